@@ -1,0 +1,83 @@
+"""`make bench [ONLY=P7]`: measures the goals side by side with real RocketMQ and Kafka brokers.
+
+    python -m benchmarks [--only P1,P7] [--pairs N] [--quick]
+
+Prints one line a figure, writes benchmarks/results.json and the table and chart of docs/performance.md
+(`--quick` writes nothing: its runs are too short for figures). It is no test: a missed goal does not fail it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from benchmarks import appending, ledger, reading, report, sending
+from benchmarks.figure import Comparison, Figure
+from benchmarks.machine import describe
+from benchmarks.scale import FULL, QUICK, Scale
+from tests.support.peer_jars import REPOSITORY, PeerMissing
+
+GOALS: dict[str, Callable[[Path, Scale], Iterator[Comparison]]] = {
+    "P1": sending.single,
+    "P2": sending.bare,
+    "P3": sending.batches,
+    "P4": appending.append,
+    "P5": sending.flush_cost,
+    "P7": reading.local,
+    "P8": reading.over_http,
+    "P9": ledger.group_job,
+}
+RESULTS = REPOSITORY / "benchmarks" / "results.json"
+DOCUMENT = REPOSITORY / "docs" / "performance.md"
+CHART = REPOSITORY / "docs" / "performance.svg"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Parses the command line and measures."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--only", default="", help="goals, comma separated: P1,P7 (default: all)")
+    parser.add_argument("--pairs", type=int, default=None, help="measured pairs a figure (default: 6)")
+    parser.add_argument(
+        "--quick", action="store_true", help="short runs to see that all works; nothing is written"
+    )
+    parser.add_argument(
+        "--directory", type=Path, default=None, help="scratch directory on the disk to measure"
+    )
+    options = parser.parse_args(arguments)
+    wanted = [goal for goal in options.only.split(",") if goal] or list(GOALS)
+    unknown = sorted(set(wanted) - set(GOALS))
+    if unknown:
+        parser.error(f"no such goal: {', '.join(unknown)}; known: {', '.join(GOALS)}")
+    scale = QUICK if options.quick else FULL
+    scale = dataclasses.replace(scale, pairs=options.pairs or scale.pairs)
+    scratch = Path(tempfile.mkdtemp(prefix="lakemq-bench-", dir=options.directory))
+    try:
+        machine = describe(scratch)
+        print(", ".join(f"{name} {value}" for name, value in machine.items()), flush=True)
+        figures = [figure for goal in wanted for figure in _measure(goal, scratch / goal, scale)]
+    except PeerMissing as missing:
+        print(f"bench: {missing}", file=sys.stderr)
+        return 1
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    if not options.quick:
+        rows = report.merge(RESULTS, figures, machine)
+        report.draw(CHART, rows)
+        report.write_document(DOCUMENT, CHART, rows)
+    return 0
+
+
+def _measure(goal: str, directory: Path, scale: Scale) -> list[Figure]:
+    """Measures a goal's figures one after the other; what one started is stopped before the next starts."""
+    figures = [comparison.run(scale.pairs) for comparison in GOALS[goal](directory, scale)]
+    shutil.rmtree(directory, ignore_errors=True)
+    return figures
+
+
+if __name__ == "__main__":
+    sys.exit(main())

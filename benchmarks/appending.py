@@ -1,0 +1,48 @@
+"""P4: records of 1 KB appended in batches of 100 in Rust, against memcpy and CRC into such a mapping.
+
+Owns only the call: the measurement is store_native/examples/append_bench.rs, built with the store itself, one
+JSON line a run: {"append": messages/s, "copy": messages/s}. Called by __main__.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.figure import Comparison, Figure
+from benchmarks.scale import Scale
+from tests.support.peer_jars import REPOSITORY
+
+EXAMPLE = "append_bench"
+
+
+def append(directory: Path, scale: Scale) -> Iterator[Comparison]:
+    """Yields P4."""
+    manifest = REPOSITORY / "store_native" / "Cargo.toml"
+    command = [
+        "cargo",
+        "run",
+        "--release",
+        "--quiet",
+        "--manifest-path",
+        str(manifest),
+        "--example",
+        EXAMPLE,
+        "--",
+    ]
+
+    def measure(side: str) -> float:
+        arguments = [side, str(directory / side), str(scale.appended)]
+        done = subprocess.run(
+            [*command, *arguments], capture_output=True, text=True, timeout=900, check=False
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"{EXAMPLE} {side}: {done.stderr[-1500:]}")
+        return float(json.loads(done.stdout.splitlines()[-1])["rate"])
+
+    directory.mkdir(parents=True, exist_ok=True)
+    against = "memcpy + CRC into the same mapping"
+    figure = Figure("P4", "rust-append", 0.6, "messages/s", "in the mapped log, not flushed", against)
+    yield Comparison(figure, lambda: measure("append"), lambda: measure("copy"))

@@ -1,0 +1,124 @@
+"""P9: the group job with a trivial vectorised handler, to the ledger, against a plain Delta append.
+
+Owns both jobs. The plain one reads the same messages from the same local store with the same batch bound
+and appends rows of the ledger's columns with Spark's own Delta sink: no handler, no retry, no exactly-once
+key, no progress report. Timed alike: the micro-batches that carried rows. Called by __main__.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.figure import Comparison, Figure, Measure
+from benchmarks.reading import bench_session, fill, timed_query
+from benchmarks.scale import Scale
+from benchmarks.server import LakeMQ
+from delta_tables.deliveries import DELIVERIES
+from delta_tables.location import LedgerLocation
+from jobs.consume import consume
+from jobs.handler_loader import HandlerTarget
+from jobs.run_loop import RunLoop
+from jobs.settings import ConsumeSettings
+from tests.support.peer_jars import REPOSITORY
+
+BATCH_ROWS: Final = 200_000
+BODY_BYTES: Final = 1024
+
+
+def group_job(directory: Path, scale: Scale) -> Iterator[Comparison]:
+    """Yields P9."""
+    with ExitStack() as stack:
+        spark = bench_session()
+        lakemq = stack.enter_context(LakeMQ(directory / "lakemq", "async"))
+        topic = fill(lakemq, None, BODY_BYTES, scale.ledger_rows)
+        against = "a plain Delta append of the same rows"
+        figure = Figure("P9", "group-job", 0.8, "rows/s", "rows committed to Delta", against)
+        ours = _consume(spark, lakemq, topic, scale.ledger_rows, directory)
+        yield Comparison(figure, ours, _append(spark, lakemq, topic, scale.ledger_rows, directory))
+
+
+def _consume(spark: Any, lakemq: LakeMQ, topic: str, rows: int, directory: Path) -> Measure:
+    runs = iter(range(1_000_000))
+
+    def measure() -> float:
+        ledger = Path(tempfile.mkdtemp(prefix="ledger-", dir=directory))
+        group = f"bench-{next(runs)}"
+        rate: list[float] = []
+
+        def watch(loop: RunLoop) -> None:
+            query = next(query for query in spark.streams.active if query.name == f"{group} group")
+
+            def wait() -> None:
+                done = 0
+                pause = threading.Event()
+                while done < rows and query.isActive:
+                    batches = [progress for progress in query.recentProgress if progress["numInputRows"] > 0]
+                    done = sum(progress["numInputRows"] for progress in batches)
+                    pause.wait(0.1)
+                seconds = sum(progress["durationMs"]["triggerExecution"] for progress in batches) / 1000
+                rate.append(done / seconds)
+                loop.stop()
+
+            threading.Thread(target=wait).start()
+
+        settings = ConsumeSettings(
+            group=group,
+            topics=(topic,),
+            handler=HandlerTarget("benchmarks.trivial_handler:acknowledge", search_path=(str(REPOSITORY),)),
+            ledger=LedgerLocation.parse(str(ledger)),
+            endpoint=lakemq.endpoint,
+            path=str(lakemq.store),
+            trigger="0 seconds",
+            max_messages_per_batch=BATCH_ROWS,
+        )
+        consume(settings, lambda: spark, started=watch)
+        shutil.rmtree(ledger, ignore_errors=True)
+        return rate[0]
+
+    return measure
+
+
+def _append(spark: Any, lakemq: LakeMQ, topic: str, rows: int, directory: Path) -> Measure:
+    from pyspark.sql import functions as F
+
+    known = {
+        "consumer_group": F.lit("bench"),
+        "attempt": F.lit(1),
+        "verdict": F.lit("ACK"),
+        "started_at": F.current_timestamp(),
+        "finished_at": F.current_timestamp(),
+        "source_topic": F.col("topic"),
+        "source_queue_id": F.col("queue_id"),
+        "source_queue_offset": F.col("queue_offset"),
+        "worker": F.lit("bench"),
+        "query_id": F.lit("bench"),
+        "batch_id": F.lit(0),
+    }
+    read = {"topic", "broker_name", "queue_id", "queue_offset", "message_id", "keys", "tags"}
+    read |= {"born_timestamp", "store_timestamp"}
+
+    def measure() -> float:
+        target = Path(tempfile.mkdtemp(prefix="plain-", dir=directory))
+        source = spark.readStream.format("lakemq").options(
+            path=str(lakemq.store),
+            subscribe=topic,
+            startingOffsets="earliest",
+            maxOffsetsPerTrigger=str(BATCH_ROWS),
+        )
+        columns = []
+        for field in spark.createDataFrame([], DELIVERIES.ddl).schema:
+            value = known.get(field.name, F.col(field.name) if field.name in read else F.lit(None))
+            columns.append(value.cast(field.dataType).alias(field.name))
+        writer = source.load().select(*columns).writeStream.format("delta").outputMode("append")
+        writer = writer.option("checkpointLocation", str(target / "_checkpoint")).trigger(availableNow=True)
+        rate = timed_query(writer.start(str(target / "rows")), rows)
+        shutil.rmtree(target, ignore_errors=True)
+        return rate
+
+    return measure

@@ -1,0 +1,184 @@
+//! HTTP/1.1 load over keep-alive connections: one thread, one epoll, no dependency (`rustc -O http_load.rs`).
+//!
+//! Every connection has one request in flight and sends the next when its answer is complete. Any answer that is
+//! not 200 ends the run: a rate of refusals is no rate. Prints one JSON line. Started by benchmarks/http_load.py.
+
+use std::collections::HashMap;
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::AsRawFd;
+use std::time::Instant;
+
+const EPOLL_CTL_ADD: i32 = 1;
+const EPOLLIN: u32 = 1;
+
+#[repr(C)]
+#[cfg_attr(target_arch = "x86_64", repr(packed))]
+#[derive(Clone, Copy)]
+struct EpollEvent {
+    events: u32,
+    data: u64,
+}
+
+extern "C" {
+    fn epoll_create1(flags: i32) -> i32;
+    fn epoll_ctl(epoll: i32, operation: i32, file: i32, event: *mut EpollEvent) -> i32;
+    fn epoll_wait(epoll: i32, events: *mut EpollEvent, size: i32, timeout_ms: i32) -> i32;
+}
+
+struct Connection {
+    stream: TcpStream,
+    input: Vec<u8>,
+    filled: usize,
+    begun: Instant,
+}
+
+impl Connection {
+    fn open(address: &str) -> Connection {
+        let stream = TcpStream::connect(address).expect("connect");
+        stream.set_nodelay(true).expect("nodelay");
+        Connection {
+            stream,
+            input: vec![0; 256 << 10],
+            filled: 0,
+            begun: Instant::now(),
+        }
+    }
+
+    /// Writes one whole request. The socket is blocking, so a large body waits for the server to take it.
+    fn send(&mut self, request: &[u8]) {
+        self.begun = Instant::now();
+        self.filled = 0;
+        self.stream.write_all(request).expect("write");
+    }
+
+    /// Reads what is there; tells whether the answer is complete.
+    fn receive(&mut self) -> bool {
+        if self.filled == self.input.len() {
+            self.input.resize(self.filled * 2, 0);
+        }
+        match self.stream.read(&mut self.input[self.filled..]) {
+            Ok(0) => fail("the server closed a connection", &self.input[..self.filled]),
+            Ok(size) => self.filled += size,
+            Err(error) if error.kind() == ErrorKind::Interrupted => return false,
+            Err(error) => fail(&error.to_string(), &[]),
+        }
+        let input = &self.input[..self.filled];
+        let Some(head) = find(input, b"\r\n\r\n") else {
+            return false;
+        };
+        let length = content_length(&input[..head]);
+        if self.filled < head + 4 + length {
+            return false;
+        }
+        if !input.starts_with(b"HTTP/1.1 200") {
+            fail("an answer is not 200", input);
+        }
+        true
+    }
+}
+
+fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
+    text.windows(wanted.len())
+        .position(|window| window == wanted)
+}
+
+fn content_length(head: &[u8]) -> usize {
+    for line in head.split(|byte| *byte == b'\n') {
+        if line.len() > 15 && line[..15].eq_ignore_ascii_case(b"content-length:") {
+            let digits = std::str::from_utf8(&line[15..]).expect("a header in UTF-8");
+            return digits.trim().parse().expect("a content length");
+        }
+    }
+    fail("an answer without Content-Length", head)
+}
+
+fn fail(reason: &str, context: &[u8]) -> ! {
+    eprintln!(
+        "{reason}\n{}",
+        String::from_utf8_lossy(&context[..context.len().min(2000)])
+    );
+    std::process::exit(1);
+}
+
+/// Sends `count` requests and returns each one's latency in microseconds.
+fn run(connections: &mut [Connection], epoll: i32, request: &[u8], count: usize) -> Vec<u64> {
+    let mut latencies = Vec::with_capacity(count);
+    let mut sent = 0;
+    let first = count.min(connections.len());
+    for connection in &mut connections[..first] {
+        connection.send(request);
+        sent += 1;
+    }
+    let mut events = vec![EpollEvent { events: 0, data: 0 }; connections.len()];
+    while latencies.len() < count {
+        // SAFETY: `events` has room for as many events as is said, and outlives the call.
+        let ready = unsafe { epoll_wait(epoll, events.as_mut_ptr(), events.len() as i32, 60_000) };
+        if ready == 0 {
+            fail("no answer in 60 s", &[]);
+        }
+        for event in &events[..ready.max(0) as usize] {
+            let connection = &mut connections[event.data as usize];
+            if connection.receive() {
+                latencies.push(connection.begun.elapsed().as_micros() as u64);
+                if sent < count {
+                    connection.send(request);
+                    sent += 1;
+                }
+            }
+        }
+    }
+    latencies
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let options: HashMap<&str, &str> = arguments
+        .chunks_exact(2)
+        .map(|pair| (pair[0].trim_start_matches('-'), pair[1].as_str()))
+        .collect();
+    let number = |name: &str| -> usize { options[name].parse().expect("a number") };
+    let head = std::fs::read(options["head"]).expect("the request head");
+    let mut request = head;
+    if let Some(path) = options.get("body") {
+        let body = std::fs::read(path).expect("the request body");
+        request.extend_from_slice(format!("Content-Length: {}\r\n\r\n", body.len()).as_bytes());
+        request.extend_from_slice(&body);
+    } else {
+        request.extend_from_slice(b"\r\n");
+    }
+    // SAFETY: plain system call without pointers.
+    let epoll = unsafe { epoll_create1(0) };
+    let mut connections: Vec<Connection> = (0..number("connections"))
+        .map(|_| Connection::open(options["address"]))
+        .collect();
+    for (index, connection) in connections.iter().enumerate() {
+        let mut event = EpollEvent {
+            events: EPOLLIN,
+            data: index as u64,
+        };
+        // SAFETY: the kernel copies the event; the descriptor lives as long as the connection.
+        let added = unsafe {
+            epoll_ctl(
+                epoll,
+                EPOLL_CTL_ADD,
+                connection.stream.as_raw_fd(),
+                &mut event,
+            )
+        };
+        assert_eq!(added, 0, "epoll_ctl");
+    }
+    run(&mut connections, epoll, &request, number("warmup"));
+    let begun = Instant::now();
+    let mut latencies = run(&mut connections, epoll, &request, number("count"));
+    let seconds = begun.elapsed().as_secs_f64();
+    latencies.sort_unstable();
+    let at = |share: usize| latencies[(latencies.len() - 1) * share / 100];
+    println!(
+        "{{\"requests\":{},\"seconds\":{seconds:.6},\"rate\":{:.1},\"p50_us\":{},\"p99_us\":{}}}",
+        latencies.len(),
+        latencies.len() as f64 / seconds,
+        at(50),
+        at(99)
+    );
+}

@@ -1,0 +1,154 @@
+// Load with RocketMQ's own client: synchronous sends, synchronous batches, pulls. Prints one JSON line with the rate.
+
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.atomic.AtomicReference;
+import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
+import org.apache.rocketmq.client.consumer.PullResult;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendStatus;
+import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageQueue;
+
+public final class RocketLoad {
+    public static void main(String[] arguments) throws Exception {
+        Map<String, String> options = new HashMap<>();
+        for (int i = 1; i + 1 < arguments.length; i += 2) {
+            options.put(arguments[i].substring(2), arguments[i + 1]);
+        }
+        try {
+            switch (arguments[0]) {
+                case "send" -> send(options);
+                case "pull" -> pull(options);
+                default -> throw new IllegalArgumentException(arguments[0]);
+            }
+            System.exit(0);
+        } catch (Throwable failure) {
+            failure.printStackTrace();
+            System.exit(1);
+        }
+    }
+
+    /** Threads share one producer, as RocketMQ's own benchmark does; batch 1 sends single messages. */
+    private static void send(Map<String, String> options) throws Exception {
+        int threads = number(options, "threads", 64);
+        int batch = number(options, "batch", 1);
+        long warmup = number(options, "warmup", 20_000);
+        long count = number(options, "count", 100_000);
+        byte[] body = body(number(options, "size", 1024));
+        String topic = options.get("topic");
+        DefaultMQProducer producer = new DefaultMQProducer("load_producer");
+        producer.setNamesrvAddr(options.get("namesrv"));
+        producer.setSendMsgTimeout(30_000);
+        producer.setDefaultTopicQueueNums(4);
+        producer.start();
+        run(producer, topic, body, batch, threads, warmup, null);
+        long[] latencies = new long[(int) Math.ceil((double) count / batch) + threads];
+        AtomicLong requests = new AtomicLong();
+        long begin = System.nanoTime();
+        long sent = run(producer, topic, body, batch, threads, count, micros -> {
+            latencies[(int) requests.getAndIncrement()] = micros;
+        });
+        report(sent, System.nanoTime() - begin, Arrays.copyOf(latencies, (int) requests.get()));
+        producer.shutdown();
+    }
+
+    private interface Latency {
+        void add(long micros);
+    }
+
+    private static long run(DefaultMQProducer producer, String topic, byte[] body, int batch, int threads, long count,
+            Latency latency) throws Exception {
+        AtomicLong left = new AtomicLong(count);
+        AtomicLong sent = new AtomicLong();
+        AtomicReference<Throwable> failure = new AtomicReference<>();
+        CountDownLatch done = new CountDownLatch(threads);
+        for (int i = 0; i < threads; i++) {
+            new Thread(() -> {
+                try {
+                    while (failure.get() == null && left.getAndAdd(-batch) > 0) {
+                        long begin = System.nanoTime();
+                        SendStatus status;
+                        if (batch == 1) {
+                            status = producer.send(new Message(topic, body)).getSendStatus();
+                        } else {
+                            List<Message> messages = new ArrayList<>(batch);
+                            for (int j = 0; j < batch; j++) {
+                                messages.add(new Message(topic, body));
+                            }
+                            status = producer.send(messages).getSendStatus();
+                        }
+                        if (status != SendStatus.SEND_OK) {
+                            throw new IllegalStateException(status.name());
+                        }
+                        sent.addAndGet(batch);
+                        if (latency != null) {
+                            latency.add((System.nanoTime() - begin) / 1000);
+                        }
+                    }
+                } catch (Throwable thrown) {
+                    failure.compareAndSet(null, thrown);
+                } finally {
+                    done.countDown();
+                }
+            }).start();
+        }
+        done.await();
+        if (failure.get() != null) {
+            throw new IllegalStateException(failure.get());
+        }
+        return sent.get();
+    }
+
+    /** Pulls every queue of a topic once, queue after queue, max messages a pull. */
+    private static void pull(Map<String, String> options) throws Exception {
+        int max = number(options, "max", 32);
+        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer("load_consumer");
+        consumer.setNamesrvAddr(options.get("namesrv"));
+        consumer.start();
+        long messages = 0;
+        List<Long> latencies = new ArrayList<>();
+        long begin = System.nanoTime();
+        for (MessageQueue queue : consumer.fetchSubscribeMessageQueues(options.get("topic"))) {
+            long end = consumer.maxOffset(queue);
+            long next = consumer.minOffset(queue);
+            while (next < end) {
+                long before = System.nanoTime();
+                PullResult result = consumer.pull(queue, "*", next, max);
+                if (result.getMsgFoundList() == null) {
+                    throw new IllegalStateException(result.toString());
+                }
+                messages += result.getMsgFoundList().size();
+                next = result.getNextBeginOffset();
+                latencies.add((System.nanoTime() - before) / 1000);
+            }
+        }
+        report(messages, System.nanoTime() - begin, latencies.stream().mapToLong(Long::longValue).toArray());
+        consumer.shutdown();
+    }
+
+    private static void report(long messages, long nanos, long[] latencies) {
+        Arrays.sort(latencies);
+        double seconds = nanos / 1e9;
+        System.out.printf("%n{\"messages\":%d,\"seconds\":%.6f,\"rate\":%.1f,\"p50_us\":%d,\"p99_us\":%d}%n", messages,
+                seconds, messages / seconds, latencies[latencies.length / 2], latencies[latencies.length * 99 / 100]);
+    }
+
+    private static byte[] body(int size) {
+        StringBuilder text = new StringBuilder();
+        while (text.length() < size) {
+            text.append((char) ('a' + text.length() % 26));
+        }
+        return text.toString().getBytes(StandardCharsets.US_ASCII);
+    }
+
+    private static int number(Map<String, String> options, String name, int fallback) {
+        return Integer.parseInt(options.getOrDefault(name, Integer.toString(fallback)));
+    }
+}

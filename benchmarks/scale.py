@@ -1,0 +1,33 @@
+"""How much each run of the bench writes and reads: full for figures, small for a look.
+
+Owns numbers only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Sizes of one run.
+
+    Attributes:
+        pairs: measured pairs a figure.
+        singles: requests of one message.
+        batched: messages sent in batches.
+        appended: messages appended in Rust.
+        rows: (body bytes, rows) of the source's topics.
+        ledger_rows: rows of the group job.
+    """
+
+    pairs: int
+    singles: int
+    batched: int
+    appended: int
+    rows: tuple[tuple[int, int], ...]
+    ledger_rows: int
+
+
+FULL = Scale(6, 60_000, 300_000, 1_000_000, ((1024, 600_000), (100, 1_500_000)), 400_000)
+QUICK = Scale(2, 8_000, 40_000, 200_000, ((1024, 60_000), (100, 100_000)), 40_000)

@@ -1,0 +1,169 @@
+"""P1, P2, P3 and P5: messages into the broker over HTTP, against RocketMQ, Kafka and a bare route.
+
+Owns the load's shape. Equal promises only: both sides answer before the flush, or both after it. RocketMQ:
+flushDiskType; Kafka: log.flush.interval.messages=1 flushes each append before its acknowledgement.
+Called by __main__.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from benchmarks.figure import Comparison, Figure, Measure
+from benchmarks.scale import Scale
+from benchmarks.server import BareServer, LakeMQ, post_load
+from tests.support.peer_jars import POMS, classes
+from tests.support.peers import Kafka, RocketMQ, run_java
+
+TOPIC: Final = "bench"
+BODY: Final = "".join(chr(ord("a") + at % 26) for at in range(1024))
+BATCH: Final = 100
+CONNECTIONS: Final = 32
+BATCH_CONNECTIONS: Final = 8
+ROCKETMQ_THREADS: Final = 64
+ROCKETMQ_BATCH_THREADS: Final = 16
+PROMISES: Final = {"async": "answered before the flush", "sync": "answered after the flush"}
+JSON: Final = "application/json"
+NDJSON: Final = "application/x-ndjson"
+ARROW: Final = "application/vnd.apache.arrow.stream"
+
+
+def single(directory: Path, scale: Scale) -> Iterator[Comparison]:
+    """Yields P1: one message a request, against RocketMQ's synchronous send."""
+    for flush, promise in PROMISES.items():
+        with ExitStack() as stack:
+            lakemq = _lakemq(stack, directory / f"p1-{flush}", flush)
+            rocketmq = _rocketmq(stack, directory / f"p1-{flush}-rocketmq", flush)
+            figure = Figure(
+                "P1", f"single-{flush}", 1.0, "messages/s", promise, "RocketMQ sync send, 64 threads"
+            )
+            theirs = _rocketmq_send(rocketmq, ROCKETMQ_THREADS, 1, scale.singles)
+            yield Comparison(figure, _post_single(lakemq, CONNECTIONS, scale.singles), theirs)
+
+
+def bare(directory: Path, scale: Scale) -> Iterator[Comparison]:
+    """Yields P2: the same request, against a route that does nothing."""
+    for flush, promise in PROMISES.items():
+        with ExitStack() as stack:
+            lakemq = _lakemq(stack, directory / f"p2-{flush}", flush)
+            server = BareServer(directory / f"p2-{flush}-bare")
+            stack.callback(server.stop)
+
+            def theirs(port: int = server.port, folder: Path = directory / f"p2-{flush}-bare") -> float:
+                return _rate(port, folder, JSON, _json_body(), CONNECTIONS, scale.singles)
+
+            figure = Figure("P2", f"bare-route-{flush}", 0.8, "requests/s", promise, "a bare raw ASGI route")
+            yield Comparison(figure, _post_single(lakemq, CONNECTIONS, scale.singles), theirs)
+
+
+def batches(directory: Path, scale: Scale) -> Iterator[Comparison]:
+    """Yields P3: batches of 100, as NDJSON and as Arrow, against RocketMQ's batches and Kafka's producer."""
+    bodies = {"ndjson": (NDJSON, _ndjson_body()), "arrow": (ARROW, _arrow_body())}
+    goals = {"ndjson": 2.0, "arrow": 4.0}
+    for flush, promise in PROMISES.items():
+        for form, (content_type, body) in bodies.items():
+            for peer in ("rocketmq", "kafka"):
+                with ExitStack() as stack:
+                    folder = directory / f"p3-{form}-{peer}-{flush}"
+                    lakemq = _lakemq(stack, folder, flush)
+                    if peer == "rocketmq":
+                        rocketmq = _rocketmq(stack, folder / peer, flush)
+                        theirs = _rocketmq_send(rocketmq, ROCKETMQ_BATCH_THREADS, BATCH, scale.batched)
+                        against, goal = "RocketMQ batches of 100", goals[form]
+                    else:
+                        theirs = _kafka_send(_kafka(stack, folder / peer, flush), scale.batched)
+                        against, goal = "Kafka producer, acks=1", 1.5
+                    figure = Figure("P3", f"{form}-vs-{peer}-{flush}", goal, "messages/s", promise, against)
+                    yield Comparison(figure, _post_batches(lakemq, content_type, body, scale.batched), theirs)
+
+
+def flush_cost(directory: Path, scale: Scale) -> Iterator[Comparison]:
+    """Yields P5: 64 connections, flush before the answer, against our own answer before the flush."""
+    with ExitStack() as stack:
+        ours = _lakemq(stack, directory / "p5-sync", "sync")
+        own = _lakemq(stack, directory / "p5-async", "async")
+        figure = Figure(
+            "P5", "sync-vs-own-async", 0.8, "messages/s", "after the flush / before it", "own ASYNC_FLUSH"
+        )
+        yield Comparison(figure, _post_single(ours, 64, scale.singles), _post_single(own, 64, scale.singles))
+
+
+def _lakemq(stack: ExitStack, directory: Path, flush: str) -> LakeMQ:
+    broker = stack.enter_context(LakeMQ(directory, flush))
+    broker.put_topic(TOPIC)
+    return broker
+
+
+def _rocketmq(stack: ExitStack, directory: Path, flush: str) -> RocketMQ:
+    settings = {
+        "flushDiskType": "SYNC_FLUSH" if flush == "sync" else "ASYNC_FLUSH",
+        "defaultTopicQueueNums": 4,
+    }
+    return stack.enter_context(RocketMQ(directory, commitlog_file_size=1 << 30, settings=settings, heap="1g"))
+
+
+def _kafka(stack: ExitStack, directory: Path, flush: str) -> Kafka:
+    settings: dict[str, str | int] = {"log.flush.interval.messages": 1} if flush == "sync" else {}
+    kafka = stack.enter_context(Kafka(directory, settings=settings))
+    kafka.load("create", topic=TOPIC, partitions=4)
+    return kafka
+
+
+def _rocketmq_send(rocketmq: RocketMQ, threads: int, batch: int, count: int) -> Measure:
+    def measure() -> float:
+        path = classes(POMS / "rocketmq" / "src" / "RocketLoad.java", "rocketmq")
+        arguments = ["send", "--namesrv", rocketmq.name_server, "--topic", TOPIC, "--threads", str(threads)]
+        arguments += ["--batch", str(batch), "--count", str(count), "--warmup", str(count // 4)]
+        return float(run_java(path, "RocketLoad", *arguments, home=rocketmq.directory, heap="1g")[0]["rate"])
+
+    return measure
+
+
+def _kafka_send(kafka: Kafka, count: int) -> Measure:
+    def measure() -> float:
+        row = kafka.load("produce", topic=TOPIC, acks="1", count=count, warmup=count // 4)[0]
+        return float(row["rate"])
+
+    return measure
+
+
+def _post_single(lakemq: LakeMQ, connections: int, count: int) -> Measure:
+    return lambda: _rate(lakemq.port, lakemq.directory, JSON, _json_body(), connections, count)
+
+
+def _post_batches(lakemq: LakeMQ, content_type: str, body: bytes, count: int) -> Measure:
+    requests = count // BATCH
+    return lambda: (
+        BATCH * _rate(lakemq.port, lakemq.directory, content_type, body, BATCH_CONNECTIONS, requests)
+    )
+
+
+def _rate(port: int, directory: Path, content_type: str, body: bytes, connections: int, count: int) -> float:
+    path = f"/api/v1/topics/{TOPIC}/messages"
+    result = post_load(
+        port, directory, path, content_type, body, connections=connections, count=count, warmup=count // 4
+    )
+    return float(result["rate"])
+
+
+def _json_body() -> bytes:
+    return json.dumps({"body": BODY}).encode()
+
+
+def _ndjson_body() -> bytes:
+    return b"".join(json.dumps({"body": BODY}).encode() + b"\n" for _ in range(BATCH))
+
+
+def _arrow_body() -> bytes:
+    table = pa.table({"body": pa.array([BODY.encode()] * BATCH, pa.binary())})
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    return sink.getvalue()

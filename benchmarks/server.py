@@ -1,0 +1,142 @@
+"""LakeMQ's broker and the HTTP load that is put on it, for the bench.
+
+Owns one `lakemq serve` process with default sizes on a scratch store, and the compiled load generator (Rust,
+no dependency: one thread with epoll costs the two cores least). Called by sending.py and reading.py.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final, Self
+
+from tests.support.peer_jars import POMS, PeerMissing, peers_home
+from tests.support.processes import LOOPBACK, ServerProcess, answers_on, free_ports
+
+LOAD_SOURCE: Final = POMS / "http" / "http_load.rs"
+BARE_APP: Final = "benchmarks.bare_app:app"
+START_TIMEOUT_S: Final = 60.0
+
+
+class LakeMQ:
+    """One `lakemq serve` on a free port.
+
+    Args:
+        directory: for the store and the log.
+        flush: `sync` or `async`.
+    """
+
+    def __init__(self, directory: Path, flush: str) -> None:
+        self.directory = directory
+        self.store = directory / "store"
+        self.port = free_ports()
+        directory.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "lakemq.cli", "serve", "--store", str(self.store), "--flush", flush]
+        command += ["--port", str(self.port)]
+        self._process = ServerProcess(command, directory / "serve.log")
+        self._process.wait_until(self._ready, START_TIMEOUT_S)
+
+    @property
+    def endpoint(self) -> str:
+        """Returns the base URL."""
+        return f"http://{LOOPBACK}:{self.port}"
+
+    def put_topic(self, topic: str, queues: int = 4) -> None:
+        """Creates a topic."""
+        body = json.dumps({"read_queue_nums": queues, "write_queue_nums": queues})
+        connection = http.client.HTTPConnection(LOOPBACK, self.port, timeout=10)
+        connection.request("PUT", f"/api/v1/topics/{topic}", body, {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        if response.status >= 300:
+            raise RuntimeError(f"PUT topic: {response.status} {response.read()[:300]!r}")
+        connection.close()
+
+    def stop(self) -> None:
+        """Stops the broker."""
+        self._process.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _ready(self) -> bool:
+        connection = http.client.HTTPConnection(LOOPBACK, self.port, timeout=2)
+        try:
+            connection.request("GET", "/readyz")
+            return connection.getresponse().status == 200
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+
+class BareServer:
+    """A raw ASGI route that reads a body and answers fixed bytes, on uvicorn as the broker runs it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.port = free_ports()
+        directory.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "uvicorn", BARE_APP, "--port", str(self.port), "--loop", "uvloop"]
+        command += ["--http", "httptools", "--no-access-log", "--log-level", "warning", "--lifespan", "off"]
+        self._process = ServerProcess(command, directory / "bare.log")
+        self._process.wait_until(lambda: answers_on(self.port), START_TIMEOUT_S)
+
+    def stop(self) -> None:
+        """Stops the server."""
+        self._process.stop()
+
+
+def post_load(
+    port: int,
+    directory: Path,
+    path: str,
+    content_type: str,
+    body: bytes,
+    *,
+    connections: int,
+    count: int,
+    warmup: int,
+) -> dict[str, Any]:
+    """Posts one body again and again and returns the generator's result: rate in requests/s, p50_us, p99_us.
+
+    Raises:
+        RuntimeError: An answer was not 200, or a connection broke.
+    """
+    head = f"POST {path} HTTP/1.1\r\nHost: {LOOPBACK}\r\nContent-Type: {content_type}\r\n"
+    (directory / "head").write_text(head, newline="")
+    (directory / "body").write_bytes(body)
+    command = [
+        str(_generator()),
+        *(
+            "--address",
+            f"{LOOPBACK}:{port}",
+            "--head",
+            str(directory / "head"),
+            "--body",
+            str(directory / "body"),
+        ),
+        *("--connections", str(connections), "--count", str(count), "--warmup", str(warmup)),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"load on {path}: {done.stderr[-1000:]}")
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+def _generator() -> Path:
+    """Returns the compiled load generator, compiled again when its source is newer."""
+    binary = peers_home() / "http_load"
+    if binary.exists() and binary.stat().st_mtime >= LOAD_SOURCE.stat().st_mtime:
+        return binary
+    if shutil.which("rustc") is None:
+        raise PeerMissing("rustc is not installed; LakeMQ itself is built with it: see https://rustup.rs")
+    binary.parent.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["rustc", "-O", "-o", str(binary), str(LOAD_SOURCE)], check=True)
+    return binary

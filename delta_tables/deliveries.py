@@ -1,0 +1,59 @@
+"""Table `deliveries`: one row per attempt of a group at a message.
+
+Owns the schema of an outcome. Never breaks: at most one row per key, which is the message's ORIGINAL
+position plus the attempt, wherever this attempt was read (`source_*`); body and properties are kept
+only when the verdict is not ACK (an acknowledged message still stands in the log or in `messages`).
+Written by the group job through `idempotent.append_once`; read by the retry and dead_letter jobs.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from delta_tables.table import STRING_MAP, STRINGS, TIMESTAMP, Table, columns
+
+ACK = "ACK"
+RETRY = "RETRY"
+DEAD = "DEAD"
+DROPPED = "DROPPED"
+
+DELIVERY_KEY = ("consumer_group", "topic", "broker_name", "queue_id", "queue_offset", "attempt")
+
+DELIVERIES = Table(
+    name="deliveries",
+    comment="One row per attempt of a group at a message",
+    key=DELIVERY_KEY,
+    columns=columns(
+        [
+            ("consumer_group", pa.string(), "group that handled the message"),
+            ("topic", pa.string(), "topic of the original message"),
+            ("broker_name", pa.string(), "broker of the original message"),
+            ("queue_id", pa.int32(), "queue of the original message"),
+            ("queue_offset", pa.int64(), "position of the original message in its queue"),
+            ("attempt", pa.int32(), "1 for the first delivery, 2 for the first retry"),
+            ("verdict", pa.string(), "ACK, RETRY (comes again), DEAD (given up), DROPPED (broadcast mode)"),
+            ("message_id", pa.string(), "id, the same on every attempt"),
+            ("keys", STRINGS, "KEYS"),
+            ("tags", pa.string(), "TAGS, null without"),
+            ("reason", pa.string(), "why it was given up, or what the handler said"),
+            ("error_type", pa.string(), "class of the handler's exception"),
+            ("error_text", pa.string(), "text of the handler's exception"),
+            ("error_trace", pa.string(), "its traceback"),
+            ("started_at", TIMESTAMP, "when the handler was called"),
+            ("finished_at", TIMESTAMP, "when it returned"),
+            ("next_attempt_at", TIMESTAMP, "due time of the next attempt, RETRY only"),
+            ("delay_level", pa.int32(), "delay level of the next attempt, RETRY only"),
+            ("source_topic", pa.string(), "topic this attempt was read from"),
+            ("source_queue_id", pa.int32(), "queue this attempt was read from"),
+            ("source_queue_offset", pa.int64(), "position this attempt was read from"),
+            ("born_timestamp", TIMESTAMP, "when the producer made the message"),
+            ("store_timestamp", TIMESTAMP, "when the broker stored what this attempt read"),
+            ("worker", pa.string(), "host and process of the executor's Python worker"),
+            ("query_id", pa.string(), "streaming query that wrote the row"),
+            ("batch_id", pa.int64(), "its batch"),
+            ("flag", pa.int32(), "the user's flag, not for ACK"),
+            ("properties", STRING_MAP, "the other properties, not for ACK"),
+            ("body", pa.binary(), "body, not for ACK"),
+        ]
+    ),
+)

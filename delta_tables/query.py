@@ -1,0 +1,83 @@
+"""SQL over a ledger on a path, without a JVM.
+
+Owns a DataFusion session (`deltalake`'s QueryBuilder) with the ledger's tables and views. Never
+writes. Called by `lakemq sql`, by the idle watch of `lakemq consume` and by anyone from Python.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder
+
+from delta_tables.location import LedgerLocation
+from delta_tables.views import TABLES, VIEWS, view_sql
+from store_native.errors import from_code
+
+
+class Ledger:
+    """A ledger to ask.
+
+    Example:
+        >>> Ledger("./ledger").sql("SELECT verdict, count(*) FROM deliveries GROUP BY verdict")
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        """Looks at a ledger's directory.
+
+        Raises:
+            InvalidRequest: ARGUMENT_ILLEGAL when it names a catalog or holds no ledger.
+        """
+        location = LedgerLocation.parse(str(path))
+        if location.directory is None:
+            raise from_code("ARGUMENT_ILLEGAL", f"{path} is a catalog's schema: ask it with Spark SQL")
+        self._location = location
+        if not any(DeltaTable.is_deltatable(str(location.path(table))) for table in TABLES):
+            raise from_code("ARGUMENT_ILLEGAL", f"there is no ledger at {path}")
+
+    def sql(self, text: str) -> pa.Table:
+        """Runs one SELECT on the tables as they stand now.
+
+        Raises:
+            InvalidRequest: ARGUMENT_ILLEGAL when the text is not SQL the engine knows, with its reason.
+        """
+        try:
+            # Views are only parsed here; the engine looks at those the text uses.
+            session = self._session()
+            result = pa.table(session.execute(text).read_all())
+        except Exception as error:
+            # DataFusion's errors have no class of their own: they are told by where they come from.
+            if not type(error).__module__.startswith(("deltalake", "_internal", "builtins")):
+                raise
+            raise from_code("ARGUMENT_ILLEGAL", _first_line(error)) from error
+        return result.cast(pa.schema([pa.field(f.name, plain_type(f.type)) for f in result.schema]))
+
+    def _session(self) -> QueryBuilder:
+        session = QueryBuilder()
+        for table in TABLES:
+            # A missing table reads as an empty one: an archive that never ran, say.
+            self._location.create(table)
+            session.register(table.name, DeltaTable(str(self._location.path(table))))
+        for name in VIEWS:
+            session.execute(f"CREATE VIEW {name} AS {view_sql(name)}").read_all()
+        return session
+
+
+def plain_type(arrow: pa.DataType) -> pa.DataType:
+    """The type with string and binary views replaced by what every Arrow reader knows."""
+    if pa.types.is_string_view(arrow):
+        return pa.string()
+    if pa.types.is_binary_view(arrow):
+        return pa.binary()
+    if pa.types.is_list(arrow):
+        return pa.list_(plain_type(arrow.value_type))
+    if pa.types.is_map(arrow):
+        return pa.map_(plain_type(arrow.key_type), plain_type(arrow.item_type))
+    if pa.types.is_struct(arrow):
+        return pa.struct([pa.field(field.name, plain_type(field.type)) for field in arrow])
+    return arrow
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

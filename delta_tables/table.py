@@ -1,0 +1,74 @@
+"""One ledger table: its name, its columns, its key, in Arrow's and in Spark's words.
+
+Owns the translation of a column list into an Arrow schema (handlers' workers, `deltalake`) and a
+Spark DDL string (`mapInArrow`, CREATE TABLE), so that both always say the same. Never breaks: the
+order of the columns, which is the order on disk. Called by the modules of the single tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+
+TIMESTAMP = pa.timestamp("us", "UTC")
+STRINGS = pa.list_(pa.string())
+STRING_MAP = pa.map_(pa.string(), pa.string())
+
+_DDL: dict[pa.DataType, str] = {
+    pa.string(): "STRING",
+    pa.binary(): "BINARY",
+    pa.int32(): "INT",
+    pa.int64(): "BIGINT",
+    TIMESTAMP: "TIMESTAMP",
+    STRINGS: "ARRAY<STRING>",
+    STRING_MAP: "MAP<STRING,STRING>",
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: name, Arrow type and one sentence for whoever reads the table's description."""
+
+    name: str
+    type: pa.DataType
+    comment: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """An append-only ledger table.
+
+    Attributes:
+        name: its directory in a ledger on a path, its name in a catalog's schema.
+        columns: all columns in the order on disk.
+        key: the columns that name a row; at most one row exists per key.
+        comment: one sentence on what a row means.
+    """
+
+    name: str
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+    comment: str
+
+    @cached_property
+    def arrow_schema(self) -> pa.Schema:
+        """The columns as an Arrow schema."""
+        return pa.schema([pa.field(column.name, column.type) for column in self.columns])
+
+    @cached_property
+    def ddl(self) -> str:
+        """The columns as Spark writes them: `name TYPE, ...`."""
+        return ", ".join(f"{column.name} {_DDL[column.type]}" for column in self.columns)
+
+    @cached_property
+    def column_names(self) -> list[str]:
+        """The names of the columns in the order on disk."""
+        return [column.name for column in self.columns]
+
+
+def columns(described: Iterable[tuple[str, pa.DataType, str]]) -> tuple[Column, ...]:
+    """Builds columns from (name, type, comment) rows."""
+    return tuple(Column(*row) for row in described)

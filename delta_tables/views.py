@@ -1,0 +1,54 @@
+"""The ledger's views: state is a view over append-only tables, not an update.
+
+Owns the list of views and their text in `views/*.sql`. Never breaks: the text runs unchanged in Spark
+SQL and in DataFusion (`deltalake`), so it keeps to what both know. Called by `query` and by users of
+Spark through `register_views`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from delta_tables.consumer_offsets import CONSUMER_OFFSETS
+from delta_tables.dead_letters import DEAD_LETTERS
+from delta_tables.deliveries import DELIVERIES
+from delta_tables.location import LedgerLocation
+from delta_tables.messages import MESSAGES
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TABLES = (MESSAGES, DELIVERIES, DEAD_LETTERS, CONSUMER_OFFSETS)
+
+VIEWS = (
+    "delivery_history",
+    "group_progress",
+    "pending_retries",
+    "pending_dead_letters",
+    "dead_letter_summary",
+    "delivery_gaps",
+    "duplicate_deliveries",
+)
+"""In an order in which each view finds what it is built on."""
+
+
+@cache
+def view_sql(name: str) -> str:
+    """The SELECT behind a view."""
+    return files("delta_tables").joinpath("views", f"{name}.sql").read_text(encoding="utf-8")
+
+
+def register_views(spark: SparkSession, ledger: LedgerLocation | str) -> None:
+    """Makes the ledger's tables and views known to a Spark session as temporary views.
+
+    Args:
+        spark: the session.
+        ledger: a directory, `catalog.schema`, or a location; its tables must exist.
+    """
+    location = LedgerLocation.parse(ledger) if isinstance(ledger, str) else ledger
+    for table in TABLES:
+        location.read(spark, table).createOrReplaceTempView(table.name)
+    for name in VIEWS:
+        spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} AS {view_sql(name)}")

@@ -1,0 +1,27 @@
+-- Attempts that failed and have not been followed by the next attempt yet, with the time it is due.
+SELECT
+  failed.consumer_group,
+  failed.topic,
+  failed.broker_name,
+  failed.queue_id,
+  failed.queue_offset,
+  failed.attempt,
+  failed.message_id,
+  failed.tags,
+  failed.error_type,
+  failed.error_text,
+  failed.finished_at AS failed_at,
+  failed.next_attempt_at
+FROM deliveries AS failed
+LEFT JOIN (
+  SELECT consumer_group, topic, broker_name, queue_id, queue_offset, attempt
+  FROM deliveries
+  WHERE attempt > 1
+) AS followed
+  ON followed.consumer_group = failed.consumer_group
+  AND followed.topic = failed.topic
+  AND followed.broker_name = failed.broker_name
+  AND followed.queue_id = failed.queue_id
+  AND followed.queue_offset = failed.queue_offset
+  AND followed.attempt = failed.attempt + 1
+WHERE failed.verdict = 'RETRY' AND followed.attempt IS NULL

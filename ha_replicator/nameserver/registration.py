@@ -1,0 +1,49 @@
+"""What a broker tells a name server about itself.
+
+Owns the shape of a registration. Values only: built by the broker about itself and by the HTTP API
+for others, read by route_tables.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MASTER_ID = 0
+
+
+@dataclass(frozen=True, slots=True)
+class QueueData:
+    """How many queues of one topic a broker holds.
+
+    Attributes:
+        read_queue_nums: Queues 0..n-1 that consumers read.
+        write_queue_nums: Queues 0..n-1 that producers write.
+        perm: Sum of 4 (read), 2 (write) and 1 (inherit).
+    """
+
+    read_queue_nums: int
+    write_queue_nums: int
+    perm: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRegistration:
+    """One registration of one broker.
+
+    Attributes:
+        cluster: The cluster it belongs to.
+        broker_name: Master and slaves of one log share it.
+        broker_id: 0 is the master.
+        address: Where its HTTP API answers, ``http://host:port``.
+        data_version: Changes whenever ``topics`` does; the same one again is a mere sign of life.
+        topics: What it holds, or None for a sign of life without the table.
+        replication_address: Where slaves connect, if it has one.
+    """
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    address: str
+    data_version: str
+    topics: dict[str, QueueData] | None = None
+    replication_address: str | None = None

@@ -1,0 +1,159 @@
+"""The name server's four tables: topics, brokers, clusters, signs of life.
+
+Owns who holds which topic. What never breaks: a topic's row names only registered brokers, and a
+broker without a sign of life for ``dead_after_s`` is gone from every table. Name servers do not talk
+to each other and push nothing; clients ask. Single-threaded: called by the broker's event loop only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ha_replicator.nameserver.registration import MASTER_ID, BrokerRegistration, QueueData
+
+DEAD_AFTER_S = 120.0
+SCAN_EVERY_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerData:
+    """The addresses behind one broker name, by broker id."""
+
+    cluster: str
+    broker_name: str
+    addresses: dict[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Who holds a topic: queue data by broker name, and those brokers."""
+
+    queues: dict[str, QueueData]
+    brokers: list[BrokerData]
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """What a registration came to.
+
+    Attributes:
+        topics_wanted: The table behind ``data_version`` is not known here; send it.
+        master_address: The master of the broker name, for a slave that asks; None without one.
+        master_replication_address: Where that master's slaves connect.
+    """
+
+    topics_wanted: bool
+    master_address: str | None
+    master_replication_address: str | None
+
+
+@dataclass(slots=True)
+class _Live:
+    registration: BrokerRegistration
+    seen_at: float
+    pinned: bool
+
+
+@dataclass(slots=True)
+class RouteTables:
+    """Keeps registrations and answers routes.
+
+    Args:
+        dead_after_s: A broker silent for longer is dropped.
+        clock: Seconds, never going back.
+    """
+
+    dead_after_s: float = DEAD_AFTER_S
+    clock: Callable[[], float] = time.monotonic
+    _live: dict[tuple[str, int], _Live] = field(default_factory=dict)
+    _topics: dict[str, dict[str, QueueData]] = field(default_factory=dict)
+    _held: dict[str, dict[str, QueueData]] = field(default_factory=dict)
+
+    def register(self, registration: BrokerRegistration, *, pinned: bool = False) -> Registered:
+        """Takes a registration: a new broker, a changed table, or a sign of life.
+
+        Args:
+            registration: What the broker says of itself.
+            pinned: Lives as long as this process (the broker the name server sits in).
+        """
+        key = (registration.broker_name, registration.broker_id)
+        known = self._live.get(key)
+        same = known is not None and known.registration.data_version == registration.data_version
+        self._live[key] = _Live(registration, self.clock(), pinned)
+        # A slave copies its master's topics, so only the master's table counts.
+        if registration.broker_id == MASTER_ID and registration.topics is not None and not same:
+            self._hold(registration.broker_name, registration.topics)
+        master = self._live.get((registration.broker_name, MASTER_ID))
+        return Registered(
+            topics_wanted=registration.broker_id == MASTER_ID and registration.topics is None and not same,
+            master_address=master.registration.address if master else None,
+            master_replication_address=master.registration.replication_address if master else None,
+        )
+
+    def put_topic(self, broker_name: str, topic: str, queues: QueueData | None) -> None:
+        """Sets or takes away one topic of a registered broker, between two registrations."""
+        held = self._held.get(broker_name)
+        if held is None:
+            return
+        if queues is not None:
+            held[topic] = queues
+            self._topics.setdefault(topic, {})[broker_name] = queues
+        elif held.pop(topic, None) is not None:
+            self._drop(broker_name, topic)
+
+    def unregister(self, broker_name: str, broker_id: int) -> bool:
+        """Drops one broker at once; returns whether it was there."""
+        if self._live.pop((broker_name, broker_id), None) is None:
+            return False
+        if not any(name == broker_name for name, _ in self._live):
+            self._hold(broker_name, {})
+            del self._held[broker_name]
+        return True
+
+    def expire(self) -> list[tuple[str, int]]:
+        """Drops the brokers that gave no sign of life in time; returns their names and ids."""
+        now = self.clock()
+        dead = [
+            key
+            for key, live in self._live.items()
+            if not live.pinned and now - live.seen_at > self.dead_after_s
+        ]
+        for broker_name, broker_id in dead:
+            self.unregister(broker_name, broker_id)
+        return dead
+
+    def is_pinned(self, broker_name: str, broker_id: int) -> bool:
+        """Says whether this is the broker the name server sits in."""
+        live = self._live.get((broker_name, broker_id))
+        return live is not None and live.pinned
+
+    def route(self, topic: str) -> Route | None:
+        """Returns who holds a topic; None when nobody does."""
+        self.expire()
+        queues = self._topics.get(topic)
+        if not queues:
+            return None
+        return Route(dict(queues), [data for data in self.brokers() if data.broker_name in queues])
+
+    def brokers(self) -> list[BrokerData]:
+        """Returns all live brokers, sorted by name."""
+        found: dict[str, BrokerData] = {}
+        for (name, broker_id), live in sorted(self._live.items()):
+            data = found.setdefault(name, BrokerData(live.registration.cluster, name, {}))
+            data.addresses[broker_id] = live.registration.address
+        return list(found.values())
+
+    def _hold(self, broker_name: str, topics: dict[str, QueueData]) -> None:
+        for topic in self._held.get(broker_name, {}):
+            self._drop(broker_name, topic)
+        for topic, queues in topics.items():
+            self._topics.setdefault(topic, {})[broker_name] = queues
+        self._held[broker_name] = dict(topics)
+
+    def _drop(self, broker_name: str, topic: str) -> None:
+        holders = self._topics[topic]
+        holders.pop(broker_name, None)
+        if not holders:
+            del self._topics[topic]

@@ -1,0 +1,156 @@
+"""Builds the FastAPI application around a broker.
+
+Owns the dispatch: produce and pull leave for their raw ASGI functions before Starlette sees them;
+everything else gets its body read within bounds and goes on to FastAPI. Called by server.py.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.types import Message, Receive, Scope, Send
+
+from ingest_api import error_handlers, openapi
+from ingest_api.body import Body, ClientGone
+from ingest_api.broker import Broker
+from ingest_api.routes import brokers, cluster, groups, health, messages, metrics, queues, routes, topics
+from ingest_api.version import lakemq_version
+from store_native.errors import InvalidRequest
+
+API = "/api/v1"
+_TOPICS = f"{API}/topics/"
+_MESSAGES = "/messages"
+_QUEUES = "/queues/"
+
+
+def create_app(broker: Broker) -> BrokerApp:
+    """Builds the application of one broker; its shutdown stops the broker."""
+    app = BrokerApp(broker)
+    error_handlers.install(app, broker.metrics)
+    for noun in (topics, queues, messages, groups, routes, cluster, brokers):
+        app.include_router(noun.router(broker), prefix=API)
+    for noun in (health, metrics):
+        app.include_router(noun.router(broker))
+    return app
+
+
+class BrokerApp(FastAPI):
+    """FastAPI with two doors of its own.
+
+    Args:
+        broker: What it serves.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        @asynccontextmanager
+        async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+            yield
+            await broker.stop()
+
+        super().__init__(
+            title="LakeMQ broker",
+            summary="RocketMQ's broker model over HTTP.",
+            version=lakemq_version(),
+            openapi_url=f"{API}/openapi.json",
+            docs_url="/docs",
+            redoc_url=None,
+            redirect_slashes=False,
+            lifespan=lifespan,
+        )
+        self._broker = broker
+        self._send = broker.send
+        self._pull = broker.pull
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:  # type: ignore[override]
+        """Hands a request to its door; returns the coroutine instead of awaiting it, which is cheaper."""
+        if scope["type"] != "http":
+            return super().__call__(scope, receive, send)
+        if b"%" in scope["raw_path"] and b"%2f" in scope["raw_path"].lower():
+            return self._escaped_slash(scope, receive, send)
+        path: str = scope["path"]
+        if path.endswith(_MESSAGES) and path.startswith(_TOPICS):
+            inner = path[len(_TOPICS) : -len(_MESSAGES)]
+            if scope["method"] == "POST" and inner and "/" not in inner:
+                return self._send(scope, receive, send, inner)
+            if scope["method"] == "GET":
+                topic, queues_, queue_id = inner.partition(_QUEUES)
+                if queues_ and topic and queue_id and "/" not in topic and "/" not in queue_id:
+                    return self._pull(scope, receive, send, topic, queue_id)
+        return self._control(scope, receive, send)
+
+    def openapi(self) -> dict[str, Any]:
+        """Returns the document with the raw paths in it; FastAPI calls it once."""
+        if self.openapi_schema is None:
+            self.openapi_schema = openapi.with_raw_paths(super().openapi())
+        return self.openapi_schema
+
+    async def _control(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves what FastAPI routes: reads the body first, within its bounds."""
+        started = time.perf_counter()
+        broker = self._broker
+        body = Body()
+        status = 500
+        try:
+            if scope["method"] not in ("GET", "HEAD", "OPTIONS"):
+                await broker.control_bodies.read(receive, _content_length(scope), body)
+            else:
+                body.complete = True
+        except ClientGone:
+            return
+        except Exception as error:  # noqa: BLE001 - the last frame: every error becomes an answer here
+            await broker.refusals.refuse(error, scope, receive, send, body, _expects(scope))
+            return
+        finally:
+            broker.control_bodies.release(body)
+
+        async def replay() -> Message:
+            if body.chunks or not replayed:
+                replayed.append(True)
+                data = b"".join(body.chunks)
+                body.chunks.clear()
+                return {"type": "http.request", "body": data, "more_body": False}
+            return await receive()
+
+        async def watched(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        replayed: list[bool] = []
+        # error_handlers has answered and logged it; Starlette raises it once more for its server.
+        with suppress(Exception):
+            await super().__call__(scope, replay, watched)
+        took_ms = (time.perf_counter() - started) * 1000
+        broker.metrics.latency_ms["admin"].observe(took_ms)
+        if status >= 400 and not scope["path"].endswith(("/readyz", "/healthz")):
+            broker.refusals.line(scope, status, "REFUSED", None, took_ms=round(took_ms))
+        else:
+            broker.refusals.slow(scope, status, took_ms)
+
+    async def _escaped_slash(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuses ``%2F`` in a name.
+
+        The server decodes a path as a whole, so an escaped slash would become a border between
+        segments and change the route. Only a client's own message id may hold one; its route takes
+        the rest of the path.
+        """
+        path: str = scope["path"]
+        if path.startswith(f"{API}/messages/"):
+            await self._control(scope, receive, send)
+            return
+        code = "GROUP_ILLEGAL" if path.startswith(f"{API}/groups/") else "TOPIC_ILLEGAL"
+        error = InvalidRequest(code, "a name has no slash", parameter="path")
+        await self._broker.refusals.refuse(error, scope, receive, send, Body(), _expects(scope))
+
+
+def _content_length(scope: Scope) -> int | None:
+    return next((int(value) for name, value in scope["headers"] if name == b"content-length"), None)
+
+
+def _expects(scope: Scope) -> bool:
+    return any(name == b"expect" for name, _ in scope["headers"])

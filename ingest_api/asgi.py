@@ -1,0 +1,144 @@
+"""What the two raw ASGI paths share: ready-made answers and refusals.
+
+Owns the cached header lists. A raw path skips Starlette's router, Request and Response because they
+cost more than the append itself. Called by send.py and pull.py.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.types import Message, Receive, Scope, Send
+
+from ingest_api.body import SMALL, Body, ClientGone, linger
+from ingest_api.error_handlers import Problem, new_request_id, problem_of, unexpected
+from ingest_api.metrics import BrokerMetrics
+from store_native.errors import LakeMQError
+
+log = logging.getLogger("lakemq.access")
+
+JSON = b"application/json"
+_CACHED_LENGTHS = 1024
+
+
+class JsonStart:
+    """``http.response.start`` messages for JSON answers of one status, made once for each length."""
+
+    __slots__ = ("_cached", "_status")
+
+    def __init__(self, status: int) -> None:
+        self._status = status
+        self._cached = [self._make(length) for length in range(_CACHED_LENGTHS)]
+
+    def of(self, length: int) -> Message:
+        """Returns the message for a body of ``length`` bytes; servers copy it, so it may be shared."""
+        return self._cached[length] if length < _CACHED_LENGTHS else self._make(length)
+
+    def _make(self, length: int) -> Message:
+        return {
+            "type": "http.response.start",
+            "status": self._status,
+            "headers": [(b"content-type", JSON), (b"content-length", b"%d" % length)],
+        }
+
+
+class Refusals:
+    """Answers with problems, and says so in the log within reason.
+
+    Args:
+        metrics: Counts each refusal by its code.
+        slow_request_ms: A request slower than it gets a line.
+    """
+
+    _LINES_A_SECOND = 50
+
+    def __init__(self, metrics: BrokerMetrics, slow_request_ms: int) -> None:
+        self._metrics = metrics
+        self.slow_request_ms = slow_request_ms
+        self._second = 0
+        self._lines = 0
+        self._left_out = 0
+
+    async def refuse(
+        self, error: Exception, scope: Scope, receive: Receive, send: Send, body: Body | None, expects: bool
+    ) -> None:
+        """Answers a request with an error.
+
+        Args:
+            error: A LakeMQError, or a defect.
+            body: What was read of the request's body; None when it has none.
+            expects: The client waits for ``100 Continue``: its body was never sent.
+        """
+        request_id = new_request_id()
+        path = scope["path"]
+        if not isinstance(error, LakeMQError):
+            error = unexpected(error, path, request_id)
+        problem = problem_of(error, path, request_id)
+        self._metrics.refused(problem.code)
+        self.line(scope, problem.status, problem.code, request_id)
+        unread = body is not None and not body.complete
+        if (
+            unread
+            and not expects
+            and body is not None
+            and body.size <= SMALL
+            and await self._rest_is_here(receive, scope)
+        ):
+            unread = False
+        await self._send(problem, receive, send, unread, expects)
+
+    def slow(self, scope: Scope, status: int, took_ms: float) -> None:
+        """Says that a request took long, if it did."""
+        if took_ms >= self.slow_request_ms:
+            self.line(scope, status, "SLOW", None, took_ms=round(took_ms))
+
+    def line(self, scope: Scope, status: int, code: str, request_id: str | None, **more: Any) -> None:
+        """Writes one access line; at most some a second, so that refusals cannot fill the disk."""
+        second = int(time.monotonic())
+        if second != self._second:
+            self._second, self._lines = second, 0
+            if self._left_out:
+                log.warning("access lines left out", extra={"fields": {"count": self._left_out}})
+                self._left_out = 0
+        self._lines += 1
+        if self._lines > self._LINES_A_SECOND:
+            self._left_out += 1
+            return
+        client = scope.get("client")
+        fields: Mapping[str, Any] = {
+            "method": scope["method"],
+            "path": scope["path"],
+            "status": status,
+            "code": code,
+            **({"request_id": request_id} if request_id else {}),
+            **({"client": client[0]} if client else {}),
+            **more,
+        }
+        log.log(logging.WARNING if status >= 500 else logging.INFO, "request", extra={"fields": fields})
+
+    async def _rest_is_here(self, receive: Receive, scope: Scope) -> bool:
+        """Takes the rest of a small body, so that the connection can stay open."""
+        length = next((int(v) for n, v in scope["headers"] if n == b"content-length"), None)
+        if length is None or length > SMALL:
+            return False
+        await linger(receive, timeout_s=1.0, limit=SMALL)
+        return True
+
+    async def _send(
+        self, problem: Problem, receive: Receive, send: Send, unread: bool, expects: bool
+    ) -> None:
+        headers = [*problem.headers, (b"connection", b"close")] if unread else problem.headers
+        await send({"type": "http.response.start", "status": problem.status, "headers": headers})
+        if unread and not expects:
+            # The whole answer leaves now; the connection closes once the client had time to read it.
+            await send({"type": "http.response.body", "body": problem.body, "more_body": True})
+            await linger(receive)
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            return
+        await send({"type": "http.response.body", "body": problem.body})
+
+
+__all__ = ["JSON", "ClientGone", "JsonStart", "Refusals"]

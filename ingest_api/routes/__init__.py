@@ -1,0 +1,1 @@
+"""The administrative API, one module a noun; each has ``router(broker)``."""

@@ -1,0 +1,131 @@
+"""What the documents of several routes share: names, problems, messages.
+
+Owns the OpenAPI fragments and the checked types of path parameters. Used by every module here and by
+openapi.py.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Path
+from pydantic import AfterValidator, BaseModel, ConfigDict
+from starlette.responses import Response
+
+from store_native import validate_group, validate_topic
+
+ARROW_TYPE = "application/vnd.apache.arrow.stream"
+TOPIC_PATTERN = "^[%|a-zA-Z0-9_-]+$"
+GROUP_PATTERN = "^[%|a-zA-Z0-9_-]+$"
+MAX_LONG = (1 << 63) - 1
+
+
+def ref(name: str) -> dict[str, str]:
+    """Points to a shared schema."""
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+PROBLEM: dict[str, Any] = {
+    "type": "object",
+    "description": "RFC 9457. A refusal means that nothing was stored or changed.",
+    "required": ["type", "title", "status", "detail", "instance", "code", "retryable", "request_id"],
+    "properties": {
+        "type": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string"},
+        "instance": {"type": "string"},
+        "code": {"type": "string", "examples": ["TOPIC_NOT_EXIST"]},
+        "retryable": {"type": "boolean"},
+        "request_id": {"type": "string"},
+        "retry_after_ms": {"type": "integer"},
+        "errors": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["detail"],
+                "properties": {
+                    "detail": {"type": "string"},
+                    "pointer": {"type": "string", "description": "JSON pointer into the body."},
+                    "parameter": {"type": "string"},
+                    "header": {"type": "string"},
+                    "index": {"type": "integer", "description": "Number of the message, from 0."},
+                    "line": {"type": "integer", "description": "Line of the body, from 1."},
+                },
+            },
+        },
+    },
+}
+
+PROBLEM_RESPONSE: dict[str, Any] = {
+    "description": "A problem; see code.",
+    "content": {"application/problem+json": {"schema": ref("Problem")}},
+}
+
+PROBLEMS: dict[int | str, dict[str, Any]] = {"default": PROBLEM_RESPONSE}
+
+_TEXT = {"type": "string"}
+_INTEGER = {"type": "integer"}
+
+MESSAGE: dict[str, Any] = {
+    "type": "object",
+    "required": ["message_id", "offset_message_id", "topic", "broker_name", "queue_id", "queue_offset"],
+    "properties": {
+        "message_id": _TEXT,
+        "offset_message_id": _TEXT,
+        "topic": _TEXT,
+        "broker_name": _TEXT,
+        "queue_id": _INTEGER,
+        "queue_offset": _INTEGER,
+        "physical_offset": _INTEGER,
+        "keys": {"type": "array", "items": _TEXT},
+        "tags": {"type": ["string", "null"]},
+        "body": {"type": "string", "description": "When the body is UTF-8."},
+        "body_base64": {"type": "string", "description": "When it is not."},
+        "properties": {"type": "object", "additionalProperties": _TEXT},
+        "flag": _INTEGER,
+        "born_timestamp": _INTEGER,
+        "store_timestamp": _INTEGER,
+        "born_host": _TEXT,
+        "store_host": _TEXT,
+        "reconsume_times": _INTEGER,
+    },
+}
+
+
+def _topic(name: str) -> str:
+    validate_topic(name)
+    return name
+
+
+def _group(name: str) -> str:
+    validate_group(name)
+    return name
+
+
+# The store's own check raises TOPIC_ILLEGAL, not a ValueError: pydantic lets it pass through to
+# error_handlers.py, so a bad name has one code wherever it stands.
+CheckedTopic = Annotated[str, AfterValidator(_topic)]
+CheckedGroup = Annotated[str, AfterValidator(_group)]
+TopicPath = Annotated[CheckedTopic, Path(json_schema_extra={"pattern": TOPIC_PATTERN})]
+GroupPath = Annotated[CheckedGroup, Path(json_schema_extra={"pattern": GROUP_PATTERN, "maxLength": 120})]
+QueueIdPath = Annotated[int, Path(ge=0, le=(1 << 31) - 1)]
+
+
+class Strict(BaseModel):
+    """A request body; unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+def json_answer(data: bytes, settled: bool = True, status: int = 200) -> Response:
+    """Answers with JSON that the store rendered.
+
+    Args:
+        settled: False when the change is stored but not known to be flushed: 202, and a header says so.
+    """
+    if settled:
+        return Response(data, status, media_type="application/json")
+    return Response(
+        data, 202, media_type="application/json", headers={"X-LakeMQ-Status": "FLUSH_DISK_TIMEOUT"}
+    )

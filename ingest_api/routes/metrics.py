@@ -1,0 +1,93 @@
+"""/metrics: Prometheus text."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from ingest_api.broker import Broker
+from ingest_api.exposition import CONTENT_TYPE, Exposition, Labels, add_broker, add_store
+from ingest_api.routes.documents import PROBLEMS
+from store_native import Store
+from store_native.errors import LakeMQError
+
+_TEXT: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Prometheus text."}
+}
+
+
+def router(broker: Broker) -> APIRouter:
+    """Builds the routes."""
+    routes = APIRouter(tags=["metrics"], responses=PROBLEMS)
+
+    @routes.get("/metrics", response_class=Response, responses={**PROBLEMS, **_TEXT})
+    async def metrics() -> Response:
+        """Returns all metrics: RocketMQ 5's names and labels under lakemq_."""
+        return Response(await broker.reads.run(render, broker), media_type=CONTENT_TYPE)
+
+    return routes
+
+
+def render(broker: Broker) -> bytes:
+    """Renders the page; runs on a worker thread."""
+    store, admission = broker.store, broker.admission
+    page = Exposition(
+        {"cluster": broker.settings.cluster, "node_type": "broker", "node_id": broker.settings.broker_name}
+    )
+    add_broker(page, broker.metrics)
+    page.gauge(
+        "processor_watermark",
+        "Requests inside, by processor.",
+        [
+            ({"processor": "send"}, admission.inflight),
+            ({"processor": "bulk_send"}, broker.bulk.queued),
+            ({"processor": "ack_wait"}, broker.ack.waiting),
+            ({"processor": "pull_hold"}, broker.metrics.held_pulls),
+        ],
+    )
+    page.gauge("parsing_bytes", "Bytes of large bodies held in memory.", [({}, admission.parsing_bytes)])
+    page.gauge(
+        "broker_permission",
+        "6 reads and writes, 4 only reads.",
+        [({}, 4 if admission.disk_full or store.poisoned else 6)],
+    )
+    page.gauge("topic_number", "Topics.", [({}, len(json.loads(store.topics_json())))])
+    page.gauge("consumer_group_number", "Consumer groups.", [({}, len(json.loads(store.groups_json())))])
+    page.gauge(
+        "consumer_lag_messages",
+        "Messages a group has not consumed of a topic it committed offsets for.",
+        list(_lag(store)),
+    )
+    page.gauge(
+        "timing_messages",
+        "Delayed messages waiting, by level.",
+        [({"level": str(level)}, end - done) for level, done, end in store.delay_progress()],
+    )
+    add_store(page, store.stats())
+    return page.text()
+
+
+def _lag(store: Store) -> Iterator[tuple[Labels, float]]:
+    for config in json.loads(store.groups_json()):
+        group = config["group"]
+        behind: dict[str, int] = defaultdict(int)
+        for topic, queue_id, offset in store.group_offsets(group):
+            try:
+                low, high = store.queue_bounds(topic, queue_id)
+            except LakeMQError:
+                continue  # the topic was deleted; its offsets stay until the group goes
+            behind[topic] += max(0, high - max(low, offset))
+        for topic, messages in behind.items():
+            yield (
+                {
+                    "consumer_group": group,
+                    "topic": topic,
+                    "is_retry": str(topic.startswith("%RETRY%")).lower(),
+                },
+                messages,
+            )

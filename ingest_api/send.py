@@ -1,0 +1,200 @@
+"""The hot path: POST /api/v1/topics/{topic}/messages, as a raw ASGI function.
+
+Owns the way of a send from its head to its answer. What never breaks: an answer other than SEND_OK
+or a 202 status means nothing was stored; SEND_OK means it is as safe as the flush mode says. app.py
+calls it before Starlette's router; openapi.py documents it by hand.
+
+A small body is parsed and appended on the event loop, because that takes microseconds. A large or
+compressed one goes to a bounded pool (its parsing releases the GIL), so that a bulk load does not
+hold up everybody's small sends.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from starlette.types import Receive, Scope, Send
+
+from ingest_api.ack_wait import AckWait
+from ingest_api.admission import Admission
+from ingest_api.asgi import JsonStart, Refusals
+from ingest_api.body import Body, BodyReader, ClientGone
+from ingest_api.bulk_pool import BulkPool
+from ingest_api.content_encoding import expand
+from ingest_api.headers import BodyKind, RawMessage, SendHeaders, read_headers
+from ingest_api.metrics import BrokerMetrics
+from ingest_api.settings import LimitSettings
+from store_native import Appended, Store
+from store_native.errors import InvalidRequest
+
+_OK = b'{"status":"SEND_OK"'
+_FLUSH_DISK_TIMEOUT = b'{"status":"FLUSH_DISK_TIMEOUT"'
+
+
+class SendPath:
+    """Stores what is posted and answers when it is safe enough.
+
+    Args:
+        store: Where messages go.
+        ack: Holds answers back.
+        admission: Turns away what does not fit.
+        bodies: Reads bodies.
+        bulk: Runs large appends.
+        metrics: Counts.
+        refusals: Answers errors.
+        limits: The bounds.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        ack: AckWait,
+        admission: Admission,
+        bodies: BodyReader,
+        bulk: BulkPool,
+        metrics: BrokerMetrics,
+        refusals: Refusals,
+        limits: LimitSettings,
+    ) -> None:
+        self._ack = ack
+        self._admission = admission
+        self._bodies = bodies
+        self._bulk = bulk
+        self._metrics = metrics
+        self._refusals = refusals
+        self._limits = limits
+        self._append_raw = store.append_message
+        self._appends: dict[BodyKind, Callable[..., Appended]] = {
+            BodyKind.JSON: store.append_json,
+            BodyKind.NDJSON: store.append_ndjson,
+            BodyKind.ARROW: store.append_arrow,
+        }
+        self._ok = JsonStart(200)
+        self._accepted = JsonStart(202)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send, topic: str) -> None:
+        """Handles one request; ``topic`` is the path's segment, decoded but not yet checked."""
+        started = time.perf_counter()
+        body = Body()
+        expects = False
+        entered = False
+        try:
+            self._admission.enter()
+            entered = True
+            headers = read_headers(scope["headers"])
+            expects = headers.expects
+            self._check(headers)
+            full = scope["query_string"] != b"" and _wants_full(scope["query_string"])
+            await self._bodies.read(receive, headers.length, body)
+            size = body.size
+            if headers.coding is None and size <= self._limits.inline_bytes:
+                large = False
+                data = body.chunks[0] if len(body.chunks) == 1 else b"".join(body.chunks)
+                appended = self._append(topic, headers, data, full, scope["client"])
+                del data
+            else:
+                large = True
+                appended = await self._bulk.run(
+                    self._append_large, topic, headers, body, full, scope["client"]
+                )
+            body.chunks.clear()
+            if body.reserved:
+                self._bodies.release(body)
+            start, prefix = self._ok, _OK
+            if headers.one_way:
+                start = self._accepted
+            elif (safe := self._ack.sent(appended.end_offset)) is not None and not await safe:
+                start, prefix = self._accepted, _FLUSH_DISK_TIMEOUT
+                self._metrics.answered("FLUSH_DISK_TIMEOUT")
+        except ClientGone:
+            return
+        except Exception as error:  # noqa: BLE001 - the last frame: every error becomes an answer here
+            body.chunks.clear()
+            await self._refusals.refuse(error, scope, receive, send, body, expects)
+            return
+        finally:
+            if entered:
+                self._admission.leave()
+            if body.reserved:
+                self._bodies.release(body)
+        if appended.duplicate:
+            self._metrics.duplicates += 1
+        else:
+            self._metrics.sent(topic, appended.count, size)
+        answer = prefix + appended.tail
+        await send(start.of(len(answer)))
+        await send({"type": "http.response.body", "body": answer})
+        took_ms = (time.perf_counter() - started) * 1000
+        self._metrics.latency_ms["bulk_send" if large else "send"].observe(took_ms)
+        self._refusals.slow(scope, 200, took_ms)
+
+    def _check(self, headers: SendHeaders) -> None:
+        """Refuses by Content-Length what a look at the body would only confirm."""
+        if (
+            headers.kind is BodyKind.RAW
+            and headers.coding is None
+            and headers.length is not None
+            and headers.length > self._limits.max_message_bytes
+        ):
+            raise self._message_too_large(headers.length)
+        self._bodies.check_length(headers.length)
+
+    def _append(
+        self, topic: str, headers: SendHeaders, data: bytes, full: bool, client: tuple[str, int] | None
+    ) -> Appended:
+        if headers.kind is BodyKind.RAW:
+            return self._append_message(topic, headers, data, client)
+        return self._appends[headers.kind](
+            topic, data, born_host=client, idempotency_key=headers.idempotency_key, full_results=full
+        )
+
+    def _append_message(
+        self, topic: str, headers: SendHeaders, data: bytes, client: tuple[str, int] | None
+    ) -> Appended:
+        if len(data) > self._limits.max_message_bytes:
+            raise self._message_too_large(len(data))
+        raw = headers.raw or RawMessage()
+        return self._append_raw(
+            topic,
+            data,
+            tags=raw.tags,
+            keys=raw.keys,
+            properties=raw.properties,
+            sharding_key=raw.sharding_key,
+            queue_id=raw.queue_id,
+            flag=raw.flag,
+            delay_level=raw.delay_level,
+            message_id=raw.message_id,
+            born_host=client,
+            idempotency_key=headers.idempotency_key,
+        )
+
+    def _append_large(
+        self, topic: str, headers: SendHeaders, body: Body, full: bool, client: tuple[str, int] | None
+    ) -> Appended:
+        """Runs on a worker thread; joining a large body there releases the GIL too."""
+        data = b"".join(body.chunks)
+        body.chunks.clear()
+        if headers.coding is not None:
+            data = expand(data, headers.coding, self._limits.max_request_bytes)
+        return self._append(topic, headers, data, full, client)
+
+    def _message_too_large(self, size: int) -> InvalidRequest:
+        limit = self._limits.max_message_bytes
+        return InvalidRequest(
+            "MESSAGE_TOO_LARGE",
+            f"the message has {size} bytes, at most {limit} are taken",
+            limit=limit,
+            size=size,
+        )
+
+
+def _wants_full(query: bytes) -> bool:
+    if query == b"results=full":
+        return True
+    if query == b"results=queues":
+        return False
+    raise InvalidRequest(
+        "ARGUMENT_ILLEGAL", "the only query parameter of a send is results=full", parameter="results"
+    )

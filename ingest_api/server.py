@@ -1,0 +1,134 @@
+"""Runs a broker: socket, event loop, uvicorn, signals.
+
+Owns the life of the process from the bound socket to the exit status. What never breaks: the port is
+taken before the store is opened, so a second broker on one port fails before it touches a store; the
+ready line is printed when a request would be answered; SIGTERM and SIGINT end in a closed store.
+Called by ``lakemq serve``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from ipaddress import ip_address
+
+import uvicorn
+import uvloop
+
+from ingest_api.app import create_app
+from ingest_api.broker import Broker
+from ingest_api.logs import set_up_logging
+from ingest_api.settings import Settings
+from store_native.errors import InvalidRequest
+
+log = logging.getLogger("lakemq.broker")
+
+BACKLOG = 4096
+
+
+def serve(settings: Settings, announce: Callable[[str], None]) -> int:
+    """Serves until a signal says stop.
+
+    Args:
+        settings: Checked settings.
+        announce: Gets the one line that says where the broker answers, once it does.
+
+    Returns:
+        The exit status, 0 after a graceful stop.
+
+    Raises:
+        LakeMQError: The port is taken (ARGUMENT_ILLEGAL) or the store does not open.
+    """
+    set_up_logging(settings.log)
+    listener = _bind(settings)
+    with listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_serve(settings, listener, announce))
+
+
+async def _serve(settings: Settings, listener: socket.socket, announce: Callable[[str], None]) -> int:
+    host, port = listener.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    address = f"http://{shown}:{port}"
+    broker = Broker(settings, address, (_host_in_ids(host), port))
+    recovery = broker.store.recovery
+    log.info("store open", extra={"fields": {"path": settings.store.path, **dict(recovery)}})
+    server = _Server(
+        uvicorn.Config(
+            create_app(broker),
+            loop="none",  # the runner's
+            http="httptools",
+            ws="none",
+            interface="asgi3",  # BrokerApp.__call__ is no coroutine function, so uvicorn cannot tell
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            backlog=BACKLOG,
+            timeout_keep_alive=settings.http.keep_alive_s,
+            timeout_graceful_shutdown=settings.http.stop_timeout_s,
+        ),
+        broker,
+        lambda: announce(f"lakemq broker ready on {address} store={settings.store.path}"),
+    )
+    try:
+        await server.serve(sockets=[listener])
+    finally:
+        # A second SIGINT skips the lifespan's shutdown; the store is closed all the same.
+        if not broker.stopped:
+            await broker.stop()
+    return 0
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server with our beginning and end."""
+
+    def __init__(self, config: uvicorn.Config, broker: Broker, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._broker = broker
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Called by uvicorn; announces once the socket accepts."""
+        await super().startup(sockets)
+        self._ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Called by uvicorn after a signal; held pulls would keep it waiting until their time is up."""
+        log.info("stopping")
+        self._broker.begin_stop()
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Called by uvicorn; its own version raises the signal again at the end, and then a graceful
+        stop would exit with 143 instead of 0."""
+        handled = (signal.SIGINT, signal.SIGTERM)
+        before = {number: signal.signal(number, self.handle_exit) for number in handled}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _bind(settings: Settings) -> socket.socket:
+    host, port = settings.http.host, settings.http.port
+    try:
+        family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(place)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InvalidRequest("ARGUMENT_ILLEGAL", f"cannot listen on {host} port {port}: {reason}") from error
+    return listener
+
+
+def _host_in_ids(host: str) -> str:
+    """The address message ids carry; a wildcard is none, and ids need some address."""
+    return "127.0.0.1" if ip_address(host).is_unspecified else host

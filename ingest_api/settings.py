@@ -1,0 +1,225 @@
+"""The broker's settings: values only, parsed once from defaults, a TOML file and the command line.
+
+Owns names, types and defaults. What never breaks: an unknown name or a value of the wrong type is
+refused with its full name, so a typing error never means a silent default. Called by server.py; the
+rest of the broker gets values from here through constructors.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, is_dataclass, replace
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from store_native.errors import InvalidRequest
+
+FlushMode = Literal["sync", "async"]
+LogFormat = Literal["plain", "json"]
+Section = TypeVar("Section")
+
+
+@dataclass(frozen=True, slots=True)
+class HttpSettings:
+    """Where the broker listens.
+
+    Attributes:
+        host: An address that is not loopback needs ``insecure`` until requests are authenticated.
+        port: 0 takes a free one.
+        keep_alive_s: An idle connection is closed after it.
+        stop_timeout_s: What is in flight at a stop gets this long to finish.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8090
+    insecure: bool = False
+    keep_alive_s: int = 75
+    stop_timeout_s: int = 10
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """How the store is opened; the names are the store's own.
+
+    Attributes:
+        flush: ``sync`` answers a send when its bytes are on disk, ``async`` when they are in the
+            log's memory map (a power failure then loses up to ``flush_interval_ms``).
+        delay_levels: The delays of levels 1..n; empty means the store's 18.
+        faults: Points at which the store fails on purpose; for tests.
+    """
+
+    path: str = "./store"
+    flush: FlushMode = "sync"
+    flush_interval_ms: int = 100
+    commitlog_file_size: int = 1 << 30
+    consumequeue_file_entries: int = 300_000
+    index_slots: int = 5_000_000
+    index_entries: int = 20_000_000
+    auto_create_topics: bool = True
+    default_queue_nums: int = 4
+    retention_hours: int = 72
+    delete_when_hour: int = 4
+    delay_levels: str = ""
+    checkpoint_interval_ms: int = 5000
+    idempotence_max_keys: int = 1_000_000
+    idempotence_hours: int = 72
+    faults: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LimitSettings:
+    """What the broker takes at most.
+
+    Attributes:
+        max_request_bytes: Of a request's body, before and after decompression.
+        inline_bytes: A larger body is parsed on a worker thread, not on the event loop.
+        bulk_threads: Those threads.
+        body_timeout_s: A body must have arrived within it.
+        sync_flush_timeout_s: A send not flushed by then is answered FLUSH_DISK_TIMEOUT.
+        max_inflight_sends: Sends accepted and not yet answered.
+        max_parsing_bytes: Bytes of large bodies held in memory.
+        send_queue_wait_s: A large body that waits longer for a thread is refused, not stored. The
+            default is the producer client's timeout: after it nobody waits for the answer.
+        disk_full_ratio: Above it the broker only reads.
+        max_wait_ms: The longest long poll.
+    """
+
+    max_request_bytes: int = 64 << 20
+    max_message_bytes: int = 4 << 20
+    inline_bytes: int = 256 << 10
+    bulk_threads: int = 2
+    body_timeout_s: float = 30.0
+    sync_flush_timeout_s: float = 5.0
+    max_inflight_sends: int = 10_000
+    max_parsing_bytes: int = 256 << 20
+    send_queue_wait_s: float = 3.0
+    disk_full_ratio: float = 0.90
+    max_wait_ms: int = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """What the broker writes about itself.
+
+    Attributes:
+        slow_request_ms: A request slower than it gets a line.
+    """
+
+    format: LogFormat = "plain"
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    slow_request_ms: int = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything `lakemq serve` can be told."""
+
+    broker_name: str = "broker-a"
+    cluster: str = "DefaultCluster"
+    http: HttpSettings = field(default_factory=HttpSettings)
+    store: StoreSettings = field(default_factory=StoreSettings)
+    limits: LimitSettings = field(default_factory=LimitSettings)
+    log: LogSettings = field(default_factory=LogSettings)
+
+    def checked(self) -> Settings:
+        """Returns itself when the values fit together.
+
+        Raises:
+            InvalidRequest: They do not; the detail says which and why.
+        """
+        if not self.http.insecure and not _is_loopback(self.http.host):
+            raise _illegal(
+                "http.host",
+                f"{self.http.host} can be reached from other machines and requests are not authenticated "
+                "yet; listen on 127.0.0.1, or accept it with --insecure",
+            )
+        if not 0 <= self.http.port <= 65535:
+            raise _illegal("http.port", "not a port")
+        for name in (
+            "max_request_bytes",
+            "max_message_bytes",
+            "bulk_threads",
+            "max_inflight_sends",
+            "body_timeout_s",
+        ):
+            if getattr(self.limits, name) <= 0:
+                raise _illegal(f"limits.{name}", "must be above 0")
+        if not 0 < self.limits.disk_full_ratio <= 1:
+            raise _illegal("limits.disk_full_ratio", "must be above 0 and at most 1")
+        return self
+
+
+def load_settings(config: Path | None, overrides: Mapping[str, Any]) -> Settings:
+    """Builds the settings: defaults, then the file, then the command line.
+
+    Args:
+        config: A TOML file with the tables ``[http]``, ``[store]``, ``[limits]``, ``[log]``, or None.
+        overrides: Dotted names (``http.port``) to values; None counts as not given.
+
+    Raises:
+        InvalidRequest: ARGUMENT_ILLEGAL with the name in question.
+    """
+    settings = Settings()
+    if config is not None:
+        settings = _merge(settings, _read(config), "")
+    tree: dict[str, Any] = {}
+    for dotted, value in overrides.items():
+        if value is None:
+            continue
+        section, _, name = dotted.rpartition(".")
+        (tree.setdefault(section, {}) if section else tree)[name] = value
+    return _merge(settings, tree, "").checked()
+
+
+def _read(config: Path) -> dict[str, Any]:
+    try:
+        with config.open("rb") as file:
+            return tomllib.load(file)
+    except OSError as error:
+        raise _illegal("--config", f"cannot read {config}: {error.strerror}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise _illegal("--config", f"{config} is not TOML: {error}") from error
+
+
+def _merge(section: Section, values: Mapping[str, Any], prefix: str) -> Section:
+    known = get_type_hints(type(section))
+    changed: dict[str, Any] = {}
+    for name, value in values.items():
+        full = f"{prefix}{name}"
+        if name not in known:
+            raise _illegal(full, f"no such setting; known here: {', '.join(sorted(known))}")
+        current = getattr(section, name)
+        if is_dataclass(current):
+            if not isinstance(value, Mapping):
+                raise _illegal(full, "must be a table")
+            changed[name] = _merge(current, value, f"{full}.")
+        else:
+            changed[name] = _typed(value, known[name], full)
+    return replace(section, **changed)  # type: ignore[type-var]  # every section is a dataclass
+
+
+def _typed(value: Any, wanted: Any, full: str) -> Any:
+    if get_origin(wanted) is Literal:
+        if value not in get_args(wanted):
+            raise _illegal(full, f"must be one of {', '.join(get_args(wanted))}")
+        return value
+    if wanted is float and type(value) is int:
+        return float(value)
+    if type(value) is not wanted:  # not isinstance: true is no number here
+        raise _illegal(full, f"must be {wanted.__name__}, is {type(value).__name__}")
+    return value
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _illegal(name: str, reason: str) -> InvalidRequest:
+    return InvalidRequest("ARGUMENT_ILLEGAL", f"{name}: {reason}", setting=name)

@@ -1,0 +1,4 @@
+"""Delivery: consumer groups, retries, dead letters and the archive as Spark streaming jobs.
+
+`consume` is the way in; handlers are written with `lakemq.handler`.
+"""

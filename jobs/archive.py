@@ -1,0 +1,121 @@
+"""The archive job: topics land in the table `messages`.
+
+Owns one stream from the source to Delta's own streaming sink, which commits a batch once. Never
+breaks: one row per stored message. A lost checkpoint begins where the table ends. Called by
+`lakemq archive` and the Databricks job.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from delta_tables.location import LedgerLocation
+from delta_tables.messages import MESSAGES
+from jobs.batch_gate import BatchGate
+from jobs.checkpoint import StreamCheckpoint
+from jobs.consume import name_jvm, sole_writer
+from jobs.run_loop import RunLoop
+from lakemq.client import Client
+from store_native.errors import from_code
+
+
+@dataclass(frozen=True)
+class ArchiveSettings:
+    """The settings of `lakemq archive`.
+
+    Attributes:
+        topics: topics to land.
+        ledger: where `messages` is.
+        checkpoint: the stream's checkpoint; None puts it under the ledger.
+        endpoint: the broker; None takes the client's default.
+        path: a local store to read from by mapping its files.
+        trigger: interval of the micro-batches, or `availableNow`: land what is there and end.
+        max_messages_per_batch: bound of one micro-batch.
+    """
+
+    topics: tuple[str, ...]
+    ledger: LedgerLocation
+    checkpoint: Path | None = None
+    endpoint: str | None = None
+    path: str | None = None
+    trigger: str = "10 seconds"
+    max_messages_per_batch: int = 200_000
+
+    @property
+    def checkpoint_directory(self) -> Path:
+        """Where the stream's checkpoint is."""
+        if self.checkpoint is not None:
+            return self.checkpoint
+        if self.ledger.directory is None:
+            raise from_code(
+                "ARGUMENT_ILLEGAL", "a ledger in a catalog needs --checkpoint (a mounted directory)"
+            )
+        return self.ledger.directory / "_checkpoints" / "archive"
+
+
+def archive(settings: ArchiveSettings, make_session: Callable[[], SparkSession]) -> None:
+    """Lands topics until stopped, or with the trigger `availableNow` until all that is there has landed.
+
+    Raises:
+        LakeMQError: wrong settings, another writer of `messages`, or a stream that failed.
+    """
+    directory = settings.checkpoint_directory
+    with Client(settings.endpoint) as client, sole_writer(settings.ledger, (MESSAGES,)) as locks:
+        for topic in settings.topics:
+            client.topic(topic)
+        directory.mkdir(parents=True, exist_ok=True)
+        spark = make_session()
+        name_jvm(locks, spark)
+        loop = RunLoop(spark, BatchGate())
+        with loop.stopped_by_signals():
+            loop.run([start_archive(spark, settings, client)])
+
+
+def start_archive(spark: SparkSession, settings: ArchiveSettings, client: Client) -> StreamingQuery:
+    """Starts the archive stream."""
+    settings.ledger.create(MESSAGES, spark=spark)
+    checkpoint = StreamCheckpoint(settings.checkpoint_directory)
+    start = checkpoint.start(lambda: {"offsets": _after_the_last_row(spark, settings, client)})
+    source = (
+        spark.readStream.format("lakemq")
+        .schema(MESSAGES.ddl)
+        .option("subscribe", ",".join(settings.topics))
+        .option("endpoint", client.endpoint)
+        .option("startingOffsets", json.dumps(start["offsets"]))
+        .option("maxOffsetsPerTrigger", str(settings.max_messages_per_batch))
+    )
+    if settings.path is not None:
+        source = source.option("path", settings.path)
+    rows = source.load().coalesce(spark.sparkContext.defaultParallelism)
+    return settings.ledger.append_stream(
+        rows,
+        MESSAGES,
+        trigger=settings.trigger,
+        checkpointLocation=checkpoint.location,
+        queryName="archive",
+    )
+
+
+def _after_the_last_row(
+    spark: SparkSession, settings: ArchiveSettings, client: Client
+) -> dict[str, dict[str, int]]:
+    landed = {
+        (row[0], row[1]): row[2] + 1
+        for row in settings.ledger.read(spark, MESSAGES)
+        .groupBy("topic", "queue_id")
+        .agg({"queue_offset": "max"})
+        .collect()
+    }
+    return {
+        topic: {
+            str(queue.queue_id): landed.get((topic, queue.queue_id), queue.min_offset)
+            for queue in client.queues(topic)
+        }
+        for topic in settings.topics
+    }

@@ -1,0 +1,54 @@
+"""The gate batches pass, so that a job can stop between them.
+
+Owns the count of batches inside Python. Stopping a query in the middle of a Python foreachBatch makes
+Spark print a StackOverflowError; so a stop closes the gate, waits for the batches inside, and a batch
+that comes after that is refused: Spark planned it but did nothing, and runs it at the next start.
+Called by the jobs' foreachBatch functions (Spark's callback threads) and by the run loop.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class JobStopped(Exception):
+    """Refuses a batch because the job is stopping; nothing of the batch was done."""
+
+
+class BatchGate:
+    """Counts batches in progress and lets no new one in once it is closed."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._inside = 0
+        self._closed = False
+
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        """Passes the gate for one batch.
+
+        Raises:
+            JobStopped: the gate is closed.
+        """
+        with self._changed:
+            if self._closed:
+                raise JobStopped("the job is stopping; this batch runs at the next start")
+            self._inside += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._inside -= 1
+                self._changed.notify_all()
+
+    def close(self) -> None:
+        """Lets no new batch in; those inside go on."""
+        with self._changed:
+            self._closed = True
+
+    def await_empty(self, timeout_s: float | None = None) -> bool:
+        """Waits until no batch is inside; False when that took longer than the timeout."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._inside == 0, timeout_s)

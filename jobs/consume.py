@@ -1,0 +1,164 @@
+"""A consumer group's application: the group, retry and dead_letter streams in one Spark application.
+
+The composition root of this package: it takes the locks and the lease, makes the tables, starts the
+streams and waits. Never breaks: nothing is started before this process is the only one that may write
+the ledger and drive the group. Called by `lakemq consume` and by Databricks entry points.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+from delta_tables.consumer_offsets import CONSUMER_OFFSETS
+from delta_tables.dead_letters import DEAD_LETTERS
+from delta_tables.deliveries import DELIVERIES
+from delta_tables.location import LedgerLocation
+from delta_tables.table import Table
+from delta_tables.writer_lock import WriterLock
+from jobs.batch_gate import BatchGate
+from jobs.checkpoint import StreamCheckpoint
+from jobs.group_lease import GroupLease
+from jobs.idle import IdleWatch
+from jobs.origin import retry_topic
+from jobs.retry_policy import RetryPolicy
+from jobs.run_loop import RunLoop
+from jobs.settings import ConsumeSettings
+from lakemq.client import Client
+from store_native.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_log = logging.getLogger(__name__)
+
+WRITTEN = (DELIVERIES, DEAD_LETTERS, CONSUMER_OFFSETS)
+
+MakeSession = Callable[[], "SparkSession"]
+
+
+def consume(
+    settings: ConsumeSettings,
+    make_session: MakeSession,
+    *,
+    after_ledger_commit: Callable[[int], None] = lambda batch_id: None,
+    started: Callable[[RunLoop], None] = lambda loop: None,
+) -> None:
+    """Runs a consumer group until it is stopped or idle.
+
+    Args:
+        settings: the group's settings.
+        make_session: makes the Spark session, called once the broker and the ledger are ours: what is
+            wrong with the settings shows before a JVM starts.
+        after_ledger_commit: see GroupJob.
+        started: called with the loop when all streams run; whoever embeds this stops it through that.
+
+    Raises:
+        LakeMQError: wrong settings, a conflict about group or ledger, or a stream that failed.
+    """
+    settings.handler.load()
+    with ExitStack() as stack:
+        client = stack.enter_context(Client(settings.endpoint))
+        policy = RetryPolicy.of(
+            settings.retry_delays, client.cluster()["delay_levels_ms"], settings.max_reconsume_times
+        )
+        locks = stack.enter_context(sole_writer(settings.ledger, WRITTEN))
+        _ensure_group(client, settings)
+        lease = None
+        if settings.mode == "concurrent":
+            lease = GroupLease(client, settings.group, _owner(settings), settings.lease_ms)
+            lease.acquire()
+            stack.callback(lease.release)
+        spark = make_session()
+        name_jvm(locks, spark)
+        settings.ledger.create(*WRITTEN, spark=spark)
+        _run(spark, settings, policy, client, lease, after_ledger_commit, started)
+
+
+def _run(
+    spark: SparkSession,
+    settings: ConsumeSettings,
+    policy: RetryPolicy,
+    client: Client,
+    lease: GroupLease | None,
+    after_ledger_commit: Callable[[int], None],
+    started: Callable[[RunLoop], None],
+) -> None:
+    from jobs.dead_letter import DeadLetterJob
+    from jobs.group_job import GroupJob
+    from jobs.retry import RetryJob
+
+    gate = BatchGate()
+    loop = RunLoop(spark, gate)
+    group = GroupJob(spark, settings, policy, client, gate, lease, after_ledger_commit=after_ledger_commit)
+    with loop.stopped_by_signals():
+        queries = []
+        if settings.mode == "concurrent":
+            # Before the group's own: what a rebuilt checkpoint starts with is read from a quiet ledger.
+            queries.append(RetryJob(spark, settings, client.endpoint, gate).start())
+            queries.append(DeadLetterJob(spark, settings, client.endpoint, gate).start())
+        queries.append(group.start())
+        started(loop)
+        watch = None
+        if settings.until_idle_s is not None:
+            watch = IdleWatch(
+                spark, client, settings.ledger, settings.group, settings.subscription, group.reached
+            ).is_idle
+        loop.run(queries, is_idle=watch, idle_s=settings.until_idle_s or 0.0)
+
+
+def _ensure_group(client: Client, settings: ConsumeSettings) -> None:
+    """Makes the group, its retry and its dead-letter topic known to the broker."""
+    for topic in settings.topics:
+        client.topic(topic)
+    client.put_group(settings.group)
+    if settings.mode == "broadcast":
+        _log.warning(
+            "broadcast mode: a message whose handler fails is recorded as DROPPED, it does not come again"
+        )
+        return
+    for topic in (retry_topic(settings.group), settings.dlq):
+        try:
+            client.topic(topic)
+        except InvalidRequest as error:
+            if error.code != "TOPIC_NOT_EXIST":
+                raise
+            client.put_topic(topic, read_queue_nums=1, write_queue_nums=1)
+
+
+def _owner(settings: ConsumeSettings) -> str:
+    """This checkpoint's name at the broker's lease.
+
+    It stays over restarts, so that a job killed with SIGKILL need not wait for its own lease to run
+    out; the ledger's lock keeps two processes from using one checkpoint at the same time.
+    """
+    checkpoint = StreamCheckpoint(settings.checkpoint_of("group"))
+    owner = StreamCheckpoint(checkpoint.directory.parent / "lease").start(lambda: {"owner": uuid.uuid4().hex})
+    return str(owner["owner"])
+
+
+@contextmanager
+def sole_writer(ledger: LedgerLocation, tables: tuple[Table, ...]) -> Iterator[list[WriterLock]]:
+    """Holds the locks of a local ledger's tables; a catalog excludes writers by itself."""
+    locks: list[WriterLock] = []
+    try:
+        if ledger.directory is not None:
+            for table in tables:
+                lock = WriterLock(ledger.directory, table.name)
+                lock.acquire()
+                locks.append(lock)
+        yield locks
+    finally:
+        for lock in locks:
+            lock.release()
+
+
+def name_jvm(locks: list[WriterLock], spark: SparkSession) -> None:
+    """Writes the session's JVM into the locks, so that nobody writes while it outlives this process."""
+    process = getattr(getattr(spark.sparkContext, "_gateway", None), "proc", None)
+    if process is not None:
+        for lock in locks:
+            lock.name_jvm(process.pid)

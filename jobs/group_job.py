@@ -1,0 +1,286 @@
+"""The group job: messages in, outcomes into the ledger, exactly one row per attempt.
+
+Owns the streaming query of a consumer group. Never breaks, wherever the driver dies:
+  - a batch is in the ledger once: its commit carries (this checkpoint's query id, batch id), and a
+    batch found there is not handled again;
+  - a batch is run by one Spark action over the range in Spark's offset log, so no row is handled twice
+    by the job's own doing (a task that Spark repeats does handle its rows again: at-least-once);
+  - what is reported (consumer_offsets, the broker's group offsets) is reported after the ledger commit.
+Started by `consume`; `_process` runs on Spark's callback thread, one batch at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from delta_tables.consumer_offsets import CONSUMER_OFFSETS, QueueProgress, rows
+from delta_tables.deliveries import DELIVERIES
+from delta_tables.idempotent import append_arrow_once, append_once, last_version
+from jobs.batch_gate import BatchGate
+from jobs.checkpoint import NO_BATCH, StreamCheckpoint
+from jobs.group_lease import GroupLease
+from jobs.map_arrow import map_in_arrow
+from jobs.origin import ORIGIN, RETRY_TOPIC, retry_topic
+from jobs.outcomes import OutcomeTask
+from jobs.retry_policy import RetryPolicy
+from jobs.settings import ConsumeSettings
+from jobs.slice_tasks import ReadAndHandleTask, ReadTask, into_bins, per_bin, source_schema
+from jobs.start_position import starting_offsets
+from lakemq.client import Client
+from store_native.errors import InvalidRequest, LakeMQError, from_code
+from structured_streaming.offsets import Bounds, MessageQueue, Offsets, start_in
+from structured_streaming.partitions import QueueSlice, slices_between
+from structured_streaming.slice_reader import SliceReader
+
+_log = logging.getLogger(__name__)
+
+Positions = Mapping[MessageQueue, int]
+
+
+@dataclass(frozen=True)
+class Range:
+    """What one batch covers, queue by queue: begin (included) to end (not)."""
+
+    begin: Offsets
+    end: Offsets
+
+    def slices(self, store_id: str) -> list[QueueSlice]:
+        """One slice per queue that moved, in queue order."""
+        unbounded = {queue: Bounds(0, end) for queue, end in self.end.queues.items()}
+        return slices_between(self.begin, self.end, unbounded, store_id)
+
+    def begin_of(self, queue: MessageQueue) -> int:
+        """Where the batch begins on a queue."""
+        return start_in(self.begin, self.end, queue)
+
+
+class GroupJob:
+    """One consumer group's query."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: ConsumeSettings,
+        policy: RetryPolicy,
+        client: Client,
+        gate: BatchGate,
+        lease: GroupLease | None,
+        *,
+        after_ledger_commit: Callable[[int], None] = lambda batch_id: None,
+    ) -> None:
+        """Puts the job together without starting it.
+
+        Args:
+            spark: the session.
+            settings: the group's settings.
+            policy: when failed messages come again.
+            client: the broker.
+            gate: passed by every batch.
+            lease: the broker's lease on the group; None in broadcast mode.
+            after_ledger_commit: called with the batch id between the ledger's commit and Spark's own;
+                tests kill the process there.
+        """
+        self._spark = spark
+        self._settings = settings
+        self._policy = policy
+        self._client = client
+        self._gate = gate
+        self._lease = lease
+        self._after_ledger_commit = after_ledger_commit
+        self._checkpoint = StreamCheckpoint(settings.checkpoint_of("group"))
+        self._store_id = str(client.cluster()["store_id"])
+        self._reader = SliceReader(
+            settings.path, client.endpoint, source_schema(), settings.tags, fail_on_data_loss=True
+        )
+        self._start: dict[str, dict[str, int]] = {}
+        self._last_in_ledger: int | None = None
+        self.reached: dict[tuple[str, int], int] = {}
+
+    @property
+    def checkpoint(self) -> StreamCheckpoint:
+        """The query's checkpoint."""
+        return self._checkpoint
+
+    def start(self) -> StreamingQuery:
+        """Starts the query."""
+        settings = self._settings
+        self._start = self._checkpoint.start(
+            lambda: {"offsets": starting_offsets(settings, self._spark, self._client)}
+        )["offsets"]
+        committed = self._checkpoint.planned_end(self._checkpoint.last_committed())
+        for topic, offsets in self._start.items():
+            self.reached.update({(topic, int(queue_id)): offset for queue_id, offset in offsets.items()})
+        if committed is not None:
+            self._reach(committed.queues)
+        source = (
+            self._spark.readStream.format("lakemq")
+            # Only planned with, never evaluated: tasks read their slices themselves (slice_tasks).
+            .schema("queue_offset BIGINT")
+            .option("subscribe", ",".join(settings.subscription))
+            .option("endpoint", self._client.endpoint)
+            .option("startingOffsets", json.dumps(self._start))
+            .option("maxOffsetsPerTrigger", str(settings.max_messages_per_batch))
+            .option("tags", settings.tags)
+        )
+        if settings.path is not None:
+            source = source.option("path", settings.path)
+        return (
+            source.load()
+            .writeStream.queryName(f"{settings.group} group")
+            .foreachBatch(self._process)
+            .option("checkpointLocation", self._checkpoint.location)
+            .trigger(processingTime=settings.trigger)
+            .start()
+        )
+
+    def _process(self, batch: DataFrame, batch_id: int) -> None:
+        with self._gate.batch():
+            query_id = self._spark.sparkContext.getLocalProperty("sql.streaming.queryId")
+            assert query_id is not None, "foreachBatch runs outside a streaming query"
+            # Batch ids start anew with a new checkpoint, and so does the query id: bound to it, the
+            # application id cannot take a new batch 0 for an old one.
+            app_id = f"lakemq/{self._settings.group}/{query_id}"
+            covered = self._range(batch_id)
+            if batch_id > self._newest_in_ledger(app_id, query_id):
+                self._write_outcomes(batch_id, query_id, app_id, covered)
+                self._last_in_ledger = batch_id
+                self._after_ledger_commit(batch_id)
+            else:
+                _log.info("batch %s is in the ledger already: its messages are not handled again", batch_id)
+            self._report(batch_id, query_id, app_id, covered)
+            self._reach(covered.end.queues)
+
+    def _reach(self, end: Positions) -> None:
+        self.reached.update({(queue.topic, queue.queue_id): offset for queue, offset in end.items()})
+
+    def _write_outcomes(self, batch_id: int, query_id: str, app_id: str, covered: Range) -> None:
+        settings = self._settings
+        handle = OutcomeTask(
+            settings.group, settings.handler, self._policy, settings.mode, query_id, batch_id
+        )
+        again = retry_topic(settings.group)
+        slices = covered.slices(self._store_id)
+        if not slices:
+            return  # a repeated first batch whose start has moved past it: the ledger has it all
+        first = [piece for piece in slices if piece.queue.topic != again]
+        retried = [piece for piece in slices if piece.queue.topic == again]
+        parts: list[DataFrame] = []
+        if first:
+            bins = into_bins(first, self._spark.sparkContext.defaultParallelism)
+            fused = ReadAndHandleTask(ReadTask(self._reader, bins), handle)
+            parts.append(per_bin(self._spark, bins, fused, DELIVERIES.ddl))
+        if retried:
+            # One task: it sees a message that stands twice on the retry topic's queue.
+            read = ReadTask(self._reader, [tuple(retried)])
+            messages = per_bin(self._spark, read.bins, read, self._reader.schema.toDDL())
+            parts.append(map_in_arrow(self._without_known_retries(messages), handle, DELIVERIES.ddl))
+        outcomes = parts[0] if len(parts) == 1 else parts[0].unionAll(parts[1])
+        if self._lease is not None:
+            self._lease.check()
+        append_once(outcomes, settings.ledger, DELIVERIES, app_id=app_id, version=batch_id)
+
+    def _without_known_retries(self, messages: DataFrame) -> DataFrame:
+        """Leaves out attempts the ledger has: a broker that crashed may put a delayed message twice."""
+        known = (
+            self._settings.ledger.read(self._spark, DELIVERIES)
+            .where((F.col("consumer_group") == self._settings.group) & (F.col("attempt") > 1))
+            .select(
+                F.col("topic").alias("known_topic"),
+                F.concat_ws("/", "broker_name", "queue_id", "queue_offset").alias("known_origin"),
+                F.col("attempt").alias("known_attempt"),
+            )
+        )
+        same = (
+            (F.col("properties")[ORIGIN] == F.col("known_origin"))
+            & (F.col("properties")[RETRY_TOPIC] == F.col("known_topic"))
+            & (F.col("reconsume_times") + 1 == F.col("known_attempt"))
+        )
+        return messages.join(F.broadcast(known), same, "left_anti")
+
+    def _newest_in_ledger(self, app_id: str, query_id: str) -> int:
+        """The newest batch of this checkpoint in the ledger; asked once, this job is the only writer."""
+        if self._last_in_ledger is None:
+            newest = last_version(
+                self._settings.ledger, DELIVERIES, app_id=app_id, query_id=query_id, spark=self._spark
+            )
+            planned = self._checkpoint.last_planned()
+            if newest > planned > NO_BATCH:
+                raise from_code(
+                    "ARGUMENT_ILLEGAL",
+                    f"the checkpoint {self._checkpoint.location} is older than the ledger (batch {planned}, "
+                    f"the ledger has {newest}): delete it, the group then goes on where the ledger ends",
+                )
+            self._last_in_ledger = newest
+        return self._last_in_ledger
+
+    def _range(self, batch_id: int) -> Range:
+        end = self._checkpoint.planned_end(batch_id)
+        assert end is not None, f"Spark runs batch {batch_id} without an entry in its offset log"
+        before = self._checkpoint.planned_end(batch_id - 1)
+        if before is None:
+            offsets = {
+                queue: self._start.get(queue.topic, {}).get(str(queue.queue_id), 0) for queue in end.queues
+            }
+            before = Offsets(end.epoch, end.topic_ids, offsets)
+        return Range(before, end)
+
+    def _report(self, batch_id: int, query_id: str, app_id: str, covered: Range) -> None:
+        maxima = self._max_offsets(covered)
+        progress = [
+            QueueProgress(
+                queue.topic,
+                queue.broker_name,
+                queue.queue_id,
+                covered.begin_of(queue),
+                end,
+                maxima.get((queue.topic, queue.queue_id)),
+            )
+            for queue, end in covered.end.queues.items()
+        ]
+        report = rows(
+            progress,
+            consumer_group=self._settings.group,
+            subscription=self._settings.tags,
+            query_id=query_id,
+            batch_id=batch_id,
+            recorded_at=datetime.now(UTC),
+        )
+        append_arrow_once(
+            report,
+            self._settings.ledger,
+            CONSUMER_OFFSETS,
+            app_id=app_id,
+            version=batch_id,
+            spark=self._spark,
+        )
+        if self._lease is not None:
+            self._commit_offsets(covered.end.queues, self._lease.epoch)
+
+    def _max_offsets(self, covered: Range) -> dict[tuple[str, int], int]:
+        maxima: dict[tuple[str, int], int] = {}
+        try:
+            for topic in {piece.queue.topic for piece in covered.slices("")}:
+                for bounds in self._client.queues(topic):
+                    maxima[topic, bounds.queue_id] = bounds.max_offset
+        except LakeMQError as error:
+            _log.warning("the report of this batch goes without max offsets: %s", error)
+        return maxima
+
+    def _commit_offsets(self, end: Positions, epoch: int) -> None:
+        offsets = {(queue.topic, queue.queue_id): offset for queue, offset in end.items()}
+        try:
+            self._client.commit_offsets(self._settings.group, offsets, lease_epoch=epoch)
+        except InvalidRequest:
+            raise  # the group is somebody else's now: this job must end
+        except LakeMQError as error:
+            _log.warning(
+                "the broker did not take the group's offsets, the next batch reports again: %s", error
+            )

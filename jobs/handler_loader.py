@@ -1,0 +1,76 @@
+"""Finding a user's handler: `module:function`, imported on whichever process runs it.
+
+Owns the import and the choice between row and vectorised. Never breaks: a target is code the person
+who starts the job names, never text that came over the network. Called on the driver (to fail early)
+and by each executor's Python worker.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal
+
+from lakemq.handler import is_vectorised
+from store_native.errors import from_code
+
+Vectorised = Literal["auto", "yes", "no"]
+
+
+@dataclass(frozen=True)
+class HandlerTarget:
+    """Names a handler; small and picklable, it travels to the executors.
+
+    Attributes:
+        target: `module:function`; the function may be dotted (`module:Class.method`).
+        vectorised: whether it takes batches; `auto` looks at its mark or annotation.
+        search_path: directories put before `sys.path`, so that a module beside the user is found on
+            executors too.
+    """
+
+    target: str
+    vectorised: Vectorised = "auto"
+    search_path: tuple[str, ...] = ()
+
+    def load(self) -> LoadedHandler:
+        """Imports the handler, once per process.
+
+        Raises:
+            InvalidRequest: ARGUMENT_ILLEGAL when the text, the module or the function is wrong.
+        """
+        return _load(self)
+
+
+@dataclass(frozen=True)
+class LoadedHandler:
+    """A handler ready to call."""
+
+    function: Callable[..., Any]
+    vectorised: bool
+
+
+@cache
+def _load(wanted: HandlerTarget) -> LoadedHandler:
+    module_name, colon, attribute = wanted.target.partition(":")
+    if not (module_name and colon and attribute):
+        raise from_code("ARGUMENT_ILLEGAL", f"a handler is named module:function, not {wanted.target!r}")
+    for directory in reversed(wanted.search_path):
+        if directory not in sys.path:
+            sys.path.insert(0, directory)
+    try:
+        function: Any = importlib.import_module(module_name)
+        for name in attribute.split("."):
+            function = getattr(function, name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (module_name + ".").startswith(error.name + "."):
+            raise  # the module is there; something it imports is not
+        raise from_code("ARGUMENT_ILLEGAL", f"there is no module {module_name!r} to import here") from error
+    except AttributeError as error:
+        raise from_code("ARGUMENT_ILLEGAL", f"{module_name} has no {attribute!r}") from error
+    if not callable(function):
+        raise from_code("ARGUMENT_ILLEGAL", f"{wanted.target} is not a function")
+    takes_batches = is_vectorised(function) if wanted.vectorised == "auto" else wanted.vectorised == "yes"
+    return LoadedHandler(function, takes_batches)

@@ -1,0 +1,88 @@
+"""Knowing that a group has nothing left to do, for `--until-idle`.
+
+Owns the question, not the waiting. Idle means: every queue of the subscription is handled up to its
+end, no failed attempt waits for its retry, every message given up has reached the dead letters, and no
+delayed message waits at the broker. Each is asked of the broker or the ledger; nothing is
+guessed from quiet. Called by the run loop on the main thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from delta_tables.location import LedgerLocation
+from delta_tables.views import register_views
+from lakemq.client import Client
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_DELAYED = "lakemq_timing_messages"
+
+_UNFINISHED = (
+    "SELECT (SELECT count(*) FROM pending_retries WHERE consumer_group = '{group}')"
+    " + (SELECT count(*) FROM pending_dead_letters WHERE consumer_group = '{group}')"
+)
+
+
+class IdleWatch:
+    """Says whether anything is new, pending or due."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        client: Client,
+        ledger: LedgerLocation,
+        group: str,
+        subscription: tuple[str, ...],
+        reached: Mapping[tuple[str, int], int],
+    ) -> None:
+        """Looks at one group.
+
+        Args:
+            spark: the session, for a ledger in a catalog.
+            client: the broker.
+            ledger: the group's ledger.
+            group: the group.
+            subscription: the topics its query reads.
+            reached: (topic, queue id) -> offset the group job has reached, as it moves on.
+        """
+        self._spark = spark
+        self._client = client
+        self._ledger = ledger
+        self._group = group
+        self._subscription = subscription
+        self._reached = reached
+
+    def is_idle(self) -> bool:
+        """Asks once; cheap questions first."""
+        return self._all_read() and self._unfinished() == 0 and not self._delayed()
+
+    def _all_read(self) -> bool:
+        return all(
+            bounds.max_offset <= self._reached.get((topic, bounds.queue_id), bounds.min_offset)
+            for topic in self._subscription
+            for bounds in self._client.queues(topic)
+        )
+
+    def _unfinished(self) -> int:
+        question = _UNFINISHED.format(group=self._group)
+        if self._ledger.directory is None:
+            register_views(self._spark, self._ledger)
+            counted = self._spark.sql(question).head()
+            return 0 if counted is None else int(counted[0])
+
+        from delta_tables.query import Ledger
+
+        return int(Ledger(self._ledger.directory).sql(question).column(0)[0].as_py())
+
+    def _delayed(self) -> bool:
+        """Whether the broker holds any delayed message, whatever its topic: their topics are not shown."""
+        return waiting_messages(self._client.metrics()) > 0
+
+
+def waiting_messages(metrics: str) -> int:
+    """Adds up the delayed messages of all levels in a page of metrics."""
+    lines = (line for line in metrics.splitlines() if line.startswith(_DELAYED))
+    return sum(round(float(line.rpartition(" ")[2])) for line in lines)

@@ -1,0 +1,172 @@
+"""From messages to rows of `deliveries`: what the group job runs on executors.
+
+Owns the making of an outcome row. Never breaks: one row per message, keyed by its original position
+and attempt; a failed attempt becomes RETRY while attempts are left, DEAD after, DROPPED in broadcast
+mode. Pickled by the group job into `mapInArrow`; called once per task with the task's Arrow batches.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delta_tables.deliveries import ACK, DEAD, DELIVERIES, DROPPED, RETRY
+from jobs.handler_loader import HandlerTarget
+from jobs.judging import Judged, judge
+from jobs.origin import Positions, original_positions, retry_topic
+from jobs.retry_policy import RetryPolicy
+
+Mode = Literal["concurrent", "broadcast"]
+
+
+@dataclass(frozen=True)
+class OutcomeTask:
+    """The function of one batch, as it travels to the executors."""
+
+    group: str
+    handler: HandlerTarget
+    policy: RetryPolicy
+    mode: Mode
+    query_id: str
+    batch_id: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Handles the messages of one task and yields their outcome rows."""
+        handler = self.handler.load()
+        worker = f"{socket.gethostname()}:{os.getpid()}"
+        seen: set[tuple[str, int]] = set()
+        for batch in batches:
+            fresh = _without_repeats(batch, self.group, seen)
+            if fresh.num_rows == 0:
+                continue
+            positions = original_positions(fresh, self.group)
+            judged = judge(handler, _as_handled(fresh, positions), self.policy)
+            yield self._rows(fresh, positions, judged, worker)
+
+    def _rows(
+        self, batch: pa.RecordBatch, positions: Positions, judged: Judged, worker: str
+    ) -> pa.RecordBatch:
+        rows = batch.num_rows
+        columns: dict[str, pa.Array] = {
+            "consumer_group": _constant(self.group, pa.string(), rows),
+            "topic": positions.topic,
+            "broker_name": positions.broker_name,
+            "queue_id": positions.queue_id,
+            "queue_offset": positions.queue_offset,
+            "attempt": positions.attempt,
+            "source_topic": batch.column("topic"),
+            "source_queue_id": batch.column("queue_id"),
+            "source_queue_offset": batch.column("queue_offset"),
+            "started_at": judged.started_at,
+            "finished_at": judged.finished_at,
+            "worker": _constant(worker, pa.string(), rows),
+            "query_id": _constant(self.query_id, pa.string(), rows),
+            "batch_id": _constant(self.batch_id, pa.int64(), rows),
+        }
+        for name in ("message_id", "keys", "tags", "born_timestamp", "store_timestamp"):
+            columns[name] = batch.column(name)
+        if judged.verdict is None:
+            columns["verdict"] = _constant(ACK, pa.string(), rows)
+        else:
+            columns |= self._decided(batch, positions, judged)
+        return pa.RecordBatch.from_arrays(
+            [
+                columns[field.name].cast(field.type) if field.name in columns else pa.nulls(rows, field.type)
+                for field in DELIVERIES.arrow_schema
+            ],
+            schema=DELIVERIES.arrow_schema,
+        )
+
+    def _decided(self, batch: pa.RecordBatch, positions: Positions, judged: Judged) -> dict[str, pa.Array]:
+        """The columns of a batch in which not every row is acknowledged."""
+        rows = batch.num_rows
+        verdict = judged.verdict
+        reason = judged.reason if judged.reason is not None else pa.nulls(rows, pa.string())
+        if self.mode == "broadcast":
+            verdict = pc.if_else(pc.equal(verdict, ACK), ACK, DROPPED)
+        else:
+            used_up = pc.and_(
+                pc.equal(verdict, RETRY), pc.greater(positions.attempt, self.policy.max_reconsume_times)
+            )
+            verdict = pc.if_else(used_up, DEAD, verdict)
+            text = f"attempts used up (max reconsume times {self.policy.max_reconsume_times})"
+            reason = pc.if_else(used_up, pc.coalesce(reason, pa.scalar(text)), reason)
+        comes_again = pc.equal(verdict, RETRY)
+        level = pc.if_else(comes_again, self._levels(positions, judged), pa.scalar(None, pa.int32()))
+        level_us = pa.array([ms * 1_000 for ms in self.policy.level_ms], pa.int64())
+        wait = pc.take(level_us, pc.subtract(level, pa.scalar(1, pa.int32())))
+        due = pc.add(judged.finished_at.cast(pa.int64()), wait)
+        not_done = pc.not_equal(verdict, ACK)
+        columns = {
+            "verdict": verdict,
+            "reason": reason,
+            "delay_level": level,
+            "next_attempt_at": due.cast(judged.finished_at.type),
+        }
+        for name in ("error_type", "error_text", "error_trace"):
+            column = getattr(judged, name)
+            if column is not None:
+                columns[name] = column
+        kept = pa.array(range(rows), pa.int32())
+        kept = pc.if_else(not_done, kept, pa.scalar(None, pa.int32()))
+        for name in ("flag", "properties", "body"):
+            columns[name] = batch.column(name).take(kept)
+        return columns
+
+    def _levels(self, positions: Positions, judged: Judged) -> pa.Array:
+        levels = pa.array(self.policy.delay_levels, pa.int32())
+        last = pa.scalar(len(self.policy.delay_levels), pa.int32())
+        nth = pc.subtract(pc.min_element_wise(positions.attempt, last), pa.scalar(1, pa.int32()))
+        usual = pc.take(levels, nth)
+        return usual if judged.delay_level is None else pc.coalesce(judged.delay_level, usual)
+
+
+def _as_handled(batch: pa.RecordBatch, positions: Positions) -> pa.RecordBatch:
+    """The batch a handler sees: original positions in place of the read ones, and the attempt."""
+    replaced = {
+        "topic": positions.topic,
+        "broker_name": positions.broker_name,
+        "queue_id": positions.queue_id,
+        "queue_offset": positions.queue_offset,
+    }
+    names = batch.schema.names
+    arrays = [replaced.get(name, batch.column(name)) for name in names]
+    return pa.RecordBatch.from_arrays([*arrays, positions.attempt], names=[*names, "attempt"])
+
+
+def _without_repeats(batch: pa.RecordBatch, group: str, seen: set[tuple[str, int]]) -> pa.RecordBatch:
+    """Leaves out a retried message that stands twice on the retry topic.
+
+    A broker that crashed may put a delayed message twice; the two stand close to each other on the
+    retry topic's only queue, so one task reads both. Repeats of earlier batches are left out before.
+    """
+    from_retry = pc.equal(batch.column("topic"), retry_topic(group))
+    if batch.num_rows == 0 or not pc.any(from_retry).as_py():
+        return batch
+    positions = original_positions(batch, group)
+    keys = zip(
+        from_retry.to_pylist(),
+        positions.topic.to_pylist(),
+        positions.broker_name.to_pylist(),
+        positions.queue_id.to_pylist(),
+        positions.queue_offset.to_pylist(),
+        positions.attempt.to_pylist(),
+        strict=True,
+    )
+    keep = []
+    for retried, topic, broker, queue, offset, attempt in keys:
+        key = (f"{topic}/{broker}/{queue}/{offset}", attempt)
+        keep.append(not retried or key not in seen)
+        if retried:
+            seen.add(key)
+    return batch if all(keep) else batch.filter(pa.array(keep))
+
+
+def _constant(value: str | int, kind: pa.DataType, rows: int) -> pa.Array:
+    return pa.repeat(pa.scalar(value, kind), rows)

@@ -1,0 +1,149 @@
+"""Running a set of streams until they are told to stop, fail, or have nothing left to do.
+
+Owns the main thread's wait and the order of stopping. Never breaks: a stop comes between batches, all
+streams end together, and a failed stream is reported with its own reason. Called by `consume` and
+`archive` with queries that are already running.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from jobs.batch_gate import BatchGate
+from store_native.errors import LakeMQError, from_code
+
+_log = logging.getLogger(__name__)
+
+_TICK_S = 0.25
+_IDLE_QUESTION_S = 0.5
+
+
+class RunLoop:
+    """Waits on running queries."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        gate: BatchGate,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._spark = spark
+        self._gate = gate
+        self._clock = clock
+        self._stop = threading.Event()
+
+    def stop(self) -> None:
+        """Asks the loop to end; safe from a signal handler or another thread."""
+        self._stop.set()
+
+    @contextmanager
+    def stopped_by_signals(self) -> Iterator[None]:
+        """SIGTERM and SIGINT ask for a stop, a second one ends the process as usual."""
+
+        def ask(number: int, frame: FrameType | None) -> None:
+            if self._stop.is_set():
+                signal.signal(number, signal.SIG_DFL)
+                signal.raise_signal(number)
+            self.stop()
+
+        before: dict[int, Any] = {
+            number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)
+        }
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def run(
+        self,
+        queries: Sequence[StreamingQuery],
+        *,
+        is_idle: Callable[[], bool] | None = None,
+        idle_s: float = 0.0,
+    ) -> None:
+        """Waits until a stop is asked for, a query ends, or all has been idle for `idle_s`.
+
+        Args:
+            queries: running queries; all are stopped at the end.
+            is_idle: says whether there is nothing to do; None runs until stopped.
+            idle_s: how long that has to last.
+
+        Raises:
+            LakeMQError: SYSTEM_ERROR with the reason when a query failed.
+        """
+        idle_since: float | None = None
+        asked_at = self._clock()
+        try:
+            while not self._stop.wait(_TICK_S):
+                if not all(query.isActive for query in queries):
+                    break
+                if is_idle is None or self._clock() - asked_at < _IDLE_QUESTION_S:
+                    continue
+                asked_at = self._clock()
+                if not _ask(is_idle):
+                    idle_since = None
+                elif idle_since is None:
+                    idle_since = asked_at
+                if idle_since is not None and self._clock() - idle_since >= idle_s:
+                    break
+        finally:
+            failure = _first_failure(queries)
+            self._end(queries)
+        if failure is not None:
+            raise from_code("SYSTEM_ERROR", failure)
+
+    def _end(self, queries: Sequence[StreamingQuery]) -> None:
+        # From here on Spark reports each refused batch as an error of the query, with a stack.
+        self._spark.sparkContext.setLogLevel("OFF")
+        self._gate.close()
+        self._gate.await_empty()
+        for query in queries:
+            query.stop()
+
+
+def _ask(is_idle: Callable[[], bool]) -> bool:
+    try:
+        return is_idle()
+    except LakeMQError as error:
+        if not error.retryable:
+            raise
+        _log.warning("whether the group is idle could not be asked: %s", error)
+        return False
+
+
+def _first_failure(queries: Sequence[StreamingQuery]) -> str | None:
+    for query in queries:
+        failed = None if query.isActive else query.exception()
+        if failed is not None:
+            return f"the stream {query.name!r} failed: {_reason(failed)}"
+    return None
+
+
+def _reason(failed: StreamingQueryException) -> str:
+    """The line that says why, out of Spark's stacks of stacks: the innermost Python error."""
+    lines = [line.strip() for line in str(failed).splitlines() if line.strip()]
+    named = [line for line in lines if _names_an_error(line)]
+    return named[-1] if named else lines[0]
+
+
+def _names_an_error(line: str) -> bool:
+    head, colon, _ = line.partition(": ")
+    last = head.rpartition(".")[2]
+    return (
+        bool(colon)
+        and last.isidentifier()
+        and last.endswith(("Error", "Exception", "Request", "Unavailable"))
+    )

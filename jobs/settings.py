@@ -1,0 +1,97 @@
+"""What a consumer group's job is told: values only, checked once.
+
+Built by the command line and by Databricks entry points, read by everything in this package.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from delta_tables.location import LedgerLocation
+from jobs.handler_loader import HandlerTarget
+from jobs.origin import dlq_topic, retry_topic
+from jobs.outcomes import Mode
+from jobs.retry_policy import DEFAULT_MAX_RECONSUME_TIMES
+from store_native.errors import from_code
+
+From = Literal["earliest", "latest"]
+
+_GROUP = re.compile(r"[%|a-zA-Z0-9_-]{1,120}")
+"""RocketMQ's rule for group names; checked here because the name becomes a directory."""
+
+
+@dataclass(frozen=True)
+class ConsumeSettings:
+    """The settings of `lakemq consume`.
+
+    Attributes:
+        group: the consumer group.
+        topics: the topics it reads; its retry topic is added by itself.
+        handler: the user's function.
+        ledger: where the tables are.
+        checkpoint: directory of the streams' checkpoints (local or mounted); None puts them under the
+            ledger.
+        endpoint: the broker; None takes the client's default.
+        path: a local store to read from by mapping its files; None reads over HTTP.
+        tags: tag filter, `*` or `A || B`.
+        start: where a group nobody knows yet begins.
+        max_reconsume_times: retries before a message is given up.
+        retry_delays: delays of the retries, `"10s 30s"`; None for RocketMQ's.
+        trigger: interval of the micro-batches.
+        max_messages_per_batch: bound of one micro-batch.
+        mode: concurrent (clustering) or broadcast.
+        until_idle_s: end when nothing was new, pending or due for so long; None runs until stopped.
+        lease_ms: how long the broker keeps the group for a process that fell silent.
+    """
+
+    group: str
+    topics: tuple[str, ...]
+    handler: HandlerTarget
+    ledger: LedgerLocation
+    checkpoint: Path | None = None
+    endpoint: str | None = None
+    path: str | None = None
+    tags: str = "*"
+    start: From = "earliest"
+    max_reconsume_times: int = DEFAULT_MAX_RECONSUME_TIMES
+    retry_delays: str | None = None
+    trigger: str = "1 second"
+    max_messages_per_batch: int = 200_000
+    mode: Mode = "concurrent"
+    until_idle_s: float | None = None
+    lease_ms: int = 30_000
+
+    def __post_init__(self) -> None:
+        """Checks what can be checked without a broker; raises InvalidRequest."""
+        if not _GROUP.fullmatch(self.group):
+            raise from_code("GROUP_ILLEGAL", f"{self.group!r} is not a group name: %|a-zA-Z0-9_- up to 120")
+        if not self.topics:
+            raise from_code("ARGUMENT_ILLEGAL", "a group reads at least one topic")
+        if self.checkpoint is None and self.ledger.directory is None:
+            raise from_code(
+                "ARGUMENT_ILLEGAL", "a ledger in a catalog needs --checkpoint (a mounted directory)"
+            )
+
+    @property
+    def subscription(self) -> tuple[str, ...]:
+        """All topics the group's query reads."""
+        if self.mode == "broadcast":
+            return self.topics
+        return (*self.topics, retry_topic(self.group))
+
+    @property
+    def dlq(self) -> str:
+        """The topic of the group's dead letters."""
+        return dlq_topic(self.group)
+
+    def checkpoint_of(self, stream: str) -> Path:
+        """The checkpoint directory of one of the group's streams."""
+        if self.checkpoint is not None:
+            return self.checkpoint / stream
+        assert self.ledger.directory is not None
+        # Spark escapes % in a path it is given as a URL-like string; a plain name avoids the question.
+        plain = self.group.replace("%", "=25").replace("|", "=7C")
+        return self.ledger.directory / "_checkpoints" / plain / stream

@@ -1,0 +1,82 @@
+"""Where a group without a checkpoint begins.
+
+Owns the order of authority: the ledger (the truth about what was handled), then the broker's offsets
+of the group (another ledger, a move from RocketMQ), then what the user asked for. Never breaks: a
+rebuilt checkpoint neither skips nor repeats a message the ledger knows. Called once per checkpoint by
+the group job; its answer goes into the start file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from delta_tables.consumer_offsets import CONSUMER_OFFSETS
+from delta_tables.deliveries import DELIVERIES
+from delta_tables.location import LedgerLocation
+from jobs.origin import RETRY_TOPIC_PREFIX
+from jobs.settings import ConsumeSettings, From
+from lakemq.client import Client
+from lakemq.client.results import QueueBounds
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+QueueKey = tuple[str, int]
+StartingOffsets = dict[str, dict[str, int]]
+
+
+def starting_offsets(settings: ConsumeSettings, spark: SparkSession, client: Client) -> StartingOffsets:
+    """Decides the first offset of every queue of the subscription: topic -> queue -> offset."""
+    handled = handled_offsets(settings.ledger, spark, settings.group)
+    reported = {} if settings.mode == "broadcast" else client.group_offsets(settings.group)
+    return {
+        topic: {
+            str(queue.queue_id): choose(
+                queue,
+                handled.get((topic, queue.queue_id)),
+                reported.get((topic, queue.queue_id)),
+                # What waits on the retry topic belongs to the group since before it had a checkpoint.
+                "earliest" if topic.startswith(RETRY_TOPIC_PREFIX) else settings.start,
+            )
+            for queue in client.queues(topic)
+        }
+        for topic in settings.subscription
+    }
+
+
+def choose(queue: QueueBounds, handled: int | None, reported: int | None, start: From) -> int:
+    """Picks one queue's first offset.
+
+    An offset of the ledger is taken as it is, even below the queue's minimum: the source then says
+    what was lost. The broker's is kept within what the queue holds.
+    """
+    if handled is not None:
+        return handled
+    if reported is not None:
+        return max(queue.min_offset, min(reported, queue.confirmed_offset))
+    return queue.min_offset if start == "earliest" else queue.confirmed_offset
+
+
+def handled_offsets(ledger: LedgerLocation, spark: SparkSession, group: str) -> dict[QueueKey, int]:
+    """The offset after the last one the ledger has an outcome for, per queue read.
+
+    `deliveries` is exact up to what a tag filter leaves out; `consumer_offsets` knows of that, but may
+    be one batch late. The greater of the two is right.
+    """
+    mine = f"consumer_group = '{group}'"
+    delivered = (
+        ledger.read(spark, DELIVERIES)
+        .where(mine)
+        .groupBy("source_topic", "source_queue_id")
+        .agg({"source_queue_offset": "max"})
+    )
+    reported = (
+        ledger.read(spark, CONSUMER_OFFSETS)
+        .where(mine)
+        .groupBy("topic", "queue_id")
+        .agg({"next_offset": "max"})
+    )
+    handled = {(row[0], row[1]): row[2] + 1 for row in delivered.collect()}
+    for topic, queue_id, offset in reported.collect():
+        handled[topic, queue_id] = max(offset, handled.get((topic, queue_id), 0))
+    return handled

@@ -1,0 +1,154 @@
+"""The command line's front door: finds the noun, parses, runs, turns errors into one line.
+
+Owns the list of commands, the exit codes and how an error is shown. What never breaks: a person
+sees one clear line on stderr, not a stack, for whatever they or the broker can cause; only a defect
+of LakeMQ shows its stack. Called by the ``lakemq`` script and ``python -m lakemq.cli``.
+
+Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 130 interrupted, 141 the reader of our
+output went away.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import ModuleType
+
+from lakemq.cli.failure import CommandFailed, WrongUsage
+from store_native.errors import LakeMQError
+
+FAILED = 1
+USAGE = 2
+INTERRUPTED = 130
+READER_GONE = 141
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One noun of the command line.
+
+    Attributes:
+        module: Where it lives; the module has register(subparsers) and run(args) -> int.
+        summary: One line for ``lakemq --help``.
+        extra: The extra of the distribution that brings what it imports.
+    """
+
+    module: str
+    summary: str
+    extra: str | None = None
+
+
+COMMANDS = {
+    "quickstart": Command("lakemq.cli.quickstart", "run the whole path once, on real flights", "all"),
+    "serve": Command("lakemq.cli.serve", "run a broker", "server"),
+    "produce": Command("lakemq.cli.produce", "post messages from a file or standard input"),
+    "tail": Command("lakemq.cli.tail", "show the messages of a topic as they come"),
+    "consume": Command("lakemq.cli.consume", "run a consumer group in Spark, with its ledger", "spark"),
+    "sql": Command("lakemq.cli.sql", "ask the ledger in SQL", "spark"),
+    "topic": Command("lakemq.cli.topic", "list, create, show, update, delete topics"),
+    "group": Command("lakemq.cli.group", "list, create, show, delete groups; see and reset offsets"),
+    "message": Command("lakemq.cli.message", "show one message, or find messages by key"),
+    "store": Command("lakemq.cli.store", "verify, dump or recover a store's files"),
+}
+_OWN_PACKAGES = frozenset(
+    {"lakemq", "store_native", "ingest_api", "ha_replicator", "structured_streaming", "delta_tables", "jobs"}
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    name = next((argument for argument in arguments if argument in COMMANDS), None)
+    try:
+        return _run(name, arguments)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Python would complain once more when it flushes stdout at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return READER_GONE
+    except WrongUsage as error:
+        return _complain(str(error), USAGE)
+    except (LakeMQError, CommandFailed) as error:
+        return _complain(describe(error), FAILED)
+    except ModuleNotFoundError as error:
+        if name is None or not _is_missing_extra(name, error):
+            raise
+        return _complain(_needs(name, error), FAILED)
+    except OSError as error:
+        return _complain(_os_error(error), FAILED)
+
+
+def describe(error: Exception) -> str:
+    """Returns an error as one line, with the place in the input it is about."""
+    text = " ".join(str(error).split())
+    if isinstance(error, LakeMQError):
+        pointer = error.context.get("pointer")
+        if pointer and str(pointer) not in text:
+            text += f" (at {pointer})"
+        if error.context.get("sent") is False:
+            text += " (start a broker with lakemq serve, or name one with --endpoint)"
+    return text
+
+
+def parser_for(name: str | None) -> tuple[argparse.ArgumentParser, ModuleType | None]:
+    """Builds the parser; only the named command's module is imported."""
+    parser = argparse.ArgumentParser(
+        prog="lakemq",
+        description="LakeMQ: a message broker whose messages and deliveries are tables.",
+        epilog="lakemq COMMAND --help tells more. The broker's address: --endpoint, else LAKEMQ_ENDPOINT.",
+    )
+    parser.add_argument("--version", action="store_true", help="print the version and end")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND")
+    module = None
+    for command, entry in COMMANDS.items():
+        if command == name:
+            module = importlib.import_module(entry.module)
+            module.register(subparsers)
+        else:
+            subparsers.add_parser(command, help=entry.summary, add_help=False)
+    return parser, module
+
+
+def _run(name: str | None, arguments: list[str]) -> int:
+    parser, module = parser_for(name)
+    try:
+        args = parser.parse_args(arguments)
+    except SystemExit as ended:  # argparse has printed its help or its complaint
+        return int(ended.code or 0)
+    if args.version:
+        from importlib.metadata import version
+
+        print(f"lakemq {version('lakemq')}")
+        return 0
+    if module is None:
+        parser.print_help(sys.stderr)
+        return USAGE
+    code: int = module.run(args)
+    sys.stdout.flush()
+    return code
+
+
+def _complain(line: str, code: int) -> int:
+    print(f"lakemq: {line}", file=sys.stderr)
+    return code
+
+
+def _is_missing_extra(name: str, error: ModuleNotFoundError) -> bool:
+    missing = (error.name or "").partition(".")[0]
+    return COMMANDS[name].extra is not None and missing not in _OWN_PACKAGES
+
+
+def _needs(name: str, error: ModuleNotFoundError) -> str:
+    extra = COMMANDS[name].extra
+    return f"lakemq {name} needs: pip install 'lakemq[{extra}]' (there is no module {error.name!r} here)"
+
+
+def _os_error(error: OSError) -> str:
+    if error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)

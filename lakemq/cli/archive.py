@@ -1,0 +1,55 @@
+"""`lakemq archive`: lands topics in the ledger's table `messages`.
+
+Owns the options. The work is jobs.archive's, imported when the command runs, because it needs Spark.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from lakemq.cli.consume import duration_s
+from lakemq.cli.options import add_endpoint
+
+
+def register(subparsers: Any) -> None:
+    """Adds the command."""
+    parser = subparsers.add_parser(
+        "archive",
+        help="land topics in the ledger's table messages",
+        description="Copies messages of topics into the Delta table messages, each once. With --once it "
+        "lands what is there and ends.",
+    )
+    parser.add_argument(
+        "--topic", required=True, action="append", dest="topics", metavar="TOPIC", help="a topic; repeatable"
+    )
+    add_endpoint(parser)
+    parser.add_argument("--path", metavar="STORE", help="read a store on this machine from its files")
+    parser.add_argument(
+        "--ledger", default="ledger", metavar="DIR", help="a directory, or catalog.schema (default: ledger)"
+    )
+    parser.add_argument("--checkpoint", type=Path, metavar="DIR", help="default: under the ledger")
+    parser.add_argument("--trigger", default="10s", type=duration_s, metavar="TIME", help="interval (10s)")
+    parser.add_argument("--once", action="store_true", help="land what is there now, then end")
+    parser.add_argument("--driver-memory", default="2g", metavar="SIZE", help="memory of Spark's JVM (2g)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the archive until it is stopped or, with --once, has landed what is there."""
+    from delta_tables.location import LedgerLocation
+    from jobs.archive import ArchiveSettings, archive
+    from lakemq import spark
+
+    archive(
+        ArchiveSettings(
+            topics=tuple(dict.fromkeys(args.topics)),
+            ledger=LedgerLocation.parse(args.ledger),
+            checkpoint=None if args.checkpoint is None else args.checkpoint.absolute(),
+            endpoint=args.endpoint,
+            path=None if args.path is None else str(Path(args.path).absolute()),
+            trigger="availableNow" if args.once else f"{round(args.trigger * 1000)} milliseconds",
+        ),
+        lambda: spark.session("lakemq archive", **{"spark.driver.memory": args.driver_memory}),
+    )
+    return 0

@@ -1,0 +1,104 @@
+"""Posts batches, several at a time, and counts what the broker acknowledged.
+
+Owns the window of requests in flight. What never breaks: with one connection messages are stored in
+the order of the input; each batch has an Idempotency-Key, so a repeat stores nothing twice; after
+the first refusal nothing further is sent. Called by ``lakemq produce`` and the quick start.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import Counter, deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from lakemq.cli.failure import CommandFailed
+from lakemq.cli.ndjson import Batch
+from lakemq.client import BatchResult, Client, LakeMQError
+
+
+@dataclass(slots=True)
+class Posted:
+    """What was sent and what came back.
+
+    Attributes:
+        posted: Messages in requests that were sent.
+        acknowledged: Messages the broker's answers say are stored.
+        seconds: From the first request to the last answer.
+        statuses: How many batches were answered with each status.
+    """
+
+    posted: int = 0
+    acknowledged: int = 0
+    seconds: float = 0.0
+    statuses: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def rate(self) -> float:
+        """Acknowledged messages a second."""
+        return self.acknowledged / self.seconds if self.seconds else 0.0
+
+
+def post(
+    client: Client,
+    topic: str,
+    batches: Iterable[Batch],
+    *,
+    connections: int = 1,
+    on_acknowledged: Callable[[int], None] = lambda count: None,
+) -> Posted:
+    """Sends every batch.
+
+    Args:
+        client: The client; its pool should have ``connections`` connections.
+        topic: The topic.
+        batches: What to send, taken as it is needed.
+        connections: Requests in flight; with more than one, batches may be stored in another order.
+        on_acknowledged: Told the number of messages of each answer, from this thread.
+
+    Raises:
+        CommandFailed: A batch was refused; says the line and how many were stored before.
+    """
+    run = uuid.uuid4().hex
+    total = Posted()
+    waiting: deque[tuple[Batch, Future[BatchResult]]] = deque()
+    started = time.monotonic()
+
+    def settle() -> None:
+        batch, future = waiting.popleft()
+        try:
+            result = future.result()
+        except LakeMQError as error:
+            raise CommandFailed(_refusal(error, batch, total)) from error
+        total.acknowledged += result.count
+        total.statuses[result.status] += 1
+        on_acknowledged(result.count)
+
+    with ThreadPoolExecutor(connections, thread_name_prefix="lakemq-post") as pool:
+        for sequence, batch in enumerate(batches):
+            if len(waiting) >= connections:
+                settle()
+            key = f"{run}-{sequence}"
+            waiting.append((batch, pool.submit(_send, client, topic, batch, key)))
+            total.posted += len(batch.numbers)
+        while waiting:
+            settle()
+    total.seconds = time.monotonic() - started
+    return total
+
+
+def _send(client: Client, topic: str, batch: Batch, key: str) -> BatchResult:
+    return client.send_ndjson(topic, bytes(batch.data), idempotency_key=key)
+
+
+def _refusal(error: LakeMQError, batch: Batch, total: Posted) -> str:
+    """Says which line of the input was refused and what is stored all the same."""
+    place = error.context.get("line", error.context.get("index"))
+    offset = place - 1 if "line" in error.context and isinstance(place, int) else place
+    if isinstance(offset, int) and 0 <= offset < len(batch.numbers):
+        where = f"line {batch.numbers[offset]}"
+    else:
+        where = f"lines {batch.numbers[0]}-{batch.numbers[-1]}"
+    return f"{where}: {error} ({total.acknowledged} messages before were stored, this batch was not)"

@@ -1,0 +1,172 @@
+"""``lakemq group``: consumer groups, where they stand, and how to move them, over the HTTP API."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from typing import Any
+
+from lakemq.cli import options, output
+from lakemq.cli.failure import WrongUsage
+from lakemq.client import Client, GroupConfig, InvalidRequest
+
+
+def register(subparsers: Any) -> None:
+    """Adds the command to the parser."""
+    parser = subparsers.add_parser("group", help="list, create, show, delete groups; see and reset offsets")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+
+    _verb(verbs, "list", _list, "list groups")
+    create = _verb(verbs, "create", _create, "create a group")
+    create.add_argument("group")
+    create.add_argument("--retry-max-times", type=int, metavar="N", help="attempts before the dead letters")
+    create.add_argument("--attribute", type=options.pair, action="append", metavar="NAME=VALUE")
+    show = _verb(verbs, "show", _show, "show a group and where it stands")
+    show.add_argument("group")
+    delete = _verb(verbs, "delete", _delete, "delete a group and its offsets")
+    delete.add_argument("group")
+    options.add_yes(delete)
+    offsets = _verb(verbs, "offsets", _offsets, "show where a group stands, and its lag")
+    offsets.add_argument("group")
+    offsets.add_argument("--topic", help="only this topic")
+    _register_reset(verbs)
+
+
+def _register_reset(verbs: Any) -> None:
+    reset = _verb(
+        verbs, "reset", _reset, "move a group on a topic; without --execute only says what would happen"
+    )
+    reset.add_argument("group")
+    reset.add_argument("--topic", required=True)
+    target = reset.add_mutually_exclusive_group(required=True)
+    target.add_argument(
+        "--to", type=options.place, metavar="PLACE", help=f"earliest, latest or {options.TIME_HELP}"
+    )
+    target.add_argument(
+        "--offset",
+        type=options.pair,
+        action="append",
+        metavar="QUEUE=OFFSET",
+        help="one queue; may be repeated",
+    )
+    reset.add_argument("--execute", action="store_true", help="do it")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the verb; returns the exit code."""
+    with options.connect(args) as client:
+        args.action(client, args)
+    return 0
+
+
+def _verb(verbs: Any, name: str, action: Any, text: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=text)
+    parser.set_defaults(action=action)
+    options.add_endpoint(parser)
+    options.add_format(parser)
+    return parser
+
+
+def _list(client: Client, args: argparse.Namespace) -> None:
+    groups = client.groups()
+    if args.format == "json":
+        print(output.as_json([asdict(group) for group in groups]))
+        return
+    columns = ["group", "retry_max_times", "consume_enable", "attributes"]
+    print(
+        output.table(columns, [[g.group, g.retry_max_times, g.consume_enable, g.attributes] for g in groups])
+    )
+
+
+def _create(client: Client, args: argparse.Namespace) -> None:
+    if any(group.group == args.group for group in client.groups()):
+        raise InvalidRequest("ARGUMENT_ILLEGAL", f"group {args.group} exists")
+    attributes = dict(args.attribute) if args.attribute else None
+    config = client.put_group(args.group, retry_max_times=args.retry_max_times, attributes=attributes)
+    _print(config, [], args)
+
+
+def _show(client: Client, args: argparse.Namespace) -> None:
+    _print(client.group(args.group), standing(client, args.group), args)
+
+
+def _delete(client: Client, args: argparse.Namespace) -> None:
+    config = client.group(args.group)
+    options.confirm(args, f"Delete group {config.group}? Where it stands is forgotten.")
+    client.delete_group(args.group)
+    if args.format == "json":
+        print(output.as_json({"group": args.group, "deleted": True}))
+    else:
+        print(f"group {args.group} is deleted")
+
+
+def _offsets(client: Client, args: argparse.Namespace) -> None:
+    rows = standing(client, args.group, args.topic)
+    print(output.as_json(rows) if args.format == "json" else _standing_table(rows))
+
+
+def _reset(client: Client, args: argparse.Namespace) -> None:
+    target: dict[str, Any]
+    if args.offset is not None:
+        target = {"offsets": _queue_offsets(args.offset)}
+    elif isinstance(args.to, int):
+        target = {"timestamp": args.to}
+    else:
+        target = {"to": args.to}
+    moves = client.reset_offsets(args.group, args.topic, dry_run=not args.execute, **target)
+    if args.format == "json":
+        print(output.as_json({"executed": args.execute, "queues": [asdict(move) for move in moves]}))
+        return
+    columns = ["topic", "queue_id", "from_offset", "to_offset", "redelivered", "skipped"]
+    print(output.table(columns, [[getattr(move, name) for name in columns] for move in moves]))
+    again, skipped = sum(move.redelivered for move in moves), sum(move.skipped for move in moves)
+    if args.execute:
+        print(f"\ndone: {again} messages will be delivered again, {skipped} skipped")
+    else:
+        print(f"\npreview: {again} messages would be delivered again, {skipped} skipped; --execute does it")
+
+
+def standing(client: Client, group: str, only_topic: str | None = None) -> list[dict[str, Any]]:
+    """Returns one row per queue a group has committed: offset, the queue's end, and the lag."""
+    rows = []
+    ends: dict[str, dict[int, int]] = {}
+    for (topic, queue_id), offset in sorted(client.group_offsets(group).items()):
+        if only_topic is not None and topic != only_topic:
+            continue
+        if topic not in ends:
+            ends[topic] = _ends(client, topic)
+        end = ends[topic].get(queue_id)
+        lag = None if end is None else max(0, end - offset)
+        rows.append({"topic": topic, "queue_id": queue_id, "offset": offset, "max_offset": end, "lag": lag})
+    return rows
+
+
+def _ends(client: Client, topic: str) -> dict[int, int]:
+    try:
+        return {queue.queue_id: queue.max_offset for queue in client.queues(topic)}
+    except InvalidRequest as error:
+        if error.code != "TOPIC_NOT_EXIST":
+            raise
+        return {}  # the topic was deleted; the group's offsets outlive it
+
+
+def _queue_offsets(pairs: list[tuple[str, str]]) -> dict[int, int]:
+    try:
+        return {int(queue): int(offset) for queue, offset in pairs}
+    except ValueError:
+        raise WrongUsage("--offset takes QUEUE=OFFSET, both whole numbers") from None
+
+
+def _print(group: GroupConfig, rows: list[dict[str, Any]], args: argparse.Namespace) -> None:
+    if args.format == "json":
+        print(output.as_json({**asdict(group), "offsets": rows}))
+        return
+    print(output.fields(asdict(group)))
+    if rows:
+        print()
+        print(_standing_table(rows))
+
+
+def _standing_table(rows: list[dict[str, Any]]) -> str:
+    columns = ["topic", "queue_id", "offset", "max_offset", "lag"]
+    return output.table(columns, [[row[name] for name in columns] for row in rows])

@@ -1,0 +1,71 @@
+"""``lakemq message``: show one message by id, or find messages by key, over the HTTP API."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from lakemq.cli import options, output
+from lakemq.client import Client
+
+
+def register(subparsers: Any) -> None:
+    """Adds the command to the parser."""
+    parser = subparsers.add_parser("message", help="show one message, or find messages by key")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    show = _verb(verbs, "show", _show, "show one message by its message id or offset id")
+    show.add_argument("message_id", metavar="ID")
+    show.add_argument("--topic", help="where to look (default: everywhere)")
+    find = _verb(verbs, "find", _find, "find messages of a topic by one of their keys")
+    find.add_argument("--topic", required=True)
+    find.add_argument("--key", required=True)
+    find.add_argument(
+        "--begin", type=options.time_ms, metavar="TIME", help=f"stored since {options.TIME_HELP}"
+    )
+    find.add_argument("--end", type=options.time_ms, metavar="TIME", help="stored until")
+    find.add_argument("--max", type=options.positive, default=32, metavar="N", help="at most so many (32)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the verb; returns 1 when nothing was found."""
+    with options.connect(args) as client:
+        found: bool = args.action(client, args)
+    return 0 if found else 1
+
+
+def _verb(verbs: Any, name: str, action: Any, text: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=text)
+    parser.set_defaults(action=action)
+    options.add_endpoint(parser)
+    options.add_format(parser)
+    return parser
+
+
+def _show(client: Client, args: argparse.Namespace) -> bool:
+    message = client.message(args.message_id, topic=args.topic)
+    print(output.as_json(message.to_json()) if args.format == "json" else output.message_card(message))
+    return True
+
+
+def _find(client: Client, args: argparse.Namespace) -> bool:
+    messages = client.query(args.topic, args.key, begin=args.begin, end=args.end, max=args.max)
+    if args.format == "json":
+        print(output.as_json([message.to_json() for message in messages]))
+        return bool(messages)
+    if not messages:
+        print(f"no message of {args.topic} has the key {args.key}")
+        return False
+    columns = ["message_id", "stored", "queue", "offset", "tags", "body"]
+    rows = [
+        [
+            m.message_id,
+            output.moment(m.store_timestamp),
+            m.queue_id,
+            m.queue_offset,
+            m.tags,
+            output.body_text(m),
+        ]
+        for m in messages
+    ]
+    print(output.table(columns, rows))
+    return True

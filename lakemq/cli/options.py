@@ -1,0 +1,112 @@
+"""Options and argument types that several commands share.
+
+Owns their names, so that ``--endpoint``, ``--format`` and times mean the same everywhere. Called by
+the command modules.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+from datetime import UTC, datetime
+
+from lakemq.cli.failure import CommandFailed, WrongUsage
+from lakemq.client import Client
+from lakemq.client.client import DEFAULT_ENDPOINT, ENDPOINT_VARIABLE
+
+_UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_AGO = re.compile(r"(\d+)([smhd])")
+_EPOCH_MS = re.compile(r"\d{11,}")
+
+TIME_HELP = "a time such as 2026-11-21T08:00 (UTC unless it names a zone), 10m (ago; s, m, h, d), or epoch ms"
+
+
+def add_endpoint(parser: argparse.ArgumentParser) -> None:
+    """Adds ``--endpoint``."""
+    parser.add_argument(
+        "--endpoint",
+        metavar="URL",
+        help=f"the broker (default: the environment's {ENDPOINT_VARIABLE}, else {DEFAULT_ENDPOINT})",
+    )
+
+
+def add_format(parser: argparse.ArgumentParser) -> None:
+    """Adds ``--format table|json``."""
+    parser.add_argument("--format", choices=("table", "json"), default="table", help="how to print")
+
+
+def add_yes(parser: argparse.ArgumentParser) -> None:
+    """Adds ``--yes``."""
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def connect(args: argparse.Namespace, *, pool_size: int = 16) -> Client:
+    """Builds the client of a command from its ``--endpoint``."""
+    return Client(args.endpoint, pool_size=pool_size)
+
+
+def confirm(args: argparse.Namespace, question: str) -> None:
+    """Asks before something that cannot be undone.
+
+    Raises:
+        CommandFailed: The answer was not yes.
+        WrongUsage: Nobody is there to answer and ``--yes`` was not given.
+    """
+    if args.yes:
+        return
+    if not sys.stdin.isatty():
+        raise WrongUsage(f"{question} Say --yes, there is no terminal to ask at.")
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise CommandFailed("nothing was changed")
+
+
+def time_ms(text: str) -> int:
+    """Reads a time as epoch milliseconds (an argparse type).
+
+    >>> time_ms("2026-11-21T00:00:00Z")
+    1795219200000
+    """
+    return parse_time(text, int(time.time() * 1000))
+
+
+def parse_time(text: str, now_ms: int) -> int:
+    """Reads epoch milliseconds, an age such as ``10m``, or an ISO 8601 date or time.
+
+    Raises:
+        argparse.ArgumentTypeError: It is none of these.
+    """
+    if _EPOCH_MS.fullmatch(text):
+        return int(text)
+    age = _AGO.fullmatch(text)
+    if age:
+        return now_ms - int(age[1]) * _UNITS_MS[age[2]]
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not {TIME_HELP}") from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)
+
+
+def place(text: str) -> str | int:
+    """Reads ``earliest``, ``latest`` or a time (an argparse type)."""
+    return text if text in ("earliest", "latest") else time_ms(text)
+
+
+def pair(text: str) -> tuple[str, str]:
+    """Reads ``name=value`` (an argparse type)."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+def positive(text: str) -> int:
+    """Reads a whole number above 0 (an argparse type)."""
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)

@@ -1,0 +1,114 @@
+"""What commands print: aligned tables for people, JSON for programs.
+
+Owns the look of a table, of a time and of a body. Pure: everything returns text. Called by the
+command modules and the quick start.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from lakemq.client import ReceivedMessage
+
+_NOTHING = "-"
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, widest: int = 60) -> str:
+    """Lays out rows under their column names; numbers stand right, long values are cut.
+
+    >>> print(table(["topic", "queues"], [["orders", 4], ["a", 16]]))
+    topic   queues
+    orders       4
+    a           16
+    """
+    values = [list(row) for row in rows]
+    cells = [[_cut(cell(value), widest) for value in row] for row in values]
+    widths = [max([len(name), *(len(row[i]) for row in cells)]) for i, name in enumerate(columns)]
+    right = [bool(values) and all(_is_number(row[i]) for row in values) for i in range(len(columns))]
+    return "\n".join(
+        "  ".join(
+            text.rjust(width) if is_number else text.ljust(width)
+            for text, width, is_number in zip(line, widths, right, strict=True)
+        ).rstrip()
+        for line in [list(columns), *cells]
+    )
+
+
+def fields(values: Mapping[str, Any]) -> str:
+    """Lays out one thing as ``name  value`` lines."""
+    width = max((len(name) for name in values), default=0)
+    return "\n".join(f"{name.ljust(width)}  {cell(value)}".rstrip() for name, value in values.items())
+
+
+def as_json(value: Any, *, indent: int | None = 2) -> str:
+    """Writes JSON; one line when ``indent`` is None."""
+    separators = (",", ":") if indent is None else None
+    return json.dumps(value, indent=indent, ensure_ascii=False, separators=separators, default=str)
+
+
+def cell(value: Any) -> str:
+    """Writes one value as it stands in a table: on one line, nothing as ``-``."""
+    if value is None or value == "" or value == () or value == []:
+        return _NOTHING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}={inner}" for name, inner in value.items()) or _NOTHING
+    if isinstance(value, (list, tuple)):
+        return " ".join(str(inner) for inner in value)
+    if isinstance(value, datetime):
+        return value.isoformat(sep=" ", timespec="milliseconds")
+    return _printable(str(value))
+
+
+def moment(epoch_ms: int) -> str:
+    """Writes epoch milliseconds as UTC: ``2026-11-21T08:00:00.123Z``."""
+    when = datetime.fromtimestamp(epoch_ms / 1000, UTC)
+    return when.strftime("%Y-%m-%dT%H:%M:%S.") + f"{epoch_ms % 1000:03d}Z"
+
+
+def body_text(message: ReceivedMessage) -> str:
+    """Writes a body for a person: its text, or its size when it is not text."""
+    try:
+        return message.body.decode("utf-8")
+    except UnicodeDecodeError:
+        return f"({len(message.body)} bytes, not text; --format json has them in base64)"
+
+
+def message_line(message: ReceivedMessage) -> str:
+    """Writes a message on one line: time, position, tags, keys, body."""
+    return "  ".join(
+        [
+            moment(message.store_timestamp),
+            f"q{message.queue_id}@{message.queue_offset}",
+            cell(message.tags),
+            cell(message.keys),
+            _printable(body_text(message)),
+        ]
+    )
+
+
+def message_card(message: ReceivedMessage) -> str:
+    """Writes a whole message: its fields, an empty line, its body."""
+    card = message.to_json()
+    for name in ("body", "body_base64"):
+        card.pop(name, None)
+    for name in ("born_timestamp", "store_timestamp"):
+        card[name] = moment(card[name])
+    return f"{fields(card)}\n\n{body_text(message)}"
+
+
+def _printable(text: str) -> str:
+    """Shows control characters as escapes: a message must not steer the terminal."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def _cut(text: str, widest: int) -> str:
+    return text if len(text) <= widest else text[: widest - 3] + "..."
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -1,0 +1,128 @@
+"""``lakemq produce``: posts messages from a file, from standard input, or one from the command line."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from io import BufferedIOBase
+from pathlib import Path
+from typing import Any, cast
+
+from lakemq.cli import bulk, ndjson, options, output
+from lakemq.cli.failure import WrongUsage
+from lakemq.cli.progress import Progress
+from lakemq.client import Message
+
+BATCH = 1_000
+BATCH_BYTES = 1 << 20
+
+_EXAMPLES = """\
+A line is a message object of the API ({"body": "...", "keys": ["17"], "tags": "created"}) or any JSON
+value, which becomes the body. A batch is stored whole or not at all.
+
+  lakemq produce orders --file orders.ndjson --key-field id --tag-field state
+  tail -f app.log | lakemq produce logs --as text
+  lakemq produce orders --body '{"id": 17}' --key 17 --tag created
+"""
+
+
+def register(subparsers: Any) -> None:
+    """Adds the command to the parser."""
+    parser = subparsers.add_parser(
+        "produce",
+        help="post messages from a file or standard input",
+        description="Post messages to a topic.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("topic")
+    parser.add_argument("--file", default="-", metavar="F.ndjson", help="NDJSON file; - is standard input")
+    parser.add_argument(
+        "--as", dest="meaning", choices=ndjson.MEANINGS, default="auto", help="what a line is (default: auto)"
+    )
+    parser.add_argument(
+        "--key-field", action="append", default=[], metavar="FIELD", help="a field of the body to find it by"
+    )
+    parser.add_argument("--tag-field", metavar="FIELD", help="the field of the body that becomes the tag")
+    parser.add_argument(
+        "--batch", type=options.positive, default=BATCH, metavar="N", help="messages a request"
+    )
+    parser.add_argument(
+        "--connections",
+        type=options.positive,
+        default=1,
+        metavar="N",
+        help="requests in flight (1 keeps the order of the input)",
+    )
+    one = parser.add_argument_group("one message")
+    one.add_argument("--body", metavar="TEXT", help="the body, instead of a file")
+    one.add_argument("--key", action="append", default=[], metavar="KEY")
+    one.add_argument("--tag", metavar="TAG")
+    one.add_argument("--delay-level", type=options.positive, default=0, metavar="N", help="deliver it later")
+    options.add_endpoint(parser)
+    options.add_format(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Posts; returns 0 when everything was acknowledged."""
+    if args.body is not None:
+        return _post_one(args)
+    if args.key or args.tag or args.delay_level:
+        raise WrongUsage(
+            "--key, --tag and --delay-level go with --body; for lines use --key-field, --tag-field"
+        )
+    rule = ndjson.LineRule(args.meaning, tuple(args.key_field), args.tag_field)
+    with (
+        options.connect(args, pool_size=args.connections) as client,
+        _opened(args.file) as source,
+        Progress(f"to {args.topic}") as progress,
+    ):
+        batches = ndjson.batches(source, rule, max_count=args.batch, max_bytes=BATCH_BYTES)
+        posted = bulk.post(
+            client, args.topic, batches, connections=args.connections, on_acknowledged=progress.add
+        )
+    _print(args, posted)
+    return 0 if posted.acknowledged == posted.posted else 1
+
+
+def _post_one(args: argparse.Namespace) -> int:
+    message = Message(args.body, tags=args.tag, keys=args.key, delay_level=args.delay_level)
+    with options.connect(args) as client:
+        result = client.send_message(args.topic, message)
+    if args.format == "json":
+        print(output.as_json(asdict(result)))
+    else:
+        print(f"{result.status} {result.message_id} {result.topic} q{result.queue_id}@{result.queue_offset}")
+    return 0
+
+
+@contextmanager
+def _opened(name: str) -> Iterator[BufferedIOBase]:
+    if name == "-":
+        yield cast(BufferedIOBase, sys.stdin.buffer)
+        return
+    with Path(name).open("rb") as source:
+        yield source
+
+
+def _print(args: argparse.Namespace, posted: bulk.Posted) -> None:
+    if args.format == "json":
+        summary = {
+            "topic": args.topic,
+            "posted": posted.posted,
+            "acknowledged": posted.acknowledged,
+            "seconds": round(posted.seconds, 3),
+            "statuses": dict(posted.statuses),
+        }
+        print(output.as_json(summary))
+        return
+    print(
+        f"{posted.acknowledged:,} of {posted.posted:,} messages stored in {args.topic}"
+        f" in {posted.seconds:.1f} s ({posted.rate:,.0f} a second)"
+    )
+    for status, count in posted.statuses.items():
+        if status != "SEND_OK":
+            print(f"{count} batches are stored, but the broker says {status}", file=sys.stderr)

@@ -1,0 +1,97 @@
+"""`lakemq sql`: asks the ledger, without a JVM.
+
+Owns the three ways of printing a result. The engine is delta_tables.query's, imported when the command
+runs, because it needs an extra.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import csv
+import io
+import sys
+from datetime import date, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from lakemq.cli import output
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def register(subparsers: Any) -> None:
+    """Adds the command."""
+    parser = subparsers.add_parser(
+        "sql",
+        help="ask the ledger in SQL",
+        description="Tables: messages, deliveries, dead_letters, consumer_offsets. Views: delivery_history, "
+        "group_progress, pending_retries, pending_dead_letters, dead_letter_summary, delivery_gaps, "
+        "duplicate_deliveries.",
+    )
+    parser.add_argument("query", metavar="SELECT", help="one SQL statement; - reads it from standard input")
+    parser.add_argument("--ledger", default="ledger", metavar="DIR", help="the ledger (default: ledger)")
+    parser.add_argument("--format", choices=("table", "json", "csv"), default="table", help="how to print")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Prints a statement's result."""
+    from delta_tables.query import Ledger
+
+    query = sys.stdin.read() if args.query == "-" else args.query
+    result = Ledger(args.ledger).sql(query)
+    print({"table": as_table, "json": as_json, "csv": as_csv}[args.format](result))
+    return 0
+
+
+def as_table(result: pa.Table) -> str:
+    """Lays a result out for people, with the number of rows below."""
+    rows = [[_readable(value) for value in row.values()] for row in result.to_pylist()]
+    counted = f"({result.num_rows} row{'' if result.num_rows == 1 else 's'})"
+    return f"{output.table(result.column_names, rows)}\n{counted}"
+
+
+def as_json(result: pa.Table) -> str:
+    """Writes a result as a JSON array of objects; bodies as text, or in base64 when they are not."""
+    return output.as_json([_plain(row) for row in result.to_pylist()])
+
+
+def as_csv(result: pa.Table) -> str:
+    """Writes a result as CSV with a header; what is not a scalar is JSON inside its field."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(result.column_names)
+    for row in result.to_pylist():
+        values = (_plain(value) for value in row.values())
+        writer.writerow(
+            [
+                output.as_json(value, indent=None) if isinstance(value, (list, dict)) else value
+                for value in values
+            ]
+        )
+    return out.getvalue().rstrip("\n")
+
+
+def _readable(value: Any) -> Any:
+    plain = _plain(value) if not isinstance(value, datetime) else value
+    return output.as_json(plain, indent=None) if isinstance(plain, (list, dict)) and plain else plain
+
+
+def _plain(value: Any) -> Any:
+    """Replaces what JSON has no word for."""
+    if isinstance(value, bytes):
+        try:
+            return value.decode("utf-8")
+        except UnicodeDecodeError:
+            return base64.b64encode(value).decode("ascii")
+    if isinstance(value, (datetime, date)):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, dict):
+        return {name: _plain(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        if value and all(isinstance(pair, tuple) and len(pair) == 2 for pair in value):
+            return {str(name): _plain(inner) for name, inner in value}
+        return [_plain(inner) for inner in value]
+    return value

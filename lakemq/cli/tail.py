@@ -1,0 +1,169 @@
+"""``lakemq tail``: shows the messages of a topic, and with ``--follow`` the new ones as they come.
+
+Owns the merging of queues into one stream of lines: history by store time, news by arrival. It is
+no consumer: it belongs to no group and commits nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import queue
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from lakemq.cli import options, output
+from lakemq.client import Client, PullResult, QueueBounds, ReceivedMessage, Unavailable
+
+PULL = 256
+WAIT_MS = 15_000
+_RECONNECT_S = 1.0
+
+
+def register(subparsers: Any) -> None:
+    """Adds the command to the parser."""
+    parser = subparsers.add_parser(
+        "tail",
+        help="show the messages of a topic as they come",
+        description="Show the messages of a topic. Without --follow it ends at the last one.",
+    )
+    parser.add_argument("topic")
+    parser.add_argument(
+        "--from",
+        dest="start",
+        type=options.place,
+        metavar="PLACE",
+        help=f"earliest (the default), latest (the default with --follow) or {options.TIME_HELP}",
+    )
+    parser.add_argument("--follow", "-f", action="store_true", help="wait for more, until Ctrl-C")
+    parser.add_argument("--tags", default="*", metavar="EXPR", help="only these tags: 'A || B'")
+    parser.add_argument("--max", type=options.positive, metavar="N", help="end after N messages")
+    options.add_endpoint(parser)
+    options.add_format(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Prints messages until the end, the maximum or Ctrl-C."""
+    with options.connect(args) as client:
+        bounds = client.queues(args.topic)
+    # A long poll holds its connection: one for each queue.
+    with options.connect(args, pool_size=len(bounds) + 1) as client:
+        reader = TopicReader(client, args.topic, args.tags)
+        start = args.start or ("latest" if args.follow else "earliest")
+        messages = reader.history(bounds, start)
+        if args.follow:
+            messages = _chained(messages, reader)
+        for message in islice(messages, args.max):
+            print(_line(message, args.format), flush=args.follow)
+    return 0
+
+
+def _chained(history: Iterator[ReceivedMessage], reader: TopicReader) -> Iterator[ReceivedMessage]:
+    yield from history
+    yield from reader.news()
+
+
+def _line(message: ReceivedMessage, form: str) -> str:
+    if form == "json":
+        return output.as_json(message.to_json(), indent=None)
+    return output.message_line(message)
+
+
+@dataclass(slots=True)
+class _Cursor:
+    queue_id: int
+    offset: int
+
+
+class TopicReader:
+    """Reads all queues of one topic.
+
+    Args:
+        client: A client with a connection for each queue.
+        topic: The topic.
+        tags: The tag expression.
+    """
+
+    def __init__(self, client: Client, topic: str, tags: str) -> None:
+        self._client = client
+        self._topic = topic
+        self._tags = tags
+        self._cursors: list[_Cursor] = []
+
+    def history(self, bounds: Sequence[QueueBounds], start: str | int) -> Iterator[ReceivedMessage]:
+        """Yields what the queues hold up to the given bounds, ordered by store time."""
+        self._cursors = [_Cursor(b.queue_id, self._first(b, start)) for b in bounds]
+        ends = {b.queue_id: b.confirmed_offset for b in bounds}
+        streams = [self._until(cursor, ends[cursor.queue_id]) for cursor in self._cursors]
+        return heapq.merge(*streams, key=lambda m: (m.store_timestamp, m.physical_offset))
+
+    def news(self) -> Iterator[ReceivedMessage]:
+        """Yields messages after the history, for ever, as the broker's long polls bring them."""
+        arrived: queue.SimpleQueue[PullResult | Exception] = queue.SimpleQueue()
+        for cursor in self._cursors:
+            # Daemons: a long poll in flight must not hold up the end of the program.
+            threading.Thread(target=self._follow, args=(cursor, arrived), daemon=True).start()
+        while True:
+            news = arrived.get()
+            if isinstance(news, Exception):
+                raise news
+            yield from news.messages
+
+    def _first(self, bounds: QueueBounds, start: str | int) -> int:
+        if start == "earliest":
+            return bounds.min_offset
+        if start == "latest":
+            return bounds.confirmed_offset
+        return self._client.offset_by_time(self._topic, bounds.queue_id, int(start))
+
+    def _until(self, cursor: _Cursor, end: int) -> Iterator[ReceivedMessage]:
+        while cursor.offset < end:
+            result = self._client.pull(
+                self._topic,
+                cursor.queue_id,
+                cursor.offset,
+                max=min(PULL, end - cursor.offset),
+                tags=self._tags,
+            )
+            if result.next_offset <= cursor.offset:
+                return  # the queue ends before the bounds said (the topic was made again)
+            _report_gap(self._topic, cursor, result)
+            cursor.offset = result.next_offset
+            yield from result.messages
+
+    def _follow(self, cursor: _Cursor, arrived: queue.SimpleQueue[PullResult | Exception]) -> None:
+        pause = threading.Event()
+        told = False
+        while True:
+            try:
+                result = self._client.pull(
+                    self._topic, cursor.queue_id, cursor.offset, max=PULL, wait_ms=WAIT_MS, tags=self._tags
+                )
+            except Unavailable as error:
+                if not told:
+                    print(f"lakemq: {error}; waiting for the broker", file=sys.stderr)
+                told = True
+                pause.wait(_RECONNECT_S)
+                continue
+            except Exception as error:  # noqa: BLE001 - raised again by the reading thread
+                arrived.put(error)
+                return
+            told = False
+            _report_gap(self._topic, cursor, result)
+            cursor.offset = result.next_offset
+            if result.messages:
+                arrived.put(result)
+
+
+def _report_gap(topic: str, cursor: _Cursor, result: PullResult) -> None:
+    """Says on stderr what retention took away, instead of skipping it in silence."""
+    if result.status == "OFFSET_ILLEGAL":
+        print(
+            f"lakemq: {topic} queue {cursor.queue_id} has no offset {cursor.offset} any more,"
+            f" going on at {result.next_offset}",
+            file=sys.stderr,
+        )

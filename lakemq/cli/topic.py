@@ -1,0 +1,117 @@
+"""``lakemq topic``: list, create, show, update and delete topics over the HTTP API."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from typing import Any
+
+from lakemq.cli import options, output
+from lakemq.client import Client, InvalidRequest, TopicConfig
+
+_READ, _WRITE = 4, 2
+_PERMS = {"rw": _READ | _WRITE, "r": _READ, "w": _WRITE, "none": 0}
+
+
+def register(subparsers: Any) -> None:
+    """Adds the command to the parser."""
+    parser = subparsers.add_parser("topic", help="list, create, show, update, delete topics")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+
+    listing = _verb(verbs, "list", _list, "list topics")
+    listing.add_argument("--all", action="store_true", help="the system's own topics too")
+    for name, action, text in (
+        ("create", _create, "create a topic"),
+        ("update", _update, "change a topic"),
+    ):
+        verb = _verb(verbs, name, action, text)
+        verb.add_argument("topic")
+        verb.add_argument("--queues", type=options.positive, metavar="N", help="read and write queues")
+        verb.add_argument("--read-queues", type=options.positive, metavar="N")
+        verb.add_argument("--write-queues", type=options.positive, metavar="N")
+        verb.add_argument("--perm", choices=sorted(_PERMS), help="who may: r(ead), w(rite)")
+        verb.add_argument("--attribute", type=options.pair, action="append", metavar="NAME=VALUE")
+        if name == "update":
+            verb.add_argument("--force", action="store_true", help="even if it strands messages")
+    show = _verb(verbs, "show", _show, "show a topic and its queues")
+    show.add_argument("topic")
+    delete = _verb(verbs, "delete", _delete, "delete a topic")
+    delete.add_argument("topic")
+    options.add_yes(delete)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the verb; returns the exit code."""
+    with options.connect(args) as client:
+        args.action(client, args)
+    return 0
+
+
+def _verb(verbs: Any, name: str, action: Any, text: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=text)
+    parser.set_defaults(action=action)
+    options.add_endpoint(parser)
+    options.add_format(parser)
+    return parser
+
+
+def _list(client: Client, args: argparse.Namespace) -> None:
+    topics = [topic for topic in client.topics() if args.all or not topic.system]
+    if args.format == "json":
+        print(output.as_json([asdict(topic) for topic in topics]))
+        return
+    columns = ["topic", "read_queue_nums", "write_queue_nums", "perm", "attributes"]
+    rows = [[t.topic, t.read_queue_nums, t.write_queue_nums, perm_text(t.perm), t.attributes] for t in topics]
+    print(output.table(columns, rows))
+
+
+def _create(client: Client, args: argparse.Namespace) -> None:
+    # PUT creates or changes; a person who says create wants to hear that it is there already.
+    if any(topic.topic == args.topic for topic in client.topics()):
+        raise InvalidRequest("TOPIC_CONFLICT", f"topic {args.topic} exists; lakemq topic update changes it")
+    _print(client, client.put_topic(args.topic, **_changes(args)), args)
+
+
+def _update(client: Client, args: argparse.Namespace) -> None:
+    client.topic(args.topic)
+    _print(client, client.put_topic(args.topic, force=args.force, **_changes(args)), args)
+
+
+def _show(client: Client, args: argparse.Namespace) -> None:
+    _print(client, client.topic(args.topic), args)
+
+
+def _delete(client: Client, args: argparse.Namespace) -> None:
+    config = client.topic(args.topic)
+    options.confirm(args, f"Delete topic {config.topic}? Its messages can no longer be read.")
+    client.delete_topic(args.topic)
+    if args.format == "json":
+        print(output.as_json({"topic": args.topic, "deleted": True}))
+    else:
+        print(f"topic {args.topic} is deleted")
+
+
+def _changes(args: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "read_queue_nums": args.read_queues or args.queues,
+        "write_queue_nums": args.write_queues or args.queues,
+        "perm": None if args.perm is None else _PERMS[args.perm],
+        "attributes": dict(args.attribute) if args.attribute else None,
+    }
+
+
+def _print(client: Client, topic: TopicConfig, args: argparse.Namespace) -> None:
+    queues = client.queues(topic.topic)
+    if args.format == "json":
+        print(output.as_json({**asdict(topic), "queues": [asdict(queue) for queue in queues]}))
+        return
+    print(output.fields({**asdict(topic), "perm": perm_text(topic.perm)}))
+    print()
+    columns = ["queue_id", "min_offset", "max_offset", "messages"]
+    rows = [[q.queue_id, q.min_offset, q.max_offset, q.max_offset - q.min_offset] for q in queues]
+    print(output.table(columns, rows))
+
+
+def perm_text(perm: int) -> str:
+    """Writes permission bits as ``rw``, ``r``, ``w`` or ``none``."""
+    return ("r" if perm & _READ else "") + ("w" if perm & _WRITE else "") or "none"

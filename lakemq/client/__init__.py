@@ -1,0 +1,62 @@
+"""The HTTP client of LakeMQ: typed, synchronous, pooled, safe to share between threads.
+
+Owns the public names of the package. The command line, the Spark source over HTTP and the Spark
+sink all call the broker through :class:`Client`; nothing else in the project speaks HTTP to it.
+
+    transport.py   one request: pool, deadline, retry where it is safe, problem -> error
+    sending.py     the calls that store messages
+    reading.py     the calls that read them
+    administering.py  topics, groups, offsets, leases, the cluster
+    message.py     a message to send, a message read
+    results.py     what the calls answer
+    arrow.py       Arrow streams in and out (imports pyarrow only when used)
+"""
+
+from __future__ import annotations
+
+from lakemq.client.client import Client
+from lakemq.client.errors import OutcomeUnknown
+from lakemq.client.message import Message, ReceivedMessage
+from lakemq.client.results import (
+    ArrowPull,
+    BatchResult,
+    GroupConfig,
+    Lease,
+    OffsetReset,
+    PullResult,
+    QueueBounds,
+    QueueRange,
+    SendResult,
+    TopicConfig,
+)
+from store_native.errors import (
+    Closed,
+    DataCorrupt,
+    InternalError,
+    InvalidRequest,
+    LakeMQError,
+    Unavailable,
+)
+
+__all__ = [
+    "ArrowPull",
+    "BatchResult",
+    "Client",
+    "Closed",
+    "DataCorrupt",
+    "GroupConfig",
+    "InternalError",
+    "InvalidRequest",
+    "LakeMQError",
+    "Lease",
+    "Message",
+    "OffsetReset",
+    "OutcomeUnknown",
+    "PullResult",
+    "QueueBounds",
+    "QueueRange",
+    "ReceivedMessage",
+    "SendResult",
+    "TopicConfig",
+    "Unavailable",
+]

@@ -1,0 +1,196 @@
+"""The calls about topics, groups, offsets, leases and the cluster.
+
+Owns no state; each call is repeatable, so a lost answer is asked for again. Mixed into Client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lakemq.client.message import encode_json
+from lakemq.client.results import GroupConfig, Lease, OffsetReset, TopicConfig
+from lakemq.client.transport import Answer, Transport, path_of
+from store_native.errors import LakeMQError
+
+QueueKey = tuple[str, int]
+
+
+class Administering:
+    """Administers the broker; see :class:`lakemq.client.Client`."""
+
+    _transport: Transport
+
+    def topics(self) -> list[TopicConfig]:
+        """Returns all topics, the system's own included (``system`` is true)."""
+        return [TopicConfig.from_json(topic) for topic in self._get("topics")]
+
+    def topic(self, topic: str) -> TopicConfig:
+        """Returns one topic; raises InvalidRequest TOPIC_NOT_EXIST."""
+        return TopicConfig.from_json(self._get("topics", topic))
+
+    def put_topic(
+        self,
+        topic: str,
+        *,
+        read_queue_nums: int | None = None,
+        write_queue_nums: int | None = None,
+        perm: int | None = None,
+        attributes: Mapping[str, str] | None = None,
+        force: bool = False,
+    ) -> TopicConfig:
+        """Creates a topic or changes what is given of it.
+
+        Args:
+            force: Allows fewer read than write queues, which strands messages.
+
+        Raises:
+            InvalidRequest: TOPIC_ILLEGAL, or TOPIC_CONFLICT for a change that needs ``force``.
+        """
+        config = _given(
+            read_queue_nums=read_queue_nums,
+            write_queue_nums=write_queue_nums,
+            perm=perm,
+            attributes=None if attributes is None else dict(attributes),
+            force=force or None,
+        )
+        return TopicConfig.from_json(self._put(config, "topics", topic).json())
+
+    def delete_topic(self, topic: str) -> None:
+        """Deletes a topic; its messages go with retention, a new topic of that name starts empty."""
+        self._transport.call("DELETE", path_of("topics", topic))
+
+    def groups(self) -> list[GroupConfig]:
+        """Returns all consumer groups."""
+        return [GroupConfig.from_json(group) for group in self._get("groups")]
+
+    def group(self, group: str) -> GroupConfig:
+        """Returns one group; raises InvalidRequest GROUP_NOT_EXIST."""
+        return GroupConfig.from_json(self._get("groups", group))
+
+    def put_group(
+        self,
+        group: str,
+        *,
+        retry_max_times: int | None = None,
+        consume_enable: bool | None = None,
+        consume_broadcast_enable: bool | None = None,
+        attributes: Mapping[str, str] | None = None,
+    ) -> GroupConfig:
+        """Creates a group (and its retry topic) or changes what is given of it."""
+        config = _given(
+            retry_max_times=retry_max_times,
+            consume_enable=consume_enable,
+            consume_broadcast_enable=consume_broadcast_enable,
+            attributes=None if attributes is None else dict(attributes),
+        )
+        return GroupConfig.from_json(self._put(config, "groups", group).json())
+
+    def delete_group(self, group: str) -> None:
+        """Deletes a group and the offsets it stands at."""
+        self._transport.call("DELETE", path_of("groups", group))
+
+    def group_offsets(self, group: str) -> dict[QueueKey, int]:
+        """Returns where a group stands: (topic, queue_id) -> next offset to consume."""
+        rows = self._get("groups", group, "offsets")["offsets"]
+        return {(row["topic"], int(row["queue_id"])): int(row["offset"]) for row in rows}
+
+    def commit_offsets(
+        self, group: str, offsets: Mapping[QueueKey, int], *, lease_epoch: int | None = None
+    ) -> None:
+        """Reports where a group stands; other queues keep their offsets.
+
+        Args:
+            offsets: (topic, queue_id) -> next offset to consume.
+            lease_epoch: The epoch of the caller's lease; a stale one raises LEASE_CONFLICT.
+        """
+        rows = [{"topic": t, "queue_id": q, "offset": offset} for (t, q), offset in offsets.items()]
+        self._put(_given(offsets=rows, lease_epoch=lease_epoch), "groups", group, "offsets")
+
+    def reset_offsets(
+        self,
+        group: str,
+        topic: str,
+        *,
+        to: str | None = None,
+        timestamp: int | None = None,
+        offsets: Mapping[int, int] | None = None,
+        dry_run: bool = False,
+    ) -> list[OffsetReset]:
+        """Moves a group on one topic, or says what that would do.
+
+        Args:
+            to: ``earliest`` or ``latest``; exactly one of to, timestamp and offsets is given.
+            timestamp: To the first messages stored at or after it (epoch ms).
+            offsets: queue_id -> offset.
+            dry_run: Changes nothing.
+        """
+        rows = None if offsets is None else {str(queue): offset for queue, offset in offsets.items()}
+        body = _given(topic=topic, to=to, timestamp=timestamp, offsets=rows, dry_run=dry_run)
+        answer = self._transport.call(
+            "POST", path_of("groups", group, "offsets", "reset"), body=encode_json(body), headers=_JSON
+        )
+        return [_reset_of(topic, row) for row in answer.json()["queues"]]
+
+    def acquire_lease(self, group: str, owner: str, ttl_ms: int) -> Lease:
+        """Takes or renews the right to drive a group.
+
+        Raises:
+            InvalidRequest: LEASE_CONFLICT; ``context`` has the owner and expires_at.
+        """
+        answer = self._transport.call(
+            "POST",
+            path_of("groups", group, "lease"),
+            body=encode_json({"owner": owner, "ttl_ms": ttl_ms}),
+            headers=_JSON,
+        ).json()
+        return Lease(epoch=int(answer["epoch"]), expires_at=int(answer["expires_at"]))
+
+    def release_lease(self, group: str, owner: str) -> None:
+        """Gives the right back, so that the next owner need not wait for it to expire."""
+        self._transport.call("DELETE", path_of("groups", group, "lease"), query={"owner": owner})
+
+    def route(self, topic: str) -> dict[str, Any]:
+        """Returns which brokers hold a topic and how many queues each has."""
+        return dict(self._get("routes", topic))
+
+    def cluster(self) -> dict[str, Any]:
+        """Returns the broker's name, store id, version and delay levels."""
+        return dict(self._get("cluster"))
+
+    def ready(self) -> bool:
+        """Says whether the broker has recovered and serves; False too when nobody answers."""
+        try:
+            self._transport.call("GET", "/readyz", retries=0)
+        except LakeMQError:
+            return False
+        return True
+
+    def metrics(self) -> str:
+        """Returns the broker's metrics, in Prometheus' text form."""
+        return self._transport.call("GET", "/metrics").body.decode()
+
+    def _get(self, *segments: str) -> Any:
+        return self._transport.call("GET", path_of(*segments)).json()
+
+    def _put(self, body: Mapping[str, Any], *segments: str) -> Answer:
+        return self._transport.call("PUT", path_of(*segments), body=encode_json(body), headers=_JSON)
+
+
+_JSON = {"Content-Type": "application/json"}
+
+
+def _given(**fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _reset_of(topic: str, row: Mapping[str, Any]) -> OffsetReset:
+    before = row.get("from_offset")
+    return OffsetReset(
+        topic=topic,
+        queue_id=int(row["queue_id"]),
+        from_offset=None if before is None else int(before),
+        to_offset=int(row["to_offset"]),
+        redelivered=int(row["redelivered"]),
+        skipped=int(row["skipped"]),
+    )

@@ -1,0 +1,54 @@
+"""Arrow streams to and from the broker.
+
+Owns the only place of the client that imports pyarrow, and does so when called: the command line
+and small producers start without it. Called by sending.py and reading.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from lakemq.client.results import ArrowPull
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+CONTENT_TYPE = "application/vnd.apache.arrow.stream"
+
+
+def encode(data: bytes | pa.Table | pa.RecordBatch) -> bytes:
+    """Returns an Arrow IPC stream: the bytes given, or those of a table or batch."""
+    if isinstance(data, bytes):
+        return data
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, data.schema) as writer:
+        writer.write(data)
+    stream: bytes = sink.getvalue().to_pybytes()
+    return stream
+
+
+def decode_pull(headers: Mapping[str, str], body: bytes) -> ArrowPull:
+    """Builds the result of a pull from the answer's stream and its ``X-LakeMQ-*`` headers."""
+    import pyarrow as pa
+
+    with pa.ipc.open_stream(body) as reader:
+        batches = list(reader)
+        schema = reader.schema
+    if len(batches) == 1:
+        batch = batches[0]
+    else:
+        joined = pa.Table.from_batches(batches, schema).combine_chunks().to_batches()
+        batch = joined[0] if joined else pa.RecordBatch.from_pylist([], schema=schema)
+    damaged = json.loads(headers.get("X-LakeMQ-Damaged") or "[]")
+    return ArrowPull(
+        batch=batch,
+        next_offset=int(headers["X-LakeMQ-Next-Offset"]),
+        min_offset=int(headers["X-LakeMQ-Min-Offset"]),
+        max_offset=int(headers["X-LakeMQ-Max-Offset"]),
+        status=headers["X-LakeMQ-Status"],
+        damaged=tuple((int(start), int(end)) for start, end in damaged),
+    )

@@ -1,0 +1,71 @@
+"""The client itself: one endpoint, its pool, and the calls of the three modules beside it.
+
+Owns the transport's life. Safe to share between threads; pickles as its settings, so that a Spark
+task opens its own connections.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Self
+
+from lakemq.client.administering import Administering
+from lakemq.client.reading import Reading
+from lakemq.client.sending import Sending
+from lakemq.client.transport import Transport
+
+DEFAULT_ENDPOINT = "http://127.0.0.1:8090"
+ENDPOINT_VARIABLE = "LAKEMQ_ENDPOINT"
+
+
+class Client(Sending, Reading, Administering):
+    """Speaks to one LakeMQ broker.
+
+    >>> client = Client("http://127.0.0.1:8090")
+    >>> client.send("orders", {"id": 17}, tags="created", keys=["17"]).queue_offset
+    0
+
+    Args:
+        endpoint: The broker's address; None is the environment's LAKEMQ_ENDPOINT, else
+            http://127.0.0.1:8090.
+        timeout_s: How long one answer may take; a long poll adds its own waiting time.
+        retries: How often a call that may be repeated is repeated.
+        pool_size: Connections, hence threads that can be served at the same time.
+    """
+
+    def __init__(
+        self,
+        endpoint: str | None = None,
+        *,
+        timeout_s: float = 30.0,
+        retries: int = 2,
+        pool_size: int = 16,
+    ) -> None:
+        chosen = endpoint or os.environ.get(ENDPOINT_VARIABLE) or DEFAULT_ENDPOINT
+        self._settings: dict[str, Any] = {"timeout_s": timeout_s, "retries": retries, "pool_size": pool_size}
+        self._transport = Transport(chosen, **self._settings)
+
+    @property
+    def endpoint(self) -> str:
+        """The broker's address."""
+        return self._transport.endpoint
+
+    def close(self) -> None:
+        """Closes the connections; the client takes no more calls."""
+        self._transport.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Client({self.endpoint!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.endpoint, self._settings)
+
+
+def _rebuild(cls: type[Client], endpoint: str, settings: dict[str, Any]) -> Client:
+    return cls(endpoint, **settings)

@@ -1,0 +1,149 @@
+"""The calls that read messages.
+
+Owns pulls (as messages or as Arrow), bounds, and look-ups by id, key and time. All are repeatable.
+Mixed into Client; the Spark source over HTTP reads through pull_arrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lakemq.client import arrow
+from lakemq.client.message import ReceivedMessage
+from lakemq.client.results import ArrowPull, PullResult, QueueBounds
+from lakemq.client.transport import Transport, path_of
+
+
+class Reading:
+    """Reads messages; see :class:`lakemq.client.Client`."""
+
+    _transport: Transport
+
+    def pull(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        *,
+        max: int = 32,
+        wait_ms: int = 0,
+        tags: str = "*",
+        max_bytes: int | None = None,
+    ) -> PullResult:
+        """Reads messages of one queue from an offset on.
+
+        Args:
+            topic: The topic.
+            queue_id: The queue.
+            offset: The first queue offset wanted.
+            max: At most so many messages (the broker has a limit of its own).
+            wait_ms: Holds the request until something arrives, at most so long (15 s).
+            tags: ``*`` or ``A || B``.
+            max_bytes: At most so many bytes of bodies, at least one message.
+
+        Raises:
+            LakeMQError: TOPIC_NOT_EXIST, QUEUE_NOT_EXIST, FILTER_ILLEGAL ... An offset out of range
+                is a status of the result, not an error.
+        """
+        query = {
+            "offset": offset,
+            "max": max,
+            "max_bytes": max_bytes,
+            "tags": tags,
+            "wait_ms": wait_ms or None,
+        }
+        answer = self._transport.call(
+            "GET",
+            path_of("topics", topic, "queues", queue_id, "messages"),
+            query=query,
+            wait_s=wait_ms / 1000,
+        )
+        return PullResult.from_json(answer.json())
+
+    def pull_arrow(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        *,
+        end_offset: int | None = None,
+        max: int = 10_000,
+        max_bytes: int | None = None,
+        tags: str = "*",
+        columns: Sequence[str] | None = None,
+        wait_ms: int = 0,
+    ) -> ArrowPull:
+        """Reads a slice of one queue as a record batch in the source's columns.
+
+        Args:
+            end_offset: Reads nothing at or after this queue offset.
+            columns: The columns wanted, in this order; None is the default set.
+
+        Other arguments and errors as :meth:`pull`.
+        """
+        query = {
+            "offset": offset,
+            "end_offset": end_offset,
+            "max": max,
+            "max_bytes": max_bytes,
+            "tags": tags,
+            "columns": None if columns is None else ",".join(columns),
+            "wait_ms": wait_ms or None,
+        }
+        answer = self._transport.call(
+            "GET",
+            path_of("topics", topic, "queues", queue_id, "messages"),
+            query=query,
+            headers={"Accept": arrow.CONTENT_TYPE},
+            wait_s=wait_ms / 1000,
+        )
+        return arrow.decode_pull(answer.headers, answer.body)
+
+    def queues(self, topic: str) -> list[QueueBounds]:
+        """Returns the offsets each queue of a topic holds, by queue id."""
+        answer = self._transport.call("GET", path_of("topics", topic, "queues"))
+        return [QueueBounds.from_json(queue) for queue in answer.json()]
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
+        """Returns the first queue offset stored at or after a time (epoch ms); the queue's end when
+        nothing is that young."""
+        answer = self._transport.call(
+            "GET", path_of("topics", topic, "queues", queue_id, "offset"), query={"timestamp": timestamp}
+        )
+        return int(answer.json()["offset"])
+
+    def message(self, message_id: str, *, topic: str | None = None) -> ReceivedMessage:
+        """Returns one message by its id or its offset id.
+
+        Args:
+            topic: Where to look for a message id; None looks in every topic.
+
+        Raises:
+            InvalidRequest: MESSAGE_NOT_EXIST.
+        """
+        answer = self._transport.call("GET", path_of("messages", message_id), query={"topic": topic})
+        return ReceivedMessage.from_json(answer.json())
+
+    def query(
+        self,
+        topic: str,
+        key: str,
+        *,
+        begin: int | None = None,
+        end: int | None = None,
+        max: int = 32,
+    ) -> list[ReceivedMessage]:
+        """Finds messages of a topic by one of their keys (or by message id), through the index.
+
+        Args:
+            begin, end: Store time, epoch ms, both included.
+            max: At most so many; the newest stands last.
+        """
+        answer = self._transport.call(
+            "GET",
+            path_of("topics", topic, "messages"),
+            query={"key": key, "begin": begin, "end": end, "max": max},
+        )
+        found = answer.json()
+        messages = found["messages"] if isinstance(found, dict) else found
+        return [ReceivedMessage.from_json(message) for message in messages]

@@ -1,0 +1,234 @@
+"""What the broker's answers become: small frozen values, one per kind of answer.
+
+Owns the shapes only; field names are the API's own. Every ``from_json`` ignores fields it does not
+know, so an older client reads a newer broker. Called by sending.py, reading.py, administering.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from lakemq.client.message import ReceivedMessage
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class SendResult:
+    """Where one message was stored.
+
+    Attributes:
+        status: ``SEND_OK``, or one of FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT,
+            SLAVE_NOT_AVAILABLE: stored too, but less safely than the broker's policy asks.
+        duplicate: The Idempotency-Key was seen before; this is the first answer again.
+    """
+
+    status: str
+    message_id: str
+    offset_message_id: str
+    topic: str
+    broker_name: str
+    queue_id: int
+    queue_offset: int
+    duplicate: bool = False
+
+    @classmethod
+    def from_json(cls, answer: Mapping[str, Any]) -> SendResult:
+        """Builds the result from the API's object."""
+        return cls(
+            status=answer["status"],
+            message_id=answer["message_id"],
+            offset_message_id=answer["offset_message_id"],
+            topic=answer["topic"],
+            broker_name=answer["broker_name"],
+            queue_id=int(answer["queue_id"]),
+            queue_offset=int(answer["queue_offset"]),
+            duplicate=bool(answer.get("duplicate", False)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRange:
+    """A run of messages stored in one queue: offsets first_queue_offset .. +count-1."""
+
+    queue_id: int
+    first_queue_offset: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchResult:
+    """Where many messages were stored; all of them or none are.
+
+    ``status`` and ``duplicate`` mean what they mean in :class:`SendResult`.
+
+    Attributes:
+        results: One result per message in the order sent, when they were asked for.
+    """
+
+    status: str
+    count: int
+    queues: tuple[QueueRange, ...]
+    duplicate: bool = False
+    results: tuple[SendResult, ...] = ()
+
+    @classmethod
+    def from_json(cls, answer: Mapping[str, Any]) -> BatchResult:
+        """Builds the result from the API's object (also from the answer to a single message)."""
+        if "count" not in answer:
+            one = SendResult.from_json(answer)
+            where = QueueRange(one.queue_id, one.queue_offset, 1)
+            return cls(one.status, 1, (where,), one.duplicate, (one,))
+        queues = tuple(
+            QueueRange(int(q["queue_id"]), int(q["first_queue_offset"]), int(q["count"]))
+            for q in answer["queues"]
+        )
+        # One status and one duplicate flag hold for the whole request.
+        shared = {"status": answer["status"], "duplicate": answer.get("duplicate", False)}
+        results = tuple(SendResult.from_json({**one, **shared}) for one in answer.get("results") or ())
+        return cls(shared["status"], int(answer["count"]), queues, bool(shared["duplicate"]), results)
+
+
+@dataclass(frozen=True, slots=True)
+class PullResult:
+    """One read of a queue.
+
+    Attributes:
+        status: FOUND, NO_NEW_MSG (at the end), NO_MATCHED_MSG (some were there, the tags fit none)
+            or OFFSET_ILLEGAL (outside min..max: continue at next_offset and say what was skipped).
+        next_offset: Where to pull next.
+    """
+
+    status: str
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    messages: tuple[ReceivedMessage, ...]
+
+    @classmethod
+    def from_json(cls, answer: Mapping[str, Any]) -> PullResult:
+        """Builds the result from the API's object."""
+        return cls(
+            status=answer["status"],
+            next_offset=int(answer["next_offset"]),
+            min_offset=int(answer["min_offset"]),
+            max_offset=int(answer["max_offset"]),
+            messages=tuple(ReceivedMessage.from_json(m) for m in answer["messages"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowPull:
+    """One read of a queue as a record batch; the other fields as in :class:`PullResult`.
+
+    Attributes:
+        damaged: Ranges [from, to) of queue offsets the store skipped because their bytes fail the
+            checksum.
+    """
+
+    batch: pa.RecordBatch
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    status: str
+    damaged: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class QueueBounds:
+    """The offsets a queue holds: min_offset <= offset < confirmed_offset can be read."""
+
+    queue_id: int
+    min_offset: int
+    max_offset: int
+    confirmed_offset: int
+
+    @classmethod
+    def from_json(cls, answer: Mapping[str, Any]) -> QueueBounds:
+        """Builds the bounds from the API's object."""
+        return cls(
+            int(answer["queue_id"]),
+            int(answer["min_offset"]),
+            int(answer["max_offset"]),
+            int(answer["confirmed_offset"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """A topic. ``perm`` is a sum of 4 (read), 2 (write) and 1 (inherit); ``topic_id`` changes when
+    a topic is deleted and made again."""
+
+    topic: str
+    topic_id: str
+    read_queue_nums: int
+    write_queue_nums: int
+    perm: int
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    system: bool = False
+
+    @classmethod
+    def from_json(cls, answer: Mapping[str, Any]) -> TopicConfig:
+        """Builds the topic from the API's object."""
+        return cls(
+            topic=answer["topic"],
+            topic_id=str(answer.get("topic_id", "")),
+            read_queue_nums=int(answer["read_queue_nums"]),
+            write_queue_nums=int(answer["write_queue_nums"]),
+            perm=int(answer["perm"]),
+            attributes=dict(answer.get("attributes") or {}),
+            system=bool(answer.get("system", False)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfig:
+    """A consumer group."""
+
+    group: str
+    retry_max_times: int = 16
+    consume_enable: bool = True
+    consume_broadcast_enable: bool = True
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, answer: Mapping[str, Any]) -> GroupConfig:
+        """Builds the group from the API's object."""
+        return cls(
+            group=answer["group"],
+            retry_max_times=int(answer.get("retry_max_times", 16)),
+            consume_enable=bool(answer.get("consume_enable", True)),
+            consume_broadcast_enable=bool(answer.get("consume_broadcast_enable", True)),
+            attributes=dict(answer.get("attributes") or {}),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right of one owner to drive a group until ``expires_at`` (epoch ms). ``epoch`` grows
+    with each new owner and fences the commits of the old one."""
+
+    epoch: int
+    expires_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetReset:
+    """One queue of a reset (or of its preview).
+
+    Attributes:
+        from_offset: Where the group stands; None when it never committed here.
+        to_offset: Where it would start, or now starts.
+        redelivered: How many messages are delivered again.
+        skipped: How many messages the group will never get.
+    """
+
+    topic: str
+    queue_id: int
+    from_offset: int | None
+    to_offset: int
+    redelivered: int
+    skipped: int

@@ -1,0 +1,137 @@
+"""The calls that store messages.
+
+Owns the forms a send can take: one message, many, NDJSON, Arrow. A send is repeated by itself only
+with an Idempotency-Key, or when no byte of it left (see transport.py). Mixed into Client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from lakemq.client import arrow
+from lakemq.client.message import Body, Message, encode_json
+from lakemq.client.results import BatchResult, SendResult
+from lakemq.client.transport import Answer, Transport, path_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Sending:
+    """Sends messages; see :class:`lakemq.client.Client`."""
+
+    _transport: Transport
+
+    def send(
+        self,
+        topic: str,
+        body: Body,
+        *,
+        tags: str | None = None,
+        keys: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        sharding_key: str | None = None,
+        queue_id: int | None = None,
+        delay_level: int = 0,
+        message_id: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> SendResult:
+        """Sends one message and waits until it is as safe as the broker's policy says.
+
+        Args:
+            topic: The topic.
+            body: Bytes, text, or a JSON value.
+            tags, keys, properties, sharding_key, queue_id, delay_level, message_id: See
+                :class:`~lakemq.client.Message`.
+            idempotency_key: A repeat with the same key answers the first result and stores nothing;
+                with it the client repeats a send that got no answer.
+
+        Raises:
+            InvalidRequest: The message or topic is refused.
+            Unavailable: Nothing was stored; try again later.
+            OutcomeUnknown: No answer came, and without a key the client does not repeat.
+        """
+        message = Message(
+            body,
+            tags=tags,
+            keys=keys,
+            properties=properties or {},
+            sharding_key=sharding_key,
+            queue_id=queue_id,
+            delay_level=delay_level,
+            message_id=message_id,
+        )
+        return self.send_message(topic, message, idempotency_key=idempotency_key)
+
+    def send_message(self, topic: str, message: Message, *, idempotency_key: str | None = None) -> SendResult:
+        """Sends one :class:`~lakemq.client.Message`; otherwise as :meth:`send`."""
+        data = encode_json(message.to_json())
+        answer = self._post(topic, data, "application/json", idempotency_key)
+        return SendResult.from_json(answer.json())
+
+    def send_many(
+        self,
+        topic: str,
+        messages: Sequence[Message],
+        *,
+        idempotency_key: str | None = None,
+        full_results: bool = False,
+    ) -> BatchResult:
+        """Sends messages in one request: all are stored, or none and the error names the bad one.
+
+        Args:
+            full_results: Asks for one result per message.
+
+        Raises:
+            ValueError: There is no message.
+            LakeMQError: As :meth:`send`; ``context["index"]`` counts from 0.
+        """
+        if not messages:
+            raise ValueError("send_many needs at least one message")
+        data = b"".join(message.to_line() for message in messages)
+        return self.send_ndjson(topic, data, idempotency_key=idempotency_key, full_results=full_results)
+
+    def send_ndjson(
+        self,
+        topic: str,
+        data: bytes,
+        *,
+        idempotency_key: str | None = None,
+        full_results: bool = False,
+    ) -> BatchResult:
+        """Sends message objects, one per line; ``context["line"]`` of an error counts from 1."""
+        answer = self._post(topic, data, "application/x-ndjson", idempotency_key, full_results)
+        return BatchResult.from_json(answer.json())
+
+    def send_arrow(
+        self,
+        topic: str,
+        data: bytes | pa.Table | pa.RecordBatch,
+        *,
+        idempotency_key: str | None = None,
+    ) -> BatchResult:
+        """Sends rows: a table or batch with the column ``body`` and optionally keys, tags,
+        properties, sharding_key, queue_id, delay_level; or the bytes of an Arrow IPC stream."""
+        answer = self._post(topic, arrow.encode(data), arrow.CONTENT_TYPE, idempotency_key)
+        return BatchResult.from_json(answer.json())
+
+    def _post(
+        self,
+        topic: str,
+        data: bytes,
+        content_type: str,
+        idempotency_key: str | None,
+        full_results: bool = False,
+    ) -> Answer:
+        headers = {"Content-Type": content_type}
+        if idempotency_key is not None:
+            headers["Idempotency-Key"] = idempotency_key
+        return self._transport.call(
+            "POST",
+            path_of("topics", topic, "messages"),
+            query={"results": "full" if full_results else None},
+            body=data,
+            headers=headers,
+            repeatable=idempotency_key is not None,
+        )

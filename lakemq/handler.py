@@ -1,0 +1,231 @@
+"""What a consumer's handler sees and says: the message, the verdict, the `vectorised` mark.
+
+Owns the types users write handlers with; it imports nothing of Spark, so a handler's module can be
+tested alone. Never breaks: a handler that returns nothing has acknowledged. Called by users' handler
+modules and by the group job on executors.
+
+    from lakemq.handler import Verdict
+
+    def handle(message):
+        if message.json()["amount"] < 0:
+            return Verdict.dead("negative amount")
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, ClassVar, TypeVar
+
+import pyarrow as pa
+
+__all__ = ["DeliveredMessage", "Verdict", "is_vectorised", "parse_delay_ms", "vectorised"]
+
+Handler = TypeVar("Handler", bound=Callable[..., Any])
+
+_MARK = "__lakemq_vectorised__"
+_DELAY = re.compile(r"(\d+)\s*(ms|s|m|h)")
+_UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
+
+
+def parse_delay_ms(text: str) -> int:
+    """Reads a delay such as `10s`, `2m`, `1h` or `500ms` as milliseconds.
+
+    Raises:
+        ValueError: it is not one.
+    """
+    match = _DELAY.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is not a delay: write 500ms, 10s, 2m or 1h")
+    return int(match[1]) * _UNIT_MS[match[2]]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What becomes of one message.
+
+    `Verdict.ACK` is done (so is returning None); `Verdict.retry()` brings the message back after the
+    group's delay, `Verdict.retry(4)` after delay level 4, `Verdict.retry("30s")` after the store's
+    first delay level of at least 30 s; `Verdict.dead("why")` gives the message up at once.
+    """
+
+    kind: str
+    delay_level: int | None = None
+    delay_ms: int | None = None
+    reason: str | None = None
+
+    ACK: ClassVar[Verdict]
+    RETRY: ClassVar[Verdict]
+
+    @classmethod
+    def retry(cls, after: int | str | timedelta | None = None, *, reason: str | None = None) -> Verdict:
+        """Brings the message back later.
+
+        Args:
+            after: a delay level, a delay (`"30s"` or a timedelta), or None for the group's own delay.
+            reason: a text for the ledger.
+        """
+        if after is None:
+            return cls("RETRY", reason=reason)
+        if isinstance(after, bool) or (isinstance(after, int) and after < 1):
+            raise ValueError(f"{after!r} is not a delay level: levels start at 1")
+        if isinstance(after, int):
+            return cls("RETRY", delay_level=after, reason=reason)
+        delay_ms = parse_delay_ms(after) if isinstance(after, str) else round(after.total_seconds() * 1000)
+        return cls("RETRY", delay_ms=delay_ms, reason=reason)
+
+    @classmethod
+    def dead(cls, reason: str) -> Verdict:
+        """Gives the message up: it goes to the dead letters without another attempt."""
+        return cls("DEAD", reason=reason)
+
+
+Verdict.ACK = Verdict("ACK")
+Verdict.RETRY = Verdict("RETRY")
+
+
+def vectorised(handler: Handler) -> Handler:
+    """Marks a handler that takes a `pyarrow.RecordBatch` instead of one message.
+
+    An annotation says the same: `def handle(batch: pyarrow.RecordBatch)`.
+    """
+    setattr(handler, _MARK, True)
+    return handler
+
+
+def is_vectorised(handler: Callable[..., Any]) -> bool:
+    """Says whether a handler takes batches, by its mark or the annotation of its first parameter."""
+    if getattr(handler, _MARK, False):
+        return True
+    code = getattr(handler, "__code__", None)
+    annotations = getattr(handler, "__annotations__", {})
+    first = annotations.get(code.co_varnames[0]) if code is not None and code.co_argcount else None
+    # Under `from __future__ import annotations` it is text: the last word of the dotted name counts.
+    return first is pa.RecordBatch or (
+        isinstance(first, str) and first.rpartition(".")[2].strip("'\"") == "RecordBatch"
+    )
+
+
+class BatchColumns:
+    """The columns of a batch as Python lists, each made when it is first asked for.
+
+    The messages of a batch share it, so a handler pays only for the fields it looks at.
+    """
+
+    __slots__ = ("_batch", "_lists")
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self._batch = batch
+        self._lists: dict[str, list[Any]] = {}
+
+    def values(self, name: str) -> list[Any]:
+        """One column's values; times as epoch milliseconds, a map as a list of pairs."""
+        values = self._lists.get(name)
+        if values is None:
+            column = self._batch.column(name)
+            if pa.types.is_timestamp(column.type):
+                column = column.cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
+            values = self._lists[name] = column.to_pylist()
+        return values
+
+
+class DeliveredMessage:
+    """One message as a handler gets it. Times are epoch milliseconds.
+
+    `topic`, `queue_id` and `queue_offset` are those of the original message, on a retry too; `attempt`
+    is 1 for the first delivery.
+    """
+
+    __slots__ = ("_columns", "_row")
+
+    def __init__(self, columns: BatchColumns, row: int) -> None:
+        self._columns = columns
+        self._row = row
+
+    def _value(self, name: str) -> Any:
+        return self._columns.values(name)[self._row]
+
+    @property
+    def message_id(self) -> str:
+        """The id, the same on every attempt."""
+        return str(self._value("message_id"))
+
+    @property
+    def topic(self) -> str:
+        """The topic of the original message."""
+        return str(self._value("topic"))
+
+    @property
+    def broker_name(self) -> str:
+        """The broker of the original message."""
+        return str(self._value("broker_name"))
+
+    @property
+    def queue_id(self) -> int:
+        """The queue of the original message."""
+        return int(self._value("queue_id"))
+
+    @property
+    def queue_offset(self) -> int:
+        """The original message's position in its queue."""
+        return int(self._value("queue_offset"))
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first delivery, 2 for the first retry."""
+        return int(self._value("attempt"))
+
+    @property
+    def reconsume_times(self) -> int:
+        """How often the message came back: attempt - 1."""
+        return self.attempt - 1
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """KEYS."""
+        return tuple(self._value("keys") or ())
+
+    @property
+    def tags(self) -> str | None:
+        """TAGS, None without."""
+        value: str | None = self._value("tags")
+        return value
+
+    @property
+    def body(self) -> bytes:
+        """The body as sent."""
+        value: bytes = self._value("body")
+        return value
+
+    @property
+    def text(self) -> str:
+        """The body as text; bytes that are not UTF-8 show as replacement characters."""
+        return self.body.decode("utf-8", "replace")
+
+    def json(self) -> Any:
+        """Parses the body as JSON; raises ValueError when it is not."""
+        return json.loads(self.body)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The other properties."""
+        return dict(self._value("properties") or ())
+
+    @property
+    def born_timestamp(self) -> int:
+        """When the producer made the message."""
+        return int(self._value("born_timestamp"))
+
+    @property
+    def store_timestamp(self) -> int:
+        """When the broker stored what this attempt read."""
+        return int(self._value("store_timestamp"))
+
+    def __repr__(self) -> str:
+        return (
+            f"DeliveredMessage({self.topic!r}, queue {self.queue_id} offset {self.queue_offset}, "
+            f"attempt {self.attempt})"
+        )

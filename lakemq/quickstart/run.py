@@ -1,0 +1,201 @@
+"""The quick start's order of steps, and what a person sees of them.
+
+Owns the directory it works in: only what carries its mark is ever deleted. Called by
+lakemq/cli/quickstart.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lakemq.cli import bulk, ndjson
+from lakemq.cli.failure import CommandFailed
+from lakemq.cli.progress import Progress
+from lakemq.client import Client
+from lakemq.quickstart import flights, telling
+from lakemq.quickstart.broker import BrokerProcess
+from lakemq.quickstart.consumer import Consumption
+from lakemq.quickstart.questions import Questions
+from lakemq.quickstart.report import Report
+
+GROUP = "arrivals"
+FLIGHTS_HANDLER = "lakemq.quickstart.handlers:arrived"
+ACCEPT_ALL = "lakemq.quickstart.handlers:accept"
+_MARK = ".lakemq-quickstart"
+_BATCH = 2_000
+_BATCH_BYTES = 1 << 20
+_CONNECTIONS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the command line asked for.
+
+    Attributes:
+        directory: Where everything goes.
+        source: NDJSON to post instead of the flights.
+        rule: What a line of ``source`` means.
+        handler: ``module:function``; None is the flights' own, or one that accepts all.
+        keep_serving: Leave the broker running at the end, until Ctrl-C.
+    """
+
+    directory: Path
+    source: Path | None
+    rule: ndjson.LineRule
+    handler: str | None
+    keep_serving: bool
+
+    @property
+    def topic(self) -> str:
+        """Where the messages go."""
+        return "flights" if self.source is None else "events"
+
+
+def run(settings: Settings, say: Callable[[str], None] = print) -> Report:
+    """Runs all steps and writes report.json.
+
+    Raises:
+        CommandFailed: A step could not be done; says which log tells more.
+    """
+    started = time.monotonic()
+    home = _fresh(settings.directory)
+    say("LakeMQ quick start\n==================")
+    source, rule, total, expected = _input(settings, say)
+    with BrokerProcess(home) as broker:
+        say(f"\nBroker\n  a new store in {home / 'store'}, serving {broker.endpoint}")
+        posted = _post(broker.endpoint, settings.topic, source, rule, total)
+        say(f"\nPost\n{_posted_text(posted)}")
+        consumption = Consumption(
+            endpoint=broker.endpoint,
+            topic=settings.topic,
+            group=GROUP,
+            handler=settings.handler or (FLIGHTS_HANDLER if settings.source is None else ACCEPT_ALL),
+            ledger=home / "ledger",
+            checkpoint=home / "checkpoint",
+            log=home / "consume.log",
+        )
+        say(f"\nConsume\n  {_typed(consumption.command())}")
+        consume_started = time.monotonic()
+        with Progress(f"by {GROUP}", posted.acknowledged) as progress:
+            consumption.run(progress.add)
+        consume_seconds = time.monotonic() - consume_started
+        say(f"  ended by itself after {consume_seconds:.1f} s, when nothing was new, pending or due")
+        questions = _questions(consumption.ledger)
+        report = _report(posted, questions, started, consume_seconds, expected)
+        report.write(home / "report.json")
+        say(telling.outcome(questions, report, broker.endpoint, GROUP))
+        _tell_further(settings, home, broker, report, say)
+    return report
+
+
+def _fresh(directory: Path) -> Path:
+    """Empties a directory of an earlier quick start; refuses one that is somebody else's."""
+    if directory.exists() and any(directory.iterdir()) and not (directory / _MARK).exists():
+        raise CommandFailed(f"{directory} is not empty and no quick start made it; give another --dir")
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / _MARK).touch()
+    for name in ("store", "ledger", "checkpoint"):
+        shutil.rmtree(directory / name, ignore_errors=True)
+    (directory / "report.json").unlink(missing_ok=True)
+    return directory
+
+
+def _input(
+    settings: Settings, say: Callable[[str], None]
+) -> tuple[Path, ndjson.LineRule, int | None, int | None]:
+    """Returns the file to post, what its lines mean, how many there are, how many must fail."""
+    if settings.source is not None:
+        if not settings.source.is_file():
+            raise CommandFailed(f"{settings.source}: there is no such file")
+        say(f"\nInput\n  {settings.source}")
+        return settings.source, settings.rule, None, None
+    prepared = flights.prepare(settings.directory / "input")
+    say(
+        f"\nInput\n  {prepared.count:,} flights that left New York in 2013 ({flights.PACKAGE});"
+        f" {prepared.never_departed:,} of them never departed"
+    )
+    expected = prepared.never_departed if settings.handler is None else None
+    return prepared.path, ndjson.LineRule("message"), prepared.count, expected
+
+
+def _post(endpoint: str, topic: str, source: Path, rule: ndjson.LineRule, total: int | None) -> bulk.Posted:
+    with (
+        Client(endpoint, pool_size=_CONNECTIONS) as client,
+        source.open("rb") as lines,
+        Progress(f"to {topic}", total) as progress,
+    ):
+        batches = ndjson.batches(lines, rule, max_count=_BATCH, max_bytes=_BATCH_BYTES)
+        return bulk.post(client, topic, batches, connections=_CONNECTIONS, on_acknowledged=progress.add)
+
+
+def _posted_text(posted: bulk.Posted) -> str:
+    answers = ", ".join(f"{status} {count}" for status, count in posted.statuses.items())
+    return (
+        f"  {posted.posted:,} messages posted, {posted.acknowledged:,} acknowledged"
+        f" in {posted.seconds:.1f} s: {posted.rate:,.0f} a second\n"
+        f"  NDJSON in batches of {_BATCH:,}, {_CONNECTIONS} connections; answers: {answers}"
+    )
+
+
+def _questions(ledger: Path) -> Questions:
+    from delta_tables.query import Ledger
+
+    return Questions(Ledger(ledger), GROUP)
+
+
+def _report(
+    posted: bulk.Posted, questions: Questions, started: float, consume_seconds: float, expected: int | None
+) -> Report:
+    counts = questions.counts()
+    return Report(
+        posted=posted.posted,
+        acknowledged=posted.acknowledged,
+        consumed=counts.consumed,
+        retried=counts.retried,
+        dead_lettered=counts.dead_lettered,
+        unfinished=posted.acknowledged - counts.finished,
+        gaps=counts.gaps,
+        duplicates=counts.duplicates,
+        seconds=round(time.monotonic() - started, 1),
+        ingest_seconds=round(posted.seconds, 3),
+        ingest_rate=round(posted.rate, 1),
+        consume_seconds=round(consume_seconds, 1),
+        expected_dead_letters=expected,
+    )
+
+
+def _tell_further(
+    settings: Settings, home: Path, broker: BrokerProcess, report: Report, say: Callable[[str], None]
+) -> None:
+    problems = report.problems()
+    verdict = "All is well." if not problems else "Not well: " + "; ".join(problems) + "."
+    say(f"\n{verdict} {report.seconds:.0f} s in all; the numbers are in {home / 'report.json'}.")
+    serve = "" if settings.keep_serving else f"  lakemq serve --config {broker.config}\n"
+    address = f" --endpoint {broker.endpoint}" if settings.keep_serving else ""
+    ledger = home / "ledger"
+    say(
+        f"\nLook further\n"
+        f'  lakemq sql "SELECT * FROM dead_letter_summary" --ledger {ledger}\n'
+        f'  lakemq sql "SELECT * FROM group_progress" --ledger {ledger}\n'
+        f"{serve}"
+        f"  lakemq tail {settings.topic} --max 5{address}\n"
+        f"  lakemq group offsets {GROUP}{address}"
+    )
+    if settings.keep_serving:
+        say(f"\nThe broker serves {broker.endpoint} until Ctrl-C.")
+        with contextlib.suppress(KeyboardInterrupt):  # here Ctrl-C is the ordinary end
+            broker.wait()
+
+
+def _typed(words: Sequence[str]) -> str:
+    """Writes a command as one would type it, an option a line."""
+    lines = [" ".join(words[:2])]
+    for option, value in zip(words[2::2], words[3::2], strict=True):
+        lines.append(f"{option} {shlex.quote(value)}")
+    return " \\\n      ".join(lines)

@@ -1,0 +1,135 @@
+"""A local Spark session that has what newcomers trip over: ``lakemq.spark.session()``.
+
+Owns the settings of a session on one machine: the workers' Python, Delta's JARs, UTC, few shuffle
+partitions, no UI. Called by the command line's jobs, the quick start, the tests and people; a
+cluster brings its own session and does not need this.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
+
+# What Delta's POM asks for and Spark ships already, often in a newer version: 161 of 174 MB.
+SHIPPED_WITH_SPARK = (
+    "com.fasterxml.jackson.core:*",
+    "com.fasterxml.jackson.datatype:*",
+    "com.github.luben:*",
+    "com.google.code.findbugs:*",
+    "commons-logging:*",
+    "commons-pool:*",
+    "io.airlift:*",
+    "javax.annotation:*",
+    "org.apache.hadoop:*",
+    "org.apache.logging.log4j:*",
+    "org.apache.parquet:*",
+    "org.locationtech.jts:*",
+    "org.roaringbitmap:*",
+    "org.slf4j:*",
+    "org.xerial.snappy:*",
+)
+
+# Only Maven Central: Spark's default also looks into ~/.m2, where a POM that Maven left without its
+# JAR makes the resolution fail. DEFAULT_ARTIFACT_REPOSITORY names a mirror, as in Spark itself.
+_IVY_SETTINGS = """<ivysettings>
+  <settings defaultResolver="central"/>
+  <caches defaultCacheDir="{ivy}/cache"/>
+  <resolvers><ibiblio name="central" m2compatible="true" root="{root}"/></resolvers>
+</ivysettings>
+"""
+
+
+def session(
+    app_name: str = "lakemq",
+    warehouse: str | os.PathLike[str] | None = None,
+    *,
+    master: str = "local[*]",
+    delta: bool = True,
+    **conf: object,
+) -> SparkSession:
+    """Returns the local Spark session, made on the first call.
+
+    >>> spark = session("orders", **{"spark.driver.memory": "2g"})
+
+    The first call on a machine fetches Delta's JARs (7 files, 13 MB) from Maven Central.
+
+    Args:
+        app_name: Shown in Spark's logs and progress.
+        warehouse: Where managed tables go; None is ``spark-warehouse`` in the working directory.
+        master: Spark's master, threads included.
+        delta: Configures Delta Lake.
+        conf: Further settings, by Spark's names; they win over the ones made here, except that
+            ``spark.jars.packages`` comes on top of Delta's.
+
+    Raises:
+        ImportError: pyspark is not installed; the message names the extra.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise ImportError("a Spark session needs: pip install 'lakemq[spark]'") from error
+
+    # Workers would run the first python3 of the PATH, which has neither pyarrow nor lakemq.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    settings = _base() | (_delta() if delta else {})
+    if warehouse is not None:
+        settings["spark.sql.warehouse.dir"] = os.fspath(Path(warehouse).absolute())
+    packages = [settings.get("spark.jars.packages"), conf.pop("spark.jars.packages", None)]
+    settings |= {name: str(value) for name, value in conf.items()}
+    if any(packages):
+        settings["spark.jars.packages"] = ",".join(str(package) for package in packages if package)
+    builder = SparkSession.builder.master(master).appName(app_name)
+    with tempfile.TemporaryDirectory(prefix="lakemq-ivy-") as scratch:
+        if delta and "spark.jars.ivySettings" not in settings:
+            settings["spark.jars.ivySettings"] = _write_ivy_settings(
+                Path(scratch), settings["spark.jars.ivy"]
+            )
+        for name, value in settings.items():
+            builder = builder.config(name, value)
+        spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def _base() -> dict[str, str]:
+    return {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        # 200 by default: on one machine each is a task of some milliseconds with nothing to do.
+        "spark.sql.shuffle.partitions": "2",
+        "spark.default.parallelism": "2",
+        # A third faster between Python worker and JVM than TCP.
+        "spark.python.unix.domain.socket.enabled": "true",
+        # 10 ms by default: an idle query without a trigger interval asks the broker that often.
+        "spark.sql.streaming.pollingDelay": "100ms",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.streaming.forceDeleteTempCheckpointLocation": "true",
+    }
+
+
+def _delta() -> dict[str, str]:
+    return {
+        "spark.jars.packages": DELTA_PACKAGE,
+        "spark.jars.excludes": ",".join(SHIPPED_WITH_SPARK),
+        "spark.jars.ivy": str(Path.home() / ".ivy2.5.2"),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.databricks.delta.snapshotPartitions": "2",
+    }
+
+
+def _write_ivy_settings(directory: Path, ivy: str) -> str:
+    root = os.environ.get("DEFAULT_ARTIFACT_REPOSITORY") or "https://repo1.maven.org/maven2/"
+    path = directory / "ivysettings.xml"
+    path.write_text(_IVY_SETTINGS.format(ivy=ivy, root=root))
+    return str(path)

@@ -1,0 +1,65 @@
+//! RocketMQ's checkpoint file: up to which store timestamps the parts of the store are on the disk.
+
+use std::path::Path;
+
+use crate::error::{Result, StoreError};
+use crate::paths;
+
+const BYTES: usize = 4096;
+
+/// The five longs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// Store timestamp of the last message flushed to the commit log.
+    pub log_timestamp: i64,
+    /// ... to the consume queues.
+    pub queues_timestamp: i64,
+    /// ... to the index.
+    pub index_timestamp: i64,
+    pub master_flushed_offset: i64,
+    pub confirmed_offset: i64,
+}
+
+impl Checkpoint {
+    /// Replaces the file.
+    ///
+    /// # Errors
+    /// Any I/O error; the old one stands then.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let mut out = [0u8; BYTES];
+        for (at, value) in self.longs().into_iter().enumerate() {
+            out[at * 8..at * 8 + 8].copy_from_slice(&value.to_be_bytes());
+        }
+        paths::replace_file(path, &out).map_err(|e| StoreError::io("writing the checkpoint", e))
+    }
+
+    fn longs(&self) -> [i64; 5] {
+        [
+            self.log_timestamp,
+            self.queues_timestamp,
+            self.index_timestamp,
+            self.master_flushed_offset,
+            self.confirmed_offset,
+        ]
+    }
+
+    /// Reads the file; zeros when it is missing or short.
+    pub fn read(path: &Path) -> Self {
+        let bytes = std::fs::read(path).unwrap_or_default();
+        let long = |at: usize| {
+            bytes.get(at * 8..at * 8 + 8).and_then(|b| b.try_into().ok()).map_or(0, i64::from_be_bytes)
+        };
+        Self {
+            log_timestamp: long(0),
+            queues_timestamp: long(1),
+            index_timestamp: long(2),
+            master_flushed_offset: long(3),
+            confirmed_offset: long(4),
+        }
+    }
+
+    /// Where an unclean start may begin to read: 3 s before the oldest of the three.
+    pub fn safe_timestamp(&self) -> i64 {
+        self.log_timestamp.min(self.queues_timestamp) - 3000
+    }
+}

@@ -1,0 +1,205 @@
+//! The commit log: one sequence of records over mapped files of equal length.
+//!
+//! This file owns the list of files and finding the one that holds an offset. `writer.rs` owns the end
+//! of the log, `scan.rs` walks records, `batch.rs` lays out what is to be appended.
+
+pub mod batch;
+pub mod scan;
+pub mod writer;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, RwLock};
+
+use crate::environment::Disk;
+use crate::error::{Result, StoreError};
+use crate::mapped_file::MappedFile;
+use crate::message::{RecordView, ViewError};
+use crate::paths;
+
+/// A file of the log with the physical offset of its first byte.
+#[derive(Debug, Clone)]
+pub struct LogFile {
+    pub base: i64,
+    pub file: Arc<MappedFile>,
+}
+
+impl LogFile {
+    /// Offset behind the file's last byte.
+    pub fn end(&self) -> i64 {
+        self.base + self.file.len() as i64
+    }
+}
+
+/// The files of a commit log. The owner appends through `writer::LogWriter`; readers beside it refresh
+/// the list when they meet an offset they do not know.
+#[derive(Debug)]
+pub struct CommitLog {
+    directory: PathBuf,
+    /// Length of each file; for a reader, of the first file found.
+    file_size: u64,
+    files: RwLock<Vec<LogFile>>,
+}
+
+impl CommitLog {
+    /// Opens the files for the owner.
+    ///
+    /// # Errors
+    /// `DATA_CORRUPT` when a file has another length than `file_size` or the sequence has a hole.
+    pub fn open_owned(directory: &Path, file_size: u64, disk: &dyn Disk) -> Result<Self> {
+        std::fs::create_dir_all(directory).map_err(|e| StoreError::io("creating the commit log", e))?;
+        let mut files = Vec::new();
+        for (base, path) in Self::list(directory)? {
+            let length = std::fs::metadata(&path).map_err(|e| StoreError::io("reading the commit log", e))?.len();
+            if length == 0 {
+                // Created, but the crash came before its length: nothing was ever written to it.
+                std::fs::remove_file(&path).map_err(|e| StoreError::io("removing an empty log file", e))?;
+                continue;
+            }
+            files.push(LogFile { base, file: Arc::new(MappedFile::open_owned(&path, file_size, 0, disk)?) });
+        }
+        check_sequence(&files)?;
+        Ok(Self { directory: directory.to_owned(), file_size, files: RwLock::new(files) })
+    }
+
+    /// Opens the files for reading beside the owner (or a store without one).
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn open_for_reading(directory: &Path) -> Result<Self> {
+        let log = Self { directory: directory.to_owned(), file_size: 0, files: RwLock::new(Vec::new()) };
+        log.refresh()?;
+        Ok(log)
+    }
+
+    fn list(directory: &Path) -> Result<Vec<(i64, PathBuf)>> {
+        paths::numbered_files(directory).map_err(|e| StoreError::io("listing the commit log", e))
+    }
+
+    /// Takes up new files and lets go of deleted ones (reader only).
+    ///
+    /// # Errors
+    /// Any I/O error but a file that vanished in between.
+    pub fn refresh(&self) -> Result<()> {
+        let listed = Self::list(&self.directory)?;
+        let mut files = self.write_files();
+        let mut next: Vec<LogFile> = Vec::with_capacity(listed.len());
+        for (base, path) in listed {
+            if let Some(known) = files.iter().find(|f| f.base == base) {
+                next.push(known.clone());
+            } else if path.metadata().is_ok_and(|m| m.len() > 0) {
+                match MappedFile::open_for_reading(&path) {
+                    Ok(file) => next.push(LogFile { base, file: Arc::new(file) }),
+                    Err(StoreError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        *files = next;
+        Ok(())
+    }
+
+    /// Length of each file.
+    pub fn file_size(&self) -> u64 {
+        self.file_size
+    }
+
+    /// Where the files lie.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// All files, oldest first.
+    pub fn files(&self) -> Vec<LogFile> {
+        self.read_files().clone()
+    }
+
+    /// Physical offset of the first byte kept.
+    pub fn min_offset(&self) -> i64 {
+        self.read_files().first().map_or(0, |f| f.base)
+    }
+
+    /// Offset behind the last file's last byte.
+    pub fn capacity_end(&self) -> i64 {
+        self.read_files().last().map_or(0, LogFile::end)
+    }
+
+    /// The file that holds `offset`.
+    pub fn file_at(&self, offset: i64) -> Option<LogFile> {
+        let files = self.read_files();
+        let at = files.partition_point(|f| f.base <= offset).checked_sub(1)?;
+        files.get(at).filter(|f| offset < f.end()).cloned()
+    }
+
+    /// Adds a file behind the last one (owner only).
+    pub fn push(&self, file: LogFile) {
+        self.write_files().push(file);
+    }
+
+    /// Takes the oldest file off the list (owner only); the caller deletes it.
+    pub fn pop_front(&self) -> Option<LogFile> {
+        let mut files = self.write_files();
+        (files.len() > 1).then(|| files.remove(0))
+    }
+
+    /// Takes off the list, and deletes, every file that starts behind `end` (recovery only).
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn remove_behind(&self, end: i64) -> Result<usize> {
+        let mut files = self.write_files();
+        let keep = files.partition_point(|f| f.base <= end);
+        let removed = files.split_off(keep);
+        drop(files);
+        for file in &removed {
+            std::fs::remove_file(file.file.path()).map_err(|e| StoreError::io("removing a log file", e))?;
+        }
+        Ok(removed.len())
+    }
+
+    fn read_files(&self) -> std::sync::RwLockReadGuard<'_, Vec<LogFile>> {
+        self.files.read().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn write_files(&self) -> std::sync::RwLockWriteGuard<'_, Vec<LogFile>> {
+        self.files.write().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+fn check_sequence(files: &[LogFile]) -> Result<()> {
+    for pair in files.windows(2) {
+        if pair[0].end() != pair[1].base {
+            return Err(StoreError::corrupt(format!(
+                "the commit log has a hole: {} ends at {}, the next file starts at {}",
+                pair[0].file.path().display(),
+                pair[0].end(),
+                pair[1].base
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// A file held open with the record at a place in it.
+pub struct Located {
+    file: LogFile,
+    at: usize,
+}
+
+impl Located {
+    /// The record, its checksum verified.
+    ///
+    /// # Errors
+    /// What stands there instead of a record.
+    pub fn record(&self) -> std::result::Result<RecordView<'_>, ViewError> {
+        RecordView::parse_checked(self.file.file.tail(self.at), self.file.base + self.at as i64)
+    }
+}
+
+impl CommitLog {
+    /// Holds the place of the record at `offset`, or `None` when no file has it (expired, or not yet).
+    pub fn locate(&self, offset: i64) -> Option<Located> {
+        let file = self.file_at(offset)?;
+        let at = (offset - file.base) as usize;
+        Some(Located { file, at })
+    }
+}

@@ -1,0 +1,68 @@
+//! Walking the log record by record, as recovery, dispatch and `lakemq store` do.
+
+use super::{CommitLog, LogFile};
+use crate::message::record::{END_OF_FILE_BYTES, MAGIC_V1, MAGIC_V2};
+use crate::message::{RecordView, ViewError, properties};
+
+/// What stands at a place of the log.
+#[derive(Debug)]
+pub enum Found<'a> {
+    Record(RecordView<'a>),
+    /// The file ends here; the log goes on at this offset.
+    Roll(i64),
+    /// No record; says why. Zero bytes are `empty`.
+    Nothing { reason: &'static str },
+}
+
+/// Reads what stands at `offset` of `file`, checksum and all.
+pub fn look(file: &LogFile, offset: i64) -> Found<'_> {
+    let at = (offset - file.base) as usize;
+    if file.file.len() - at.min(file.file.len()) < END_OF_FILE_BYTES {
+        return Found::Roll(file.end());
+    }
+    match RecordView::parse_checked(file.file.tail(at), offset) {
+        Ok(view) => Found::Record(view),
+        Err(ViewError::EndOfFile) => Found::Roll(file.end()),
+        Err(ViewError::Empty) => Found::Nothing { reason: "empty" },
+        Err(ViewError::Invalid(reason)) => Found::Nothing { reason },
+    }
+}
+
+/// Whether the request that starts with `first` lies in the log whole: an append of several records is
+/// stored all or none, also where power was lost in the middle.
+pub fn request_is_whole(file: &LogFile, first: &RecordView<'_>) -> bool {
+    let Some(count) = first.property(properties::BATCH).and_then(|c| c.parse::<u32>().ok()) else {
+        return true;
+    };
+    let mut offset = first.end_offset();
+    for _ in 1..count {
+        match look(file, offset) {
+            Found::Record(view) => offset = view.end_offset(),
+            _ => return false,
+        }
+    }
+    true
+}
+
+/// The next valid record at or behind `from`, before `limit`: how a walk goes on behind damage.
+pub fn next_record_after_damage(log: &CommitLog, from: i64, limit: i64) -> Option<i64> {
+    let mut offset = from;
+    while offset < limit {
+        let file = log.file_at(offset)?;
+        let bytes = file.file.tail((offset - file.base) as usize);
+        let reach = bytes.len().min((limit - offset) as usize);
+        let magics = [MAGIC_V1.to_be_bytes(), MAGIC_V2.to_be_bytes()];
+        for at in 0..reach.saturating_sub(8) {
+            let magic = &bytes[at + 4..at + 8];
+            if magic[0] != magics[0][0] || !magics.iter().any(|m| m == magic) {
+                continue;
+            }
+            let place = offset + at as i64;
+            if RecordView::parse_checked(&bytes[at..], place).is_ok() {
+                return Some(place);
+            }
+        }
+        offset = file.end();
+    }
+    None
+}

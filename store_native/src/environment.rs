@@ -1,0 +1,165 @@
+//! What the store takes from outside: disk, clock, and (in tests) faults.
+//!
+//! They come in through [`Environment`], so that a test injects a failing fsync, a full disk or a crash
+//! at a named point instead of patching code.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::error::{Result, StoreError};
+
+/// The calls whose failure decides about durability.
+pub trait Disk: Send + Sync {
+    /// Reserves blocks for `length` bytes from `offset`, inside the file's length.
+    ///
+    /// # Errors
+    /// ENOSPC where the disk is full; nothing was reserved then that a later call could not use.
+    fn allocate(&self, file: &File, offset: u64, length: u64) -> io::Result<()>;
+
+    /// Returns when the file's data is on the disk.
+    ///
+    /// # Errors
+    /// Any error is final for the caller: the pages it was about may be gone.
+    fn sync(&self, file: &File) -> io::Result<()>;
+}
+
+/// The machine's disk.
+#[derive(Debug, Default)]
+pub struct RealDisk;
+
+impl Disk for RealDisk {
+    fn allocate(&self, file: &File, offset: u64, length: u64) -> io::Result<()> {
+        crate::mapped_file::allocate(file.as_raw_fd(), offset, length)
+    }
+
+    fn sync(&self, file: &File) -> io::Result<()> {
+        file.sync_data()
+    }
+}
+
+/// Wall-clock time.
+pub trait Clock: Send + Sync {
+    /// Epoch milliseconds.
+    fn now_ms(&self) -> i64;
+}
+
+/// The machine's clock.
+#[derive(Debug, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now_ms(&self) -> i64 {
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as i64)
+    }
+}
+
+/// Named points at which a test may have the process killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Point {
+    AppendMid,
+    AppendAfter,
+    Roll,
+    FlushBefore,
+    FlushAfter,
+    DispatchMid,
+    CheckpointMid,
+    SnapshotMid,
+}
+
+impl Point {
+    const NAMES: [(&'static str, Self); 8] = [
+        ("append.mid", Self::AppendMid),
+        ("append.after", Self::AppendAfter),
+        ("roll", Self::Roll),
+        ("flush.before", Self::FlushBefore),
+        ("flush.after", Self::FlushAfter),
+        ("dispatch.mid", Self::DispatchMid),
+        ("checkpoint.mid", Self::CheckpointMid),
+        ("snapshot.mid", Self::SnapshotMid),
+    ];
+}
+
+/// Kills the process with SIGKILL at the n-th passing of a point. Empty (the default) costs one branch.
+#[derive(Debug, Default)]
+pub struct Faults {
+    left: HashMap<Point, AtomicU64>,
+}
+
+impl Faults {
+    /// Reads `point:n[,point:n]`.
+    ///
+    /// # Errors
+    /// `ARGUMENT_ILLEGAL` for an unknown point or a count that is no positive number.
+    pub fn parse(text: &str) -> Result<Self> {
+        let mut left = HashMap::new();
+        for part in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
+            let (name, count) = part.split_once(':').unwrap_or((part, "1"));
+            let point = Point::NAMES.iter().find(|(n, _)| *n == name).map(|(_, p)| *p);
+            match (point, count.parse::<u64>()) {
+                (Some(point), Ok(count)) if count > 0 => left.insert(point, AtomicU64::new(count)),
+                _ => {
+                    let names: Vec<_> = Point::NAMES.iter().map(|(n, _)| *n).collect();
+                    return Err(StoreError::invalid(
+                        "ARGUMENT_ILLEGAL",
+                        format!("fault [{part}] is not of the form point:count, points: {}", names.join(" ")),
+                    ));
+                }
+            };
+        }
+        Ok(Self { left })
+    }
+
+    /// Whether any fault is set.
+    #[inline]
+    pub fn is_set(&self) -> bool {
+        !self.left.is_empty()
+    }
+
+    /// Counts a passing; does not return when it was the fatal one.
+    #[inline]
+    pub fn pass(&self, point: Point) {
+        if self.left.is_empty() {
+            return;
+        }
+        if let Some(left) = self.left.get(&point)
+            && left.fetch_sub(1, Ordering::Relaxed) == 1
+        {
+            crate::mapped_file::kill_self();
+        }
+    }
+}
+
+/// Everything from outside, in one value.
+#[derive(Clone)]
+pub struct Environment {
+    pub disk: Arc<dyn Disk>,
+    pub clock: Arc<dyn Clock>,
+    pub faults: Arc<Faults>,
+    /// Random bytes, new at each opening: the prefix of message ids.
+    pub random: [u8; 16],
+}
+
+impl Environment {
+    /// The real machine.
+    ///
+    /// # Errors
+    /// When the system has no randomness to give, or `faults` is not readable.
+    pub fn real(faults: &str) -> Result<Self> {
+        let mut random = [0u8; 16];
+        let source = File::open("/dev/urandom");
+        source
+            .and_then(|mut f| io::Read::read_exact(&mut f, &mut random))
+            .map_err(|e| StoreError::io("reading random bytes", e))?;
+        Ok(Self {
+            disk: Arc::new(RealDisk),
+            clock: Arc::new(SystemClock),
+            faults: Arc::new(Faults::parse(faults)?),
+            random,
+        })
+    }
+}

@@ -1,0 +1,5 @@
+//! Which messages a reader asked for.
+
+mod tags;
+
+pub use tags::TagFilter;

@@ -1,0 +1,301 @@
+//! One index file: header, hash slots, entries chained from the slots.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::environment::Disk;
+use crate::error::{Result, StoreError};
+use crate::mapped_file::MappedFile;
+use crate::message::hash::java_hash_parts;
+
+const HEADER_BYTES: usize = 40;
+const SLOT_BYTES: usize = 4;
+const ENTRY_BYTES: usize = 20;
+/// Blocks reserved ahead of the writer.
+const CHUNK: u64 = 1024 * 1024;
+
+/// How many slots and entries a file has.
+#[derive(Debug, Clone, Copy)]
+pub struct Shape {
+    pub slots: u32,
+    pub entries: u32,
+}
+
+impl Shape {
+    fn bytes(self) -> u64 {
+        HEADER_BYTES as u64
+            + u64::from(self.slots) * SLOT_BYTES as u64
+            + u64::from(self.entries) * ENTRY_BYTES as u64
+    }
+}
+
+/// The header's fields, in the order of the file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Header {
+    pub begin_timestamp: i64,
+    pub end_timestamp: i64,
+    pub begin_physical_offset: i64,
+    pub end_physical_offset: i64,
+    pub used_slots: i32,
+    /// Number of the next entry; the first is 1.
+    pub count: i32,
+}
+
+impl Header {
+    fn decode(bytes: &[u8]) -> Self {
+        let long = |at: usize| i64::from_be_bytes(bytes[at..at + 8].try_into().unwrap_or_default());
+        let int = |at: usize| i32::from_be_bytes(bytes[at..at + 4].try_into().unwrap_or_default());
+        Self {
+            begin_timestamp: long(0),
+            end_timestamp: long(8),
+            begin_physical_offset: long(16),
+            end_physical_offset: long(24),
+            used_slots: int(32),
+            count: int(36).max(1),
+        }
+    }
+
+    fn encode(&self, out: &mut [u8]) {
+        out[..8].copy_from_slice(&self.begin_timestamp.to_be_bytes());
+        out[8..16].copy_from_slice(&self.end_timestamp.to_be_bytes());
+        out[16..24].copy_from_slice(&self.begin_physical_offset.to_be_bytes());
+        out[24..32].copy_from_slice(&self.end_physical_offset.to_be_bytes());
+        out[32..36].copy_from_slice(&self.used_slots.to_be_bytes());
+        out[36..40].copy_from_slice(&self.count.to_be_bytes());
+    }
+}
+
+/// |hash| of `topic#key`; 0 where that overflows.
+pub fn key_hash(topic: &str, key: &str) -> i32 {
+    java_hash_parts(&[topic, "#", key]).checked_abs().unwrap_or(0)
+}
+
+/// `yyyyMMddHHmmssSSS` in UTC.
+pub fn file_name(epoch_ms: i64) -> String {
+    let (days, ms) = (epoch_ms.div_euclid(86_400_000), epoch_ms.rem_euclid(86_400_000));
+    // Civil date from days since 1970 (Gregorian, proleptic): eras of 400 years from 0000-03-01.
+    let z = days + 719_468;
+    let era = z.div_euclid(146_097);
+    let day_of_era = z.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = era * 400 + year_of_era + i64::from(month <= 2);
+    let (h, m, s) = (ms / 3_600_000, ms / 60_000 % 60, ms / 1000 % 60);
+    format!("{year:04}{month:02}{day:02}{h:02}{m:02}{s:02}{:03}", ms % 1000)
+}
+
+/// An index file.
+#[derive(Debug)]
+pub struct IndexFile {
+    file: MappedFile,
+    shape: Shape,
+    dirty: AtomicBool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    hash: i32,
+    physical_offset: i64,
+    seconds: i32,
+    previous: i32,
+}
+
+impl IndexFile {
+    /// Opens or makes a file for the owner.
+    ///
+    /// # Errors
+    /// `DISK_FULL`; `DATA_CORRUPT` for another length; any I/O error.
+    pub fn open_owned(path: &Path, shape: Shape, disk: &dyn Disk) -> Result<Self> {
+        let slots_end = HEADER_BYTES as u64 + u64::from(shape.slots) * SLOT_BYTES as u64;
+        let file = MappedFile::open_owned(path, shape.bytes(), slots_end, disk)?;
+        file.ensure_allocated(slots_end, CHUNK, disk)?;
+        Ok(Self { file, shape, dirty: AtomicBool::new(false) })
+    }
+
+    /// Maps a file for reading. A file of another length than `shape` asks for is read with RocketMQ's
+    /// default shape when it has that length.
+    ///
+    /// # Errors
+    /// `DATA_CORRUPT` when the length fits no shape.
+    pub fn open_for_reading(path: &Path, shape: Shape) -> Result<Self> {
+        let file = MappedFile::open_for_reading(path)?;
+        let default = Shape { slots: 5_000_000, entries: 20_000_000 };
+        let shape = [shape, default]
+            .into_iter()
+            .find(|s| s.bytes() == file.len() as u64)
+            .ok_or_else(|| StoreError::corrupt(format!("{} has an unknown length", path.display())))?;
+        Ok(Self { file, shape, dirty: AtomicBool::new(false) })
+    }
+
+    pub fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    /// Its file name.
+    pub fn name(&self) -> String {
+        self.file.path().file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
+    }
+
+    /// The header as it stands.
+    pub fn header(&self) -> Header {
+        Header::decode(self.file.bytes(0, HEADER_BYTES))
+    }
+
+    /// Offset of the newest record indexed here; -1 for none.
+    pub fn end_physical_offset(&self) -> i64 {
+        let header = self.header();
+        if header.count <= 1 { -1 } else { header.end_physical_offset }
+    }
+
+    /// Whether no further entry fits.
+    pub fn is_full(&self) -> bool {
+        self.header().count as u32 >= self.shape.entries
+    }
+
+    fn slot_at(&self, hash: i32) -> usize {
+        HEADER_BYTES + (hash as u32 % self.shape.slots) as usize * SLOT_BYTES
+    }
+
+    fn entry_at(&self, number: i32) -> usize {
+        HEADER_BYTES + self.shape.slots as usize * SLOT_BYTES + number as usize * ENTRY_BYTES
+    }
+
+    fn read_i32(&self, at: usize) -> i32 {
+        i32::from_be_bytes(self.file.bytes(at, 4).try_into().unwrap_or_default())
+    }
+
+    fn slot(&self, at: usize, count: i32) -> i32 {
+        let value = self.read_i32(at);
+        if value <= 0 || value >= count { 0 } else { value }
+    }
+
+    fn entry(&self, number: i32) -> Option<Entry> {
+        let bytes: &[u8; ENTRY_BYTES] = self.file.bytes(self.entry_at(number), ENTRY_BYTES).try_into().ok()?;
+        let int = |at: usize| i32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        Some(Entry {
+            hash: int(0),
+            physical_offset: i64::from_be_bytes(bytes[4..12].try_into().ok()?),
+            seconds: int(12),
+            previous: int(16),
+        })
+    }
+
+    /// Adds an entry: entry, then slot, then header, so that a reader never follows a slot to nothing.
+    ///
+    /// # Errors
+    /// `DISK_FULL` or any I/O error; nothing was added then.
+    pub fn put(&self, hash: i32, physical_offset: i64, store_timestamp: i64, disk: &dyn Disk) -> Result<()> {
+        let mut header = self.header();
+        let at = self.entry_at(header.count);
+        self.file.ensure_allocated((at + ENTRY_BYTES) as u64, CHUNK, disk)?;
+        let slot_at = self.slot_at(hash);
+        let previous = self.slot(slot_at, header.count);
+        let seconds = if header.count <= 1 {
+            0
+        } else {
+            ((store_timestamp - header.begin_timestamp) / 1000).clamp(0, i64::from(i32::MAX)) as i32
+        };
+        self.file.write(at, ENTRY_BYTES, |out| {
+            out[..4].copy_from_slice(&hash.to_be_bytes());
+            out[4..12].copy_from_slice(&physical_offset.to_be_bytes());
+            out[12..16].copy_from_slice(&seconds.to_be_bytes());
+            out[16..].copy_from_slice(&previous.to_be_bytes());
+        });
+        self.file.publish_i32(slot_at, header.count);
+        if header.count <= 1 {
+            header.begin_timestamp = store_timestamp;
+            header.begin_physical_offset = physical_offset;
+        }
+        header.used_slots += i32::from(previous == 0);
+        header.count += 1;
+        header.end_timestamp = store_timestamp;
+        header.end_physical_offset = physical_offset;
+        self.file.write(0, HEADER_BYTES, |out| header.encode(out));
+        self.dirty.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Collects offsets of entries with `hash` stored in `[begin, end]`, newest first, up to `limit`.
+    pub fn find(&self, hash: i32, begin: i64, end: i64, limit: usize, out: &mut Vec<i64>) {
+        let header = self.header();
+        if header.end_timestamp < begin || header.begin_timestamp > end {
+            return;
+        }
+        let mut number = self.slot(self.slot_at(hash), header.count);
+        while number > 0 && out.len() < limit {
+            let Some(entry) = self.entry(number) else { return };
+            let second = header.begin_timestamp + i64::from(entry.seconds) * 1000;
+            if entry.hash == hash && second.saturating_add(999) >= begin && second <= end {
+                out.push(entry.physical_offset);
+            }
+            // Chains lead to older entries; anything else is damage and would be a circle.
+            number = if entry.previous < number { entry.previous } else { 0 };
+        }
+    }
+
+    /// Takes the file back to `header`: slots are built again from the entries it counts, whatever was
+    /// written behind them is cleared.
+    pub fn restore(&self, header: &Header) {
+        let last = self.header().count.max(header.count);
+        let slots = self.shape.slots as usize * SLOT_BYTES;
+        self.file.write(HEADER_BYTES, slots, |out| out.fill(0));
+        for number in 1..header.count {
+            if let Some(entry) = self.entry(number) {
+                self.file.publish_i32(self.slot_at(entry.hash), number);
+            }
+        }
+        let (from, to) = (self.entry_at(header.count), self.entry_at(last.min(self.shape.entries as i32)));
+        let to = (to + 64 * ENTRY_BYTES).min(self.file.len());
+        self.file.write(from, to.saturating_sub(from), |out| out.fill(0));
+        self.file.write(0, HEADER_BYTES, |out| header.encode(out));
+        self.dirty.store(true, Ordering::Release);
+    }
+
+    /// Syncs what was written since the last call.
+    ///
+    /// # Errors
+    /// The disk's error.
+    pub fn sync(&self, disk: &dyn Disk) -> Result<()> {
+        if self.dirty.swap(false, Ordering::AcqRel) {
+            self.file.sync(disk).map_err(|e| StoreError::io("syncing the index", e))?;
+        }
+        Ok(())
+    }
+}
+
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::environment::RealDisk;
+
+    const SHAPE: Shape = Shape { slots: 7, entries: 20 };
+
+    #[test]
+    fn test_names_are_calendar_times() {
+        assert_eq!(file_name(0), "19700101000000000");
+        assert_eq!(file_name(1_582_934_399_999), "20200228235959999");
+        assert_eq!(file_name(1_582_934_400_000), "20200229000000000");
+    }
+
+    #[test]
+    fn test_chains_give_newest_first_and_restore_forgets_what_came_later() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = IndexFile::open_owned(&dir.path().join("1"), SHAPE, &RealDisk).expect("a file");
+        for (at, hash) in [(10, 3), (20, 10), (30, 3)] {
+            file.put(hash, at, 1000 + at, &RealDisk).expect("room");
+        }
+        let then = file.header();
+        let mut image = vec![0; file.file.len()];
+        image.copy_from_slice(file.file.tail(0));
+        file.put(3, 40, 2000, &RealDisk).expect("room");
+        let mut found = Vec::new();
+        file.find(3, 0, i64::MAX, 10, &mut found);
+        assert_eq!(found, vec![40, 30, 10]);
+        file.restore(&then);
+        assert_eq!(file.file.tail(0), image.as_slice(), "restore gives the bytes of that time");
+    }
+}

@@ -1,0 +1,222 @@
+//! The index: from `topic#key` to the records that carry the key.
+//!
+//! Files are named by the store time of their first entry, so that a rebuilt index has the same names as
+//! the one it replaces. The dispatcher alone writes; readers check every hit against the record's real
+//! keys, because hashes collide.
+
+mod file;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+
+pub use file::{Header, IndexFile, Shape, key_hash};
+
+use crate::environment::Disk;
+use crate::error::{Result, StoreError};
+
+/// The files of an index, oldest first.
+#[derive(Debug)]
+pub struct Index {
+    directory: PathBuf,
+    shape: Shape,
+    owned: bool,
+    files: RwLock<Vec<Arc<IndexFile>>>,
+}
+
+/// What a snapshot remembers of the index: the state of each file at its log offset.
+pub type IndexState = Vec<(String, Header)>;
+
+impl Index {
+    /// Opens the files found. A file that cannot be used is passed over by a reader; the owner's recovery
+    /// decides what to rebuild.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn open(directory: &Path, shape: Shape, owned: bool, disk: &dyn Disk) -> Result<Self> {
+        if owned {
+            std::fs::create_dir_all(directory).map_err(|e| StoreError::io("creating the index", e))?;
+        }
+        let mut files = Vec::new();
+        for path in Self::list(directory)? {
+            let opened =
+                if owned { IndexFile::open_owned(&path, shape, disk) } else { IndexFile::open_for_reading(&path, shape) };
+            match opened {
+                Ok(file) => files.push(Arc::new(file)),
+                Err(StoreError::Corrupt { .. }) if !owned => {}
+                Err(StoreError::Corrupt { .. }) => {
+                    std::fs::remove_file(&path).map_err(|e| StoreError::io("removing a damaged index file", e))?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Self { directory: directory.to_owned(), shape, owned, files: RwLock::new(files) })
+    }
+
+    fn list(directory: &Path) -> Result<Vec<PathBuf>> {
+        let entries = match std::fs::read_dir(directory) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(StoreError::io("listing the index", error)),
+        };
+        let mut out: Vec<PathBuf> = entries
+            .filter_map(|e| Some(e.ok()?.path()))
+            .filter(|p| {
+                p.file_name().and_then(|n| n.to_str()).is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()))
+            })
+            .collect();
+        out.sort();
+        Ok(out)
+    }
+
+    fn read(&self) -> Vec<Arc<IndexFile>> {
+        self.files.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Takes up files made since (readers).
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn refresh(&self) -> Result<()> {
+        let known = self.read();
+        let mut next = Vec::new();
+        for path in Self::list(&self.directory)? {
+            if let Some(file) = known.iter().find(|f| f.path() == path) {
+                next.push(Arc::clone(file));
+            } else if let Ok(file) = IndexFile::open_for_reading(&path, self.shape) {
+                next.push(Arc::new(file));
+            }
+        }
+        *self.files.write().unwrap_or_else(PoisonError::into_inner) = next;
+        Ok(())
+    }
+
+    /// Indexes one record's keys. A record that is in already changes nothing.
+    ///
+    /// # Errors
+    /// `DISK_FULL` or any I/O error.
+    pub fn put(&self, record: &crate::message::RecordView<'_>, disk: &dyn Disk) -> Result<()> {
+        debug_assert!(self.owned);
+        let mut current = self.files.read().unwrap_or_else(PoisonError::into_inner).last().cloned();
+        if current.as_ref().is_some_and(|f| record.physical_offset <= f.end_physical_offset()) {
+            return Ok(());
+        }
+        let (mut unique, mut keys) = (None, None);
+        for (name, value) in crate::message::properties::iter(record.properties) {
+            match name {
+                crate::message::properties::UNIQ_KEY => unique = Some(value),
+                crate::message::properties::KEYS => keys = Some(value),
+                _ => {}
+            }
+        }
+        let words = keys.into_iter().flat_map(str::split_ascii_whitespace);
+        for key in unique.into_iter().filter(|k| !k.is_empty()).chain(words) {
+            let file = match current.take() {
+                Some(file) if !file.is_full() => file,
+                full => self.roll(full.as_deref(), record.store_timestamp, disk)?,
+            };
+            file.put(key_hash(record.topic, key), record.physical_offset, record.store_timestamp, disk)?;
+            current = Some(file);
+        }
+        Ok(())
+    }
+
+    fn roll(&self, before: Option<&IndexFile>, timestamp: i64, disk: &dyn Disk) -> Result<Arc<IndexFile>> {
+        let mut name_time = timestamp;
+        if let Some(before) = before.and_then(|f| f.path().file_name()?.to_str()) {
+            while file::file_name(name_time).as_str() <= before {
+                name_time += 1;
+            }
+        }
+        let path = self.directory.join(file::file_name(name_time));
+        let made = Arc::new(IndexFile::open_owned(&path, self.shape, disk)?);
+        self.files.write().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&made));
+        Ok(made)
+    }
+
+    /// Physical offsets of records that may carry `key`, newest first, at most `limit`, stored in
+    /// `[begin, end]` (to the second).
+    pub fn find(&self, topic: &str, key: &str, begin: i64, end: i64, limit: usize) -> Vec<i64> {
+        let hash = key_hash(topic, key);
+        let mut out = Vec::new();
+        for file in self.read().iter().rev() {
+            file.find(hash, begin, end, limit, &mut out);
+            if out.len() >= limit {
+                break;
+            }
+        }
+        out
+    }
+
+    /// The state to remember in a snapshot.
+    pub fn state(&self) -> IndexState {
+        self.read().iter().map(|f| (f.name(), f.header())).collect()
+    }
+
+    /// Takes the index back to `state`, whatever was written behind it. False when a file of it is
+    /// missing or damaged: everything was removed then and must be dispatched again from the log's start.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn restore(&self, state: &IndexState, trust_entries: bool) -> Result<bool> {
+        let files = self.read();
+        let usable = state.iter().all(|(name, header)| {
+            files.iter().any(|f| f.name() == *name && f.header().count >= header.count)
+        });
+        let mut kept = Vec::new();
+        for file in files {
+            match state.iter().find(|(name, _)| *name == file.name()) {
+                Some((_, header)) if usable => {
+                    if !trust_entries || file.header() != *header {
+                        file.restore(header);
+                    }
+                    kept.push(file);
+                }
+                _ => std::fs::remove_file(file.path()).map_err(|e| StoreError::io("removing an index file", e))?,
+            }
+        }
+        *self.files.write().unwrap_or_else(PoisonError::into_inner) = kept;
+        Ok(usable)
+    }
+
+    /// Removes every file, to build the index anew.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn clear(&self) -> Result<()> {
+        self.restore(&Vec::new(), false).map(|_| ())?;
+        for file in std::mem::take(&mut *self.files.write().unwrap_or_else(PoisonError::into_inner)) {
+            std::fs::remove_file(file.path()).map_err(|e| StoreError::io("removing an index file", e))?;
+        }
+        Ok(())
+    }
+
+    /// Deletes files whose records have all expired. Returns how many went.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn expire(&self, log_min: i64) -> Result<usize> {
+        let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
+        let keep = files
+            .iter()
+            .take(files.len().saturating_sub(1))
+            .take_while(|f| f.end_physical_offset() < log_min)
+            .count();
+        let gone: Vec<_> = files.drain(..keep).collect();
+        drop(files);
+        for file in &gone {
+            std::fs::remove_file(file.path()).map_err(|e| StoreError::io("removing an index file", e))?;
+        }
+        Ok(gone.len())
+    }
+
+    /// Syncs what was written.
+    ///
+    /// # Errors
+    /// The disk's error.
+    pub fn sync(&self, disk: &dyn Disk) -> Result<()> {
+        for file in self.read() {
+            file.sync(disk)?;
+        }
+        Ok(())
+    }
+}

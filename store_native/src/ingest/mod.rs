@@ -1,0 +1,52 @@
+//! What producers send, read into messages: JSON, NDJSON and Arrow.
+//!
+//! Owns the limits of a request and the form of its refusals: every error names the message, the line and
+//! the field. Bodies and texts are borrowed from the request wherever they stand in it as they are.
+//! Called by the store's `append_*`; nothing here knows topics, queues or files.
+
+mod arrow;
+mod arrow_columns;
+mod arrow_stream;
+mod fault;
+mod json;
+mod ndjson;
+mod plain;
+mod rules;
+mod scanner;
+mod single;
+
+pub use arrow::ArrowMessages;
+pub use json::{Parsed, parse_json};
+pub use ndjson::parse_ndjson;
+pub use single::SingleMessage;
+pub(crate) use plain::plain_len;
+
+use crate::message::properties;
+
+/// Bytes of a record's properties that stay free for what the store adds to them.
+pub const PROPERTIES_RESERVE_BYTES: usize = 512;
+
+/// What one request may hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Of one body, decoded.
+    pub max_message_bytes: usize,
+    /// Of one message's tags, keys, properties, sharding key and id, encoded.
+    pub max_properties_bytes: usize,
+    /// Messages in one request.
+    pub max_messages: usize,
+    /// Of all bodies and properties of a request. JSON cannot say more than it holds, Arrow can: a
+    /// column of views may name one text many times.
+    pub max_request_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_message_bytes: 4 << 20,
+            max_properties_bytes: properties::MAX_BYTES - PROPERTIES_RESERVE_BYTES,
+            max_messages: 1_000_000,
+            max_request_bytes: 64 << 20,
+        }
+    }
+}

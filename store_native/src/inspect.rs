@@ -1,0 +1,150 @@
+//! Looking at a store directory from outside: `lakemq store verify` and `dump`.
+
+use std::path::Path;
+
+use crate::commitlog::CommitLog;
+use crate::commitlog::scan::{Found, look, next_record_after_damage};
+use crate::consumequeue::QueueTable;
+use crate::consumequeue::queue::Access;
+use crate::error::Result;
+use crate::paths::StorePaths;
+use crate::read::write_message;
+use crate::watermarks::Watermarks;
+
+/// What a verification found.
+#[derive(Debug, Clone, Default, serde::Serialize)]
+pub struct Verification {
+    pub ok: bool,
+    pub log_min_offset: i64,
+    pub log_end_offset: i64,
+    pub records: u64,
+    /// Ranges of the log that hold no valid record although later bytes do.
+    pub damaged_ranges: Vec<(i64, i64)>,
+    pub queues: u64,
+    pub queue_entries: u64,
+    /// Entries whose record is missing or another one: (topic, queue id, queue offset).
+    pub bad_entries: Vec<(String, u32, i64)>,
+    pub bad_entry_count: u64,
+}
+
+/// Bad entries listed one by one at most.
+const LISTED: usize = 100;
+
+/// Reads every record and every queue entry of a store. Changes nothing; beside a running owner it looks
+/// at what is flushed.
+///
+/// # Errors
+/// Any I/O error.
+pub fn verify(root: &Path) -> Result<Verification> {
+    let paths = StorePaths::new(root);
+    let log = CommitLog::open_for_reading(&paths.commitlog())?;
+    let marks = Watermarks::open_for_reading(&paths.watermarks())?;
+    let mut out = Verification { log_min_offset: log.min_offset(), ..Verification::default() };
+    let limit = marks.as_ref().map_or_else(|| log.capacity_end(), Watermarks::flushed);
+    let mut offset = log.min_offset();
+    while offset < limit {
+        let Some(file) = log.file_at(offset) else { break };
+        match look(&file, offset) {
+            Found::Roll(next) => offset = next,
+            Found::Record(record) => {
+                out.records += 1;
+                offset = record.end_offset();
+                out.log_end_offset = offset;
+            }
+            Found::Nothing { .. } => match next_record_after_damage(&log, offset + 1, limit) {
+                Some(next) => {
+                    out.damaged_ranges.push((offset, next));
+                    offset = next;
+                }
+                None => {
+                    if marks.is_some() {
+                        out.damaged_ranges.push((offset, limit));
+                    }
+                    break;
+                }
+            },
+        }
+    }
+    let confirmed = marks.as_ref().map_or(i64::MAX, Watermarks::confirmed);
+    verify_queues(&paths, &log, confirmed, &mut out)?;
+    out.ok = out.damaged_ranges.is_empty() && out.bad_entry_count == 0;
+    Ok(out)
+}
+
+fn verify_queues(paths: &StorePaths, log: &CommitLog, confirmed: i64, out: &mut Verification) -> Result<()> {
+    let table = QueueTable::open(&paths.consumequeue(), Access::ReadOnly)?;
+    for (topic, queue_id, queue) in table.all() {
+        out.queues += 1;
+        let (min, max) = queue.bounds_on_disk(log.min_offset(), confirmed)?;
+        queue.walk(min, max, |offset, entry| {
+            out.queue_entries += 1;
+            let located = log.locate(entry.physical_offset);
+            let fits = located.as_ref().and_then(|l| l.record().ok()).is_some_and(|record| {
+                record.topic == topic && record.queue_id == queue_id as i32 && record.queue_offset == offset
+            });
+            if !fits {
+                out.bad_entry_count += 1;
+                if out.bad_entries.len() < LISTED {
+                    out.bad_entries.push((topic.clone(), queue_id, offset));
+                }
+            }
+            Ok(true)
+        })?;
+    }
+    Ok(())
+}
+
+/// Records of a log as JSON, from an offset on.
+#[derive(Debug)]
+pub struct Dump {
+    log: CommitLog,
+    broker_name: String,
+    offset: i64,
+    left: u64,
+}
+
+impl Dump {
+    /// Starts at the first record at or behind `from_offset`; ends after `limit` records.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn open(root: &Path, from_offset: i64, limit: Option<u64>) -> Result<Self> {
+        let paths = StorePaths::new(root);
+        let log = CommitLog::open_for_reading(&paths.commitlog())?;
+        let identity = crate::identity::Identity::read(&paths)?;
+        let mut offset = log.min_offset();
+        if from_offset > offset {
+            offset = next_record_after_damage(&log, from_offset, log.capacity_end()).unwrap_or(log.capacity_end());
+        }
+        let broker_name = identity.map_or_else(|| "broker-a".into(), |i| i.broker_name);
+        Ok(Self { log, broker_name, offset, left: limit.unwrap_or(u64::MAX) })
+    }
+
+    /// The next record; `None` at the end.
+    ///
+    /// # Errors
+    /// `DATA_CORRUPT` when a body cannot be decompressed.
+    pub fn next_record(&mut self) -> Result<Option<Vec<u8>>> {
+        while self.left > 0 {
+            let Some(file) = self.log.file_at(self.offset) else { return Ok(None) };
+            match look(&file, self.offset) {
+                Found::Roll(next) => self.offset = next,
+                Found::Record(record) => {
+                    self.offset = record.end_offset();
+                    self.left -= 1;
+                    let mut out = Vec::new();
+                    write_message(&mut out, &record, &self.broker_name)?;
+                    return Ok(Some(out));
+                }
+                Found::Nothing { .. } => {
+                    let end = self.log.capacity_end();
+                    match next_record_after_damage(&self.log, self.offset + 1, end) {
+                        Some(next) => self.offset = next,
+                        None => return Ok(None),
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,317 @@
+//! A file of fixed length, mapped into memory. Every `unsafe` of the store lives here.
+//!
+//! What never breaks:
+//! * a byte is written only after its block was allocated, so a full disk is an error and never SIGBUS;
+//! * a mapped file is never shrunk (expired ones are unlinked; the mapping stays good until dropped);
+//! * one thread writes a region at a time (the owner's append, dispatch and recovery each hold a lock of
+//!   their own), and readers look only at bytes published to them through an atomic with release order.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use memmap2::{MmapOptions, MmapRaw};
+
+use crate::environment::Disk;
+use crate::error::{Result, StoreError};
+
+/// A mapped file; see the module for what holds.
+#[derive(Debug)]
+pub struct MappedFile {
+    path: PathBuf,
+    map: MmapRaw,
+    file: File,
+    /// Bytes from the start whose blocks exist (owner only).
+    allocated: AtomicU64,
+    writable: bool,
+}
+
+impl MappedFile {
+    /// Opens or creates a file of `length` bytes for the owner. `allocate` bytes from the start get their
+    /// blocks at once.
+    ///
+    /// # Errors
+    /// `DISK_FULL`; `DATA_CORRUPT` when the file exists with another length; any I/O error.
+    pub fn open_owned(path: &Path, length: u64, allocate: u64, disk: &dyn Disk) -> Result<Self> {
+        let context = |e| StoreError::io(format!("opening {}", path.display()), e);
+        let exists = path.exists();
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map_err(context)?;
+        let actual = file.metadata().map_err(context)?.len();
+        if exists && actual != length && actual != 0 {
+            return Err(StoreError::corrupt(format!(
+                "{} has {actual} bytes where {length} were expected",
+                path.display()
+            )));
+        }
+        let created = actual == 0;
+        if created {
+            file.set_len(length).map_err(context)?;
+            if let Err(error) = disk.allocate(&file, 0, allocate) {
+                // Nothing points at it yet: leave no half-made file behind.
+                let _ = std::fs::remove_file(path);
+                return Err(context(error));
+            }
+        }
+        let map = MmapOptions::new().map_raw(&file).map_err(context)?;
+        let allocated = AtomicU64::new(if created { allocate } else { 0 });
+        Ok(Self { path: path.to_owned(), map, file, allocated, writable: true })
+    }
+
+    /// Maps an existing file for reading, at the length it has.
+    ///
+    /// # Errors
+    /// Any I/O error; an empty file is `DATA_CORRUPT`.
+    pub fn open_for_reading(path: &Path) -> Result<Self> {
+        let context = |e| StoreError::io(format!("opening {}", path.display()), e);
+        let file = File::open(path).map_err(context)?;
+        if file.metadata().map_err(context)?.len() == 0 {
+            return Err(StoreError::corrupt(format!("{} is empty", path.display())));
+        }
+        let map = MmapOptions::new().map_raw_read_only(&file).map_err(context)?;
+        Ok(Self { path: path.to_owned(), map, file, allocated: AtomicU64::new(0), writable: false })
+    }
+
+    /// Where it lies.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its length in bytes.
+    pub fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    /// Never true: an empty file cannot be mapped.
+    pub fn is_empty(&self) -> bool {
+        self.map.len() == 0
+    }
+
+    /// The bytes from `from` to the end.
+    pub fn tail(&self, from: usize) -> &[u8] {
+        self.bytes(from, self.len().saturating_sub(from))
+    }
+
+    /// `length` bytes from `from`, cut at the end of the file.
+    pub fn bytes(&self, from: usize, length: usize) -> &[u8] {
+        let from = from.min(self.len());
+        let length = length.min(self.len() - from);
+        // SAFETY: the range lies inside the mapping, which lives as long as `self`; writers touch only
+        // bytes that were not published to readers yet (module contract).
+        unsafe { std::slice::from_raw_parts(self.map.as_ptr().add(from), length) }
+    }
+
+    /// Lets `write` fill `length` bytes from `from`. The caller holds the lock of this file's writer and
+    /// has made sure of the blocks ([`MappedFile::ensure_allocated`]).
+    ///
+    /// # Panics
+    /// When the range lies outside the file or the file was opened for reading: a defect of the caller.
+    pub fn write<R>(&self, from: usize, length: usize, write: impl FnOnce(&mut [u8]) -> R) -> R {
+        assert!(self.writable && from + length <= self.len(), "a write outside {}", self.path.display());
+        // SAFETY: inside a writable mapping (asserted); the caller is the only writer of this range, and
+        // readers do not look at it before it is published (module contract).
+        let region = unsafe { std::slice::from_raw_parts_mut(self.map.as_mut_ptr().add(from), length) };
+        write(region)
+    }
+
+    /// Writes a big-endian i32 so that a reader in another process sees it only after what was written
+    /// before it.
+    pub fn publish_i32(&self, at: usize, value: i32) {
+        std::sync::atomic::fence(Ordering::Release);
+        self.write(at, 4, |out| out.copy_from_slice(&value.to_be_bytes()));
+    }
+
+    /// An atomic view of eight bytes at `at` (native byte order), which must be divisible by eight.
+    ///
+    /// # Panics
+    /// When the place is not aligned or outside: a defect of the caller.
+    pub fn atomic_u64(&self, at: usize) -> &AtomicU64 {
+        assert!(at.is_multiple_of(8) && at + 8 <= self.len(), "no atomic at {at}");
+        // SAFETY: inside the mapping, aligned (mappings start at a page), and every access to these bytes,
+        // in this process and others, is atomic.
+        unsafe { &*self.map.as_ptr().add(at).cast::<AtomicU64>() }
+    }
+
+    /// Makes sure that the blocks of the first `end` bytes exist, `chunk` bytes ahead at a time.
+    ///
+    /// # Errors
+    /// `DISK_FULL` or an I/O error; the file is as it was.
+    pub fn ensure_allocated(&self, end: u64, chunk: u64, disk: &dyn Disk) -> Result<()> {
+        let have = self.allocated.load(Ordering::Relaxed);
+        if end <= have {
+            return Ok(());
+        }
+        let want = end.next_multiple_of(chunk).min(self.len() as u64);
+        disk.allocate(&self.file, have, want - have)
+            .map_err(|e| StoreError::io(format!("allocating {}", self.path.display()), e))?;
+        self.allocated.store(want, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Returns when all that was written is on the disk.
+    ///
+    /// # Errors
+    /// The disk's error, which is final (see [`Disk::sync`]).
+    pub fn sync(&self, disk: &dyn Disk) -> io::Result<()> {
+        disk.sync(&self.file)
+    }
+
+    /// Zeroes what lies behind `from`, where anything was written, durably. Returns the bytes zeroed, in pages.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn erase_from(&self, from: usize, disk: &dyn Disk) -> Result<u64> {
+        let context = |e| StoreError::io(format!("erasing the tail of {}", self.path.display()), e);
+        let mut erased = 0u64;
+        let mut at = from as u64;
+        while let Some((start, end)) = next_data(self.file.as_raw_fd(), at).map_err(context)? {
+            let (start, end) = (start.max(from as u64) as usize, (end as usize).min(self.len()));
+            if start >= end {
+                break;
+            }
+            self.write(start, end - start, |bytes| {
+                for chunk in bytes.chunks_mut(4096) {
+                    if chunk.iter().any(|b| *b != 0) {
+                        erased += chunk.len() as u64;
+                        chunk.fill(0);
+                    }
+                }
+            });
+            at = end as u64;
+        }
+        if erased > 0 {
+            disk.sync(&self.file).map_err(context)?;
+        }
+        Ok(erased)
+    }
+}
+
+/// The next stretch of a sparse file, from `from`, that holds data.
+fn next_data(fd: RawFd, from: u64) -> io::Result<Option<(u64, u64)>> {
+    let seek = |offset: u64, whence| {
+        // SAFETY: a plain system call on a descriptor the caller holds open.
+        let at = unsafe { libc::lseek(fd, offset as libc::off_t, whence) };
+        if at >= 0 { Ok(Some(at as u64)) } else { seek_error() }
+    };
+    let Some(start) = seek(from, libc::SEEK_DATA)? else { return Ok(None) };
+    Ok(seek(start, libc::SEEK_HOLE)?.map(|end| (start, end)))
+}
+
+fn seek_error<T>() -> io::Result<Option<T>> {
+    let error = io::Error::last_os_error();
+    if error.raw_os_error() == Some(libc::ENXIO) { Ok(None) } else { Err(error) }
+}
+
+/// Reserves blocks; where the file system cannot, lets the C library write zeros.
+pub(crate) fn allocate(fd: RawFd, offset: u64, length: u64) -> io::Result<()> {
+    if length == 0 {
+        return Ok(());
+    }
+    let (offset, length) = (offset as libc::off_t, length as libc::off_t);
+    loop {
+        // SAFETY: a plain system call on a descriptor the caller holds open.
+        if unsafe { libc::fallocate(fd, libc::FALLOC_FL_KEEP_SIZE, offset, length) } == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EINTR) => {}
+            Some(libc::EOPNOTSUPP) => break,
+            _ => return Err(error),
+        }
+    }
+    // SAFETY: as above; it returns the error number instead of setting errno.
+    match unsafe { libc::posix_fallocate(fd, offset, length) } {
+        0 => Ok(()),
+        number => Err(io::Error::from_raw_os_error(number)),
+    }
+}
+
+/// Takes both exclusive locks on an open file without waiting: `flock`, and a record lock on its first
+/// byte, which is the one a RocketMQ broker takes.
+pub(crate) fn try_lock(file: &File) -> io::Result<bool> {
+    let taken = |outcome: libc::c_int| {
+        if outcome == 0 {
+            return Ok(true);
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EWOULDBLOCK | libc::EACCES) => Ok(false),
+            _ => Err(error),
+        }
+    };
+    // SAFETY: a plain system call on an open descriptor.
+    if !taken(unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) })? {
+        return Ok(false);
+    }
+    let first_byte = libc::flock {
+        l_type: libc::F_WRLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 1,
+        l_pid: 0,
+    };
+    // SAFETY: as above; the structure outlives the call. An open-file-description lock, because a plain
+    // one would be lost when any other descriptor of the file is closed.
+    taken(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const first_byte) })
+}
+
+/// Used share of the file system that holds `path`, 0 to 1.
+pub(crate) fn disk_used_ratio(path: &Path) -> io::Result<f64> {
+    use std::os::unix::ffi::OsStrExt;
+    let path = std::ffi::CString::new(path.as_os_str().as_bytes())?;
+    let mut stat = std::mem::MaybeUninit::<libc::statvfs>::zeroed();
+    // SAFETY: the path is NUL-terminated and `stat` is a place for the answer.
+    if unsafe { libc::statvfs(path.as_ptr(), stat.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: statvfs succeeded and filled it (and it was zeroed before).
+    let stat = unsafe { stat.assume_init() };
+    let total = stat.f_blocks as f64;
+    if total == 0.0 { Ok(0.0) } else { Ok(1.0 - stat.f_bavail as f64 / total) }
+}
+
+/// An event counter whose descriptor turns readable when [`EventFd::signal`] was called.
+#[derive(Debug)]
+pub struct EventFd(File);
+
+impl EventFd {
+    /// A new one, not blocking.
+    ///
+    /// # Errors
+    /// When the process has no descriptors left.
+    pub fn new() -> Result<Self> {
+        use std::os::fd::FromRawFd;
+        // SAFETY: creates a descriptor that nobody else owns.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
+        if fd < 0 {
+            return Err(StoreError::io("creating an eventfd", io::Error::last_os_error()));
+        }
+        // SAFETY: `fd` is open and owned here alone.
+        Ok(Self(unsafe { File::from_raw_fd(fd) }))
+    }
+
+    /// Makes the descriptor readable. Never blocks; a full counter is readable already.
+    pub fn signal(&self) {
+        let _ = io::Write::write(&mut &self.0, &1u64.to_ne_bytes());
+    }
+
+    /// The descriptor, for an event loop.
+    pub fn raw(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+/// Ends the process as `kill -9` would.
+pub(crate) fn kill_self() -> ! {
+    // SAFETY: sends a signal to this very process.
+    unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+    std::process::abort()
+}

@@ -1,0 +1,67 @@
+//! A record's properties: `name \x01 value \x02`, repeated. Names of the well-known ones.
+
+pub const KEYS: &str = "KEYS";
+pub const TAGS: &str = "TAGS";
+pub const UNIQ_KEY: &str = "UNIQ_KEY";
+pub const WAIT: &str = "WAIT";
+pub const DELAY: &str = "DELAY";
+pub const REAL_TOPIC: &str = "REAL_TOPIC";
+pub const REAL_QID: &str = "REAL_QID";
+pub const RETRY_TOPIC: &str = "RETRY_TOPIC";
+pub const ORIGIN_MESSAGE_ID: &str = "ORIGIN_MESSAGE_ID";
+pub const SHARDING_KEY: &str = "__SHARDINGKEY";
+/// The whole-record checksum, last in a record; see `record.rs`.
+pub const CRC32: &str = "__CRC32#";
+
+/// Properties of LakeMQ's own begin with this and are never shown to users.
+pub const INTERNAL_PREFIX: &str = "__LMQ_";
+/// On the first record of an append of several: how many bytes belong together (all or none).
+pub const BATCH: &str = "__LMQ_BATCH";
+/// On the first record of an append: the idempotence key of the request.
+pub const IDEMPOTENCE_KEY: &str = "__LMQ_KEY";
+/// On a delivered delayed message: `level:queue_offset` of the entry it came from.
+pub const DELIVERED_FROM: &str = "__LMQ_FROM";
+
+/// Stands between a name and its value.
+pub const NAME_END: u8 = 1;
+/// Stands behind each property.
+pub const PROPERTY_END: u8 = 2;
+/// The format's limit on the encoded properties of a record.
+pub const MAX_BYTES: usize = 32_767;
+
+/// Yields each (name, value). Pieces that are no property (no separator, not UTF-8) are passed over.
+pub fn iter(bytes: &[u8]) -> impl Iterator<Item = (&str, &str)> {
+    bytes.split(|b| *b == PROPERTY_END).filter_map(|piece| {
+        let at = piece.iter().position(|b| *b == NAME_END)?;
+        Some((std::str::from_utf8(&piece[..at]).ok()?, std::str::from_utf8(&piece[at + 1..]).ok()?))
+    })
+}
+
+/// The value of `name`, or `None`.
+pub fn get<'a>(bytes: &'a [u8], name: &str) -> Option<&'a str> {
+    iter(bytes).find(|(key, _)| *key == name).map(|(_, value)| value)
+}
+
+/// Appends one property.
+pub fn push(out: &mut Vec<u8>, name: &str, value: &str) {
+    out.extend_from_slice(name.as_bytes());
+    out.push(NAME_END);
+    out.extend_from_slice(value.as_bytes());
+    out.push(PROPERTY_END);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_properties_read_back_and_rubbish_is_passed_over() {
+        let mut bytes = Vec::new();
+        push(&mut bytes, TAGS, "a");
+        bytes.extend_from_slice(b"no separator\x02");
+        push(&mut bytes, KEYS, "k1 k2");
+        assert_eq!(iter(&bytes).collect::<Vec<_>>(), vec![(TAGS, "a"), (KEYS, "k1 k2")]);
+        assert_eq!(get(&bytes, KEYS), Some("k1 k2"));
+        assert_eq!(get(&bytes, "KEY"), None);
+    }
+}

@@ -1,0 +1,262 @@
+//! One record decoded in place.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use super::record::{self, MAGIC_BLANK, MAGIC_V1, MAGIC_V2};
+use super::{hash, message_id, properties, sys_flag};
+
+/// One record decoded in place (borrowing the mapped bytes).
+#[derive(Debug, Clone)]
+pub struct RecordView<'a> {
+    pub total_size: u32,
+    pub magic: i32,
+    pub body_crc: u32,
+    pub queue_id: i32,
+    pub flag: i32,
+    pub queue_offset: i64,
+    pub physical_offset: i64,
+    pub sys_flag: i32,
+    pub born_timestamp: i64,
+    pub born_host: SocketAddr,
+    pub store_timestamp: i64,
+    pub store_host: SocketAddr,
+    pub reconsume_times: i32,
+    pub prepared_transaction_offset: i64,
+    pub body: &'a [u8],
+    pub topic: &'a str,
+    pub properties: &'a [u8],
+}
+
+/// Why there is no record at a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ViewError {
+    /// The size field is zero: nothing was written here yet.
+    Empty,
+    /// The filler at the end of a file.
+    EndOfFile,
+    /// Bytes that are no record; says which check failed.
+    Invalid(&'static str),
+}
+
+struct Cursor<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    #[inline]
+    fn take(&mut self, n: usize) -> Result<&'a [u8], ViewError> {
+        let end = self.at.checked_add(n).ok_or(ViewError::Invalid("length"))?;
+        let out = self.bytes.get(self.at..end).ok_or(ViewError::Invalid("a field ends beyond the record"))?;
+        self.at = end;
+        Ok(out)
+    }
+
+    #[inline]
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], ViewError> {
+        let mut out = [0u8; N];
+        out.copy_from_slice(self.take(N)?);
+        Ok(out)
+    }
+
+    fn i32(&mut self) -> Result<i32, ViewError> {
+        Ok(i32::from_be_bytes(self.array()?))
+    }
+
+    fn i64(&mut self) -> Result<i64, ViewError> {
+        Ok(i64::from_be_bytes(self.array()?))
+    }
+
+    fn host(&mut self, v6: bool) -> Result<SocketAddr, ViewError> {
+        let ip = if v6 {
+            Ipv6Addr::from(self.array::<16>()?).into()
+        } else {
+            Ipv4Addr::from(self.array::<4>()?).into()
+        };
+        let port = self.i32()?;
+        Ok(SocketAddr::new(ip, u16::try_from(port).map_err(|_| ViewError::Invalid("a host's port"))?))
+    }
+}
+
+impl<'a> RecordView<'a> {
+    /// Decodes the record at the start of `bytes`, which may go on behind it. Checks the structure, not
+    /// the checksum.
+    ///
+    /// # Errors
+    /// Says whether nothing was written, a file ends here, or which check failed.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, ViewError> {
+        let mut c = Cursor { bytes, at: 0 };
+        let total_size = c.i32()?;
+        let magic = c.i32()?;
+        if magic == MAGIC_BLANK {
+            return Err(ViewError::EndOfFile);
+        }
+        if total_size == 0 {
+            return Err(ViewError::Empty);
+        }
+        if magic != MAGIC_V1 && magic != MAGIC_V2 {
+            return Err(ViewError::Invalid("magic"));
+        }
+        let size = usize::try_from(total_size).map_err(|_| ViewError::Invalid("size"))?;
+        if size < record::FIXED_BYTES || size > bytes.len() {
+            return Err(ViewError::Invalid("size"));
+        }
+        c.bytes = &bytes[..size];
+        let body_crc = u32::from_be_bytes(c.array()?);
+        let queue_id = c.i32()?;
+        let flag = c.i32()?;
+        let queue_offset = c.i64()?;
+        let physical_offset = c.i64()?;
+        let sys_flag = c.i32()?;
+        let born_timestamp = c.i64()?;
+        let born_host = c.host(sys_flag & sys_flag::BORN_HOST_V6 != 0)?;
+        let store_timestamp = c.i64()?;
+        let store_host = c.host(sys_flag & sys_flag::STORE_HOST_V6 != 0)?;
+        let reconsume_times = c.i32()?;
+        let prepared_transaction_offset = c.i64()?;
+        let body_len = usize::try_from(c.i32()?).map_err(|_| ViewError::Invalid("body length"))?;
+        let body = c.take(body_len)?;
+        let topic_len = if magic == MAGIC_V2 {
+            usize::from(u16::from_be_bytes(c.array()?))
+        } else {
+            usize::from(c.array::<1>()?[0])
+        };
+        let topic = std::str::from_utf8(c.take(topic_len)?).map_err(|_| ViewError::Invalid("topic"))?;
+        let properties_len = usize::from(u16::from_be_bytes(c.array()?));
+        let properties = c.take(properties_len)?;
+        if c.at != size {
+            return Err(ViewError::Invalid("the fields do not fill the record"));
+        }
+        Ok(Self {
+            total_size: total_size as u32,
+            magic,
+            body_crc,
+            queue_id,
+            flag,
+            queue_offset,
+            physical_offset,
+            sys_flag,
+            born_timestamp,
+            born_host,
+            store_timestamp,
+            store_host,
+            reconsume_times,
+            prepared_transaction_offset,
+            body,
+            topic,
+            properties,
+        })
+    }
+
+    /// Decodes like [`RecordView::parse`] and checks the checksum, and that the record says it lies at
+    /// `physical_offset`.
+    ///
+    /// # Errors
+    /// As `parse`, and `Invalid` where a check fails.
+    pub fn parse_checked(bytes: &'a [u8], physical_offset: i64) -> Result<Self, ViewError> {
+        let view = Self::parse(bytes)?;
+        if view.physical_offset != physical_offset {
+            return Err(ViewError::Invalid("physical offset"));
+        }
+        if !record::checksum_fits(&bytes[..view.total_size as usize], view.body, view.body_crc) {
+            return Err(ViewError::Invalid("checksum"));
+        }
+        Ok(view)
+    }
+
+    /// Offset of the byte behind this record.
+    pub fn end_offset(&self) -> i64 {
+        self.physical_offset + i64::from(self.total_size)
+    }
+
+    /// The value of a property.
+    pub fn property(&self, name: &str) -> Option<&'a str> {
+        properties::get(self.properties, name)
+    }
+
+    /// The hash that the ConsumeQueue keeps of the tags.
+    pub fn tags_code(&self) -> i64 {
+        hash::tags_code(self.property(properties::TAGS))
+    }
+
+    /// The id users see: the client's, else the offset id.
+    pub fn message_id(&self) -> String {
+        match self.property(properties::UNIQ_KEY) {
+            Some(id) if !id.is_empty() => id.to_owned(),
+            _ => message_id::offset_id(self.store_host, self.physical_offset),
+        }
+    }
+
+    /// Whether consumers may see it: not a half message, not a rollback.
+    pub fn is_visible(&self) -> bool {
+        !matches!(
+            sys_flag::transaction(self.sys_flag),
+            sys_flag::TRANSACTION_PREPARED | sys_flag::TRANSACTION_ROLLBACK
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::record::{Place, Plan, crc31};
+    use proptest::prelude::*;
+
+    fn encode(topic: &str, body: &[u8], properties: &[u8], host: &str) -> Vec<u8> {
+        let store_host: SocketAddr = host.parse().expect("an address");
+        let plan = Plan {
+            topic,
+            body,
+            body_crc: crc31(body),
+            properties: 0..properties.len(),
+            queue_id: 3,
+            flag: -7,
+            sys_flag: 0,
+            born_timestamp: 11,
+            born_host: "[::2]:99".parse().expect("an address"),
+            reconsume_times: 2,
+            prepared_transaction_offset: 0,
+        };
+        let mut out = vec![0; plan.size(store_host)];
+        let place = Place { queue_offset: 5, physical_offset: 4096, store_timestamp: 12, store_host };
+        plan.encode(&mut out, properties, &place);
+        out
+    }
+
+    #[test]
+    fn test_every_single_bit_flip_is_noticed() {
+        let bytes = encode("orders", b"a body", b"TAGS\x01t\x02", "127.0.0.1:8090");
+        assert!(RecordView::parse_checked(&bytes, 4096).is_ok());
+        for bit in 0..bytes.len() * 8 {
+            let mut damaged = bytes.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(RecordView::parse_checked(&damaged, 4096).is_err(), "bit {bit} went unnoticed");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn test_a_record_reads_back_as_written(
+            topic in "[a-zA-Z0-9_%-]{1,255}",
+            body in proptest::collection::vec(any::<u8>(), 1..2000),
+            value in "[a-z]{0,300}",
+            v6 in any::<bool>(),
+        ) {
+            let mut properties = Vec::new();
+            properties::push(&mut properties, properties::UNIQ_KEY, &value);
+            let bytes = encode(&topic, &body, &properties, if v6 { "[::1]:8090" } else { "10.1.2.3:8090" });
+            let view = RecordView::parse_checked(&bytes, 4096).expect("a record");
+            prop_assert_eq!(view.topic, topic.as_str());
+            prop_assert_eq!(view.body, body.as_slice());
+            prop_assert_eq!(view.property(properties::UNIQ_KEY), Some(value.as_str()));
+            prop_assert_eq!((view.queue_id, view.flag, view.queue_offset), (3, -7, 5));
+            prop_assert_eq!(view.end_offset(), 4096 + bytes.len() as i64);
+            prop_assert_eq!(view.magic == MAGIC_V2, topic.len() > 127);
+        }
+
+        #[test]
+        fn test_any_bytes_give_a_record_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = RecordView::parse_checked(&bytes, 0);
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! RocketMQ's JSON files under `config/`: written as snapshots of the state, read from a store that
+//! RocketMQ wrote.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use super::state::{DataVersion, GroupConfig, MetaState, TopicConfig};
+use super::names;
+use crate::error::{Result, StoreError};
+use crate::paths::{self, StorePaths};
+
+/// The attribute that keeps a topic's id in `topics.json`.
+const TOPIC_ID_ATTRIBUTE: &str = "lakemq.topic.id";
+
+/// Writes the four files.
+///
+/// # Errors
+/// `DISK_FULL` or any I/O error; a file is replaced whole or not at all.
+pub fn write(paths: &StorePaths, state: &MetaState) -> Result<()> {
+    std::fs::create_dir_all(paths.config()).map_err(|e| StoreError::io("creating config", e))?;
+    let files = [
+        (paths.topics_json(), topics(state)),
+        (paths.groups_json(), groups(state)),
+        (paths.consumer_offsets_json(), offsets(state)),
+        (paths.delay_offsets_json(), delay(state)),
+    ];
+    for (path, value) in files {
+        let text = serde_json::to_vec_pretty(&value).unwrap_or_default();
+        if std::fs::read(&path).is_ok_and(|old| old == text) {
+            continue;
+        }
+        paths::replace_file(&path, &text)
+            .map_err(|e| StoreError::io(format!("writing {}", path.display()), e))?;
+    }
+    Ok(())
+}
+
+fn version(version: &DataVersion) -> Value {
+    json!({"counter": version.counter, "stateVersion": 0, "timestamp": version.timestamp})
+}
+
+fn topics(state: &MetaState) -> Value {
+    let mut table = Map::new();
+    // The meta topic stays out: to a RocketMQ broker it would be a topic that anyone may write.
+    for (name, config) in state.topics.iter().filter(|(n, _)| *n != names::META_TOPIC) {
+        let mut attributes = config.attributes.clone();
+        attributes.insert(TOPIC_ID_ATTRIBUTE.into(), config.topic_id.clone());
+        table.insert(
+            name.clone(),
+            json!({
+                "topicName": name, "readQueueNums": config.read_queue_nums,
+                "writeQueueNums": config.write_queue_nums, "perm": config.perm,
+                "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": false,
+                "attributes": attributes,
+            }),
+        );
+    }
+    json!({"dataVersion": version(&state.topics_version), "topicConfigTable": table})
+}
+
+fn groups(state: &MetaState) -> Value {
+    let mut table = Map::new();
+    for (name, config) in &state.groups {
+        table.insert(
+            name.clone(),
+            json!({
+                "groupName": name, "consumeEnable": config.consume_enable, "consumeFromMinEnable": true,
+                "consumeBroadcastEnable": config.consume_broadcast_enable, "consumeMessageOrderly": false,
+                "retryQueueNums": 1, "retryMaxTimes": config.retry_max_times, "brokerId": 0,
+                "whichBrokerWhenConsumeSlowly": 1, "notifyConsumerIdsChangedEnable": true,
+                "groupSysFlag": 0, "consumeTimeoutMinute": 15, "attributes": config.attributes,
+            }),
+        );
+    }
+    let version = version(&state.groups_version);
+    json!({"dataVersion": version, "forbiddenTable": {}, "subscriptionGroupTable": table})
+}
+
+fn offsets(state: &MetaState) -> Value {
+    let mut table = Map::new();
+    for (group, topics) in &state.offsets {
+        for (topic, queues) in topics {
+            table.insert(format!("{topic}@{group}"), json!(queues));
+        }
+    }
+    json!({"dataVersion": version(&state.offsets_version), "offsetTable": table})
+}
+
+fn delay(state: &MetaState) -> Value {
+    json!({"dataVersion": version(&state.delay_version), "offsetTable": state.delay})
+}
+
+/// Reads the files of a store; a missing one is empty.
+///
+/// # Errors
+/// `DATA_CORRUPT` when a file is no JSON even in RocketMQ's dialect; any I/O error.
+pub fn read(paths: &StorePaths) -> Result<MetaState> {
+    let mut state = MetaState::default();
+    if let Some(value) = load(&paths.topics_json())? {
+        state.topics_version = read_version(&value);
+        for (name, config) in entries(&value, "topicConfigTable") {
+            if names::validate_topic(name).is_ok() {
+                state.topics.insert(name.clone(), read_topic(config));
+            }
+        }
+    }
+    if let Some(value) = load(&paths.groups_json())? {
+        state.groups_version = read_version(&value);
+        for (name, config) in entries(&value, "subscriptionGroupTable") {
+            state.groups.insert(name.clone(), read_group(config));
+        }
+    }
+    if let Some(value) = load(&paths.consumer_offsets_json())? {
+        state.offsets_version = read_version(&value);
+        for (key, queues) in entries(&value, "offsetTable") {
+            if let (Some((topic, group)), Some(queues)) = (key.split_once('@'), queues.as_object()) {
+                let known = state.offsets.entry(group.into()).or_default().entry(topic.into()).or_default();
+                known.extend(numbers(queues));
+            }
+        }
+    }
+    if let Some(value) = load(&paths.delay_offsets_json())? {
+        state.delay_version = read_version(&value);
+        if let Some(table) = value.get("offsetTable").and_then(Value::as_object) {
+            state.delay = numbers(table).collect();
+        }
+    }
+    Ok(state)
+}
+
+fn numbers(table: &Map<String, Value>) -> impl Iterator<Item = (u32, i64)> {
+    table.iter().filter_map(|(key, value)| Some((key.parse().ok()?, value.as_i64()?)))
+}
+
+fn entries<'a>(value: &'a Value, table: &str) -> impl Iterator<Item = (&'a String, &'a Value)> {
+    value.get(table).and_then(Value::as_object).into_iter().flatten()
+}
+
+fn read_version(value: &Value) -> DataVersion {
+    let of = |name| value.pointer(name).and_then(Value::as_i64).unwrap_or(0);
+    DataVersion { counter: of("/dataVersion/counter").max(0) as u64, timestamp: of("/dataVersion/timestamp") }
+}
+
+fn read_topic(value: &Value) -> TopicConfig {
+    let number = |name: &str, default: u32| {
+        value.get(name).and_then(Value::as_u64).and_then(|n| u32::try_from(n).ok()).unwrap_or(default)
+    };
+    let mut attributes: BTreeMap<String, String> = value
+        .get("attributes")
+        .and_then(|a| serde_json::from_value(a.clone()).ok())
+        .unwrap_or_default();
+    TopicConfig {
+        topic_id: attributes.remove(TOPIC_ID_ATTRIBUTE).unwrap_or_default(),
+        read_queue_nums: number("readQueueNums", 4),
+        write_queue_nums: number("writeQueueNums", 4),
+        perm: number("perm", 6),
+        attributes,
+    }
+}
+
+fn read_group(value: &Value) -> GroupConfig {
+    let flag = |name: &str| value.get(name).and_then(Value::as_bool).unwrap_or(true);
+    GroupConfig {
+        retry_max_times: value
+            .get("retryMaxTimes")
+            .and_then(Value::as_i64)
+            .and_then(|n| i32::try_from(n).ok())
+            .unwrap_or(16),
+        consume_enable: flag("consumeEnable"),
+        consume_broadcast_enable: flag("consumeBroadcastEnable"),
+        attributes: value
+            .get("attributes")
+            .and_then(|a| serde_json::from_value(a.clone()).ok())
+            .unwrap_or_default(),
+    }
+}
+
+fn load(path: &Path) -> Result<Option<Value>> {
+    let text = match std::fs::read(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(StoreError::io(format!("reading {}", path.display()), error)),
+    };
+    serde_json::from_slice(&text)
+        .or_else(|_| serde_json::from_slice(&quote_number_keys(&text)))
+        .map(Some)
+        .map_err(|e| StoreError::corrupt(format!("{} is not readable: {e}", path.display())))
+}
+
+/// RocketMQ writes numbers as map keys without quotes, which JSON does not know.
+fn quote_number_keys(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len() + 64);
+    let (mut at, mut in_string, mut before) = (0, false, b' ');
+    while at < text.len() {
+        let byte = text[at];
+        if !in_string && byte.is_ascii_digit() && matches!(before, b'{' | b',') {
+            let digits = text[at..].iter().take_while(|b| b.is_ascii_digit()).count();
+            let colon = text[at + digits..].iter().find(|b| !b.is_ascii_whitespace());
+            if colon == Some(&b':') {
+                out.push(b'"');
+                out.extend_from_slice(&text[at..at + digits]);
+                out.push(b'"');
+                at += digits;
+                before = b'"';
+                continue;
+            }
+        }
+        if byte == b'"' && (!in_string || !escaped(&text[..at])) {
+            in_string = !in_string;
+        }
+        if !byte.is_ascii_whitespace() {
+            before = byte;
+        }
+        out.push(byte);
+        at += 1;
+    }
+    out
+}
+
+fn escaped(before: &[u8]) -> bool {
+    before.iter().rev().take_while(|b| **b == b'\\').count() % 2 == 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meta::Op;
+
+    #[test]
+    fn test_rocketmqs_unquoted_keys_are_read() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let paths = StorePaths::new(dir.path());
+        std::fs::create_dir_all(paths.config()).expect("a directory");
+        let text = "{\n\t\"dataVersion\":{\"counter\":3,\"timestamp\":9},\n\t\"offsetTable\":{\"a,1:b@g\":{0:3,1:4\n\t\t}\n\t}\n}";
+        std::fs::write(paths.consumer_offsets_json(), text).expect("a file");
+        std::fs::write(paths.delay_offsets_json(), "{\"offsetTable\":{1:6,18:2}}").expect("a file");
+        let state = read(&paths).expect("readable");
+        assert_eq!(state.offsets["g"]["a,1:b"], BTreeMap::from([(0, 3), (1, 4)]));
+        assert_eq!(state.delay, BTreeMap::from([(1, 6), (18, 2)]));
+        assert_eq!(state.offsets_version.counter, 3);
+    }
+
+    #[test]
+    fn test_what_is_written_reads_back() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let paths = StorePaths::new(dir.path());
+        let mut state = MetaState::default();
+        let config = TopicConfig {
+            topic_id: "id-1".into(),
+            read_queue_nums: 3,
+            write_queue_nums: 2,
+            perm: 6,
+            attributes: BTreeMap::from([("a".into(), "b".into())]),
+        };
+        state.apply(Op::PutTopic { topic: "t".into(), config }, 5);
+        state.apply(Op::PutGroup { group: "g".into(), config: GroupConfig::default() }, 6);
+        state.apply(Op::CommitOffsets { group: "g".into(), offsets: vec![("t".into(), 1, 7)] }, 7);
+        state.delay_reached(2, 9, 8);
+        write(&paths, &state).expect("room");
+        assert_eq!(read(&paths).expect("readable"), state);
+    }
+}

@@ -1,0 +1,163 @@
+//! The state that the log's meta records add up to.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::op::Op;
+use super::names;
+
+pub const PERM_READ: u32 = 4;
+pub const PERM_WRITE: u32 = 2;
+
+/// A topic's settings.
+#[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq)]
+pub struct TopicConfig {
+    /// New for each creation, so that a topic created again is told from the one before. Empty for one
+    /// that RocketMQ made.
+    #[serde(default)]
+    pub topic_id: String,
+    pub read_queue_nums: u32,
+    pub write_queue_nums: u32,
+    /// Bits: 4 read, 2 write, 1 inherit.
+    pub perm: u32,
+    #[serde(default)]
+    pub attributes: BTreeMap<String, String>,
+}
+
+/// A consumer group's settings.
+#[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct GroupConfig {
+    #[serde(default = "sixteen")]
+    pub retry_max_times: i32,
+    #[serde(default = "yes")]
+    pub consume_enable: bool,
+    #[serde(default = "yes")]
+    pub consume_broadcast_enable: bool,
+    #[serde(default)]
+    pub attributes: BTreeMap<String, String>,
+}
+
+fn sixteen() -> i32 {
+    16
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl Default for GroupConfig {
+    fn default() -> Self {
+        Self {
+            retry_max_times: sixteen(),
+            consume_enable: true,
+            consume_broadcast_enable: true,
+            attributes: BTreeMap::new(),
+        }
+    }
+}
+
+/// Who holds a group. Its expiry is the broker's affair; the epoch is what the log keeps.
+#[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq, Default)]
+pub struct Lease {
+    pub owner: String,
+    pub epoch: i64,
+}
+
+/// RocketMQ's version of a table: changes so far and when the last one came.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, PartialEq, Eq)]
+pub struct DataVersion {
+    pub counter: u64,
+    pub timestamp: i64,
+}
+
+/// group -> topic -> queue -> next offset.
+pub type Offsets = BTreeMap<String, BTreeMap<String, BTreeMap<u32, i64>>>;
+
+/// Topics, groups, offsets, delay progress and leases, with the versions of the tables.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, PartialEq)]
+pub struct MetaState {
+    pub topics: BTreeMap<String, TopicConfig>,
+    pub groups: BTreeMap<String, GroupConfig>,
+    pub offsets: Offsets,
+    /// level -> next offset of its queue in SCHEDULE_TOPIC.
+    pub delay: BTreeMap<u32, i64>,
+    pub leases: BTreeMap<String, Lease>,
+    pub topics_version: DataVersion,
+    pub groups_version: DataVersion,
+    pub offsets_version: DataVersion,
+    pub delay_version: DataVersion,
+}
+
+impl MetaState {
+    /// Applies one change that was stored at `timestamp`.
+    pub fn apply(&mut self, op: Op, timestamp: i64) {
+        match op {
+            Op::PutTopic { topic, config } => {
+                self.topics.insert(topic, config);
+                bump(&mut self.topics_version, timestamp);
+            }
+            Op::DeleteTopic { topic } => {
+                self.topics.remove(&topic);
+                for topics in self.offsets.values_mut() {
+                    topics.remove(&topic);
+                }
+                bump(&mut self.topics_version, timestamp);
+            }
+            Op::PutGroup { group, config } => {
+                self.groups.insert(group, config);
+                bump(&mut self.groups_version, timestamp);
+            }
+            Op::DeleteGroup { group } => {
+                self.groups.remove(&group);
+                self.offsets.remove(&group);
+                self.leases.remove(&group);
+                bump(&mut self.groups_version, timestamp);
+            }
+            Op::CommitOffsets { group, offsets } => {
+                let topics = self.offsets.entry(group).or_default();
+                for (topic, queue, offset) in offsets {
+                    topics.entry(topic).or_default().insert(queue, offset);
+                }
+                bump(&mut self.offsets_version, timestamp);
+            }
+            Op::Lease { group, owner, epoch } => {
+                self.leases.insert(group, Lease { owner, epoch });
+            }
+            Op::DelayProgress { offsets } => {
+                for (level, offset) in offsets {
+                    self.delay_reached(level, offset, timestamp);
+                }
+            }
+        }
+    }
+
+    /// Notes that entries of a level before `offset` are delivered.
+    pub fn delay_reached(&mut self, level: u32, offset: i64, timestamp: i64) {
+        let reached = self.delay.entry(level).or_insert(0);
+        *reached = (*reached).max(offset);
+        bump(&mut self.delay_version, timestamp);
+    }
+
+    /// The settings of the schedule topic when nothing else is known.
+    pub fn system_topic(topic: &str, levels: u32) -> Option<TopicConfig> {
+        let queues = match topic {
+            names::SCHEDULE_TOPIC => levels,
+            names::META_TOPIC => 1,
+            _ => return None,
+        };
+        Some(TopicConfig {
+            topic_id: format!("system-{topic}"),
+            read_queue_nums: queues,
+            write_queue_nums: queues,
+            perm: PERM_READ | PERM_WRITE,
+            attributes: BTreeMap::new(),
+        })
+    }
+}
+
+fn bump(version: &mut DataVersion, timestamp: i64) {
+    version.counter += 1;
+    version.timestamp = timestamp;
+}

@@ -1,0 +1,126 @@
+//! Names on disk. Nothing else in the store spells one.
+
+use std::path::{Path, PathBuf};
+
+/// The layout of a store directory: RocketMQ's, and `lakemq/` beside it.
+#[derive(Debug, Clone)]
+pub struct StorePaths {
+    root: PathBuf,
+}
+
+impl StorePaths {
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+    /// Locked by the owning broker.
+    pub fn lock(&self) -> PathBuf {
+        self.root.join("lock")
+    }
+    /// Exists while the store is open; found at start it tells of an unclean shutdown.
+    pub fn abort(&self) -> PathBuf {
+        self.root.join("abort")
+    }
+    pub fn checkpoint(&self) -> PathBuf {
+        self.root.join("checkpoint")
+    }
+    pub fn commitlog(&self) -> PathBuf {
+        self.root.join("commitlog")
+    }
+    pub fn consumequeue(&self) -> PathBuf {
+        self.root.join("consumequeue")
+    }
+    /// The caller has validated `topic`: a name becomes a path only after that.
+    pub fn queue(&self, topic: &str, queue_id: u32) -> PathBuf {
+        self.consumequeue().join(topic).join(queue_id.to_string())
+    }
+    pub fn index(&self) -> PathBuf {
+        self.root.join("index")
+    }
+    pub fn config(&self) -> PathBuf {
+        self.root.join("config")
+    }
+    /// What RocketMQ does not have.
+    pub fn lakemq(&self) -> PathBuf {
+        self.root.join("lakemq")
+    }
+    pub fn watermarks(&self) -> PathBuf {
+        self.lakemq().join("watermarks")
+    }
+    pub fn identity(&self) -> PathBuf {
+        self.lakemq().join("store.json")
+    }
+    pub fn snapshot(&self) -> PathBuf {
+        self.lakemq().join("snapshot.json")
+    }
+    pub fn snapshot_before(&self) -> PathBuf {
+        self.lakemq().join("snapshot.json.bak")
+    }
+    pub fn idempotence_keys(&self) -> PathBuf {
+        self.lakemq().join("idempotence.keys")
+    }
+    pub fn topics_json(&self) -> PathBuf {
+        self.config().join("topics.json")
+    }
+    pub fn groups_json(&self) -> PathBuf {
+        self.config().join("subscriptionGroup.json")
+    }
+    pub fn consumer_offsets_json(&self) -> PathBuf {
+        self.config().join("consumerOffset.json")
+    }
+    pub fn delay_offsets_json(&self) -> PathBuf {
+        self.config().join("delayOffset.json")
+    }
+}
+
+/// The 20-digit name of a file that starts at `offset`.
+pub fn file_name(offset: i64) -> String {
+    format!("{offset:020}")
+}
+
+/// Files of `directory` named by their start offset, in order. Other names are passed over; a missing
+/// directory has none.
+///
+/// # Errors
+/// Any I/O error but a missing directory.
+pub fn numbered_files(directory: &Path) -> std::io::Result<Vec<(i64, PathBuf)>> {
+    let entries = match std::fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut out = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        let name = entry.file_name();
+        if let Some(offset) = name.to_str().filter(|n| n.len() == 20).and_then(|n| n.parse::<i64>().ok()) {
+            out.push((offset, entry.path()));
+        }
+    }
+    out.sort_unstable_by_key(|(offset, _)| *offset);
+    Ok(out)
+}
+
+/// Replaces a small file so that a crash leaves the old or the new content, never a mixture.
+///
+/// # Errors
+/// Any I/O error; the old content stands then.
+pub fn replace_file(path: &Path, content: &[u8]) -> std::io::Result<()> {
+    use std::io::Write;
+    let temporary = path.with_extension("tmp");
+    let mut file = std::fs::File::create(&temporary)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    std::fs::rename(&temporary, path)?;
+    sync_directory(path.parent().unwrap_or(Path::new(".")))
+}
+
+/// Makes names created, renamed or removed in `directory` durable.
+///
+/// # Errors
+/// Any I/O error.
+pub fn sync_directory(directory: &Path) -> std::io::Result<()> {
+    std::fs::File::open(directory)?.sync_all()
+}

@@ -1,0 +1,36 @@
+//! The one place where the store's errors become Python's (`store_native/errors.py`).
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::error::StoreError;
+
+/// Builds the exception of an error.
+pub fn raise(py: Python<'_>, error: StoreError) -> PyErr {
+    build(py, &error).unwrap_or_else(|failure| failure)
+}
+
+fn build(py: Python<'_>, error: &StoreError) -> PyResult<PyErr> {
+    let context = PyDict::new(py);
+    match error {
+        StoreError::Invalid { index, line, pointer, .. } => {
+            if let Some(index) = index {
+                context.set_item("index", index)?;
+            }
+            if let Some(line) = line {
+                context.set_item("line", line)?;
+            }
+            if let Some(pointer) = pointer {
+                context.set_item("pointer", pointer)?;
+            }
+        }
+        StoreError::LeaseConflict { owner, expires_at } => {
+            context.set_item("owner", owner)?;
+            context.set_item("expires_at", expires_at)?;
+        }
+        _ => {}
+    }
+    let from_code = py.import("store_native.errors")?.getattr("from_code")?;
+    let exception = from_code.call((error.code(), error.detail()), Some(&context))?;
+    Ok(PyErr::from_value(exception))
+}

@@ -1,0 +1,68 @@
+//! `lakemq store verify|dump|recover`.
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use super::errors::raise;
+use crate::environment::Environment;
+use crate::error::StoreError;
+use crate::inspect::Dump;
+use crate::store::{Options, Store};
+
+/// Reads everything and reports, as JSON.
+#[pyfunction]
+pub fn verify(py: Python<'_>, path: PathBuf) -> PyResult<Py<PyAny>> {
+    let found = py.detach(|| crate::inspect::verify(&path)).map_err(|e| raise(py, e))?;
+    to_python(py, &found)
+}
+
+/// Opens the store as its owner, builds queues and index again from the log, and closes it.
+#[pyfunction]
+pub fn recover(py: Python<'_>, path: PathBuf) -> PyResult<Py<PyAny>> {
+    let report = py
+        .detach(|| {
+            if !path.join("commitlog").is_dir() {
+                let detail = format!("{} is no store: it has no commitlog", path.display());
+                return Err(StoreError::invalid("ARGUMENT_ILLEGAL", detail));
+            }
+            Store::rebuild(&path, Options::default(), Environment::real("")?)
+        })
+        .map_err(|e| raise(py, e))?;
+    to_python(py, &report)
+}
+
+/// Iterates over the records of a log as JSON bytes.
+#[pyfunction]
+#[pyo3(signature = (path, *, from_offset=0, limit=None))]
+pub fn dump(py: Python<'_>, path: PathBuf, from_offset: i64, limit: Option<u64>) -> PyResult<PyDump> {
+    let dump = py.detach(|| Dump::open(&path, from_offset, limit)).map_err(|e| raise(py, e))?;
+    Ok(PyDump(Mutex::new(dump)))
+}
+
+/// An iterator over records.
+#[pyclass(name = "Dump", module = "store_native._store", frozen)]
+pub struct PyDump(Mutex<Dump>);
+
+#[pymethods]
+impl PyDump {
+    fn __iter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let next = py
+            .detach(|| self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).next_record())
+            .map_err(|e| raise(py, e))?;
+        Ok(next.map(|json| PyBytes::new(py, &json)))
+    }
+}
+
+/// A report as Python's dict, by way of JSON.
+pub fn to_python<T: serde::Serialize>(py: Python<'_>, value: &T) -> PyResult<Py<PyAny>> {
+    let text = serde_json::to_string(value)
+        .map_err(|e| raise(py, StoreError::corrupt(format!("a report: {e}"))))?;
+    Ok(py.import("json")?.call_method1("loads", (text,))?.unbind())
+}

@@ -1,0 +1,525 @@
+//! `Store`: the owner of a store directory.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use super::convert::{HostPair, host, host_or_none, json_array};
+use super::errors::raise;
+use super::inspect::to_python;
+use super::slice::{Form, PySlice, ReadArguments, Reads, read};
+use crate::environment::Environment;
+use crate::error::{Result, StoreError};
+use crate::ingest::SingleMessage;
+use crate::message::RecordView;
+use crate::meta::{TopicConfig, names};
+use crate::read::{SliceMeta, SliceRequest};
+use crate::store::{AppendRequest, Appended, Flush, Options, Payload, Store, TopicChange, parse_levels};
+
+/// The result of an append.
+#[pyclass(name = "Appended", module = "store_native._store", frozen)]
+pub struct PyAppended(Appended);
+
+#[pymethods]
+impl PyAppended {
+    #[getter]
+    fn end_offset(&self) -> i64 {
+        self.0.end_offset
+    }
+    #[getter]
+    fn count(&self) -> usize {
+        self.0.count
+    }
+    #[getter]
+    fn duplicate(&self) -> bool {
+        self.0.duplicate
+    }
+    #[getter]
+    fn tail<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.0.tail)
+    }
+}
+
+#[pyclass(name = "Store", module = "store_native._store", frozen)]
+pub struct PyStore(Store);
+
+impl Reads for Store {
+    fn broker_name(&self) -> &str {
+        &self.identity().broker_name
+    }
+
+    fn read_slice(
+        &self,
+        arguments: &ReadArguments,
+        request: &SliceRequest,
+        each: &mut dyn FnMut(&RecordView<'_>, i64) -> Result<()>,
+    ) -> Result<SliceMeta> {
+        self.read(&arguments.topic, arguments.queue_id, request, each)
+    }
+}
+
+impl PyStore {
+    fn run<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&Store) -> Result<T> + Send) -> PyResult<T> {
+        py.detach(|| work(&self.0)).map_err(|e| raise(py, e))
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn append_payload(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        payload: Payload<'_>,
+        born_host: Option<&HostPair>,
+        idempotency_key: Option<&str>,
+        full_results: bool,
+    ) -> PyResult<PyAppended> {
+        let born_host = host_or_none(born_host);
+        let request = AppendRequest { topic, born_host, idempotency_key, full_results };
+        self.run(py, |store| store.append_payload(&request, payload)).map(PyAppended)
+    }
+}
+
+#[derive(serde::Serialize)]
+struct TopicJson<'a> {
+    topic: &'a str,
+    #[serde(flatten)]
+    config: &'a TopicConfig,
+    system: bool,
+}
+
+fn topic_json<'a>(topic: &'a str, config: &'a TopicConfig) -> TopicJson<'a> {
+    TopicJson { topic, config, system: names::is_system(topic) }
+}
+
+#[derive(serde::Serialize)]
+struct GroupJson<'a> {
+    group: &'a str,
+    #[serde(flatten)]
+    config: &'a crate::meta::GroupConfig,
+}
+
+fn to_json<'py, T: serde::Serialize>(py: Python<'py>, value: &T) -> PyResult<Bound<'py, PyBytes>> {
+    let json = serde_json::to_vec(value)
+        .map_err(|e| raise(py, StoreError::corrupt(format!("an answer: {e}"))))?;
+    Ok(PyBytes::new(py, &json))
+}
+
+#[pymethods]
+impl PyStore {
+    #[new]
+    #[pyo3(signature = (path, *, broker_name="broker-a", cluster="DefaultCluster",
+        store_host=("127.0.0.1".to_owned(), 8090), flush="sync", flush_interval_ms=100,
+        commitlog_file_size=1<<30, consumequeue_file_entries=300_000, index_slots=5_000_000,
+        index_entries=20_000_000, auto_create_topics=true, default_queue_nums=4, retention_hours=72,
+        delete_when_hour=4, max_message_bytes=4<<20, delay_levels=None, checkpoint_interval_ms=5000,
+        idempotence_max_keys=1_000_000, idempotence_hours=72, faults=""))]
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        py: Python<'_>,
+        path: PathBuf,
+        broker_name: &str,
+        cluster: &str,
+        store_host: HostPair,
+        flush: &str,
+        flush_interval_ms: u64,
+        commitlog_file_size: u64,
+        consumequeue_file_entries: u32,
+        index_slots: u32,
+        index_entries: u32,
+        auto_create_topics: bool,
+        default_queue_nums: u32,
+        retention_hours: u64,
+        delete_when_hour: u32,
+        max_message_bytes: usize,
+        delay_levels: Option<&str>,
+        checkpoint_interval_ms: u64,
+        idempotence_max_keys: usize,
+        idempotence_hours: u64,
+        faults: &str,
+    ) -> PyResult<Self> {
+        let flush = match flush {
+            "sync" => Flush::Sync,
+            "async" => Flush::Async,
+            other => {
+                let detail = format!("flush is {other:?}, it is \"sync\" or \"async\"");
+                return Err(raise(py, StoreError::invalid("ARGUMENT_ILLEGAL", detail)));
+            }
+        };
+        let delay_levels_ms = match delay_levels {
+            Some(text) => parse_levels(text).map_err(|e| raise(py, e))?,
+            None => Options::default().delay_levels_ms,
+        };
+        let options = Options {
+            broker_name: broker_name.to_owned(),
+            cluster: cluster.to_owned(),
+            store_host: host(&store_host)?,
+            flush,
+            flush_interval_ms,
+            commitlog_file_size,
+            consumequeue_file_entries,
+            index_slots,
+            index_entries,
+            auto_create_topics,
+            default_queue_nums,
+            retention_hours,
+            delete_when_hour,
+            max_message_bytes,
+            delay_levels_ms,
+            checkpoint_interval_ms,
+            idempotence_max_keys,
+            idempotence_hours,
+        };
+        let faults = faults.to_owned();
+        py.detach(|| Store::open(&path, options, Environment::real(&faults)?))
+            .map(Self)
+            .map_err(|e| raise(py, e))
+    }
+
+    #[getter]
+    fn recovery(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        to_python(py, self.0.report())
+    }
+    #[getter]
+    fn broker_name(&self) -> &str {
+        &self.0.identity().broker_name
+    }
+    #[getter]
+    fn cluster(&self) -> &str {
+        &self.0.identity().cluster
+    }
+    #[getter]
+    fn store_id(&self) -> &str {
+        &self.0.identity().store_id
+    }
+    #[getter]
+    fn epoch(&self) -> i64 {
+        self.0.identity().epoch
+    }
+    #[getter]
+    fn store_host(&self) -> HostPair {
+        let host = self.0.options().store_host;
+        (host.ip().to_string(), host.port())
+    }
+    #[getter]
+    fn path(&self) -> PathBuf {
+        self.0.root().to_owned()
+    }
+    #[getter]
+    fn flush_mode(&self) -> &'static str {
+        match self.0.options().flush {
+            Flush::Sync => "sync",
+            Flush::Async => "async",
+        }
+    }
+    #[getter]
+    fn poisoned(&self) -> Option<&str> {
+        self.0.poisoned()
+    }
+
+    #[pyo3(signature = (topic, body, *, tags=None, keys=None, properties=None, sharding_key=None,
+        queue_id=None, flag=0, delay_level=0, message_id=None, born_timestamp=None, born_host=None,
+        idempotency_key=None))]
+    #[allow(clippy::too_many_arguments)]
+    fn append_message(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        body: &[u8],
+        tags: Option<&str>,
+        keys: Option<Vec<String>>,
+        properties: Option<Vec<(String, String)>>,
+        sharding_key: Option<&str>,
+        queue_id: Option<u32>,
+        flag: i32,
+        delay_level: u32,
+        message_id: Option<&str>,
+        born_timestamp: Option<i64>,
+        born_host: Option<HostPair>,
+        idempotency_key: Option<&str>,
+    ) -> PyResult<PyAppended> {
+        let request = AppendRequest {
+            topic,
+            born_host: host_or_none(born_host.as_ref()),
+            idempotency_key,
+            full_results: false,
+        };
+        let (keys, properties) = (keys.unwrap_or_default(), properties.unwrap_or_default());
+        let message = SingleMessage {
+            body,
+            tags,
+            keys: &keys,
+            properties: &properties,
+            sharding_key,
+            queue_id,
+            flag,
+            delay_level,
+            message_id,
+            born_timestamp,
+        };
+        self.run(py, |store| {
+            let message = message.check(&store.limits())?;
+            store.append(&request, std::slice::from_ref(&message), false)
+        })
+        .map(PyAppended)
+    }
+
+    #[pyo3(signature = (topic, data, *, born_host=None, idempotency_key=None, full_results=false))]
+    fn append_json(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        data: &[u8],
+        born_host: Option<HostPair>,
+        idempotency_key: Option<&str>,
+        full_results: bool,
+    ) -> PyResult<PyAppended> {
+        self.append_payload(py, topic, Payload::Json(data), born_host.as_ref(), idempotency_key, full_results)
+    }
+
+    #[pyo3(signature = (topic, data, *, born_host=None, idempotency_key=None, full_results=false))]
+    fn append_ndjson(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        data: &[u8],
+        born_host: Option<HostPair>,
+        idempotency_key: Option<&str>,
+        full_results: bool,
+    ) -> PyResult<PyAppended> {
+        self.append_payload(py, topic, Payload::Ndjson(data), born_host.as_ref(), idempotency_key, full_results)
+    }
+
+    #[pyo3(signature = (topic, data, *, born_host=None, idempotency_key=None, full_results=false))]
+    fn append_arrow(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        data: &[u8],
+        born_host: Option<HostPair>,
+        idempotency_key: Option<&str>,
+        full_results: bool,
+    ) -> PyResult<PyAppended> {
+        let payload = Payload::ArrowStream(data);
+        self.append_payload(py, topic, payload, born_host.as_ref(), idempotency_key, full_results)
+    }
+
+    fn watermarks(&self) -> (i64, i64, i64, i64) {
+        self.0.watermarks()
+    }
+
+    fn progress_fd(&self) -> i32 {
+        self.0.progress_fd()
+    }
+
+    fn wait_flushed(&self, py: Python<'_>, end_offset: i64, timeout_ms: u64) -> bool {
+        py.detach(|| self.0.wait_flushed(end_offset, Duration::from_millis(timeout_ms)))
+    }
+
+    fn wait_dispatched(&self, py: Python<'_>, end_offset: i64, timeout_ms: u64) -> bool {
+        py.detach(|| self.0.wait_dispatched(end_offset, Duration::from_millis(timeout_ms)))
+    }
+
+    fn queues(&self, py: Python<'_>, topic: &str) -> PyResult<Vec<(u32, i64, i64, i64)>> {
+        self.run(py, |s| {
+            Ok(s.queues(topic)?.into_iter().map(|(id, b)| (id, b.min, b.max, b.max)).collect())
+        })
+    }
+
+    fn queue_bounds(&self, py: Python<'_>, topic: &str, queue_id: u32) -> PyResult<(i64, i64)> {
+        self.run(py, |s| s.bounds(topic, queue_id).map(|b| (b.min, b.max)))
+    }
+
+    #[pyo3(signature = (topic, queue_id, offset, *, max_messages=32, max_bytes=262_144, tags="*"))]
+    #[allow(clippy::too_many_arguments)]
+    fn read_json(
+        &self,
+        py: Python<'_>,
+        topic: String,
+        queue_id: u32,
+        offset: i64,
+        max_messages: usize,
+        max_bytes: usize,
+        tags: &str,
+    ) -> PyResult<PySlice> {
+        let tags = tags.to_owned();
+        let arguments =
+            ReadArguments { topic, queue_id, offset, end_offset: None, max_messages, max_bytes, tags };
+        read(py, &self.0, &arguments, Form::Json)
+    }
+
+    #[pyo3(signature = (topic, queue_id, offset, *, end_offset=None, max_messages=10_000, max_bytes=16_777_216, tags="*", columns=None))]
+    #[allow(clippy::too_many_arguments)]
+    fn read_arrow(
+        &self,
+        py: Python<'_>,
+        topic: String,
+        queue_id: u32,
+        offset: i64,
+        end_offset: Option<i64>,
+        max_messages: usize,
+        max_bytes: usize,
+        tags: &str,
+        columns: Option<Vec<String>>,
+    ) -> PyResult<PySlice> {
+        let tags = tags.to_owned();
+        let arguments = ReadArguments { topic, queue_id, offset, end_offset, max_messages, max_bytes, tags };
+        read(py, &self.0, &arguments, Form::Arrow(columns))
+    }
+
+    #[pyo3(signature = (topic, queue_id, offset, *, end_offset=None, max_messages=10_000, max_bytes=16_777_216, tags="*", columns=None))]
+    #[allow(clippy::too_many_arguments)]
+    fn read_ipc(
+        &self,
+        py: Python<'_>,
+        topic: String,
+        queue_id: u32,
+        offset: i64,
+        end_offset: Option<i64>,
+        max_messages: usize,
+        max_bytes: usize,
+        tags: &str,
+        columns: Option<Vec<String>>,
+    ) -> PyResult<PySlice> {
+        let tags = tags.to_owned();
+        let arguments = ReadArguments { topic, queue_id, offset, end_offset, max_messages, max_bytes, tags };
+        read(py, &self.0, &arguments, Form::Ipc(columns))
+    }
+
+    #[pyo3(signature = (topic, key, *, begin=0, end=i64::MAX, max_messages=32))]
+    fn query_json<'py>(
+        &self,
+        py: Python<'py>,
+        topic: &str,
+        key: &str,
+        begin: i64,
+        end: i64,
+        max_messages: usize,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let found = self.run(py, |s| s.find(topic, key, (begin, end), max_messages))?;
+        Ok(PyBytes::new(py, &json_array(&found)))
+    }
+
+    #[pyo3(signature = (message_id, topic=None))]
+    fn find_message_json<'py>(
+        &self,
+        py: Python<'py>,
+        message_id: &str,
+        topic: Option<&str>,
+    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let found = self.run(py, |s| s.find_by_id(message_id, topic))?;
+        Ok(found.map(|json| PyBytes::new(py, &json)))
+    }
+
+    fn offset_by_time(&self, py: Python<'_>, topic: &str, queue_id: u32, timestamp: i64) -> PyResult<i64> {
+        self.run(py, |s| s.offset_by_time(topic, queue_id, timestamp))
+    }
+
+    fn topics_json<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let topics = py.detach(|| self.0.topics());
+        to_json(py, &topics.iter().map(|(t, c)| topic_json(t, c)).collect::<Vec<_>>())
+    }
+
+    fn topic_json<'py>(&self, py: Python<'py>, topic: &str) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        match py.detach(|| self.0.topic(topic)) {
+            Some(config) => to_json(py, &topic_json(topic, &config)).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    #[pyo3(signature = (topic, *, read_queue_nums=None, write_queue_nums=None, perm=None, attributes=None, force=false))]
+    #[allow(clippy::too_many_arguments)]
+    fn put_topic(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        read_queue_nums: Option<u32>,
+        write_queue_nums: Option<u32>,
+        perm: Option<u32>,
+        attributes: Option<BTreeMap<String, String>>,
+        force: bool,
+    ) -> PyResult<i64> {
+        let change = TopicChange { read_queue_nums, write_queue_nums, perm, attributes, force };
+        self.run(py, |s| s.put_topic(topic, &change))
+    }
+
+    fn delete_topic(&self, py: Python<'_>, topic: &str) -> PyResult<i64> {
+        self.run(py, |s| s.delete_topic(topic))
+    }
+
+    fn groups_json<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let groups = py.detach(|| self.0.groups());
+        to_json(py, &groups.iter().map(|(group, config)| GroupJson { group, config }).collect::<Vec<_>>())
+    }
+
+    fn group_json<'py>(&self, py: Python<'py>, group: &str) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        match py.detach(|| self.0.groups().remove(group)) {
+            Some(config) => to_json(py, &GroupJson { group, config: &config }).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    #[pyo3(signature = (group, config_json="{}"))]
+    fn put_group(&self, py: Python<'_>, group: &str, config_json: &str) -> PyResult<i64> {
+        self.run(py, |s| s.put_group(group, config_json))
+    }
+
+    fn delete_group(&self, py: Python<'_>, group: &str) -> PyResult<i64> {
+        self.run(py, |s| s.delete_group(group))
+    }
+
+    fn commit_offsets(&self, py: Python<'_>, group: &str, offsets: Vec<(String, u32, i64)>) -> PyResult<i64> {
+        self.run(py, |s| s.commit_offsets(group, offsets))
+    }
+
+    fn group_offsets(&self, py: Python<'_>, group: &str) -> Vec<(String, u32, i64)> {
+        py.detach(|| self.0.group_offsets(group))
+    }
+
+    fn acquire_lease(&self, py: Python<'_>, group: &str, owner: &str, ttl_ms: i64) -> PyResult<(i64, i64)> {
+        self.run(py, |s| s.acquire_lease(group, owner, ttl_ms))
+    }
+
+    fn release_lease(&self, py: Python<'_>, group: &str, owner: &str) -> bool {
+        py.detach(|| self.0.release_lease(group, owner))
+    }
+
+    fn lease(&self, py: Python<'_>, group: &str) -> Option<(String, i64, i64)> {
+        py.detach(|| self.0.lease(group)).map(|l| (l.owner, l.epoch, l.expires_at))
+    }
+
+    fn watch(&self, topic: &str, queue_id: u32) {
+        self.0.watch(topic, queue_id);
+    }
+
+    fn take_arrivals(&self) -> Vec<(String, u32)> {
+        self.0.take_arrivals()
+    }
+
+    fn delay_levels(&self) -> Vec<i64> {
+        self.0.options().delay_levels_ms.clone()
+    }
+
+    fn delay_progress(&self, py: Python<'_>) -> Vec<(u32, i64, i64)> {
+        py.detach(|| self.0.delay_progress())
+    }
+
+    fn stats(&self, py: Python<'_>) -> HashMap<&'static str, f64> {
+        py.detach(|| self.0.stats()).into_iter().collect()
+    }
+
+    fn checkpoint(&self, py: Python<'_>) -> PyResult<()> {
+        self.run(py, |s| s.checkpoint())
+    }
+
+    #[pyo3(signature = (now_ms=None))]
+    fn expire(&self, py: Python<'_>, now_ms: Option<i64>) -> PyResult<usize> {
+        self.run(py, |s| s.expire(now_ms.unwrap_or_else(|| s.now_ms()), true))
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.run(py, Store::close)
+    }
+}

@@ -1,0 +1,227 @@
+//! The reading half of a store, the same for its owner and for readers beside it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::slice::{SliceMeta, SliceRequest, Status};
+use super::write_message;
+use crate::commitlog::{CommitLog, LogFile, Located};
+use crate::consumequeue::{Queue, QueueTable};
+use crate::error::Result;
+use crate::index::Index;
+use crate::message::{RecordView, message_id, properties};
+
+/// Entries looked at for one slice at most when a filter lets few through.
+const MAX_SCANNED: i64 = 1_000_000;
+
+/// Where a queue begins and ends for a reader.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    pub min: i64,
+    pub max: i64,
+}
+
+/// Reads records through queues and index.
+#[derive(Debug)]
+pub struct ReadSide {
+    log: Arc<CommitLog>,
+    queues: Arc<QueueTable>,
+    index: Arc<Index>,
+    broker_name: String,
+    damaged: AtomicU64,
+}
+
+impl ReadSide {
+    pub fn new(log: &Arc<CommitLog>, queues: &Arc<QueueTable>, index: &Arc<Index>, broker_name: &str) -> Self {
+        Self {
+            log: Arc::clone(log),
+            queues: Arc::clone(queues),
+            index: Arc::clone(index),
+            broker_name: broker_name.to_owned(),
+            damaged: AtomicU64::new(0),
+        }
+    }
+
+    pub fn broker_name(&self) -> &str {
+        &self.broker_name
+    }
+
+    /// Records met so far that failed their checksum or were not what their queue says.
+    pub fn damaged_records(&self) -> u64 {
+        self.damaged.load(Ordering::Relaxed)
+    }
+
+    /// Gives the messages of a slice to `each` with their queue offsets, in order.
+    ///
+    /// # Errors
+    /// Any I/O error, or the first error of `each`.
+    pub fn read(
+        &self,
+        topic: &str,
+        queue_id: u32,
+        queue: &Queue,
+        bounds: Bounds,
+        request: &SliceRequest,
+        mut each: impl FnMut(&RecordView<'_>, i64) -> Result<()>,
+    ) -> Result<SliceMeta> {
+        let Bounds { min, max } = bounds;
+        let from = request.offset;
+        if from < min || from > max {
+            return Ok(SliceMeta::empty(Status::OffsetIllegal, from.clamp(min, max), min, max));
+        }
+        let end = request.end_offset.unwrap_or(max).min(max);
+        if from >= end {
+            return Ok(SliceMeta::empty(Status::NoNewMessage, from, min, max));
+        }
+        let mut meta = SliceMeta::empty(Status::NoMatchedMessage, from, min, max);
+        let end = end.min(from + MAX_SCANNED);
+        let mut bytes = 0usize;
+        let mut file: Option<LogFile> = None;
+        queue.walk(from, end, |offset, entry| {
+            if meta.count >= request.max_messages {
+                return Ok(false);
+            }
+            if !request.tags.matches_code(entry.tags_code) {
+                meta.next_offset = offset + 1;
+                return Ok(true);
+            }
+            if meta.count > 0 && bytes + entry.size.max(0) as usize > request.max_bytes {
+                return Ok(false);
+            }
+            if file.as_ref().is_none_or(|f| entry.physical_offset < f.base || entry.physical_offset >= f.end()) {
+                file = self.log.file_at(entry.physical_offset);
+            }
+            let record = file.as_ref().and_then(|f| {
+                let at = (entry.physical_offset - f.base) as usize;
+                RecordView::parse_checked(f.file.tail(at), entry.physical_offset).ok()
+            });
+            meta.next_offset = offset + 1;
+            match record {
+                Some(record)
+                    if record.queue_offset == offset
+                        && record.queue_id == queue_id as i32
+                        && record.topic == topic =>
+                {
+                    if request.tags.is_all() || request.tags.matches(record.property(properties::TAGS)) {
+                        bytes += record.total_size as usize;
+                        meta.count += 1;
+                        each(&record, offset)?;
+                    }
+                }
+                _ => {
+                    self.damaged.fetch_add(1, Ordering::Relaxed);
+                    meta.note_damage(offset);
+                }
+            }
+            Ok(true)
+        })?;
+        if meta.next_offset == from {
+            // No entry stands where one should: pass it over as damaged rather than stand still.
+            meta.note_damage(from);
+            meta.next_offset = from + 1;
+        }
+        if meta.count > 0 {
+            meta.status = Status::Found;
+        }
+        Ok(meta)
+    }
+
+    /// First queue offset in the bounds that was stored at or after `timestamp`; the end when none was.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn offset_by_time(&self, queue: &Queue, bounds: Bounds, timestamp: i64) -> Result<i64> {
+        queue.partition(bounds.min, bounds.max, |entry| {
+            let located = entry.and_then(|e| self.log.locate(e.physical_offset));
+            match located.as_ref().map(Located::record) {
+                Some(Ok(record)) => record.store_timestamp < timestamp,
+                // Damaged or expired: it counts as old.
+                _ => true,
+            }
+        })
+    }
+
+    /// The message at a physical offset, as JSON, when it ends before `limit`.
+    ///
+    /// # Errors
+    /// `DATA_CORRUPT` when its body cannot be decompressed.
+    pub fn message_at(&self, physical_offset: i64, limit: i64) -> Result<Option<Vec<u8>>> {
+        let Some(located) = self.log.locate(physical_offset) else { return Ok(None) };
+        let Ok(record) = located.record() else { return Ok(None) };
+        if record.end_offset() > limit || !record.is_visible() {
+            return Ok(None);
+        }
+        let mut out = Vec::with_capacity(record.total_size as usize + 256);
+        write_message(&mut out, &record, &self.broker_name)?;
+        Ok(Some(out))
+    }
+
+    /// Messages of `topic` that carry `key` (one of KEYS, or UNIQ_KEY), stored in `[begin, end]`, oldest
+    /// first, each as JSON.
+    ///
+    /// # Errors
+    /// `DATA_CORRUPT` when a body cannot be decompressed.
+    pub fn find(
+        &self,
+        topic: &str,
+        key: &str,
+        (begin, end): (i64, i64),
+        max_messages: usize,
+        limit: i64,
+    ) -> Result<Vec<Vec<u8>>> {
+        let mut offsets = self.index.find(topic, key, begin, end, max_messages.saturating_mul(4).max(64));
+        offsets.dedup();
+        let mut out = Vec::new();
+        for offset in offsets {
+            if out.len() >= max_messages {
+                break;
+            }
+            let Some(located) = self.log.locate(offset) else { continue };
+            let Ok(record) = located.record() else { continue };
+            let has_key = record.property(properties::UNIQ_KEY) == Some(key)
+                || record
+                    .property(properties::KEYS)
+                    .is_some_and(|keys| keys.split_ascii_whitespace().any(|k| k == key));
+            if record.topic == topic
+                && has_key
+                && record.end_offset() <= limit
+                && (begin..=end).contains(&record.store_timestamp)
+            {
+                let mut json = Vec::new();
+                write_message(&mut json, &record, &self.broker_name)?;
+                out.push(json);
+            }
+        }
+        out.reverse();
+        Ok(out)
+    }
+
+    /// A message by offset id, or by client id over the index of the given topics.
+    ///
+    /// # Errors
+    /// As [`ReadSide::find`].
+    pub fn find_by_id<'t>(
+        &self,
+        id: &str,
+        topics: impl Iterator<Item = &'t str>,
+        limit: i64,
+    ) -> Result<Option<Vec<u8>>> {
+        if let Some((host, offset)) = message_id::parse_offset_id(id)
+            && let Some(located) = self.log.locate(offset)
+            && located.record().is_ok_and(|r| r.store_host == host)
+        {
+            return self.message_at(offset, limit);
+        }
+        for topic in topics {
+            if let Some(found) = self.find(topic, id, (0, i64::MAX), 1, limit)?.pop() {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The queues.
+    pub fn queues(&self) -> &Arc<QueueTable> {
+        &self.queues
+    }
+}

@@ -1,0 +1,224 @@
+//! A reader beside the owner, or of a store nobody owns: no lock, nothing written.
+//!
+//! What it may see is bounded by the watermarks file; a store that RocketMQ wrote has none, and is then
+//! read as far as its queues go. An expired file may vanish under it: a mapping it holds stays good, and
+//! what it can no longer find is reported as expired.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::commitlog::CommitLog;
+use crate::consumequeue::QueueTable;
+use crate::consumequeue::queue::{Access, Queue};
+use crate::environment::RealDisk;
+use crate::error::{Result, StoreError};
+use crate::identity::Identity;
+use crate::index::{Index, Shape};
+use crate::meta::{TopicConfig, config};
+use crate::message::RecordView;
+use crate::paths::StorePaths;
+use crate::read::{Bounds, ReadSide, SliceMeta, SliceRequest};
+use crate::watermarks::Watermarks;
+
+/// Reads a store directory.
+#[derive(Debug)]
+pub struct Reader {
+    paths: StorePaths,
+    identity: Option<Identity>,
+    log: Arc<CommitLog>,
+    index: Arc<Index>,
+    marks: Option<Watermarks>,
+    side: ReadSide,
+    /// The topic table and the change count it was read at.
+    topics: Mutex<(i64, BTreeMap<String, TopicConfig>)>,
+}
+
+impl Reader {
+    /// Opens the directory.
+    ///
+    /// # Errors
+    /// `ARGUMENT_ILLEGAL` when it is no store; `DATA_CORRUPT`; any I/O error.
+    pub fn open(root: &Path) -> Result<Self> {
+        let paths = StorePaths::new(root);
+        if !paths.commitlog().is_dir() {
+            let detail = format!("{} is no store: it has no commitlog", root.display());
+            return Err(StoreError::invalid("ARGUMENT_ILLEGAL", detail));
+        }
+        let identity = Identity::read(&paths)?;
+        let log = Arc::new(CommitLog::open_for_reading(&paths.commitlog())?);
+        let queues = Arc::new(QueueTable::open(&paths.consumequeue(), Access::ReadOnly)?);
+        let shape = identity
+            .as_ref()
+            .map_or(Shape { slots: 5_000_000, entries: 20_000_000 }, |i| Shape {
+                slots: i.index_slots,
+                entries: i.index_entries,
+            });
+        let index = Arc::new(Index::open(&paths.index(), shape, false, &RealDisk)?);
+        let marks = Watermarks::open_for_reading(&paths.watermarks())?;
+        let broker_name = identity.as_ref().map_or("broker-a", |i| i.broker_name.as_str());
+        let side = ReadSide::new(&log, &queues, &index, broker_name);
+        let topics = config::read(&paths)?.topics;
+        let changes = marks.as_ref().map_or(0, Watermarks::topic_changes);
+        Ok(Self { paths, identity, log, index, marks, side, topics: Mutex::new((changes, topics)) })
+    }
+
+    /// Who the store is; `None` for one that RocketMQ wrote.
+    pub fn identity(&self) -> Option<&Identity> {
+        self.identity.as_ref()
+    }
+
+    pub fn broker_name(&self) -> &str {
+        self.side.broker_name()
+    }
+
+    /// Nothing that ends behind this offset is read.
+    pub fn confirmed(&self) -> i64 {
+        self.marks.as_ref().map_or(i64::MAX, Watermarks::confirmed)
+    }
+
+    fn log_min(&self) -> i64 {
+        self.marks.as_ref().map_or_else(|| self.log.min_offset(), Watermarks::log_min)
+    }
+
+    /// The topic table as it stands on disk, and topics that have queues but no entry in it.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn topics(&self) -> Result<BTreeMap<String, TopicConfig>> {
+        let mut known = self.topics.lock().unwrap_or_else(PoisonError::into_inner);
+        let changes = self.marks.as_ref().map_or(-1, Watermarks::topic_changes);
+        if known.0 != changes || changes < 0 {
+            *known = (changes, config::read(&self.paths)?.topics);
+        }
+        let mut topics = known.1.clone();
+        drop(known);
+        for topic in self.side.queues().topics_on_disk()? {
+            if !topics.contains_key(&topic) {
+                topics.insert(
+                    topic,
+                    TopicConfig {
+                        topic_id: String::new(),
+                        read_queue_nums: 0,
+                        write_queue_nums: 0,
+                        perm: 4,
+                        attributes: BTreeMap::new(),
+                    },
+                );
+            }
+        }
+        Ok(topics)
+    }
+
+    /// The queues of a topic: those its settings name and those that have files.
+    ///
+    /// # Errors
+    /// `TOPIC_NOT_EXIST`; any I/O error.
+    pub fn queues(&self, topic: &str) -> Result<Vec<(u32, Bounds)>> {
+        crate::meta::names::validate_topic(topic)?;
+        let topics = self.topics()?;
+        let config = topics.get(topic).ok_or_else(|| StoreError::no_topic(topic))?;
+        self.side.queues().load_topic(topic)?;
+        self.refresh_log()?;
+        let mut out: BTreeMap<u32, Bounds> = (0..config.read_queue_nums.max(config.write_queue_nums))
+            .map(|id| (id, Bounds { min: 0, max: 0 }))
+            .collect();
+        for (id, queue) in self.side.queues().of_topic(topic) {
+            out.insert(id, self.bounds_of(&queue)?);
+        }
+        Ok(out.into_iter().collect())
+    }
+
+    fn bounds_of(&self, queue: &Queue) -> Result<Bounds> {
+        let (min, max) = queue.bounds_on_disk(self.log_min(), self.confirmed())?;
+        Ok(Bounds { min, max })
+    }
+
+    /// Takes up log files that came or went.
+    fn refresh_log(&self) -> Result<()> {
+        let stale = match &self.marks {
+            Some(marks) => {
+                marks.confirmed() > self.log.capacity_end() || marks.log_min() > self.log.min_offset()
+            }
+            None => true,
+        };
+        if stale { self.log.refresh() } else { Ok(()) }
+    }
+
+    fn queue(&self, topic: &str, queue_id: u32) -> Result<Option<Arc<Queue>>> {
+        crate::meta::names::validate_topic(topic)?;
+        if self.side.queues().get(topic, queue_id).is_none() {
+            self.side.queues().load_topic(topic)?;
+        }
+        Ok(self.side.queues().get(topic, queue_id))
+    }
+
+    /// Where a queue begins and ends.
+    ///
+    /// # Errors
+    /// `TOPIC_ILLEGAL`; any I/O error.
+    pub fn bounds(&self, topic: &str, queue_id: u32) -> Result<Bounds> {
+        match self.queue(topic, queue_id)? {
+            Some(queue) => {
+                self.refresh_log()?;
+                self.bounds_of(&queue)
+            }
+            None => Ok(Bounds { min: 0, max: 0 }),
+        }
+    }
+
+    /// Reads a slice; see [`ReadSide::read`].
+    ///
+    /// # Errors
+    /// `TOPIC_ILLEGAL`; any I/O error, or the first error of `each`.
+    pub fn read(
+        &self,
+        topic: &str,
+        queue_id: u32,
+        request: &SliceRequest,
+        each: impl FnMut(&RecordView<'_>, i64) -> Result<()>,
+    ) -> Result<SliceMeta> {
+        let Some(queue) = self.queue(topic, queue_id)? else {
+            let status = if request.offset == 0 {
+                crate::read::Status::NoNewMessage
+            } else {
+                crate::read::Status::OffsetIllegal
+            };
+            return Ok(SliceMeta::empty(status, 0, 0, 0));
+        };
+        self.refresh_log()?;
+        self.side.read(topic, queue_id, &queue, self.bounds_of(&queue)?, request, each)
+    }
+
+    /// As [`ReadSide::offset_by_time`].
+    ///
+    /// # Errors
+    /// `TOPIC_ILLEGAL`; any I/O error.
+    pub fn offset_by_time(&self, topic: &str, queue_id: u32, timestamp: i64) -> Result<i64> {
+        let Some(queue) = self.queue(topic, queue_id)? else { return Ok(0) };
+        self.refresh_log()?;
+        self.side.offset_by_time(&queue, self.bounds_of(&queue)?, timestamp)
+    }
+
+    /// As [`ReadSide::find`].
+    ///
+    /// # Errors
+    /// Any I/O error; `DATA_CORRUPT`.
+    pub fn find(&self, topic: &str, key: &str, range: (i64, i64), max_messages: usize) -> Result<Vec<Vec<u8>>> {
+        self.index.refresh()?;
+        self.refresh_log()?;
+        self.side.find(topic, key, range, max_messages, self.confirmed())
+    }
+
+    /// As [`ReadSide::find_by_id`], over one topic or all.
+    ///
+    /// # Errors
+    /// As [`Reader::find`].
+    pub fn find_by_id(&self, id: &str, topic: Option<&str>) -> Result<Option<Vec<u8>>> {
+        self.index.refresh()?;
+        self.refresh_log()?;
+        let all = self.topics()?;
+        let topics = all.keys().map(String::as_str).filter(|t| topic.is_none_or(|only| only == *t));
+        self.side.find_by_id(id, topics, self.confirmed())
+    }
+}

@@ -1,0 +1,78 @@
+//! The snapshot: the state, the queues' bounds and the index as of one log offset, so that a start reads
+//! only what came after it. The one before is kept, and either can be lost: the log tells the same.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Result, StoreError};
+use crate::index::IndexState;
+use crate::message::record::crc31;
+use crate::meta::MetaState;
+use crate::paths::{self, StorePaths};
+
+const VERSION: u32 = 1;
+
+/// What stands in the file.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Snapshot {
+    pub version: u32,
+    /// Log offset up to which all of this holds; queues and index are on the disk up to here.
+    pub applied_offset: i64,
+    /// Store timestamp of the last record before it.
+    pub store_timestamp: i64,
+    pub state: MetaState,
+    /// (topic, queue id, min, max).
+    pub queues: Vec<(String, u32, i64, i64)>,
+    pub index: IndexState,
+    /// Ranges of the log that are damaged: [from, to).
+    pub quarantine: Vec<(i64, i64)>,
+}
+
+impl Snapshot {
+    /// An empty one that starts at `offset`.
+    pub fn empty(offset: i64, state: MetaState) -> Self {
+        Self {
+            version: VERSION,
+            applied_offset: offset,
+            store_timestamp: 0,
+            state,
+            queues: Vec::new(),
+            index: Vec::new(),
+            quarantine: Vec::new(),
+        }
+    }
+
+    /// Replaces the file, keeping the old one aside.
+    ///
+    /// # Errors
+    /// `DISK_FULL` or any I/O error; the old one stands then.
+    pub fn write(&self, paths: &StorePaths, halfway: impl FnOnce()) -> Result<()> {
+        let context = |e| StoreError::io("writing the snapshot", e);
+        let body = serde_json::to_vec(self).map_err(|e| StoreError::corrupt(format!("snapshot: {e}")))?;
+        let mut out = format!("{:08x}\n", crc31(&body)).into_bytes();
+        out.extend_from_slice(&body);
+        let fresh = paths.snapshot().with_extension("new");
+        paths::replace_file(&fresh, &out).map_err(context)?;
+        halfway();
+        if paths.snapshot().exists() {
+            std::fs::rename(paths.snapshot(), paths.snapshot_before()).map_err(context)?;
+        }
+        std::fs::rename(&fresh, paths.snapshot()).map_err(context)?;
+        paths::sync_directory(&paths.lakemq()).map_err(context)
+    }
+
+    /// The newest readable one.
+    pub fn read(paths: &StorePaths) -> Option<Self> {
+        [paths.snapshot(), paths.snapshot().with_extension("new"), paths.snapshot_before()]
+            .iter()
+            .find_map(|path| Self::decode(&std::fs::read(path).ok()?))
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let (crc, body) = (bytes.get(..8)?, bytes.get(9..)?);
+        let crc = u32::from_str_radix(std::str::from_utf8(crc).ok()?, 16).ok()?;
+        if crc != crc31(body) {
+            return None;
+        }
+        serde_json::from_slice(body).ok().filter(|s: &Self| s.version == VERSION)
+    }
+}

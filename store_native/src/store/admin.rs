@@ -1,0 +1,274 @@
+//! Changing topics, groups, group offsets and leases. Each change is a record in the log; a caller waits
+//! until it is dispatched before it tells anyone.
+
+use std::collections::BTreeMap;
+
+use super::{LeaseHold, Shared, lock};
+use crate::error::{Result, StoreError};
+use crate::meta::{GroupConfig, MetaState, Op, TopicConfig, names};
+
+const MAX_QUEUES: u32 = 1024;
+
+/// What to change of a topic; what is `None` stays (or takes its default on creation).
+#[derive(Debug, Clone, Default)]
+pub struct TopicChange {
+    pub read_queue_nums: Option<u32>,
+    pub write_queue_nums: Option<u32>,
+    pub perm: Option<u32>,
+    pub attributes: Option<BTreeMap<String, String>>,
+    /// Allows fewer read than write queues, which strands messages.
+    pub force: bool,
+}
+
+impl Shared {
+    /// Appends a change that needs nothing from the append side. Returns the offset to wait for.
+    fn append_change(&self, op: &Op) -> Result<i64> {
+        let mut appender = lock(&self.appender);
+        self.check_open(&appender)?;
+        self.append_op(&mut appender, op)?;
+        let end = appender.writer.end();
+        drop(appender);
+        self.wake_flusher();
+        Ok(end)
+    }
+
+    /// Creates or changes a topic. Returns the offset to wait for.
+    ///
+    /// # Errors
+    /// `TOPIC_ILLEGAL`, `NO_PERMISSION` for system topics, `ARGUMENT_ILLEGAL` for numbers out of range,
+    /// `TOPIC_CONFLICT` where messages would be stranded.
+    pub fn put_topic(&self, topic: &str, change: &TopicChange) -> Result<i64> {
+        names::validate_topic(topic)?;
+        if names::is_system(topic) {
+            return Err(StoreError::invalid("NO_PERMISSION", format!("topic[{topic}] belongs to the system")));
+        }
+        let mut appender = lock(&self.appender);
+        self.check_open(&appender)?;
+        let known = appender.routing.get(topic).map(|r| r.config.clone());
+        let config = self.changed_topic(topic, known, change)?;
+        self.append_op(&mut appender, &Op::PutTopic { topic: topic.into(), config: config.clone() })?;
+        appender.routing.put(topic, config);
+        let end = appender.writer.end();
+        drop(appender);
+        self.wake_flusher();
+        Ok(end)
+    }
+
+    fn changed_topic(&self, topic: &str, known: Option<TopicConfig>, change: &TopicChange) -> Result<TopicConfig> {
+        let mut config = known.unwrap_or_else(|| TopicConfig {
+            topic_id: self.new_topic_id(),
+            read_queue_nums: change.write_queue_nums.unwrap_or(self.options.default_queue_nums),
+            write_queue_nums: change.read_queue_nums.unwrap_or(self.options.default_queue_nums),
+            perm: 6,
+            attributes: BTreeMap::new(),
+        });
+        config.read_queue_nums = change.read_queue_nums.unwrap_or(config.read_queue_nums);
+        config.write_queue_nums = change.write_queue_nums.unwrap_or(config.write_queue_nums);
+        config.perm = change.perm.unwrap_or(config.perm);
+        if let Some(attributes) = &change.attributes {
+            config.attributes = attributes.clone();
+        }
+        for (name, queues) in
+            [("read_queue_nums", config.read_queue_nums), ("write_queue_nums", config.write_queue_nums)]
+        {
+            if !(1..=MAX_QUEUES).contains(&queues) {
+                let detail = format!("{name} is {queues}, it lies between 1 and {MAX_QUEUES}");
+                return Err(StoreError::invalid("ARGUMENT_ILLEGAL", detail));
+            }
+        }
+        if config.perm > 7 {
+            let detail = format!("perm is {}, its bits are 4 read, 2 write, 1 inherit", config.perm);
+            return Err(StoreError::invalid("ARGUMENT_ILLEGAL", detail));
+        }
+        if config.read_queue_nums < config.write_queue_nums && !change.force {
+            let detail = format!(
+                "topic[{topic}] would have {} read and {} write queues: messages in the queues that are not \
+                 read would be stranded; shrink write_queue_nums first, or force",
+                config.read_queue_nums, config.write_queue_nums
+            );
+            return Err(StoreError::invalid("TOPIC_CONFLICT", detail));
+        }
+        Ok(config)
+    }
+
+    /// Deletes a topic: its queues go, its records stay in the log until they expire.
+    ///
+    /// # Errors
+    /// `TOPIC_NOT_EXIST`, `NO_PERMISSION` for system topics.
+    pub fn delete_topic(&self, topic: &str) -> Result<i64> {
+        names::validate_topic(topic)?;
+        if names::is_system(topic) {
+            return Err(StoreError::invalid("NO_PERMISSION", format!("topic[{topic}] belongs to the system")));
+        }
+        let mut appender = lock(&self.appender);
+        self.check_open(&appender)?;
+        if appender.routing.get(topic).is_none() {
+            return Err(StoreError::no_topic(topic));
+        }
+        self.append_op(&mut appender, &Op::DeleteTopic { topic: topic.into() })?;
+        appender.routing.remove(topic);
+        let end = appender.writer.end();
+        drop(appender);
+        self.wake_flusher();
+        Ok(end)
+    }
+
+    /// A topic's settings, system topics included. A topic that was created a moment ago is known here
+    /// before its record is dispatched.
+    pub fn topic(&self, topic: &str) -> Option<TopicConfig> {
+        lock(&self.appender).routing.get(topic).map(|route| route.config.clone())
+    }
+
+    /// All topics as applied, by name.
+    pub fn topics(&self) -> BTreeMap<String, TopicConfig> {
+        let mut topics = lock(&self.dispatcher).state.topics.clone();
+        let levels = self.options.delay_levels_ms.len() as u32;
+        for system in [names::SCHEDULE_TOPIC, names::META_TOPIC] {
+            if let Some(config) = MetaState::system_topic(system, levels) {
+                topics.entry(system.into()).or_insert(config);
+            }
+        }
+        topics
+    }
+
+    /// Creates or changes a group, and its retry topic.
+    ///
+    /// # Errors
+    /// `GROUP_ILLEGAL`, `ARGUMENT_ILLEGAL` for settings that are not readable.
+    pub fn put_group(&self, group: &str, config_json: &str) -> Result<i64> {
+        names::validate_group(group)?;
+        let config: GroupConfig = serde_json::from_str(config_json)
+            .map_err(|e| StoreError::invalid("ARGUMENT_ILLEGAL", format!("the group's settings: {e}")))?;
+        let retry_topic = format!("{}{group}", names::RETRY_PREFIX);
+        let missing = lock(&self.appender).routing.get(&retry_topic).is_none();
+        if missing {
+            let change = TopicChange { read_queue_nums: Some(1), write_queue_nums: Some(1), ..TopicChange::default() };
+            self.put_topic(&retry_topic, &change)?;
+        }
+        self.append_change(&Op::PutGroup { group: group.into(), config })
+    }
+
+    /// Forgets a group, its offsets and its lease.
+    ///
+    /// # Errors
+    /// `GROUP_NOT_EXIST`.
+    pub fn delete_group(&self, group: &str) -> Result<i64> {
+        names::validate_group(group)?;
+        let known = {
+            let dispatcher = lock(&self.dispatcher);
+            dispatcher.state.groups.contains_key(group) || dispatcher.state.offsets.contains_key(group)
+        };
+        if !known {
+            return Err(StoreError::invalid("GROUP_NOT_EXIST", format!("group[{group}] does not exist")));
+        }
+        lock(&self.leases).remove(group);
+        self.append_change(&Op::DeleteGroup { group: group.into() })
+    }
+
+    /// All groups as applied: those created, and those that only committed offsets.
+    pub fn groups(&self) -> BTreeMap<String, GroupConfig> {
+        let dispatcher = lock(&self.dispatcher);
+        let mut groups = dispatcher.state.groups.clone();
+        for group in dispatcher.state.offsets.keys() {
+            groups.entry(group.clone()).or_default();
+        }
+        groups
+    }
+
+    /// Notes where a group stands: (topic, queue id, next offset).
+    ///
+    /// # Errors
+    /// `GROUP_ILLEGAL`, `TOPIC_NOT_EXIST`, `OFFSET_ILLEGAL` for a negative offset.
+    pub fn commit_offsets(&self, group: &str, offsets: Vec<(String, u32, i64)>) -> Result<i64> {
+        names::validate_group(group)?;
+        {
+            let appender = lock(&self.appender);
+            for (topic, queue_id, offset) in &offsets {
+                let route = appender.routing.get(topic).ok_or_else(|| StoreError::no_topic(topic))?;
+                if *queue_id >= MAX_QUEUES || *offset < 0 || *offset > route.next_offset(*queue_id) {
+                    let detail = format!(
+                        "group[{group}] cannot stand at {offset} of topic[{topic}] queue {queue_id}, which ends at {}",
+                        route.next_offset(*queue_id)
+                    );
+                    return Err(StoreError::invalid("OFFSET_ILLEGAL", detail));
+                }
+            }
+        }
+        if offsets.is_empty() {
+            return Ok(self.marks.appended());
+        }
+        self.append_change(&Op::CommitOffsets { group: group.into(), offsets })
+    }
+
+    /// Where a group stands, as applied.
+    pub fn group_offsets(&self, group: &str) -> Vec<(String, u32, i64)> {
+        let dispatcher = lock(&self.dispatcher);
+        let topics = dispatcher.state.offsets.get(group).into_iter().flatten();
+        topics
+            .flat_map(|(topic, queues)| queues.iter().map(|(queue, offset)| (topic.clone(), *queue, *offset)))
+            .collect()
+    }
+
+    /// Takes or renews a group's lease. Taking it from somebody else raises the epoch, which is in the
+    /// log before this returns.
+    ///
+    /// # Errors
+    /// `LEASE_CONFLICT` while another owner holds it.
+    pub fn acquire_lease(&self, group: &str, owner: &str, ttl_ms: i64) -> Result<(i64, i64)> {
+        names::validate_group(group)?;
+        if owner.is_empty() || owner.len() > 255 || !(1..=3_600_000).contains(&ttl_ms) {
+            let detail = "a lease has an owner of 1 to 255 bytes and lives 1 ms to 1 h";
+            return Err(StoreError::invalid("ARGUMENT_ILLEGAL", detail));
+        }
+        let now = self.environment.clock.now_ms();
+        let mut leases = lock(&self.leases);
+        let held = leases.get(group).cloned();
+        if let Some(held) = &held
+            && held.owner != owner
+            && held.expires_at > now
+        {
+            return Err(StoreError::LeaseConflict { owner: held.owner.clone(), expires_at: held.expires_at });
+        }
+        let expires_at = now + ttl_ms;
+        let epoch = match held {
+            Some(held) if held.owner == owner => held.epoch,
+            held => {
+                let logged = lock(&self.dispatcher).state.leases.get(group).map_or(0, |l| l.epoch);
+                let epoch = held.map_or(0, |h| h.epoch).max(logged) + 1;
+                self.append_change(&Op::Lease { group: group.into(), owner: owner.into(), epoch })?;
+                epoch
+            }
+        };
+        leases.insert(group.into(), LeaseHold { owner: owner.into(), epoch, expires_at });
+        Ok((epoch, expires_at))
+    }
+
+    /// Gives a lease back. False when `owner` does not hold it. The next owner gets a higher epoch.
+    pub fn release_lease(&self, group: &str, owner: &str) -> bool {
+        let mut leases = lock(&self.leases);
+        match leases.get_mut(group) {
+            Some(held) if held.owner == owner => {
+                held.owner.clear();
+                held.expires_at = 0;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Who holds a group now.
+    pub fn lease(&self, group: &str) -> Option<LeaseHold> {
+        let now = self.environment.clock.now_ms();
+        lock(&self.leases).get(group).filter(|l| l.expires_at > now).cloned()
+    }
+
+    /// Tells the dispatcher to report the next message of a queue.
+    pub fn watch(&self, topic: &str, queue_id: u32) {
+        lock(&self.dispatcher).watched.insert((topic.to_owned(), queue_id));
+    }
+
+    /// Watched queues that got messages since the last call; they are watched no longer.
+    pub fn take_arrivals(&self) -> Vec<(String, u32)> {
+        std::mem::take(&mut lock(&self.dispatcher).arrivals)
+    }
+}

@@ -1,0 +1,171 @@
+//! The janitor: checkpoints, expiry, and the next log file made ahead.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::{Shared, lock};
+use crate::checkpoint::Checkpoint;
+use crate::commitlog::writer::create_file;
+use crate::environment::Point;
+use crate::error::Result;
+use crate::idempotence::KeyFile;
+use crate::mapped_file::disk_used_ratio;
+use crate::message::RecordView;
+use crate::meta::config;
+use crate::snapshot::Snapshot;
+
+/// How often expiry is considered.
+const EXPIRE_EVERY: Duration = Duration::from_secs(10);
+/// Above this share of the disk, expired files go at once instead of at the set hour.
+const DISK_WARN: f64 = 0.75;
+/// Above this share, the oldest files go whether expired or not.
+const DISK_FORCE: f64 = 0.85;
+
+impl Shared {
+    /// Works until the store stops.
+    pub(super) fn run_janitor(&self) {
+        let pause = Duration::from_millis(self.options.checkpoint_interval_ms.max(10));
+        let mut expired_at = Instant::now();
+        let mut checkpointed_at = Instant::now();
+        while !self.stopping() {
+            self.janitor_wanted.wait(pause);
+            if self.stopping() {
+                return;
+            }
+            self.prepare_next_file();
+            if checkpointed_at.elapsed() >= pause {
+                checkpointed_at = Instant::now();
+                if let Err(error) = self.checkpoint() {
+                    self.counters.checkpoint_errors.fetch_add(1, Ordering::Relaxed);
+                    eprintln!("lakemq store: the checkpoint failed, trying again: {error}");
+                }
+                self.queues.close_unused();
+            }
+            if expired_at.elapsed() >= EXPIRE_EVERY {
+                expired_at = Instant::now();
+                if let Err(error) = self.expire(self.environment.clock.now_ms(), false) {
+                    eprintln!("lakemq store: expiring files failed, trying again: {error}");
+                }
+            }
+        }
+    }
+
+    fn prepare_next_file(&self) {
+        let appender = lock(&self.appender);
+        if appender.writer.fill() <= 0.75 || appender.closed {
+            return;
+        }
+        drop(appender);
+        let base = self.log.capacity_end();
+        let mut prepared = lock(&self.prepared);
+        if prepared.as_ref().is_some_and(|f| f.base >= base) {
+            return;
+        }
+        // A full disk shows at the append that needs the file, where somebody can be told.
+        *prepared = create_file(self.log.directory(), base, self.log.file_size(), &self.environment).ok();
+    }
+
+    /// Brings queues and index to the disk and writes down how far everything is.
+    ///
+    /// # Errors
+    /// `DISK_FULL` or any I/O error; the checkpoint before stands then.
+    pub fn checkpoint(&self) -> Result<()> {
+        let mut last = lock(&self.checkpointing);
+        let disk = &*self.environment.disk;
+        let mut dispatcher = lock(&self.dispatcher);
+        if dispatcher.offset == *last {
+            return Ok(());
+        }
+        let snapshot = Snapshot {
+            applied_offset: dispatcher.offset,
+            store_timestamp: dispatcher.store_timestamp,
+            queues: self
+                .queues
+                .all()
+                .into_iter()
+                .map(|(topic, id, queue)| (topic, id, queue.min_offset(), queue.max_offset()))
+                .collect(),
+            index: self.index.state(),
+            quarantine: dispatcher.quarantine.clone(),
+            ..Snapshot::empty(0, dispatcher.state.clone())
+        };
+        dispatcher.forget_cache();
+        let key_lines = dispatcher.keys.pending().to_vec();
+        drop(dispatcher);
+        self.queues.sync(disk)?;
+        self.index.sync(disk)?;
+        KeyFile::append(&self.paths, &key_lines)?;
+        lock(&self.dispatcher).keys.written(key_lines.len());
+        self.environment.faults.pass(Point::CheckpointMid);
+        snapshot.write(&self.paths, || self.environment.faults.pass(Point::SnapshotMid))?;
+        config::write(&self.paths, &snapshot.state)?;
+        Checkpoint {
+            log_timestamp: snapshot.store_timestamp,
+            queues_timestamp: snapshot.store_timestamp,
+            index_timestamp: snapshot.store_timestamp,
+            master_flushed_offset: 0,
+            confirmed_offset: snapshot.applied_offset,
+        }
+        .write(&self.paths.checkpoint())?;
+        *last = snapshot.applied_offset;
+        self.counters.checkpoints.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Deletes log files that retention or a full disk gives up, then queue and index files that point
+    /// only into them. Returns how many went. `now_only` skips the waiting for the set hour.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn expire(&self, now_ms: i64, now_only: bool) -> Result<usize> {
+        let used = disk_used_ratio(self.paths.root()).unwrap_or(0.0);
+        let hour = now_ms.rem_euclid(86_400_000) / 3_600_000;
+        let due = now_only || used > DISK_WARN || hour == i64::from(self.options.delete_when_hour);
+        if !due {
+            return Ok(0);
+        }
+        let retention_ms = self.options.retention_hours as i64 * 3_600_000;
+        let mut removed = 0;
+        for pair in self.log.files().windows(2) {
+            let (file, next) = (&pair[0], &pair[1]);
+            // The first record of the next file tells when this one was finished.
+            let newest = RecordView::parse(next.file.tail(0)).map_or(now_ms, |r| r.store_timestamp);
+            let old = newest + retention_ms < now_ms;
+            if !old && used <= DISK_FORCE {
+                break;
+            }
+            if file.end() > self.marks.dispatched() {
+                break;
+            }
+            if removed == 0 {
+                // State that only expired records hold must stand in the snapshot first.
+                self.checkpoint()?;
+            }
+            let Some(gone) = self.log.pop_front() else { break };
+            self.marks.set_log_min(self.log.min_offset());
+            std::fs::remove_file(gone.file.path())
+                .map_err(|e| crate::error::StoreError::io("removing an expired log file", e))?;
+            removed += 1;
+            if !old {
+                // Forced by the disk: one file, then look again.
+                break;
+            }
+        }
+        if removed > 0 {
+            removed += self.expire_queues_and_index()?;
+        }
+        self.counters.expired_files.fetch_add(removed as u64, Ordering::Relaxed);
+        Ok(removed)
+    }
+
+    fn expire_queues_and_index(&self) -> Result<usize> {
+        let log_min = self.log.min_offset();
+        let mut removed = self.index.expire(log_min)?;
+        for (_, _, queue) in self.queues.all() {
+            removed += queue.expire(log_min)?;
+        }
+        *lock(&self.checkpointing) = -1;
+        self.checkpoint()?;
+        Ok(removed)
+    }
+}

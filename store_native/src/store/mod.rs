@@ -1,0 +1,186 @@
+//! The store: the owner of a store directory.
+//!
+//! `open.rs` puts the parts together and takes them apart; `append.rs` is the way in; `threads.rs` holds
+//! the flusher and the dispatcher; `schedule.rs` delivers delayed messages; `janitor.rs` takes
+//! checkpoints, expires files and makes the next one ready; `admin.rs` changes topics, groups and offsets;
+//! `recovery.rs` brings a directory back after a stop of any kind.
+
+mod admin;
+mod answer;
+mod append;
+mod janitor;
+mod metrics;
+mod open;
+mod options;
+mod progress;
+mod queries;
+pub mod recovery;
+mod routing;
+mod schedule;
+mod threads;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+pub use admin::TopicChange;
+pub use answer::{Appended, Placed};
+pub use append::{AppendRequest, Payload};
+pub use open::Store;
+pub use options::{Flush, Options, parse_levels};
+pub use recovery::Report;
+
+use crate::commitlog::CommitLog;
+use crate::commitlog::writer::LogWriter;
+use crate::consumequeue::QueueTable;
+use crate::dispatch::Dispatcher;
+use crate::environment::Environment;
+use crate::error::{Result, StoreError};
+use crate::idempotence::IdempotenceTable;
+use crate::identity::Identity;
+use crate::index::Index;
+use crate::message::message_id::UniqKeys;
+use crate::paths::StorePaths;
+use crate::read::ReadSide;
+use crate::watermarks::Watermarks;
+use progress::{Progress, Signal};
+use routing::Routing;
+
+/// What the append lock guards.
+struct Appender {
+    writer: LogWriter,
+    routing: Routing,
+    keys: IdempotenceTable,
+    last_store_timestamp: i64,
+    closed: bool,
+}
+
+/// Who holds a group now.
+#[derive(Debug, Clone)]
+pub struct LeaseHold {
+    pub owner: String,
+    pub epoch: i64,
+    pub expires_at: i64,
+}
+
+/// Counters for the metrics.
+#[derive(Debug, Default)]
+pub struct Counters {
+    pub messages_in: AtomicU64,
+    pub bytes_in: AtomicU64,
+    pub requests_in: AtomicU64,
+    pub duplicates: AtomicU64,
+    pub flushes: AtomicU64,
+    pub flush_micros: AtomicU64,
+    pub dispatched: AtomicU64,
+    pub dispatch_errors: AtomicU64,
+    pub delayed_delivered: AtomicU64,
+    pub delayed_dropped: AtomicU64,
+    pub checkpoints: AtomicU64,
+    pub checkpoint_errors: AtomicU64,
+    pub expired_files: AtomicU64,
+}
+
+/// Everything the store's threads share, and what a [`Store`] can do.
+pub struct Shared {
+    pub(crate) options: Options,
+    pub(crate) identity: Identity,
+    pub(crate) paths: StorePaths,
+    pub(crate) environment: Environment,
+    pub(crate) log: Arc<CommitLog>,
+    pub(crate) queues: Arc<QueueTable>,
+    pub(crate) index: Arc<Index>,
+    pub(crate) marks: Watermarks,
+    pub(crate) read_side: ReadSide,
+    appender: Mutex<Appender>,
+    prepared: Arc<Mutex<Option<crate::commitlog::LogFile>>>,
+    dispatcher: Mutex<Dispatcher>,
+    leases: Mutex<HashMap<String, LeaseHold>>,
+    ids: UniqKeys,
+    pub(crate) progress: Progress,
+    flush_wanted: Signal,
+    schedule_changed: Signal,
+    janitor_wanted: Signal,
+    stopping: AtomicBool,
+    poisoned: OnceLock<String>,
+    /// Serialises checkpoints.
+    checkpointing: Mutex<i64>,
+    pub(crate) counters: Counters,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic under a lock is a defect that its thread reports; the data is valid between statements.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    /// The settings in force.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// Who the store is.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// The store's directory.
+    pub fn root(&self) -> &std::path::Path {
+        self.paths.root()
+    }
+
+    /// The store's clock.
+    pub fn now_ms(&self) -> i64 {
+        self.environment.clock.now_ms()
+    }
+
+    /// appended, flushed, dispatched, confirmed.
+    pub fn watermarks(&self) -> (i64, i64, i64, i64) {
+        // Read from the lowest up, so that their order holds in what is returned.
+        let (confirmed, dispatched) = (self.marks.confirmed(), self.marks.dispatched());
+        (self.marks.appended(), self.marks.flushed(), dispatched, confirmed)
+    }
+
+    /// Waits until all before `end_offset` is flushed; false when the time was over or a flush failed.
+    pub fn wait_flushed(&self, end_offset: i64, timeout: Duration) -> bool {
+        let done = || self.marks.flushed() >= end_offset;
+        self.progress.wait_until(timeout, || done() || self.poisoned.get().is_some()) && done()
+    }
+
+    /// Waits until all before `end_offset` is dispatched; false when the time was over or a flush failed.
+    pub fn wait_dispatched(&self, end_offset: i64, timeout: Duration) -> bool {
+        let done = || self.marks.dispatched() >= end_offset;
+        self.progress.wait_until(timeout, || done() || self.poisoned.get().is_some()) && done()
+    }
+
+    /// Readable when a watermark moved; for an event loop.
+    pub fn progress_fd(&self) -> std::os::fd::RawFd {
+        self.progress.fd()
+    }
+
+    /// Why the store is read-only for good, if it is.
+    pub fn poisoned(&self) -> Option<&str> {
+        self.poisoned.get().map(String::as_str)
+    }
+
+    fn stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Makes the store read-only for good: pages a failed fsync was about may be gone.
+    fn poison(&self, reason: String) {
+        let _ = self.poisoned.set(reason);
+        self.progress.moved();
+    }
+
+    fn check_writable(&self) -> Result<()> {
+        match self.poisoned.get() {
+            Some(reason) => Err(StoreError::Closed {
+                code: "STORE_POISONED",
+                detail: format!("a flush failed and the store is read-only until it is reopened: {reason}"),
+            }),
+            None => Ok(()),
+        }
+    }
+}

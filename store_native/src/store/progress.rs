@@ -1,0 +1,86 @@
+//! Waking those who wait: threads of the store, blocking callers, and an event loop over an eventfd.
+
+use std::os::fd::RawFd;
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::error::Result;
+use crate::mapped_file::EventFd;
+
+/// A flag that one thread waits for and others set.
+#[derive(Debug, Default)]
+pub struct Signal {
+    set: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Signal {
+    /// Sets the flag; wakes the waiter only if it was not set already.
+    pub fn set(&self) {
+        let mut set = self.set.lock().unwrap_or_else(PoisonError::into_inner);
+        if !*set {
+            *set = true;
+            self.changed.notify_one();
+        }
+    }
+
+    /// Waits until the flag is set or the time is over, and clears it.
+    pub fn wait(&self, timeout: Duration) {
+        let set = self.set.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut set, _) = self
+            .changed
+            .wait_timeout_while(set, timeout, |set| !*set)
+            .unwrap_or_else(PoisonError::into_inner);
+        *set = false;
+    }
+}
+
+/// Tells that a watermark moved.
+#[derive(Debug)]
+pub struct Progress {
+    generation: Mutex<u64>,
+    changed: Condvar,
+    event: EventFd,
+}
+
+impl Progress {
+    /// # Errors
+    /// When the process has no descriptors left.
+    pub fn new() -> Result<Self> {
+        Ok(Self { generation: Mutex::new(0), changed: Condvar::new(), event: EventFd::new()? })
+    }
+
+    /// A watermark moved: wakes everybody.
+    pub fn moved(&self) {
+        self.moved_quietly();
+        self.event.signal();
+    }
+
+    /// A watermark moved, but the event loop need not look now.
+    pub fn moved_quietly(&self) {
+        *self.generation.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.changed.notify_all();
+    }
+
+    /// For an event loop.
+    pub fn fd(&self) -> RawFd {
+        self.event.raw()
+    }
+
+    /// Waits until `done` holds or the time is over; says which.
+    pub fn wait_until(&self, timeout: Duration, mut done: impl FnMut() -> bool) -> bool {
+        let deadline = Instant::now() + timeout;
+        let mut generation = self.generation.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if done() {
+                return true;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            generation =
+                self.changed.wait_timeout(generation, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}

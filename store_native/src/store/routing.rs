@@ -1,0 +1,128 @@
+//! The append side's view of topics: which queues take messages, and each queue's next offset.
+//!
+//! It runs ahead of the applied state by what is appended and not yet dispatched.
+
+use std::collections::HashMap;
+
+use crate::consumequeue::QueueTable;
+use crate::error::{Result, StoreError};
+use crate::message::{NewMessage, java_hash};
+use crate::meta::{MetaState, TopicConfig, names};
+
+/// A topic's settings and where its queues stand.
+#[derive(Debug, Clone)]
+pub struct Route {
+    pub config: TopicConfig,
+    next: Vec<i64>,
+    round_robin: u32,
+}
+
+impl Route {
+    pub fn new(config: TopicConfig) -> Self {
+        Self { config, next: Vec::new(), round_robin: 0 }
+    }
+
+    /// The queue of a message: the one it names, the one of its sharding key, else the next in turn.
+    ///
+    /// # Errors
+    /// `QUEUE_NOT_EXIST`, `NO_PERMISSION`.
+    pub fn choose(&mut self, topic: &str, message: &NewMessage<'_>) -> Result<u32> {
+        let queues = self.config.write_queue_nums;
+        if self.config.perm & 2 == 0 || queues == 0 {
+            return Err(StoreError::invalid("NO_PERMISSION", format!("topic[{topic}] is not writable")));
+        }
+        if let Some(queue_id) = message.queue_id {
+            if queue_id >= queues {
+                let detail = format!("topic[{topic}] has write queues 0 to {}, not {queue_id}", queues - 1);
+                return Err(StoreError::invalid("QUEUE_NOT_EXIST", detail));
+            }
+            return Ok(queue_id);
+        }
+        if let Some(key) = message.sharding_key.as_deref() {
+            return Ok(java_hash(key).rem_euclid(queues as i32) as u32);
+        }
+        let turn = self.round_robin;
+        self.round_robin = self.round_robin.wrapping_add(1);
+        Ok(turn % queues)
+    }
+
+    /// The next offset of a queue.
+    pub fn next_offset(&self, queue_id: u32) -> i64 {
+        self.next.get(queue_id as usize).copied().unwrap_or(0)
+    }
+
+    /// Takes the next offset of a queue.
+    pub fn take_offset(&mut self, queue_id: u32) -> i64 {
+        let index = queue_id as usize;
+        if self.next.len() <= index {
+            self.next.resize(index + 1, 0);
+        }
+        self.next[index] += 1;
+        self.next[index] - 1
+    }
+
+    fn raise(&mut self, queue_id: u32, offset: i64) {
+        let index = queue_id as usize;
+        if self.next.len() <= index {
+            self.next.resize(index + 1, 0);
+        }
+        self.next[index] = self.next[index].max(offset);
+    }
+}
+
+/// All topics.
+#[derive(Debug, Default)]
+pub struct Routing {
+    topics: HashMap<Box<str>, Route>,
+}
+
+impl Routing {
+    /// From the recovered state and queues.
+    pub fn new(state: &MetaState, queues: &QueueTable, delay_levels: u32) -> Self {
+        let mut topics: HashMap<Box<str>, Route> = HashMap::new();
+        for (topic, config) in &state.topics {
+            topics.insert(topic.as_str().into(), Route::new(config.clone()));
+        }
+        for system in [names::SCHEDULE_TOPIC, names::META_TOPIC] {
+            if let Some(config) = MetaState::system_topic(system, delay_levels) {
+                topics.entry(system.into()).or_insert_with(|| Route::new(config));
+            }
+        }
+        for (topic, queue_id, queue) in queues.all() {
+            // A queue of a topic that no table knows keeps its place, but takes nothing.
+            let route = topics.entry(topic.into_boxed_str()).or_insert_with(|| {
+                Route::new(TopicConfig {
+                    topic_id: String::new(),
+                    read_queue_nums: 0,
+                    write_queue_nums: 0,
+                    perm: 4,
+                    attributes: std::collections::BTreeMap::new(),
+                })
+            });
+            route.raise(queue_id, queue.max_offset());
+        }
+        Self { topics }
+    }
+
+    pub fn get(&self, topic: &str) -> Option<&Route> {
+        self.topics.get(topic)
+    }
+
+    pub fn get_mut(&mut self, topic: &str) -> Option<&mut Route> {
+        self.topics.get_mut(topic)
+    }
+
+    /// Creates the topic or changes its settings.
+    pub fn put(&mut self, topic: &str, config: TopicConfig) {
+        match self.topics.get_mut(topic) {
+            Some(route) => route.config = config,
+            None => {
+                self.topics.insert(topic.into(), Route::new(config));
+            }
+        }
+    }
+
+    pub fn remove(&mut self, topic: &str) {
+        self.topics.remove(topic);
+    }
+}

@@ -1,0 +1,146 @@
+//! The flusher and the dispatcher: the two threads that move the watermarks.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::{Flush, Shared, lock};
+use crate::commitlog::scan::Found;
+use crate::dispatch::Target;
+use crate::environment::Point;
+use crate::error::{Result, StoreError};
+use crate::message::{RecordView, ViewError};
+use crate::meta::{config, names};
+
+/// A thread with nothing to do looks up this often, in case it has to stop.
+const IDLE: Duration = Duration::from_millis(500);
+/// Bytes of the log dispatched under one hold of the dispatch lock.
+const DISPATCH_ROUND_BYTES: i64 = 1 << 20;
+
+impl Shared {
+    /// Flushes until the store stops; then once more.
+    pub(super) fn run_flusher(&self) {
+        loop {
+            let stopping = self.stopping();
+            if self.marks.flushed() < self.marks.appended() {
+                if self.flush_once().is_err() {
+                    return;
+                }
+                if self.options.flush == Flush::Sync {
+                    continue;
+                }
+            } else if stopping {
+                return;
+            }
+            let pause = match self.options.flush {
+                Flush::Sync => IDLE,
+                Flush::Async => Duration::from_millis(self.options.flush_interval_ms),
+            };
+            if !stopping {
+                self.flush_wanted.wait(pause);
+            }
+        }
+    }
+
+    /// Brings everything appended so far to the disk. One call serves every append before it.
+    fn flush_once(&self) -> Result<()> {
+        self.environment.faults.pass(Point::FlushBefore);
+        let (from, to) = (self.marks.flushed(), self.marks.appended());
+        let started = Instant::now();
+        for file in self.log.files() {
+            if file.base < to && file.end() > from {
+                if let Err(error) = file.file.sync(&*self.environment.disk) {
+                    self.poison(error.to_string());
+                    return Err(StoreError::io("flushing the commit log", error));
+                }
+            }
+        }
+        self.counters.flushes.fetch_add(1, Ordering::Relaxed);
+        self.counters.flush_micros.fetch_add(started.elapsed().as_micros() as u64, Ordering::Relaxed);
+        self.environment.faults.pass(Point::FlushAfter);
+        self.marks.set_flushed(to);
+        self.progress.moved();
+        Ok(())
+    }
+
+    /// Dispatches what is flushed until the store stops and all is dispatched.
+    pub(super) fn run_dispatcher(&self) {
+        loop {
+            let (done, flushed) = (self.marks.dispatched(), self.marks.flushed());
+            if done >= flushed {
+                if self.stopping() && flushed >= self.marks.appended() || self.poisoned.get().is_some() {
+                    return;
+                }
+                self.progress.wait_until(IDLE, || {
+                    self.marks.dispatched() < self.marks.flushed() || self.stopping()
+                });
+                if self.stopping() && self.marks.flushed() < self.marks.appended() {
+                    // The flusher's last round is under way: its progress wakes this thread.
+                    self.progress.wait_until(IDLE, || self.marks.dispatched() < self.marks.flushed());
+                }
+                continue;
+            }
+            if let Err(error) = self.dispatch_round(flushed) {
+                self.counters.dispatch_errors.fetch_add(1, Ordering::Relaxed);
+                eprintln!("lakemq store: dispatching failed, trying again: {error}");
+                if self.stopping() {
+                    return;
+                }
+                self.janitor_wanted.set();
+                self.progress.wait_until(IDLE, || self.stopping());
+            }
+        }
+    }
+
+    fn dispatch_round(&self, flushed: i64) -> Result<()> {
+        let mut dispatcher = lock(&self.dispatcher);
+        let limit = flushed.min(dispatcher.offset + DISPATCH_ROUND_BYTES);
+        let topics_before = dispatcher.state.topics_version;
+        let (mut count, mut scheduled) = (0, false);
+        while dispatcher.offset < limit {
+            let offset = dispatcher.offset;
+            let Some(file) = self.log.file_at(offset) else {
+                return Err(StoreError::corrupt(format!("no log file holds offset {offset}")));
+            };
+            match self.look_unchecked(&file, offset) {
+                Found::Roll(next) => dispatcher.offset = next,
+                Found::Record(record) => {
+                    scheduled |= record.topic == names::SCHEDULE_TOPIC;
+                    dispatcher.dispatch(&record, Target::All)?;
+                    count += 1;
+                    dispatcher.offset = record.end_offset();
+                }
+                Found::Nothing { reason } => {
+                    return Err(StoreError::corrupt(format!("no record at offset {offset}: {reason}")));
+                }
+            }
+        }
+        if dispatcher.state.topics_version != topics_before {
+            config::write(&self.paths, &dispatcher.state)?;
+            self.marks.set_topic_changes(dispatcher.state.topics_version.counter as i64);
+        }
+        self.marks.set_dispatched(dispatcher.offset);
+        let announce = !dispatcher.arrivals.is_empty() || dispatcher.offset >= self.marks.flushed();
+        drop(dispatcher);
+        self.counters.dispatched.fetch_add(count, Ordering::Relaxed);
+        if announce {
+            self.progress.moved();
+        } else {
+            self.progress.moved_quietly();
+        }
+        if scheduled {
+            self.schedule_changed.set();
+        }
+        Ok(())
+    }
+
+    /// As `scan::look`, without the checksum: this process wrote the bytes a moment ago.
+    fn look_unchecked<'a>(&self, file: &'a crate::commitlog::LogFile, offset: i64) -> Found<'a> {
+        let at = (offset - file.base) as usize;
+        match RecordView::parse(file.file.tail(at)) {
+            Ok(record) => Found::Record(record),
+            Err(ViewError::EndOfFile) => Found::Roll(file.end()),
+            Err(ViewError::Empty) => Found::Nothing { reason: "empty" },
+            Err(ViewError::Invalid(reason)) => Found::Nothing { reason },
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! How far the log is appended, flushed, dispatched and confirmed: one mapped page, written by the owner
+//! with release stores and read by other processes with acquire loads.
+//!
+//! Layout, each field eight bytes in native order: magic, appended, flushed, dispatched, confirmed, first
+//! offset kept, changes of the topic table.
+
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use crate::environment::Disk;
+use crate::error::{Result, StoreError};
+use crate::mapped_file::MappedFile;
+
+const BYTES: u64 = 4096;
+const MAGIC: u64 = u64::from_le_bytes(*b"LAKEMQW1");
+
+/// The marks. confirmed <= dispatched <= flushed <= appended.
+#[derive(Debug)]
+pub struct Watermarks(MappedFile);
+
+#[derive(Debug, Clone, Copy)]
+enum Mark {
+    Magic = 0,
+    Appended = 8,
+    Flushed = 16,
+    Dispatched = 24,
+    Confirmed = 32,
+    LogMin = 40,
+    TopicChanges = 48,
+}
+
+impl Watermarks {
+    /// Opens or makes the file for the owner.
+    ///
+    /// # Errors
+    /// `DISK_FULL` or any I/O error.
+    pub fn open_owned(path: &Path, disk: &dyn Disk) -> Result<Self> {
+        let marks = Self(MappedFile::open_owned(path, BYTES, BYTES, disk)?);
+        marks.0.ensure_allocated(BYTES, BYTES, disk)?;
+        if marks.get(Mark::Magic) != MAGIC as i64 {
+            for mark in [Mark::Appended, Mark::Flushed, Mark::Dispatched, Mark::Confirmed, Mark::LogMin] {
+                marks.set(mark, 0);
+            }
+            marks.set(Mark::Magic, MAGIC as i64);
+        }
+        Ok(marks)
+    }
+
+    /// Maps the file for reading; `None` when the store has none (RocketMQ wrote it).
+    ///
+    /// # Errors
+    /// `DATA_CORRUPT` when it is no watermarks file; any I/O error.
+    pub fn open_for_reading(path: &Path) -> Result<Option<Self>> {
+        if !path.exists() {
+            return Ok(None);
+        }
+        let marks = Self(MappedFile::open_for_reading(path)?);
+        if marks.0.len() as u64 != BYTES || marks.get(Mark::Magic) != MAGIC as i64 {
+            return Err(StoreError::corrupt(format!("{} is no watermarks file", path.display())));
+        }
+        Ok(Some(marks))
+    }
+
+    fn get(&self, mark: Mark) -> i64 {
+        self.0.atomic_u64(mark as usize).load(Ordering::Acquire) as i64
+    }
+
+    fn set(&self, mark: Mark, value: i64) {
+        self.0.atomic_u64(mark as usize).store(value as u64, Ordering::Release);
+    }
+
+    pub fn appended(&self) -> i64 {
+        self.get(Mark::Appended)
+    }
+    pub fn flushed(&self) -> i64 {
+        self.get(Mark::Flushed)
+    }
+    pub fn dispatched(&self) -> i64 {
+        self.get(Mark::Dispatched)
+    }
+    /// Nothing behind it is shown to a reader.
+    pub fn confirmed(&self) -> i64 {
+        self.get(Mark::Confirmed)
+    }
+    pub fn log_min(&self) -> i64 {
+        self.get(Mark::LogMin)
+    }
+    /// Grows with every change of the topic table that has reached `config/`.
+    pub fn topic_changes(&self) -> i64 {
+        self.get(Mark::TopicChanges)
+    }
+    pub fn set_appended(&self, offset: i64) {
+        self.set(Mark::Appended, offset);
+    }
+    pub fn set_flushed(&self, offset: i64) {
+        self.set(Mark::Flushed, offset);
+    }
+    /// With one broker, what is dispatched is confirmed.
+    pub fn set_dispatched(&self, offset: i64) {
+        self.set(Mark::Dispatched, offset);
+        self.set(Mark::Confirmed, offset);
+    }
+    pub fn set_log_min(&self, offset: i64) {
+        self.set(Mark::LogMin, offset);
+    }
+    pub fn set_topic_changes(&self, changes: i64) {
+        self.set(Mark::TopicChanges, changes);
+    }
+
+    /// Sets all marks to the log's end, lowest first (recovery only).
+    pub fn reset(&self, end: i64) {
+        self.set_dispatched(end);
+        self.set_flushed(end);
+        self.set_appended(end);
+    }
+}

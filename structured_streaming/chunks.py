@@ -1,0 +1,148 @@
+"""Rows of one task become requests: chunks of one topic with a number of rows that is always the same.
+
+Owns what makes the sink exactly-once besides the broker's memory of keys: the same rows in the same
+order give the same chunks, and each chunk has a digest of its content. The digest is part of the
+idempotence key, so that a task whose rows came out otherwise when Spark ran it again (a shuffle in
+another order) can store a message twice but never lose one behind an old key. Pure; called by
+sender.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from structured_streaming.offsets import illegal
+
+MAX_CHUNK_BYTES = 16 << 20  # of bodies; the broker takes requests of 64 MiB
+
+
+@dataclass(frozen=True)
+class RowChunk:
+    """Rows of one topic for one request.
+
+    Attributes:
+        topic: The topic.
+        sequence: Counts the chunks of the topic within the task, from 0.
+        rows: The message columns.
+        digest: Of the rows' content, 16 hex digits.
+    """
+
+    topic: str
+    sequence: int
+    rows: pa.Table
+    digest: str
+
+
+class TopicChunks:
+    """Cuts the batches of one task into chunks, topic by topic.
+
+    Args:
+        topic: The topic of every row; None takes the column ``topic``.
+        rows_per_chunk: Rows in each chunk but a topic's last; fewer when bodies are large.
+    """
+
+    def __init__(self, topic: str | None, rows_per_chunk: int) -> None:
+        self._topic = topic
+        self._rows_per_chunk = rows_per_chunk
+        self._waiting: dict[str, list[pa.Table]] = {}
+        self._next: dict[str, int] = {}
+
+    def cut(self, batches: Iterable[pa.RecordBatch]) -> Iterator[RowChunk]:
+        """Yields the chunks of all batches, the last ones of each topic at the end."""
+        for batch in batches:
+            for topic, rows in self._by_topic(pa.Table.from_batches([batch])):
+                self._waiting.setdefault(topic, []).append(rows)
+                yield from self._full(topic)
+        for topic, rest in self._waiting.items():
+            yield from self._chunks(topic, pa.concat_tables(rest))
+
+    def _by_topic(self, rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+        if self._topic is not None:
+            yield self._topic, rows.drop_columns(["topic"]) if "topic" in rows.column_names else rows
+            return
+        names = rows.column("topic")
+        messages = rows.drop_columns(["topic"])
+        for topic in pc.unique(names).to_pylist():
+            if topic is None:
+                raise illegal("a row has no topic: its column topic is null")
+            yield topic, messages.filter(pc.equal(names, topic))
+
+    def _full(self, topic: str) -> Iterator[RowChunk]:
+        """Yields the chunks that are full, and keeps the rest waiting."""
+        waiting = self._waiting[topic]
+        count = sum(rows.num_rows for rows in waiting)
+        whole = count - count % self._rows_per_chunk
+        if whole:
+            rows = pa.concat_tables(waiting)
+            yield from self._chunks(topic, rows.slice(0, whole))
+            self._waiting[topic] = [rows.slice(whole)]
+
+    def _chunks(self, topic: str, rows: pa.Table) -> Iterator[RowChunk]:
+        for start in range(0, rows.num_rows, self._rows_per_chunk):
+            for part in _small_enough(rows.slice(start, self._rows_per_chunk)):
+                sequence = self._next.get(topic, 0)
+                self._next[topic] = sequence + 1
+                whole = part.combine_chunks()
+                yield RowChunk(topic, sequence, whole, digest(whole))
+
+
+def _small_enough(rows: pa.Table) -> Iterator[pa.Table]:
+    """Halves rows until the bodies fit one request; depends on nothing but the rows."""
+    size = pc.sum(pc.binary_length(rows.column("body"))).as_py() or 0
+    if size <= MAX_CHUNK_BYTES or rows.num_rows <= 1:
+        yield rows
+        return
+    middle = rows.num_rows // 2
+    yield from _small_enough(rows.slice(0, middle))
+    yield from _small_enough(rows.slice(middle))
+
+
+def digest(rows: pa.Table) -> str:
+    """Returns a digest of the rows' values, whatever Arrow's layout of them in memory."""
+    state = hashlib.blake2b(digest_size=8)
+    for name, column in zip(rows.column_names, rows.columns, strict=True):
+        state.update(name.encode())
+        for part in column.chunks:
+            _feed(state, part)
+    return state.hexdigest()
+
+
+def _feed(state: hashlib.blake2b, values: pa.Array) -> None:
+    """Feeds lengths before bytes, so that no two columns of different values feed the same bytes."""
+    state.update(len(values).to_bytes(8, "little"))
+    kind = values.type
+    if values.null_count:
+        state.update(_numbers(pc.cast(pc.is_null(values), pa.uint8())))
+    if pa.types.is_map(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        first, last = values.offsets[0].as_py(), values.offsets[len(values)].as_py()
+        state.update(_numbers(pc.subtract(values.offsets, first)))
+        for child in (values.keys, values.items) if pa.types.is_map(kind) else (values.values,):
+            _feed(state, child.slice(first, last - first))
+    elif pa.types.is_null(kind):
+        return
+    elif pa.types.is_primitive(kind):
+        state.update(_numbers(pc.fill_null(values.cast(pa.int64()), 0)))
+    else:
+        state.update(_numbers(pc.fill_null(pc.binary_length(values), -1)))
+        state.update(_text(values))
+
+
+def _numbers(values: pa.Array) -> memoryview:
+    """The bytes of an array of numbers."""
+    width = values.type.bit_width // 8
+    return memoryview(values.buffers()[1])[values.offset * width : (values.offset + len(values)) * width]
+
+
+def _text(values: pa.Array) -> memoryview:
+    """The bytes of all texts or binaries of an array, one behind the other."""
+    _, offsets, data = values.buffers()
+    if data is None:
+        return memoryview(b"")
+    large = pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type)
+    marks = memoryview(offsets).cast("q" if large else "i")
+    return memoryview(data)[marks[values.offset] : marks[values.offset + len(values)]]

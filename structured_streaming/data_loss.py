@@ -1,0 +1,158 @@
+"""Messages a query has not read and can no longer read.
+
+Owns the comparison of a checkpoint's positions with what the store holds now, and the words for
+each kind of loss. What never breaks: no loss is silent; failOnDataLoss decides between the error
+and going on with a count. Pure; called by stream_reader.py, batch_reader.py (driver) and
+slice_reader.py (executors).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from store_native.errors import LakeMQError, from_code
+from structured_streaming.offsets import MessageQueue, Offsets, StoreView, same_topic
+
+log = logging.getLogger("lakemq.spark")
+
+
+@dataclass(frozen=True)
+class Loss:
+    """One range that is gone.
+
+    Attributes:
+        what: The sentence that names topic, queue and reason.
+        messages: How many messages are surely lost; None when nobody can know.
+    """
+
+    what: str
+    messages: int | None = None
+
+
+def expired(queue: MessageQueue, start: int, min_offset: int) -> Loss:
+    """The store's retention took messages before they were read."""
+    count = min_offset - start
+    return Loss(
+        f"{queue}: offsets [{start}, {min_offset}) expired before they were read, {count} messages", count
+    )
+
+
+def damaged(queue: MessageQueue, start: int, end: int) -> Loss:
+    """The store skipped records whose bytes fail their checksum."""
+    return Loss(
+        f"{queue}: offsets [{start}, {end}) are damaged in the store, {end - start} messages", end - start
+    )
+
+
+def cut_off(queue: MessageQueue, start: int, max_offset: int) -> Loss:
+    """The queue ends before the position: its log was truncated or put back."""
+    return Loss(
+        f"{queue}: the query stands at {start} but the queue now ends at {max_offset} (log truncated?)"
+    )
+
+
+@dataclass(frozen=True)
+class Reconciled:
+    """Positions that can be read from, and what was lost on the way.
+
+    Attributes:
+        starts: A readable position for each subscribed queue.
+        losses: What is gone; empty when all is well.
+        gone: Subscribed queues of the checkpoint that no longer exist.
+    """
+
+    starts: dict[MessageQueue, int]
+    losses: list[Loss]
+    gone: set[MessageQueue]
+
+
+def reconcile(start: Offsets, view: StoreView, subscribed: Callable[[MessageQueue], bool]) -> Reconciled:
+    """Compares positions with the store.
+
+    Args:
+        start: The positions of the checkpoint.
+        view: What the store holds now of the subscribed queues.
+        subscribed: Whether a queue belongs to the query; the others are left alone.
+    """
+    losses, restarted = _restarted(start, view)
+    starts: dict[MessageQueue, int] = {}
+    for queue, (min_offset, max_offset) in view.bounds.items():
+        position = 0 if queue.topic in restarted else start.position(queue)
+        if position > max_offset:
+            losses.append(cut_off(queue, position, max_offset))
+            position = max_offset
+        elif position < min_offset:
+            # A re-created topic is reported once already; its expired head is part of that.
+            if queue.topic not in restarted:
+                losses.append(expired(queue, position, min_offset))
+            position = min_offset
+        starts[queue] = position
+    gone = {queue for queue in start.queues if queue not in view.bounds and subscribed(queue)}
+    gone_topics = {queue.topic for queue in gone if queue.topic not in view.topic_ids}
+    for topic in sorted(gone_topics):
+        losses.append(Loss(f"topic {topic} no longer exists; what it still held is not known"))
+    for queue in sorted(gone):
+        if queue.topic not in gone_topics and queue.topic not in restarted:
+            losses.append(Loss(f"{queue}: the queue no longer exists; what it still held is not known"))
+    return Reconciled(starts, losses, gone)
+
+
+def _restarted(start: Offsets, view: StoreView) -> tuple[list[Loss], set[str]]:
+    """Topics whose positions mean nothing any more: re-created, or the whole store put back.
+
+    A higher epoch is a failover, which keeps all that readers have seen, so positions stay good.
+    """
+    if view.epoch < start.epoch:
+        what = (
+            f"the store is at epoch {view.epoch} but the checkpoint at epoch {start.epoch}: the store "
+            "was replaced by an older one, its positions no longer fit"
+        )
+        return [Loss(what)], set(view.topic_ids)
+    losses: list[Loss] = []
+    restarted: set[str] = set()
+    for topic, topic_id in view.topic_ids.items():
+        before = start.topic_ids.get(topic)
+        if not same_topic(before, topic_id):
+            what = (
+                f"topic {topic} was deleted and created again (id {before} became {topic_id}): "
+                "the positions of the checkpoint belong to the old topic"
+            )
+            losses.append(Loss(what))
+            restarted.add(topic)
+    return losses, restarted
+
+
+def report(losses: Iterable[Loss], fail: bool) -> int:
+    """Raises for the losses, or logs them.
+
+    Args:
+        losses: What is gone.
+        fail: The option failOnDataLoss.
+
+    Returns:
+        How many messages are surely lost.
+
+    Raises:
+        LakeMQError: OFFSET_ILLEGAL, with all losses in words.
+    """
+    found = list(losses)
+    if not found:
+        return 0
+    lost = sum(loss.messages or 0 for loss in found)
+    if fail:
+        raise _error(found, lost)
+    for loss in found:
+        log.warning("data loss, going on because failOnDataLoss=false: %s", loss.what)
+    return lost
+
+
+def _error(losses: list[Loss], lost: int) -> LakeMQError:
+    shown = "; ".join(loss.what for loss in losses[:5])
+    more = f"; and {len(losses) - 5} more" if len(losses) > 5 else ""
+    return from_code(
+        "OFFSET_ILLEGAL",
+        f"messages are lost to this query: {shown}{more}. Set failOnDataLoss=false to skip them and go on",
+        lost=lost,
+    )

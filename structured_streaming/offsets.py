@@ -1,0 +1,156 @@
+"""Positions in message queues, as a Spark checkpoint keeps them.
+
+Owns the offset JSON, which is final because checkpoints outlive releases:
+
+    {"v":1,"epoch":1,"topics":{"orders":{"id":"<topic id>","brokers":{"broker-a":{"0":12,"1":7}}}}}
+
+Each number is the *next* queue offset to read. The topic id tells a topic that was deleted and made
+again from one whose old messages expired; the epoch tells a log that was put back to an older state.
+What never breaks: equal positions give equal JSON text, because Spark compares offsets as text.
+Pure; called by everything that plans a read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from store_native.errors import LakeMQError, from_code
+
+VERSION = 1
+
+
+class MessageQueue(NamedTuple):
+    """One queue: RocketMQ's (topic, broker name, queue id)."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+
+    def __str__(self) -> str:
+        return f"topic {self.topic}, broker {self.broker_name}, queue {self.queue_id}"
+
+
+class Bounds(NamedTuple):
+    """What a queue holds now: min_offset <= offset < max_offset can be read (confirmed only)."""
+
+    min_offset: int
+    max_offset: int
+
+
+@dataclass(frozen=True)
+class StoreView:
+    """The subscribed queues of a store at one moment.
+
+    Attributes:
+        epoch: The store's epoch.
+        topic_ids: Subscribed topics that exist, with their ids ("" in a store RocketMQ wrote).
+        bounds: What each subscribed queue holds.
+    """
+
+    epoch: int
+    topic_ids: Mapping[str, str]
+    bounds: Mapping[MessageQueue, Bounds]
+
+
+@dataclass(frozen=True)
+class Offsets:
+    """The next queue offset to read, per queue.
+
+    Attributes:
+        epoch: The store's epoch when the positions were taken.
+        topic_ids: The id of each topic named in ``queues``.
+        queues: The next offset of each queue. A queue that is not named starts at 0.
+    """
+
+    epoch: int
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    queues: Mapping[MessageQueue, int] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the checkpoint's form, in one order whatever the order of the mappings."""
+        topics: dict[str, Any] = {}
+        for queue in sorted(self.queues):
+            entry = topics.setdefault(queue.topic, {"id": self.topic_ids[queue.topic], "brokers": {}})
+            entry["brokers"].setdefault(queue.broker_name, {})[str(queue.queue_id)] = self.queues[queue]
+        return {"v": VERSION, "epoch": self.epoch, "topics": topics}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Offsets:
+        """Reads the checkpoint's form.
+
+        Raises:
+            LakeMQError: ARGUMENT_ILLEGAL when it is another version or no offset of this source.
+        """
+        version = value.get("v") if isinstance(value, Mapping) else None
+        if version != VERSION:
+            raise illegal(f"an offset of version {version!r} cannot be read: this release knows version 1")
+        topic_ids: dict[str, str] = {}
+        queues: dict[MessageQueue, int] = {}
+        try:
+            for topic, entry in value["topics"].items():
+                topic_ids[topic] = str(entry["id"])
+                for broker_name, positions in entry["brokers"].items():
+                    for queue_id, offset in positions.items():
+                        queues[MessageQueue(topic, broker_name, int(queue_id))] = int(offset)
+            return cls(int(value["epoch"]), topic_ids, queues)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise illegal(f"this is not an offset of the lakemq source: {value!r}") from error
+
+    def position(self, queue: MessageQueue) -> int:
+        """Returns the next offset to read of a queue; a queue never seen starts at its beginning."""
+        return self.queues.get(queue, 0)
+
+
+def same_topic(before: str | None, now: str | None) -> bool:
+    """Says whether two topic ids can be the same topic; a store RocketMQ wrote has no ids."""
+    return not before or not now or before == now
+
+
+def start_in(start: Offsets, end: Offsets, queue: MessageQueue) -> int:
+    """Returns where a batch that ends in ``end`` begins to read a queue.
+
+    The positions of ``start`` count only for the same life of the topic and of the store: a batch
+    that was planned over a re-created topic begins at 0.
+    """
+    if not same_topic(start.topic_ids.get(queue.topic), end.topic_ids.get(queue.topic)):
+        return 0
+    if end.epoch < start.epoch:
+        return 0
+    return start.position(queue)
+
+
+def initial(view: StoreView, positions: Mapping[MessageQueue, int]) -> Offsets:
+    """Returns the offsets of a new query that starts at ``positions``, every queue named."""
+    topics = {queue.topic for queue in positions}
+    ids = {topic: topic_id for topic, topic_id in view.topic_ids.items() if topic in topics}
+    return Offsets(view.epoch, ids, dict(positions))
+
+
+def advance(
+    start: Offsets, view: StoreView, ends: Mapping[MessageQueue, int], gone: Set[MessageQueue] = frozenset()
+) -> Offsets:
+    """Returns ``start`` moved on to ``ends``.
+
+    Positions of queues that are no longer subscribed are carried along, so that subscribing again
+    goes on where it stopped; those in ``gone`` are dropped. A queue that was never seen and still
+    has nothing to read is left out: naming it would make an empty batch.
+    """
+    carried = {
+        queue: offset
+        for queue, offset in start.queues.items()
+        if queue not in gone and queue not in ends and view.epoch >= start.epoch
+    }
+    topic_ids = {queue.topic: start.topic_ids[queue.topic] for queue in carried}
+    queues = dict(carried)
+    for queue, end in ends.items():
+        if end > 0 or queue in start.queues:
+            queues[queue] = end
+            topic_ids[queue.topic] = view.topic_ids[queue.topic]
+    return Offsets(view.epoch, topic_ids, queues)
+
+
+def illegal(detail: str, **context: Any) -> LakeMQError:
+    """Builds the error of a wrong option or offset."""
+    return from_code("ARGUMENT_ILLEGAL", detail, **context)

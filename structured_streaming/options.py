@@ -1,0 +1,377 @@
+"""The options of ``format("lakemq")``: names, values, and what is wrong with them.
+
+Owns every option name of source and sink. What never breaks: an option is never ignored in silence.
+An unknown name is refused with the nearest known one, an option of a later release says so, and a
+value is checked here once; what comes out are frozen values that pickle. Names and meanings are
+those of Spark's Kafka source where there is one. Called by datasource.py.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from store_native import validate_group, validate_topic
+from store_native.errors import from_code
+from structured_streaming.offsets import illegal
+from structured_streaming.starting import (
+    EARLIEST,
+    LATEST,
+    ByTimestamps,
+    Earliest,
+    Explicit,
+    GroupPosition,
+    NoMatch,
+    Position,
+    SinceTimestamp,
+)
+from structured_streaming.subscription import Subscription
+
+SOURCE_OPTIONS = (
+    "path",
+    "endpoint",
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "endingOffsets",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+    "maxOffsetsPerTrigger",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "failOnDataLoss",
+    "layout",
+    "includeProperties",
+    "includeHeaders",
+    "tags",
+    "group",
+    "groupLease",
+    "groupInitialOffsets",
+)
+SINK_OPTIONS = ("endpoint", "topic", "name", "rowsPerRequest", "retryTimeoutMs")
+_SPARK_OPTIONS = ("path", "paths", "checkpointLocation", "queryName")
+_LATER = {
+    "sqlFilter": "filter on properties in Spark SQL until then",
+    "authentication": "the broker listens on loopback until then",
+    "minOffsetsPerTrigger": "use the trigger's interval until then",
+    "maxTriggerDelay": "use the trigger's interval until then",
+    "maxBytesPerTrigger": "use maxOffsetsPerTrigger until then",
+}
+ENDPOINT_VARIABLE = "LAKEMQ_ENDPOINT"
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """What a source reads and how.
+
+    Attributes:
+        path: A local store's directory, read by mapping its files; None reads over HTTP.
+        endpoint: The broker; needed without ``path``, and for ``group``.
+        subscription: Which queues.
+        starting: Where a query without a checkpoint starts.
+        ending: Where a batch read ends.
+        max_offsets_per_trigger: At most so many messages in one micro-batch.
+        min_partitions, max_records_per_partition: How a batch is cut into tasks.
+        fail_on_data_loss: Messages that are gone fail the query; else they are skipped and counted.
+        layout: ``lakemq`` or ``kafka`` columns.
+        include_properties, include_headers: The further columns of each layout.
+        tags: ``*`` or ``A || B``, filtered in the store.
+        group: Whose progress is reported; None reports none.
+        group_lease: Only one query may run for the group.
+    """
+
+    path: str | None
+    endpoint: str | None
+    subscription: Subscription
+    starting: Position
+    ending: Position
+    max_offsets_per_trigger: int | None
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    fail_on_data_loss: bool
+    layout: Literal["lakemq", "kafka"]
+    include_properties: bool
+    include_headers: bool
+    tags: str
+    group: str | None
+    group_lease: bool
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """Where a sink sends and how.
+
+    Attributes:
+        endpoint: The broker.
+        topic: The topic of every row; None takes the column ``topic``.
+        name: A stable name in the idempotence keys instead of the query's id.
+        rows_per_request: Rows of one topic in one request.
+        retry_timeout_ms: How long a task keeps trying to send one request.
+    """
+
+    endpoint: str
+    topic: str | None
+    name: str | None
+    rows_per_request: int
+    retry_timeout_ms: int
+
+
+def check_names(options: Mapping[str, str]) -> None:
+    """Refuses names that neither source nor sink knows.
+
+    Raises:
+        LakeMQError: ARGUMENT_ILLEGAL with the nearest name, NOT_IMPLEMENTED for a later option.
+    """
+    known = {name.lower(): name for name in (*SOURCE_OPTIONS, *SINK_OPTIONS, *_SPARK_OPTIONS)}
+    later = {name.lower(): name for name in _LATER}
+    for given in options:
+        if given.lower() in later:
+            name = later[given.lower()]
+            raise from_code(
+                "NOT_IMPLEMENTED",
+                f"the option {name} comes with a later release: {_LATER[name]}",
+                option=name,
+            )
+        if given.lower() not in known:
+            raise illegal(f"unknown option {given!r}{_hint(given, known | later)}", option=given)
+
+
+def with_environment(options: Mapping[str, str]) -> dict[str, str]:
+    """Returns the options with what the driver's environment adds, for executors have another one."""
+    found = {name.lower(): value for name, value in options.items()}
+    if ENDPOINT_VARIABLE in os.environ and "path" not in found:
+        found.setdefault("endpoint", os.environ[ENDPOINT_VARIABLE])
+    return found
+
+
+def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
+    """Checks the options of a source.
+
+    Args:
+        options: As Spark gives them; names in any case.
+        streaming: A stream starts at ``latest`` by default and has no end; a batch read is
+            ``earliest`` to ``latest``.
+
+    Raises:
+        LakeMQError: ARGUMENT_ILLEGAL, GROUP_ILLEGAL, TOPIC_ILLEGAL; the text names the option.
+    """
+    given = _Given(options, SOURCE_OPTIONS, "source")
+    path = given.text("path")
+    endpoint = given.text("endpoint")
+    if path is None and endpoint is None:
+        raise illegal("give the option path (a store on this host) or endpoint (a broker's address)")
+    group = given.text("group")
+    if group is not None:
+        validate_group(group)
+        if endpoint is None:
+            raise illegal("the option group needs endpoint: the broker keeps the offsets of groups")
+    starting = _starting(given, streaming)
+    if isinstance(starting, GroupPosition) and group is None:
+        raise illegal("startingOffsets=group needs the option group")
+    layout = given.one_of("layout", ("lakemq", "kafka"), "lakemq")
+    return ReadOptions(
+        path=path,
+        endpoint=endpoint,
+        subscription=_subscription(given),
+        starting=starting,
+        ending=_ending(given, streaming),
+        max_offsets_per_trigger=given.positive("maxOffsetsPerTrigger"),
+        min_partitions=given.positive("minPartitions"),
+        max_records_per_partition=given.positive("maxRecordsPerPartition"),
+        fail_on_data_loss=given.flag("failOnDataLoss", True),
+        layout="kafka" if layout == "kafka" else "lakemq",
+        include_properties=given.flag("includeProperties", False),
+        include_headers=given.flag("includeHeaders", False),
+        tags=given.text("tags") or "*",
+        group=group,
+        group_lease=given.flag("groupLease", True),
+    )
+
+
+def parse_write(options: Mapping[str, str]) -> WriteOptions:
+    """Checks the options of a sink; errors as :func:`parse_read`."""
+    given = _Given(options, SINK_OPTIONS, "sink")
+    endpoint = given.text("endpoint")
+    if endpoint is None:
+        raise illegal("the sink sends to a broker: give the option endpoint")
+    topic = given.text("topic")
+    if topic is not None:
+        validate_topic(topic)
+    name = given.text("name")
+    if name is not None and not re.fullmatch(r"[A-Za-z0-9_.:-]{1,64}", name):
+        raise illegal("name must be 1 to 64 of A-Z a-z 0-9 _ . : -", option="name")
+    return WriteOptions(
+        endpoint=endpoint,
+        topic=topic,
+        name=name,
+        rows_per_request=given.positive("rowsPerRequest") or 10_000,
+        retry_timeout_ms=given.positive("retryTimeoutMs") or 120_000,
+    )
+
+
+class _Given:
+    """Typed access to the options of one side, by their proper names."""
+
+    def __init__(self, options: Mapping[str, str], names: tuple[str, ...], side: str) -> None:
+        check_names(options)
+        self._values = {name.lower(): value for name, value in options.items()}
+        own = {name.lower() for name in (*names, *_SPARK_OPTIONS)}
+        for name in self._values:
+            if name not in own:
+                raise illegal(f"the option {_proper(name)} is not one of the {side}", option=name)
+
+    def text(self, name: str) -> str | None:
+        value = self._values.get(name.lower())
+        return value.strip() or None if value is not None else None
+
+    def flag(self, name: str, default: bool) -> bool:
+        value = (self.text(name) or str(default)).lower()
+        if value not in ("true", "false"):
+            raise illegal(f"{name} must be true or false, not {value!r}", option=name)
+        return value == "true"
+
+    def positive(self, name: str) -> int | None:
+        number = self.whole(name)
+        if number is not None and number < 1:
+            raise illegal(f"{name} must be at least 1, not {number}", option=name)
+        return number
+
+    def whole(self, name: str) -> int | None:
+        value = self.text(name)
+        if value is None:
+            return None
+        try:
+            return int(value)
+        except ValueError:
+            raise illegal(f"{name} must be a whole number, not {value!r}", option=name) from None
+
+    def one_of(self, name: str, allowed: tuple[str, ...], default: str) -> str:
+        value = (self.text(name) or default).lower()
+        if value not in allowed:
+            raise illegal(f"{name} must be one of {', '.join(allowed)}, not {value!r}", option=name)
+        return value
+
+    def json_object(self, name: str) -> dict[str, Any]:
+        text = self.text(name) or ""
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = None
+        if not isinstance(value, dict):
+            raise illegal(f"{name} must be a JSON object, not {text!r}", option=name)
+        return value
+
+    def only_one(self, *names: str) -> str | None:
+        """Returns which one of the options is given."""
+        found = [name for name in names if self.text(name) is not None]
+        if len(found) > 1:
+            raise illegal(f"{' and '.join(found)} exclude each other", option=found[1])
+        return found[0] if found else None
+
+
+def _subscription(given: _Given) -> Subscription:
+    kind = given.only_one("subscribe", "subscribePattern", "assign")
+    if kind is None:
+        raise illegal("give one of subscribe, subscribePattern and assign")
+    if kind == "subscribe":
+        topics = frozenset(name.strip() for name in (given.text(kind) or "").split(",") if name.strip())
+        for topic in topics:
+            validate_topic(topic)
+        if not topics:
+            raise illegal("subscribe names no topic", option=kind)
+        return Subscription(topics=topics)
+    if kind == "subscribePattern":
+        pattern = given.text(kind) or ""
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise illegal(f"subscribePattern is no regular expression: {error}", option=kind) from None
+        return Subscription(pattern=pattern)
+    return Subscription(queues=_assigned(given.json_object(kind)))
+
+
+def _assigned(value: dict[str, Any]) -> dict[str, frozenset[int]]:
+    queues: dict[str, frozenset[int]] = {}
+    for topic, ids in value.items():
+        validate_topic(topic)
+        if not isinstance(ids, list) or not ids or not all(type(i) is int and i >= 0 for i in ids):
+            raise illegal('assign must look like {"topic":[0,1]}', option="assign")
+        queues[topic] = frozenset(ids)
+    if not queues:
+        raise illegal("assign names no topic", option="assign")
+    return queues
+
+
+def _starting(given: _Given, streaming: bool) -> Position:
+    kind = given.only_one("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
+    strategy = given.one_of("startingOffsetsByTimestampStrategy", ("latest", "error"), "latest")
+    no_match: NoMatch = "error" if strategy == "error" else "latest"
+    if kind == "startingTimestamp":
+        return SinceTimestamp(given.positive(kind) or 0, no_match)
+    if kind == "startingOffsetsByTimestamp":
+        return ByTimestamps(_per_queue(kind, given.json_object(kind), lowest=0), no_match)
+    fallback = given.one_of("groupInitialOffsets", ("latest", "earliest"), "latest")
+    text = given.text("startingOffsets") or ("latest" if streaming else "earliest")
+    if text.lower() == "group":
+        return GroupPosition(EARLIEST if fallback == "earliest" else LATEST)
+    if text.lower() == "latest" and not streaming:
+        raise illegal("a batch read cannot start at latest: it would read nothing", option="startingOffsets")
+    return _offsets(given, "startingOffsets", text)
+
+
+def _ending(given: _Given, streaming: bool) -> Position:
+    kind = given.only_one("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+    if kind is not None and streaming:
+        raise illegal(f"{kind} is for batch reads only", option=kind)
+    if kind == "endingTimestamp":
+        return SinceTimestamp(given.positive(kind) or 0, "latest")
+    if kind == "endingOffsetsByTimestamp":
+        return ByTimestamps(_per_queue(kind, given.json_object(kind), lowest=0), "latest")
+    position = _offsets(given, "endingOffsets", given.text("endingOffsets") or "latest")
+    if isinstance(position, Earliest) or (isinstance(position, Explicit) and -2 in position.values()):
+        raise illegal("a read cannot end at earliest", option="endingOffsets")
+    return position
+
+
+def _offsets(given: _Given, name: str, text: str) -> Position:
+    if text.lower() == "earliest":
+        return EARLIEST
+    if text.lower() == "latest":
+        return LATEST
+    if not text.startswith("{"):
+        raise illegal(f"{name} must be earliest, latest or JSON, not {text!r}", option=name)
+    value = given.json_object(name)
+    return Explicit.from_checkpoint(value) if "v" in value else Explicit(_per_queue(name, value, lowest=-2))
+
+
+def _per_queue(name: str, value: dict[str, Any], *, lowest: int) -> dict[tuple[str, int], int]:
+    numbers: dict[tuple[str, int], int] = {}
+    for topic, queues in value.items():
+        if not isinstance(queues, dict) or not queues:
+            raise illegal(f'{name} must look like {{"topic":{{"0":12,"1":7}}}}', option=name)
+        for queue_id, number in queues.items():
+            if not queue_id.isdigit() or type(number) is not int or number < lowest:
+                raise illegal(f"{name}: {topic}/{queue_id} has no usable value: {number!r}", option=name)
+            numbers[topic, int(queue_id)] = number
+    return numbers
+
+
+def _hint(given: str, known: Mapping[str, str]) -> str:
+    if given.lower().startswith("kafka."):
+        return ": options of a Kafka client mean nothing here; the broker's address is the option endpoint"
+    near = difflib.get_close_matches(given.lower(), known, n=1)
+    return f", did you mean {known[near[0]]}?" if near else f". Known are {', '.join(SOURCE_OPTIONS)}"
+
+
+def _proper(lower: str) -> str:
+    names = {name.lower(): name for name in (*SOURCE_OPTIONS, *SINK_OPTIONS)}
+    return names.get(lower, lower)

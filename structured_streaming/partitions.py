@@ -1,0 +1,78 @@
+"""Which task reads what: slices of message queues.
+
+Owns the split of a batch into Spark input partitions. What never breaks: the slices of a batch are
+disjoint, cover it whole, and depend only on the two offsets and the options: a batch that Spark runs
+again (other cores, another machine) has the same slices in the same order, which the sink's
+idempotence keys rest on. Pure; called by stream_reader.py and batch_reader.py.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from pyspark.sql.datasource import InputPartition
+
+from structured_streaming.offsets import Bounds, MessageQueue, Offsets, start_in
+
+
+@dataclass(frozen=True)
+class QueueSlice(InputPartition):
+    """Queue offsets [start, end) of one queue; pickled from the driver to an executor.
+
+    ``store_id`` is the store the driver planned for: another host may hold another one.
+    """
+
+    queue: MessageQueue
+    start: int
+    end: int
+    store_id: str = ""
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+
+def slices_between(
+    start: Offsets, end: Offsets, held: Mapping[MessageQueue, Bounds], store_id: str = ""
+) -> list[QueueSlice]:
+    """Returns one slice per queue with something to read between two offsets, in queue order.
+
+    Only queues of ``held`` are read, and only what they still hold: the caller has reported what
+    expired. An end before its start is empty: it is a first batch that Spark runs again after the
+    starting position, not yet in any checkpoint, has moved on.
+    """
+    slices: list[QueueSlice] = []
+    for queue in sorted(end.queues):
+        if queue not in held:
+            continue
+        begin = max(start_in(start, end, queue), held[queue].min_offset)
+        if end.queues[queue] > begin:
+            slices.append(QueueSlice(queue, begin, end.queues[queue], store_id))
+    return slices
+
+
+def split(
+    slices: list[QueueSlice], *, min_partitions: int | None = None, max_records: int | None = None
+) -> list[QueueSlice]:
+    """Cuts slices until none is larger than ``max_records`` and there are about ``min_partitions``.
+
+    As Spark's Kafka source: first by size, then, if there are still too few, each slice into a
+    number of parts proportional to its share of the messages.
+    """
+    if max_records is not None:
+        slices = [part for piece in slices for part in _cut(piece, -(-len(piece) // max_records))]
+    if min_partitions is not None and 0 < len(slices) < min_partitions:
+        total = sum(len(piece) for piece in slices)
+        slices = [
+            part
+            for piece in slices
+            for part in _cut(piece, max(1, round(len(piece) * min_partitions / total)))
+        ]
+    return slices
+
+
+def _cut(piece: QueueSlice, parts: int) -> list[QueueSlice]:
+    parts = min(parts, len(piece))
+    marks = [piece.start + len(piece) * i // parts for i in range(parts + 1)]
+    return [replace(piece, start=a, end=b) for a, b in itertools.pairwise(marks)]

@@ -1,0 +1,90 @@
+"""Reads a store over HTTP: bounds as JSON, messages as Arrow streams.
+
+Owns the use of lakemq.client for reading. One client per endpoint and process keeps its
+connections, because a Spark worker runs many tasks. Implements readers/port.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lakemq.client import Client
+from store_native.errors import LakeMQError
+from structured_streaming.offsets import Bounds
+from structured_streaming.readers.port import Chunk
+
+BATCH_ROWS = 10_000
+BATCH_BYTES = 16 << 20
+
+_clients: dict[str, Client] = {}
+_readers: dict[str, HttpReader] = {}
+
+
+class HttpReader:
+    """Reads the store of the broker at an endpoint.
+
+    Args:
+        endpoint: The broker's address.
+
+    Raises:
+        LakeMQError: SERVICE_NOT_AVAILABLE when nobody answers there.
+    """
+
+    ahead = True
+
+    def __init__(self, endpoint: str) -> None:
+        self._client = shared_client(endpoint)
+        cluster = self._client.cluster()
+        self.broker_name = str(cluster["broker_name"])
+        self.store_id = str(cluster.get("store_id", ""))
+
+    def epoch(self) -> int:
+        return int(self._client.cluster().get("epoch", 1))
+
+    def topics(self) -> dict[str, str]:
+        return {topic.topic: topic.topic_id for topic in self._client.topics()}
+
+    def topic_id(self, topic: str) -> str | None:
+        try:
+            return self._client.topic(topic).topic_id
+        except LakeMQError as error:
+            if error.code == "TOPIC_NOT_EXIST":
+                return None
+            raise
+
+    def bounds(self, topic: str) -> dict[int, Bounds]:
+        queues = self._client.queues(topic)
+        return {queue.queue_id: Bounds(queue.min_offset, queue.confirmed_offset) for queue in queues}
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
+        return self._client.offset_by_time(topic, queue_id, timestamp)
+
+    def read(
+        self, topic: str, queue_id: int, offset: int, end: int, columns: Sequence[str], tags: str
+    ) -> Chunk:
+        pull = self._client.pull_arrow(
+            topic,
+            queue_id,
+            offset,
+            end_offset=end,
+            max=BATCH_ROWS,
+            max_bytes=BATCH_BYTES,
+            tags=tags,
+            columns=columns,
+        )
+        batch = pull.batch if pull.batch.num_rows else None
+        return Chunk(pull.status, batch, pull.next_offset, pull.min_offset, pull.max_offset, pull.damaged)
+
+
+def shared_client(endpoint: str) -> Client:
+    """Returns this process's client of an endpoint; threads may share it."""
+    if endpoint not in _clients:
+        _clients[endpoint] = Client(endpoint, timeout_s=60.0, retries=4)
+    return _clients[endpoint]
+
+
+def http_reader(endpoint: str) -> HttpReader:
+    """Returns this process's reader of an endpoint."""
+    if endpoint not in _readers:
+        _readers[endpoint] = HttpReader(endpoint)
+    return _readers[endpoint]

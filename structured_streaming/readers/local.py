@@ -1,0 +1,97 @@
+"""Reads a store on this host by mapping its files, beside the broker or without one.
+
+Owns the use of the native Reader: read-only, no lock, never more than the confirmed offset. One
+reader per store and process is kept open, because a Spark worker runs many tasks. Implements
+readers/port.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from store_native import Reader
+from store_native.errors import LakeMQError
+from structured_streaming.offsets import Bounds
+from structured_streaming.readers.port import Chunk
+
+BATCH_ROWS = 10_000
+BATCH_BYTES = 16 << 20
+
+_open: dict[tuple[str, int, int], LocalReader] = {}
+
+
+class LocalReader:
+    """Reads the store in a directory of this host.
+
+    Args:
+        path: The store's directory.
+
+    Raises:
+        LakeMQError: There is no store.
+    """
+
+    ahead = False
+
+    def __init__(self, path: str) -> None:
+        self._reader = Reader(path)
+        self.broker_name = self._reader.broker_name
+        self.store_id = self._reader.store_id
+
+    def epoch(self) -> int:
+        return self._reader.epoch
+
+    def topics(self) -> dict[str, str]:
+        return {topic: self._reader.topic_id(topic) for topic in self._reader.topics()}
+
+    def topic_id(self, topic: str) -> str | None:
+        try:
+            return self._reader.topic_id(topic)
+        except LakeMQError as error:
+            if error.code == "TOPIC_NOT_EXIST":
+                return None
+            raise
+
+    def bounds(self, topic: str) -> dict[int, Bounds]:
+        queues = self._reader.queues(topic)
+        return {queue_id: Bounds(low, confirmed) for queue_id, low, _, confirmed in queues}
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
+        return self._reader.offset_by_time(topic, queue_id, timestamp)
+
+    def read(
+        self, topic: str, queue_id: int, offset: int, end: int, columns: Sequence[str], tags: str
+    ) -> Chunk:
+        part = self._reader.read_arrow(
+            topic,
+            queue_id,
+            offset,
+            end_offset=end,
+            max_messages=BATCH_ROWS,
+            max_bytes=BATCH_BYTES,
+            tags=tags,
+            columns=list(columns),
+        )
+        batch = pa.record_batch(part.batch) if part.count else None
+        damaged = tuple(part.damaged)
+        return Chunk(part.status, batch, part.next_offset, part.min_offset, part.max_offset, damaged)
+
+
+def is_here(path: str) -> bool:
+    """Says whether a store's directory is on this host."""
+    return (Path(path) / "commitlog").is_dir()
+
+
+def local_reader(path: str) -> LocalReader:
+    """Returns this process's reader of a store, opened once.
+
+    The directory's identity is part of the key: a store deleted and made again at the same path is
+    another store.
+    """
+    status = Path(path).stat()
+    key = (path, status.st_dev, status.st_ino)
+    if key not in _open:
+        _open[key] = LocalReader(path)
+    return _open[key]

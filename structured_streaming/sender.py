@@ -1,0 +1,119 @@
+"""One request until the broker has it.
+
+Owns the sink's keys and its patience. What never breaks: a chunk counts as sent only when the
+broker answered that all its rows are stored as safely as its policy asks; whatever happened before
+that, the same key is sent again, and the broker stores a key once. Runs on executors; called by
+stream_writer.py and batch_writer.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
+
+from lakemq.client import BatchResult, Client
+from store_native.errors import Closed, InternalError, LakeMQError, Unavailable
+from structured_streaming.chunks import RowChunk, TopicChunks
+from structured_streaming.options import WriteOptions
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
+_LONGEST_TOPIC_IN_KEY = 100
+
+
+@dataclass(frozen=True)
+class TaskResult(WriterCommitMessage):
+    """What one task sent; pickled to the driver.
+
+    Attributes:
+        rows: Rows sent.
+        duplicate_rows: How many of them the broker had from an earlier attempt.
+    """
+
+    rows: int
+    duplicate_rows: int
+
+
+def send_all(
+    options: WriteOptions, key_prefix: str, batches: Iterator[pa.RecordBatch], client: Client | None = None
+) -> TaskResult:
+    """Sends the rows of one task.
+
+    Args:
+        options: The sink's options.
+        key_prefix: ``spark/<name or query id>/<batch id>/<partition>``: the same for every attempt.
+        batches: The task's rows.
+        client: Another client than one for ``options.endpoint``.
+
+    Raises:
+        LakeMQError: The broker refuses a row (the text names it), or was away for longer than
+            retryTimeoutMs. Spark then runs the task again; what was sent is not stored twice.
+    """
+    rows = duplicates = 0
+    with client or Client(options.endpoint, timeout_s=60.0, retries=0) as open_client:
+        for chunk in TopicChunks(options.topic, options.rows_per_request).cut(batches):
+            result = _send(open_client, chunk, key_of(key_prefix, chunk), options.retry_timeout_ms / 1000)
+            rows += chunk.rows.num_rows
+            duplicates += chunk.rows.num_rows if result.duplicate else 0
+    return TaskResult(rows, duplicates)
+
+
+def key_of(prefix: str, chunk: RowChunk) -> str:
+    """Returns the Idempotency-Key of a chunk; a long topic is shortened to a hash, keys have a limit."""
+    topic = chunk.topic
+    if len(topic) > _LONGEST_TOPIC_IN_KEY:
+        topic = hashlib.blake2b(topic.encode(), digest_size=16).hexdigest()
+    return f"{prefix}/{topic}/{chunk.sequence}/{chunk.digest}"
+
+
+def _send(client: Client, chunk: RowChunk, key: str, patience_s: float) -> BatchResult:
+    def once() -> BatchResult:
+        result = client.send_arrow(chunk.topic, chunk.rows, idempotency_key=key)
+        if result.status == "FLUSH_DISK_TIMEOUT":
+            # Stored but not yet on disk: the checkpoint must not count on it. Asking again waits again.
+            raise Unavailable("SYSTEM_BUSY", "the broker did not flush in time")
+        return result
+
+    result = patiently(once, patience_s)
+    if result.count != chunk.rows.num_rows:
+        raise InternalError(
+            "SYSTEM_ERROR",
+            f"sent {chunk.rows.num_rows} rows under the key {key}, the broker has {result.count}",
+        )
+    return result
+
+
+def patiently(
+    call: Callable[[], BatchResult],
+    patience_s: float,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    pause: Callable[[float], None] = time.sleep,
+) -> BatchResult:
+    """Repeats a call that may be repeated while the broker is away, busy or restarting.
+
+    Raises:
+        LakeMQError: The last refusal when ``patience_s`` is over, or at once one that stays.
+    """
+    until = clock() + patience_s
+    longest = FIRST_PAUSE_S
+    while True:
+        try:
+            return call()
+        except LakeMQError as error:
+            left = until - clock()
+            if not _may_pass(error) or left <= 0:
+                raise
+            asked = float(error.context.get("retry_after_ms") or 0) / 1000
+            pause(min(max(longest * random.uniform(0.5, 1.0), asked), LONGEST_PAUSE_S, left))
+            longest = min(longest * 2, LONGEST_PAUSE_S)
+
+
+def _may_pass(error: LakeMQError) -> bool:
+    """Says whether waiting can help: the broker is away, overloaded, or closed for a restart."""
+    return isinstance(error, Unavailable | Closed) or error.code == "REQUEST_TIMEOUT"

@@ -1,0 +1,170 @@
+"""Where a read starts and ends when no checkpoint says it.
+
+Owns the kinds of position (earliest, latest, offsets, times, where a group stands) and their
+resolution to one number per queue. Look-ups come through the port, so the arithmetic is testable
+without a store. Called by stream_reader.py (starting) and batch_reader.py (starting and ending).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from structured_streaming.offsets import Bounds, MessageQueue, Offsets, StoreView, illegal
+
+NoMatch = Literal["latest", "error"]
+QueueId = tuple[str, int]
+OFFSET_LATEST, OFFSET_EARLIEST = -1, -2
+
+
+@dataclass(frozen=True)
+class Earliest:
+    """The oldest message a queue still holds."""
+
+
+@dataclass(frozen=True)
+class Latest:
+    """Behind the newest message."""
+
+
+EARLIEST, LATEST = Earliest(), Latest()
+
+
+@dataclass(frozen=True)
+class Explicit:
+    """One number per (topic, queue): an offset, -1 for latest, -2 for earliest."""
+
+    offsets: Mapping[QueueId, int]
+
+    @classmethod
+    def from_checkpoint(cls, value: Mapping[str, Any]) -> Explicit:
+        """Takes the form of a checkpoint; a topic's id and the epoch are not compared."""
+        positions = Offsets.from_json(value).queues
+        return cls({(queue.topic, queue.queue_id): offset for queue, offset in positions.items()})
+
+    def values(self) -> Iterable[int]:
+        """Returns the numbers."""
+        return self.offsets.values()
+
+
+@dataclass(frozen=True)
+class SinceTimestamp:
+    """The first message stored at or after a time (epoch ms), in every queue."""
+
+    timestamp: int
+    no_match: NoMatch
+
+
+@dataclass(frozen=True)
+class ByTimestamps:
+    """As SinceTimestamp, with a time of its own for each queue."""
+
+    timestamps: Mapping[QueueId, int]
+    no_match: NoMatch
+
+
+@dataclass(frozen=True)
+class GroupPosition:
+    """Where a consumer group stands; where it never was, ``fallback``."""
+
+    fallback: Earliest | Latest
+
+
+Position = Earliest | Latest | Explicit | SinceTimestamp | ByTimestamps | GroupPosition
+
+
+@dataclass(frozen=True)
+class Lookups:
+    """What resolving may ask the store.
+
+    Attributes:
+        offset_by_time: (queue, epoch ms) -> first offset stored then or later; the end when none.
+        group_offsets: () -> where the group stands, (topic, queue id) -> next offset.
+    """
+
+    offset_by_time: Callable[[MessageQueue, int], int]
+    group_offsets: Callable[[], Mapping[QueueId, int]]
+
+
+def is_moving(position: Position) -> bool:
+    """Says whether resolving it again later may give another result while nothing was read."""
+    if isinstance(position, Explicit):
+        return OFFSET_LATEST in position.values()
+    return not isinstance(position, Earliest)
+
+
+def resolve(position: Position, view: StoreView, lookups: Lookups, option: str) -> dict[MessageQueue, int]:
+    """Returns one offset per queue of the view.
+
+    Raises:
+        LakeMQError: ARGUMENT_ILLEGAL when explicit values do not name exactly the queues of the
+            view, lie behind a queue's end, or when no message is as young as asked for.
+    """
+    match position:
+        case Earliest():
+            return {queue: bounds.min_offset for queue, bounds in view.bounds.items()}
+        case Latest():
+            return {queue: bounds.max_offset for queue, bounds in view.bounds.items()}
+        case Explicit(offsets):
+            _check_names(view, offsets, option)
+            return {q: _explicit(q, b, offsets[q.topic, q.queue_id], option) for q, b in view.bounds.items()}
+        case SinceTimestamp(timestamp, no_match):
+            return {q: _by_time(q, b, timestamp, no_match, lookups) for q, b in view.bounds.items()}
+        case ByTimestamps(timestamps, no_match):
+            _check_names(view, timestamps, option)
+            return {
+                q: _by_time(q, b, timestamps[q.topic, q.queue_id], no_match, lookups)
+                for q, b in view.bounds.items()
+            }
+        case GroupPosition(fallback):
+            return _by_group(view, lookups.group_offsets(), fallback)
+
+
+def _check_names(view: StoreView, given: Mapping[QueueId, int], option: str) -> None:
+    existing = {(queue.topic, queue.queue_id) for queue in view.bounds}
+    missing, unknown = sorted(existing - given.keys()), sorted(given.keys() - existing)
+    if missing:
+        raise illegal(
+            f"{option} must name every queue that is read; missing {_names(missing)}", option=option
+        )
+    if unknown:
+        raise illegal(f"{option} names queues that are not read: {_names(unknown)}", option=option)
+
+
+def _names(queues: list[QueueId]) -> str:
+    return ", ".join(f"{topic}/{queue_id}" for topic, queue_id in queues[:8])
+
+
+def _explicit(queue: MessageQueue, bounds: Bounds, offset: int, option: str) -> int:
+    if offset == OFFSET_LATEST:
+        return bounds.max_offset
+    if offset == OFFSET_EARLIEST:
+        return bounds.min_offset
+    if offset > bounds.max_offset:
+        raise illegal(f"{option}: {queue} ends at {bounds.max_offset}, before {offset}", option=option)
+    return offset
+
+
+def _by_time(queue: MessageQueue, bounds: Bounds, timestamp: int, no_match: NoMatch, lookups: Lookups) -> int:
+    if bounds.min_offset >= bounds.max_offset:
+        return bounds.max_offset
+    offset = lookups.offset_by_time(queue, timestamp)
+    if offset >= bounds.max_offset and no_match == "error":
+        raise illegal(f"{queue} has no message stored at or after {timestamp}")
+    return min(offset, bounds.max_offset)
+
+
+def _by_group(
+    view: StoreView, stands: Mapping[QueueId, int], fallback: Earliest | Latest
+) -> dict[MessageQueue, int]:
+    """A queue the group never reported on begins at its start if the group knows the topic (the
+    queue is new), else at the fallback (the topic is new to the group)."""
+    known = {topic for topic, _ in stands}
+    positions: dict[MessageQueue, int] = {}
+    for queue, bounds in view.bounds.items():
+        if queue.topic in known:
+            positions[queue] = stands.get((queue.topic, queue.queue_id), bounds.min_offset)
+        else:
+            positions[queue] = bounds.min_offset if fallback == EARLIEST else bounds.max_offset
+    return positions

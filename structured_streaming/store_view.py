@@ -1,0 +1,70 @@
+"""What the subscribed queues hold at this moment.
+
+Owns the step from a subscription to queues: names and patterns are looked up at every trigger, so
+new topics and new queues join a running query. Called on the driver by stream_reader.py and
+batch_reader.py.
+"""
+
+from __future__ import annotations
+
+from store_native.errors import LakeMQError, from_code
+from structured_streaming.offsets import Bounds, MessageQueue, StoreView
+from structured_streaming.readers import StoreReader
+from structured_streaming.subscription import Subscription
+
+
+def load(reader: StoreReader, subscription: Subscription) -> StoreView:
+    """Reads epoch, topic ids and bounds; topics that do not exist are left out."""
+    epoch = reader.epoch()
+    topic_ids: dict[str, str] = {}
+    if subscription.pattern is not None:
+        existing = reader.topics()
+        topic_ids = {topic: existing[topic] for topic in subscription.matching(existing)}
+    else:
+        for topic in subscription.named_topics():
+            topic_id = reader.topic_id(topic)
+            if topic_id is not None:
+                topic_ids[topic] = topic_id
+    bounds: dict[MessageQueue, Bounds] = {}
+    for topic in list(topic_ids):
+        held = _bounds(reader, topic)
+        if held is None:
+            del topic_ids[topic]
+            continue
+        for queue_id, limits in held.items():
+            queue = MessageQueue(topic, reader.broker_name, queue_id)
+            if subscription.covers(queue):
+                bounds[queue] = limits
+    return StoreView(epoch, topic_ids, bounds)
+
+
+def check_exists(view: StoreView, subscription: Subscription) -> None:
+    """Refuses a new query whose topics or queues do not exist: most likely a slip of the pen.
+
+    A pattern may match nothing yet.
+
+    Raises:
+        LakeMQError: TOPIC_NOT_EXIST or QUEUE_NOT_EXIST.
+    """
+    for topic in subscription.named_topics():
+        if topic not in view.topic_ids:
+            raise from_code(
+                "TOPIC_NOT_EXIST",
+                f"topic {topic} does not exist: create it first (lakemq topic create {topic}), "
+                "or use subscribePattern, which waits for topics to come",
+                topic=topic,
+            )
+    for topic, queue_ids in subscription.queues.items():
+        missing = queue_ids - {queue.queue_id for queue in view.bounds if queue.topic == topic}
+        if missing:
+            raise from_code("QUEUE_NOT_EXIST", f"topic {topic} has no queue {min(missing)}", topic=topic)
+
+
+def _bounds(reader: StoreReader, topic: str) -> dict[int, Bounds] | None:
+    """The bounds, or None for a topic deleted since it was listed."""
+    try:
+        return reader.bounds(topic)
+    except LakeMQError as error:
+        if error.code == "TOPIC_NOT_EXIST":
+            return None
+        raise

@@ -1,0 +1,56 @@
+"""Which topics and queues a query reads.
+
+Owns the three ways to say it (subscribe, subscribePattern, assign) and the rule that system topics
+never come through a pattern. Pure values, parsed once by options.py; called by store_view.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from store_native import SYSTEM_TOPICS
+from structured_streaming.offsets import MessageQueue
+
+_SYSTEM_PREFIXES = ("RMQ_SYS_",)
+_GROUP_PREFIXES = ("%RETRY%", "%DLQ%")
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """Topics by name, by pattern, or single queues; exactly one of the three is set.
+
+    Attributes:
+        topics: Names from ``subscribe``.
+        pattern: A regular expression from ``subscribePattern`` that a whole name must match.
+        queues: Topic to queue ids from ``assign``.
+    """
+
+    topics: frozenset[str] = frozenset()
+    pattern: str | None = None
+    queues: Mapping[str, frozenset[int]] = field(default_factory=dict)
+
+    def named_topics(self) -> list[str]:
+        """Returns the topics asked for by name; empty for a pattern."""
+        return sorted(self.topics or self.queues)
+
+    def matching(self, existing: Iterable[str]) -> list[str]:
+        """Returns the existing topics a pattern takes, without the system's own."""
+        assert self.pattern is not None
+        matches = re.compile(self.pattern).fullmatch
+        return sorted(topic for topic in existing if self._may_match(topic) and matches(topic))
+
+    def covers(self, queue: MessageQueue) -> bool:
+        """Says whether a queue belongs to the subscription."""
+        if self.pattern is not None:
+            return self._may_match(queue.topic) and re.fullmatch(self.pattern, queue.topic) is not None
+        if self.queues:
+            return queue.queue_id in self.queues.get(queue.topic, ())
+        return queue.topic in self.topics
+
+    def _may_match(self, topic: str) -> bool:
+        """A pattern such as ``.*`` must not bring in a group's retry topic unless it asks for it."""
+        if topic in SYSTEM_TOPICS or topic.startswith(_SYSTEM_PREFIXES):
+            return False
+        return not topic.startswith(_GROUP_PREFIXES) or (self.pattern or "").startswith("%")

@@ -1,0 +1,63 @@
+"""Fixtures that tests of several parts share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.broker_process import BrokerProcess
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def start_broker(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
+    """Starts brokers with options of the test's own; all are gone after it."""
+    started: list[BrokerProcess] = []
+
+    def start(name: str = "broker", **options: Any) -> BrokerProcess:
+        process = BrokerProcess(tmp_path / name, **options)
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.close()
+
+
+@pytest.fixture
+def broker(start_broker: Callable[..., BrokerProcess]) -> BrokerProcess:
+    """A real broker on an empty store: .endpoint, .store_path, .client(), .kill(), .restart()."""
+    return start_broker()
+
+
+@pytest.fixture(scope="module")
+def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """One broker for a whole module, for tests that keep to topics of their own."""
+    process = BrokerProcess(tmp_path_factory.mktemp("shared-broker"))
+    yield process
+    process.close()
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The one Spark session of a test run, with Delta: starting one costs seconds."""
+    from lakemq.spark import session
+
+    home = tmp_path_factory.mktemp("spark")
+    spark = session(
+        "tests",
+        home / "warehouse",
+        master="local[2, 2]",  # a failed task is run once more, as on a cluster
+        **{
+            "spark.driver.memory": "1g",
+            "spark.local.dir": str(home / "scratch"),
+            "spark.sql.streaming.checkpointLocation": str(home / "checkpoints"),
+        },
+    )
+    yield spark
+    spark.stop()

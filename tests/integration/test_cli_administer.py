@@ -1,0 +1,124 @@
+"""``lakemq topic``, ``lakemq group`` and ``lakemq message`` against a real broker."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from lakemq import Message
+from lakemq.cli import app
+from tests.support.broker_process import BrokerProcess
+
+Lakemq = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def lakemq(shared_broker: BrokerProcess, capsys: pytest.CaptureFixture[str]) -> Lakemq:
+    """Runs a command against the broker; returns exit code, stdout, stderr."""
+
+    def run(*words: str) -> tuple[int, str, str]:
+        code = app.main([*words, "--endpoint", shared_broker.endpoint])
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return run
+
+
+@pytest.fixture
+def name() -> str:
+    return f"cli-{uuid4().hex[:12]}"
+
+
+def as_json(lakemq: Lakemq, *words: str) -> Any:
+    code, out, err = lakemq(*words, "--format", "json")
+    assert (code, err) == (0, "")
+    return json.loads(out)
+
+
+def test_topic_is_created_shown_changed_and_deleted(lakemq: Lakemq, name: str) -> None:
+    created = as_json(lakemq, "topic", "create", name, "--queues", "2")
+    assert (created["read_queue_nums"], created["write_queue_nums"], len(created["queues"])) == (2, 2, 2)
+    assert name in {topic["topic"] for topic in as_json(lakemq, "topic", "list")}
+    assert as_json(lakemq, "topic", "update", name, "--perm", "r")["perm"] & 2 == 0
+    code, out, _ = lakemq("topic", "show", name)
+    assert code == 0
+    assert "read_queue_nums   2" in out
+    assert lakemq("topic", "delete", name, "--yes") == (0, f"topic {name} is deleted\n", "")
+    code, _, err = lakemq("topic", "show", name)
+    assert (code, err.count("\n")) == (1, 1)
+    assert err.startswith("lakemq: TOPIC_NOT_EXIST: ")
+
+
+def test_create_does_not_change_a_topic_that_is_there(lakemq: Lakemq, name: str) -> None:
+    lakemq("topic", "create", name, "--queues", "2")
+    code, _, err = lakemq("topic", "create", name, "--queues", "8")
+    assert code == 1
+    assert "lakemq topic update" in err
+    assert as_json(lakemq, "topic", "show", name)["read_queue_nums"] == 2
+
+
+def test_system_topics_are_listed_only_when_asked_for(lakemq: Lakemq) -> None:
+    shown = {topic["topic"] for topic in as_json(lakemq, "topic", "list")}
+    every = {topic["topic"] for topic in as_json(lakemq, "topic", "list", "--all")}
+    assert "SCHEDULE_TOPIC_XXXX" not in shown
+    assert shown <= every
+
+
+def test_delete_without_a_terminal_needs_yes(
+    lakemq: Lakemq, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lakemq("topic", "create", name)
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    code, _, err = lakemq("topic", "delete", name)
+    assert code == 2
+    assert "--yes" in err
+    assert as_json(lakemq, "topic", "show", name)["topic"] == name
+
+
+def test_group_is_moved_only_with_execute(lakemq: Lakemq, name: str, shared_broker: BrokerProcess) -> None:
+    client = shared_broker.client()
+    client.put_topic(name, read_queue_nums=1, write_queue_nums=1)
+    client.send_many(name, [Message(str(i)) for i in range(10)])
+    assert as_json(lakemq, "group", "create", name, "--retry-max-times", "3")["retry_max_times"] == 3
+    client.commit_offsets(name, {(name, 0): 8})
+
+    rows = as_json(lakemq, "group", "offsets", name)
+    assert rows == [{"topic": name, "queue_id": 0, "offset": 8, "max_offset": 10, "lag": 2}]
+    code, out, _ = lakemq("group", "reset", name, "--topic", name, "--to", "earliest")
+    assert (code, client.group_offsets(name)) == (0, {(name, 0): 8})
+    assert "preview: 8 messages would be delivered again" in out
+    moved = as_json(lakemq, "group", "reset", name, "--topic", name, "--offset", "0=5", "--execute")
+    assert moved["queues"][0]["redelivered"] == 3
+    assert client.group_offsets(name) == {(name, 0): 5}
+    lakemq("group", "reset", name, "--topic", name, "--to", "2020-01-01", "--execute")
+    assert client.group_offsets(name) == {(name, 0): 0}
+
+    assert name in lakemq("group", "list")[1]
+    assert "retry_max_times" in lakemq("group", "show", name)[1]
+    assert lakemq("group", "delete", name, "--yes")[0] == 0
+    assert lakemq("group", "show", name)[2].startswith("lakemq: GROUP_NOT_EXIST: ")
+
+
+def test_message_is_shown_by_id_and_found_by_key(
+    lakemq: Lakemq, name: str, shared_broker: BrokerProcess
+) -> None:
+    sent = shared_broker.client().send(name, {"id": 17}, tags="created", keys=["17"])
+    code, out, _ = lakemq("message", "show", sent.message_id)
+    assert code == 0
+    assert out.endswith('\n\n{"id":17}\n')
+    assert as_json(lakemq, "message", "show", sent.offset_message_id)["message_id"] == sent.message_id
+    assert sent.message_id in lakemq("message", "find", "--topic", name, "--key", "17")[1]
+    found = as_json(lakemq, "message", "find", "--topic", name, "--key", "17", "--begin", "1h")
+    assert [message["tags"] for message in found] == ["created"]
+
+
+def test_finding_nothing_says_so_and_is_code_1(lakemq: Lakemq, name: str) -> None:
+    lakemq("topic", "create", name)
+    code, out, _ = lakemq("message", "find", "--topic", name, "--key", "nowhere")
+    assert (code, out) == (1, f"no message of {name} has the key nowhere\n")
+    assert lakemq("message", "show", "00" * 16)[2].startswith("lakemq: MESSAGE_NOT_EXIST: ")

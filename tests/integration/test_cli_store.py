@@ -1,0 +1,73 @@
+"""``lakemq store``: a store's files, looked at beside the broker and put in order without it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from lakemq import Message
+from lakemq.cli import app
+from tests.support.broker_process import BrokerProcess
+
+
+def output_of(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any]:
+    code = app.main([*words])
+    return code, capsys.readouterr()
+
+
+def test_dump_prints_each_record_as_json(broker: BrokerProcess, capsys: pytest.CaptureFixture[str]) -> None:
+    broker.client().send_many("t", [Message(f"body-{i}") for i in range(20)])
+    code, shown = output_of(capsys, "store", "dump", str(broker.store_path))
+    records = [json.loads(line) for line in shown.out.splitlines()]
+    bodies = {record.get("body") for record in records}
+    assert code == 0
+    assert {f"body-{i}" for i in range(20)} <= bodies
+    code, shown = output_of(capsys, "store", "dump", str(broker.store_path), "--limit", "3")
+    assert len(shown.out.splitlines()) == 3
+
+
+def test_verify_finds_nothing_wrong_with_a_good_store(
+    broker: BrokerProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker.client().send_many("t", [Message(f"body-{i}") for i in range(20)])
+    broker.stop()
+    code, shown = output_of(capsys, "store", "verify", str(broker.store_path), "--format", "json")
+    assert (code, shown.err) == (0, "")
+    assert json.loads(shown.out)
+
+
+def test_verify_finds_a_flipped_byte(broker: BrokerProcess, capsys: pytest.CaptureFixture[str]) -> None:
+    broker.client().send_many("t", [Message(f"body-{i}") for i in range(20)])
+    broker.stop()
+    log = next((broker.store_path / "commitlog").iterdir())
+    with log.open("r+b") as file:
+        place = file.read(1 << 20).index(b"body-7")
+        file.seek(place)
+        file.write(b"B")
+    assert output_of(capsys, "store", "verify", str(broker.store_path))[0] == 1
+
+
+def test_recover_refuses_a_store_that_is_in_use(
+    broker: BrokerProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, shown = output_of(capsys, "store", "recover", str(broker.store_path))
+    assert code == 1
+    assert shown.err.startswith("lakemq: STORE_LOCKED: ")
+
+
+def test_recover_makes_a_killed_store_whole(
+    broker: BrokerProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker.client().send_many("t", [Message(f"body-{i}") for i in range(20)])
+    broker.kill()
+    code, _ = output_of(capsys, "store", "recover", str(broker.store_path))
+    assert code == 0
+    broker.start()
+    assert sum(queue.max_offset for queue in broker.client().queues("t")) == 20
+
+
+def test_directory_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    code, shown = output_of(capsys, "store", "verify", "no-such-store")
+    assert (code, shown.err) == (1, "lakemq: no-such-store: there is no such directory\n")

@@ -1,0 +1,250 @@
+"""Produce: every content type ends as the same message, and the answer says where it is."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import io
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import zstandard
+
+from tests.support.broker_process import BrokerProcess
+from tests.support.http import Http
+
+JSON = "application/json"
+NDJSON = "application/x-ndjson"
+ARROW = "application/vnd.apache.arrow.stream"
+
+
+@pytest.fixture
+def http(shared_broker: BrokerProcess) -> Http:
+    return Http(shared_broker.endpoint)
+
+
+def arrow_stream(table: pa.Table) -> bytes:
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+def test_one_json_message_is_stored_with_all_its_fields(http: Http) -> None:
+    message = {
+        "body": "a pear",
+        "tags": "FR6",
+        "keys": ["k1", "k2"],
+        "properties": {"colour": "grün"},
+        "queue_id": 2,
+        "flag": 7,
+        "message_id": "my-own-id",
+    }
+    sent = http.send("json_one", json.dumps(message).encode(), JSON)
+    assert sent.status == 200
+    assert sent.json == {
+        "status": "SEND_OK",
+        "message_id": "my-own-id",
+        "offset_message_id": sent.json["offset_message_id"],
+        "topic": "json_one",
+        "broker_name": "broker-a",
+        "queue_id": 2,
+        "queue_offset": 0,
+        "duplicate": False,
+    }
+    (read,) = http.messages("json_one")
+    assert read["body"] == "a pear"
+    assert (read["tags"], read["keys"], read["flag"]) == ("FR6", ["k1", "k2"], 7)
+    assert read["properties"] == {"colour": "grün"}
+    assert read["message_id"] == "my-own-id"
+    assert read["offset_message_id"] == sent.json["offset_message_id"]
+    assert (read["queue_id"], read["queue_offset"], read["reconsume_times"]) == (2, 0, 0)
+    assert read["born_host"].startswith("127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ({"body": "text"}, {"body": "text"}),
+        ({"body_base64": base64.b64encode(b"\xff\x00").decode()}, {"body_base64": "/wA="}),
+        ({"body_json": {"a": [1, 2]}}, {"body": '{"a":[1,2]}'}),
+    ],
+)
+def test_a_body_comes_as_text_base64_or_json(
+    http: Http, given: dict[str, Any], shown: dict[str, Any]
+) -> None:
+    topic = f"body_{next(iter(given))}"
+    assert http.post(f"/topics/{topic}/messages", given).status == 200
+    (read,) = http.messages(topic)
+    assert {key: value for key, value in read.items() if key.startswith("body")} == shown
+
+
+def test_many_json_messages_answer_ranges_of_queue_offsets(http: Http) -> None:
+    messages = [{"body": str(n), "queue_id": n % 2} for n in range(6)]
+    sent = http.post("/topics/json_many/messages", {"messages": messages})
+    assert sent.status == 200
+    assert sent.json == {
+        "status": "SEND_OK",
+        "count": 6,
+        "queues": [
+            {"queue_id": 0, "first_queue_offset": 0, "count": 3},
+            {"queue_id": 1, "first_queue_offset": 0, "count": 3},
+        ],
+        "duplicate": False,
+    }
+    assert [m["body"] for m in http.messages("json_many")] == ["0", "2", "4", "1", "3", "5"]
+
+
+def test_full_results_have_one_for_each_message_in_order(http: Http) -> None:
+    messages = [{"body": str(n), "queue_id": 0, "message_id": f"m{n}"} for n in range(3)]
+    sent = http.post("/topics/full/messages", {"messages": messages}, results="full")
+    assert [(r["message_id"], r["queue_offset"]) for r in sent.json["results"]] == [
+        ("m0", 0),
+        ("m1", 1),
+        ("m2", 2),
+    ]
+
+
+def test_ndjson_is_one_message_a_line(http: Http) -> None:
+    body = b'{"body":"one","queue_id":0}\n\n{"body":"two","queue_id":0}\n'
+    sent = http.send("ndjson", body, NDJSON)
+    assert sent.status == 200
+    assert sent.json["count"] == 2
+    assert [m["body"] for m in http.messages("ndjson")] == ["one", "two"]
+
+
+def test_an_arrow_stream_is_one_message_a_row(http: Http) -> None:
+    table = pa.table(
+        {
+            "body": pa.array([b"one", b"two"], pa.binary()),
+            "keys": pa.array([["a", "b"], None], pa.list_(pa.utf8())),
+            "tags": pa.array(["T", None], pa.utf8()),
+            "queue_id": pa.array([0, 0], pa.int32()),
+        }
+    )
+    sent = http.send("arrow", arrow_stream(table), ARROW)
+    assert sent.status == 200, sent.body
+    assert sent.json["count"] == 2
+    read = http.messages("arrow")
+    assert [m["body"] for m in read] == ["one", "two"]
+    assert [m["tags"] for m in read] == ["T", None]
+    assert read[0]["keys"] == ["a", "b"]
+
+
+def test_any_other_type_is_the_message_with_its_fields_in_headers(http: Http) -> None:
+    headers = {
+        "X-LakeMQ-Tags": "T",
+        "X-LakeMQ-Keys": "k1 k2",
+        "X-LakeMQ-Queue-Id": "1",
+        "X-LakeMQ-Property-Colour": "red",
+    }
+    sent = http.send("raw", b"\x89PNG\r\n", "image/png", headers)
+    assert sent.status == 200
+    assert sent.json["queue_id"] == 1
+    (read,) = http.messages("raw")
+    assert base64.b64decode(read["body_base64"]) == b"\x89PNG\r\n"
+    assert (read["tags"], read["keys"], read["properties"]) == ("T", ["k1", "k2"], {"colour": "red"})
+
+
+@pytest.mark.parametrize("coding", ["gzip", "zstd"])
+def test_a_compressed_body_is_the_same_message(http: Http, coding: str) -> None:
+    body = json.dumps({"body": "x" * 10_000}).encode()
+    packed = gzip.compress(body) if coding == "gzip" else zstandard.ZstdCompressor().compress(body)
+    topic = f"coded_{coding}"
+    assert http.send(topic, packed, JSON, {"Content-Encoding": coding}).status == 200
+    (read,) = http.messages(topic)
+    assert read["body"] == "x" * 10_000
+
+
+def test_a_chunked_body_is_taken(http: Http) -> None:
+    pool = http._pool
+    answer = pool.request(
+        "POST",
+        f"{http.endpoint}/api/v1/topics/chunked/messages",
+        body=iter([b'{"bo', b'dy":"in ', b'pieces"}']),
+        headers={"Content-Type": JSON},
+    )
+    assert answer.status == 200
+    assert [m["body"] for m in http.messages("chunked")] == ["in pieces"]
+
+
+def test_messages_of_one_sharding_key_share_a_queue(http: Http) -> None:
+    queues = {
+        http.post("/topics/sharded/messages", {"body": str(n), "sharding_key": "customer-1"}).json["queue_id"]
+        for n in range(8)
+    }
+    assert len(queues) == 1
+
+
+def test_messages_without_a_queue_go_round_all_of_them(http: Http) -> None:
+    queues = [http.post("/topics/round/messages", {"body": str(n)}).json["queue_id"] for n in range(8)]
+    assert sorted(queues) == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def test_prefer_respond_async_answers_accepted(http: Http) -> None:
+    sent = http.post("/topics/one_way/messages", {"body": "x"}, {"Prefer": "respond-async"})
+    assert sent.status == 202
+    assert [m["body"] for m in http.messages("one_way")] == ["x"]
+
+
+def test_an_idempotency_key_repeats_the_first_answer(http: Http) -> None:
+    key = {"Idempotency-Key": "order-17"}
+    first = http.post("/topics/idem/messages", {"body": "x"}, key)
+    again = http.post("/topics/idem/messages", {"body": "x"}, key)
+    assert (first.status, again.status) == (200, 200)
+    assert first.json["duplicate"] is False
+    assert again.json == {**first.json, "duplicate": True}
+    assert len(http.messages("idem")) == 1
+
+
+def test_an_idempotency_key_outlives_a_crash_and_a_restart(
+    start_broker: Callable[..., BrokerProcess],
+) -> None:
+    broker = start_broker()
+    http = Http(broker.endpoint)
+    key = {"Idempotency-Key": "order-17"}
+    first = http.post("/topics/idem/messages", {"body": "x"}, key).json
+    broker.kill()
+    broker.start()
+    assert http.post("/topics/idem/messages", {"body": "x"}, key).json == {**first, "duplicate": True}
+    broker.restart()
+    assert http.post("/topics/idem/messages", {"body": "x"}, key).json == {**first, "duplicate": True}
+    assert len(http.messages("idem")) == 1
+
+
+def test_concurrent_sends_get_each_their_own_place(http: Http) -> None:
+    def send(n: int) -> tuple[int, int]:
+        answer = http.post("/topics/concurrent/messages", {"body": str(n)})
+        assert answer.status == 200
+        return answer.json["queue_id"], answer.json["queue_offset"]
+
+    with ThreadPoolExecutor(16) as pool:
+        places = list(pool.map(send, range(400)))
+    assert len(set(places)) == 400
+    assert sorted(int(m["body"]) for m in http.messages("concurrent")) == list(range(400))
+
+
+@pytest.mark.parametrize("flush", ["sync", "async"])
+def test_what_was_acknowledged_survives_sigkill(
+    start_broker: Callable[..., BrokerProcess], flush: str
+) -> None:
+    broker = start_broker(flush=flush)
+    http = Http(broker.endpoint)
+    for n in range(50):
+        assert http.post("/topics/kept/messages", {"body": str(n), "queue_id": 0}).status == 200
+    broker.kill()
+    broker.start()
+    assert [m["body"] for m in http.messages("kept")] == [str(n) for n in range(50)]
+
+
+def test_a_send_whose_flush_is_late_says_so(start_broker: Callable[..., BrokerProcess]) -> None:
+    """202 FLUSH_DISK_TIMEOUT when the flush does not come in time; stored all the same."""
+    broker = start_broker(config="[limits]\nsync_flush_timeout_s = 0.000001\n")
+    http = Http(broker.endpoint)
+    statuses = {http.post("/topics/late/messages", {"body": str(n)}).status for n in range(20)}
+    assert statuses <= {200, 202}
+    assert len(http.messages("late")) == 20

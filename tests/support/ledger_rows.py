@@ -1,0 +1,74 @@
+"""Rows for a ledger, written with the tables' own schemas: for tests of views and readers."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import write_deltalake
+
+from delta_tables.consumer_offsets import CONSUMER_OFFSETS, QueueProgress, rows
+from delta_tables.location import LedgerLocation
+from delta_tables.table import Table
+
+START = datetime(2026, 11, 21, 8, tzinfo=UTC)
+
+
+def delivery(offset: int, attempt: int = 1, verdict: str = "ACK", **fields: Any) -> dict[str, Any]:
+    """One row of deliveries on topic `orders`, queue 0; a retry was read from the retry topic."""
+    at = START + timedelta(seconds=60 * attempt + offset)
+    row: dict[str, Any] = {
+        "consumer_group": "g",
+        "topic": "orders",
+        "broker_name": "broker-a",
+        "queue_id": 0,
+        "queue_offset": offset,
+        "attempt": attempt,
+        "verdict": verdict,
+        "message_id": f"ID{offset}",
+        "keys": [f"K{offset}", "all"],
+        "tags": "A",
+        "started_at": at,
+        "finished_at": at + timedelta(milliseconds=5),
+        "source_topic": "orders" if attempt == 1 else "%RETRY%g",
+        "source_queue_id": 0,
+        "source_queue_offset": offset,
+        "query_id": "q",
+        "batch_id": 0,
+    }
+    if verdict == "RETRY":
+        row["next_attempt_at"] = at + timedelta(seconds=10)
+        row["error_type"], row["error_text"] = "ValueError", "broken"
+    return row | fields
+
+
+def append(ledger: LedgerLocation, table: Table, rows_: list[dict[str, Any]]) -> None:
+    """Appends rows as one commit."""
+    ledger.create(table)
+    write_deltalake(
+        str(ledger.path(table)), pa.Table.from_pylist(rows_, schema=table.arrow_schema), mode="append"
+    )
+
+
+def report(
+    ledger: LedgerLocation, begin: int, end: int, *, batch_id: int = 0, subscription: str = "*", **queue: Any
+) -> None:
+    """Appends the report of a batch to consumer_offsets."""
+    position = {"topic": "orders", "broker_name": "broker-a", "queue_id": 0, "max_offset": end} | queue
+    progress = QueueProgress(begin_offset=begin, next_offset=end, **position)
+    table = rows(
+        [progress],
+        consumer_group="g",
+        subscription=subscription,
+        query_id="q",
+        batch_id=batch_id,
+        recorded_at=START + timedelta(seconds=10 * batch_id),
+    )
+    append(ledger, CONSUMER_OFFSETS, table.to_pylist())
+
+
+def ledger_at(path: Path) -> LedgerLocation:
+    """The location of a ledger in a test's directory."""
+    return LedgerLocation.parse(str(path))

@@ -1,0 +1,132 @@
+"""Runs a foreign server process for a test or a bench: started, asked until it answers, always stopped.
+
+Owns the process and its log file. No process outlives the Python that started it: at exit what is left is
+killed, and the kernel kills it when this process is itself killed. Called by tests/support/peers.py and the
+chaos rounds.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+LOOPBACK: Final = "127.0.0.1"
+_POLL_S: Final = 0.02
+_running: set[ServerProcess] = set()
+
+
+class NotReady(RuntimeError):
+    """A server ended or stayed silent beyond its deadline; the text carries the end of its log."""
+
+
+class ServerProcess:
+    """One child process with its output in a file."""
+
+    def __init__(self, command: list[str], log: Path, environment: Mapping[str, str] | None = None) -> None:
+        self.log = log
+        guarded = ["setpriv", "--pdeathsig", "KILL", *command] if shutil.which("setpriv") else command
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                guarded,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, **(environment or {})},
+            )
+        _running.add(self)
+
+    @property
+    def pid(self) -> int:
+        """Returns the process id."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Tells whether the process still runs."""
+        return self._process.poll() is None
+
+    def wait_until(self, answers: Callable[[], bool], timeout_s: float) -> None:
+        """Asks again and again until the server answers.
+
+        Raises:
+            NotReady: the process ended, or the deadline passed.
+        """
+        deadline = time.monotonic() + timeout_s
+        while not answers():
+            if not self.alive:
+                raise NotReady(f"ended with {self._process.returncode}\n{self.log_end()}")
+            if time.monotonic() > deadline:
+                raise NotReady(f"no answer in {timeout_s} s\n{self.log_end()}")
+            time.sleep(_POLL_S)
+
+    def wait(self, timeout_s: float) -> int:
+        """Waits for the end of the process and returns its exit code (negative: the signal)."""
+        code = self._process.wait(timeout_s)
+        _running.discard(self)
+        return code
+
+    def stop(self, timeout_s: float = 30.0) -> None:
+        """Ends the process gracefully; kills it when it does not go in time."""
+        if self.alive:
+            self._process.send_signal(signal.SIGTERM)
+            try:
+                self._process.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+        self.wait(timeout_s)
+
+    def kill(self) -> None:
+        """Sends SIGKILL and reaps the process."""
+        if self.alive:
+            self._process.kill()
+        self.wait(10)
+
+    def log_end(self, size: int = 3000) -> str:
+        """Returns the last characters of the log."""
+        return self.log.read_text(errors="replace")[-size:]
+
+
+@atexit.register
+def _kill_what_is_left() -> None:
+    for process in list(_running):
+        process.kill()
+
+
+def answers_on(port: int) -> bool:
+    """Tells whether something accepts connections on a loopback port."""
+    with socket.socket() as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex((LOOPBACK, port)) == 0
+
+
+def free_ports(*offsets: int) -> int:
+    """Returns a port p such that every p + offset is free now.
+
+    RocketMQ takes listenPort - 2 and listenPort + 1 beside the port it is told. Another process may take a
+    port before the server binds it; a start that fails for that reason is simply repeated by the caller.
+    """
+    wanted = offsets or (0,)
+    while True:
+        with socket.socket() as first:
+            first.bind((LOOPBACK, 0))
+            port: int = first.getsockname()[1]
+        if all(_is_free(port + offset) for offset in wanted):
+            return port
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+        return True

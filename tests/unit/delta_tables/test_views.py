@@ -1,0 +1,142 @@
+"""What the views say, asked through deltalake; test_ledger_spark.py asks Spark the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from delta_tables.dead_letters import DEAD_LETTERS
+from delta_tables.deliveries import DELIVERIES
+from delta_tables.location import LedgerLocation
+from delta_tables.query import Ledger
+from delta_tables.views import TABLES, VIEWS
+from store_native.errors import InvalidRequest
+from tests.support.ledger_rows import append, delivery, ledger_at, report
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> LedgerLocation:
+    location = ledger_at(tmp_path / "ledger")
+    location.create(*TABLES)
+    return location
+
+
+def ask(ledger: LedgerLocation, text: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = Ledger(str(ledger)).sql(text).to_pylist()
+    return rows
+
+
+def gaps(ledger: LedgerLocation) -> list[tuple[int, int, int]]:
+    rows = ask(ledger, "SELECT from_offset, to_offset, missing FROM delivery_gaps ORDER BY from_offset")
+    return [(row["from_offset"], row["to_offset"], row["missing"]) for row in rows]
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_every_view_is_empty_on_an_empty_ledger(ledger: LedgerLocation, view: str) -> None:
+    assert ask(ledger, f"SELECT * FROM {view}") == []
+
+
+def test_a_whole_delivery_has_neither_gaps_nor_duplicates(ledger: LedgerLocation) -> None:
+    append(ledger, DELIVERIES, [delivery(0), delivery(1, verdict="RETRY"), delivery(2)])
+    append(ledger, DELIVERIES, [delivery(1, attempt=2), delivery(3)])
+    report(ledger, 0, 3)
+    report(ledger, 3, 4, batch_id=1)
+    assert gaps(ledger) == []
+    assert ask(ledger, "SELECT * FROM duplicate_deliveries") == []
+
+
+def test_a_hole_between_two_rows_is_a_gap(ledger: LedgerLocation) -> None:
+    append(ledger, DELIVERIES, [delivery(0), delivery(4), delivery(5)])
+    assert gaps(ledger) == [(1, 3, 3)]
+
+
+def test_what_was_reported_done_and_has_no_row_is_a_gap(ledger: LedgerLocation) -> None:
+    append(ledger, DELIVERIES, [delivery(2), delivery(3)])
+    report(ledger, 0, 9)
+    assert gaps(ledger) == [(0, 1, 2), (4, 8, 5)]
+
+
+def test_a_reported_queue_without_any_row_is_one_gap(ledger: LedgerLocation) -> None:
+    report(ledger, 5, 9, queue_id=3)
+    assert gaps(ledger) == [(5, 8, 4)]
+
+
+def test_a_tag_filter_is_not_taken_for_gaps(ledger: LedgerLocation) -> None:
+    append(ledger, DELIVERIES, [delivery(0), delivery(4)])
+    report(ledger, 0, 9, subscription="A || B")
+    assert gaps(ledger) == []
+
+
+def test_the_retry_topic_is_not_taken_for_gaps(ledger: LedgerLocation) -> None:
+    append(ledger, DELIVERIES, [delivery(0, verdict="RETRY"), delivery(0, attempt=2, source_queue_offset=7)])
+    report(ledger, 0, 1)
+    report(ledger, 0, 8, topic="%RETRY%g")
+    assert gaps(ledger) == []
+
+
+def test_a_repeated_key_is_a_duplicate(ledger: LedgerLocation) -> None:
+    append(ledger, DELIVERIES, [delivery(0), delivery(1), delivery(1, worker="another")])
+    (row,) = ask(ledger, "SELECT * FROM duplicate_deliveries")
+    assert (row["queue_offset"], row["attempt"], row["copies"], row["message_id"]) == (1, 1, 2, "ID1")
+
+
+def test_history_has_the_attempts_of_a_message_in_order(ledger: LedgerLocation) -> None:
+    append(ledger, DELIVERIES, [delivery(7, attempt=3), delivery(7, verdict="RETRY"), delivery(8)])
+    append(ledger, DELIVERIES, [delivery(7, attempt=2, verdict="RETRY")])
+    (row,) = ask(ledger, "SELECT * FROM delivery_history WHERE message_id = 'ID7'")
+    assert [(a["attempt"], a["verdict"]) for a in row["attempts"]] == [(1, "RETRY"), (2, "RETRY"), (3, "ACK")]
+    assert (row["state"], row["attempt_count"], row["keys"], row["tags"]) == ("ACK", 3, "K7 all", "A")
+    assert row["attempts"][0]["error_text"] == "broken"
+
+
+@pytest.mark.parametrize(("verdict", "state"), [("RETRY", "RETRY"), ("DEAD", "DEAD"), ("DROPPED", "DROPPED")])
+def test_history_says_how_a_message_stands(ledger: LedgerLocation, verdict: str, state: str) -> None:
+    append(ledger, DELIVERIES, [delivery(0, verdict="RETRY"), delivery(0, attempt=2, verdict=verdict)])
+    assert [row["state"] for row in ask(ledger, "SELECT state FROM delivery_history")] == [state]
+
+
+def test_a_retry_is_pending_until_its_next_attempt_has_a_row(ledger: LedgerLocation) -> None:
+    append(ledger, DELIVERIES, [delivery(0, verdict="RETRY"), delivery(1, verdict="RETRY"), delivery(2)])
+    append(ledger, DELIVERIES, [delivery(1, attempt=2, verdict="RETRY")])
+    rows = ask(ledger, "SELECT queue_offset, attempt FROM pending_retries ORDER BY queue_offset")
+    assert [(row["queue_offset"], row["attempt"]) for row in rows] == [(0, 1), (1, 2)]
+
+
+def test_a_dead_message_is_pending_until_it_is_landed(ledger: LedgerLocation) -> None:
+    append(ledger, DELIVERIES, [delivery(0, verdict="DEAD"), delivery(1, verdict="DEAD")])
+    landed = delivery(0) | {"attempts": 1, "reason": "no", "last_attempt_at": None, "first_attempt_at": None}
+    append(ledger, DEAD_LETTERS, [{name: landed.get(name) for name in DEAD_LETTERS.column_names}])
+    rows = ask(ledger, "SELECT queue_offset FROM pending_dead_letters")
+    assert [row["queue_offset"] for row in rows] == [1]
+    (summary,) = ask(ledger, "SELECT * FROM dead_letter_summary")
+    assert (summary["messages"], summary["reason"]) == (1, "no")
+
+
+def test_progress_is_the_newest_report_with_its_rate(ledger: LedgerLocation) -> None:
+    report(ledger, 0, 100, max_offset=400)
+    report(ledger, 100, 300, batch_id=1, max_offset=400)
+    (row,) = ask(ledger, "SELECT * FROM group_progress")
+    assert (row["reached_offset"], row["max_offset"], row["lag"]) == (300, 400, 100)
+    assert row["rate_per_s"] == pytest.approx(20.0)
+    assert row["age"] is not None
+
+
+def test_results_hold_plain_arrow_types(ledger: LedgerLocation) -> None:
+    append(ledger, DELIVERIES, [delivery(0, verdict="DEAD", body=b"\xff", properties=[("a", "b")])])
+    result = Ledger(str(ledger)).sql("SELECT keys, tags, body, properties FROM deliveries")
+    assert "view" not in str(result.schema)
+    assert result.to_pylist() == [
+        {"keys": ["K0", "all"], "tags": "A", "body": b"\xff", "properties": [("a", "b")]}
+    ]
+
+
+def test_wrong_sql_is_refused_with_the_engines_reason(ledger: LedgerLocation) -> None:
+    with pytest.raises(InvalidRequest, match="no_such_column"):
+        Ledger(str(ledger)).sql("SELECT no_such_column FROM deliveries")
+
+
+def test_a_directory_without_a_ledger_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="no ledger"):
+        Ledger(tmp_path)

@@ -1,0 +1,128 @@
+"""The name server's tables: who lives, who holds what."""
+
+from __future__ import annotations
+
+from ha_replicator.nameserver import BrokerRegistration, QueueData, RouteTables
+
+FOUR = QueueData(4, 4, 6)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def broker(
+    name: str = "broker-a",
+    broker_id: int = 0,
+    topics: dict[str, QueueData] | None = None,
+    version: str = "1",
+    replication: str | None = None,
+) -> BrokerRegistration:
+    address = f"http://{name}:{8090 + broker_id}"
+    return BrokerRegistration("c", name, broker_id, address, version, topics, replication)
+
+
+def tables() -> tuple[RouteTables, Clock]:
+    clock = Clock()
+    return RouteTables(clock=clock), clock
+
+
+def test_a_route_names_the_brokers_that_hold_the_topic() -> None:
+    names, _ = tables()
+    names.register(broker("broker-a", topics={"t": FOUR, "u": FOUR}))
+    names.register(broker("broker-b", topics={"t": QueueData(8, 8, 6)}))
+    route = names.route("t")
+    assert route is not None
+    assert route.queues == {"broker-a": FOUR, "broker-b": QueueData(8, 8, 6)}
+    assert [b.broker_name for b in route.brokers] == ["broker-a", "broker-b"]
+    only = names.route("u")
+    assert only is not None
+    assert [b.addresses for b in only.brokers] == [{0: "http://broker-a:8090"}]
+    assert names.route("v") is None
+
+
+def test_a_changed_table_replaces_the_old_one() -> None:
+    names, _ = tables()
+    names.register(broker(topics={"t": FOUR}))
+    names.register(broker(topics={"u": FOUR}, version="2"))
+    assert names.route("t") is None
+    assert names.route("u") is not None
+
+
+def test_a_sign_of_life_keeps_the_table_and_an_unknown_version_asks_for_it() -> None:
+    names, _ = tables()
+    names.register(broker(topics={"t": FOUR}))
+    assert not names.register(broker()).topics_wanted
+    assert names.route("t") is not None
+    assert names.register(broker(version="2")).topics_wanted
+
+
+def test_a_broker_that_is_silent_too_long_is_gone_from_every_table() -> None:
+    names, clock = tables()
+    names.register(broker("broker-a", topics={"t": FOUR}))
+    clock.now = 60
+    names.register(broker("broker-b", topics={"t": FOUR}))
+    clock.now = 120
+    assert names.expire() == []
+    clock.now = 121
+    assert names.expire() == [("broker-a", 0)]
+    route = names.route("t")
+    assert route is not None
+    assert list(route.queues) == ["broker-b"]
+    assert [b.broker_name for b in names.brokers()] == ["broker-b"]
+
+
+def test_the_broker_the_tables_sit_in_never_expires() -> None:
+    names, clock = tables()
+    names.register(broker(topics={"t": FOUR}), pinned=True)
+    clock.now = 1_000_000
+    assert names.route("t") is not None
+    assert names.is_pinned("broker-a", 0)
+
+
+def test_a_slave_joins_its_masters_name_and_learns_where_it_is() -> None:
+    names, _ = tables()
+    assert names.register(broker(broker_id=1)).master_address is None
+    names.register(broker(topics={"t": FOUR}, replication="broker-a:10912"))
+    answer = names.register(broker(broker_id=1))
+    assert answer.master_address == "http://broker-a:8090"
+    assert answer.master_replication_address == "broker-a:10912"
+    route = names.route("t")
+    assert route is not None
+    assert route.brokers[0].addresses == {0: "http://broker-a:8090", 1: "http://broker-a:8091"}
+
+
+def test_topics_stay_readable_while_a_slave_lives_and_go_with_the_last_broker() -> None:
+    names, _ = tables()
+    names.register(broker(topics={"t": FOUR}))
+    names.register(broker(broker_id=1))
+    assert names.unregister("broker-a", 0)
+    route = names.route("t")
+    assert route is not None
+    assert route.brokers[0].addresses == {1: "http://broker-a:8091"}
+    assert names.unregister("broker-a", 1)
+    assert names.route("t") is None
+    assert not names.unregister("broker-a", 1)
+
+
+def test_one_topic_comes_and_goes_between_registrations() -> None:
+    names, _ = tables()
+    names.put_topic("broker-a", "t", FOUR)
+    assert names.route("t") is None, "an unknown broker holds nothing"
+    names.register(broker(topics={}))
+    names.put_topic("broker-a", "t", FOUR)
+    assert names.route("t") is not None
+    names.put_topic("broker-a", "t", None)
+    names.put_topic("broker-a", "t", None)
+    assert names.route("t") is None
+
+
+def test_a_slave_alone_that_goes_leaves_nothing() -> None:
+    names, _ = tables()
+    names.register(broker(broker_id=1))
+    assert names.unregister("broker-a", 1)
+    assert names.brokers() == []

@@ -1,0 +1,51 @@
+"""Delays of retries against the store's delay levels."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobs.retry_policy import RetryPolicy, format_delay
+from store_native.errors import InvalidRequest
+
+LEVELS = [1_000, 5_000, 10_000, 30_000, 60_000]
+
+
+def test_delays_become_the_levels_of_the_store() -> None:
+    assert RetryPolicy.of("10s 1m 1s", LEVELS, 16).delay_levels == (3, 5, 1)
+
+
+def test_the_last_delay_repeats() -> None:
+    policy = RetryPolicy.of("1s 5s", LEVELS, 16)
+    assert [policy.level_of_attempt(attempt) for attempt in (1, 2, 3, 9)] == [1, 2, 2, 2]
+
+
+def test_without_delays_retries_wait_as_in_rocketmq_from_level_3() -> None:
+    assert RetryPolicy.of(None, LEVELS, 16).delay_levels == (3, 4, 5)
+    assert RetryPolicy.of(None, [500], 16).delay_levels == (1,)
+
+
+@pytest.mark.parametrize("delays", ["11s", "10", "soon", " "])
+def test_a_delay_the_store_has_no_level_for_is_refused_with_the_known_ones(delays: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        RetryPolicy.of(delays, LEVELS, 16)
+    assert refused.value.code == "ARGUMENT_ILLEGAL"
+
+
+def test_the_refusal_names_the_levels() -> None:
+    with pytest.raises(InvalidRequest, match=r"11s .*1s 5s 10s 30s 1m"):
+        RetryPolicy.of("11s", LEVELS, 16)
+
+
+def test_a_delay_between_levels_waits_for_the_longer_one() -> None:
+    policy = RetryPolicy.of(None, LEVELS, 16)
+    assert [policy.level_of_delay(ms) for ms in (0, 1_000, 1_001, 10_000, 99_000)] == [1, 1, 2, 3, 5]
+
+
+def test_a_broker_without_levels_cannot_retry() -> None:
+    with pytest.raises(InvalidRequest):
+        RetryPolicy.of(None, [], 16)
+
+
+@pytest.mark.parametrize(("ms", "text"), [(500, "500ms"), (1_000, "1s"), (90_000, "90s"), (7_200_000, "2h")])
+def test_delays_are_written_as_they_are_read(ms: int, text: str) -> None:
+    assert format_delay(ms) == text

@@ -1,0 +1,160 @@
+"""Handler loading, the checkpoint's start file, the gate, the cut into tasks, settings, idleness."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from delta_tables.location import LedgerLocation
+from jobs.batch_gate import BatchGate, JobStopped
+from jobs.checkpoint import NO_BATCH, StreamCheckpoint
+from jobs.handler_loader import HandlerTarget
+from jobs.idle import waiting_messages
+from jobs.settings import ConsumeSettings
+from jobs.slice_tasks import into_bins
+from jobs.start_position import choose
+from lakemq.client.results import QueueBounds
+from lakemq.handler import Verdict, is_vectorised, vectorised
+from store_native.errors import InvalidRequest
+from structured_streaming.offsets import MessageQueue
+from structured_streaming.partitions import QueueSlice
+
+
+def module(directory: Path, name: str, text: str) -> Path:
+    (directory / f"{name}.py").write_text(text)
+    return directory
+
+
+def test_a_handler_is_found_beside_the_user(tmp_path: Path) -> None:
+    module(tmp_path, "beside_user", "class Shop:\n    @staticmethod\n    def sell(message): return None\n")
+    loaded = HandlerTarget("beside_user:Shop.sell", "auto", (str(tmp_path),)).load()
+    assert loaded.function(None) is None and not loaded.vectorised
+
+
+@pytest.mark.parametrize("target", ["nocolon", ":f", "m:", "no_such_module_here:f", "json:no_such", "json:__doc__"])
+def test_a_wrong_handler_target_is_refused(target: str) -> None:
+    with pytest.raises(InvalidRequest):
+        HandlerTarget(target).load()
+
+
+def test_a_module_whose_own_import_fails_says_so_itself(tmp_path: Path) -> None:
+    module(tmp_path, "imports_nothing_there", "import surely_missing_module\n")
+    with pytest.raises(ModuleNotFoundError, match="surely_missing_module"):
+        HandlerTarget("imports_nothing_there:f", "auto", (str(tmp_path),)).load()
+
+
+def test_a_vectorised_handler_is_told_by_mark_or_annotation() -> None:
+    @vectorised
+    def marked(batch: Any) -> None: ...
+
+    def annotated(batch: pa.RecordBatch) -> None: ...
+
+    def row(message: Any) -> None: ...
+
+    assert [is_vectorised(f) for f in (marked, annotated, row)] == [True, True, False]
+
+
+@pytest.mark.parametrize("level", [0, -1, True])
+def test_a_delay_level_starts_at_one(level: int) -> None:
+    with pytest.raises(ValueError, match="levels start at 1"):
+        Verdict.retry(level)
+
+
+def test_the_beginning_of_a_stream_is_decided_once(tmp_path: Path) -> None:
+    checkpoint = StreamCheckpoint(tmp_path / "c")
+    assert checkpoint.start(lambda: {"at": 1}) == {"at": 1}
+    assert StreamCheckpoint(tmp_path / "c").start(lambda: {"at": 2}) == {"at": 1}
+
+
+def test_offsets_are_read_from_sparks_log(tmp_path: Path) -> None:
+    checkpoint = StreamCheckpoint(tmp_path)
+    assert checkpoint.last_planned() == checkpoint.last_committed() == NO_BATCH
+    for name in ("offsets", "commits"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "commits" / "8").write_text("v1\n{}")
+    (tmp_path / "offsets" / ".9.crc").write_text("")
+    (tmp_path / "offsets" / "9").write_text(
+        'v1\n{"batchTimestampMs":1}\n{"v":1,"epoch":1,"topics":{"t":{"id":"x","brokers":{"b":{"0":12}}}}}'
+    )
+    assert (checkpoint.last_planned(), checkpoint.last_committed()) == (9, 8)
+    end = checkpoint.planned_end(9)
+    assert end is not None and end.queues == {MessageQueue("t", "b", 0): 12}
+    assert checkpoint.planned_end(8) is None
+
+
+def test_a_closed_gate_waits_for_the_batch_inside_and_refuses_the_next() -> None:
+    gate, inside, leave = BatchGate(), threading.Event(), threading.Event()
+
+    def work() -> None:
+        with gate.batch():
+            inside.set()
+            leave.wait(10)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert inside.wait(10)
+    gate.close()
+    assert not gate.await_empty(timeout_s=0)
+    with pytest.raises(JobStopped), gate.batch():
+        pass
+    leave.set()
+    assert gate.await_empty(timeout_s=10)
+    thread.join()
+
+
+def piece(queue_id: int, rows: int) -> QueueSlice:
+    return QueueSlice(MessageQueue("t", "b", queue_id), 100, 100 + rows)
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3, 8])
+@pytest.mark.parametrize("sizes", [[5], [30_000], [100_000, 1, 1, 50_000], [20_000] * 9, []])
+def test_tasks_cover_every_message_once_and_are_no_more_than_cores(sizes: list[int], cores: int) -> None:
+    bins = into_bins([piece(queue, rows) for queue, rows in enumerate(sizes)], cores)
+    assert len(bins) <= cores
+    assert all(bins)
+    covered = sorted((p.queue.queue_id, p.start, p.end) for pieces in bins for p in pieces)
+    for queue, rows in enumerate(sizes):
+        mine = [(start, end) for q, start, end in covered if q == queue]
+        assert mine[0][0] == 100 and mine[-1][1] == 100 + rows
+        assert all(a[1] == b[0] for a, b in zip(mine, mine[1:], strict=False))
+
+
+def test_a_small_batch_is_one_task_and_so_one_file() -> None:
+    assert len(into_bins([piece(0, 500), piece(1, 500)], 8)) == 1
+
+
+def test_the_ledger_decides_where_a_group_goes_on() -> None:
+    held = QueueBounds(0, 10, 100, 90)
+    assert choose(held, 50, 70, "earliest") == 50
+    assert choose(held, 3, None, "earliest") == 3, "what expired is for the source to report"
+    assert choose(held, None, 70, "earliest") == 70
+    assert choose(held, None, 700, "earliest") == 90
+    assert (choose(held, None, None, "earliest"), choose(held, None, None, "latest")) == (10, 90)
+
+
+def test_delayed_messages_are_counted_over_all_levels() -> None:
+    page = '# TYPE lakemq_timing_messages gauge\nlakemq_timing_messages{level="1"} 2\nlakemq_timing_messages{level="3"} 5.0\nlakemq_x 9\n'
+    assert waiting_messages(page) == 7
+
+
+@pytest.mark.parametrize("group", ["", "a/b", "..", "a b", "x" * 121])
+def test_a_group_name_that_could_become_another_path_is_refused(group: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest):
+        ConsumeSettings(group, ("t",), HandlerTarget("m:f"), LedgerLocation.parse(str(tmp_path)))
+
+
+def test_a_group_reads_its_retry_topic_too_but_not_in_broadcast_mode(tmp_path: Path) -> None:
+    ledger = LedgerLocation.parse(str(tmp_path))
+    concurrent = ConsumeSettings("g", ("t",), HandlerTarget("m:f"), ledger)
+    broadcast = ConsumeSettings("g", ("t",), HandlerTarget("m:f"), ledger, mode="broadcast")
+    assert (concurrent.subscription, broadcast.subscription) == (("t", "%RETRY%g"), ("t",))
+    assert concurrent.checkpoint_of("group") == tmp_path / "_checkpoints" / "g" / "group"
+
+
+def test_a_ledger_in_a_catalog_needs_a_checkpoint() -> None:
+    with pytest.raises(InvalidRequest, match="checkpoint"):
+        ConsumeSettings("g", ("t",), HandlerTarget("m:f"), LedgerLocation.parse("main.lmq"))

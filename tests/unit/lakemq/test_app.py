@@ -1,0 +1,64 @@
+"""The front door: exit codes, one line per error, nothing imported that is not asked for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from lakemq.cli import app
+from lakemq.client import InvalidRequest, Unavailable
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.main(["--help"]) == 0
+    shown = capsys.readouterr().out
+    assert all(command in shown for command in app.COMMANDS)
+
+
+def test_no_command_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.main([]) == 2
+    assert "usage: lakemq" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("argv", [["frobnicate"], ["topic"], ["topic", "list", "--colour"], ["tail"]])
+def test_wrong_usage_is_code_2(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.main(argv) == 2
+    assert "usage: lakemq" in capsys.readouterr().err
+
+
+def test_options_that_do_not_fit_together_are_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.main(["produce", "t", "--key", "k"]) == 2
+    assert "--key-field" in capsys.readouterr().err
+
+
+def test_missing_file_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.main(["produce", "t", "--file", "no-such-file.ndjson"]) == 1
+    assert capsys.readouterr().err == "lakemq: no-such-file.ndjson: No such file or directory\n"
+
+
+def test_error_is_one_line_with_its_place() -> None:
+    error = InvalidRequest("MESSAGE_ILLEGAL", "tags are\nwrong", pointer="/messages/3/tags")
+    assert app.describe(error) == "MESSAGE_ILLEGAL: tags are wrong (at /messages/3/tags)"
+
+
+def test_refused_connection_says_what_to_do() -> None:
+    error = Unavailable("SERVICE_NOT_AVAILABLE", "no connection", sent=False)
+    assert "lakemq serve" in app.describe(error)
+
+
+@pytest.mark.parametrize("heavy", ["pyspark", "fastapi", "pyarrow", "deltalake"])
+def test_command_line_starts_without_what_it_does_not_need(heavy: str) -> None:
+    code = (
+        f"import sys; from lakemq.cli import app; app.parser_for('topic'); sys.exit({heavy!r} in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_missing_extra_is_named_and_own_defects_are_not_taken_for_one() -> None:
+    missing = ModuleNotFoundError("No module named 'fastapi'", name="fastapi")
+    assert app._is_missing_extra("serve", missing)
+    assert app._needs("serve", missing).startswith("lakemq serve needs: pip install 'lakemq[server]'")
+    assert not app._is_missing_extra("serve", ModuleNotFoundError("x", name="ingest_api.nowhere"))
+    assert not app._is_missing_extra("topic", missing)

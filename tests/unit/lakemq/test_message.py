@@ -1,0 +1,101 @@
+"""Messages become the API's objects and come back unchanged."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakemq.client.message import Message, ReceivedMessage, body_field
+
+RECEIVED = {
+    "message_id": "7F0000010007D81A7D0000000000000A",
+    "offset_message_id": "7F00000100001F9A000000000000002A",
+    "topic": "orders",
+    "broker_name": "broker-a",
+    "queue_id": 1,
+    "queue_offset": 42,
+    "physical_offset": 9_007_199_254_740_993,
+    "keys": ["17", "eu"],
+    "tags": "created",
+    "body": "{}",
+    "properties": {"colour": "grün"},
+    "flag": 3,
+    "born_timestamp": 1_795_219_200_000,
+    "store_timestamp": 1_795_219_200_005,
+    "born_host": "127.0.0.1:50000",
+    "store_host": "127.0.0.1:8090",
+    "reconsume_times": 2,
+}
+
+
+def test_unset_fields_are_left_out() -> None:
+    assert Message("hello").to_json() == {"body": "hello"}
+
+
+def test_every_field_is_sent_under_the_name_of_the_api() -> None:
+    message = Message(
+        {"id": 17},
+        tags="created",
+        keys=("17",),
+        properties={"colour": "red"},
+        sharding_key="eu",
+        queue_id=0,
+        flag=1,
+        delay_level=3,
+        message_id="mine",
+    )
+    assert message.to_json() == {
+        "body_json": {"id": 17},
+        "tags": "created",
+        "keys": ["17"],
+        "properties": {"colour": "red"},
+        "sharding_key": "eu",
+        "queue_id": 0,
+        "flag": 1,
+        "delay_level": 3,
+        "message_id": "mine",
+    }
+
+
+def test_one_key_given_as_text_is_one_key_not_its_letters() -> None:
+    assert Message("x", keys="UA1545").to_json()["keys"] == ["UA1545"]
+
+
+def test_bytes_that_are_not_utf8_travel_as_base64() -> None:
+    assert body_field(b"\xff\x00") == ("body_base64", "/wA=")
+
+
+def test_a_line_holds_no_newline_but_its_last() -> None:
+    line = Message("two\nlines").to_line()
+    assert line.count(b"\n") == 1
+    assert json.loads(line) == {"body": "two\nlines"}
+
+
+def test_a_body_json_has_no_name_for_is_refused_before_it_is_sent() -> None:
+    with pytest.raises(ValueError, match="Out of range"):
+        Message({"x": float("nan")}).to_line()
+
+
+@given(st.binary())
+def test_received_body_survives_the_trip_through_json(body: bytes) -> None:
+    name, value = body_field(body)
+    message = {key: field for key, field in RECEIVED.items() if key != "body"}
+    received = ReceivedMessage.from_json({**message, name: value})
+    assert received.body == body
+    assert ReceivedMessage.from_json(received.to_json()) == received
+
+
+def test_received_message_keeps_every_field() -> None:
+    assert ReceivedMessage.from_json(RECEIVED).to_json() == RECEIVED
+
+
+def test_integers_sent_as_text_because_json_readers_round_them_are_integers_again() -> None:
+    received = ReceivedMessage.from_json({**RECEIVED, "physical_offset": "9007199254740993"})
+    assert received.physical_offset == 9_007_199_254_740_993
+
+
+def test_fields_of_a_newer_broker_are_ignored() -> None:
+    assert ReceivedMessage.from_json({**RECEIVED, "transaction_id": "T"}).message_id == RECEIVED["message_id"]

@@ -1,0 +1,108 @@
+"""What a line means, and how lines become batches that remember where they came from."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import threading
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakemq.cli.failure import CommandFailed
+from lakemq.cli.ndjson import LineRule, batches
+
+
+def shaped(rule: LineRule, line: bytes) -> Any:
+    return json.loads(rule.shape(line))
+
+
+def cut(data: bytes, rule: LineRule | None = None, *, count: int = 1000, size: int = 1 << 20) -> list[Any]:
+    found = batches(io.BytesIO(data), rule or LineRule("message"), max_count=count, max_bytes=size)
+    return [(batch.numbers, bytes(batch.data)) for batch in found]
+
+
+@pytest.mark.parametrize("field", ["body", "body_json", "body_base64"])
+def test_object_with_a_body_is_a_message(field: str) -> None:
+    line = json.dumps({field: "eA==", "tags": "t"}).encode()
+    assert LineRule().shape(line) == line
+
+
+def test_any_other_value_becomes_the_body() -> None:
+    assert shaped(LineRule(), b'{"id": 1}') == {"body_json": {"id": 1}}
+    assert shaped(LineRule(), b"[1, 2]") == {"body_json": [1, 2]}
+
+
+def test_body_keeps_its_own_spelling() -> None:
+    assert LineRule(key_fields=("a",)).shape(b'{"a": 1.00}') == b'{"keys":["1.00"],"body_json":{"a": 1.00}}'
+
+
+def test_fields_of_the_body_become_keys_and_tag() -> None:
+    rule = LineRule(key_fields=("id", "region"), tag_field="state")
+    line = '{"id": 17, "region": "eu-süd", "state": "new", "x": null}'.encode()
+    assert shaped(rule, line) == {"keys": ["17", "eu-süd"], "tags": "new", "body_json": json.loads(line)}
+
+
+def test_missing_and_null_fields_give_no_key() -> None:
+    assert shaped(LineRule(key_fields=("id",), tag_field="t"), b'{"id": null}') == {"body_json": {"id": None}}
+
+
+def test_object_with_a_body_field_can_be_a_body_when_told() -> None:
+    assert shaped(LineRule("body"), b'{"body": "x"}') == {"body_json": {"body": "x"}}
+
+
+def test_text_is_taken_as_it_is() -> None:
+    assert shaped(LineRule("text"), b'a "quoted" line') == {"body": 'a "quoted" line'}
+
+
+def test_batches_end_when_they_are_full() -> None:
+    assert [numbers for numbers, _ in cut(b"{}\n" * 5, count=2)] == [[1, 2], [3, 4], [5]]
+
+
+def test_batches_end_before_they_grow_too_large() -> None:
+    line = b'{"body":"' + b"x" * 100 + b'"}\n'
+    sizes = [len(data) for _, data in cut(line * 10, size=350)]
+    assert sum(sizes) == 10 * len(line)
+    assert max(sizes) <= 350
+
+
+def test_one_line_larger_than_a_batch_goes_alone() -> None:
+    line = b'{"body":"' + b"x" * 1000 + b'"}'
+    assert [numbers for numbers, _ in cut(b"{}\n" + line + b"\n{}", size=100)] == [[1], [2], [3]]
+
+
+def test_blank_lines_are_skipped_but_counted() -> None:
+    assert cut(b"{}\n\n  \r\n{}\r\n\n{}") == [([1, 4, 6], b"{}\n{}\n{}\n")]
+
+
+def test_a_line_that_does_not_parse_is_named() -> None:
+    with pytest.raises(CommandFailed, match="line 3 is not JSON"):
+        cut(b"{}\n\n{broken\n", LineRule())
+
+
+def test_lines_that_stand_still_in_a_pipe_are_sent_without_waiting_for_more() -> None:
+    reader, writer = os.pipe()
+    with os.fdopen(reader, "rb") as source, os.fdopen(writer, "wb", buffering=0) as sink:
+        found = batches(source, LineRule("text"), max_count=100, max_bytes=1 << 20)
+        sink.write(b"one\ntw")
+        assert next(found).numbers == [1]
+        sink.write(b"o\n")
+        assert bytes(next(found).data) == b'{"body":"two"}\n'
+        threading.Thread(target=sink.close).start()
+        assert list(found) == []
+
+
+@given(
+    st.lists(st.text(alphabet=st.characters(exclude_categories=("Cc", "Cs", "Z")), min_size=1)),
+    st.integers(1, 5),
+    st.integers(20, 200),
+)
+def test_every_line_is_in_exactly_one_batch_in_order(lines: list[str], count: int, size: int) -> None:
+    data = "\n".join(lines).encode()
+    found = cut(data, LineRule("text"), count=count, size=size)
+    bodies = [json.loads(line)["body"] for _, part in found for line in part.splitlines()]
+    assert bodies == lines
+    assert [number for numbers, _ in found for number in numbers] == list(range(1, len(lines) + 1))

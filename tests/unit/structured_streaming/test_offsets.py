@@ -1,0 +1,126 @@
+"""The offset JSON lives in checkpoints: what it says today must be read for ever."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from store_native.errors import InvalidRequest
+from structured_streaming.offsets import (
+    Bounds,
+    MessageQueue,
+    Offsets,
+    StoreView,
+    advance,
+    initial,
+    same_topic,
+    start_in,
+)
+
+from .strategies import offsets, views
+
+ORDERS_0 = MessageQueue("orders", "broker-a", 0)
+ORDERS_1 = MessageQueue("orders", "broker-a", 1)
+
+
+def test_json_is_the_published_form() -> None:
+    value = Offsets(3, {"orders": "a1"}, {ORDERS_1: 7, ORDERS_0: 12})
+    published = '{"v":1,"epoch":3,"topics":{"orders":{"id":"a1","brokers":{"broker-a":{"0":12,"1":7}}}}}'
+    assert json.dumps(value.to_json(), separators=(",", ":")) == published
+    assert Offsets.from_json(json.loads(published)) == value
+
+
+@given(offsets())
+def test_json_round_trip_keeps_everything(value: Offsets) -> None:
+    assert Offsets.from_json(json.loads(json.dumps(value.to_json()))) == value
+
+
+@given(offsets(), st.randoms())
+def test_equal_positions_give_equal_text(value: Offsets, random: object) -> None:
+    shuffled = list(value.queues.items())
+    random.shuffle(shuffled)  # type: ignore[attr-defined]  # hypothesis gives a random.Random
+    again = Offsets(value.epoch, dict(value.topic_ids), dict(shuffled))
+    assert json.dumps(again.to_json()) == json.dumps(value.to_json())
+
+
+def test_queue_ids_sort_as_numbers() -> None:
+    many = {MessageQueue("orders", "b", i): 1 for i in range(12)}
+    queues = Offsets(1, {"orders": ""}, many).to_json()["topics"]["orders"]["brokers"]["b"]
+    assert list(queues) == [str(i) for i in range(12)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"v":2,"epoch":1,"topics":{}}',
+        "{}",
+        '{"v":1,"epoch":1,"topics":{"t":{"id":"a"}}}',
+        '{"v":1,"topics":{}}',
+    ],
+)
+def test_an_offset_of_another_kind_is_refused(text: str) -> None:
+    with pytest.raises(InvalidRequest, match="ARGUMENT_ILLEGAL"):
+        Offsets.from_json(json.loads(text))
+
+
+def test_a_queue_never_seen_starts_at_its_beginning() -> None:
+    assert Offsets(1, {"orders": "a1"}, {ORDERS_0: 12}).position(ORDERS_1) == 0
+
+
+def test_a_batch_over_a_topic_made_again_starts_at_0() -> None:
+    start = Offsets(1, {"orders": "a1"}, {ORDERS_0: 12})
+    assert start_in(start, Offsets(1, {"orders": "zz"}, {ORDERS_0: 5}), ORDERS_0) == 0
+    assert start_in(start, Offsets(1, {"orders": "a1"}, {ORDERS_0: 15}), ORDERS_0) == 12
+
+
+def test_a_batch_over_a_store_put_back_starts_at_0_and_a_failover_changes_nothing() -> None:
+    start = Offsets(2, {"orders": "a1"}, {ORDERS_0: 12})
+    assert start_in(start, Offsets(1, {"orders": "a1"}, {ORDERS_0: 5}), ORDERS_0) == 0
+    assert start_in(start, Offsets(3, {"orders": "a1"}, {ORDERS_0: 15}), ORDERS_0) == 12
+
+
+def test_topic_ids_are_compared_only_when_both_are_known() -> None:
+    assert same_topic("a", "a")
+    assert same_topic("", "a")
+    assert same_topic(None, "a")
+    assert not same_topic("a", "b")
+
+
+def test_an_empty_new_queue_does_not_change_the_offset() -> None:
+    start = Offsets(1, {"orders": "a1"}, {ORDERS_0: 12})
+    view = StoreView(1, {"orders": "a1"}, {ORDERS_0: Bounds(0, 12), ORDERS_1: Bounds(0, 0)})
+    assert advance(start, view, {ORDERS_0: 12, ORDERS_1: 0}) == start
+
+
+def test_positions_of_topics_no_longer_subscribed_are_carried() -> None:
+    other = MessageQueue("payments", "broker-a", 0)
+    start = Offsets(1, {"orders": "a1", "payments": "b2"}, {ORDERS_0: 12, other: 4})
+    view = StoreView(1, {"orders": "a1"}, {ORDERS_0: Bounds(0, 20)})
+    end = advance(start, view, {ORDERS_0: 20})
+    assert end.queues == {ORDERS_0: 20, other: 4}
+    assert end.topic_ids == {"orders": "a1", "payments": "b2"}
+
+
+def test_positions_of_queues_that_are_gone_are_dropped() -> None:
+    start = Offsets(1, {"orders": "a1"}, {ORDERS_0: 12, ORDERS_1: 4})
+    view = StoreView(1, {"orders": "a1"}, {ORDERS_0: Bounds(0, 20)})
+    assert advance(start, view, {ORDERS_0: 20}, {ORDERS_1}).queues == {ORDERS_0: 20}
+
+
+@given(offsets(), views())
+def test_advance_names_a_topic_id_for_every_queue(start: Offsets, view: StoreView) -> None:
+    end = advance(start, view, {queue: held.max_offset for queue, held in view.bounds.items()})
+    assert {queue.topic for queue in end.queues} == set(end.topic_ids)
+    assert Offsets.from_json(end.to_json()) == end
+    for queue, held in view.bounds.items():
+        assert end.position(queue) == held.max_offset
+
+
+@given(views())
+def test_initial_names_every_queue(view: StoreView) -> None:
+    start = initial(view, {queue: held.min_offset for queue, held in view.bounds.items()})
+    assert set(start.queues) == set(view.bounds)
+    assert Offsets.from_json(start.to_json()) == start

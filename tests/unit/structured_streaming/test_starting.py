@@ -1,0 +1,92 @@
+"""Where a query without a checkpoint starts: one number per queue, or a clear refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from store_native.errors import InvalidRequest
+from structured_streaming.offsets import Bounds, MessageQueue, Offsets, StoreView
+from structured_streaming.starting import (
+    EARLIEST,
+    LATEST,
+    ByTimestamps,
+    Explicit,
+    GroupPosition,
+    Lookups,
+    Position,
+    SinceTimestamp,
+    resolve,
+)
+
+Q0, Q1 = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-a", 1)
+EMPTY = MessageQueue("orders", "broker-a", 2)
+VIEW = StoreView(1, {"orders": "a1"}, {Q0: Bounds(10, 110), Q1: Bounds(0, 50), EMPTY: Bounds(0, 0)})
+
+
+def offset_by_time(queue: MessageQueue, timestamp: int) -> int:
+    """A store whose message n was stored at time n."""
+    bounds = VIEW.bounds[queue]
+    return min(max(timestamp, bounds.min_offset), bounds.max_offset)
+
+
+def resolved(position: Position, stands: Mapping[tuple[str, int], int] | None = None) -> list[int]:
+    found = resolve(position, VIEW, Lookups(offset_by_time, lambda: stands or {}), "startingOffsets")
+    return [found[queue] for queue in (Q0, Q1, EMPTY)]
+
+
+def test_earliest_and_latest_are_the_bounds() -> None:
+    assert resolved(EARLIEST) == [10, 0, 0]
+    assert resolved(LATEST) == [110, 50, 0]
+
+
+def test_explicit_offsets_know_earliest_and_latest() -> None:
+    assert resolved(Explicit({("orders", 0): 20, ("orders", 1): -2, ("orders", 2): -1})) == [20, 0, 0]
+
+
+def test_explicit_offsets_take_the_form_of_a_checkpoint() -> None:
+    stood = Offsets(1, {"orders": "a1"}, {Q0: 20, Q1: 5, EMPTY: 0})
+    assert resolved(Explicit.from_checkpoint(stood.to_json())) == [20, 5, 0]
+
+
+def test_explicit_offsets_must_name_every_queue_and_no_other() -> None:
+    with pytest.raises(InvalidRequest, match="missing orders/1, orders/2"):
+        resolved(Explicit({("orders", 0): 20}))
+    all_and_more = {("orders", i): -2 for i in range(4)}
+    with pytest.raises(InvalidRequest, match="not read: orders/3"):
+        resolved(Explicit(all_and_more))
+
+
+def test_an_explicit_offset_behind_the_end_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="queue 1 ends at 50, before 51"):
+        resolved(Explicit({("orders", 0): 20, ("orders", 1): 51, ("orders", 2): -1}))
+
+
+def test_a_time_is_the_first_message_stored_then_or_later() -> None:
+    assert resolved(SinceTimestamp(40, "latest")) == [40, 40, 0]
+    assert resolved(ByTimestamps({("orders", 0): 40, ("orders", 1): 7, ("orders", 2): 9}, "latest")) == [
+        40,
+        7,
+        0,
+    ]
+
+
+def test_a_time_after_the_newest_message_is_the_end_or_an_error() -> None:
+    assert resolved(SinceTimestamp(60, "latest")) == [60, 50, 0]
+    with pytest.raises(InvalidRequest, match="queue 1 has no message stored at or after 60"):
+        resolved(SinceTimestamp(60, "error"))
+
+
+def test_a_group_starts_where_it_stands() -> None:
+    stands = {("orders", 0): 33, ("orders", 1): 44, ("orders", 2): 0}
+    assert resolved(GroupPosition(LATEST), stands) == [33, 44, 0]
+
+
+def test_a_queue_new_to_a_group_that_knows_the_topic_is_read_from_its_beginning() -> None:
+    assert resolved(GroupPosition(LATEST), {("orders", 1): 44}) == [10, 44, 0]
+
+
+def test_a_topic_new_to_a_group_starts_at_the_fallback() -> None:
+    assert resolved(GroupPosition(LATEST), {("other", 0): 1}) == [110, 50, 0]
+    assert resolved(GroupPosition(EARLIEST), {("other", 0): 1}) == [10, 0, 0]

@@ -1,0 +1,40 @@
+"""README.md's table of features: each row names a test that exists."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+NAMED_TEST = re.compile(r"`(tests/[\w/.-]+)::(\w+)`")
+
+
+def feature_rows() -> list[str]:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    section = text.split("\n## Features", 1)[1].split("\n## ", 1)[0]
+    rows = [line for line in section.splitlines() if line.startswith("|")]
+    return rows[2:]
+
+
+@pytest.mark.parametrize("row", feature_rows())
+def test_every_feature_names_a_test_that_exists(row: str) -> None:
+    named = NAMED_TEST.findall(row)
+    assert named, f"no test named in: {row}"
+    for file, test in named:
+        assert test in tests_in(ROOT / file), f"{file} has no test {test}"
+
+
+def test_the_table_is_not_empty() -> None:
+    assert len(feature_rows()) >= 10
+
+
+def tests_in(path: Path) -> set[str]:
+    assert path.is_file(), f"there is no {path.relative_to(ROOT)}"
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".rs":
+        return set(re.findall(r"#\[test\]\s*(?:#\[[^\]]*\]\s*)*fn (\w+)", text))
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return {node.name for node in ast.walk(ast.parse(text)) if isinstance(node, functions)}
