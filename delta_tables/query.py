@@ -51,7 +51,8 @@ class Ledger:
             if not type(error).__module__.startswith(("deltalake", "_internal", "builtins")):
                 raise
             raise from_code("ARGUMENT_ILLEGAL", _first_line(error)) from error
-        return result.cast(pa.schema([pa.field(f.name, plain_type(f.type)) for f in result.schema]))
+        plain = pa.schema([pa.field(field.name, plain_type(field.type)) for field in result.schema])
+        return result.cast(plain, safe=False)
 
     def _session(self) -> QueryBuilder:
         session = QueryBuilder()
@@ -65,7 +66,11 @@ class Ledger:
 
 
 def plain_type(arrow: pa.DataType) -> pa.DataType:
-    """The type with string and binary views replaced by what every Arrow reader knows."""
+    """The type with what Python or older Arrow readers cannot take replaced: views, nanoseconds."""
+    if pa.types.is_timestamp(arrow):
+        return pa.timestamp("us", arrow.tz)
+    if pa.types.is_duration(arrow):
+        return pa.duration("us")
     if pa.types.is_string_view(arrow):
         return pa.string()
     if pa.types.is_binary_view(arrow):

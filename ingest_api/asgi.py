@@ -80,14 +80,8 @@ class Refusals:
         self._metrics.refused(problem.code)
         self.line(scope, problem.status, problem.code, request_id)
         unread = body is not None and not body.complete
-        if (
-            unread
-            and not expects
-            and body is not None
-            and body.size <= SMALL
-            and await self._rest_is_here(receive, scope)
-        ):
-            unread = False
+        if unread and not expects and problem.code != "REQUEST_TIMEOUT":
+            unread = not await self._take_small_rest(receive, scope)
         await self._send(problem, receive, send, unread, expects)
 
     def slow(self, scope: Scope, status: int, took_ms: float) -> None:
@@ -119,13 +113,10 @@ class Refusals:
         }
         log.log(logging.WARNING if status >= 500 else logging.INFO, "request", extra={"fields": fields})
 
-    async def _rest_is_here(self, receive: Receive, scope: Scope) -> bool:
-        """Takes the rest of a small body, so that the connection can stay open."""
+    async def _take_small_rest(self, receive: Receive, scope: Scope) -> bool:
+        """Takes the rest of a small body, which is on its way already, so that the connection can stay."""
         length = next((int(v) for n, v in scope["headers"] if n == b"content-length"), None)
-        if length is None or length > SMALL:
-            return False
-        await linger(receive, timeout_s=1.0, limit=SMALL)
-        return True
+        return length is not None and length <= SMALL and await linger(receive, timeout_s=0.5, limit=SMALL)
 
     async def _send(
         self, problem: Problem, receive: Receive, send: Send, unread: bool, expects: bool

@@ -180,8 +180,8 @@ class BodyReader:
         )
 
 
-async def linger(receive: Receive, timeout_s: float = 2.0, limit: int = 16 << 20) -> None:
-    """Reads and drops what a refused client is still sending.
+async def linger(receive: Receive, timeout_s: float = 2.0, limit: int = 16 << 20) -> bool:
+    """Reads and drops what a refused client is still sending; returns whether its end came.
 
     Closing a socket with unread bytes resets it, and the reset can overtake the answer: the client
     would see a broken pipe instead of the reason. Bounded in time and bytes.
@@ -192,7 +192,8 @@ async def linger(receive: Receive, timeout_s: float = 2.0, limit: int = 16 << 20
             while dropped < limit:
                 message = await receive()
                 if message["type"] != "http.request" or not message.get("more_body", False):
-                    return
+                    return True
                 dropped += len(message.get("body", b""))
     except TimeoutError:
-        return
+        pass
+    return False

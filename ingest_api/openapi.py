@@ -62,7 +62,7 @@ _NEW_MESSAGE: Document = {
     "properties": {
         "body": {"type": "string", "minLength": 1},
         "body_base64": {"type": "string", "format": "byte"},
-        "body_json": {"description": "Any JSON value; stored as its compact text."},
+        "body_json": {"description": "Any JSON value; its text is stored as written."},
         "tags": _TEXT,
         "keys": {"type": "array", "items": {"type": "string", "pattern": r"^\S+$"}},
         "properties": {"type": "object", "additionalProperties": {"type": "string"}},

@@ -106,12 +106,24 @@ class RunLoop:
             raise from_code("SYSTEM_ERROR", failure)
 
     def _end(self, queries: Sequence[StreamingQuery]) -> None:
-        # From here on Spark reports each refused batch as an error of the query, with a stack.
-        self._spark.sparkContext.setLogLevel("OFF")
-        self._gate.close()
-        self._gate.await_empty()
-        for query in queries:
-            query.stop()
+        with _without_spark_log(self._spark):
+            self._gate.close()
+            self._gate.await_empty()
+            for query in queries:
+                query.stop()
+
+
+@contextmanager
+def _without_spark_log(spark: SparkSession) -> Iterator[None]:
+    """Keeps Spark quiet while batches are refused: it would log each as a failed query with its stack."""
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    level = jvm.org.apache.logging.log4j.LogManager.getRootLogger().getLevel().toString()
+    spark.sparkContext.setLogLevel("OFF")
+    try:
+        yield
+    finally:
+        spark.sparkContext.setLogLevel(level)
 
 
 def _ask(is_idle: Callable[[], bool]) -> bool:

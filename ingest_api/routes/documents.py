@@ -6,7 +6,7 @@ openapi.py.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import Path
 from pydantic import AfterValidator, BaseModel, ConfigDict
@@ -118,14 +118,21 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-def json_answer(data: bytes, settled: bool = True, status: int = 200) -> Response:
-    """Answers with JSON that the store rendered.
+class Pending(BaseModel):
+    """The change is in the log but was not flushed in time; it will be seen when it is."""
 
-    Args:
-        settled: False when the change is stored but not known to be flushed: 202, and a header says so.
-    """
-    if settled:
-        return Response(data, status, media_type="application/json")
-    return Response(
-        data, 202, media_type="application/json", headers={"X-LakeMQ-Status": "FLUSH_DISK_TIMEOUT"}
-    )
+    status: Literal["FLUSH_DISK_TIMEOUT"] = "FLUSH_DISK_TIMEOUT"
+
+
+PENDING: dict[int | str, dict[str, Any]] = {202: {"model": Pending}}
+
+
+def json_answer(data: bytes) -> Response:
+    """Answers with JSON that the store rendered."""
+    return Response(data, media_type="application/json")
+
+
+def pending() -> Response:
+    """Answers a change that is stored, but not known to be flushed: 202, and a header says so."""
+    headers = {"X-LakeMQ-Status": Pending().status}
+    return Response(Pending().model_dump_json(), 202, headers, media_type="application/json")

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from ingest_api.broker import Broker
 from ingest_api.routes import group_leases, group_offsets
-from ingest_api.routes.documents import PROBLEMS, GroupPath, Strict, json_answer
+from ingest_api.routes.documents import PENDING, PROBLEMS, GroupPath, Strict, json_answer, pending
 from store_native import Store
 from store_native.errors import InvalidRequest
 
@@ -50,18 +50,21 @@ def router(broker: Broker) -> APIRouter:
         """Returns a group."""
         return json_answer(_found(store.group_json(group), group))
 
-    @routes.put("/groups/{group}", response_model=Group, responses={202: {"model": Group}})
+    @routes.put("/groups/{group}", response_model=Group, responses=PENDING)
     async def put_group(group: GroupPath, change: GroupChange) -> Response:
         """Creates a group and its retry topic, or changes what is given of it."""
         settled = await broker.settle(await broker.reads.run(_put, store, group, change))
+        if not settled:
+            return pending()
         broker.refresh_topic(f"%RETRY%{group}")
-        return json_answer(_found(store.group_json(group), group), settled)
+        return json_answer(_found(store.group_json(group), group))
 
-    @routes.delete("/groups/{group}", status_code=204, response_class=Response)
+    @routes.delete("/groups/{group}", status_code=204, response_class=Response, responses=PENDING)
     async def delete_group(group: GroupPath) -> Response:
         """Deletes a group and the offsets it stands at."""
         _found(store.group_json(group), group)
-        await broker.settle(await broker.reads.run(store.delete_group, group))
+        if not await broker.settle(await broker.reads.run(store.delete_group, group)):
+            return pending()
         return Response(status_code=204)
 
     group_offsets.add(routes, broker)

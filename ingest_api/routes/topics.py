@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from ingest_api.broker import Broker
-from ingest_api.routes.documents import PROBLEMS, Strict, TopicPath, json_answer
+from ingest_api.routes.documents import PENDING, PROBLEMS, Strict, TopicPath, json_answer, pending
 from store_native.errors import InvalidRequest
 
 MAX_QUEUES = 1_024
@@ -53,7 +53,7 @@ def router(broker: Broker) -> APIRouter:
         """Returns a topic."""
         return json_answer(_found(store.topic_json(topic), topic))
 
-    @routes.put("/topics/{topic}", response_model=Topic, responses={202: {"model": Topic}})
+    @routes.put("/topics/{topic}", response_model=Topic, responses=PENDING)
     async def put_topic(topic: TopicPath, change: TopicChange) -> Response:
         """Creates a topic, or changes what is given of it."""
         settled = await broker.settle(
@@ -67,14 +67,17 @@ def router(broker: Broker) -> APIRouter:
                 force=change.force,
             )
         )
+        if not settled:
+            return pending()
         broker.refresh_topic(topic)
-        return json_answer(_found(store.topic_json(topic), topic), settled)
+        return json_answer(_found(store.topic_json(topic), topic))
 
-    @routes.delete("/topics/{topic}", status_code=204, response_class=Response)
+    @routes.delete("/topics/{topic}", status_code=204, response_class=Response, responses=PENDING)
     async def delete_topic(topic: TopicPath) -> Response:
         """Deletes a topic; its messages go with retention, a new topic of that name starts empty."""
         _found(store.topic_json(topic), topic)
-        await broker.settle(await broker.reads.run(store.delete_topic, topic))
+        if not await broker.settle(await broker.reads.run(store.delete_topic, topic)):
+            return pending()
         broker.refresh_topic(topic)
         return Response(status_code=204)
 

@@ -49,6 +49,7 @@ COMMANDS = {
     "tail": Command("lakemq.cli.tail", "show the messages of a topic as they come"),
     "consume": Command("lakemq.cli.consume", "run a consumer group in Spark, with its ledger", "spark"),
     "sql": Command("lakemq.cli.sql", "ask the ledger in SQL", "spark"),
+    "archive": Command("lakemq.cli.archive", "land topics in the ledger's table of messages", "spark"),
     "topic": Command("lakemq.cli.topic", "list, create, show, update, delete topics"),
     "group": Command("lakemq.cli.group", "list, create, show, delete groups; see and reset offsets"),
     "message": Command("lakemq.cli.message", "show one message, or find messages by key"),

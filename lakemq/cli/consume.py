@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import logging
 import re
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,7 +82,7 @@ def register(subparsers: Any) -> None:
     )
     parser.add_argument("--driver-memory", default="2g", metavar="SIZE", help="memory of Spark's JVM (2g)")
     # For tests that kill the process between the ledger's commit and Spark's.
-    parser.add_argument("--pause-after-ledger-commit", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--halt-after-ledger-commit", type=Path, metavar="FIFO", help=argparse.SUPPRESS)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -91,12 +92,11 @@ def run(args: argparse.Namespace) -> int:
 
     logging.basicConfig(format="%(levelname)s %(message)s", level=logging.WARNING)
     settings = settings_of(args)
+    conf = {"spark.driver.memory": args.driver_memory}
     consume(
         settings,
-        lambda: spark.session(
-            f"lakemq consume {settings.group}", **{"spark.driver.memory": args.driver_memory}
-        ),
-        after_ledger_commit=_pause(args.pause_after_ledger_commit),
+        lambda: spark.session(f"lakemq consume {settings.group}", **conf),
+        after_ledger_commit=_halt(args.halt_after_ledger_commit),
         started=lambda loop: _say_started(settings, loop),
     )
     return 0
@@ -153,18 +153,13 @@ def _say_started(settings: ConsumeSettings, loop: RunLoop) -> None:
     print(f"group {settings.group} consumes {topics}; ledger {settings.ledger}", flush=True)
 
 
-def _pause(marker: Path | None) -> Callable[[int], None]:
-    """Stops the batch until the marker file is gone again; whoever waits for it sees the batch id."""
-    if marker is None:
+def _halt(fifo: Path | None) -> Callable[[int], None]:
+    """Writes the batch id into a named pipe and goes no further: whoever reads it kills the process."""
+    if fifo is None:
         return lambda batch_id: None
 
-    def pause(batch_id: int) -> None:
-        import time
+    def halt(batch_id: int) -> None:
+        fifo.write_text(f"{batch_id}\n", encoding="ascii")
+        threading.Event().wait()
 
-        draft = marker.with_suffix(".draft")
-        draft.write_text(str(batch_id), encoding="ascii")
-        draft.replace(marker)
-        while marker.exists():
-            time.sleep(0.02)
-
-    return pause
+    return halt

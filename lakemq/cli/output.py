@@ -60,7 +60,7 @@ def cell(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return " ".join(str(inner) for inner in value)
     if isinstance(value, datetime):
-        return value.isoformat(sep=" ", timespec="milliseconds")
+        return value.isoformat(sep=" ", timespec="milliseconds").replace("+00:00", "Z")
     return _printable(str(value))
 
 

@@ -160,9 +160,13 @@ def body_field(body: Body) -> tuple[str, Any]:
     return "body_json", body
 
 
+# Made once: json.dumps would make an encoder for every message.
+_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
 def encode_json(value: Any) -> bytes:
     """Writes compact UTF-8 JSON; NaN and infinities raise ValueError, JSON has none."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode("utf-8")
+    return _compact.encode(value).encode("utf-8")
 
 
 def _body_of(message: Mapping[str, Any]) -> bytes:

@@ -13,6 +13,7 @@ from typing import Self
 from lakemq.cli.failure import CommandFailed
 
 _READY = "lakemq broker ready on "
+_ERROR = "lakemq: "
 _STOP_S = 30.0
 
 # The flights need 200 MB of log; the defaults reserve gigabytes for a store that is to grow.
@@ -54,7 +55,7 @@ class BrokerProcess:
         line = self._process.stdout.readline()
         if not line.startswith(_READY):
             self.stop()
-            raise CommandFailed(f"the broker did not start: {last_line(self._log)} (all of it: {self._log})")
+            raise CommandFailed(f"the broker did not start: {cause(self._log)} (all of it: {self._log})")
         self.endpoint = line.removeprefix(_READY).split()[0]
         return self
 
@@ -80,10 +81,11 @@ class BrokerProcess:
             self._process.wait()
 
 
-def last_line(log: Path) -> str:
-    """Returns the last line of a log that says something."""
-    lines = [line for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
-    return lines[-1].strip() if lines else "it said nothing"
+def cause(log: Path) -> str:
+    """Returns the line of a log that says why a command failed, else its last one."""
+    lines = [line.strip() for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
+    own = [line.removeprefix(_ERROR) for line in lines if line.startswith(_ERROR)]
+    return (own or lines or ["it said nothing"])[-1]
 
 
 def _toml_text(path: Path) -> str:

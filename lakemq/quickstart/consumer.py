@@ -14,7 +14,7 @@ from pathlib import Path
 
 from lakemq.cli.failure import CommandFailed
 from lakemq.client import Client, LakeMQError
-from lakemq.quickstart.broker import last_line
+from lakemq.quickstart.broker import cause
 
 MAX_RECONSUME_TIMES = 2
 RETRY_DELAYS = "1s 1s"
@@ -76,7 +76,7 @@ class Consumption:
             raise
         if code != 0:
             raise CommandFailed(
-                f"lakemq consume ended with {code}: {last_line(self.log)} (all of it: {self.log})"
+                f"lakemq consume ended with {code}: {cause(self.log)} (all of it: {self.log})"
             )
 
     def _done(self, client: Client) -> int:

@@ -67,8 +67,12 @@ def prepare(directory: Path) -> Prepared:
 def rows(archive: BinaryIO) -> Iterator[dict[str, Any]]:
     """Yields the rows of the zipped CSV; numbers as numbers, ``NA`` as None."""
     with zipfile.ZipFile(archive) as unzipped, unzipped.open("flights.csv") as raw:
-        for row in csv.DictReader(io.TextIOWrapper(raw, encoding="utf-8", newline="")):
-            yield {name: _value(name, text) for name, text in row.items()}
+        reader = csv.reader(io.TextIOWrapper(raw, encoding="utf-8", newline=""))
+        columns = next(reader)
+        read = [str if name in _TEXT_COLUMNS else int for name in columns]
+        for row in reader:
+            values = (None if text == _MISSING else of(text) for of, text in zip(read, row, strict=True))
+            yield dict(zip(columns, values, strict=True))
 
 
 def message_of(row: Mapping[str, Any]) -> Message:
@@ -127,9 +131,3 @@ def _member(path: Path) -> bytes | None:
         with zipfile.ZipFile(path) as unzipped:
             return unzipped.read(_MEMBER) if _MEMBER in unzipped.namelist() else None
     return None
-
-
-def _value(name: str, text: str) -> str | int | None:
-    if text == _MISSING:
-        return None
-    return text if name in _TEXT_COLUMNS else int(text)

@@ -49,7 +49,8 @@ fn body() -> Vec<u8> {
 fn append(directory: &Path, messages: usize) -> Result<f64, Box<dyn Error>> {
     let options = Options { flush: Flush::Async, ..Options::default() };
     let store = Store::open(directory, options, Environment::real("")?)?;
-    let request = AppendRequest { topic: "bench", born_host: None, idempotency_key: None, full_results: false };
+    let request =
+        AppendRequest { topic: "bench", born_host: None, idempotency_key: None, full_results: false };
     let body = body();
     let batch: Vec<NewMessage<'_>> = (0..BATCH)
         .map(|_| NewMessage { body: Cow::Borrowed(&body), wait_store_ok: true, ..NewMessage::default() })

@@ -104,10 +104,8 @@ impl Dispatcher {
         }
         self.store_timestamp = self.store_timestamp.max(record.store_timestamp);
         if let Some(key) = parts.idempotence_key {
-            let place = KeyPlace {
-                physical_offset: record.physical_offset,
-                store_timestamp: record.store_timestamp,
-            };
+            let place =
+                KeyPlace { physical_offset: record.physical_offset, store_timestamp: record.store_timestamp };
             self.keys.note(key, place);
             if self.collect_keys {
                 self.recovered_keys.push((key.to_owned(), place));
@@ -131,11 +129,8 @@ impl Dispatcher {
             }
             _ => hash::tags_code(parts.tags),
         };
-        let entry = Entry {
-            physical_offset: record.physical_offset,
-            size: record.total_size as i32,
-            tags_code,
-        };
+        let entry =
+            Entry { physical_offset: record.physical_offset, size: record.total_size as i32, tags_code };
         queue.put(record.queue_offset, entry, &*self.environment.disk)?;
         if !self.watched.is_empty() {
             let name = (record.topic.to_owned(), queue_id);

@@ -26,9 +26,9 @@ impl Identity {
     /// `DATA_CORRUPT` when it is not readable; any I/O error.
     pub fn read(paths: &StorePaths) -> Result<Option<Self>> {
         match std::fs::read(paths.identity()) {
-            Ok(text) => serde_json::from_slice(&text)
-                .map(Some)
-                .map_err(|e| StoreError::corrupt(format!("{} is not readable: {e}", paths.identity().display()))),
+            Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|e| {
+                StoreError::corrupt(format!("{} is not readable: {e}", paths.identity().display()))
+            }),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(StoreError::io("reading the store's identity", error)),
         }

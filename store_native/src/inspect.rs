@@ -114,7 +114,8 @@ impl Dump {
         let identity = crate::identity::Identity::read(&paths)?;
         let mut offset = log.min_offset();
         if from_offset > offset {
-            offset = next_record_after_damage(&log, from_offset, log.capacity_end()).unwrap_or(log.capacity_end());
+            offset =
+                next_record_after_damage(&log, from_offset, log.capacity_end()).unwrap_or(log.capacity_end());
         }
         let broker_name = identity.map_or_else(|| "broker-a".into(), |i| i.broker_name);
         Ok(Self { log, broker_name, offset, left: limit.unwrap_or(u64::MAX) })

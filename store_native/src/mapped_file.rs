@@ -274,8 +274,10 @@ pub(crate) fn disk_used_ratio(path: &Path) -> io::Result<f64> {
     }
     // SAFETY: statvfs succeeded and filled it (and it was zeroed before).
     let stat = unsafe { stat.assume_init() };
-    let total = stat.f_blocks as f64;
-    if total == 0.0 { Ok(0.0) } else { Ok(1.0 - stat.f_bavail as f64 / total) }
+    // As df does: what is reserved for root or by a quota counts neither as used nor as free.
+    let used = stat.f_blocks.saturating_sub(stat.f_bfree) as f64;
+    let reach = used + stat.f_bavail as f64;
+    if reach == 0.0 { Ok(0.0) } else { Ok(used / reach) }
 }
 
 /// An event counter whose descriptor turns readable when [`EventFd::signal`] was called.

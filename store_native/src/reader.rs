@@ -15,8 +15,8 @@ use crate::environment::RealDisk;
 use crate::error::{Result, StoreError};
 use crate::identity::Identity;
 use crate::index::{Index, Shape};
-use crate::meta::{TopicConfig, config};
 use crate::message::RecordView;
+use crate::meta::{TopicConfig, config};
 use crate::paths::StorePaths;
 use crate::read::{Bounds, ReadSide, SliceMeta, SliceRequest};
 use crate::watermarks::Watermarks;
@@ -48,12 +48,10 @@ impl Reader {
         let identity = Identity::read(&paths)?;
         let log = Arc::new(CommitLog::open_for_reading(&paths.commitlog())?);
         let queues = Arc::new(QueueTable::open(&paths.consumequeue(), Access::ReadOnly)?);
-        let shape = identity
-            .as_ref()
-            .map_or(Shape { slots: 5_000_000, entries: 20_000_000 }, |i| Shape {
-                slots: i.index_slots,
-                entries: i.index_entries,
-            });
+        let shape = identity.as_ref().map_or(Shape { slots: 5_000_000, entries: 20_000_000 }, |i| Shape {
+            slots: i.index_slots,
+            entries: i.index_entries,
+        });
         let index = Arc::new(Index::open(&paths.index(), shape, false, &RealDisk)?);
         let marks = Watermarks::open_for_reading(&paths.watermarks())?;
         let broker_name = identity.as_ref().map_or("broker-a", |i| i.broker_name.as_str());
@@ -204,7 +202,13 @@ impl Reader {
     ///
     /// # Errors
     /// Any I/O error; `DATA_CORRUPT`.
-    pub fn find(&self, topic: &str, key: &str, range: (i64, i64), max_messages: usize) -> Result<Vec<Vec<u8>>> {
+    pub fn find(
+        &self,
+        topic: &str,
+        key: &str,
+        range: (i64, i64),
+        max_messages: usize,
+    ) -> Result<Vec<Vec<u8>>> {
         self.index.refresh()?;
         self.refresh_log()?;
         self.side.find(topic, key, range, max_messages, self.confirmed())

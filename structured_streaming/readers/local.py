@@ -36,35 +36,36 @@ class LocalReader:
     ahead = False
 
     def __init__(self, path: str) -> None:
-        self._reader = Reader(path)
-        self.broker_name = self._reader.broker_name
-        self.store_id = self._reader.store_id
+        self._path = path
+        self._open()
+        self.broker_name: str = self._reader.broker_name
+        self.store_id: str = self._reader.store_id
 
     def epoch(self) -> int:
-        return self._reader.epoch
+        return int(self._reader.epoch)
 
     def topics(self) -> dict[str, str]:
         return {topic: self._reader.topic_id(topic) for topic in self._reader.topics()}
 
     def topic_id(self, topic: str) -> str | None:
         try:
-            return self._reader.topic_id(topic)
+            return str(self._reader.topic_id(topic))
         except LakeMQError as error:
             if error.code == "TOPIC_NOT_EXIST":
                 return None
             raise
 
     def bounds(self, topic: str) -> dict[int, Bounds]:
-        queues = self._reader.queues(topic)
+        queues = self._reader_of(topic).queues(topic)
         return {queue_id: Bounds(low, confirmed) for queue_id, low, _, confirmed in queues}
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
-        return self._reader.offset_by_time(topic, queue_id, timestamp)
+        return int(self._reader_of(topic).offset_by_time(topic, queue_id, timestamp))
 
     def read(
         self, topic: str, queue_id: int, offset: int, end: int, columns: Sequence[str], tags: str
     ) -> Chunk:
-        part = self._reader.read_arrow(
+        part = self._reader_of(topic).read_arrow(
             topic,
             queue_id,
             offset,
@@ -77,6 +78,21 @@ class LocalReader:
         batch = pa.record_batch(part.batch) if part.count else None
         damaged = tuple(part.damaged)
         return Chunk(part.status, batch, part.next_offset, part.min_offset, part.max_offset, damaged)
+
+    def _reader_of(self, topic: str) -> Reader:
+        """Returns a reader that has not mapped an earlier topic of this name.
+
+        A native reader keeps the queues it opened; those of a topic deleted and made again are
+        other files at the same path.
+        """
+        now = self.topic_id(topic)
+        if self._topic_ids.setdefault(topic, now) != now:
+            self._open()
+        return self._reader
+
+    def _open(self) -> None:
+        self._reader = Reader(self._path)
+        self._topic_ids: dict[str, str | None] = dict(self.topics())
 
 
 def is_here(path: str) -> bool:

@@ -45,11 +45,7 @@ def _produce(rocketmq: RocketMQ) -> tuple[dict[Place, Row], int]:
     sent = rocketmq.tool("produce", topics=",".join(TOPICS), **mixed)
     delayed = sum(1 for row in sent if row["delay_level"])
     assert delayed
-    rows: list[dict[str, Any]] = []
-    for _attempt in range(10):
-        rows = rocketmq.tool("dump", topics=",".join(TOPICS))
-        if len(rows) == MESSAGES:
-            break
+    rows = rocketmq.tool("dump", topics=",".join(TOPICS), at_least=MESSAGES)
     assert len(rows) == MESSAGES, "the delayed messages were not delivered"
     messages = {
         (row["topic"], row["queue_id"], row["queue_offset"]): (

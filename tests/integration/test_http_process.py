@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.support.broker_process import BrokerProcess
-from tests.support.failing_fsync import FailingFsync
+from tests.support.faulty_disk import FaultyDisk
 from tests.support.http import Http
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -184,12 +184,12 @@ def test_a_full_disk_makes_the_broker_read_only(start_broker: Callable[..., Brok
 
 def test_a_failed_flush_is_final_and_said(start_broker: Callable[..., BrokerProcess], tmp_path: Path) -> None:
     """The send that waits, and every later one, gets 503 STORE_POISONED; reading goes on."""
-    failing = FailingFsync(tmp_path)
-    broker = start_broker(environment=failing.environment)
+    disk = FaultyDisk(tmp_path)
+    broker = start_broker(environment=disk.environment)
     http = Http(broker.endpoint)
     assert http.post("/topics/t/messages", {"body": "safe", "queue_id": 0}).status == 200
     http.settle()
-    failing.fail_from_now_on()
+    disk.fail()
     for _ in range(3):
         problem = http.post("/topics/t/messages", {"body": "lost", "queue_id": 0}).problem(
             503, "STORE_POISONED"

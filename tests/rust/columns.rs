@@ -14,7 +14,9 @@ use proptest::prelude::*;
 
 fn encoded(pairs: &[(&str, &str)]) -> Vec<u8> {
     let mut out = Vec::new();
-    pairs.iter().for_each(|(name, value)| properties::push(&mut out, name, value));
+    pairs
+        .iter()
+        .for_each(|(name, value)| properties::push(&mut out, name, value));
     out
 }
 
@@ -41,18 +43,28 @@ fn record<'a>(body: &'a [u8], properties: &'a [u8]) -> RecordView<'a> {
 }
 
 fn slice(names: Option<&[&str]>, records: &[RecordView<'_>]) -> RecordBatch {
-    let names = names.map(|names| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+    let names = names.map(|names| {
+        names
+            .iter()
+            .map(|name| (*name).to_owned())
+            .collect::<Vec<_>>()
+    });
     let columns = ColumnSet::parse(names.as_deref()).expect("known columns");
     let mut builder = SliceBuilder::new(&columns, "orders", 3, "broker-a", Capacity::default());
     for (at, record) in records.iter().enumerate() {
-        builder.push(record, 41 + at as i64).expect("a sound record");
+        builder
+            .push(record, 41 + at as i64)
+            .expect("a sound record");
     }
     assert_eq!(builder.len(), records.len());
     builder.finish().expect("a batch")
 }
 
 fn texts(batch: &RecordBatch, name: &str) -> Vec<Option<String>> {
-    let column = batch.column_by_name(name).expect("the column").as_string::<i32>();
+    let column = batch
+        .column_by_name(name)
+        .expect("the column")
+        .as_string::<i32>();
     column.iter().map(|text| text.map(str::to_owned)).collect()
 }
 
@@ -74,49 +86,126 @@ fn test_the_default_columns_hold_what_the_record_says() {
         ("__CRC32#", "0123456789"),
     ]);
     let batch = slice(None, &[record(b"one", &first), record(b"", b"")]);
-    let names: Vec<_> = batch.schema_ref().fields().iter().map(|f| f.name().clone()).collect();
+    let names: Vec<_> = batch
+        .schema_ref()
+        .fields()
+        .iter()
+        .map(|f| f.name().clone())
+        .collect();
     assert_eq!(
         names.join(" "),
         "topic broker_name queue_id queue_offset message_id keys tags body born_timestamp store_timestamp \
          reconsume_times"
     );
-    assert_eq!(texts(&batch, "topic"), [Some("orders".into()), Some("orders".into())]);
+    assert_eq!(
+        texts(&batch, "topic"),
+        [Some("orders".into()), Some("orders".into())]
+    );
     assert_eq!(texts(&batch, "broker_name")[1].as_deref(), Some("broker-a"));
-    assert_eq!(texts(&batch, "message_id"), [Some("id-1".into()), Some(OFFSET_ID.into())]);
+    assert_eq!(
+        texts(&batch, "message_id"),
+        [Some("id-1".into()), Some(OFFSET_ID.into())]
+    );
     assert_eq!(texts(&batch, "tags"), [Some("paid".into()), None]);
-    assert_eq!(batch["queue_id"].as_primitive::<Int32Type>().values(), &[3, 3]);
-    assert_eq!(batch["queue_offset"].as_primitive::<Int64Type>().values(), &[41, 42]);
-    assert_eq!(batch["reconsume_times"].as_primitive::<Int32Type>().values(), &[2, 2]);
-    assert_eq!(batch["body"].as_binary::<i32>().iter().flatten().collect::<Vec<_>>(), [&b"one"[..], b""]);
+    assert_eq!(
+        batch["queue_id"].as_primitive::<Int32Type>().values(),
+        &[3, 3]
+    );
+    assert_eq!(
+        batch["queue_offset"].as_primitive::<Int64Type>().values(),
+        &[41, 42]
+    );
+    assert_eq!(
+        batch["reconsume_times"]
+            .as_primitive::<Int32Type>()
+            .values(),
+        &[2, 2]
+    );
+    assert_eq!(
+        batch["body"]
+            .as_binary::<i32>()
+            .iter()
+            .flatten()
+            .collect::<Vec<_>>(),
+        [&b"one"[..], b""]
+    );
     let born = batch["born_timestamp"].as_primitive::<TimestampMicrosecondType>();
-    assert_eq!((born.value(0), born.timezone()), (1_763_700_000_001_000, Some("UTC")));
+    assert_eq!(
+        (born.value(0), born.timezone()),
+        (1_763_700_000_001_000, Some("UTC"))
+    );
     let keys = batch["keys"].as_list::<i32>();
-    assert_eq!(keys.value(0).as_string::<i32>().iter().flatten().collect::<Vec<_>>(), ["k1", "k2"]);
+    assert_eq!(
+        keys.value(0)
+            .as_string::<i32>()
+            .iter()
+            .flatten()
+            .collect::<Vec<_>>(),
+        ["k1", "k2"]
+    );
     assert_eq!((keys.is_null(1), keys.value(1).len()), (false, 0));
 }
 
 #[test]
 fn test_only_what_is_asked_for_is_built_in_that_order() {
-    let bytes =
-        encoded(&[("__SHARDINGKEY", "s"), ("REAL_TOPIC", "x"), ("colour", "red"), ("__LMQ_BATCH", "9")]);
-    let names = ["physical_offset", "properties", "store_host", "body", "flag", "born_host", "sharding_key"];
+    let bytes = encoded(&[
+        ("__SHARDINGKEY", "s"),
+        ("REAL_TOPIC", "x"),
+        ("colour", "red"),
+        ("__LMQ_BATCH", "9"),
+    ]);
+    let names = [
+        "physical_offset",
+        "properties",
+        "store_host",
+        "body",
+        "flag",
+        "born_host",
+        "sharding_key",
+    ];
     let batch = slice(Some(&names), &[record(b"one", &bytes), record(b"two", b"")]);
     assert_eq!(batch.num_columns(), names.len());
-    assert_eq!(batch.column(0).as_primitive::<Int64Type>().values(), &[4096, 4096]);
+    assert_eq!(
+        batch.column(0).as_primitive::<Int64Type>().values(),
+        &[4096, 4096]
+    );
     let properties = batch.column(1).as_map();
     let entry = properties.value(0);
-    assert_eq!(entry.column(0).as_string::<i32>().iter().flatten().collect::<Vec<_>>(), ["colour"]);
+    assert_eq!(
+        entry
+            .column(0)
+            .as_string::<i32>()
+            .iter()
+            .flatten()
+            .collect::<Vec<_>>(),
+        ["colour"]
+    );
     assert_eq!(entry.column(1).as_string::<i32>().value(0), "red");
     assert_eq!(properties.value(1).len(), 0);
-    assert_eq!(texts(&batch, "store_host")[0].as_deref(), Some("127.0.0.1:8090"));
-    assert_eq!(texts(&batch, "born_host")[0].as_deref(), Some("10.0.0.1:5555"));
+    assert_eq!(
+        texts(&batch, "store_host")[0].as_deref(),
+        Some("127.0.0.1:8090")
+    );
+    assert_eq!(
+        texts(&batch, "born_host")[0].as_deref(),
+        Some("10.0.0.1:5555")
+    );
     assert_eq!(texts(&batch, "sharding_key"), [Some("s".into()), None]);
     assert_eq!(batch["flag"].as_primitive::<Int32Type>().value(1), -7);
 }
 
 #[test]
 fn test_kafka_columns_are_those_of_sparks_kafka_source() {
-    let names = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"];
+    let names = [
+        "key",
+        "value",
+        "topic",
+        "partition",
+        "offset",
+        "timestamp",
+        "timestampType",
+        "headers",
+    ];
     let bytes = encoded(&[("KEYS", "k1 k2"), ("colour", "red"), ("TAGS", "t")]);
     let batch = slice(Some(&names), &[record(b"one", &bytes), record(b"two", b"")]);
     let keys = batch["key"].as_binary::<i32>();
@@ -124,8 +213,16 @@ fn test_kafka_columns_are_those_of_sparks_kafka_source() {
     assert_eq!(batch["value"].as_binary::<i32>().value(1), b"two");
     assert_eq!(batch["partition"].as_primitive::<Int32Type>().value(0), 3);
     assert_eq!(batch["offset"].as_primitive::<Int64Type>().value(1), 42);
-    assert_eq!(batch["timestamp"].as_primitive::<TimestampMicrosecondType>().value(0), 1_763_700_000_002_000);
-    assert_eq!(batch["timestampType"].as_primitive::<Int32Type>().value(0), 1);
+    assert_eq!(
+        batch["timestamp"]
+            .as_primitive::<TimestampMicrosecondType>()
+            .value(0),
+        1_763_700_000_002_000
+    );
+    assert_eq!(
+        batch["timestampType"].as_primitive::<Int32Type>().value(0),
+        1
+    );
     let headers = batch["headers"].as_list::<i32>();
     let header = headers.value(0);
     let header = header.as_struct();
@@ -146,11 +243,22 @@ fn test_one_column_under_two_names_and_no_column_at_all() {
 #[test]
 fn test_a_record_that_cannot_be_read_leaves_the_slice_as_it_was() {
     let columns = ColumnSet::parse(None).expect("legal");
-    let mut builder =
-        SliceBuilder::new(&columns, "orders", 3, "broker-a", Capacity { records: 2, body_bytes: 9 });
+    let mut builder = SliceBuilder::new(
+        &columns,
+        "orders",
+        3,
+        "broker-a",
+        Capacity {
+            records: 2,
+            body_bytes: 9,
+        },
+    );
     let mut damaged = record(b"no zlib", b"");
     damaged.sys_flag = 1;
-    assert_eq!(builder.push(&damaged, 41).expect_err("damaged").code(), "DATA_CORRUPT");
+    assert_eq!(
+        builder.push(&damaged, 41).expect_err("damaged").code(),
+        "DATA_CORRUPT"
+    );
     assert!(builder.is_empty());
     builder.push(&record(b"sound", b""), 42).expect("sound");
     assert_eq!(builder.finish().expect("a batch").num_rows(), 1);
@@ -164,10 +272,20 @@ fn test_a_record_that_cannot_be_read_leaves_the_slice_as_it_was() {
 #[test]
 fn test_an_ipc_stream_reads_back() {
     let bytes = encoded(&[("KEYS", "k"), ("colour", "red")]);
-    let names = ["keys", "properties", "headers", "body", "topic", "store_timestamp"];
+    let names = [
+        "keys",
+        "properties",
+        "headers",
+        "body",
+        "topic",
+        "store_timestamp",
+    ];
     let batch = slice(Some(&names), &[record(b"one", &bytes), record(b"two", b"")]);
     let stream = to_ipc(&batch).expect("memory");
-    let read: Vec<_> = StreamReader::try_new(stream.as_slice(), None).expect("a stream").flatten().collect();
+    let read: Vec<_> = StreamReader::try_new(stream.as_slice(), None)
+        .expect("a stream")
+        .flatten()
+        .collect();
     assert_eq!(read, [batch]);
     let map = read[0].schema_ref().field(1).data_type();
     assert!(matches!(map, DataType::Map(entries, false) if entries.name() == "entries"));
@@ -192,8 +310,14 @@ fn test_a_message_read_as_json_has_the_documented_fields() {
     });
     assert_eq!(json(&record("hé\u{0}".as_bytes(), &bytes)), wanted);
     let binary = json(&record(&[0xff, 0], b""));
-    assert_eq!((binary["body_base64"].as_str(), binary.get("body")), (Some("/wA="), None));
-    assert_eq!((binary["message_id"].as_str(), &binary["keys"]), (Some(OFFSET_ID), &serde_json::json!([])));
+    assert_eq!(
+        (binary["body_base64"].as_str(), binary.get("body")),
+        (Some("/wA="), None)
+    );
+    assert_eq!(
+        (binary["message_id"].as_str(), &binary["keys"]),
+        (Some(OFFSET_ID), &serde_json::json!([]))
+    );
 }
 
 proptest! {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,7 +90,11 @@ class Http:
         A send is answered when it is flushed, and read when it is dispatched, a moment later. A change
         is answered when it is both, and the log keeps their order.
         """
-        assert self.put("/groups/settle", {}).status == 200
+        deadline = time.monotonic() + 30
+        # 202: not flushed in time, on a slow disk; asked again until it is.
+        while (status := self.put("/groups/settle", {}).status) == 202:
+            assert time.monotonic() < deadline
+        assert status == 200
 
     def messages(self, topic: str) -> list[dict[str, Any]]:
         """Reads everything a topic holds, queue by queue; nothing for a topic that does not exist."""

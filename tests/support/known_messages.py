@@ -144,5 +144,5 @@ def _json(message: Content) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    write(Path(sys.argv[1]))
+    store = write(Path(sys.argv[1]))  # kept: a store without a reference closes itself
     os.kill(os.getpid(), signal.SIGKILL)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from store_native import Store
 
-COMMITLOG_FILE_SIZE: Final = 16 << 20
+COMMITLOG_FILE_SIZE: Final = 8 << 20
 INDEX_SLOTS: Final = 50_000
 INDEX_ENTRIES: Final = 200_000
 

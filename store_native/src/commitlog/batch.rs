@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 use std::ops::Range;
 
+use crate::message::message_id::UniqKeys;
 use crate::message::record::{Plan, crc31};
 use crate::message::{NewMessage, properties};
-use crate::message::message_id::UniqKeys;
 
 /// What all messages of a request have in common.
 #[derive(Debug, Clone, Copy)]

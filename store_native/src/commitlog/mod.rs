@@ -49,7 +49,8 @@ impl CommitLog {
         std::fs::create_dir_all(directory).map_err(|e| StoreError::io("creating the commit log", e))?;
         let mut files = Vec::new();
         for (base, path) in Self::list(directory)? {
-            let length = std::fs::metadata(&path).map_err(|e| StoreError::io("reading the commit log", e))?.len();
+            let length =
+                std::fs::metadata(&path).map_err(|e| StoreError::io("reading the commit log", e))?.len();
             if length == 0 {
                 // Created, but the crash came before its length: nothing was ever written to it.
                 std::fs::remove_file(&path).map_err(|e| StoreError::io("removing an empty log file", e))?;

@@ -11,7 +11,9 @@ pub enum Found<'a> {
     /// The file ends here; the log goes on at this offset.
     Roll(i64),
     /// No record; says why. Zero bytes are `empty`.
-    Nothing { reason: &'static str },
+    Nothing {
+        reason: &'static str,
+    },
 }
 
 /// Reads what stands at `offset` of `file`, checksum and all.

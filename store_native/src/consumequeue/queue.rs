@@ -180,7 +180,12 @@ impl Queue {
     ///
     /// # Errors
     /// Any I/O error, or the first error of `each`.
-    pub fn walk(&self, offset: i64, end: i64, mut each: impl FnMut(i64, Entry) -> Result<bool>) -> Result<()> {
+    pub fn walk(
+        &self,
+        offset: i64,
+        end: i64,
+        mut each: impl FnMut(i64, Entry) -> Result<bool>,
+    ) -> Result<()> {
         let mut offset = offset;
         while offset < end {
             let Some((file, at)) = self.file_for(offset * ENTRY_BYTES as i64)? else { return Ok(()) };

@@ -78,10 +78,8 @@ impl QueueTable {
         if let Some(queue) = self.get(topic, queue_id) {
             return Ok(queue);
         }
-        let queue = Arc::new(Queue::open(
-            &self.directory.join(topic).join(queue_id.to_string()),
-            self.access,
-        )?);
+        let queue =
+            Arc::new(Queue::open(&self.directory.join(topic).join(queue_id.to_string()), self.access)?);
         let mut topics = self.topics.write().unwrap_or_else(PoisonError::into_inner);
         let queues = topics.entry(topic.into()).or_default();
         let index = queue_id as usize;

@@ -173,7 +173,8 @@ impl IndexFile {
     }
 
     fn entry(&self, number: i32) -> Option<Entry> {
-        let bytes: &[u8; ENTRY_BYTES] = self.file.bytes(self.entry_at(number), ENTRY_BYTES).try_into().ok()?;
+        let bytes: &[u8; ENTRY_BYTES] =
+            self.file.bytes(self.entry_at(number), ENTRY_BYTES).try_into().ok()?;
         let int = |at: usize| i32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         Some(Entry {
             hash: int(0),
@@ -265,7 +266,6 @@ impl IndexFile {
         Ok(())
     }
 }
-
 
 #[cfg(test)]
 mod tests {

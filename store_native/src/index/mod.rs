@@ -38,13 +38,17 @@ impl Index {
         }
         let mut files = Vec::new();
         for path in Self::list(directory)? {
-            let opened =
-                if owned { IndexFile::open_owned(&path, shape, disk) } else { IndexFile::open_for_reading(&path, shape) };
+            let opened = if owned {
+                IndexFile::open_owned(&path, shape, disk)
+            } else {
+                IndexFile::open_for_reading(&path, shape)
+            };
             match opened {
                 Ok(file) => files.push(Arc::new(file)),
                 Err(StoreError::Corrupt { .. }) if !owned => {}
                 Err(StoreError::Corrupt { .. }) => {
-                    std::fs::remove_file(&path).map_err(|e| StoreError::io("removing a damaged index file", e))?;
+                    std::fs::remove_file(&path)
+                        .map_err(|e| StoreError::io("removing a damaged index file", e))?;
                 }
                 Err(error) => return Err(error),
             }
@@ -171,7 +175,8 @@ impl Index {
                     }
                     kept.push(file);
                 }
-                _ => std::fs::remove_file(file.path()).map_err(|e| StoreError::io("removing an index file", e))?,
+                _ => std::fs::remove_file(file.path())
+                    .map_err(|e| StoreError::io("removing an index file", e))?,
             }
         }
         *self.files.write().unwrap_or_else(PoisonError::into_inner) = kept;

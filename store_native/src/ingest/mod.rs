@@ -18,8 +18,8 @@ mod single;
 pub use arrow::ArrowMessages;
 pub use json::{Parsed, parse_json};
 pub use ndjson::parse_ndjson;
-pub use single::SingleMessage;
 pub(crate) use plain::plain_len;
+pub use single::SingleMessage;
 
 use crate::message::properties;
 

@@ -58,7 +58,8 @@ impl<'a> SingleMessage<'a> {
             rules::push_key(&mut message.keys, Cow::Borrowed(key)).map_err(|fault| fault.within("keys"))?;
         }
         for (name, value) in self.properties {
-            let pushed = rules::push_property(&mut message, Cow::Borrowed(name), Cow::Borrowed(value), limits);
+            let pushed =
+                rules::push_property(&mut message, Cow::Borrowed(name), Cow::Borrowed(value), limits);
             pushed.map_err(|fault| fault.within(name).within("properties"))?;
         }
         if let Some(name) = rules::repeated(self.properties, |(name, _)| name) {

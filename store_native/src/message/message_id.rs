@@ -86,7 +86,10 @@ mod tests {
             assert_eq!(parse_offset_id(&id), Some((host, 0x1234_5678_9abc)));
         }
         assert_eq!(parse_offset_id("7F00000100001F9A00000000000000ZZ"), None);
-        assert_eq!(offset_id("127.0.0.1:10911".parse().expect("an address"), 1), "7F00000100002A9F0000000000000001");
+        assert_eq!(
+            offset_id("127.0.0.1:10911".parse().expect("an address"), 1),
+            "7F00000100002A9F0000000000000001"
+        );
     }
 
     #[test]

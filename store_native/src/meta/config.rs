@@ -6,8 +6,8 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use super::state::{DataVersion, GroupConfig, MetaState, TopicConfig};
 use super::names;
+use super::state::{DataVersion, GroupConfig, MetaState, TopicConfig};
 use crate::error::{Result, StoreError};
 use crate::paths::{self, StorePaths};
 
@@ -147,10 +147,8 @@ fn read_topic(value: &Value) -> TopicConfig {
     let number = |name: &str, default: u32| {
         value.get(name).and_then(Value::as_u64).and_then(|n| u32::try_from(n).ok()).unwrap_or(default)
     };
-    let mut attributes: BTreeMap<String, String> = value
-        .get("attributes")
-        .and_then(|a| serde_json::from_value(a.clone()).ok())
-        .unwrap_or_default();
+    let mut attributes: BTreeMap<String, String> =
+        value.get("attributes").and_then(|a| serde_json::from_value(a.clone()).ok()).unwrap_or_default();
     TopicConfig {
         topic_id: attributes.remove(TOPIC_ID_ATTRIBUTE).unwrap_or_default(),
         read_queue_nums: number("readQueueNums", 4),

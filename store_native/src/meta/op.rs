@@ -8,16 +8,35 @@ use super::state::{GroupConfig, TopicConfig};
 #[derive(Debug, Clone, Serialize, Deserialize, PartialEq)]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub enum Op {
-    PutTopic { topic: String, config: TopicConfig },
-    DeleteTopic { topic: String },
-    PutGroup { group: String, config: GroupConfig },
-    DeleteGroup { group: String },
+    PutTopic {
+        topic: String,
+        config: TopicConfig,
+    },
+    DeleteTopic {
+        topic: String,
+    },
+    PutGroup {
+        group: String,
+        config: GroupConfig,
+    },
+    DeleteGroup {
+        group: String,
+    },
     /// (topic, queue id, next offset).
-    CommitOffsets { group: String, offsets: Vec<(String, u32, i64)> },
+    CommitOffsets {
+        group: String,
+        offsets: Vec<(String, u32, i64)>,
+    },
     /// Who holds a group, and its fencing epoch.
-    Lease { group: String, owner: String, epoch: i64 },
+    Lease {
+        group: String,
+        owner: String,
+        epoch: i64,
+    },
     /// Delivered up to here: (level, next offset of its queue).
-    DelayProgress { offsets: Vec<(u32, i64)> },
+    DelayProgress {
+        offsets: Vec<(u32, i64)>,
+    },
 }
 
 impl Op {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::op::Op;
 use super::names;
+use super::op::Op;
 
 pub const PERM_READ: u32 = 4;
 pub const PERM_WRITE: u32 = 2;

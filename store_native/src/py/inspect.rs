@@ -62,7 +62,7 @@ impl PyDump {
 
 /// A report as Python's dict, by way of JSON.
 pub fn to_python<T: serde::Serialize>(py: Python<'_>, value: &T) -> PyResult<Py<PyAny>> {
-    let text = serde_json::to_string(value)
-        .map_err(|e| raise(py, StoreError::corrupt(format!("a report: {e}"))))?;
+    let text =
+        serde_json::to_string(value).map_err(|e| raise(py, StoreError::corrupt(format!("a report: {e}"))))?;
     Ok(py.import("json")?.call_method1("loads", (text,))?.unbind())
 }

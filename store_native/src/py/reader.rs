@@ -80,9 +80,7 @@ impl PyReader {
     }
 
     fn queues(&self, py: Python<'_>, topic: &str) -> PyResult<Vec<(u32, i64, i64, i64)>> {
-        self.run(py, |r| {
-            Ok(r.queues(topic)?.into_iter().map(|(id, b)| (id, b.min, b.max, b.max)).collect())
-        })
+        self.run(py, |r| Ok(r.queues(topic)?.into_iter().map(|(id, b)| (id, b.min, b.max, b.max)).collect()))
     }
 
     fn queue_bounds(&self, py: Python<'_>, topic: &str, queue_id: u32) -> PyResult<(i64, i64)> {

@@ -102,8 +102,8 @@ struct GroupJson<'a> {
 }
 
 fn to_json<'py, T: serde::Serialize>(py: Python<'py>, value: &T) -> PyResult<Bound<'py, PyBytes>> {
-    let json = serde_json::to_vec(value)
-        .map_err(|e| raise(py, StoreError::corrupt(format!("an answer: {e}"))))?;
+    let json =
+        serde_json::to_vec(value).map_err(|e| raise(py, StoreError::corrupt(format!("an answer: {e}"))))?;
     Ok(PyBytes::new(py, &json))
 }
 
@@ -289,7 +289,14 @@ impl PyStore {
         idempotency_key: Option<&str>,
         full_results: bool,
     ) -> PyResult<PyAppended> {
-        self.append_payload(py, topic, Payload::Ndjson(data), born_host.as_ref(), idempotency_key, full_results)
+        self.append_payload(
+            py,
+            topic,
+            Payload::Ndjson(data),
+            born_host.as_ref(),
+            idempotency_key,
+            full_results,
+        )
     }
 
     #[pyo3(signature = (topic, data, *, born_host=None, idempotency_key=None, full_results=false))]
@@ -323,9 +330,7 @@ impl PyStore {
     }
 
     fn queues(&self, py: Python<'_>, topic: &str) -> PyResult<Vec<(u32, i64, i64, i64)>> {
-        self.run(py, |s| {
-            Ok(s.queues(topic)?.into_iter().map(|(id, b)| (id, b.min, b.max, b.max)).collect())
-        })
+        self.run(py, |s| Ok(s.queues(topic)?.into_iter().map(|(id, b)| (id, b.min, b.max, b.max)).collect()))
     }
 
     fn queue_bounds(&self, py: Python<'_>, topic: &str, queue_id: u32) -> PyResult<(i64, i64)> {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::slice::{SliceMeta, SliceRequest, Status};
 use super::write_message;
-use crate::commitlog::{CommitLog, LogFile, Located};
+use crate::commitlog::{CommitLog, Located, LogFile};
 use crate::consumequeue::{Queue, QueueTable};
 use crate::error::Result;
 use crate::index::Index;
@@ -32,7 +32,12 @@ pub struct ReadSide {
 }
 
 impl ReadSide {
-    pub fn new(log: &Arc<CommitLog>, queues: &Arc<QueueTable>, index: &Arc<Index>, broker_name: &str) -> Self {
+    pub fn new(
+        log: &Arc<CommitLog>,
+        queues: &Arc<QueueTable>,
+        index: &Arc<Index>,
+        broker_name: &str,
+    ) -> Self {
         Self {
             log: Arc::clone(log),
             queues: Arc::clone(queues),
@@ -88,7 +93,10 @@ impl ReadSide {
             if meta.count > 0 && bytes + entry.size.max(0) as usize > request.max_bytes {
                 return Ok(false);
             }
-            if file.as_ref().is_none_or(|f| entry.physical_offset < f.base || entry.physical_offset >= f.end()) {
+            if file
+                .as_ref()
+                .is_none_or(|f| entry.physical_offset < f.base || entry.physical_offset >= f.end())
+            {
                 file = self.log.file_at(entry.physical_offset);
             }
             let record = file.as_ref().and_then(|f| {

@@ -40,7 +40,10 @@ impl Shared {
     pub fn put_topic(&self, topic: &str, change: &TopicChange) -> Result<i64> {
         names::validate_topic(topic)?;
         if names::is_system(topic) {
-            return Err(StoreError::invalid("NO_PERMISSION", format!("topic[{topic}] belongs to the system")));
+            return Err(StoreError::invalid(
+                "NO_PERMISSION",
+                format!("topic[{topic}] belongs to the system"),
+            ));
         }
         let mut appender = lock(&self.appender);
         self.check_open(&appender)?;
@@ -54,7 +57,12 @@ impl Shared {
         Ok(end)
     }
 
-    fn changed_topic(&self, topic: &str, known: Option<TopicConfig>, change: &TopicChange) -> Result<TopicConfig> {
+    fn changed_topic(
+        &self,
+        topic: &str,
+        known: Option<TopicConfig>,
+        change: &TopicChange,
+    ) -> Result<TopicConfig> {
         let mut config = known.unwrap_or_else(|| TopicConfig {
             topic_id: self.new_topic_id(),
             read_queue_nums: change.write_queue_nums.unwrap_or(self.options.default_queue_nums),
@@ -98,7 +106,10 @@ impl Shared {
     pub fn delete_topic(&self, topic: &str) -> Result<i64> {
         names::validate_topic(topic)?;
         if names::is_system(topic) {
-            return Err(StoreError::invalid("NO_PERMISSION", format!("topic[{topic}] belongs to the system")));
+            return Err(StoreError::invalid(
+                "NO_PERMISSION",
+                format!("topic[{topic}] belongs to the system"),
+            ));
         }
         let mut appender = lock(&self.appender);
         self.check_open(&appender)?;
@@ -142,7 +153,8 @@ impl Shared {
         let retry_topic = format!("{}{group}", names::RETRY_PREFIX);
         let missing = lock(&self.appender).routing.get(&retry_topic).is_none();
         if missing {
-            let change = TopicChange { read_queue_nums: Some(1), write_queue_nums: Some(1), ..TopicChange::default() };
+            let change =
+                TopicChange { read_queue_nums: Some(1), write_queue_nums: Some(1), ..TopicChange::default() };
             self.put_topic(&retry_topic, &change)?;
         }
         self.append_change(&Op::PutGroup { group: group.into(), config })

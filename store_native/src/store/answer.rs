@@ -79,7 +79,10 @@ fn write_many(out: &mut Vec<u8>, facts: &AnswerFacts<'_>, placed: &[Placed]) {
     push(out, format_args!(",\"count\":{},\"queues\":[", placed.len()));
     for (at, (id, first, count)) in queues.iter().enumerate() {
         let comma = if at == 0 { "" } else { "," };
-        push(out, format_args!("{comma}{{\"queue_id\":{id},\"first_queue_offset\":{first},\"count\":{count}}}"));
+        push(
+            out,
+            format_args!("{comma}{{\"queue_id\":{id},\"first_queue_offset\":{first},\"count\":{count}}}"),
+        );
     }
     out.push(b']');
     if facts.full_results {

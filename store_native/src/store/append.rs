@@ -69,11 +69,19 @@ impl Shared {
     ///
     /// # Errors
     /// As [`Shared::append_payload`].
-    pub fn append(&self, request: &AppendRequest<'_>, messages: &[NewMessage<'_>], many: bool) -> Result<Appended> {
+    pub fn append(
+        &self,
+        request: &AppendRequest<'_>,
+        messages: &[NewMessage<'_>],
+        many: bool,
+    ) -> Result<Appended> {
         let topic = request.topic;
         names::validate_topic(topic)?;
         if names::is_system(topic) {
-            return Err(StoreError::invalid("NO_PERMISSION", format!("topic[{topic}] belongs to the system")));
+            return Err(StoreError::invalid(
+                "NO_PERMISSION",
+                format!("topic[{topic}] belongs to the system"),
+            ));
         }
         check_request(request, messages)?;
         let facts = RequestFacts {
@@ -100,7 +108,12 @@ impl Shared {
         Ok(Appended { end_offset, count: messages.len(), duplicate: false, tail })
     }
 
-    fn answer_facts<'a>(&'a self, request: &AppendRequest<'a>, many: bool, duplicate: bool) -> AnswerFacts<'a> {
+    fn answer_facts<'a>(
+        &'a self,
+        request: &AppendRequest<'a>,
+        many: bool,
+        duplicate: bool,
+    ) -> AnswerFacts<'a> {
         AnswerFacts {
             topic: request.topic,
             broker_name: &self.identity.broker_name,
@@ -139,7 +152,10 @@ impl Shared {
         if bytes + crate::message::record::CRC_PROPERTY_BYTES > properties::MAX_BYTES {
             return Err(StoreError::Invalid {
                 code: "MESSAGE_ILLEGAL",
-                detail: format!("the encoded properties take {bytes} bytes, the limit is {}", properties::MAX_BYTES),
+                detail: format!(
+                    "the encoded properties take {bytes} bytes, the limit is {}",
+                    properties::MAX_BYTES
+                ),
                 index: Some(longest),
                 line: None,
                 pointer: None,
@@ -149,10 +165,8 @@ impl Shared {
             targets.iter().enumerate().map(|(at, t)| batch.plan(at, t.topic, t.queue_id as i32)).collect();
         let offsets = self.put_records(appender, &plans, batch.properties(), &targets)?;
         if let Some(key) = request.idempotency_key {
-            let place = KeyPlace {
-                physical_offset: offsets[0].1,
-                store_timestamp: appender.last_store_timestamp,
-            };
+            let place =
+                KeyPlace { physical_offset: offsets[0].1, store_timestamp: appender.last_store_timestamp };
             appender.keys.insert(key, place);
         }
         Ok(offsets
@@ -178,7 +192,11 @@ impl Shared {
             let level = message.delay_level.min(self.options.delay_levels_ms.len() as u32);
             if level > 0 {
                 batch.delay(at, level, topic, queue_id as i32);
-                out.push(Target { topic: names::SCHEDULE_TOPIC, queue_id: level - 1, shown_queue_id: queue_id });
+                out.push(Target {
+                    topic: names::SCHEDULE_TOPIC,
+                    queue_id: level - 1,
+                    shown_queue_id: queue_id,
+                });
             } else {
                 out.push(Target { topic, queue_id, shown_queue_id: queue_id });
             }
@@ -311,7 +329,10 @@ impl Shared {
     fn first_result(&self, request: &AppendRequest<'_>, place: KeyPlace) -> Result<Appended> {
         self.counters.duplicates.fetch_add(1, Ordering::Relaxed);
         let gone = || {
-            StoreError::invalid("MESSAGE_ILLEGAL", "the request with this Idempotency-Key is no longer in the log")
+            StoreError::invalid(
+                "MESSAGE_ILLEGAL",
+                "the request with this Idempotency-Key is no longer in the log",
+            )
         };
         let file = self.log.file_at(place.physical_offset).ok_or_else(gone)?;
         let mut placed = Vec::new();
@@ -357,7 +378,8 @@ fn check_request(request: &AppendRequest<'_>, messages: &[NewMessage<'_>]) -> Re
     if let Some(key) = request.idempotency_key {
         let visible = key.bytes().all(|b| (0x21..0x7f).contains(&b));
         if key.is_empty() || key.len() > MAX_IDEMPOTENCY_KEY_BYTES || !visible {
-            let detail = format!("Idempotency-Key has 1 to {MAX_IDEMPOTENCY_KEY_BYTES} visible ASCII characters");
+            let detail =
+                format!("Idempotency-Key has 1 to {MAX_IDEMPOTENCY_KEY_BYTES} visible ASCII characters");
             return Err(StoreError::invalid("ARGUMENT_ILLEGAL", detail));
         }
     }

@@ -154,6 +154,11 @@ impl Shared {
         self.progress.wait_until(timeout, || done() || self.poisoned.get().is_some()) && done()
     }
 
+    /// Waits until `done` holds, looking each time a watermark moved; false when the time was over.
+    pub fn progress_wait(&self, timeout: Duration, done: impl FnMut() -> bool) -> bool {
+        self.progress.wait_until(timeout, done)
+    }
+
     /// Readable when a watermark moved; for an event loop.
     pub fn progress_fd(&self) -> std::os::fd::RawFd {
         self.progress.fd()

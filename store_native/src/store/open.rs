@@ -68,7 +68,12 @@ impl Store {
         Ok(report)
     }
 
-    fn open_without_threads(root: &Path, options: Options, environment: Environment, rebuild: bool) -> Result<Self> {
+    fn open_without_threads(
+        root: &Path,
+        options: Options,
+        environment: Environment,
+        rebuild: bool,
+    ) -> Result<Self> {
         options.validate()?;
         let paths = StorePaths::new(root);
         std::fs::create_dir_all(paths.lakemq()).map_err(|e| StoreError::io("creating the store", e))?;
@@ -279,7 +284,8 @@ fn settle_identity(paths: &StorePaths, options: &Options, environment: &Environm
         ];
         for (name, is, asked) in differs {
             if is != asked && asked != default_of(name) {
-                let detail = format!("this store was made with {name} {is}, it cannot be opened with {asked}");
+                let detail =
+                    format!("this store was made with {name} {is}, it cannot be opened with {asked}");
                 return Err(StoreError::invalid("ARGUMENT_ILLEGAL", detail));
             }
         }

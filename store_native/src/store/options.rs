@@ -85,14 +85,19 @@ impl Options {
             return refuse("queue and index files need room for entries".into());
         }
         if !(1..=1024).contains(&self.default_queue_nums) {
-            return refuse(format!("default_queue_nums is {}, it lies between 1 and 1024", self.default_queue_nums));
+            return refuse(format!(
+                "default_queue_nums is {}, it lies between 1 and 1024",
+                self.default_queue_nums
+            ));
         }
         if self.delay_levels_ms.is_empty() || self.delay_levels_ms.len() > 64 {
             return refuse("there are 1 to 64 delay levels".into());
         }
         crate::meta::names::validate_topic(&self.broker_name)
             .and_then(|()| crate::meta::names::validate_topic(&self.cluster))
-            .map_err(|e| StoreError::invalid("ARGUMENT_ILLEGAL", format!("broker or cluster name: {}", e.detail())))
+            .map_err(|e| {
+                StoreError::invalid("ARGUMENT_ILLEGAL", format!("broker or cluster name: {}", e.detail()))
+            })
     }
 }
 
@@ -112,7 +117,10 @@ pub fn parse_levels(text: &str) -> Result<Vec<i64>> {
             };
             match part[..part.len() - 1].parse::<i64>() {
                 Ok(count) if unit > 0 && count > 0 => Ok(count * unit),
-                _ => Err(StoreError::invalid("ARGUMENT_ILLEGAL", format!("delay level [{part}] is no duration"))),
+                _ => Err(StoreError::invalid(
+                    "ARGUMENT_ILLEGAL",
+                    format!("delay level [{part}] is no duration"),
+                )),
             }
         })
         .collect()

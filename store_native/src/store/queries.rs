@@ -88,7 +88,13 @@ impl Shared {
     ///
     /// # Errors
     /// `TOPIC_NOT_EXIST`; `DATA_CORRUPT`.
-    pub fn find(&self, topic: &str, key: &str, range: (i64, i64), max_messages: usize) -> Result<Vec<Vec<u8>>> {
+    pub fn find(
+        &self,
+        topic: &str,
+        key: &str,
+        range: (i64, i64),
+        max_messages: usize,
+    ) -> Result<Vec<Vec<u8>>> {
         names::validate_topic(topic)?;
         if self.topic(topic).is_none() {
             return Err(StoreError::no_topic(topic));

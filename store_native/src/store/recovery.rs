@@ -8,8 +8,8 @@
 use std::sync::Arc;
 
 use super::options::Options;
-use crate::commitlog::scan::{Found, look, next_record_after_damage, request_is_whole};
 use crate::commitlog::CommitLog;
+use crate::commitlog::scan::{Found, look, next_record_after_damage, request_is_whole};
 use crate::consumequeue::QueueTable;
 use crate::dispatch::{Dispatcher, Target};
 use crate::environment::Environment;
@@ -176,7 +176,13 @@ impl Parts<'_> {
     }
 
     /// Erases what lies behind the end, makes all of the log durable, and sets the marks.
-    fn settle(&self, dispatcher: &mut Dispatcher, end: i64, rebuild: bool, report: &mut Report) -> Result<()> {
+    fn settle(
+        &self,
+        dispatcher: &mut Dispatcher,
+        end: i64,
+        rebuild: bool,
+        report: &mut Report,
+    ) -> Result<()> {
         let disk = &*self.environment.disk;
         self.log.remove_behind(end)?;
         if let Some(file) = self.log.file_at(end) {

@@ -70,9 +70,8 @@ impl Shared {
                 if self.stopping() && flushed >= self.marks.appended() || self.poisoned.get().is_some() {
                     return;
                 }
-                self.progress.wait_until(IDLE, || {
-                    self.marks.dispatched() < self.marks.flushed() || self.stopping()
-                });
+                self.progress
+                    .wait_until(IDLE, || self.marks.dispatched() < self.marks.flushed() || self.stopping());
                 if self.stopping() && self.marks.flushed() < self.marks.appended() {
                     // The flusher's last round is under way: its progress wakes this thread.
                     self.progress.wait_until(IDLE, || self.marks.dispatched() < self.marks.flushed());

@@ -113,9 +113,13 @@ public final class RocketTool {
         }
     }
 
-    /** Pulls everything between min and max offset of every queue of the topics. */
+    /** Pulls everything between min and max offset of every queue of the topics, once there are `at-least` messages. */
     private static void dump(Map<String, String> options) throws Exception {
         DefaultMQPullConsumer consumer = consumer(options);
+        long deadline = System.nanoTime() + 60_000_000_000L;
+        while (messages(consumer, options) < number(options, "at-least", 0) && System.nanoTime() < deadline) {
+            Thread.sleep(100);
+        }
         for (String topic : options.get("topics").split(",")) {
             for (MessageQueue queue : queues(consumer, topic)) {
                 long end = consumer.maxOffset(queue);
@@ -132,6 +136,16 @@ public final class RocketTool {
             }
         }
         consumer.shutdown();
+    }
+
+    private static long messages(DefaultMQPullConsumer consumer, Map<String, String> options) throws Exception {
+        long messages = 0;
+        for (String topic : options.get("topics").split(",")) {
+            for (MessageQueue queue : queues(consumer, topic)) {
+                messages += consumer.maxOffset(queue) - consumer.minOffset(queue);
+            }
+        }
+        return messages;
     }
 
     private static void offsets(Map<String, String> options) throws Exception {

@@ -1,0 +1,297 @@
+"""The native store. Offsets are integers, times epoch milliseconds, hosts (address, port).
+
+Every call that does work lets go of the interpreter lock. Errors are those of `store_native.errors`.
+"""
+
+from collections.abc import Iterator, Sequence
+from os import PathLike
+from typing import Any, final
+
+SYSTEM_TOPICS: list[str]
+
+@final
+class Appended:
+    """What an append gave: stored in the mapped log, safe as far as the watermarks have passed it."""
+
+    @property
+    def end_offset(self) -> int:
+        """The append is flushed (dispatched, ...) when that watermark is at or behind this offset."""
+    @property
+    def count(self) -> int:
+        """Messages of the request."""
+    @property
+    def duplicate(self) -> bool:
+        """The Idempotency-Key was seen before: the first result again, nothing stored."""
+    @property
+    def tail(self) -> bytes:
+        """The JSON answer behind its status: ``,"message_id":...,"duplicate":false}``."""
+
+@final
+class Batch:
+    """A record batch over the Arrow C data interface: ``pyarrow.record_batch(batch)``."""
+
+    def __len__(self) -> int: ...
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
+    def __arrow_c_schema__(self) -> object: ...
+
+@final
+class Slice:
+    """What a read of a queue gave."""
+
+    @property
+    def status(self) -> str:
+        """FOUND, NO_NEW_MSG, NO_MATCHED_MSG or OFFSET_ILLEGAL."""
+    @property
+    def next_offset(self) -> int:
+        """Where to read on."""
+    @property
+    def min_offset(self) -> int: ...
+    @property
+    def max_offset(self) -> int: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def damaged(self) -> list[tuple[int, int]]:
+        """Ranges of queue offsets [from, to) whose messages are damaged and were passed over."""
+    @property
+    def messages(self) -> bytes:
+        """`read_json`: a JSON array; `read_ipc`: an Arrow IPC stream; else empty."""
+    @property
+    def batch(self) -> Batch | None:
+        """`read_arrow`: the messages; else None."""
+
+class _Reads:
+    @property
+    def broker_name(self) -> str: ...
+    @property
+    def store_id(self) -> str: ...
+    @property
+    def epoch(self) -> int: ...
+    def queues(self, topic: str) -> list[tuple[int, int, int, int]]:
+        """(queue id, min offset, max offset, confirmed offset) of each queue.
+
+        Raises:
+            InvalidRequest: TOPIC_NOT_EXIST.
+        """
+    def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """(min offset, max offset) of one queue."""
+    def read_json(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        *,
+        max_messages: int = 32,
+        max_bytes: int = 262_144,
+        tags: str = "*",
+    ) -> Slice: ...
+    def read_arrow(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        *,
+        end_offset: int | None = None,
+        max_messages: int = 10_000,
+        max_bytes: int = 16_777_216,
+        tags: str = "*",
+        columns: Sequence[str] | None = None,
+    ) -> Slice: ...
+    def read_ipc(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        *,
+        end_offset: int | None = None,
+        max_messages: int = 10_000,
+        max_bytes: int = 16_777_216,
+        tags: str = "*",
+        columns: Sequence[str] | None = None,
+    ) -> Slice: ...
+    def query_json(
+        self, topic: str, key: str, *, begin: int = 0, end: int = 9_223_372_036_854_775_807, max_messages: int = 32
+    ) -> bytes:
+        """Messages that carry the key (one of KEYS, or the message id), oldest first, as a JSON array."""
+    def find_message_json(self, message_id: str, topic: str | None = None) -> bytes | None:
+        """A message by offset id, or by client id over the index of one topic or of all."""
+    def offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
+        """First queue offset stored at or after `timestamp`; the end when none was."""
+    def delay_levels(self) -> list[int]:
+        """Milliseconds of level 1 and so on."""
+    def close(self) -> None: ...
+
+@final
+class Store(_Reads):
+    """The owner of a store directory: exclusive, with a flusher, a dispatcher, a scheduler and a janitor.
+
+    Args:
+        path: The directory; made when it is missing, recovered when it is not.
+        flush: ``"sync"``: what is flushed survives a power cut, and appends that wait at the same time
+            share one fdatasync. ``"async"``: flushed every `flush_interval_ms`.
+        faults: For tests: ``point:n`` kills the process at the n-th passing of a named point.
+
+    Raises:
+        Unavailable: STORE_LOCKED, DISK_FULL.
+        DataCorrupt: A file has the wrong length, or log files are missing.
+        InvalidRequest: ARGUMENT_ILLEGAL.
+    """
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        *,
+        broker_name: str = "broker-a",
+        cluster: str = "DefaultCluster",
+        store_host: tuple[str, int] = ...,
+        flush: str = "sync",
+        flush_interval_ms: int = 100,
+        commitlog_file_size: int = ...,
+        consumequeue_file_entries: int = 300_000,
+        index_slots: int = 5_000_000,
+        index_entries: int = 20_000_000,
+        auto_create_topics: bool = True,
+        default_queue_nums: int = 4,
+        retention_hours: int = 72,
+        delete_when_hour: int = 4,
+        max_message_bytes: int = ...,
+        delay_levels: str | None = None,
+        checkpoint_interval_ms: int = 5000,
+        idempotence_max_keys: int = 1_000_000,
+        idempotence_hours: int = 72,
+        faults: str = "",
+    ) -> None: ...
+    @property
+    def recovery(self) -> dict[str, Any]:
+        """What opening found: clean, rebuilt, from_offset, end_offset, records, truncated_bytes,
+        quarantined_bytes, elapsed_ms."""
+    @property
+    def cluster(self) -> str: ...
+    @property
+    def store_host(self) -> tuple[str, int]: ...
+    @property
+    def path(self) -> PathLike[str]: ...
+    @property
+    def flush_mode(self) -> str: ...
+    @property
+    def poisoned(self) -> str | None:
+        """Why the store is read-only until it is reopened: a failed flush."""
+    def append_message(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tags: str | None = None,
+        keys: list[str] | None = None,
+        properties: list[tuple[str, str]] | None = None,
+        sharding_key: str | None = None,
+        queue_id: int | None = None,
+        flag: int = 0,
+        delay_level: int = 0,
+        message_id: str | None = None,
+        born_timestamp: int | None = None,
+        born_host: tuple[str, int] | None = None,
+        idempotency_key: str | None = None,
+    ) -> Appended: ...
+    def append_json(
+        self,
+        topic: str,
+        data: bytes,
+        *,
+        born_host: tuple[str, int] | None = None,
+        idempotency_key: str | None = None,
+        full_results: bool = False,
+    ) -> Appended:
+        """One message object, or ``{"messages": [...]}``; all are stored or none.
+
+        Raises:
+            InvalidRequest: With `index`, `line` and `pointer` in its context.
+        """
+    def append_ndjson(
+        self,
+        topic: str,
+        data: bytes,
+        *,
+        born_host: tuple[str, int] | None = None,
+        idempotency_key: str | None = None,
+        full_results: bool = False,
+    ) -> Appended:
+        """One message a line."""
+    def append_arrow(
+        self,
+        topic: str,
+        data: bytes,
+        *,
+        born_host: tuple[str, int] | None = None,
+        idempotency_key: str | None = None,
+        full_results: bool = False,
+    ) -> Appended:
+        """An Arrow IPC stream, one message a row."""
+    def watermarks(self) -> tuple[int, int, int, int]:
+        """appended, flushed, dispatched, confirmed."""
+    def progress_fd(self) -> int:
+        """An eventfd that turns readable when a watermark moved; the store owns it."""
+    def wait_flushed(self, end_offset: int, timeout_ms: int) -> bool: ...
+    def wait_dispatched(self, end_offset: int, timeout_ms: int) -> bool: ...
+    def topics_json(self) -> bytes: ...
+    def topic_json(self, topic: str) -> bytes | None: ...
+    def put_topic(
+        self,
+        topic: str,
+        *,
+        read_queue_nums: int | None = None,
+        write_queue_nums: int | None = None,
+        perm: int | None = None,
+        attributes: dict[str, str] | None = None,
+        force: bool = False,
+    ) -> int:
+        """Creates or changes a topic; returns the offset to wait for."""
+    def delete_topic(self, topic: str) -> int: ...
+    def groups_json(self) -> bytes: ...
+    def group_json(self, group: str) -> bytes | None: ...
+    def put_group(self, group: str, config_json: str = "{}") -> int: ...
+    def delete_group(self, group: str) -> int: ...
+    def commit_offsets(self, group: str, offsets: Sequence[tuple[str, int, int]]) -> int:
+        """Notes where a group stands: (topic, queue id, next offset)."""
+    def group_offsets(self, group: str) -> list[tuple[str, int, int]]: ...
+    def acquire_lease(self, group: str, owner: str, ttl_ms: int) -> tuple[int, int]:
+        """(fencing epoch, expires at). Raises InvalidRequest LEASE_CONFLICT while another holds it."""
+    def release_lease(self, group: str, owner: str) -> bool: ...
+    def lease(self, group: str) -> tuple[str, int, int] | None:
+        """(owner, epoch, expires at) of the lease in force."""
+    def watch(self, topic: str, queue_id: int) -> None:
+        """Asks to have the queue's next message reported by `take_arrivals`, once."""
+    def take_arrivals(self) -> list[tuple[str, int]]: ...
+    def delay_progress(self) -> list[tuple[int, int, int]]:
+        """(level, next offset, max offset) of every level with entries."""
+    def stats(self) -> dict[str, float]: ...
+    def checkpoint(self) -> None: ...
+    def expire(self, now_ms: int | None = None) -> int:
+        """Deletes what retention allows; returns how many files went."""
+
+@final
+class Reader(_Reads):
+    """Reads a store beside its owner, or one that nobody owns (RocketMQ's too). Writes nothing."""
+
+    def __init__(self, path: str | PathLike[str]) -> None: ...
+    def topics(self) -> list[str]: ...
+    def topic_id(self, topic: str) -> str:
+        """New for each creation of a topic; empty for one that RocketMQ made."""
+
+@final
+class Dump:
+    def __iter__(self) -> Iterator[bytes]: ...
+    def __next__(self) -> bytes: ...
+
+def verify(path: str | PathLike[str]) -> dict[str, Any]:
+    """Reads every record and queue entry; changes nothing."""
+
+def recover(path: str | PathLike[str]) -> dict[str, Any]:
+    """Builds queues and index again from the log, as the store's owner."""
+
+def dump(path: str | PathLike[str], *, from_offset: int = 0, limit: int | None = None) -> Dump:
+    """Records of the log as JSON objects, in order."""
+
+def java_hash(text: str) -> int: ...
+def validate_topic(topic: str) -> None: ...
+def validate_group(group: str) -> None: ...

@@ -1,0 +1,67 @@
+"""The driver is killed between the ledger's commit and Spark's, again and again.
+
+Contract: exactly one row per (consumer_group, topic, broker_name, queue_id, queue_offset, attempt), no
+gap, no duplicate, and each failed message on the retry and dead-letter topics once, whatever was killed.
+LAKEMQ_KILL_ROUNDS sets the number of kills (default 5).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from delta_tables.query import Ledger
+from tests.support.broker_process import BrokerProcess
+from tests.support.consumer_process import ConsumerProcess
+
+ROUNDS = int(os.environ.get("LAKEMQ_KILL_ROUNDS", "5"))
+BATCH = 400
+EVERY = 50  # one message in so many fails, always
+
+HANDLER = f"""
+def handle(message):
+    if int(message.body) % {EVERY} == 0:
+        raise ValueError("always fails")
+"""
+
+
+def test_a_driver_killed_after_the_ledger_commit_leaves_one_row_per_attempt(
+    broker: BrokerProcess, tmp_path: Path
+) -> None:
+    messages = (ROUNDS + 1) * BATCH
+    client = broker.client()
+    client.put_topic("orders", read_queue_nums=4, write_queue_nums=4)
+    client.send_ndjson("orders", "\n".join(f'{{"body":"{n}"}}' for n in range(messages)).encode())
+    (tmp_path / "shop.py").write_text(HANDLER)
+    arguments = (
+        *("--group", "g", "--topic", "orders", "--handler", "shop:handle", "--ledger", "ledger"),
+        *("--endpoint", broker.endpoint, "--max-batch", str(BATCH), "--trigger", "200ms"),
+        *("--max-reconsume-times", "1", "--retry-delays", "1s"),
+    )
+
+    killed_in = []
+    for _ in range(ROUNDS):
+        with ConsumerProcess(tmp_path, *arguments, halt=True) as consumer:
+            killed_in.append(consumer.halted_at())
+            consumer.kill()
+    with ConsumerProcess(tmp_path, *arguments, "--until-idle", "1s") as consumer:
+        assert consumer.wait() == 0, consumer.log()
+
+    # A batch found in the ledger is not handled again, so each round got to a new one.
+    assert killed_in == sorted(set(killed_in)), killed_in
+    ledger = Ledger(tmp_path / "ledger")
+    assert ledger.sql("SELECT * FROM duplicate_deliveries").num_rows == 0
+    assert ledger.sql("SELECT * FROM delivery_gaps").num_rows == 0
+    failing = messages // EVERY
+    counted = ledger.sql(
+        "SELECT attempt, verdict, count(*) AS n FROM deliveries GROUP BY attempt, verdict ORDER BY attempt, verdict"
+    )
+    assert [tuple(row.values()) for row in counted.to_pylist()] == [
+        (1, "ACK", messages - failing),
+        (1, "RETRY", failing),
+        (2, "DEAD", failing),
+    ]
+    assert ledger.sql("SELECT * FROM pending_retries").num_rows == 0
+    assert ledger.sql("SELECT count(*) FROM dead_letters").column(0)[0].as_py() == failing
+    assert [queue.max_offset for queue in client.queues("%RETRY%g")] == [failing]
+    assert [queue.max_offset for queue in client.queues("%DLQ%g")] == [failing]

@@ -1,0 +1,196 @@
+"""The ledger through real Spark and Delta: one action, one commit, the same views as without a JVM."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from delta_tables.consumer_offsets import CONSUMER_OFFSETS
+from delta_tables.dead_letters import DEAD_LETTERS, from_deliveries
+from delta_tables.deliveries import DELIVERIES
+from delta_tables.idempotent import NEVER, append_once, last_version
+from delta_tables.location import LedgerLocation
+from delta_tables.query import Ledger
+from delta_tables.views import TABLES, VIEWS, register_views
+from jobs.dead_letter import dead_messages
+from jobs.handler_loader import HandlerTarget
+from jobs.map_arrow import map_in_arrow
+from jobs.outcomes import OutcomeTask
+from jobs.retry import retried_messages
+from jobs.retry_policy import RetryPolicy
+from jobs.start_position import handled_offsets
+from tests.support.ledger_rows import append, delivery, ledger_at, report
+
+SOURCE = (
+    "topic STRING, broker_name STRING, queue_id INT, queue_offset BIGINT, message_id STRING, "
+    "keys ARRAY<STRING>, tags STRING, body BINARY, born_timestamp TIMESTAMP, store_timestamp TIMESTAMP, "
+    "reconsume_times INT, properties MAP<STRING,STRING>, flag INT"
+)
+COUNTING_HANDLER = """
+import os, pathlib
+
+def handle(message):
+    with open(os.path.join({directory!r}, "calls"), "a") as calls:
+        calls.write(f"{{message.queue_offset}}\\n")
+    if message.queue_offset % 3 == 0:
+        raise ValueError("third")
+"""
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> LedgerLocation:
+    location = ledger_at(tmp_path / "ledger")
+    location.create(*TABLES)
+    return location
+
+
+def messages(spark: SparkSession, rows: int) -> Any:
+    now = datetime(2026, 11, 21, 8, tzinfo=UTC)
+    fields = ("orders", "broker-a", 0), ("K",), ("A", b"body", now, now, 0, {"colour": "red"}, 7)
+    return spark.createDataFrame(
+        [(*fields[0], offset, f"ID{offset}", list(fields[1]), *fields[2]) for offset in range(rows)], SOURCE
+    )
+
+
+def test_each_message_is_handled_once_for_one_commit(
+    spark: SparkSession, ledger: LedgerLocation, tmp_path: Path
+) -> None:
+    (tmp_path / "counts_calls.py").write_text(COUNTING_HANDLER.format(directory=str(tmp_path)))
+    policy = RetryPolicy.of("10s", [10_000], 16)
+    target = HandlerTarget("counts_calls:handle", "auto", (str(tmp_path),))
+    outcomes = map_in_arrow(
+        messages(spark, 30).repartition(3),
+        OutcomeTask("g", target, policy, "concurrent", "q", 0),
+        DELIVERIES.ddl,
+    )
+    append_once(outcomes, ledger, DELIVERIES, app_id="job/q", version=0)
+    calls = (tmp_path / "calls").read_text().split()
+    assert sorted(map(int, calls)) == list(range(30))
+    counted = Ledger(str(ledger)).sql(
+        "SELECT verdict, count(*) AS n, count(body) AS bodies FROM deliveries GROUP BY verdict ORDER BY verdict"
+    )
+    assert counted.to_pylist() == [
+        {"verdict": "ACK", "n": 20, "bodies": 0},
+        {"verdict": "RETRY", "n": 10, "bodies": 10},
+    ]
+
+
+def test_a_batch_is_appended_once_per_checkpoint(spark: SparkSession, ledger: LedgerLocation) -> None:
+    rows = spark.createDataFrame(pa.Table.from_pylist([delivery(0)], schema=DELIVERIES.arrow_schema))
+
+    def newest(app: str) -> int:
+        return last_version(ledger, DELIVERIES, app_id=app, query_id="q", spark=spark)
+
+    assert newest("job/one") == NEVER
+    for app, version in [("job/one", 0), ("job/one", 0), ("job/one", 1), ("job/rebuilt", 0)]:
+        append_once(rows, ledger, DELIVERIES, app_id=app, version=version)
+    assert (newest("job/one"), newest("job/rebuilt")) == (1, 0)
+    assert ledger.read(spark, DELIVERIES).count() == 3
+
+
+def test_an_empty_batch_is_remembered_too(spark: SparkSession, ledger: LedgerLocation) -> None:
+    none = ledger.read(spark, DELIVERIES).limit(0)
+    append_once(none, ledger, DELIVERIES, app_id="job/one", version=4)
+    assert last_version(ledger, DELIVERIES, app_id="job/one", query_id="q", spark=spark) == 4
+
+
+def test_spark_and_deltalake_answer_the_views_alike(spark: SparkSession, ledger: LedgerLocation) -> None:
+    append(ledger, DELIVERIES, [delivery(0), delivery(1, verdict="RETRY"), delivery(4), delivery(4)])
+    append(ledger, DELIVERIES, [delivery(1, attempt=2, verdict="RETRY"), delivery(5, verdict="DEAD")])
+    landed = delivery(6) | {"attempts": 3, "reason": "no"}
+    append(ledger, DEAD_LETTERS, [{name: landed.get(name) for name in DEAD_LETTERS.column_names}])
+    report(ledger, 0, 3, max_offset=9)
+    report(ledger, 3, 9, batch_id=1, max_offset=9)
+    register_views(spark, ledger)
+    asked = Ledger(str(ledger))
+    for view in VIEWS:
+        wanted = asked.sql(f"SELECT * FROM {view}")
+        names = [name for name in wanted.column_names if name != "age"]
+        without_jvm = wanted.select(names).to_pylist()
+        with_spark = spark.sql(f"SELECT {', '.join(names)} FROM {view}").toArrow().to_pylist()
+        assert without_jvm, view
+        assert sorted(map(_comparable, without_jvm)) == sorted(map(_comparable, with_spark)), view
+
+
+def _comparable(value: Any) -> str:
+    if isinstance(value, dict):
+        return str([(name, _comparable(inner)) for name, inner in value.items()])
+    if isinstance(value, list):
+        return str([_comparable(inner) for inner in value])
+    if isinstance(value, (int, float)) or type(value).__name__ == "Decimal":
+        return f"{float(value):.6g}"
+    return str(value.replace(tzinfo=None)) if isinstance(value, datetime) else str(value)
+
+
+def test_a_retried_message_says_where_it_comes_from(spark: SparkSession, ledger: LedgerLocation) -> None:
+    first = delivery(3, verdict="RETRY", body=b"x", flag=7, delay_level=3, properties=[("colour", "red")])
+    again = delivery(
+        4,
+        attempt=2,
+        verdict="RETRY",
+        body=b"y",
+        delay_level=4,
+        properties=[("RETRY_TOPIC", "old"), ("LMQ_ORIGIN", "old/0/0"), ("LMQ_FIRST_ATTEMPT_AT", "1000")],
+    )
+    append(ledger, DELIVERIES, [first, again])
+    rows = {
+        row["message_id"]: row.asDict()
+        for row in retried_messages(ledger.read(spark, DELIVERIES), "g").collect()
+    }
+    one, two = rows["ID3"], rows["ID4"]
+    assert (one["topic"], bytes(one["body"]), one["flag"]) == ("%RETRY%g", b"x", 7)
+    assert (one["reconsume_times"], one["delay_level"]) == (1, 3)
+    assert (one["keys"], one["tags"]) == (["K3", "all"], "A")
+    started_ms = round(first["started_at"].timestamp() * 1000)
+    assert one["properties"] == {
+        "colour": "red",
+        "RETRY_TOPIC": "orders",
+        "ORIGIN_MESSAGE_ID": "ID3",
+        "LMQ_ORIGIN": "broker-a/0/3",
+        "LMQ_FIRST_ATTEMPT_AT": str(started_ms),
+    }
+    assert (two["reconsume_times"], two["delay_level"]) == (2, 4)
+    assert two["properties"]["LMQ_ORIGIN"] == "broker-a/0/4"
+    assert two["properties"]["LMQ_FIRST_ATTEMPT_AT"] == "1000"
+
+
+def test_a_dead_letter_spans_first_to_last_attempt(spark: SparkSession, ledger: LedgerLocation) -> None:
+    dead = delivery(
+        3,
+        attempt=3,
+        verdict="DEAD",
+        reason="attempts used up",
+        body=b"x",
+        properties=[("LMQ_FIRST_ATTEMPT_AT", "1795248000000"), ("colour", "red")],
+    )
+    append(ledger, DELIVERIES, [dead])
+    given_up = ledger.read(spark, DELIVERIES)
+    (row,) = from_deliveries(given_up).toArrow().to_pylist()
+    assert list(row) == DEAD_LETTERS.column_names
+    assert (row["attempts"], row["reason"]) == (3, "attempts used up")
+    assert round(row["first_attempt_at"].timestamp() * 1000) == 1_795_248_000_000
+    assert row["last_attempt_at"].timestamp() == dead["finished_at"].timestamp()
+    (message,) = dead_messages(given_up, "g").collect()
+    assert (message["topic"], message["reconsume_times"]) == ("%DLQ%g", 2)
+    assert message["properties"] == {
+        "colour": "red",
+        "DLQ_ORIGIN_TOPIC": "orders",
+        "DLQ_ORIGIN_MESSAGE_ID": "ID3",
+        "LMQ_ORIGIN": "broker-a/0/3",
+    }
+
+
+def test_a_rebuilt_checkpoint_goes_on_after_the_last_row_or_report(
+    spark: SparkSession, ledger: LedgerLocation
+) -> None:
+    append(ledger, DELIVERIES, [delivery(0), delivery(1), delivery(0, attempt=2, source_queue_offset=7)])
+    append(ledger, DELIVERIES, [delivery(9, consumer_group="other")])
+    report(ledger, 0, 2)
+    report(ledger, 0, 5, queue_id=1)
+    assert handled_offsets(ledger, spark, "g") == {("orders", 0): 2, ("orders", 1): 5, ("%RETRY%g", 0): 8}
+    assert CONSUMER_OFFSETS.key[-1] == "batch_id"

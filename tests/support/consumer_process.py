@@ -1,0 +1,86 @@
+"""A real `lakemq consume` in a session of its own, so that a kill takes its JVM and workers along."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+
+START_TIMEOUT_S = 240.0
+
+
+class ConsumerProcess:
+    """One run of `lakemq consume`; leaves no process behind when its block ends.
+
+    Args:
+        directory: working directory; the handler's module is beside it.
+        arguments: the command's arguments.
+        halt: halt after the ledger commit of the first batch handled, and say its number.
+    """
+
+    def __init__(self, directory: Path, *arguments: str, halt: bool = False) -> None:
+        self._fifo = directory / "halted"
+        self.log_path = directory / "consume.log"
+        extra: list[str] = []
+        if halt:
+            self._fifo.unlink(missing_ok=True)
+            os.mkfifo(self._fifo)
+            # Open before the writer exists, and for writing too: no end of file between writers.
+            self._halted = os.open(self._fifo, os.O_RDWR | os.O_NONBLOCK)
+            extra = ["--halt-after-ledger-commit", str(self._fifo)]
+        root = Path(__file__).resolve().parents[2]
+        paths = [str(root), os.environ.get("PYTHONPATH", "")]
+        with self.log_path.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "lakemq.cli", "consume", *arguments, *extra],
+                cwd=directory,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def __enter__(self) -> ConsumerProcess:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.kill()
+
+    def halted_at(self) -> int:
+        """Waits until the process halts and returns the batch it halted in."""
+        if not select.select([self._halted], [], [], START_TIMEOUT_S)[0]:
+            raise AssertionError(f"the consumer did not reach a ledger commit:\n{self.log()}")
+        return int(os.read(self._halted, 100))
+
+    def await_line(self) -> str:
+        """Waits for a line on the process's standard output."""
+        assert self.process.stdout is not None
+        if not select.select([self.process.stdout], [], [], START_TIMEOUT_S)[0]:
+            raise AssertionError(f"the consumer printed nothing:\n{self.log()}")
+        return self.process.stdout.readline().decode()
+
+    def terminate(self) -> None:
+        """Asks the process, not its JVM, to stop."""
+        self.process.send_signal(signal.SIGTERM)
+
+    def wait(self) -> int:
+        """Waits for the end and returns the exit code."""
+        return self.process.wait(START_TIMEOUT_S)
+
+    def kill(self) -> None:
+        """SIGKILL for the process, its JVM and its workers, at once."""
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.process.wait(30)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+    def log(self) -> str:
+        """What the process wrote to standard error."""
+        return self.log_path.read_text(errors="replace")
