@@ -92,7 +92,10 @@ def start_archive(spark: SparkSession, settings: ArchiveSettings, client: Client
     )
     if settings.path is not None:
         source = source.option("path", settings.path)
-    rows = source.load().coalesce(spark.sparkContext.defaultParallelism)
+    rows = source.load()
+    context = getattr(spark, "sparkContext", None)
+    if context is not None:  # serverless has none, and sizes its files by itself
+        rows = rows.coalesce(context.defaultParallelism)
     return settings.ledger.append_stream(
         rows,
         MESSAGES,

@@ -158,7 +158,8 @@ def sole_writer(ledger: LedgerLocation, tables: tuple[Table, ...]) -> Iterator[l
 
 def name_jvm(locks: list[WriterLock], spark: SparkSession) -> None:
     """Writes the session's JVM into the locks, so that nobody writes while it outlives this process."""
-    process = getattr(getattr(spark.sparkContext, "_gateway", None), "proc", None)
+    context = getattr(spark, "sparkContext", None)
+    process = getattr(getattr(context, "_gateway", None), "proc", None)
     if process is not None:
         for lock in locks:
             lock.name_jvm(process.pid)

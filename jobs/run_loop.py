@@ -116,14 +116,17 @@ class RunLoop:
 @contextmanager
 def _without_spark_log(spark: SparkSession) -> Iterator[None]:
     """Keeps Spark quiet while batches are refused: it would log each as a failed query with its stack."""
-    jvm = spark.sparkContext._jvm
-    assert jvm is not None
+    context = getattr(spark, "sparkContext", None)
+    if context is None:  # serverless: the log is not ours
+        yield
+        return
+    jvm = context._jvm
     level = jvm.org.apache.logging.log4j.LogManager.getRootLogger().getLevel().toString()
-    spark.sparkContext.setLogLevel("OFF")
+    context.setLogLevel("OFF")
     try:
         yield
     finally:
-        spark.sparkContext.setLogLevel(level)
+        context.setLogLevel(level)
 
 
 def _ask(is_idle: Callable[[], bool]) -> bool:

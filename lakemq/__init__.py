@@ -17,7 +17,10 @@ __all__ = ["Client", "Message", "Producer", "__version__"]
 def __getattr__(name: str) -> Any:
     """Reads the version from the installed distribution when somebody asks for it."""
     if name == "__version__":
-        from importlib.metadata import version
+        from importlib.metadata import PackageNotFoundError, version
 
-        return version("lakemq")
+        try:
+            return version("lakemq")
+        except PackageNotFoundError:
+            return "0+unknown"  # runs from a checkout nobody installed
     raise AttributeError(f"module 'lakemq' has no attribute {name!r}")

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
+import lakemq
 from lakemq.cli.failure import CommandFailed, WrongUsage
 from store_native.errors import LakeMQError
 
@@ -122,9 +123,7 @@ def _run(name: str | None, arguments: list[str]) -> int:
     except SystemExit as ended:  # argparse has printed its help or its complaint
         return int(ended.code or 0)
     if args.version:
-        from importlib.metadata import version
-
-        print(f"lakemq {version('lakemq')}")
+        print(f"lakemq {lakemq.__version__}")
         return 0
     if module is None:
         parser.print_help(sys.stderr)

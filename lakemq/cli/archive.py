@@ -6,11 +6,17 @@ Owns the options. The work is jobs.archive's, imported when the command runs, be
 from __future__ import annotations
 
 import argparse
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lakemq.cli.consume import duration_s
 from lakemq.cli.options import add_endpoint
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from jobs.archive import ArchiveSettings
 
 
 def register(subparsers: Any) -> None:
@@ -37,19 +43,30 @@ def register(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the archive until it is stopped or, with --once, has landed what is there."""
-    from delta_tables.location import LedgerLocation
-    from jobs.archive import ArchiveSettings, archive
+    from jobs.archive import archive
     from lakemq import spark
 
-    archive(
-        ArchiveSettings(
-            topics=tuple(dict.fromkeys(args.topics)),
-            ledger=LedgerLocation.parse(args.ledger),
-            checkpoint=None if args.checkpoint is None else args.checkpoint.absolute(),
-            endpoint=args.endpoint,
-            path=None if args.path is None else str(Path(args.path).absolute()),
-            trigger="availableNow" if args.once else f"{round(args.trigger * 1000)} milliseconds",
-        ),
-        lambda: spark.session("lakemq archive", **{"spark.driver.memory": args.driver_memory}),
-    )
+    with ExitStack() as stack:
+
+        def make_session() -> SparkSession:
+            made = spark.session("lakemq archive", **{"spark.driver.memory": args.driver_memory})
+            stack.callback(made.stop)
+            return made
+
+        archive(settings_of(args), make_session)
     return 0
+
+
+def settings_of(args: argparse.Namespace) -> ArchiveSettings:
+    """Reads the options."""
+    from delta_tables.location import LedgerLocation
+    from jobs.archive import ArchiveSettings
+
+    return ArchiveSettings(
+        topics=tuple(dict.fromkeys(args.topics)),
+        ledger=LedgerLocation.parse(args.ledger),
+        checkpoint=None if args.checkpoint is None else args.checkpoint.absolute(),
+        endpoint=args.endpoint,
+        path=None if args.path is None else str(Path(args.path).absolute()),
+        trigger="availableNow" if args.once else f"{round(args.trigger * 1000)} milliseconds",
+    )

@@ -11,13 +11,15 @@ import logging
 import re
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakemq.cli.options import add_endpoint
 
 if TYPE_CHECKING:
-    from jobs.run_loop import RunLoop
+    from pyspark.sql import SparkSession
+
     from jobs.settings import ConsumeSettings
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)?")
@@ -92,13 +94,21 @@ def run(args: argparse.Namespace) -> int:
 
     logging.basicConfig(format="%(levelname)s %(message)s", level=logging.WARNING)
     settings = settings_of(args)
-    conf = {"spark.driver.memory": args.driver_memory}
-    consume(
-        settings,
-        lambda: spark.session(f"lakemq consume {settings.group}", **conf),
-        after_ledger_commit=_halt(args.halt_after_ledger_commit),
-        started=lambda loop: _say_started(settings, loop),
-    )
+    with ExitStack() as stack:
+
+        def make_session() -> SparkSession:
+            made = spark.session(
+                f"lakemq consume {settings.group}", **{"spark.driver.memory": args.driver_memory}
+            )
+            stack.callback(made.stop)
+            return made
+
+        consume(
+            settings,
+            make_session,
+            after_ledger_commit=_halt(args.halt_after_ledger_commit),
+            started=lambda loop: _say_started(settings),
+        )
     return 0
 
 
@@ -148,7 +158,7 @@ def duration_s(text: str) -> float:
     return float(match[1]) * _UNIT_S[match[2]]
 
 
-def _say_started(settings: ConsumeSettings, loop: RunLoop) -> None:
+def _say_started(settings: ConsumeSettings) -> None:
     topics = ", ".join(settings.topics)
     print(f"group {settings.group} consumes {topics}; ledger {settings.ledger}", flush=True)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import signal
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from lakemq.cli.ndjson import MEANINGS, LineRule
@@ -39,4 +41,10 @@ def run(args: argparse.Namespace) -> int:
         handler=args.handler,
         keep_serving=args.keep_serving,
     )
+    # The broker and Spark are children of this process: whoever ends it ends them too.
+    signal.signal(signal.SIGTERM, _end)
     return 1 if quickstart.run(settings).problems() else 0
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)

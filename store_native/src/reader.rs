@@ -92,18 +92,13 @@ impl Reader {
         let mut topics = known.1.clone();
         drop(known);
         for topic in self.side.queues().topics_on_disk()? {
-            if !topics.contains_key(&topic) {
-                topics.insert(
-                    topic,
-                    TopicConfig {
-                        topic_id: String::new(),
-                        read_queue_nums: 0,
-                        write_queue_nums: 0,
-                        perm: 4,
-                        attributes: BTreeMap::new(),
-                    },
-                );
-            }
+            topics.entry(topic).or_insert_with(|| TopicConfig {
+                topic_id: String::new(),
+                read_queue_nums: 0,
+                write_queue_nums: 0,
+                perm: 4,
+                attributes: BTreeMap::new(),
+            });
         }
         Ok(topics)
     }

@@ -54,7 +54,8 @@ def test_a_driver_killed_after_the_ledger_commit_leaves_one_row_per_attempt(
     assert ledger.sql("SELECT * FROM delivery_gaps").num_rows == 0
     failing = messages // EVERY
     counted = ledger.sql(
-        "SELECT attempt, verdict, count(*) AS n FROM deliveries GROUP BY attempt, verdict ORDER BY attempt, verdict"
+        "SELECT attempt, verdict, count(*) AS n FROM deliveries "
+        "GROUP BY attempt, verdict ORDER BY attempt, verdict"
     )
     assert [tuple(row.values()) for row in counted.to_pylist()] == [
         (1, "ACK", messages - failing),

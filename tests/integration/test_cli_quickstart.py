@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+from lakemq import Client
+
 ROOT = Path(__file__).resolve().parents[2]
-RUN_S = 240
+RUN_S = 480
 
 HANDLER = """\
 import json
@@ -30,19 +34,42 @@ def test_own_data_and_own_handler_go_the_whole_path(tmp_path: Path) -> None:
     source.write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "orders_handler.py").write_text(HANDLER)
     command = [sys.executable, "-m", "lakemq.cli", "quickstart", "--dir", "q", "--input", "orders.ndjson"]
-    done = subprocess.run(
+    process = subprocess.Popen(
         [*command, "--key-field", "id", "--handler", "orders_handler:handle"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"},
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
-        timeout=RUN_S,
-        check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    try:
+        shown, _ = process.communicate(timeout=RUN_S)
+    finally:
+        process.terminate()  # it stops its broker and its Spark; SIGKILL would leave them
+        process.wait()
+    assert process.returncode == 0, shown
     report = json.loads((tmp_path / "q" / "report.json").read_text())
     assert (report["posted"], report["acknowledged"]) == (400, 400)
     assert (report["consumed"], report["dead_lettered"], report["retried"]) == (380, 20, 40)
     assert (report["gaps"], report["duplicates"], report["unfinished"]) == (0, 0, 0)
     for section in ("Deliveries by verdict", "The story of one dead letter", "Five rows of delivery_history"):
-        assert section in done.stdout
+        assert section in shown
+
+
+def test_ending_the_quickstart_ends_its_broker(tmp_path: Path) -> None:
+    (tmp_path / "lines.ndjson").write_text('{"id": 1}\n')
+    process = subprocess.Popen(
+        [sys.executable, "-m", "lakemq.cli", "quickstart", "--dir", "q", "--input", "lines.ndjson"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    served = next(filter(None, (re.search(r"serving (http://\S+)", line) for line in process.stdout)))
+    client = Client(served[1])
+    assert client.ready()
+    process.send_signal(signal.SIGTERM)
+    process.stdout.read()
+    assert process.wait(RUN_S) == 128 + signal.SIGTERM
+    assert not client.ready()

@@ -72,7 +72,8 @@ def test_each_message_is_handled_once_for_one_commit(
     calls = (tmp_path / "calls").read_text().split()
     assert sorted(map(int, calls)) == list(range(30))
     counted = Ledger(str(ledger)).sql(
-        "SELECT verdict, count(*) AS n, count(body) AS bodies FROM deliveries GROUP BY verdict ORDER BY verdict"
+        "SELECT verdict, count(*) AS n, count(body) AS bodies FROM deliveries "
+        "GROUP BY verdict ORDER BY verdict"
     )
     assert counted.to_pylist() == [
         {"verdict": "ACK", "n": 20, "bodies": 0},

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import udf
 
 from lakemq.client import Client, Message
 from tests.support.broker_process import BrokerProcess
@@ -93,23 +93,30 @@ def test_a_rebuilt_checkpoint_with_the_same_name_stores_nothing_twice_and_loses_
     assert set(bodies(client, "name-out")) == set(once(200))
 
 
-def fail_late_in_the_first_attempt(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for start in range(0, batch.num_rows, 10):
-            if start == 50 and TaskContext.get().attemptNumber() == 0:  # type: ignore[union-attr]  # in a task
-                raise RuntimeError("this attempt dies after some requests")
-            yield batch.slice(start, 10)
-
-
 def test_a_task_that_died_half_way_stores_nothing_twice(
     spark: SparkSession, client: Client, shared_broker: BrokerProcess
 ) -> None:
-    client.put_topic("task-out")
-    rows = numbered(spark, 200).mapInArrow(fail_late_in_the_first_attempt, "body string")
-    rows.write.format("lakemq").mode("append").options(
-        endpoint=shared_broker.endpoint, topic="task-out", rowsPerRequest=10
-    ).save()
-    assert bodies(client, "task-out") == once(200)
+    client.put_topic("task-out", read_queue_nums=1, write_queue_nums=1)
+    endpoint = shared_broker.endpoint
+
+    @udf("string")
+    def row_text(number: int) -> str:
+        """Dies at row 400 of the first attempt, when some of the rows before it are stored."""
+        if number == 400 and TaskContext.get().attemptNumber() == 0:  # type: ignore[union-attr]  # in a task
+            with Client(endpoint) as watching:
+                while watching.queues("task-out")[0].confirmed_offset < 20:
+                    pass
+            raise RuntimeError("this attempt dies")
+        return f"row {number}"
+
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 10)
+    try:
+        spark.range(0, 500, 1, 1).select(row_text("id").alias("body")).write.format("lakemq").mode(
+            "append"
+        ).options(endpoint=endpoint, topic="task-out", rowsPerRequest=10).save()
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    assert bodies(client, "task-out") == once(500)
 
 
 @pytest.mark.parametrize("end", ["kill", "stop"])
@@ -119,20 +126,19 @@ def test_a_broker_that_goes_away_in_the_middle_loses_and_repeats_nothing(
     broker = start_broker()
     with broker.client() as client:
         client.put_topic("out", read_queue_nums=1, write_queue_nums=1)
-        writing = threading.Thread(
-            target=numbered(spark, 1500)
-            .write.format("lakemq")
-            .mode("append")
-            .options(endpoint=broker.endpoint, topic="out", rowsPerRequest=5)
-            .save
-        )
-        writing.start()
-        while client.queues("out")[0].confirmed_offset < 100:
-            assert writing.is_alive(), "the write was over before the broker could be ended"
-        getattr(broker, end)()
-        broker.start()
-        writing.join(120)
-        assert not writing.is_alive()
+
+        def end_and_start_again() -> None:
+            while client.queues("out")[0].confirmed_offset < 100:
+                pass
+            getattr(broker, end)()
+            broker.start()
+
+        with ThreadPoolExecutor(1) as pool:
+            restarted = pool.submit(end_and_start_again)
+            numbered(spark, 1500).write.format("lakemq").mode("append").options(
+                endpoint=broker.endpoint, topic="out", rowsPerRequest=5
+            ).save()
+            restarted.result()
         assert bodies(client, "out") == once(1500)
 
 

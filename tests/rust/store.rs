@@ -230,7 +230,8 @@ fn test_a_tail_torn_at_any_byte_of_the_last_request_leaves_what_came_before() {
         assert_eq!(
             bodies(&store, "t"),
             ["one", "two"],
-            "cut at {cut}: the request is all or nothing"
+            "cut at {cut} of {before}..{end}: the request is all or nothing, {:?}",
+            store.report()
         );
         send(&store, "t", &["after"]);
         assert_eq!(bodies(&store, "t"), ["one", "two", "after"]);

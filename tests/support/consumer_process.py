@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -47,7 +48,9 @@ class ConsumerProcess:
     def __enter__(self) -> ConsumerProcess:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
         self.kill()
 
     def halted_at(self) -> int:
@@ -73,10 +76,8 @@ class ConsumerProcess:
 
     def kill(self) -> None:
         """SIGKILL for the process, its JVM and its workers, at once."""
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         self.process.wait(30)
         if self.process.stdout is not None:
             self.process.stdout.close()

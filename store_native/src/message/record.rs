@@ -154,11 +154,24 @@ fn crc_property(mut crc: u32) -> [u8; CRC_PROPERTY_BYTES] {
     out
 }
 
+/// The parts of a record that its checksums are about.
+#[derive(Debug, Clone, Copy)]
+pub struct Checked<'a> {
+    /// All bytes of the record.
+    pub record: &'a [u8],
+    pub body: &'a [u8],
+    pub body_crc: u32,
+    pub topic: &'a [u8],
+    pub properties: &'a [u8],
+}
+
 /// Whether the record's checksum fits: the whole-record one where it stands, else the body's.
 ///
 /// A tail that is nearly the right property (a flipped bit in its name, say) counts as a damaged one, not
-/// as a record that never had it.
-pub fn checksum_fits(record: &[u8], body: &[u8], body_crc: u32) -> bool {
+/// as a record that never had it. A record that never had it must not hold zero bytes behind its body: a
+/// torn one does.
+pub fn checksum_fits(checked: &Checked<'_>) -> bool {
+    let record = checked.record;
     let Some(at) = record.len().checked_sub(CRC_PROPERTY_BYTES) else { return false };
     let tail = &record[at..];
     let named = tail.starts_with(properties::CRC32.as_bytes()) && tail[8] == properties::NAME_END;
@@ -171,7 +184,8 @@ pub fn checksum_fits(record: &[u8], body: &[u8], body_crc: u32) -> bool {
             return false;
         }
     }
-    body.is_empty() || crc31(body) == body_crc
+    let torn = checked.topic.contains(&0) || checked.properties.contains(&0);
+    !torn && (checked.body.is_empty() || crc31(checked.body) == checked.body_crc)
 }
 
 /// The filler that closes a file of which `remaining` bytes are left.

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use super::record::{self, MAGIC_BLANK, MAGIC_V1, MAGIC_V2};
+use super::record::{self, Checked, MAGIC_BLANK, MAGIC_V1, MAGIC_V2};
 use super::{hash, message_id, properties, sys_flag};
 
 /// One record decoded in place (borrowing the mapped bytes).
@@ -158,7 +158,14 @@ impl<'a> RecordView<'a> {
         if view.physical_offset != physical_offset {
             return Err(ViewError::Invalid("physical offset"));
         }
-        if !record::checksum_fits(&bytes[..view.total_size as usize], view.body, view.body_crc) {
+        let checked = Checked {
+            record: &bytes[..view.total_size as usize],
+            body: view.body,
+            body_crc: view.body_crc,
+            topic: view.topic.as_bytes(),
+            properties: view.properties,
+        };
+        if !record::checksum_fits(&checked) {
             return Err(ViewError::Invalid("checksum"));
         }
         Ok(view)

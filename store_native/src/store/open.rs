@@ -28,6 +28,9 @@ use crate::paths::{self, StorePaths};
 use crate::read::ReadSide;
 use crate::watermarks::Watermarks;
 
+/// What a thread of the store does until it stops.
+type Job = fn(&Shared);
+
 /// How long the owner of a lease taken before a restart may take to renew it.
 const LEASE_GRACE_MS: i64 = 10_000;
 
@@ -169,7 +172,7 @@ impl Store {
     }
 
     fn start_threads(&self) -> Result<()> {
-        let jobs: [(&'static str, fn(&Shared)); 4] = [
+        let jobs: [(&'static str, Job); 4] = [
             ("lakemq-flusher", Shared::run_flusher),
             ("lakemq-dispatcher", Shared::run_dispatcher),
             ("lakemq-scheduler", Shared::run_scheduler),

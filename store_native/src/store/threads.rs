@@ -47,11 +47,10 @@ impl Shared {
         let (from, to) = (self.marks.flushed(), self.marks.appended());
         let started = Instant::now();
         for file in self.log.files() {
-            if file.base < to && file.end() > from {
-                if let Err(error) = file.file.sync(&*self.environment.disk) {
-                    self.poison(error.to_string());
-                    return Err(StoreError::io("flushing the commit log", error));
-                }
+            let concerned = file.base < to && file.end() > from;
+            if concerned && let Err(error) = file.file.sync(&*self.environment.disk) {
+                self.poison(error.to_string());
+                return Err(StoreError::io("flushing the commit log", error));
             }
         }
         self.counters.flushes.fetch_add(1, Ordering::Relaxed);

@@ -50,9 +50,7 @@ def test_an_arrow_append_of_a_known_version_adds_nothing(tmp_path: Path) -> None
     ledger = ledger_at(tmp_path)
     ledger.create(CONSUMER_OFFSETS)
     progress = [QueueProgress("t", "b", 0, 0, 5, None), QueueProgress("t", "b", 1, 5, 5, 9)]
-    table = rows(
-        progress, consumer_group="g", subscription="*", query_id="q", batch_id=1, recorded_at=START
-    )
+    table = rows(progress, consumer_group="g", subscription="*", query_id="q", batch_id=1, recorded_at=START)
     assert table.num_rows == 1, "a queue that did not move has no row"
     done = [
         append_arrow_once(table, ledger, CONSUMER_OFFSETS, app_id=app, version=version)
@@ -69,7 +67,9 @@ def test_a_second_writer_is_refused_with_the_first_ones_process(tmp_path: Path) 
         "import sys; from pathlib import Path; from delta_tables.writer_lock import WriterLock\n"
         "WriterLock(Path(sys.argv[1]), 'deliveries').acquire()"
     )
-    refused = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
+    refused = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False
+    )
     assert refused.returncode == 1 and "STORE_LOCKED" in refused.stderr
     with pytest.raises(Unavailable, match="another process writes deliveries"):
         WriterLock(tmp_path, "deliveries").acquire()

@@ -115,7 +115,11 @@ def test_every_shape_of_verdicts_says_the_same(answer: Any) -> None:
 
 def test_verdict_columns_carry_level_and_reason() -> None:
     answer = pa.table(
-        {"verdict": ["RETRY", "RETRY", "ACK", "DEAD"], "delay_level": [2, None, 1, 99], "reason": list("abcd")}
+        {
+            "verdict": ["RETRY", "RETRY", "ACK", "DEAD"],
+            "delay_level": [2, None, 1, 99],
+            "reason": list("abcd"),
+        }
     )
     result = judged(lambda batch: answer, vectorised=True)
     assert result.delay_level is not None and result.delay_level.to_pylist() == [2, None, 1, 4]

@@ -44,7 +44,9 @@ def obey(message: DeliveredMessage) -> Verdict | None:
     if "dead" in order:
         return Verdict.dead(order["dead"])
     if "expect_position" in order:
-        assert [message.topic, message.queue_id, message.queue_offset, message.attempt] == order["expect_position"]
+        assert [message.topic, message.queue_id, message.queue_offset, message.attempt] == order[
+            "expect_position"
+        ]
     return None
 
 
@@ -139,7 +141,9 @@ def test_a_message_another_program_put_on_the_retry_topic_stands_where_it_is() -
 
 
 def test_a_delayed_message_put_twice_is_handled_once() -> None:
-    rows = outcomes([retried(1, 4, 1), retried(2, 5, 1), retried(3, 4, 1)], [retried(4, 5, 1), retried(5, 4, 2)])
+    rows = outcomes(
+        [retried(1, 4, 1), retried(2, 5, 1), retried(3, 4, 1)], [retried(4, 5, 1), retried(5, 4, 2)]
+    )
     assert [(r["queue_offset"], r["attempt"]) for r in rows] == [(4, 2), (5, 2), (4, 3)]
 
 

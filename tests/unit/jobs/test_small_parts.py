@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,9 @@ def test_a_handler_is_found_beside_the_user(tmp_path: Path) -> None:
     assert loaded.function(None) is None and not loaded.vectorised
 
 
-@pytest.mark.parametrize("target", ["nocolon", ":f", "m:", "no_such_module_here:f", "json:no_such", "json:__doc__"])
+@pytest.mark.parametrize(
+    "target", ["nocolon", ":f", "m:", "no_such_module_here:f", "json:no_such", "json:__doc__"]
+)
 def test_a_wrong_handler_target_is_refused(target: str) -> None:
     with pytest.raises(InvalidRequest):
         HandlerTarget(target).load()
@@ -120,7 +123,7 @@ def test_tasks_cover_every_message_once_and_are_no_more_than_cores(sizes: list[i
     for queue, rows in enumerate(sizes):
         mine = [(start, end) for q, start, end in covered if q == queue]
         assert mine[0][0] == 100 and mine[-1][1] == 100 + rows
-        assert all(a[1] == b[0] for a, b in zip(mine, mine[1:], strict=False))
+        assert all(a[1] == b[0] for a, b in itertools.pairwise(mine))
 
 
 def test_a_small_batch_is_one_task_and_so_one_file() -> None:
@@ -137,7 +140,8 @@ def test_the_ledger_decides_where_a_group_goes_on() -> None:
 
 
 def test_delayed_messages_are_counted_over_all_levels() -> None:
-    page = '# TYPE lakemq_timing_messages gauge\nlakemq_timing_messages{level="1"} 2\nlakemq_timing_messages{level="3"} 5.0\nlakemq_x 9\n'
+    lines = ['lakemq_timing_messages{level="1"} 2', 'lakemq_timing_messages{level="3"} 5.0', "lakemq_x 9"]
+    page = "\n".join(["# TYPE lakemq_timing_messages gauge", *lines, ""])
     assert waiting_messages(page) == 7
 
 

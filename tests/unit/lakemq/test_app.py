@@ -17,6 +17,11 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(command in shown for command in app.COMMANDS)
 
 
+def test_version_is_told_even_where_nothing_is_installed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("lakemq 0")
+
+
 def test_no_command_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert app.main([]) == 2
     assert "usage: lakemq" in capsys.readouterr().err

@@ -1,0 +1,114 @@
+"""Keeping the ledger small and quick: compaction, clean-up, retention.
+
+Owns OPTIMIZE, VACUUM and the deletion of old rows. Never breaks: the streams over `deliveries` go on
+(compaction changes no data, deletions are passed over by `skipChangeCommits`), and no file a reader or
+a stream may still need goes before the retention hours. Called by the maintenance job; on a path it
+takes the tables' writer locks, so it runs while no `lakemq consume` does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from delta_tables.location import LedgerLocation
+from delta_tables.table import Table
+from delta_tables.views import TABLES
+from delta_tables.writer_lock import WriterLock
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_AGE_COLUMN = {
+    "messages": "store_timestamp",
+    "deliveries": "finished_at",
+    "dead_letters": "last_attempt_at",
+    "consumer_offsets": "recorded_at",
+}
+
+
+@dataclass(frozen=True)
+class MaintenanceReport:
+    """What was done to one table."""
+
+    table: str
+    files_removed: int
+    files_added: int
+    rows_deleted: int
+    files_vacuumed: int
+
+
+def maintain(
+    ledger: LedgerLocation,
+    *,
+    vacuum_hours: int = 168,
+    keep_days: int | None = None,
+    now: datetime | None = None,
+) -> list[MaintenanceReport]:
+    """Compacts, cleans and shortens the tables of a ledger on a path.
+
+    Args:
+        ledger: a ledger on a path.
+        vacuum_hours: files no longer part of a table are kept so long for readers of older versions.
+        keep_days: rows older than that are deleted; None keeps all. Without a row its message counts as
+            never delivered, so keep more than the broker does.
+        now: the time to count from.
+
+    Raises:
+        Unavailable: STORE_LOCKED when a table is being written.
+    """
+    assert ledger.directory is not None, "a catalog's tables are maintained with Spark SQL"
+    before = None if keep_days is None else (now or datetime.now(UTC)) - timedelta(days=keep_days)
+    return [_maintain(ledger, table, vacuum_hours, before) for table in TABLES if _exists(ledger, table)]
+
+
+def _maintain(
+    ledger: LedgerLocation, table: Table, vacuum_hours: int, before: datetime | None
+) -> MaintenanceReport:
+    from deltalake import DeltaTable
+
+    assert ledger.directory is not None
+    lock = WriterLock(ledger.directory, table.name)
+    lock.acquire()
+    try:
+        delta = DeltaTable(str(ledger.path(table)))
+        deleted = 0
+        if before is not None:
+            cut = before.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+            done = delta.delete(
+                f"{_AGE_COLUMN[table.name]} < arrow_cast('{cut}', 'Timestamp(Microsecond, Some(\"UTC\"))')"
+            )
+            deleted = int(done.get("num_deleted_rows") or 0)
+        packed = delta.optimize.compact()
+        vacuumed = delta.vacuum(retention_hours=vacuum_hours, dry_run=False)
+        return MaintenanceReport(
+            table.name,
+            int(packed["numFilesRemoved"]),
+            int(packed["numFilesAdded"]),
+            deleted,
+            len(vacuumed),
+        )
+    finally:
+        lock.release()
+
+
+def maintain_in_catalog(
+    spark: SparkSession, ledger: LedgerLocation, *, vacuum_hours: int = 168, keep_days: int | None = None
+) -> None:
+    """The same for a ledger in a catalog, whose tables exclude writers by themselves."""
+    for table in TABLES:
+        name = ledger.qualified(table)
+        if keep_days is not None:
+            age = _AGE_COLUMN[table.name]
+            spark.sql(
+                f"DELETE FROM {name} WHERE {age} < current_timestamp() - INTERVAL {int(keep_days)} DAYS"
+            )
+        spark.sql(f"OPTIMIZE {name}")
+        spark.sql(f"VACUUM {name} RETAIN {int(vacuum_hours)} HOURS")
+
+
+def _exists(ledger: LedgerLocation, table: Table) -> bool:
+    from deltalake import DeltaTable
+
+    return bool(DeltaTable.is_deltatable(str(ledger.path(table))))

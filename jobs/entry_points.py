@@ -1,0 +1,66 @@
+"""What a Databricks task runs: the same jobs with arguments instead of a command line's comfort.
+
+Owns the entry points named in jobs/resources. They take the session the cluster gives and register the
+source by themselves. Called by Databricks' python_wheel_task.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def consume_task(arguments: Sequence[str] | None = None) -> None:
+    """Runs a consumer group; arguments as `lakemq consume`."""
+    from jobs.consume import consume
+    from lakemq.cli import consume as command
+
+    args = _parse(command, "consume", arguments)
+    consume(command.settings_of(args), _session)
+
+
+def archive_task(arguments: Sequence[str] | None = None) -> None:
+    """Lands topics; arguments as `lakemq archive`."""
+    from jobs.archive import archive
+    from lakemq.cli import archive as command
+
+    archive(command.settings_of(_parse(command, "archive", arguments)), _session)
+
+
+def maintenance_task(arguments: Sequence[str] | None = None) -> None:
+    """Compacts and cleans a ledger; arguments --ledger, --vacuum-hours, --keep-days."""
+    from delta_tables.location import LedgerLocation
+    from delta_tables.maintenance import maintain, maintain_in_catalog
+
+    parser = argparse.ArgumentParser(prog="lakemq-maintenance")
+    parser.add_argument("--ledger", required=True, help="a directory, or catalog.schema")
+    parser.add_argument("--vacuum-hours", type=int, default=168)
+    parser.add_argument("--keep-days", type=int)
+    args = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
+    ledger = LedgerLocation.parse(args.ledger)
+    if ledger.directory is None:
+        maintain_in_catalog(_session(), ledger, vacuum_hours=args.vacuum_hours, keep_days=args.keep_days)
+    else:
+        for report in maintain(ledger, vacuum_hours=args.vacuum_hours, keep_days=args.keep_days):
+            print(report)
+
+
+def _parse(command: object, name: str, arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog=f"lakemq-{name}")
+    command.register(parser.add_subparsers(required=True))  # type: ignore[attr-defined]  # a module
+    return parser.parse_args([name, *(sys.argv[1:] if arguments is None else arguments)])
+
+
+def _session() -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    from structured_streaming.datasource import LakeMQDataSource
+
+    spark = SparkSession.builder.getOrCreate()
+    spark.dataSource.register(LakeMQDataSource)
+    return spark

@@ -1,0 +1,231 @@
+"""A consumer group end to end: a real broker, real Spark, real Delta, in this process."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from delta_tables.location import LedgerLocation
+from delta_tables.query import Ledger
+from jobs.archive import ArchiveSettings, archive
+from jobs.consume import consume
+from jobs.handler_loader import HandlerTarget
+from jobs.settings import ConsumeSettings
+from lakemq.client import Client
+from store_native.errors import InvalidRequest, LakeMQError
+from tests.support.broker_process import BrokerProcess
+from tests.support.consumer_process import ConsumerProcess
+
+HANDLERS = """
+import pyarrow as pa
+import pyarrow.compute as pc
+from lakemq.handler import Verdict
+
+def hundredths(message):
+    number = int(message.body)
+    if number % 100 == 0:
+        raise ValueError(f"{number} fails, attempt {message.attempt}")
+    if number == 7:
+        return Verdict.dead("seven")
+
+def once(message):
+    assert message.properties.get("colour") == "red" and message.keys == (f"K{message.text}",)
+    if message.attempt == 1 and int(message.body) == 5:
+        return Verdict.retry("1s", reason="first time")
+
+def batches(batch: pa.RecordBatch):
+    bad = pc.equal(batch.column("body").cast(pa.string()), "3")
+    return pc.if_else(bad, "DEAD", "ACK")
+"""
+Settings = Callable[..., ConsumeSettings]
+
+
+@pytest.fixture
+def settings(tmp_path: Path, shared_broker: BrokerProcess) -> Settings:
+    module = f"handlers_{tmp_path.name}"
+    (tmp_path / f"{module}.py").write_text(HANDLERS)
+
+    def make(topic: str, handler: str, **changes: Any) -> ConsumeSettings:
+        values: dict[str, Any] = {
+            "group": f"group-of-{topic}",
+            "topics": (topic,),
+            "handler": HandlerTarget(f"{module}:{handler}", "auto", (str(tmp_path),)),
+            "ledger": LedgerLocation.parse(str(tmp_path / "ledger")),
+            "endpoint": shared_broker.endpoint,
+            "max_reconsume_times": 1,
+            "retry_delays": "1s",
+            "trigger": "100 milliseconds",
+            "until_idle_s": 0.5,
+        }
+        return ConsumeSettings(**(values | changes))
+
+    return make
+
+
+def post(client: Client, topic: str, numbers: range, tags: str = "A") -> None:
+    lines = (
+        f'{{"body":"{n}","keys":["K{n}"],"tags":"{tags}","properties":{{"colour":"red"}}}}' for n in numbers
+    )
+    client.send_ndjson(topic, "\n".join(lines).encode())
+
+
+def ask(settings: ConsumeSettings, text: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = Ledger(str(settings.ledger)).sql(text).to_pylist()
+    return rows
+
+
+def test_a_group_handles_retries_and_gives_up_each_message_once_also_after_losing_its_checkpoint(
+    spark: SparkSession, shared_broker: BrokerProcess, settings: Settings
+) -> None:
+    client = shared_broker.client()
+    client.put_topic("orders", read_queue_nums=2, write_queue_nums=2)
+    post(client, "orders", range(1, 1_001))
+    chosen = settings("orders", "hundredths", path=str(shared_broker.store_path))
+
+    consume(chosen, lambda: spark)
+    post(client, "orders", range(1_001, 1_201))
+    consume(chosen, lambda: spark)
+    assert chosen.ledger.directory is not None
+    shutil.rmtree(chosen.ledger.directory / "_checkpoints")
+    post(client, "orders", range(1_201, 1_301))
+    consume(chosen, lambda: spark)
+
+    counted = ask(
+        chosen,
+        "SELECT attempt, verdict, count(*) AS n FROM deliveries "
+        "GROUP BY attempt, verdict ORDER BY attempt, verdict",
+    )
+    assert [tuple(row.values()) for row in counted] == [
+        (1, "ACK", 1_286),
+        (1, "DEAD", 1),
+        (1, "RETRY", 13),
+        (2, "DEAD", 13),
+    ]
+    for view in ("duplicate_deliveries", "delivery_gaps", "pending_retries", "pending_dead_letters"):
+        assert ask(chosen, f"SELECT * FROM {view}") == [], view
+    (seven,) = ask(chosen, "SELECT * FROM dead_letters WHERE reason = 'seven'")
+    assert (seven["attempts"], seven["body"], seven["keys"]) == (1, b"7", ["K7"])
+    (story,) = ask(chosen, "SELECT * FROM delivery_history WHERE keys = 'K300'")
+    assert [a["error_text"] for a in story["attempts"]] == ["300 fails, attempt 1", "300 fails, attempt 2"]
+    assert story["attempts"][1]["started_at"] >= story["attempts"][0]["next_attempt_at"]
+
+    assert [queue.max_offset for queue in client.queues("%RETRY%group-of-orders")] == [13]
+    assert [queue.max_offset for queue in client.queues("%DLQ%group-of-orders")] == [14]
+    ends = {("orders", queue.queue_id): queue.max_offset for queue in client.queues("orders")}
+    assert client.group_offsets("group-of-orders") == {**ends, ("%RETRY%group-of-orders", 0): 13}
+    (progress,) = ask(chosen, "SELECT sum(lag) AS lag, sum(reached_offset) AS reached FROM group_progress")
+    assert progress == {"lag": 0, "reached": 1_313}
+
+
+def test_a_retried_message_keeps_keys_properties_and_key_of_the_ledger(
+    spark: SparkSession, shared_broker: BrokerProcess, settings: Settings
+) -> None:
+    client = shared_broker.client()
+    client.put_topic("parcels", read_queue_nums=1, write_queue_nums=1)
+    post(client, "parcels", range(10))
+    chosen = settings("parcels", "once")
+    consume(chosen, lambda: spark)
+    rows = ask(chosen, "SELECT * FROM deliveries WHERE queue_offset = 5 ORDER BY attempt")
+    assert [(row["attempt"], row["verdict"], row["source_topic"]) for row in rows] == [
+        (1, "RETRY", "parcels"),
+        (2, "ACK", "%RETRY%group-of-parcels"),
+    ]
+    assert rows[0]["message_id"] == rows[1]["message_id"]
+    assert (rows[0]["reason"], rows[0]["delay_level"]) == ("first time", 1)
+
+
+def test_a_vectorised_handler_over_http_with_a_tag_filter(
+    spark: SparkSession, shared_broker: BrokerProcess, settings: Settings
+) -> None:
+    client = shared_broker.client()
+    client.put_topic("letters", read_queue_nums=1, write_queue_nums=1)
+    for start in (0, 4):
+        post(client, "letters", range(start, start + 2), tags="A")
+        post(client, "letters", range(start + 2, start + 4), tags="B")
+    chosen = settings("letters", "batches", tags="B")
+    consume(chosen, lambda: spark)
+    rows = ask(chosen, "SELECT queue_offset, verdict FROM deliveries ORDER BY queue_offset")
+    assert [tuple(row.values()) for row in rows] == [(2, "ACK"), (3, "DEAD"), (6, "ACK"), (7, "ACK")]
+    assert ask(chosen, "SELECT * FROM delivery_gaps") == []
+    (report,) = ask(chosen, "SELECT * FROM group_progress WHERE topic = 'letters'")
+    assert (report["subscription"], report["reached_offset"]) == ("B", 8)
+
+
+def test_broadcast_mode_records_failures_and_sends_nothing(
+    spark: SparkSession, shared_broker: BrokerProcess, settings: Settings
+) -> None:
+    client = shared_broker.client()
+    client.put_topic("news", read_queue_nums=1, write_queue_nums=1)
+    post(client, "news", range(99, 102))
+    chosen = settings("news", "hundredths", mode="broadcast")
+    consume(chosen, lambda: spark)
+    rows = ask(chosen, "SELECT verdict FROM deliveries ORDER BY queue_offset")
+    assert [row["verdict"] for row in rows] == ["ACK", "DROPPED", "ACK"]
+    assert client.group_offsets("group-of-news") == {}
+
+
+def test_a_group_another_job_drives_is_refused_before_spark_starts(
+    shared_broker: BrokerProcess, settings: Settings
+) -> None:
+    client = shared_broker.client()
+    client.put_topic("taken", read_queue_nums=1, write_queue_nums=1)
+    client.put_group("group-of-taken")
+    client.acquire_lease("group-of-taken", "somebody else", 60_000)
+    with pytest.raises(InvalidRequest, match="LEASE_CONFLICT"):
+        consume(settings("taken", "once"), lambda: pytest.fail("a session was made"))
+
+
+def test_wrong_settings_are_refused_before_spark_starts(
+    shared_broker: BrokerProcess, settings: Settings
+) -> None:
+    client = shared_broker.client()
+    client.put_topic("there", read_queue_nums=1, write_queue_nums=1)
+    good = settings("there", "once")
+    for wrong, code in [
+        (dataclasses.replace(good, retry_delays="7s"), "ARGUMENT_ILLEGAL"),
+        (dataclasses.replace(good, topics=("not-there",)), "TOPIC_NOT_EXIST"),
+        (dataclasses.replace(good, handler=HandlerTarget("no_module_of_that_name:f")), "ARGUMENT_ILLEGAL"),
+    ]:
+        with pytest.raises(LakeMQError) as refused:
+            consume(wrong, lambda: pytest.fail("a session was made"))
+        assert refused.value.code == code
+
+
+def test_the_archive_lands_each_message_once_also_after_losing_its_checkpoint(
+    spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path
+) -> None:
+    client = shared_broker.client()
+    client.put_topic("kept", read_queue_nums=2, write_queue_nums=2)
+    location = LedgerLocation.parse(str(tmp_path / "ledger"))
+    chosen = ArchiveSettings(("kept",), location, endpoint=shared_broker.endpoint, trigger="availableNow")
+    post(client, "kept", range(10))
+    archive(chosen, lambda: spark)
+    shutil.rmtree(tmp_path / "ledger" / "_checkpoints")
+    post(client, "kept", range(10, 15))
+    archive(chosen, lambda: spark)
+    bodies = Ledger(tmp_path / "ledger").sql("SELECT body, properties FROM messages").to_pylist()
+    assert sorted(int(row["body"]) for row in bodies) == list(range(15))
+    assert bodies[0]["properties"] == [("colour", "red")]
+
+
+def test_sigterm_ends_the_command_with_exit_code_0_and_without_a_stack(
+    shared_broker: BrokerProcess, tmp_path: Path
+) -> None:
+    client = shared_broker.client()
+    client.put_topic("stopped", read_queue_nums=1, write_queue_nums=1)
+    post(client, "stopped", range(100))
+    (tmp_path / "beside_me.py").write_text("def handle(message): pass\n")
+    fifo_arguments = ("--group", "s", "--topic", "stopped", "--handler", "beside_me:handle")
+    with ConsumerProcess(tmp_path, *fifo_arguments, "--endpoint", shared_broker.endpoint) as consumer:
+        assert "group s consumes stopped" in consumer.await_line()
+        consumer.terminate()
+        assert consumer.wait() == 0, consumer.log()
+        for noise in ("StackOverflowError", "Traceback", "ERROR"):
+            assert noise not in consumer.log()
+    assert Ledger(tmp_path / "ledger").sql("SELECT * FROM duplicate_deliveries").num_rows == 0
