@@ -21,17 +21,9 @@ EXAMPLE = "append_bench"
 def append(directory: Path, scale: Scale) -> Iterator[Comparison]:
     """Yields P4."""
     manifest = REPOSITORY / "store_native" / "Cargo.toml"
-    command = [
-        "cargo",
-        "run",
-        "--release",
-        "--quiet",
-        "--manifest-path",
-        str(manifest),
-        "--example",
-        EXAMPLE,
-        "--",
-    ]
+    # Without its Python part the store links no interpreter.
+    command = ["cargo", "run", "--release", "--quiet", "--no-default-features"]
+    command += ["--manifest-path", str(manifest), "--example", EXAMPLE, "--"]
 
     def measure(side: str) -> float:
         arguments = [side, str(directory / side), str(scale.appended)]

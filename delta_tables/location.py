@@ -78,6 +78,16 @@ class LedgerLocation:
             return reader.table(self.qualified(table))
         return reader.format("delta").load(str(self.path(table)))
 
+    def version(self, spark: SparkSession, table: Table) -> int:
+        """The table's newest version."""
+        if self.schema is not None:
+            newest = spark.sql(f"DESCRIBE HISTORY {self.qualified(table)} LIMIT 1").head()
+            assert newest is not None, f"{self.qualified(table)} has no history"
+            return int(newest["version"])
+        from deltalake import DeltaTable
+
+        return DeltaTable(str(self.path(table))).version()
+
     def append_stream(self, rows: DataFrame, table: Table, **options: str) -> StreamingQuery:
         """Starts a stream of rows into a table through Delta's own exactly-once sink.
 

@@ -16,13 +16,13 @@ from ha_replicator.nameserver.route_tables import SCAN_EVERY_S
 from ingest_api.ack_wait import AckWait
 from ingest_api.admission import Admission
 from ingest_api.arrivals import Arrivals
-from ingest_api.asgi import Refusals
 from ingest_api.body import BodyReader, Deadlines
 from ingest_api.bulk_pool import BulkPool, ReadPool
 from ingest_api.leases import Leases
 from ingest_api.metrics import BrokerMetrics
 from ingest_api.progress import StoreProgress
 from ingest_api.pull import PullPath
+from ingest_api.refusals import Refusals
 from ingest_api.send import SendPath
 from ingest_api.settings import Settings
 from store_native import Store
@@ -69,7 +69,7 @@ class Broker:
         self.bulk = BulkPool(limits.bulk_threads, self.admission.check_queue_wait)
         self.reads = ReadPool()
         self.refusals = Refusals(self.metrics, settings.log.slow_request_ms)
-        deadlines = Deadlines(limits.body_timeout_s, loop.time, loop.call_at)
+        deadlines = Deadlines(limits.body_timeout_s, loop.time, loop.call_at, loop)
         self.control_bodies = BodyReader(deadlines, self.admission, CONTROL_BODY_BYTES)
         self.send = SendPath(
             self.store,

@@ -16,11 +16,12 @@ from dataclasses import replace
 from starlette.types import Message, Receive, Scope, Send
 
 from ingest_api.arrivals import Arrivals
-from ingest_api.asgi import JsonStart, Refusals
 from ingest_api.body import ClientGone
 from ingest_api.bulk_pool import ReadPool
 from ingest_api.metrics import BrokerMetrics
 from ingest_api.pull_query import ARROW, PullQuery, read_pull
+from ingest_api.refusals import Refusals
+from ingest_api.whole_answer import WholeJson
 from store_native import Slice, Store
 
 # A pull this close to the end of its queue reads what was just written: in memory, in microseconds.
@@ -55,7 +56,7 @@ class PullPath:
         self._metrics = metrics
         self._refusals = refusals
         self._max_wait_ms = max_wait_ms
-        self._ok = JsonStart(200)
+        self._ok = WholeJson(200)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, topic: str, queue_id: str) -> None:
         """Handles one request; topic and queue are the path's segments, not yet checked."""
@@ -66,19 +67,19 @@ class PullPath:
             if query.wait_ms and piece.status in ("NO_NEW_MSG", "NO_MATCHED_MSG"):
                 piece = await self._hold(query, piece, receive)
             messages = piece.messages
-            if query.arrow:
-                start = _arrow_start(piece, len(messages))
-            else:
+            if not query.arrow:
                 messages = _json_answer(piece, messages)
-                start = self._ok.of(len(messages))
         except ClientGone:
             return
         except Exception as error:  # noqa: BLE001 - the last frame: every error becomes an answer here
             await self._refusals.refuse(error, scope, receive, send, None, False)
             return
         self._metrics.pulled(topic, query.group, piece.count, len(messages))
-        await send(start)
-        await send({"type": "http.response.body", "body": messages})
+        if query.arrow:
+            await send(_arrow_start(piece, len(messages)))
+            await send({"type": "http.response.body", "body": messages})
+        else:
+            await self._ok.send(send, messages)
         if not query.wait_ms:
             took_ms = (time.perf_counter() - started) * 1000
             self._metrics.latency_ms["pull"].observe(took_ms)

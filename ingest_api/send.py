@@ -18,13 +18,14 @@ from starlette.types import Receive, Scope, Send
 
 from ingest_api.ack_wait import AckWait
 from ingest_api.admission import Admission
-from ingest_api.asgi import JsonStart, Refusals
 from ingest_api.body import Body, BodyReader, ClientGone
 from ingest_api.bulk_pool import BulkPool
 from ingest_api.content_encoding import expand
 from ingest_api.headers import BodyKind, RawMessage, SendHeaders, read_headers
 from ingest_api.metrics import BrokerMetrics
+from ingest_api.refusals import Refusals
 from ingest_api.settings import LimitSettings
+from ingest_api.whole_answer import WholeJson
 from store_native import Appended, Store
 from store_native.errors import InvalidRequest
 
@@ -70,8 +71,8 @@ class SendPath:
             BodyKind.NDJSON: store.append_ndjson,
             BodyKind.ARROW: store.append_arrow,
         }
-        self._ok = JsonStart(200)
-        self._accepted = JsonStart(202)
+        self._ok = WholeJson(200)
+        self._accepted = WholeJson(202)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, topic: str) -> None:
         """Handles one request; ``topic`` is the path's segment, decoded but not yet checked."""
@@ -101,11 +102,11 @@ class SendPath:
             body.chunks.clear()
             if body.reserved:
                 self._bodies.release(body)
-            start, prefix = self._ok, _OK
+            answers, prefix = self._ok, _OK
             if headers.one_way:
-                start = self._accepted
+                answers = self._accepted
             elif (safe := self._ack.sent(appended.end_offset)) is not None and not await safe:
-                start, prefix = self._accepted, _FLUSH_DISK_TIMEOUT
+                answers, prefix = self._accepted, _FLUSH_DISK_TIMEOUT
                 self._metrics.answered("FLUSH_DISK_TIMEOUT")
         except ClientGone:
             return
@@ -122,9 +123,7 @@ class SendPath:
             self._metrics.duplicates += 1
         else:
             self._metrics.sent(topic, appended.count, size)
-        answer = prefix + appended.tail
-        await send(start.of(len(answer)))
-        await send({"type": "http.response.body", "body": answer})
+        await answers.send(send, prefix + appended.tail)
         took_ms = (time.perf_counter() - started) * 1000
         self._metrics.latency_ms["bulk_send" if large else "send"].observe(took_ms)
         self._refusals.slow(scope, 200, took_ms)

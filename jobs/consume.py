@@ -96,11 +96,13 @@ def _run(
     group = GroupJob(spark, settings, policy, client, gate, lease, after_ledger_commit=after_ledger_commit)
     with loop.stopped_by_signals():
         queries = []
+        reactions: list[RetryJob | DeadLetterJob] = []
         if settings.mode == "concurrent":
-            # Before the group's own: what a rebuilt checkpoint starts with is read from a quiet ledger.
-            queries.append(RetryJob(spark, settings, client.endpoint, gate).start())
-            queries.append(DeadLetterJob(spark, settings, client.endpoint, gate).start())
+            reactions = [job(spark, settings, client.endpoint, gate) for job in (RetryJob, DeadLetterJob)]
+            for reaction in reactions:
+                reaction.decide_start()
         queries.append(group.start())
+        queries += [reaction.start() for reaction in reactions]
         started(loop)
         watch = None
         if settings.until_idle_s is not None:

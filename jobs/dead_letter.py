@@ -16,7 +16,7 @@ from delta_tables.deliveries import DEAD, DELIVERIES
 from delta_tables.idempotent import append_once
 from jobs.batch_gate import BatchGate
 from jobs.checkpoint import StreamCheckpoint
-from jobs.ledger_stream import read_from_start
+from jobs.ledger_stream import decide_start
 from jobs.origin import DLQ_ORIGIN_MESSAGE_ID, DLQ_ORIGIN_TOPIC, ORIGIN, dlq_topic
 from jobs.retry import in_stable_order, send_once
 from jobs.settings import ConsumeSettings
@@ -48,25 +48,28 @@ class DeadLetterJob:
         self._settings = settings
         self._endpoint = endpoint
         self._gate = gate
+        self._checkpoint = StreamCheckpoint(settings.checkpoint_of("dead_letter"))
+
+    def decide_start(self) -> dict[str, str]:
+        """Says where the stream begins; called before any stream of the group writes."""
+        return decide_start(
+            self._spark,
+            self._settings.ledger,
+            DELIVERIES,
+            self._checkpoint,
+            "SELECT min(given_up_at) AS oldest FROM pending_dead_letters "
+            f"WHERE consumer_group = '{self._settings.group}'",
+        )
 
     def start(self) -> StreamingQuery:
         """Starts the stream."""
         settings = self._settings
-        checkpoint = StreamCheckpoint(settings.checkpoint_of("dead_letter"))
-        given_up = read_from_start(
-            self._spark,
-            settings.ledger,
-            DELIVERIES,
-            checkpoint,
-            unfinished=(
-                f"SELECT min(given_up_at) FROM pending_dead_letters WHERE consumer_group = '{settings.group}'"
-            ),
-        )
+        rows = settings.ledger.read_stream(self._spark, DELIVERIES, self.decide_start())
         return (
-            given_up.where(f"consumer_group = '{settings.group}' AND verdict = '{DEAD}'")
+            rows.where(f"consumer_group = '{settings.group}' AND verdict = '{DEAD}'")
             .writeStream.queryName(f"{settings.group} dead_letter")
             .foreachBatch(self._process)
-            .option("checkpointLocation", checkpoint.location)
+            .option("checkpointLocation", self._checkpoint.location)
             .trigger(processingTime=settings.trigger)
             .start()
         )

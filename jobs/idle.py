@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from delta_tables.asking import ask
 from delta_tables.location import LedgerLocation
-from delta_tables.views import register_views
 from lakemq.client import Client
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _DELAYED = "lakemq_timing_messages"
 
 _UNFINISHED = (
     "SELECT (SELECT count(*) FROM pending_retries WHERE consumer_group = '{group}')"
-    " + (SELECT count(*) FROM pending_dead_letters WHERE consumer_group = '{group}')"
+    " + (SELECT count(*) FROM pending_dead_letters WHERE consumer_group = '{group}') AS unfinished"
 )
 
 
@@ -67,15 +67,8 @@ class IdleWatch:
         )
 
     def _unfinished(self) -> int:
-        question = _UNFINISHED.format(group=self._group)
-        if self._ledger.directory is None:
-            register_views(self._spark, self._ledger)
-            counted = self._spark.sql(question).head()
-            return 0 if counted is None else int(counted[0])
-
-        from delta_tables.query import Ledger
-
-        return int(Ledger(self._ledger.directory).sql(question).column(0)[0].as_py())
+        ((unfinished,),) = ask(self._ledger, _UNFINISHED.format(group=self._group), self._spark)
+        return int(unfinished)
 
     def _delayed(self) -> bool:
         """Whether the broker holds any delayed message, whatever its topic: their topics are not shown."""

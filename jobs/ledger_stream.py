@@ -1,6 +1,6 @@
-"""Reading a ledger table as a stream, also after its checkpoint was lost.
+"""Where a stream over a ledger table begins, also after its checkpoint was lost.
 
-Owns where such a stream begins. Never breaks: the beginning is decided once per checkpoint and
+Owns that decision. Never breaks: the beginning is decided once per checkpoint and
 remembered, since the exactly-once sink takes a repeated batch for the same rows. A stream over a
 ledger with history begins at its oldest unfinished row, not at the ledger's first. Called by the retry
 and dead_letter jobs.
@@ -8,51 +8,45 @@ and dead_letter jobs.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import Any
+from datetime import timedelta
+from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame, SparkSession
-
+from delta_tables.asking import ask
 from delta_tables.location import LedgerLocation
 from delta_tables.table import Table
-from delta_tables.views import register_views
 from jobs.checkpoint import StreamCheckpoint
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
-def read_from_start(
-    spark: SparkSession,
-    ledger: LedgerLocation,
-    table: Table,
-    checkpoint: StreamCheckpoint,
-    *,
-    unfinished: str,
-) -> DataFrame:
-    """A streaming frame over a ledger table.
+_CLOCK_MARGIN = timedelta(minutes=10)
+
+
+def decide_start(
+    spark: SparkSession, ledger: LedgerLocation, table: Table, checkpoint: StreamCheckpoint, unfinished: str
+) -> dict[str, str]:
+    """Where a stream over a ledger table begins, as options of Delta's source.
+
+    Called for all streams before any of them writes.
 
     Args:
         spark: the session.
         ledger: where the table is.
         table: the table.
-        checkpoint: the stream's checkpoint; its start file is written before the stream starts.
-        unfinished: SQL over the ledger's views for the time of the oldest row not yet worked off.
-
-    Returns:
-        The table's rows in the order of their commits. A row's commit is never older than the row, so
-        starting at the commits since the oldest unfinished row leaves none out.
+        checkpoint: the stream's checkpoint; the answer is remembered in its start file.
+        unfinished: SQL over the ledger's views for the time of the oldest row not yet worked off. A row's
+            commit is not older than the row, but for the clocks of two machines; so the commits since
+            that time, less a margin, hold all of them. What they hold besides has been worked off, and
+            both jobs' rows are known by their keys where they arrive.
     """
 
-    def decide() -> dict[str, Any]:
-        if ledger.read(spark, table).isEmpty():
+    def decide() -> dict[str, str]:
+        if not ask(ledger, f"SELECT 1 AS one FROM {table.name} LIMIT 1", spark):
             return {}
-        register_views(spark, ledger)
-        oldest = spark.sql(unfinished).head()
-        if oldest is None or oldest[0] is None:
-            return {"startingVersion": "latest"}
-        return {"startingTimestamp": _text(oldest[0])}
+        ((oldest,),) = ask(ledger, unfinished, spark)
+        if oldest is None:
+            # Not "latest": that would be resolved later, when the group job may have written already.
+            return {"startingVersion": str(ledger.version(spark, table))}
+        return {"startingTimestamp": (oldest - _CLOCK_MARGIN).strftime("%Y-%m-%d %H:%M:%S.%f")}
 
-    return ledger.read_stream(spark, table, checkpoint.start(decide))
-
-
-def _text(moment: datetime) -> str:
-    # Spark hands over naive datetimes in the driver's local zone; the session's zone is UTC.
-    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
+    return checkpoint.start(decide)

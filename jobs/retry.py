@@ -15,7 +15,7 @@ from delta_tables.dead_letters import FIRST_ATTEMPT_PROPERTY
 from delta_tables.deliveries import DELIVERIES, RETRY
 from jobs.batch_gate import BatchGate
 from jobs.checkpoint import StreamCheckpoint
-from jobs.ledger_stream import read_from_start
+from jobs.ledger_stream import decide_start
 from jobs.origin import ORIGIN, ORIGIN_MESSAGE_ID, RETRY_TOPIC, retry_topic
 from jobs.settings import ConsumeSettings
 
@@ -51,25 +51,28 @@ class RetryJob:
         self._settings = settings
         self._endpoint = endpoint
         self._gate = gate
+        self._checkpoint = StreamCheckpoint(settings.checkpoint_of("retry"))
+
+    def decide_start(self) -> dict[str, str]:
+        """Says where the stream begins; called before any stream of the group writes."""
+        return decide_start(
+            self._spark,
+            self._settings.ledger,
+            DELIVERIES,
+            self._checkpoint,
+            "SELECT min(failed_at) AS oldest FROM pending_retries "
+            f"WHERE consumer_group = '{self._settings.group}'",
+        )
 
     def start(self) -> StreamingQuery:
         """Starts the stream."""
         settings = self._settings
-        checkpoint = StreamCheckpoint(settings.checkpoint_of("retry"))
-        failed = read_from_start(
-            self._spark,
-            settings.ledger,
-            DELIVERIES,
-            checkpoint,
-            unfinished=(
-                f"SELECT min(failed_at) FROM pending_retries WHERE consumer_group = '{settings.group}'"
-            ),
-        )
+        rows = settings.ledger.read_stream(self._spark, DELIVERIES, self.decide_start())
         return (
-            failed.where(f"consumer_group = '{settings.group}' AND verdict = '{RETRY}'")
+            rows.where(f"consumer_group = '{settings.group}' AND verdict = '{RETRY}'")
             .writeStream.queryName(f"{settings.group} retry")
             .foreachBatch(self._process)
-            .option("checkpointLocation", checkpoint.location)
+            .option("checkpointLocation", self._checkpoint.location)
             .trigger(processingTime=settings.trigger)
             .start()
         )

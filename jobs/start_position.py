@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from delta_tables.consumer_offsets import CONSUMER_OFFSETS
-from delta_tables.deliveries import DELIVERIES
+from delta_tables.asking import ask
 from delta_tables.location import LedgerLocation
 from jobs.origin import RETRY_TOPIC_PREFIX
 from jobs.settings import ConsumeSettings, From
@@ -63,20 +62,19 @@ def handled_offsets(ledger: LedgerLocation, spark: SparkSession, group: str) -> 
     `deliveries` is exact up to what a tag filter leaves out; `consumer_offsets` knows of that, but may
     be one batch late. The greater of the two is right.
     """
-    mine = f"consumer_group = '{group}'"
-    delivered = (
-        ledger.read(spark, DELIVERIES)
-        .where(mine)
-        .groupBy("source_topic", "source_queue_id")
-        .agg({"source_queue_offset": "max"})
+    delivered = ask(
+        ledger,
+        "SELECT source_topic, source_queue_id, max(source_queue_offset) + 1 AS next_offset FROM deliveries "
+        f"WHERE consumer_group = '{group}' GROUP BY source_topic, source_queue_id",
+        spark,
     )
-    reported = (
-        ledger.read(spark, CONSUMER_OFFSETS)
-        .where(mine)
-        .groupBy("topic", "queue_id")
-        .agg({"next_offset": "max"})
+    reported = ask(
+        ledger,
+        "SELECT topic, queue_id, max(next_offset) AS next_offset FROM consumer_offsets "
+        f"WHERE consumer_group = '{group}' GROUP BY topic, queue_id",
+        spark,
     )
-    handled = {(row[0], row[1]): row[2] + 1 for row in delivered.collect()}
-    for topic, queue_id, offset in reported.collect():
+    handled: dict[QueueKey, int] = {}
+    for topic, queue_id, offset in (*delivered, *reported):
         handled[topic, queue_id] = max(offset, handled.get((topic, queue_id), 0))
     return handled

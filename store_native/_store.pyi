@@ -110,7 +110,13 @@ class _Reads:
         columns: Sequence[str] | None = None,
     ) -> Slice: ...
     def query_json(
-        self, topic: str, key: str, *, begin: int = 0, end: int = 9_223_372_036_854_775_807, max_messages: int = 32
+        self,
+        topic: str,
+        key: str,
+        *,
+        begin: int = 0,
+        end: int = ...,
+        max_messages: int = 32,
     ) -> bytes:
         """Messages that carry the key (one of KEYS, or the message id), oldest first, as a JSON array."""
     def find_message_json(self, message_id: str, topic: str | None = None) -> bytes | None:

@@ -13,6 +13,7 @@ import pytest
 from lakemq import Message
 from lakemq.cli import app
 from tests.support.broker_process import BrokerProcess
+from tests.support.fence import await_dispatch
 
 Lakemq = Callable[..., tuple[int, str, str]]
 
@@ -84,6 +85,7 @@ def test_group_is_moved_only_with_execute(lakemq: Lakemq, name: str, shared_brok
     client = shared_broker.client()
     client.put_topic(name, read_queue_nums=1, write_queue_nums=1)
     client.send_many(name, [Message(str(i)) for i in range(10)])
+    await_dispatch(client)
     assert as_json(lakemq, "group", "create", name, "--retry-max-times", "3")["retry_max_times"] == 3
     client.commit_offsets(name, {(name, 0): 8})
 
@@ -108,6 +110,7 @@ def test_message_is_shown_by_id_and_found_by_key(
     lakemq: Lakemq, name: str, shared_broker: BrokerProcess
 ) -> None:
     sent = shared_broker.client().send(name, {"id": 17}, tags="created", keys=["17"])
+    await_dispatch(shared_broker.client())
     code, out, _ = lakemq("message", "show", sent.message_id)
     assert code == 0
     assert out.endswith('\n\n{"id":17}\n')

@@ -15,6 +15,7 @@ import pytest
 
 from lakemq import Client
 from tests.support.broker_process import BrokerProcess
+from tests.support.fence import await_dispatch
 
 ROOT = Path(__file__).resolve().parents[2]
 READ_S = 60
@@ -47,6 +48,7 @@ def started(client: Client, *words: str) -> subprocess.Popen[bytes]:
 def run(client: Client, *words: str, stdin: bytes = b"") -> tuple[int, str, str]:
     process = started(client, *words)
     out, err = process.communicate(stdin, READ_S)
+    await_dispatch(client)
     return process.returncode, out.decode(), err.decode()
 
 
@@ -124,6 +126,7 @@ def test_follow_shows_what_arrives_and_ctrl_c_ends_it_without_a_stack(client: Cl
 
 def test_tail_ends_quietly_when_its_reader_goes_away(client: Client, topic: str) -> None:
     client.send_ndjson(topic, b'{"body":"%s"}\n' % (b"x" * 1000) * 500)
+    await_dispatch(client)
     process = started(client, "tail", topic)
     assert process.stdout is not None
     process.stdout.readline()
@@ -135,6 +138,7 @@ def test_tail_ends_quietly_when_its_reader_goes_away(client: Client, topic: str)
 
 def test_tail_of_a_time_starts_there(client: Client, topic: str) -> None:
     client.send(topic, "old")
+    await_dispatch(client)
     assert run(client, "tail", topic, "--from", "1h")[1].endswith("  old\n")
     assert run(client, "tail", topic, "--from", "2099-01-01")[1] == ""
 

@@ -10,6 +10,7 @@ import pytest
 from lakemq import Message
 from lakemq.cli import app
 from tests.support.broker_process import BrokerProcess
+from tests.support.fence import await_dispatch
 
 
 def output_of(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any]:
@@ -65,6 +66,7 @@ def test_recover_makes_a_killed_store_whole(
     code, _ = output_of(capsys, "store", "recover", str(broker.store_path))
     assert code == 0
     broker.start()
+    await_dispatch(broker.client())
     assert sum(queue.max_offset for queue in broker.client().queues("t")) == 20
 
 

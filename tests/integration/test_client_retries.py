@@ -12,6 +12,7 @@ from lakemq import Client
 from lakemq.client import OutcomeUnknown, Unavailable
 from lakemq.client.transport import Transport
 from tests.support.broker_process import BrokerProcess
+from tests.support.fence import await_dispatch
 
 RETRIES = 2
 
@@ -100,5 +101,6 @@ def test_client_outlives_a_restart_of_the_broker(broker: BrokerProcess) -> None:
     first = client.send("t", "before", idempotency_key="a")
     broker.kill()
     broker.start()
+    await_dispatch(client)
     assert client.message(first.message_id).text == "before"
     assert client.send("t", "before", idempotency_key="a").duplicate

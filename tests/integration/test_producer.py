@@ -9,6 +9,7 @@ import pytest
 from lakemq import Message, Producer
 from lakemq.client import InvalidRequest, LakeMQError, Unavailable
 from tests.support.broker_process import BrokerProcess
+from tests.support.fence import await_dispatch
 
 FOR_EVER_MS = 3_600_000
 
@@ -20,6 +21,7 @@ def topic_of_one_queue(broker: BrokerProcess) -> str:
 
 
 def bodies(broker: BrokerProcess, topic: str) -> list[str]:
+    await_dispatch(broker.client())
     return [message.text for message in broker.client().pull(topic, 0, 0, max=10_000).messages]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -30,7 +31,7 @@ def bodies(client: Client, topic: str) -> Counter[str]:
         offset = queue.min_offset
         while offset < queue.confirmed_offset:
             pull = client.pull(topic, queue.queue_id, offset, max=1000)
-            found.update(message.body.decode() for message in pull.messages)
+            found.update(message.body.decode().rstrip() for message in pull.messages)
             offset = pull.next_offset
     return found
 
@@ -101,13 +102,17 @@ def test_a_task_that_died_half_way_stores_nothing_twice(
 
     @udf("string")
     def row_text(number: int) -> str:
-        """Dies at row 400 of the first attempt, when some of the rows before it are stored."""
+        """Dies at row 400 of the first attempt, when some of the rows before it are stored.
+
+        Each row is larger than 1 kB, else the pipes between Spark's processes would hold them all.
+        """
         if number == 400 and TaskContext.get().attemptNumber() == 0:  # type: ignore[union-attr]  # in a task
+            until = time.monotonic() + 60
             with Client(endpoint) as watching:
                 while watching.queues("task-out")[0].confirmed_offset < 20:
-                    pass
+                    assert time.monotonic() < until, "nothing was sent before row 400"
             raise RuntimeError("this attempt dies")
-        return f"row {number}"
+        return f"row {number}".ljust(2_000)
 
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 10)
     try:

@@ -9,10 +9,13 @@ from __future__ import annotations
 import itertools
 import json
 import mmap
+import os
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -29,9 +32,20 @@ DERIVED = ("consumequeue", "index", "checkpoint", "abort")
 
 
 @pytest.fixture(scope="module")
-def crashed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """In memory where that is possible: hundreds of stores are opened here, and none of it is about fsync."""
+    memory = Path("/dev/shm")
+    if not os.access(memory, os.W_OK):
+        yield tmp_path_factory.mktemp("damage")
+        return
+    with tempfile.TemporaryDirectory(prefix="lakemq-damage-", dir=memory) as name:
+        yield Path(name)
+
+
+@pytest.fixture(scope="module")
+def crashed(folder: Path) -> Path:
     """A store killed with its last three records unflushed."""
-    path = tmp_path_factory.mktemp("crashed") / "store"
+    path = folder / "crashed"
     command = [sys.executable, "-m", "tests.support.unflushed_writer", str(path)]
     done = subprocess.run(command, cwd=REPOSITORY, timeout=60, capture_output=True, text=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
@@ -39,9 +53,9 @@ def crashed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def closed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def closed(folder: Path) -> Path:
     """A cleanly closed store of some hundred messages over several log, queue and index files."""
-    path = tmp_path_factory.mktemp("closed") / "store"
+    path = folder / "closed"
     with closing(open_store(path, flush="async", **{**SIZES, "commitlog_file_size": 64 << 10})) as store:
         for number in range(FLUSHED * 15):
             store.append_message(TOPIC, body(number), keys=[f"k{number}", "all"], tags=f"t{number % 3}")
@@ -61,12 +75,12 @@ def _bodies(store: Store | Reader) -> list[bytes]:
     return [message["body"].encode() for message in json.loads(piece.messages)]
 
 
-def test_tail_torn_at_every_byte_of_the_last_three_records_is_cut_off(crashed: Path, tmp_path: Path) -> None:
+def test_tail_torn_at_every_byte_of_the_last_three_records_is_cut_off(crashed: Path, folder: Path) -> None:
     tail = _records(crashed)[-UNFLUSHED:]
     assert [record.body for record in tail] == [body(FLUSHED + at) for at in range(UNFLUSHED)]
     first, end = tail[0].physical_offset, tail[-1].physical_offset + tail[-1].size
     for cut in range(first, end):
-        store_path = copy_store(crashed, tmp_path / "store")
+        store_path = copy_store(crashed, folder / "copy")
         with (store_path / "commitlog" / f"{0:020d}").open("r+b") as log:
             log.seek(cut)
             log.write(bytes(end - cut))
@@ -82,8 +96,8 @@ def test_tail_torn_at_every_byte_of_the_last_three_records_is_cut_off(crashed: P
         assert queue_problems(store_path, log_after) == [], cut
 
 
-def test_every_flipped_bit_of_a_window_is_reported_and_never_served(closed: Path, tmp_path: Path) -> None:
-    store_path = copy_store(closed, tmp_path / "store")
+def test_every_flipped_bit_of_a_window_is_reported_and_never_served(closed: Path, folder: Path) -> None:
+    store_path = copy_store(closed, folder / "copy")
     records = _records(store_path)
     window = [record for record in records if record.physical_offset < WINDOW]
     right = [record.body for record in window]
@@ -113,12 +127,12 @@ def test_every_flipped_bit_of_a_window_is_reported_and_never_served(closed: Path
 
 
 def test_flushed_damage_in_the_middle_is_quarantined_and_the_rest_is_served(
-    closed: Path, tmp_path: Path
+    closed: Path, folder: Path
 ) -> None:
     records = _records(closed)
     for hit in range(5, len(records), 97):
         for delta in (0, 6, records[hit].size // 2, records[hit].size - 3):
-            store_path = copy_store(closed, tmp_path / "store")
+            store_path = copy_store(closed, folder / "copy")
             (store_path / "abort").touch()
             at = records[hit].physical_offset + delta
             file_size = 64 << 10
@@ -141,9 +155,9 @@ def test_flushed_damage_in_the_middle_is_quarantined_and_the_rest_is_served(
 
 @pytest.mark.parametrize("missing", [c for n in range(5) for c in itertools.combinations(DERIVED, n)])
 def test_deleted_derived_files_are_rebuilt_byte_identical(
-    closed: Path, tmp_path: Path, missing: tuple[str, ...]
+    closed: Path, folder: Path, missing: tuple[str, ...]
 ) -> None:
-    store_path = copy_store(closed, tmp_path / "store")
+    store_path = copy_store(closed, folder / "copy")
     (store_path / "abort").touch()
     for name in missing:
         path = store_path / name

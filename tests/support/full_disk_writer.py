@@ -33,7 +33,7 @@ def main(folder: Path) -> None:
     sizes = {"commitlog_file_size": 1 << 20, "consumequeue_file_entries": 2000}
     sizes |= {"index_slots": 500, "index_entries": 2000, "default_queue_nums": 1, "retention_hours": 1000}
     with closing(open_store(path, **sizes)) as store:
-        stored = 0
+        stored = end = 0
         try:
             while True:
                 end = store.append_message(TOPIC, BODY, keys=[f"k{stored}"]).end_offset
@@ -43,6 +43,7 @@ def main(folder: Path) -> None:
         except Unavailable as error:
             assert error.code == "DISK_FULL", str(error)
         assert stored > 100
+        assert store.wait_dispatched(end, 5000), "what was stored is not in its queue"
         assert _count(store) == stored, (_count(store), stored)
         assert store.poisoned is None, store.poisoned
 

@@ -1,7 +1,7 @@
-"""What the two raw ASGI paths share: ready-made answers and refusals.
+"""How the raw ASGI paths refuse, and what is written to the access log.
 
-Owns the cached header lists. A raw path skips Starlette's router, Request and Response because they
-cost more than the append itself. Called by send.py and pull.py.
+Owns the way of an error to the client when Starlette is not there to carry it, connections that still
+hold unread bytes included. Called by send.py, pull.py and app.py.
 """
 
 from __future__ import annotations
@@ -11,38 +11,14 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
-from ingest_api.body import SMALL, Body, ClientGone, linger
+from ingest_api.body import SMALL, Body, linger
 from ingest_api.error_handlers import Problem, new_request_id, problem_of, unexpected
 from ingest_api.metrics import BrokerMetrics
 from store_native.errors import LakeMQError
 
 log = logging.getLogger("lakemq.access")
-
-JSON = b"application/json"
-_CACHED_LENGTHS = 1024
-
-
-class JsonStart:
-    """``http.response.start`` messages for JSON answers of one status, made once for each length."""
-
-    __slots__ = ("_cached", "_status")
-
-    def __init__(self, status: int) -> None:
-        self._status = status
-        self._cached = [self._make(length) for length in range(_CACHED_LENGTHS)]
-
-    def of(self, length: int) -> Message:
-        """Returns the message for a body of ``length`` bytes; servers copy it, so it may be shared."""
-        return self._cached[length] if length < _CACHED_LENGTHS else self._make(length)
-
-    def _make(self, length: int) -> Message:
-        return {
-            "type": "http.response.start",
-            "status": self._status,
-            "headers": [(b"content-type", JSON), (b"content-length", b"%d" % length)],
-        }
 
 
 class Refusals:
@@ -130,6 +106,3 @@ class Refusals:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
             return
         await send({"type": "http.response.body", "body": problem.body})
-
-
-__all__ = ["JSON", "ClientGone", "JsonStart", "Refusals"]

@@ -1,0 +1,79 @@
+# What one does with a checkout. The first `make` of a target sets everything up in .venv; nothing is
+# installed outside the checkout.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+ONLY ?=
+ROUNDS ?= 100
+SEED ?= 1
+
+NATIVE := $(shell find store_native/src store_native/Cargo.toml store_native/Cargo.lock -type f 2>/dev/null)
+CARGO_TEST := cargo test --locked --no-default-features --manifest-path store_native/Cargo.toml
+
+.PHONY: help quickstart test check bench chaos lock wheel clean
+
+help:
+	@echo "make quickstart   the whole path on 336,776 real flights (Python, Java 17+, Rust)"
+	@echo "make test         all tests"
+	@echo "make check        ruff, mypy, clippy, formats, import rules"
+	@echo "make bench        the figures of docs/performance.md      [ONLY=P7] (Maven)"
+	@echo "make chaos        kill -9 under load                      [ONLY=R1 ROUNDS=100 SEED=1]"
+	@echo "make wheel        dist/lakemq-*.whl"
+	@echo "make lock         requirements.lock from pyproject.toml"
+
+$(VENV)/.prerequisites:
+	@.ci/prerequisites $(PYTHON) java cargo
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.installed: requirements.lock | $(VENV)/.prerequisites
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
+	@touch $@
+
+$(VENV)/.built: pyproject.toml $(NATIVE) | $(VENV)/.installed
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --release --locked --skip-install
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.built: $(VENV)/.installed
+
+quickstart: $(VENV)/.built
+	$(BIN)/lakemq quickstart
+
+# With Maven installed, the tests against RocketMQ's own broker run too.
+test: $(VENV)/.built
+	$(CARGO_TEST) --quiet
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.built
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m mypy.stubtest store_native._store --allowlist .ci/stubtest-allowlist
+	cargo fmt --manifest-path store_native/Cargo.toml --check
+	cargo clippy --locked --manifest-path store_native/Cargo.toml --no-default-features --all-targets -- -D warnings
+	PYO3_PYTHON=$(CURDIR)/$(BIN)/python cargo clippy --locked --manifest-path store_native/Cargo.toml -- -D warnings
+
+bench: $(VENV)/.built
+	@.ci/prerequisites mvn
+	$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY))
+
+chaos: $(VENV)/.built
+	@[ -z "$(ONLY)" ] || [ "$(ONLY)" = R1 ] || { echo "no chaos scenario $(ONLY); there is R1"; exit 2; }
+	$(BIN)/python -m tests.cluster.chaos.r1 --rounds $(ROUNDS) --seed $(SEED)
+
+wheel: $(VENV)/.installed
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin build --release --locked --out dist
+
+lock:
+	uv pip compile pyproject.toml --extra dev --generate-hashes --no-header --no-annotate \
+	    --no-emit-index-url --no-emit-find-links --python-version 3.11 --universal --output-file requirements.lock
+
+clean:
+	rm -rf $(VENV) dist .quickstart .peers store_native/target store_native/_store*.so
