@@ -63,20 +63,22 @@ class WriterLock:
         self._write({"pid": os.getpid(), "jvm": pid, "jvm_started": _started(pid)})
 
     def release(self) -> None:
-        """Gives the lock back; harmless when it is not held."""
+        """Gives the lock back; harmless when it is not held. A JVM that lives on writes no more."""
         if self._file is not None:
+            self._file.truncate(0)
             self._file.close()
             self._file = None
 
     def _await_leftover_jvm(self, holder: dict[str, int]) -> None:
         jvm = holder.get("jvm")
-        if jvm is None:
+        if jvm is None or self._file is None:
             return
         deadline = self._clock() + LEFTOVER_JVM_TIMEOUT_S
         # The start time tells the JVM apart from a process that got its number later.
         while _started(jvm) is not None and _started(jvm) == holder.get("jvm_started"):
             if self._clock() > deadline:
-                self.release()
+                self._file.close()
+                self._file = None
                 raise from_code(
                     "STORE_LOCKED", f"the JVM {jvm} of a process that was killed still runs: end it first"
                 )

@@ -105,7 +105,11 @@ class SendPath:
             answers, prefix = self._ok, _OK
             if headers.one_way:
                 answers = self._accepted
-            elif (safe := self._ack.sent(appended.end_offset)) is not None and not await safe:
+            elif (
+                appended.waits
+                and (safe := self._ack.sent(appended.end_offset)) is not None
+                and not await safe
+            ):
                 answers, prefix = self._accepted, _FLUSH_DISK_TIMEOUT
                 self._metrics.answered("FLUSH_DISK_TIMEOUT")
         except ClientGone:

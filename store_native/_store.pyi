@@ -20,6 +20,9 @@ class Appended:
     def count(self) -> int:
         """Messages of the request."""
     @property
+    def waits(self) -> bool:
+        """Whether the sender waits for the flush: `wait_store_ok` of any message."""
+    @property
     def duplicate(self) -> bool:
         """The Idempotency-Key was seen before: the first result again, nothing stored."""
     @property

@@ -223,7 +223,7 @@ def test_sigterm_ends_the_command_with_exit_code_0_and_without_a_stack(
     (tmp_path / "beside_me.py").write_text("def handle(message): pass\n")
     fifo_arguments = ("--group", "s", "--topic", "stopped", "--handler", "beside_me:handle")
     with ConsumerProcess(tmp_path, *fifo_arguments, "--endpoint", shared_broker.endpoint) as consumer:
-        assert "group s consumes stopped" in consumer.await_line()
+        consumer.await_started()
         consumer.terminate()
         assert consumer.wait() == 0, consumer.log()
         for noise in ("StackOverflowError", "Traceback", "ERROR"):

@@ -59,12 +59,13 @@ class ConsumerProcess:
             raise AssertionError(f"the consumer did not reach a ledger commit:\n{self.log()}")
         return int(os.read(self._halted, 100))
 
-    def await_line(self) -> str:
-        """Waits for a line on the process's standard output."""
+    def await_started(self) -> None:
+        """Waits for the line that says that all streams run."""
         assert self.process.stdout is not None
-        if not select.select([self.process.stdout], [], [], START_TIMEOUT_S)[0]:
-            raise AssertionError(f"the consumer printed nothing:\n{self.log()}")
-        return self.process.stdout.readline().decode()
+        for line in self.process.stdout:
+            if line.startswith(b"group "):
+                return
+        raise AssertionError(f"the consumer ended before it started:\n{self.log()}")
 
     def terminate(self) -> None:
         """Asks the process, not its JVM, to stop."""

@@ -30,11 +30,49 @@ pub const PROPERTY_END: u8 = 2;
 pub const MAX_BYTES: usize = 32_767;
 
 /// Yields each (name, value). Pieces that are no property (no separator, not UTF-8) are passed over.
-pub fn iter(bytes: &[u8]) -> impl Iterator<Item = (&str, &str)> {
-    bytes.split(|b| *b == PROPERTY_END).filter_map(|piece| {
-        let at = piece.iter().position(|b| *b == NAME_END)?;
-        Some((std::str::from_utf8(&piece[..at]).ok()?, std::str::from_utf8(&piece[at + 1..]).ok()?))
-    })
+pub fn iter(bytes: &[u8]) -> Properties<'_> {
+    match simdutf8::basic::from_utf8(bytes) {
+        Ok(text) => Properties { text, rest: &[] },
+        Err(_) => Properties { text: "", rest: bytes },
+    }
+}
+
+/// See [`iter`].
+#[derive(Debug, Clone)]
+pub struct Properties<'a> {
+    /// What is left when all of it is UTF-8, as it nearly always is: checked once, cut at ASCII bytes.
+    text: &'a str,
+    /// What is left otherwise: each piece is checked.
+    rest: &'a [u8],
+}
+
+impl<'a> Iterator for Properties<'a> {
+    type Item = (&'a str, &'a str);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while !self.text.is_empty() {
+            let (piece, left) = match memchr::memchr(PROPERTY_END, self.text.as_bytes()) {
+                Some(end) => (&self.text[..end], &self.text[end + 1..]),
+                None => (self.text, ""),
+            };
+            self.text = left;
+            if let Some(at) = memchr::memchr(NAME_END, piece.as_bytes()) {
+                return Some((&piece[..at], &piece[at + 1..]));
+            }
+        }
+        while !self.rest.is_empty() {
+            let end = memchr::memchr(PROPERTY_END, self.rest).unwrap_or(self.rest.len());
+            let (piece, left) = self.rest.split_at(end);
+            self.rest = left.get(1..).unwrap_or_default();
+            if let Some(at) = memchr::memchr(NAME_END, piece)
+                && let (Ok(name), Ok(value)) =
+                    (std::str::from_utf8(&piece[..at]), std::str::from_utf8(&piece[at + 1..]))
+            {
+                return Some((name, value));
+            }
+        }
+        None
+    }
 }
 
 /// The value of `name`, or `None`.
@@ -63,5 +101,7 @@ mod tests {
         assert_eq!(iter(&bytes).collect::<Vec<_>>(), vec![(TAGS, "a"), (KEYS, "k1 k2")]);
         assert_eq!(get(&bytes, KEYS), Some("k1 k2"));
         assert_eq!(get(&bytes, "KEY"), None);
+        bytes.splice(0..0, b"x\x01\xff\x02".iter().copied());
+        assert_eq!(iter(&bytes).collect::<Vec<_>>(), vec![(TAGS, "a"), (KEYS, "k1 k2")], "not all UTF-8");
     }
 }

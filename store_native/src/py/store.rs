@@ -34,6 +34,10 @@ impl PyAppended {
         self.0.count
     }
     #[getter]
+    fn waits(&self) -> bool {
+        self.0.waits
+    }
+    #[getter]
     fn duplicate(&self) -> bool {
         self.0.duplicate
     }

@@ -21,6 +21,8 @@ pub struct Placed {
 pub struct Appended {
     pub end_offset: i64,
     pub count: usize,
+    /// Whether the sender waits for the flush (`wait_store_ok` of any message).
+    pub waits: bool,
     /// The request was stored before; this is its first result again.
     pub duplicate: bool,
     /// The answer's JSON behind the status: `,"message_id":...}`.

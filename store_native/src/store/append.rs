@@ -105,7 +105,8 @@ impl Shared {
         self.counters.messages_in.fetch_add(messages.len() as u64, Ordering::Relaxed);
         self.counters.requests_in.fetch_add(1, Ordering::Relaxed);
         let tail = write_tail(&self.answer_facts(request, many, false), &placed);
-        Ok(Appended { end_offset, count: messages.len(), duplicate: false, tail })
+        let waits = messages.iter().any(|m| m.wait_store_ok);
+        Ok(Appended { end_offset, count: messages.len(), waits, duplicate: false, tail })
     }
 
     fn answer_facts<'a>(
@@ -360,7 +361,7 @@ impl Shared {
             offset = view.end_offset();
         }
         let tail = write_tail(&self.answer_facts(request, count > 1, true), &placed);
-        Ok(Appended { end_offset: offset, count, duplicate: true, tail })
+        Ok(Appended { end_offset: offset, count, waits: true, duplicate: true, tail })
     }
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -77,12 +78,26 @@ def test_a_second_writer_is_refused_with_the_first_ones_process(tmp_path: Path) 
     assert subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False).returncode == 0
 
 
+def _drop_as_if_killed(lock: WriterLock) -> None:
+    """What the system does with the lock of a process killed with SIGKILL: nothing is tidied up."""
+    assert lock._file is not None
+    lock._file.close()
+
+
+def test_a_jvm_that_lives_on_after_a_clean_end_is_not_waited_for(tmp_path: Path) -> None:
+    first = WriterLock(tmp_path, "deliveries")
+    first.acquire()
+    first.name_jvm(os.getpid())
+    first.release()
+    WriterLock(tmp_path, "deliveries", clock=lambda: 0.0).acquire()
+
+
 def test_the_lock_waits_for_a_jvm_that_outlives_its_killed_holder(tmp_path: Path) -> None:
     jvm = subprocess.Popen(["sleep", "600"])
     first = WriterLock(tmp_path, "deliveries")
     first.acquire()
     first.name_jvm(jvm.pid)
-    first.release()
+    _drop_as_if_killed(first)
     clock = iter([0.0, 31.0, 62.0])
     with pytest.raises(Unavailable, match=f"JVM {jvm.pid}"):
         WriterLock(tmp_path, "deliveries", clock=lambda: next(clock)).acquire()
