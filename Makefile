@@ -55,7 +55,7 @@ check: $(VENV)/.built
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m mypy.stubtest store_native._store --allowlist .ci/stubtest-allowlist
+	$(BIN)/python -m mypy.stubtest store_native._store
 	cargo fmt --manifest-path store_native/Cargo.toml --check
 	cargo clippy --locked --manifest-path store_native/Cargo.toml --no-default-features --all-targets -- -D warnings
 	PYO3_PYTHON=$(CURDIR)/$(BIN)/python cargo clippy --locked --manifest-path store_native/Cargo.toml -- -D warnings

@@ -20,7 +20,7 @@ from benchmarks import appending, ledger, reading, report, sending
 from benchmarks.figure import Comparison, Figure
 from benchmarks.machine import describe
 from benchmarks.scale import FULL, QUICK, Scale
-from tests.support.peer_jars import REPOSITORY, PeerMissing
+from tests.support.peer_jars import REPOSITORY
 
 GOALS: dict[str, Callable[[Path, Scale], Iterator[Comparison]]] = {
     "P1": sending.single,
@@ -56,27 +56,28 @@ def main(arguments: list[str] | None = None) -> int:
     scale = QUICK if options.quick else FULL
     scale = dataclasses.replace(scale, pairs=options.pairs or scale.pairs)
     scratch = Path(tempfile.mkdtemp(prefix="lakemq-bench-", dir=options.directory))
-    try:
-        machine = describe(scratch)
-        print(", ".join(f"{name} {value}" for name, value in machine.items()), flush=True)
-        figures = [figure for goal in wanted for figure in _measure(goal, scratch / goal, scale)]
-    except PeerMissing as missing:
-        print(f"bench: {missing}", file=sys.stderr)
-        return 1
-    finally:
+    machine = describe(scratch)
+    print(", ".join(f"{name} {value}" for name, value in machine.items()), flush=True)
+    failed = False
+    for goal in wanted:
+        figures: list[Figure] = []
+        try:
+            for comparison in GOALS[goal](scratch / goal, scale):
+                figures.append(comparison.run(scale.pairs))
+        except RuntimeError as error:
+            failed = True
+            print(
+                f"{goal} not measured: {error}\nits logs are in {scratch / goal}", file=sys.stderr, flush=True
+            )
+        else:
+            shutil.rmtree(scratch / goal, ignore_errors=True)
+        if figures and not options.quick:
+            rows = report.merge(RESULTS, figures, machine)
+            report.draw(CHART, rows)
+            report.write_document(DOCUMENT, CHART, rows)
+    if not failed:
         shutil.rmtree(scratch, ignore_errors=True)
-    if not options.quick:
-        rows = report.merge(RESULTS, figures, machine)
-        report.draw(CHART, rows)
-        report.write_document(DOCUMENT, CHART, rows)
-    return 0
-
-
-def _measure(goal: str, directory: Path, scale: Scale) -> list[Figure]:
-    """Measures a goal's figures one after the other; what one started is stopped before the next starts."""
-    figures = [comparison.run(scale.pairs) for comparison in GOALS[goal](directory, scale)]
-    shutil.rmtree(directory, ignore_errors=True)
-    return figures
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

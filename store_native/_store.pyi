@@ -5,7 +5,23 @@ Every call that does work lets go of the interpreter lock. Errors are those of `
 
 from collections.abc import Iterator, Sequence
 from os import PathLike
-from typing import Any, final
+from typing import Any, Self, final, type_check_only
+
+__all__ = [
+    "SYSTEM_TOPICS",
+    "Appended",
+    "Batch",
+    "Dump",
+    "Reader",
+    "Slice",
+    "Store",
+    "dump",
+    "java_hash",
+    "recover",
+    "validate_group",
+    "validate_topic",
+    "verify",
+]
 
 SYSTEM_TOPICS: list[str]
 
@@ -63,6 +79,7 @@ class Slice:
     def batch(self) -> Batch | None:
         """`read_arrow`: the messages; else None."""
 
+@type_check_only
 class _Reads:
     @property
     def broker_name(self) -> str: ...
@@ -146,8 +163,8 @@ class Store(_Reads):
         InvalidRequest: ARGUMENT_ILLEGAL.
     """
 
-    def __init__(
-        self,
+    def __new__(
+        cls,
         path: str | PathLike[str],
         *,
         broker_name: str = "broker-a",
@@ -169,7 +186,7 @@ class Store(_Reads):
         idempotence_max_keys: int = 1_000_000,
         idempotence_hours: int = 72,
         faults: str = "",
-    ) -> None: ...
+    ) -> Self: ...
     @property
     def recovery(self) -> dict[str, Any]:
         """What opening found: clean, rebuilt, from_offset, end_offset, records, truncated_bytes,
@@ -282,7 +299,7 @@ class Store(_Reads):
 class Reader(_Reads):
     """Reads a store beside its owner, or one that nobody owns (RocketMQ's too). Writes nothing."""
 
-    def __init__(self, path: str | PathLike[str]) -> None: ...
+    def __new__(cls, path: str | PathLike[str]) -> Self: ...
     def topics(self) -> list[str]: ...
     def topic_id(self, topic: str) -> str:
         """New for each creation of a topic; empty for one that RocketMQ made."""

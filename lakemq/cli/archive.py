@@ -51,6 +51,8 @@ def run(args: argparse.Namespace) -> int:
         def make_session() -> SparkSession:
             made = spark.session("lakemq archive", **{"spark.driver.memory": args.driver_memory})
             stack.callback(made.stop)
+            # Tasks of a query stopped while it was planning end with a stack nobody can use.
+            stack.callback(made.sparkContext.setLogLevel, "OFF")
             return made
 
         archive(settings_of(args), make_session)

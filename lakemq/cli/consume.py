@@ -101,6 +101,8 @@ def run(args: argparse.Namespace) -> int:
                 f"lakemq consume {settings.group}", **{"spark.driver.memory": args.driver_memory}
             )
             stack.callback(made.stop)
+            # Tasks of a query stopped while it was planning end with a stack nobody can use.
+            stack.callback(made.sparkContext.setLogLevel, "OFF")
             return made
 
         consume(

@@ -16,11 +16,14 @@ from tests.support.broker_process import BrokerProcess
 from tests.support.spark_streams import Batches, forget_last_commit, run_available, source, start
 
 
-@pytest.fixture(params=["local", "http"])
+@pytest.fixture
 def where(request: pytest.FixtureRequest, shared_broker: BrokerProcess) -> dict[str, str]:
-    """The option that names the store, for each transport."""
-    local = {"path": str(shared_broker.store_path)}
-    return local if request.param == "local" else {"endpoint": shared_broker.endpoint}
+    """The option that names the store: its files, or over HTTP where a test asks for both."""
+    over_http = getattr(request, "param", "local") == "http"
+    return {"endpoint": shared_broker.endpoint} if over_http else {"path": str(shared_broker.store_path)}
+
+
+both_transports = pytest.mark.parametrize("where", ["local", "http"], indirect=True)
 
 
 @pytest.fixture
@@ -51,6 +54,7 @@ def failure(run: Callable[[], Any]) -> str:
     return str(caught.value)
 
 
+@both_transports
 def test_available_now_ends_at_the_snapshot_and_resumes_behind_it(
     spark: SparkSession, client: Client, topic: str, where: dict[str, str], tmp_path: Path
 ) -> None:
@@ -93,6 +97,7 @@ def test_a_batch_that_was_not_committed_comes_again_the_same(
     assert sorted(numbers(second.rows[40:])) == list(range(200, 230))
 
 
+@both_transports
 def test_a_stream_from_latest_reads_what_comes_after_its_start(
     spark: SparkSession, client: Client, topic: str, where: dict[str, str], tmp_path: Path
 ) -> None:
@@ -127,17 +132,16 @@ def test_a_first_batch_from_latest_that_was_not_committed_loses_nothing(
 def test_new_topics_and_queues_join_from_their_beginning(
     spark: SparkSession, client: Client, where: dict[str, str], tmp_path: Path
 ) -> None:
-    name = "path" if "path" in where else "http"
-    client.put_topic(f"join-{name}-a", read_queue_nums=1, write_queue_nums=1)
-    send(client, f"join-{name}-a", 0, 10, queues=1)
-    frame = source(spark, subscribePattern=f"join-{name}-.*", **where)
+    client.put_topic("join-a", read_queue_nums=1, write_queue_nums=1)
+    send(client, "join-a", 0, 10, queues=1)
+    frame = source(spark, subscribePattern="join-.*", **where)
     assert run_available(frame, tmp_path / "c").sizes == []
-    client.put_topic(f"join-{name}-a", read_queue_nums=2, write_queue_nums=2)
-    client.put_topic(f"join-{name}-b", read_queue_nums=1, write_queue_nums=1)
-    client.put_topic(f"unjoined-{name}", read_queue_nums=1, write_queue_nums=1)
-    send(client, f"join-{name}-a", 10, 10, queues=2)
-    send(client, f"join-{name}-b", 20, 10, queues=1)
-    send(client, f"unjoined-{name}", 30, 10, queues=1)
+    client.put_topic("join-a", read_queue_nums=2, write_queue_nums=2)
+    client.put_topic("join-b", read_queue_nums=1, write_queue_nums=1)
+    client.put_topic("unjoined", read_queue_nums=1, write_queue_nums=1)
+    send(client, "join-a", 10, 10, queues=2)
+    send(client, "join-b", 20, 10, queues=1)
+    send(client, "unjoined", 30, 10, queues=1)
     assert sorted(numbers(run_available(frame, tmp_path / "c").rows)) == list(range(10, 30))
 
 
