@@ -7,6 +7,7 @@ key, no progress report. Timed alike: the micro-batches that carried rows. Calle
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 import threading
@@ -55,14 +56,12 @@ def _consume(spark: Any, lakemq: LakeMQ, topic: str, rows: int, directory: Path)
             query = next(query for query in spark.streams.active if query.name == f"{group} group")
 
             def wait() -> None:
-                done = 0
                 pause = threading.Event()
-                while done < rows and query.isActive:
-                    batches = [progress for progress in query.recentProgress if progress["numInputRows"] > 0]
-                    done = sum(progress["numInputRows"] for progress in batches)
+                while query.isActive and not _reached(query.recentProgress, topic, rows):
                     pause.wait(0.1)
+                batches = [progress for progress in query.recentProgress if _carried(progress, topic)]
                 seconds = sum(progress["durationMs"]["triggerExecution"] for progress in batches) / 1000
-                rate.append(done / seconds)
+                rate.append(rows / seconds)
                 loop.stop()
 
             threading.Thread(target=wait).start()
@@ -82,6 +81,25 @@ def _consume(spark: Any, lakemq: LakeMQ, topic: str, rows: int, directory: Path)
         return rate[0]
 
     return measure
+
+
+def _reached(progresses: list[Any], topic: str, rows: int) -> bool:
+    """Tells whether a finished batch ends behind the last row; rows of a foreachBatch are not counted by Spark."""
+    return any(_position(progress, "endOffset", topic) >= rows for progress in progresses)
+
+
+def _carried(progress: Any, topic: str) -> bool:
+    return _position(progress, "endOffset", topic) > _position(progress, "startOffset", topic)
+
+
+def _position(progress: Any, side: str, topic: str) -> int:
+    """Returns the sum of the topic's offsets; queues begin at 0, so it is the rows before that point."""
+    offset = progress["sources"][0][side]
+    if isinstance(offset, str):
+        offset = json.loads(offset)
+    topics = (offset or {}).get("topics", {})
+    brokers = topics.get(topic, {}).get("brokers", {})
+    return sum(position for queues in brokers.values() for position in queues.values())
 
 
 def _append(spark: Any, lakemq: LakeMQ, topic: str, rows: int, directory: Path) -> Measure:
