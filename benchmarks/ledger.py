@@ -35,7 +35,7 @@ BODY_BYTES: Final = 1024
 def group_job(directory: Path, scale: Scale) -> Iterator[Comparison]:
     """Yields P9."""
     with ExitStack() as stack:
-        spark = bench_session()
+        spark = bench_session(directory)
         lakemq = stack.enter_context(LakeMQ(directory / "lakemq", "async"))
         topic = fill(lakemq, None, BODY_BYTES, scale.ledger_rows)
         against = "a plain Delta append of the same rows"
@@ -60,8 +60,8 @@ def _consume(spark: Any, lakemq: LakeMQ, topic: str, rows: int, directory: Path)
                 while query.isActive and not _reached(query.recentProgress, topic, rows):
                     pause.wait(0.1)
                 batches = [progress for progress in query.recentProgress if _carried(progress, topic)]
-                seconds = sum(progress["durationMs"]["triggerExecution"] for progress in batches) / 1000
-                rate.append(rows / seconds)
+                milliseconds = sum(progress["durationMs"]["triggerExecution"] for progress in batches)
+                rate.append(rows / (milliseconds / 1000))
                 loop.stop()
 
             threading.Thread(target=wait).start()
@@ -84,7 +84,7 @@ def _consume(spark: Any, lakemq: LakeMQ, topic: str, rows: int, directory: Path)
 
 
 def _reached(progresses: list[Any], topic: str, rows: int) -> bool:
-    """Tells whether a finished batch ends behind the last row; rows of a foreachBatch are not counted by Spark."""
+    """Tells by offsets whether a finished batch ends behind the last row; numInputRows never got there."""
     return any(_position(progress, "endOffset", topic) >= rows for progress in progresses)
 
 

@@ -38,7 +38,7 @@ HTTP_GOAL: Final = 1.0
 def local(directory: Path, scale: Scale) -> Iterator[Comparison]:
     """Yields P7 for rows of 1 KB and of 100 B."""
     with ExitStack() as stack:
-        spark = bench_session()
+        spark = bench_session(directory)
         kafka = stack.enter_context(Kafka(directory / "kafka"))
         lakemq = stack.enter_context(LakeMQ(directory / "lakemq", "async"))
         for index, (size, rows) in enumerate(scale.rows):
@@ -57,7 +57,7 @@ def local(directory: Path, scale: Scale) -> Iterator[Comparison]:
 def over_http(directory: Path, scale: Scale) -> Iterator[Comparison]:
     """Yields P8: the same over HTTP, layout=kafka."""
     with ExitStack() as stack:
-        spark = bench_session()
+        spark = bench_session(directory)
         kafka = stack.enter_context(Kafka(directory / "kafka"))
         lakemq = stack.enter_context(LakeMQ(directory / "lakemq", "async"))
         for size, rows in scale.rows:
@@ -69,10 +69,10 @@ def over_http(directory: Path, scale: Scale) -> Iterator[Comparison]:
             yield Comparison(figure, ours, theirs, SPARK_WARM_UPS)
 
 
-def bench_session() -> Any:
+def bench_session(directory: Path) -> Any:
     """Returns the session of P7-P9: two threads, 2 GB, Kafka's source beside Delta."""
     conf: dict[str, Any] = {"spark.driver.memory": "2g", "spark.jars": jar_list("spark_kafka")}
-    return session("lakemq-bench", tempfile.mkdtemp(prefix="lakemq-warehouse-"), master="local[2]", **conf)
+    return session("lakemq-bench", directory / "warehouse", master="local[2]", **conf)
 
 
 def fill(lakemq: LakeMQ, kafka: Kafka | None, size: int, rows: int) -> str:

@@ -23,6 +23,7 @@ DELIVERIES = Table(
     name="deliveries",
     comment="One row per attempt of a group at a message",
     key=DELIVERY_KEY,
+    skipping=("topic", "queue_id", "queue_offset", "attempt", "verdict", "message_id", "finished_at"),
     columns=columns(
         [
             ("consumer_group", pa.string(), "group that handled the message"),

@@ -117,7 +117,7 @@ class LedgerLocation:
         for table in tables:
             if self.schema is not None:
                 assert spark is not None, "a ledger in a catalog is created through Spark"
-                properties = ", ".join(f"'{key}' = '{value}'" for key, value in _PROPERTIES.items())
+                properties = ", ".join(f"'{key}' = '{value}'" for key, value in _properties(table).items())
                 spark.sql(
                     f"CREATE TABLE IF NOT EXISTS {self.qualified(table)} ({table.ddl}) USING delta "
                     f"TBLPROPERTIES ({properties})"
@@ -137,5 +137,9 @@ class LedgerLocation:
             mode="ignore",
             name=table.name,
             description=table.comment,
-            configuration=_PROPERTIES,
+            configuration=_properties(table),
         )
+
+
+def _properties(table: Table) -> dict[str, str]:
+    return {**_PROPERTIES, "delta.dataSkippingStatsColumns": ",".join(table.skipping)}

@@ -14,6 +14,7 @@ MESSAGES = Table(
     name="messages",
     comment="One row per stored message",
     key=("topic", "broker_name", "queue_id", "queue_offset"),
+    skipping=("topic", "queue_id", "queue_offset", "message_id", "store_timestamp"),
     columns=columns(
         [
             ("topic", pa.string(), "topic the message was stored under"),

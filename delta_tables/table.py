@@ -46,12 +46,15 @@ class Table:
         columns: all columns in the order on disk.
         key: the columns that name a row; at most one row exists per key.
         comment: one sentence on what a row means.
+        skipping: columns whose minimum and maximum each file's entry holds, for readers to skip files by.
+            Keeping them for every column costs more than writing the columns.
     """
 
     name: str
     columns: tuple[Column, ...]
     key: tuple[str, ...]
     comment: str
+    skipping: tuple[str, ...]
 
     @cached_property
     def arrow_schema(self) -> pa.Schema:

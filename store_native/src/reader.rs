@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::commitlog::CommitLog;
 use crate::consumequeue::QueueTable;
@@ -79,18 +79,29 @@ impl Reader {
         self.marks.as_ref().map_or_else(|| self.log.min_offset(), Watermarks::log_min)
     }
 
+    /// The topic table as it stands on disk. Forgets the queues of topics that were deleted, or made again
+    /// since the table was read: their files are other ones now.
+    fn refreshed_topics(&self) -> Result<MutexGuard<'_, (i64, BTreeMap<String, TopicConfig>)>> {
+        let mut known = self.topics.lock().unwrap_or_else(PoisonError::into_inner);
+        let changes = self.marks.as_ref().map_or(-1, Watermarks::topic_changes);
+        if known.0 != changes || changes < 0 {
+            let fresh = config::read(&self.paths)?.topics;
+            for (topic, before) in &known.1 {
+                if fresh.get(topic).is_none_or(|now| now.topic_id != before.topic_id) {
+                    self.side.queues().forget_topic(topic);
+                }
+            }
+            *known = (changes, fresh);
+        }
+        Ok(known)
+    }
+
     /// The topic table as it stands on disk, and topics that have queues but no entry in it.
     ///
     /// # Errors
     /// Any I/O error.
     pub fn topics(&self) -> Result<BTreeMap<String, TopicConfig>> {
-        let mut known = self.topics.lock().unwrap_or_else(PoisonError::into_inner);
-        let changes = self.marks.as_ref().map_or(-1, Watermarks::topic_changes);
-        if known.0 != changes || changes < 0 {
-            *known = (changes, config::read(&self.paths)?.topics);
-        }
-        let mut topics = known.1.clone();
-        drop(known);
+        let mut topics = self.refreshed_topics()?.1.clone();
         for topic in self.side.queues().topics_on_disk()? {
             topics.entry(topic).or_insert_with(|| TopicConfig {
                 topic_id: String::new(),
@@ -140,6 +151,9 @@ impl Reader {
 
     fn queue(&self, topic: &str, queue_id: u32) -> Result<Option<Arc<Queue>>> {
         crate::meta::names::validate_topic(topic)?;
+        if self.marks.is_some() {
+            drop(self.refreshed_topics()?);
+        }
         if self.side.queues().get(topic, queue_id).is_none() {
             self.side.queues().load_topic(topic)?;
         }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use lakemq_store::environment::{Clock, Disk, Environment, Faults, RealDisk};
 use lakemq_store::error::StoreError;
 use lakemq_store::filter::TagFilter;
-use lakemq_store::message::NewMessage;
+use lakemq_store::message::{NewMessage, RecordView};
 use lakemq_store::read::SliceRequest;
 use lakemq_store::reader::Reader;
 use lakemq_store::store::{AppendRequest, Appended, Flush, Options, Store, TopicChange};
@@ -556,6 +556,24 @@ fn test_a_topic_created_again_starts_anew_with_another_id() {
     let store = open(dir.path());
     send(&store, "t", &["old"]);
     let before = store.topic("t").expect("a topic").topic_id;
+    let reader = Reader::open(dir.path()).expect("a reader");
+    let read = || {
+        let request = SliceRequest {
+            offset: 0,
+            end_offset: None,
+            max_messages: 10,
+            max_bytes: usize::MAX,
+            tags: TagFilter::parse("*").expect("a filter"),
+        };
+        let mut out = Vec::new();
+        let each = |record: &RecordView<'_>, _| {
+            out.push(String::from_utf8_lossy(record.body).into_owned());
+            Ok(())
+        };
+        reader.read("t", 0, &request, each).expect("readable");
+        out
+    };
+    assert_eq!(read(), ["old"]);
     let end = store.delete_topic("t").expect("deleted");
     assert!(store.wait_dispatched(end, SOON));
     assert_eq!(
@@ -565,6 +583,11 @@ fn test_a_topic_created_again_starts_anew_with_another_id() {
     send(&store, "t", &["new"]);
     assert_ne!(store.topic("t").expect("a topic").topic_id, before);
     assert_eq!(bodies(&store, "t"), ["new"]);
+    assert_eq!(
+        read(),
+        ["new"],
+        "a reader that knew the old topic reads the new one"
+    );
     drop(store);
     fs::remove_dir_all(dir.path().join("consumequeue")).expect("removed");
     assert_eq!(

@@ -110,12 +110,17 @@ impl QueueTable {
         queues.iter().enumerate().filter_map(|(id, q)| Some((id as u32, q.clone()?))).collect()
     }
 
+    /// Forgets a topic's queues; their files stay (readers).
+    pub fn forget_topic(&self, topic: &str) {
+        self.topics.write().unwrap_or_else(PoisonError::into_inner).remove(topic);
+    }
+
     /// Forgets a topic's queues and deletes their files.
     ///
     /// # Errors
     /// Any I/O error but a missing directory.
     pub fn remove_topic(&self, topic: &str) -> Result<()> {
-        self.topics.write().unwrap_or_else(PoisonError::into_inner).remove(topic);
+        self.forget_topic(topic);
         match std::fs::remove_dir_all(self.directory.join(topic)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 Err(StoreError::io(format!("removing the queues of {topic}"), error))

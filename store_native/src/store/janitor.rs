@@ -98,7 +98,7 @@ impl Shared {
         lock(&self.dispatcher).keys.written(key_lines.len());
         self.environment.faults.pass(Point::CheckpointMid);
         snapshot.write(&self.paths, || self.environment.faults.pass(Point::SnapshotMid))?;
-        config::write(&self.paths, &snapshot.state)?;
+        self.write_config()?;
         Checkpoint {
             log_timestamp: snapshot.store_timestamp,
             queues_timestamp: snapshot.store_timestamp,
@@ -109,6 +109,19 @@ impl Shared {
         .write(&self.paths.checkpoint())?;
         *last = snapshot.applied_offset;
         self.counters.checkpoints.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Brings RocketMQ's files and the mark of the topic table to the state of this moment.
+    ///
+    /// # Errors
+    /// `DISK_FULL` or any I/O error.
+    pub(super) fn write_config(&self) -> Result<()> {
+        // One writer at a time, and the state is taken after that is sure: none writes an older one.
+        let _writing = lock(&self.config_writing);
+        let state = lock(&self.dispatcher).state.clone();
+        config::write(&self.paths, &state)?;
+        self.marks.set_topic_changes(state.topics_version.counter as i64);
         Ok(())
     }
 

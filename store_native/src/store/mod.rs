@@ -106,6 +106,8 @@ pub struct Shared {
     poisoned: OnceLock<String>,
     /// Serialises checkpoints.
     checkpointing: Mutex<i64>,
+    /// Serialises writes of RocketMQ's files; taken before the dispatch lock.
+    config_writing: Mutex<()>,
     pub(crate) counters: Counters,
 }
 

@@ -9,7 +9,7 @@ use crate::dispatch::Target;
 use crate::environment::Point;
 use crate::error::{Result, StoreError};
 use crate::message::{RecordView, ViewError};
-use crate::meta::{config, names};
+use crate::meta::names;
 
 /// A thread with nothing to do looks up this often, in case it has to stop.
 const IDLE: Duration = Duration::from_millis(500);
@@ -112,13 +112,14 @@ impl Shared {
                 }
             }
         }
-        if dispatcher.state.topics_version != topics_before {
-            config::write(&self.paths, &dispatcher.state)?;
-            self.marks.set_topic_changes(dispatcher.state.topics_version.counter as i64);
-        }
-        self.marks.set_dispatched(dispatcher.offset);
-        let announce = !dispatcher.arrivals.is_empty() || dispatcher.offset >= self.marks.flushed();
+        let (offset, topics_changed) = (dispatcher.offset, dispatcher.state.topics_version != topics_before);
+        let announce = !dispatcher.arrivals.is_empty() || offset >= self.marks.flushed();
         drop(dispatcher);
+        if topics_changed {
+            // Who waits for the change finds it in the files too.
+            self.write_config()?;
+        }
+        self.marks.set_dispatched(offset);
         self.counters.dispatched.fetch_add(count, Ordering::Relaxed);
         if announce {
             self.progress.moved();
