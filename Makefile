@@ -36,8 +36,7 @@ $(VENV)/.installed: requirements.lock | $(VENV)/.prerequisites
 	@touch $@
 
 $(VENV)/.built: pyproject.toml $(NATIVE) | $(VENV)/.installed
-	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin develop --release --locked --skip-install
-	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) PATH=$(CURDIR)/$(BIN):$$PATH maturin develop --release --locked
 	@touch $@
 
 $(VENV)/.built: $(VENV)/.installed
