@@ -14,6 +14,10 @@ use crate::paths::{self, StorePaths};
 /// The attribute that keeps a topic's id in `topics.json`.
 const TOPIC_ID_ATTRIBUTE: &str = "lakemq.topic.id";
 
+/// Says, in each file, that LakeMQ wrote it. RocketMQ reads past it and drops it when it writes.
+const WRITER: &str = "writer";
+const WRITER_LAKEMQ: &str = "lakemq";
+
 /// Writes the four files.
 ///
 /// # Errors
@@ -26,7 +30,8 @@ pub fn write(paths: &StorePaths, state: &MetaState) -> Result<()> {
         (paths.consumer_offsets_json(), offsets(state)),
         (paths.delay_offsets_json(), delay(state)),
     ];
-    for (path, value) in files {
+    for (path, mut value) in files {
+        value[WRITER] = WRITER_LAKEMQ.into();
         let text = serde_json::to_vec_pretty(&value).unwrap_or_default();
         if std::fs::read(&path).is_ok_and(|old| old == text) {
             continue;
@@ -128,6 +133,56 @@ pub fn read(paths: &StorePaths) -> Result<MetaState> {
         }
     }
     Ok(state)
+}
+
+/// Takes over what a RocketMQ broker wrote into the files while it owned the store: its topics, groups and
+/// group offsets as they stand, delay progress where it is ahead. Files that LakeMQ wrote say nothing new.
+///
+/// # Errors
+/// As [`read`].
+pub fn take_over(paths: &StorePaths, state: &mut MetaState) -> Result<()> {
+    let foreign = |path: &Path| {
+        Ok(load(path)?.is_some_and(|v| v.get(WRITER).and_then(Value::as_str) != Some(WRITER_LAKEMQ)))
+    };
+    let (topics, groups) = (foreign(&paths.topics_json())?, foreign(&paths.groups_json())?);
+    let (offsets, delay) = (foreign(&paths.consumer_offsets_json())?, foreign(&paths.delay_offsets_json())?);
+    if !(topics || groups || offsets || delay) {
+        return Ok(());
+    }
+    let theirs = read(paths)?;
+    if topics {
+        for (topic, mut config) in theirs.topics {
+            if let (true, Some(ours)) = (config.topic_id.is_empty(), state.topics.get(&topic)) {
+                config.topic_id.clone_from(&ours.topic_id);
+            }
+            state.topics.insert(topic, config);
+        }
+        state.topics_version = newer(state.topics_version, theirs.topics_version);
+    }
+    if groups {
+        state.groups.extend(theirs.groups);
+        state.groups_version = newer(state.groups_version, theirs.groups_version);
+    }
+    if offsets {
+        for (group, topics) in theirs.offsets {
+            let known = state.offsets.entry(group).or_default();
+            for (topic, queues) in topics {
+                known.entry(topic).or_default().extend(queues);
+            }
+        }
+        state.offsets_version = newer(state.offsets_version, theirs.offsets_version);
+    }
+    if delay {
+        for (level, offset) in theirs.delay {
+            state.delay_reached(level, offset, theirs.delay_version.timestamp);
+        }
+    }
+    Ok(())
+}
+
+fn newer(ours: DataVersion, theirs: DataVersion) -> DataVersion {
+    let (counter, timestamp) = (ours.counter.max(theirs.counter), ours.timestamp.max(theirs.timestamp));
+    DataVersion { counter: counter + 1, timestamp }
 }
 
 fn numbers(table: &Map<String, Value>) -> impl Iterator<Item = (u32, i64)> {
@@ -238,6 +293,25 @@ mod tests {
         assert_eq!(state.offsets["g"]["a,1:b"], BTreeMap::from([(0, 3), (1, 4)]));
         assert_eq!(state.delay, BTreeMap::from([(1, 6), (18, 2)]));
         assert_eq!(state.offsets_version.counter, 3);
+    }
+
+    #[test]
+    fn test_what_rocketmq_wrote_meanwhile_is_taken_over_and_our_own_files_are_not() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let paths = StorePaths::new(dir.path());
+        let mut state = MetaState::default();
+        state.apply(Op::CommitOffsets { group: "g".into(), offsets: vec![("t".into(), 0, 7)] }, 1);
+        state.delay_reached(1, 3, 1);
+        write(&paths, &state).expect("room");
+        state.apply(Op::CommitOffsets { group: "g".into(), offsets: vec![("t".into(), 0, 5)] }, 2);
+        let before = state.clone();
+        take_over(&paths, &mut state).expect("readable");
+        assert_eq!(state, before, "our own snapshot is older than the log");
+        std::fs::write(paths.consumer_offsets_json(), "{\"offsetTable\":{\"t@g\":{0:9}}}").expect("a file");
+        std::fs::write(paths.delay_offsets_json(), "{\"offsetTable\":{1:6,2:0}}").expect("a file");
+        take_over(&paths, &mut state).expect("readable");
+        assert_eq!(state.offsets["g"]["t"][&0], 9);
+        assert_eq!(state.delay[&1], 6);
     }
 
     #[test]

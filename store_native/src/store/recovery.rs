@@ -97,6 +97,7 @@ impl Parts<'_> {
         let mut report = Report { clean: self.clean, rebuilt: rebuild, from_offset, ..Report::default() };
         let end = self.walk(&mut dispatcher, from_offset, applied, durable, &mut report)?;
         self.settle(&mut dispatcher, end, rebuild, &mut report)?;
+        config::take_over(self.paths, &mut dispatcher.state)?;
         for (key, place) in dispatcher.recovered() {
             keys.insert(&key, place);
         }
