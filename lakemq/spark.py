@@ -12,6 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
+from xml.sax.saxutils import quoteattr
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,7 +43,7 @@ SHIPPED_WITH_SPARK = (
 _IVY_SETTINGS = """<ivysettings>
   <settings defaultResolver="central"/>
   <caches defaultCacheDir="{ivy}/cache"/>
-  <resolvers><ibiblio name="central" m2compatible="true" root="{root}"/></resolvers>
+  <resolvers><ibiblio name="central" m2compatible="true"{root}/></resolvers>
 </ivysettings>
 """
 
@@ -129,7 +130,9 @@ def _delta() -> dict[str, str]:
 
 
 def _write_ivy_settings(directory: Path, ivy: str) -> str:
-    root = os.environ.get("DEFAULT_ARTIFACT_REPOSITORY") or "https://repo1.maven.org/maven2/"
+    # Without a root Ivy takes Maven Central.
+    mirror = os.environ.get("DEFAULT_ARTIFACT_REPOSITORY")
+    root = f" root={quoteattr(mirror)}" if mirror else ""
     path = directory / "ivysettings.xml"
     path.write_text(_IVY_SETTINGS.format(ivy=ivy, root=root))
     return str(path)
