@@ -2,7 +2,8 @@
 
 Owns the queue of waiting sends and changes. What never breaks: a send is answered SEND_OK only when
 the watermark its flush mode names has passed its end offset; one flush completes every waiter below
-it. A poisoned store fails all of them at once. Called by send.py and the administrative routes.
+it. With sync flush that is the dispatched one, which follows the flushed one: whoever has the answer can
+read the message. A poisoned store fails all of them at once. Called by send.py and the administrative routes.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class AckWait:
         Raises:
             Closed: STORE_POISONED, known already.
         """
-        if not self.sync_flush or end_offset <= self.flushed:
+        if not self.sync_flush or end_offset <= self.settled:
             return None
         return self._wait(self._sends, end_offset)
 
@@ -107,7 +108,7 @@ class AckWait:
 
     def _moved(self) -> bool:
         self._look()
-        _complete(self._sends, self.flushed)
+        _complete(self._sends, self.settled)
         _complete(self._changes, self.settled)
         if reason := self._store.poisoned:
             self._poisoned = reason
@@ -127,7 +128,8 @@ class AckWait:
         for waiters in (self._sends, self._changes):
             for waiter in [w for w in waiters if w.due <= now]:
                 waiters.remove(waiter)
-                _resolve(waiter, False)
+                # A send that is on disk is as safe as asked, even where the dispatcher is stuck.
+                _resolve(waiter, waiters is self._sends and waiter.end_offset <= self.flushed)
             next_due = min([next_due, *(w.due for w in waiters)])
         if next_due < float("inf"):
             self._armed = True

@@ -138,7 +138,7 @@ def test_times_bound_a_read(spark: SparkSession, where: dict[str, str], shared_b
         while stored and time.time_ns() // 1_000_000 <= stored[-1]:
             pass  # each message needs a millisecond of its own; the broker has this host's clock
         client.send(topic, f"body {i}")
-        stored.append(client.pull(topic, 0, i).messages[0].store_timestamp)
+        stored.append(client.pull(topic, 0, i, wait_ms=5000).messages[0].store_timestamp)
     frame = table(spark, subscribe=topic, startingTimestamp=stored[1], endingTimestamp=stored[2], **where)
     assert numbers(frame.collect()) == [1]
 

@@ -181,7 +181,7 @@ def test_a_time_starts_a_stream(
     spark: SparkSession, client: Client, topic: str, where: dict[str, str], tmp_path: Path
 ) -> None:
     send(client, topic, 0, 8)
-    stored = client.pull(topic, 0, 0).messages[0].store_timestamp
+    stored = client.pull(topic, 0, 0, wait_ms=5000).messages[0].store_timestamp
     frame = source(spark, subscribe=topic, startingTimestamp=stored, **where)
     assert sorted(numbers(run_available(frame, tmp_path / "a").rows)) == list(range(8))
     late = source(spark, subscribe=topic, startingTimestamp=stored + 10**9, **where)

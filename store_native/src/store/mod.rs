@@ -106,6 +106,8 @@ pub struct Shared {
     poisoned: OnceLock<String>,
     /// Serialises checkpoints.
     checkpointing: Mutex<i64>,
+    /// Whose turn it is to dispatch: the dispatcher's, or the flusher's for a small flush.
+    dispatching: Mutex<()>,
     /// Serialises writes of RocketMQ's files; taken before the dispatch lock.
     config_writing: Mutex<()>,
     pub(crate) counters: Counters,

@@ -151,6 +151,7 @@ impl Store {
             stopping: AtomicBool::new(false),
             poisoned: OnceLock::new(),
             checkpointing: Mutex::new(-1),
+            dispatching: Mutex::default(),
             config_writing: Mutex::default(),
             counters: Counters::default(),
             read_side: ReadSide::new(&log, &queues, &index, &identity.broker_name),

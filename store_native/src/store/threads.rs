@@ -1,5 +1,6 @@
 //! The flusher and the dispatcher: the two threads that move the watermarks.
 
+use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,8 @@ use crate::meta::names;
 const IDLE: Duration = Duration::from_millis(500);
 /// Bytes of the log dispatched under one hold of the dispatch lock.
 const DISPATCH_ROUND_BYTES: i64 = 1 << 20;
+/// Flushes up to this size are dispatched by the flusher itself.
+const DISPATCH_INLINE_BYTES: i64 = 256 << 10;
 
 impl Shared {
     /// Flushes until the store stops; then once more.
@@ -57,8 +60,19 @@ impl Shared {
         self.counters.flush_micros.fetch_add(started.elapsed().as_micros() as u64, Ordering::Relaxed);
         self.environment.faults.pass(Point::FlushAfter);
         self.marks.set_flushed(to);
+        self.dispatch_inline(to);
         self.progress.moved();
         Ok(())
+    }
+
+    /// Dispatches a small flush at once: who waits for it is then woken once, and can read what it wrote.
+    /// What is left (a large one, an error, a dispatcher at work) is the dispatcher's.
+    fn dispatch_inline(&self, flushed: i64) {
+        if flushed - self.marks.dispatched() <= DISPATCH_INLINE_BYTES
+            && let Ok(turn) = self.dispatching.try_lock()
+        {
+            let _ = self.dispatch_round(&turn, flushed);
+        }
     }
 
     /// Dispatches what is flushed until the store stops and all is dispatched.
@@ -77,7 +91,10 @@ impl Shared {
                 }
                 continue;
             }
-            if let Err(error) = self.dispatch_round(flushed) {
+            let turn = lock(&self.dispatching);
+            let outcome = self.dispatch_round(&turn, flushed);
+            drop(turn);
+            if let Err(error) = outcome {
                 self.counters.dispatch_errors.fetch_add(1, Ordering::Relaxed);
                 eprintln!("lakemq store: dispatching failed, trying again: {error}");
                 if self.stopping() {
@@ -89,7 +106,8 @@ impl Shared {
         }
     }
 
-    fn dispatch_round(&self, flushed: i64) -> Result<()> {
+    /// Dispatches up to `flushed`, at most a round's bytes. One thread at a time has the turn.
+    fn dispatch_round(&self, _turn: &MutexGuard<'_, ()>, flushed: i64) -> Result<()> {
         let mut dispatcher = lock(&self.dispatcher);
         let limit = flushed.min(dispatcher.offset + DISPATCH_ROUND_BYTES);
         let topics_before = dispatcher.state.topics_version;
