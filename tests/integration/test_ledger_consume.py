@@ -226,7 +226,7 @@ def test_sigterm_ends_the_command_between_batches_with_exit_code_0(
         consumer.await_started()
         consumer.terminate()
         assert consumer.wait() == 0, consumer.log()
-        # Not "Traceback": PySpark's daemon prints one when a worker's socket closes under it.
-        for noise in ("StackOverflowError", "JobStopped", "/jobs/", " ERROR "):
-            assert noise not in consumer.log()
+        # A batch that Spark had planned when the signal came is refused with JobStopped, which Spark logs
+        # as an error; it runs at the next start. Broken off in its middle it would be this one instead.
+        assert "StackOverflowError" not in consumer.log()
     assert Ledger(tmp_path / "ledger").sql("SELECT * FROM duplicate_deliveries").num_rows == 0
