@@ -42,9 +42,10 @@ class Ledger:
         Raises:
             InvalidRequest: ARGUMENT_ILLEGAL when the text is not SQL the engine knows, with its reason.
         """
+        # Outside the try: a table that cannot be opened is not the text's fault. Views are only parsed here;
+        # the engine looks at those the text uses.
+        session = self._session()
         try:
-            # Views are only parsed here; the engine looks at those the text uses.
-            session = self._session()
             result = pa.table(session.execute(text).read_all())
         except Exception as error:
             # DataFusion's errors have no class of their own: they are told by where they come from.
