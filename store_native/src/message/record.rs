@@ -168,8 +168,8 @@ pub struct Checked<'a> {
 /// Whether the record's checksum fits: the whole-record one where it stands, else the body's.
 ///
 /// A tail that is nearly the right property (a flipped bit in its name, say) counts as a damaged one, not
-/// as a record that never had it. A record that never had it must not hold zero bytes behind its body: a
-/// torn one does.
+/// as a record that never had it. What stands behind the body of a record that never had it must be text
+/// without zero bytes: where a torn one was overwritten by whatever the disk held, it is not.
 pub fn checksum_fits(checked: &Checked<'_>) -> bool {
     let record = checked.record;
     let Some(at) = record.len().checked_sub(CRC_PROPERTY_BYTES) else { return false };
@@ -184,8 +184,10 @@ pub fn checksum_fits(checked: &Checked<'_>) -> bool {
             return false;
         }
     }
-    let torn = checked.topic.contains(&0) || checked.properties.contains(&0);
-    !torn && (checked.body.is_empty() || crc31(checked.body) == checked.body_crc)
+    let text = |bytes: &[u8]| !bytes.contains(&0) && simdutf8::basic::from_utf8(bytes).is_ok();
+    text(checked.topic)
+        && text(checked.properties)
+        && (checked.body.is_empty() || crc31(checked.body) == checked.body_crc)
 }
 
 /// The filler that closes a file of which `remaining` bytes are left.

@@ -241,6 +241,20 @@ mod tests {
         }
     }
 
+    #[test]
+    fn test_a_tail_overwritten_through_the_checksum_property_is_noticed() {
+        let bytes = encode("orders", b"a body", b"TAGS\x01t\x02__LMQ_BATCH\x013\x02", "127.0.0.1:8090");
+        let rubbish =
+            [165, 241, 135, 61, 100, 35, 149, 127, 6, 21, 106, 96, 57, 68, 247, 77, 51, 134, 8, 255];
+        for from in [bytes.len() - 38, bytes.len() - 20, bytes.len() - 12] {
+            let mut torn = bytes.clone();
+            for (at, byte) in torn[from..].iter_mut().enumerate() {
+                *byte = rubbish[at % rubbish.len()];
+            }
+            assert!(RecordView::parse_checked(&torn, 4096).is_err(), "torn from byte {from} on");
+        }
+    }
+
     proptest! {
         #[test]
         fn test_a_record_reads_back_as_written(

@@ -110,7 +110,6 @@ impl Shared {
     fn dispatch_round(&self, _turn: &MutexGuard<'_, ()>, flushed: i64) -> Result<()> {
         let mut dispatcher = lock(&self.dispatcher);
         let limit = flushed.min(dispatcher.offset + DISPATCH_ROUND_BYTES);
-        let topics_before = dispatcher.state.topics_version;
         let (mut count, mut scheduled) = (0, false);
         while dispatcher.offset < limit {
             let offset = dispatcher.offset;
@@ -130,7 +129,9 @@ impl Shared {
                 }
             }
         }
-        let (offset, topics_changed) = (dispatcher.offset, dispatcher.state.topics_version != topics_before);
+        let offset = dispatcher.offset;
+        // Compared with what the files hold, so that a write that failed is made up for by the next round.
+        let topics_changed = dispatcher.state.topics_version.counter as i64 != self.marks.topic_changes();
         let announce = !dispatcher.arrivals.is_empty() || offset >= self.marks.flushed();
         drop(dispatcher);
         if topics_changed {

@@ -1,0 +1,260 @@
+//! The store when something fails: a crash, a torn tail, damage, a full disk, a flush that fails.
+//!
+//! Contract: what was flushed is never lost; a request of several messages is stored all or none; queues
+//! and index can be deleted in any combination and come back byte for byte.
+
+mod support;
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use lakemq_store::environment::{Environment, Faults};
+use lakemq_store::filter::TagFilter;
+use lakemq_store::read::SliceRequest;
+use lakemq_store::store::{Store, TopicChange};
+use support::{
+    FlakyDisk, SOON, bodies, bulk, copy, environment, image, message, open, options, request, send,
+};
+
+#[test]
+fn test_a_crash_loses_nothing_that_was_flushed_and_offsets_go_on() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let crashed = tempfile::tempdir().expect("a directory");
+    let store = open(dir.path());
+    let mut expected = bulk(&store, "t", 120);
+    copy(dir.path(), crashed.path());
+    let store = open(crashed.path());
+    assert!(!store.report().clean);
+    assert_eq!(bodies(&store, "t"), expected);
+    send(&store, "t", &["next"]);
+    expected.push("next".into());
+    assert_eq!(bodies(&store, "t"), expected);
+    assert_eq!(store.bounds("t", 0).expect("bounds").max, 121);
+}
+
+#[test]
+fn test_a_tail_torn_at_any_byte_of_the_last_request_leaves_what_came_before() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = open(dir.path());
+    send(&store, "t", &["one", "two"]);
+    let before = store.watermarks().0;
+    let scratch = tempfile::tempdir().expect("a directory");
+    let (early, torn) = (scratch.path().join("early"), scratch.path().join("torn"));
+    copy(dir.path(), &early);
+    let end = send(&store, "t", &["three", "four", "five"]).end_offset;
+    let log = fs::read(dir.path().join("commitlog").join("0".repeat(20))).expect("the log");
+    for cut in before..end {
+        copy(&early, &torn);
+        let mut bytes = log.clone();
+        bytes[cut as usize..].fill(0);
+        fs::write(torn.join("commitlog").join("0".repeat(20)), bytes).expect("written");
+        let store = open(&torn);
+        assert_eq!(
+            bodies(&store, "t"),
+            ["one", "two"],
+            "cut at {cut} of {before}..{end}: the request is all or nothing, {:?}",
+            store.report()
+        );
+        send(&store, "t", &["after"]);
+        assert_eq!(bodies(&store, "t"), ["one", "two", "after"]);
+        drop(store);
+        fs::remove_dir_all(&torn).expect("removed");
+    }
+}
+
+#[test]
+fn test_any_subset_of_derived_files_is_rebuilt_byte_for_byte() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = open(dir.path());
+    bulk(&store, "t", 130);
+    bulk(&store, "u", 70);
+    store.close().expect("closed");
+    drop(store);
+    let derived = [
+        "consumequeue",
+        "index",
+        "checkpoint",
+        "lakemq/snapshot.json",
+    ];
+    let expected: Vec<_> = derived[..3]
+        .iter()
+        .map(|d| image(&dir.path().join(d)))
+        .collect();
+    let checkpoint = fs::read(dir.path().join("checkpoint")).expect("a checkpoint");
+    for subset in 1u32..16 {
+        let copied = tempfile::tempdir().expect("a directory");
+        copy(dir.path(), copied.path());
+        for (at, name) in derived
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| subset & (1 << at) != 0)
+        {
+            let path = copied.path().join(name);
+            let gone = if path.is_dir() {
+                fs::remove_dir_all(&path)
+            } else {
+                fs::remove_file(&path)
+            };
+            gone.unwrap_or_else(|e| panic!("{name} ({at}): {e}"));
+            if *name == "lakemq/snapshot.json" {
+                let _ = fs::remove_file(copied.path().join("lakemq/snapshot.json.bak"));
+            }
+        }
+        open(copied.path()).close().expect("closed");
+        for (name, expected) in derived[..3].iter().zip(&expected) {
+            assert!(
+                image(&copied.path().join(name)) == *expected,
+                "{name} differs after subset {subset:b}"
+            );
+        }
+        assert_eq!(
+            fs::read(copied.path().join("checkpoint")).expect("a checkpoint"),
+            checkpoint
+        );
+    }
+}
+
+#[test]
+fn test_damage_in_the_middle_is_quarantined_and_what_follows_is_served() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = open(dir.path());
+    let expected = bulk(&store, "t", 30);
+    store.close().expect("closed");
+    drop(store);
+    let path = dir.path().join("commitlog").join("0".repeat(20));
+    let mut bytes = fs::read(&path).expect("the log");
+    let at = bytes
+        .windows(3)
+        .position(|w| w == b"12-")
+        .expect("message 12");
+    bytes[at + 100] ^= 1;
+    fs::write(&path, bytes).expect("written");
+    fs::remove_dir_all(dir.path().join("consumequeue")).expect("removed");
+    let store = open(dir.path());
+    assert!(store.report().quarantined_bytes > 500 && store.report().truncated_bytes == 0);
+    let everything = SliceRequest {
+        offset: 0,
+        end_offset: None,
+        max_messages: 1000,
+        max_bytes: usize::MAX,
+        tags: TagFilter::parse("*").expect("a filter"),
+    };
+    let mut read = Vec::new();
+    let mut damaged = Vec::new();
+    let mut request = everything;
+    while request.offset < 30 {
+        let meta = store
+            .read("t", 0, &request, |record, _| {
+                read.push(String::from_utf8_lossy(record.body).into_owned());
+                Ok(())
+            })
+            .expect("readable");
+        damaged.extend(meta.damaged);
+        request.offset = meta.next_offset;
+    }
+    assert_eq!(damaged, [(12, 13)]);
+    assert_eq!(read.len(), 29);
+    assert!(!read.contains(&expected[12]));
+}
+
+#[test]
+fn test_a_failed_flush_is_final() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let disk = Arc::new(FlakyDisk::default());
+    let environment = Environment {
+        disk: disk.clone(),
+        ..environment()
+    };
+    let store = Store::open(dir.path(), options(), environment).expect("a store");
+    send(&store, "t", &["safe"]);
+    disk.fail_sync.store(true, Ordering::SeqCst);
+    let done = store
+        .append(&request("t"), &[message("lost")], false)
+        .expect("in memory");
+    assert!(
+        !store.wait_flushed(done.end_offset, SOON),
+        "never acknowledged"
+    );
+    disk.fail_sync.store(false, Ordering::SeqCst);
+    let refused = store
+        .append(&request("t"), &[message("later")], false)
+        .expect_err("read-only");
+    assert_eq!(refused.code(), "STORE_POISONED");
+    assert_eq!(
+        bodies(&store, "t"),
+        ["safe"],
+        "what is not flushed is not shown"
+    );
+}
+
+#[test]
+fn test_a_full_disk_refuses_cleanly_and_service_returns() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let disk = Arc::new(FlakyDisk::default());
+    let environment = Environment {
+        disk: disk.clone(),
+        ..environment()
+    };
+    let store = Store::open(dir.path(), options(), environment).expect("a store");
+    let mut expected = bulk(&store, "t", 20);
+    disk.full.store(true, Ordering::SeqCst);
+    let body = "y".repeat(10_000);
+    let mut stored = 0;
+    let refused = loop {
+        match store.append(&request("t"), &[message(&body)], false) {
+            Ok(_) => stored += 1,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refused.code(), "DISK_FULL");
+    disk.full.store(false, Ordering::SeqCst);
+    send(&store, "t", &["after"]);
+    expected.extend(std::iter::repeat_n(body, stored));
+    expected.push("after".into());
+    assert_eq!(bodies(&store, "t"), expected);
+}
+
+#[test]
+fn test_a_topic_is_not_announced_before_the_files_have_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = open(dir.path());
+    send(&store, "t", &["one"]);
+    let topics = dir.path().join("config/topics.json");
+    fs::remove_file(&topics).expect("removed");
+    fs::create_dir_all(topics.join("in the way")).expect("a directory no file can replace");
+    let end = store
+        .put_topic("u", &TopicChange::default())
+        .expect("in the log");
+    assert!(store.wait_flushed(end, SOON));
+    let tries = || {
+        store
+            .stats()
+            .iter()
+            .any(|(name, count)| *name == "dispatch_errors_total" && *count > 1.0)
+    };
+    let tick = Duration::from_millis(50);
+    assert!(
+        (0..200).any(|_| store.progress_wait(tick, tries)),
+        "a round that failed is tried again"
+    );
+    assert!(store.watermarks().2 < end, "nobody is told of it yet");
+    fs::remove_dir_all(&topics).expect("removed");
+    assert!(store.wait_dispatched(end, SOON));
+    assert!(
+        fs::read_to_string(&topics)
+            .expect("written")
+            .contains("\"u\"")
+    );
+}
+
+#[test]
+fn test_faults_are_read_and_refused_by_name() {
+    assert!(Faults::parse("append.mid:3,roll").is_ok_and(|f| f.is_set()));
+    assert!(Faults::parse("").is_ok_and(|f| !f.is_set()));
+    assert_eq!(
+        Faults::parse("nowhere:1").expect_err("unknown").code(),
+        "ARGUMENT_ILLEGAL"
+    );
+}

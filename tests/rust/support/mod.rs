@@ -1,0 +1,158 @@
+//! A store in a scratch directory, its clock and disk in the test's hands, and short ways to fill and read it.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::borrow::Cow;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::Duration;
+
+use lakemq_store::environment::{Clock, Disk, Environment, RealDisk};
+use lakemq_store::filter::TagFilter;
+use lakemq_store::message::NewMessage;
+use lakemq_store::read::SliceRequest;
+use lakemq_store::store::{AppendRequest, Appended, Options, Store};
+
+pub const SOON: Duration = Duration::from_secs(10);
+
+pub fn options() -> Options {
+    Options {
+        commitlog_file_size: 64 * 1024,
+        consumequeue_file_entries: 50,
+        index_slots: 101,
+        index_entries: 200,
+        checkpoint_interval_ms: 3_600_000,
+        ..Options::default()
+    }
+}
+
+pub struct TestClock(pub AtomicI64);
+
+impl Clock for TestClock {
+    fn now_ms(&self) -> i64 {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+/// A disk whose next calls can be made to fail.
+#[derive(Default)]
+pub struct FlakyDisk {
+    pub fail_sync: AtomicBool,
+    pub full: AtomicBool,
+}
+
+impl Disk for FlakyDisk {
+    fn allocate(&self, file: &File, offset: u64, length: u64) -> io::Result<()> {
+        if self.full.load(Ordering::SeqCst) {
+            return Err(io::Error::from_raw_os_error(28));
+        }
+        RealDisk.allocate(file, offset, length)
+    }
+
+    fn sync(&self, file: &File) -> io::Result<()> {
+        if self.fail_sync.load(Ordering::SeqCst) {
+            return Err(io::Error::other("injected"));
+        }
+        RealDisk.sync(file)
+    }
+}
+
+pub fn environment() -> Environment {
+    Environment::real("").expect("randomness")
+}
+
+pub fn open(path: &Path) -> Store {
+    Store::open(path, options(), environment()).expect("a store")
+}
+
+pub fn request(topic: &str) -> AppendRequest<'_> {
+    AppendRequest {
+        topic,
+        born_host: None,
+        idempotency_key: None,
+        full_results: false,
+    }
+}
+
+pub fn message(body: &str) -> NewMessage<'_> {
+    NewMessage {
+        body: Cow::Borrowed(body.as_bytes()),
+        keys: Some(Cow::Owned(format!("key-{body}"))),
+        tags: Some(Cow::Borrowed("even")),
+        queue_id: Some(0),
+        wait_store_ok: true,
+        ..NewMessage::default()
+    }
+}
+
+pub fn send(store: &Store, topic: &str, bodies: &[&str]) -> Appended {
+    let messages: Vec<_> = bodies.iter().map(|b| message(b)).collect();
+    let done = store
+        .append(&request(topic), &messages, bodies.len() > 1)
+        .expect("stored");
+    assert!(store.wait_dispatched(done.end_offset, SOON));
+    done
+}
+
+pub fn bodies(store: &Store, topic: &str) -> Vec<String> {
+    let everything = SliceRequest {
+        offset: store.bounds(topic, 0).expect("a queue").min,
+        end_offset: None,
+        max_messages: 100_000,
+        max_bytes: usize::MAX,
+        tags: TagFilter::parse("*").expect("a filter"),
+    };
+    let mut out = Vec::new();
+    let meta = store
+        .read(topic, 0, &everything, |record, _| {
+            out.push(String::from_utf8_lossy(record.body).into_owned());
+            Ok(())
+        })
+        .expect("readable");
+    assert!(meta.damaged.is_empty(), "{:?}", meta.damaged);
+    out
+}
+
+pub fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("a directory");
+    for entry in fs::read_dir(from).expect("a directory") {
+        let entry = entry.expect("an entry");
+        let target = to.join(entry.file_name());
+        if entry.file_type().expect("a type").is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).expect("a copy");
+        }
+    }
+}
+
+/// Every file of a directory with its content, sorted.
+pub fn image(root: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut out = Vec::new();
+    let mut left = vec![root.to_owned()];
+    while let Some(directory) = left.pop() {
+        for entry in fs::read_dir(&directory).into_iter().flatten() {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                left.push(path);
+            } else {
+                let content = fs::read(&path).expect("a file");
+                out.push((path.strip_prefix(root).expect("below").to_owned(), content));
+            }
+        }
+    }
+    out.sort();
+    out
+}
+
+pub fn bulk(store: &Store, topic: &str, count: usize) -> Vec<String> {
+    let bodies: Vec<String> = (0..count)
+        .map(|at| format!("{at}-{}", "x".repeat(500)))
+        .collect();
+    for chunk in bodies.chunks(10) {
+        let chunk: Vec<&str> = chunk.iter().map(String::as_str).collect();
+        send(store, topic, &chunk);
+    }
+    bodies
+}
