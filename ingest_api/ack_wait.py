@@ -11,22 +11,27 @@ from __future__ import annotations
 import asyncio
 from bisect import insort
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from ingest_api.progress import StoreProgress
 from store_native import Store
 from store_native.errors import Closed
+
+Outcome = bool | Closed
+"""True: as safe as asked. False: the time was over. Closed: the store failed, or the broker stopped."""
 
 
 @dataclass(slots=True, order=False)
 class _Waiter:
     end_offset: int
     due: float
-    future: asyncio.Future[bool]
+    tell: Callable[[Outcome], None]
 
 
 class AckWait:
-    """Completes futures as the watermarks move.
+    """Tells waiters as the watermarks move.
 
     Args:
         store: Whose watermarks.
@@ -74,26 +79,42 @@ class AckWait:
         Raises:
             Closed: STORE_POISONED, known already.
         """
-        if not self.sync_flush or end_offset <= self.settled:
+        if self.is_sent(end_offset):
             return None
-        return self._wait(self._sends, end_offset)
+        return self._future(self._sends, end_offset)
+
+    def is_sent(self, end_offset: int) -> bool:
+        """Says whether a send is as safe as asked already."""
+        return not self.sync_flush or end_offset <= self.settled
+
+    def tell_when_sent(self, end_offset: int, tell: Callable[[Outcome], None]) -> None:
+        """Waits for a send as :meth:`sent` does, without a future.
+
+        Raises:
+            Closed: STORE_POISONED, known already.
+        """
+        self._wait(self._sends, end_offset, tell)
 
     def changed(self, end_offset: int) -> asyncio.Future[bool] | None:
         """Waits for an administrative record: flushed, and dispatched so that every reader sees it."""
         if end_offset <= self.settled:
             return None
-        return self._wait(self._changes, end_offset)
+        return self._future(self._changes, end_offset)
 
     def close(self) -> None:
         """Fails whoever still waits; called after the last request was answered."""
         self._fail(Closed("STORE_CLOSED", "the broker stopped; the message may or may not be flushed"))
 
-    def _wait(self, waiters: deque[_Waiter], end_offset: int) -> asyncio.Future[bool]:
+    def _future(self, waiters: deque[_Waiter], end_offset: int) -> asyncio.Future[bool]:
+        future: asyncio.Future[bool] = self._loop.create_future()
+        self._wait(waiters, end_offset, partial(_resolve, future))
+        return future
+
+    def _wait(self, waiters: deque[_Waiter], end_offset: int, tell: Callable[[Outcome], None]) -> None:
         if self._poisoned is not None:
             # A worker thread's append came back after the store had said so; it will not say it again.
             raise _poisoned(self._poisoned)
-        future: asyncio.Future[bool] = self._loop.create_future()
-        waiter = _Waiter(end_offset, self._loop.time() + self._timeout_s, future)
+        waiter = _Waiter(end_offset, self._loop.time() + self._timeout_s, tell)
         if waiters and end_offset < waiters[-1].end_offset:
             # Only a worker thread's append can come back late.
             insort(waiters, waiter, key=lambda other: other.end_offset)
@@ -104,7 +125,6 @@ class AckWait:
             self._loop.call_at(waiter.due, self._expire)
         if not self._progress.listening:
             self._progress.listen()
-        return future
 
     def _moved(self) -> bool:
         self._look()
@@ -129,7 +149,7 @@ class AckWait:
             for waiter in [w for w in waiters if w.due <= now]:
                 waiters.remove(waiter)
                 # A send that is on disk is as safe as asked, even where the dispatcher is stuck.
-                _resolve(waiter, waiters is self._sends and waiter.end_offset <= self.flushed)
+                waiter.tell(waiters is self._sends and waiter.end_offset <= self.flushed)
             next_due = min([next_due, *(w.due for w in waiters)])
         if next_due < float("inf"):
             self._armed = True
@@ -138,9 +158,7 @@ class AckWait:
     def _fail(self, error: Closed) -> None:
         for waiters in (self._sends, self._changes):
             while waiters:
-                future = waiters.popleft().future
-                if not future.done():
-                    future.set_exception(error)
+                waiters.popleft().tell(error)
 
 
 def _poisoned(reason: str) -> Closed:
@@ -149,10 +167,13 @@ def _poisoned(reason: str) -> Closed:
 
 def _complete(waiters: deque[_Waiter], watermark: int) -> None:
     while waiters and waiters[0].end_offset <= watermark:
-        _resolve(waiters.popleft(), True)
+        waiters.popleft().tell(True)
 
 
-def _resolve(waiter: _Waiter, safe: bool) -> None:
-    # A client that went away has cancelled its future.
-    if not waiter.future.done():
-        waiter.future.set_result(safe)
+def _resolve(future: asyncio.Future[bool], outcome: Outcome) -> None:
+    if future.done():
+        return  # a client that went away has cancelled it
+    if isinstance(outcome, Closed):
+        future.set_exception(outcome)
+    else:
+        future.set_result(outcome)

@@ -48,6 +48,11 @@ class Admission:
         """Whether sends are refused for want of space."""
         return self._disk_full
 
+    @property
+    def open(self) -> bool:
+        """Whether :meth:`enter` would let a send in."""
+        return not (self._disk_full or self.closing or self.inflight >= self._limits.max_inflight_sends)
+
     def enter(self) -> None:
         """Lets one send in; the caller owes a :meth:`leave`.
 

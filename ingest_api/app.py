@@ -6,6 +6,7 @@ everything else gets its body read within bounds and goes on to FastAPI. Called 
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager, suppress
@@ -25,6 +26,7 @@ API = "/api/v1"
 _TOPICS = f"{API}/topics/"
 _MESSAGES = "/messages"
 _QUEUES = "/queues/"
+_PLAIN_SEGMENT = re.compile(rb"[A-Za-z0-9_\-.~]+")
 
 
 def create_app(broker: Broker) -> BrokerApp:
@@ -62,7 +64,7 @@ class BrokerApp(FastAPI):
             lifespan=lifespan,
         )
         self._broker = broker
-        self._send = broker.send
+        self.send_path = broker.send
         self._pull = broker.pull
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:  # type: ignore[override]
@@ -75,7 +77,7 @@ class BrokerApp(FastAPI):
         if path.endswith(_MESSAGES) and path.startswith(_TOPICS):
             inner = path[len(_TOPICS) : -len(_MESSAGES)]
             if scope["method"] == "POST" and inner and "/" not in inner:
-                return self._send(scope, receive, send, inner)
+                return self.send_path(scope, receive, send, inner)
             if scope["method"] == "GET":
                 topic, queues_, queue_id = inner.partition(_QUEUES)
                 if queues_ and topic and queue_id and "/" not in topic and "/" not in queue_id:
@@ -146,6 +148,17 @@ class BrokerApp(FastAPI):
         code = "GROUP_ILLEGAL" if path.startswith(f"{API}/groups/") else "TOPIC_ILLEGAL"
         error = InvalidRequest(code, "a name has no slash", parameter="path")
         await self._broker.refusals.refuse(error, scope, receive, send, Body(), _expects(scope))
+
+
+def send_topic(target: bytes) -> str | None:
+    """Returns the topic when a request's target is a send's in its plain form: without a host, an escape,
+    or a query string."""
+    if not target.endswith(_MESSAGES.encode()) or not target.startswith(_TOPICS.encode()):
+        return None
+    topic = target[len(_TOPICS) : -len(_MESSAGES)]
+    if not _PLAIN_SEGMENT.fullmatch(topic):
+        return None
+    return topic.decode("ascii")
 
 
 def _content_length(scope: Scope) -> int | None:

@@ -119,6 +119,25 @@ def read_headers(headers: Iterable[tuple[bytes, bytes]]) -> SendHeaders:
     return found
 
 
+# What clients send that means nothing to a send. Content-Length is the parser's.
+_MEANINGLESS = frozenset(
+    (b"host", b"content-length", b"user-agent", b"accept", b"accept-encoding", b"connection", b"keep-alive")
+)
+
+
+def plain_kind(headers: Iterable[tuple[bytes, bytes]]) -> BodyKind | None:
+    """Returns the body's kind when the headers say nothing else; None when :func:`read_headers` must look."""
+    kind = None
+    for name, value in headers:
+        if name == b"content-type" and kind is None:
+            kind = _known_types.get(value)
+            if kind is None:
+                return None
+        elif name not in _MEANINGLESS:
+            return None
+    return kind
+
+
 # Content-Type as clients write it -> kind. Bounded: whatever a client may invent is parsed again.
 _known_types: dict[bytes, BodyKind] = {}
 

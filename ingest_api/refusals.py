@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 from ingest_api.body import SMALL, Body, linger
 from ingest_api.error_handlers import Problem, new_request_id, problem_of, unexpected
 from ingest_api.metrics import BrokerMetrics
+from ingest_api.whole_answer import head_of
 from store_native.errors import LakeMQError
 
 log = logging.getLogger("lakemq.access")
@@ -59,6 +60,18 @@ class Refusals:
         if unread and not expects and problem.code != "REQUEST_TIMEOUT":
             unread = not await self._take_small_rest(receive, scope)
         await self._send(problem, receive, send, unread, expects)
+
+    def whole(self, error: LakeMQError, scope: Scope) -> tuple[bytes, bytes]:
+        """Renders the answer to a request whose body was read, counts it and says so in the log.
+
+        Returns:
+            The head, without the server's common headers, and the body.
+        """
+        request_id = new_request_id()
+        problem = problem_of(error, scope["path"], request_id)
+        self._metrics.refused(problem.code)
+        self.line(scope, problem.status, problem.code, request_id)
+        return head_of(problem.status, problem.headers), problem.body
 
     def slow(self, scope: Scope, status: int, took_ms: float) -> None:
         """Says that a request took long, if it did."""

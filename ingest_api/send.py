@@ -6,31 +6,56 @@ calls it before Starlette's router; openapi.py documents it by hand.
 
 A small body is parsed and appended on the event loop, because that takes microseconds. A large or
 compressed one goes to a bounded pool (its parsing releases the GIL), so that a bulk load does not
-hold up everybody's small sends.
+hold up everybody's small sends. A small request that arrived whole is stored and answered by ``at_once``,
+called by protocol.py, without a task; whatever is out of the ordinary there goes the long way.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
+from functools import partial
+from typing import Protocol
 
 from starlette.types import Receive, Scope, Send
 
-from ingest_api.ack_wait import AckWait
+from ingest_api.ack_wait import AckWait, Outcome
 from ingest_api.admission import Admission
 from ingest_api.body import Body, BodyReader, ClientGone
 from ingest_api.bulk_pool import BulkPool
 from ingest_api.content_encoding import expand
-from ingest_api.headers import BodyKind, RawMessage, SendHeaders, read_headers
+from ingest_api.headers import BodyKind, RawMessage, SendHeaders, plain_kind, read_headers
 from ingest_api.metrics import BrokerMetrics
 from ingest_api.refusals import Refusals
 from ingest_api.settings import LimitSettings
 from ingest_api.whole_answer import WholeJson
 from store_native import Appended, Store
-from store_native.errors import InvalidRequest
+from store_native.errors import Closed, InvalidRequest
+
+RawHeaders = list[tuple[bytes, bytes]]
+
+log = logging.getLogger("lakemq.broker")
 
 _OK = b'{"status":"SEND_OK"'
 _FLUSH_DISK_TIMEOUT = b'{"status":"FLUSH_DISK_TIMEOUT"'
+
+
+class Connection(Protocol):
+    """What a send that is answered at once needs of its connection."""
+
+    @property
+    def client(self) -> tuple[str, int] | None:
+        """Address and port of the other end."""
+
+    def wait(self) -> None:
+        """Says that the answer comes later."""
+
+    def answer(self, head: bytes, body: bytes) -> None:
+        """Writes the answer; a connection that is gone takes it silently."""
+
+    def close(self) -> None:
+        """Closes without an answer."""
 
 
 class SendPath:
@@ -65,6 +90,7 @@ class SendPath:
         self._metrics = metrics
         self._refusals = refusals
         self._limits = limits
+        self._at_once_bytes = min(limits.inline_bytes, limits.max_request_bytes)
         self._append_raw = store.append_message
         self._appends: dict[BodyKind, Callable[..., Appended]] = {
             BodyKind.JSON: store.append_json,
@@ -132,6 +158,96 @@ class SendPath:
         self._metrics.latency_ms["bulk_send" if large else "send"].observe(took_ms)
         self._refusals.slow(scope, 200, took_ms)
 
+    def at_once(self, connection: Connection, topic: str, headers: RawHeaders, data: bytes) -> bool:
+        """Stores and answers a request that has arrived whole, without a query string.
+
+        Args:
+            connection: Where it came from and where its answer goes.
+            topic: As for a call.
+            headers: As ASGI gives them.
+            data: The body.
+
+        Returns:
+            False when the request has to go the long way, which also finds the words for a refusal.
+            Nothing was stored then.
+        """
+        started = time.perf_counter()
+        size = len(data)
+        if size > self._at_once_bytes or not self._admission.open:
+            return False
+        one_way = False
+        try:
+            kind = plain_kind(headers)
+            if kind is not None and kind is not BodyKind.RAW:
+                appended = self._appends[kind](topic, data, born_host=connection.client)
+            else:
+                found = read_headers(headers)
+                if found.coding is not None:
+                    return False
+                appended = self._append(topic, found, data, False, connection.client)
+                one_way = found.one_way
+        except Exception:  # noqa: BLE001 - it is raised again on the long way, and answered there
+            return False
+        try:
+            if one_way:
+                self._answer(connection, topic, size, started, appended, self._accepted, _OK)
+            elif not appended.waits or self._ack.is_sent(appended.end_offset):
+                self._answer(connection, topic, size, started, appended, self._ok, _OK)
+            else:
+                told = partial(self._told, connection, topic, size, started, appended)
+                self._ack.tell_when_sent(appended.end_offset, told)
+                connection.wait()
+                self._admission.enter()
+        except Closed as error:
+            connection.answer(*self._refusals.whole(error, _scope(connection, topic)))
+        except Exception:  # noqa: BLE001 - it is stored, so the long way would store it again
+            _give_up(connection)
+        return True
+
+    def _told(
+        self,
+        connection: Connection,
+        topic: str,
+        size: int,
+        started: float,
+        appended: Appended,
+        outcome: Outcome,
+    ) -> None:
+        """Ends the wait of a send for its flush."""
+        self._admission.leave()
+        try:
+            if outcome is True:
+                self._answer(connection, topic, size, started, appended, self._ok, _OK)
+            elif outcome is False:
+                self._metrics.answered("FLUSH_DISK_TIMEOUT")
+                answers = self._accepted
+                self._answer(connection, topic, size, started, appended, answers, _FLUSH_DISK_TIMEOUT)
+            else:
+                connection.answer(*self._refusals.whole(outcome, _scope(connection, topic)))
+        except Exception:  # noqa: BLE001 - others wait behind this one
+            _give_up(connection)
+
+    def _answer(
+        self,
+        connection: Connection,
+        topic: str,
+        size: int,
+        started: float,
+        appended: Appended,
+        answers: WholeJson,
+        prefix: bytes,
+    ) -> None:
+        if appended.duplicate:
+            self._metrics.duplicates += 1
+        else:
+            self._metrics.sent(topic, appended.count, size)
+        answer = prefix + appended.tail
+        connection.answer(answers.head(len(answer)), answer)
+        took_ms = (time.perf_counter() - started) * 1000
+        self._metrics.latency_ms["send"].observe(took_ms)
+        if took_ms >= self._refusals.slow_request_ms:
+            self._refusals.slow(_scope(connection, topic), 200, took_ms)
+
     def _check(self, headers: SendHeaders) -> None:
         """Refuses by Content-Length what a look at the body would only confirm."""
         if (
@@ -191,6 +307,17 @@ class SendPath:
             limit=limit,
             size=size,
         )
+
+
+def _scope(connection: Connection, topic: str) -> Scope:
+    """What the access log says of a request that has no scope."""
+    return {"method": "POST", "path": f"/api/v1/topics/{topic}/messages", "client": connection.client}
+
+
+def _give_up(connection: Connection) -> None:
+    """Closes the connection: whoever waits there learns nothing, and nothing false."""
+    log.exception("a stored send cannot be answered")
+    connection.close()
 
 
 def _wants_full(query: bytes) -> bool:

@@ -22,6 +22,7 @@ import uvloop
 from ingest_api.app import create_app
 from ingest_api.broker import Broker
 from ingest_api.logs import set_up_logging
+from ingest_api.protocol import BrokerProtocol
 from ingest_api.settings import Settings
 from store_native.errors import InvalidRequest
 
@@ -60,7 +61,7 @@ async def _serve(settings: Settings, listener: socket.socket, announce: Callable
         uvicorn.Config(
             create_app(broker),
             loop="none",  # the runner's
-            http="httptools",
+            http=BrokerProtocol,
             ws="none",
             interface="asgi3",  # BrokerApp.__call__ is no coroutine function, so uvicorn cannot tell
             lifespan="on",

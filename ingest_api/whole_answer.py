@@ -21,6 +21,26 @@ _JOIN_UP_TO = 512 << 10
 """A body above it is not copied behind its head."""
 
 
+# uvicorn's headers of every answer, and the same as bytes. Each second brings a new list, with the new date.
+_common: tuple[list[tuple[bytes, bytes]], bytes] = ([], b"")
+
+
+def common_lines(headers: list[tuple[bytes, bytes]]) -> bytes:
+    """Returns uvicorn's headers of every answer as they go over the wire."""
+    global _common
+    known, lines = _common
+    if headers is not known:
+        lines = b"".join([b"%b: %b\r\n" % header for header in headers])
+        _common = (headers, lines)
+    return lines
+
+
+def head_of(status: int, headers: list[tuple[bytes, bytes]]) -> bytes:
+    """Returns a status line and headers, without the empty line behind them."""
+    lines = [b"HTTP/1.1 %d %s\r\n" % (status, HTTPStatus(status).phrase.encode())]
+    return b"".join(lines + [b"%b: %b\r\n" % header for header in headers])
+
+
 class WholeJson:
     """JSON answers of one status; heads are made once for each length.
 
@@ -32,7 +52,7 @@ class WholeJson:
 
     def __init__(self, status: int) -> None:
         self._status = status
-        self._line = b"HTTP/1.1 %d %s\r\n" % (status, HTTPStatus(status).phrase.encode())
+        self._line = head_of(status, [])
         self._heads = [self._head(length) for length in range(_CACHED_LENGTHS)]
 
     async def send(self, send: Send, body: bytes) -> None:
@@ -43,22 +63,26 @@ class WholeJson:
             body: JSON.
         """
         cycle = getattr(send, "__self__", None)
-        if type(cycle) is RequestResponseCycle and _is_ordinary(cycle) and len(body) <= _JOIN_UP_TO:
-            self._write(cycle, body)
+        if type(cycle) is RequestResponseCycle and self._write(cycle, body):
             return
         await send(self._start(len(body)))
         await send({"type": "http.response.body", "body": body})
 
-    def _write(self, cycle: RequestResponseCycle, body: bytes) -> None:
-        length = len(body)
-        head = self._heads[length] if length < _CACHED_LENGTHS else self._head(length)
+    def _write(self, cycle: RequestResponseCycle, body: bytes) -> bool:
+        if len(body) > _JOIN_UP_TO or not _is_ordinary(cycle):
+            return False
         cycle.response_started = True
         cycle.waiting_for_100_continue = False
         cycle.response_complete = True
-        common = b"".join([b"%b: %b\r\n" % header for header in cycle.default_headers])
-        cycle.transport.write(b"%b%b\r\n%b" % (head, common, body))
+        common = common_lines(cycle.default_headers)
+        cycle.transport.write(b"%b%b\r\n%b" % (self.head(len(body)), common, body))
         cycle.message_event.set()
         cycle.on_response()
+        return True
+
+    def head(self, length: int) -> bytes:
+        """Returns status line and headers for a body of ``length`` bytes, without the common headers."""
+        return self._heads[length] if length < _CACHED_LENGTHS else self._head(length)
 
     def _head(self, length: int) -> bytes:
         return b"%bcontent-type: %b\r\ncontent-length: %d\r\n" % (self._line, JSON, length)
