@@ -258,3 +258,18 @@ def test_a_send_whose_flush_is_late_is_stored_and_says_so(
     assert (changed.status, changed.headers["x-lakemq-status"]) == (202, "FLUSH_DISK_TIMEOUT")
     disk.recover()
     assert sorted(m["body"] for m in http.messages("late")) == ["in time", "late"]
+
+
+def test_a_send_that_asks_not_to_wait_is_answered_before_the_flush(
+    start_broker: Callable[..., BrokerProcess], tmp_path: Path
+) -> None:
+    disk = FaultyDisk(tmp_path)
+    broker = start_broker(config="[limits]\nsync_flush_timeout_s = 0.2\n", environment=disk.environment)
+    http = Http(broker.endpoint)
+    http.put("/topics/hasty", {})
+    disk.slow_down()
+    for waits, status in ((False, 200), (True, 202), (False, 200)):
+        answer = http.post("/topics/hasty/messages", {"body": "x", "wait_store_ok": waits})
+        assert answer.status == status
+    disk.recover()
+    assert len(http.messages("hasty")) == 3

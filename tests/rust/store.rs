@@ -314,3 +314,40 @@ fn test_async_flush_shows_nothing_before_it_is_on_the_disk() {
     assert!(store.wait_dispatched(store.watermarks().0, SOON));
     assert_eq!(bodies(&store, "t").len(), 50);
 }
+
+#[test]
+fn test_one_key_sent_by_many_at_once_is_stored_once_and_answered_alike() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let options = Options {
+        flush: Flush::Async,
+        commitlog_file_size: 4 << 20,
+        ..options()
+    };
+    let store = Store::open(dir.path(), options, environment()).expect("a store");
+    let body = "x".repeat(1000);
+    let messages: Vec<_> = (0..400).map(|_| message(&body)).collect();
+    let send = || {
+        let request = AppendRequest {
+            idempotency_key: Some("once"),
+            ..request("t")
+        };
+        store
+            .append(&request, &messages, true)
+            .expect("stored or known")
+    };
+    let answers: Vec<_> = std::thread::scope(|scope| {
+        let senders: Vec<_> = (0..4).map(|_| scope.spawn(send)).collect();
+        senders
+            .into_iter()
+            .map(|sender| sender.join().expect("an answer"))
+            .collect()
+    });
+    assert_eq!(answers.iter().filter(|answer| !answer.duplicate).count(), 1);
+    assert!(
+        answers
+            .iter()
+            .all(|answer| answer.end_offset == answers[0].end_offset && answer.count == 400)
+    );
+    assert!(store.wait_dispatched(answers[0].end_offset, SOON));
+    assert_eq!(store.bounds("t", 0).expect("bounds").max, 400);
+}

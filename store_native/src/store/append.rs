@@ -1,7 +1,9 @@
 //! The way in: requests become records.
 //!
-//! Everything that can be done before the lock is: parsing, properties, checksums of bodies. Under the
-//! lock a request gets its queue offsets and a contiguous place, and is encoded into the mapped file.
+//! Everything that can be done before the lock is: parsing, properties, checksums of bodies, and making a
+//! large request's pages ready. Under the lock a request gets its queue offsets and a contiguous place, and
+//! is copied into the mapped file: the log never has a hole, so `appended` means what it says. What only the
+//! answer needs is done behind the lock.
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
@@ -10,7 +12,6 @@ use super::answer::{AnswerFacts, Appended, Placed, write_tail};
 use super::routing::Route;
 use super::{Appender, Flush, Shared, lock};
 use crate::commitlog::batch::{Batch, RequestFacts};
-use crate::commitlog::scan::{Found, look};
 use crate::environment::Point;
 use crate::error::{Result, StoreError};
 use crate::idempotence::KeyPlace;
@@ -91,25 +92,27 @@ impl Shared {
             idempotency_key: request.idempotency_key,
         };
         let mut batch = Batch::new(&facts, messages, &self.ids);
+        self.prepare_pages(batch.log_bytes());
         let mut appender = lock(&self.appender);
         self.check_open(&appender)?;
         if let Some(place) = request.idempotency_key.and_then(|k| appender.keys.get(k)) {
             drop(appender);
             return self.first_result(request, place);
         }
-        let placed = self.append_locked(&mut appender, &mut batch, request)?;
+        let puts = self.append_locked(&mut appender, &mut batch, request)?;
         let end_offset = appender.writer.end();
         drop(appender);
         self.environment.faults.pass(Point::AppendAfter);
         self.wake_flusher();
         self.counters.messages_in.fetch_add(messages.len() as u64, Ordering::Relaxed);
         self.counters.requests_in.fetch_add(1, Ordering::Relaxed);
+        let placed: Vec<Placed> = puts.iter().enumerate().map(|(at, put)| put.placed(&batch, at)).collect();
         let tail = write_tail(&self.answer_facts(request, many, false), &placed);
         let waits = messages.iter().any(|m| m.wait_store_ok);
         Ok(Appended { end_offset, count: messages.len(), waits, duplicate: false, tail })
     }
 
-    fn answer_facts<'a>(
+    pub(super) fn answer_facts<'a>(
         &'a self,
         request: &AppendRequest<'a>,
         many: bool,
@@ -143,7 +146,7 @@ impl Shared {
         appender: &mut Appender,
         batch: &mut Batch<'_>,
         request: &AppendRequest<'_>,
-    ) -> Result<Vec<Placed>> {
+    ) -> Result<Vec<Put>> {
         let topic = request.topic;
         if appender.routing.get(topic).is_none() {
             self.auto_create(appender, topic)?;
@@ -164,23 +167,15 @@ impl Shared {
         }
         let plans: Vec<Plan<'_>> =
             targets.iter().enumerate().map(|(at, t)| batch.plan(at, t.topic, t.queue_id as i32)).collect();
-        let offsets = self.put_records(appender, &plans, batch.properties(), &targets)?;
+        let puts = self.put_records(appender, &plans, batch.properties(), &targets)?;
         if let Some(key) = request.idempotency_key {
-            let place =
-                KeyPlace { physical_offset: offsets[0].1, store_timestamp: appender.last_store_timestamp };
+            let place = KeyPlace {
+                physical_offset: puts[0].physical_offset,
+                store_timestamp: appender.last_store_timestamp,
+            };
             appender.keys.insert(key, place);
         }
-        Ok(offsets
-            .into_iter()
-            .zip(&targets)
-            .enumerate()
-            .map(|(at, ((queue_offset, physical_offset), target))| Placed {
-                message_id: batch.message_id(at).to_owned(),
-                physical_offset,
-                queue_id: target.shown_queue_id,
-                queue_offset,
-            })
-            .collect())
+        Ok(puts)
     }
 
     /// Chooses every message's queue, and sends delayed ones to the schedule topic.
@@ -205,14 +200,14 @@ impl Shared {
         Ok(out)
     }
 
-    /// Encodes the records behind the log's end. Returns (queue offset, physical offset) of each.
+    /// Encodes the records behind the log's end. Returns the place of each.
     fn put_records(
         &self,
         appender: &mut Appender,
         plans: &[Plan<'_>],
         properties: &[u8],
         targets: &[Target<'_>],
-    ) -> Result<Vec<(i64, i64)>> {
+    ) -> Result<Vec<Put>> {
         let store_host = self.options.store_host;
         let sizes: Vec<usize> = plans.iter().map(|p| p.size(store_host)).collect();
         let total: usize = sizes.iter().sum();
@@ -243,12 +238,13 @@ impl Shared {
                 self.environment.faults.pass(Point::AppendMid);
             }
             file.file.write(at, *size, |region| plan.encode(region, properties, &place));
-            out.push((queue_offset, physical_offset));
+            out.push(Put { queue_id: target.shown_queue_id, queue_offset, physical_offset });
             at += size;
         }
         appender.writer.advance(total);
         self.counters.bytes_in.fetch_add(total as u64, Ordering::Relaxed);
         self.marks.set_appended(appender.writer.end());
+        self.want_pages(appender.writer.end());
         if appender.writer.fill() > 0.75 {
             self.janitor_wanted.set();
         }
@@ -325,44 +321,6 @@ impl Shared {
         let target = Target { topic, queue_id, shown_queue_id: queue_id };
         self.put_records(appender, &[plan], properties, &[target]).map(|_| ())
     }
-
-    /// The result of a request that is in the log already, read back from its records.
-    fn first_result(&self, request: &AppendRequest<'_>, place: KeyPlace) -> Result<Appended> {
-        self.counters.duplicates.fetch_add(1, Ordering::Relaxed);
-        let gone = || {
-            StoreError::invalid(
-                "MESSAGE_ILLEGAL",
-                "the request with this Idempotency-Key is no longer in the log",
-            )
-        };
-        let file = self.log.file_at(place.physical_offset).ok_or_else(gone)?;
-        let mut placed = Vec::new();
-        let mut offset = place.physical_offset;
-        let mut count = 1;
-        while placed.len() < count {
-            let Found::Record(view) = look(&file, offset) else { return Err(gone()) };
-            if placed.is_empty() {
-                count = view.property(properties::BATCH).and_then(|c| c.parse().ok()).unwrap_or(1);
-                let same_topic = view.property(properties::REAL_TOPIC).unwrap_or(view.topic) == request.topic;
-                if view.property(properties::IDEMPOTENCE_KEY) != request.idempotency_key || !same_topic {
-                    return Err(StoreError::invalid(
-                        "MESSAGE_ILLEGAL",
-                        "this Idempotency-Key was used for another request",
-                    ));
-                }
-            }
-            let real_queue = view.property(properties::REAL_QID).and_then(|q| q.parse().ok());
-            placed.push(Placed {
-                message_id: view.message_id(),
-                physical_offset: offset,
-                queue_id: real_queue.unwrap_or(view.queue_id as u32),
-                queue_offset: view.queue_offset,
-            });
-            offset = view.end_offset();
-        }
-        let tail = write_tail(&self.answer_facts(request, count > 1, true), &placed);
-        Ok(Appended { end_offset: offset, count, waits: true, duplicate: true, tail })
-    }
 }
 
 /// Where a message goes: its topic and queue, and the queue its sender is told.
@@ -370,6 +328,24 @@ struct Target<'a> {
     topic: &'a str,
     queue_id: u32,
     shown_queue_id: u32,
+}
+
+/// Where a message was put, and the queue its sender is told. Its answer is made when the lock is given back.
+struct Put {
+    queue_id: u32,
+    queue_offset: i64,
+    physical_offset: i64,
+}
+
+impl Put {
+    fn placed(&self, batch: &Batch<'_>, at: usize) -> Placed {
+        Placed {
+            message_id: batch.message_id(at).to_owned(),
+            physical_offset: self.physical_offset,
+            queue_id: self.queue_id,
+            queue_offset: self.queue_offset,
+        }
+    }
 }
 
 fn check_request(request: &AppendRequest<'_>, messages: &[NewMessage<'_>]) -> Result<()> {

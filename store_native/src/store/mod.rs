@@ -1,17 +1,20 @@
 //! The store: the owner of a store directory.
 //!
 //! `open.rs` puts the parts together and takes them apart; `append.rs` is the way in; `threads.rs` holds
-//! the flusher and the dispatcher; `schedule.rs` delivers delayed messages; `janitor.rs` takes
-//! checkpoints, expires files and makes the next one ready; `admin.rs` changes topics, groups and offsets;
-//! `recovery.rs` brings a directory back after a stop of any kind.
+//! the flusher and the dispatcher; `pages.rs` makes the log's pages ready ahead of them all; `schedule.rs`
+//! delivers delayed messages; `janitor.rs` takes checkpoints, expires files and makes the next one ready;
+//! `admin.rs` changes topics, groups and offsets; `duplicate.rs` answers a request sent again; `recovery.rs`
+//! brings a directory back after a stop of any kind.
 
 mod admin;
 mod answer;
 mod append;
+mod duplicate;
 mod janitor;
 mod metrics;
 mod open;
 mod options;
+mod pages;
 mod progress;
 mod queries;
 pub mod recovery;
@@ -44,6 +47,7 @@ use crate::message::message_id::UniqKeys;
 use crate::paths::StorePaths;
 use crate::read::ReadSide;
 use crate::watermarks::Watermarks;
+use pages::Pages;
 use progress::{Progress, Signal};
 use routing::Routing;
 
@@ -102,6 +106,7 @@ pub struct Shared {
     flush_wanted: Signal,
     schedule_changed: Signal,
     janitor_wanted: Signal,
+    pages: Pages,
     stopping: AtomicBool,
     poisoned: OnceLock<String>,
     /// Serialises checkpoints.
