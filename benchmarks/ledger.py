@@ -73,6 +73,7 @@ def _consume(spark: Any, lakemq: LakeMQ, topic: str, rows: int, directory: Path)
             ledger=LedgerLocation.parse(str(ledger)),
             endpoint=lakemq.endpoint,
             path=str(lakemq.store),
+            start="earliest",
             trigger="0 seconds",
             max_messages_per_batch=BATCH_ROWS,
         )

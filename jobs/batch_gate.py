@@ -1,8 +1,8 @@
 """The gate batches pass, so that a job can stop between them.
 
 Owns the count of batches inside Python. Stopping a query in the middle of a Python foreachBatch makes
-Spark print a StackOverflowError; so a stop closes the gate, waits for the batches inside, and a batch
-that comes after that is refused: Spark planned it but did nothing, and runs it at the next start.
+Spark print a StackOverflowError; so a stop closes the gate, waits for the batches inside, and only then
+refuses those that Spark had planned meanwhile: nothing of them was done, they run at the next start.
 Called by the jobs' foreachBatch functions (Spark's callback threads) and by the run loop.
 """
 
@@ -18,22 +18,24 @@ class JobStopped(Exception):
 
 
 class BatchGate:
-    """Counts batches in progress and lets no new one in once it is closed."""
+    """Counts batches in progress; once closed it holds new ones back, then refuses them."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._inside = 0
         self._closed = False
+        self._refusing = False
 
     @contextmanager
     def batch(self) -> Iterator[None]:
-        """Passes the gate for one batch.
+        """Passes the gate for one batch; waits while the gate is closed.
 
         Raises:
-            JobStopped: the gate is closed.
+            JobStopped: the job ends without this batch.
         """
         with self._changed:
-            if self._closed:
+            self._changed.wait_for(lambda: not self._closed or self._refusing)
+            if self._refusing:
                 raise JobStopped("the job is stopping; this batch runs at the next start")
             self._inside += 1
         try:
@@ -44,7 +46,7 @@ class BatchGate:
                 self._changed.notify_all()
 
     def close(self) -> None:
-        """Lets no new batch in; those inside go on."""
+        """Holds new batches back; those inside go on."""
         with self._changed:
             self._closed = True
 
@@ -52,3 +54,9 @@ class BatchGate:
         """Waits until no batch is inside; False when that took longer than the timeout."""
         with self._changed:
             return self._changed.wait_for(lambda: self._inside == 0, timeout_s)
+
+    def refuse(self) -> None:
+        """Refuses the batches held back, and any that come later."""
+        with self._changed:
+            self._closed = self._refusing = True
+            self._changed.notify_all()

@@ -89,6 +89,7 @@ def _run(
 ) -> None:
     from jobs.dead_letter import DeadLetterJob
     from jobs.group_job import GroupJob
+    from jobs.reaction import Reaction
     from jobs.retry import RetryJob
 
     gate = BatchGate()
@@ -96,7 +97,7 @@ def _run(
     group = GroupJob(spark, settings, policy, client, gate, lease, after_ledger_commit=after_ledger_commit)
     with loop.stopped_by_signals():
         queries = []
-        reactions: list[RetryJob | DeadLetterJob] = []
+        reactions: list[Reaction] = []
         if settings.mode == "concurrent":
             reactions = [job(spark, settings, client.endpoint, gate) for job in (RetryJob, DeadLetterJob)]
             for reaction in reactions:

@@ -1,8 +1,9 @@
 """From messages to rows of `deliveries`: what the group job runs on executors.
 
 Owns the making of an outcome row. Never breaks: one row per message, keyed by its original position
-and attempt; a failed attempt becomes RETRY while attempts are left, DEAD after, DROPPED in broadcast
-mode. Pickled by the group job into `mapInArrow`; called once per task with the task's Arrow batches.
+and attempt; a failed attempt becomes RETRY while attempts are left and the broker can take it back,
+DEAD otherwise, DROPPED in broadcast mode. Pickled by the group job into `mapInArrow`; called once per
+task with the task's Arrow batches.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from delta_tables.deliveries import ACK, DEAD, DELIVERIES, DROPPED, RETRY
 from jobs.handler_loader import HandlerTarget
 from jobs.judging import Judged, judge
 from jobs.origin import Positions, original_positions, retry_topic
+from jobs.property_room import NO_ROOM, has_room_for_retry
 from jobs.retry_policy import RetryPolicy
 
 Mode = Literal["concurrent", "broadcast"]
@@ -97,6 +99,10 @@ class OutcomeTask:
             verdict = pc.if_else(used_up, DEAD, verdict)
             text = f"attempts used up (max reconsume times {self.policy.max_reconsume_times})"
             reason = pc.if_else(used_up, pc.coalesce(reason, pa.scalar(text)), reason)
+            stuck = pc.and_(pc.equal(verdict, RETRY), pc.invert(has_room_for_retry(batch, positions)))
+            verdict = pc.if_else(stuck, DEAD, verdict)
+            why = pc.binary_join_element_wise(NO_ROOM, reason, "; ", null_handling="skip")
+            reason = pc.if_else(stuck, why, reason)
         comes_again = pc.equal(verdict, RETRY)
         level = pc.if_else(comes_again, self._levels(positions, judged), pa.scalar(None, pa.int32()))
         level_us = pa.array([ms * 1_000 for ms in self.policy.level_ms], pa.int64())

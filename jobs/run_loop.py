@@ -20,13 +20,15 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from jobs.batch_gate import BatchGate
+from jobs.batch_gate import BatchGate, JobStopped
 from store_native.errors import LakeMQError, from_code
 
 _log = logging.getLogger(__name__)
 
 _TICK_S = 0.25
 _IDLE_QUESTION_S = 0.5
+_PROXY_LOGGERS = ("py4j.clientserver", "py4j.java_gateway")
+"""Where Py4J logs an exception of a foreachBatch function, with the JVM's threads pinned and without."""
 
 
 class RunLoop:
@@ -100,22 +102,45 @@ class RunLoop:
                 if idle_since is not None and self._clock() - idle_since >= idle_s:
                     break
         finally:
-            failure = _first_failure(queries)
-            self._end(queries)
+            failure = self._end(queries)
         if failure is not None:
             raise from_code("SYSTEM_ERROR", failure)
 
-    def _end(self, queries: Sequence[StreamingQuery]) -> None:
-        with _without_spark_log(self._spark):
-            self._gate.close()
-            self._gate.await_empty()
+    def _end(self, queries: Sequence[StreamingQuery]) -> str | None:
+        """Stops all queries between batches and says why the first of them had failed by itself."""
+        self._gate.close()
+        self._gate.await_empty()
+        failure = _first_failure(queries)
+        with _refusals_unlogged(self._spark):
+            self._gate.refuse()
             for query in queries:
                 query.stop()
+        return failure
+
+
+@contextmanager
+def _refusals_unlogged(spark: SparkSession) -> Iterator[None]:
+    """Keeps Spark and Py4J quiet while batches are refused: each logs one as a failure, with its stack.
+
+    That takes milliseconds, no batch is inside then, and what is refused has lost nothing.
+    """
+    proxies = [logging.getLogger(name) for name in _PROXY_LOGGERS]
+    for proxy in proxies:
+        proxy.addFilter(_is_no_refusal)
+    try:
+        with _without_spark_log(spark):
+            yield
+    finally:
+        for proxy in proxies:
+            proxy.removeFilter(_is_no_refusal)
+
+
+def _is_no_refusal(record: logging.LogRecord) -> bool:
+    return record.exc_info is None or not isinstance(record.exc_info[1], JobStopped)
 
 
 @contextmanager
 def _without_spark_log(spark: SparkSession) -> Iterator[None]:
-    """Keeps Spark quiet while batches are refused: it would log each as a failed query with its stack."""
     context = getattr(spark, "sparkContext", None)
     if context is None:  # serverless: the log is not ours
         yield

@@ -37,7 +37,7 @@ class ConsumeSettings:
         endpoint: the broker; None takes the client's default.
         path: a local store to read from by mapping its files; None reads over HTTP.
         tags: tag filter, `*` or `A || B`.
-        start: where a group nobody knows yet begins.
+        start: where a group nobody knows yet begins; the end by default, as in RocketMQ.
         max_reconsume_times: retries before a message is given up.
         retry_delays: delays of the retries, `"10s 30s"`; None for RocketMQ's.
         trigger: interval of the micro-batches.
@@ -55,7 +55,7 @@ class ConsumeSettings:
     endpoint: str | None = None
     path: str | None = None
     tags: str = "*"
-    start: From = "earliest"
+    start: From = "latest"
     max_reconsume_times: int = DEFAULT_MAX_RECONSUME_TIMES
     retry_delays: str | None = None
     trigger: str = "1 second"

@@ -1,21 +1,29 @@
 """What users import: ``from lakemq import Client, Message, Producer``.
 
 Owns the public names and nothing else; whatever needs Spark or the broker lives behind its own
-module (``lakemq.spark``, ``lakemq.cli``), so that this import stays small and quick.
+module (``lakemq.spark``, ``lakemq.cli``), and the names are loaded when they are asked for, so that
+this import stays small and quick: commands such as ``lakemq sql`` need no HTTP client.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from lakemq.client import Client, Message
-from lakemq.producer import Producer
+if TYPE_CHECKING:
+    from lakemq.client import Client, Message
+    from lakemq.producer import Producer
 
 __all__ = ["Client", "Message", "Producer", "__version__"]
 
 
+_HOMES = {"Client": "lakemq.client", "Message": "lakemq.client", "Producer": "lakemq.producer"}
+
+
 def __getattr__(name: str) -> Any:
-    """Reads the version from the installed distribution when somebody asks for it."""
+    """Loads a public name when somebody asks for it; the version is the installed distribution's."""
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
     if name == "__version__":
         from importlib.metadata import PackageNotFoundError, version
 

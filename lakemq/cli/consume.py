@@ -69,9 +69,9 @@ def register(subparsers: Any) -> None:
     parser.add_argument(
         "--from",
         choices=("earliest", "latest"),
-        default="earliest",
+        default="latest",
         dest="start",
-        help="where a group begins that neither the ledger nor the broker knows",
+        help="where a group begins that neither the ledger nor the broker knows (latest: at the end)",
     )
     parser.add_argument(
         "--until-idle",

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lakemq.client import ReceivedMessage
+if TYPE_CHECKING:
+    from lakemq.client import ReceivedMessage
 
 _NOTHING = "-"
 

@@ -44,6 +44,7 @@ class Consumption:
             *("--topic", self.topic),
             *("--handler", self.handler),
             *("--endpoint", self.endpoint),
+            *("--from", "earliest"),  # the input is posted before the group is there
             *("--ledger", str(self.ledger)),
             *("--checkpoint", str(self.checkpoint)),
             *("--max-reconsume-times", str(MAX_RECONSUME_TIMES)),

@@ -36,7 +36,7 @@ def test_a_driver_killed_after_the_ledger_commit_leaves_one_row_per_attempt(
     arguments = (
         *("--group", "g", "--topic", "orders", "--handler", "shop:handle", "--ledger", "ledger"),
         *("--endpoint", broker.endpoint, "--max-batch", str(BATCH), "--trigger", "200ms"),
-        *("--max-reconsume-times", "1", "--retry-delays", "1s"),
+        *("--from", "earliest", "--max-reconsume-times", "1", "--retry-delays", "1s"),
     )
 
     killed_in = []

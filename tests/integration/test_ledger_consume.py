@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,6 @@ from jobs.settings import ConsumeSettings
 from lakemq.client import Client
 from store_native.errors import InvalidRequest, LakeMQError
 from tests.support.broker_process import BrokerProcess
-from tests.support.consumer_process import ConsumerProcess
 
 HANDLERS = """
 import pyarrow as pa
@@ -58,6 +58,7 @@ def settings(tmp_path: Path, shared_broker: BrokerProcess) -> Settings:
             "handler": HandlerTarget(f"{module}:{handler}", "auto", (str(tmp_path),)),
             "ledger": LedgerLocation.parse(str(tmp_path / "ledger")),
             "endpoint": shared_broker.endpoint,
+            "start": "earliest",
             "max_reconsume_times": 1,
             "retry_delays": "1s",
             "trigger": "100 milliseconds",
@@ -140,6 +141,27 @@ def test_a_retried_message_keeps_keys_properties_and_key_of_the_ledger(
     assert (rows[0]["reason"], rows[0]["delay_level"]) == ("first time", 1)
 
 
+def test_a_message_too_full_for_a_retry_becomes_a_dead_letter_and_stops_nobody(
+    spark: SparkSession, shared_broker: BrokerProcess, settings: Settings
+) -> None:
+    client = shared_broker.client()
+    client.put_topic("full", read_queue_nums=1, write_queue_nums=1)
+    long = "x" * 32_200
+    full = {"body": "100", "tags": "A", "properties": {"long": long}}
+    client.send_ndjson("full", json.dumps(full).encode())
+    post(client, "full", range(200, 201))
+    chosen = settings("full", "hundredths")
+    consume(chosen, lambda: spark)
+    rows = ask(chosen, "SELECT queue_offset, attempt, verdict FROM deliveries ORDER BY queue_offset, attempt")
+    assert [tuple(row.values()) for row in rows] == [(0, 1, "DEAD"), (1, 1, "RETRY"), (1, 2, "DEAD")]
+    (letter,) = ask(chosen, "SELECT * FROM dead_letters WHERE queue_offset = 0")
+    assert "no room" in letter["reason"] and letter["error_text"] == "100 fails, attempt 1"
+    assert letter["properties"] == [("long", long)]
+    sent = client.pull("%DLQ%group-of-full", 0, 0).messages
+    origins = {message.properties["LMQ_ORIGIN"].rpartition("/")[2]: message for message in sent}
+    assert "long" not in origins["0"].properties and origins["1"].properties["colour"] == "red"
+
+
 def test_a_vectorised_handler_over_http_with_a_tag_filter(
     spark: SparkSession, shared_broker: BrokerProcess, settings: Settings
 ) -> None:
@@ -155,6 +177,21 @@ def test_a_vectorised_handler_over_http_with_a_tag_filter(
     assert ask(chosen, "SELECT * FROM delivery_gaps") == []
     (report,) = ask(chosen, "SELECT * FROM group_progress WHERE topic = 'letters'")
     assert (report["subscription"], report["reached_offset"]) == ("B", 8)
+
+
+def test_a_new_group_begins_at_the_end_unless_told_otherwise(
+    spark: SparkSession, shared_broker: BrokerProcess, settings: Settings
+) -> None:
+    client = shared_broker.client()
+    client.put_topic("old", read_queue_nums=1, write_queue_nums=1)
+    post(client, "old", range(1, 4))
+    default = ConsumeSettings("g", ("t",), HandlerTarget("m:f"), LedgerLocation.parse("ledger")).start
+    chosen = settings("old", "hundredths", start=default)
+    consume(chosen, lambda: spark)
+    post(client, "old", range(4, 6))
+    consume(chosen, lambda: spark)
+    rows = ask(chosen, "SELECT queue_offset FROM deliveries ORDER BY queue_offset")
+    assert [row["queue_offset"] for row in rows] == [3, 4]
 
 
 def test_broadcast_mode_records_failures_and_sends_nothing(
@@ -212,21 +249,3 @@ def test_the_archive_lands_each_message_once_also_after_losing_its_checkpoint(
     bodies = Ledger(tmp_path / "ledger").sql("SELECT body, properties FROM messages").to_pylist()
     assert sorted(int(row["body"]) for row in bodies) == list(range(15))
     assert bodies[0]["properties"] == [("colour", "red")]
-
-
-def test_sigterm_ends_the_command_between_batches_with_exit_code_0(
-    shared_broker: BrokerProcess, tmp_path: Path
-) -> None:
-    client = shared_broker.client()
-    client.put_topic("stopped", read_queue_nums=1, write_queue_nums=1)
-    post(client, "stopped", range(100))
-    (tmp_path / "beside_me.py").write_text("def handle(message): pass\n")
-    fifo_arguments = ("--group", "s", "--topic", "stopped", "--handler", "beside_me:handle")
-    with ConsumerProcess(tmp_path, *fifo_arguments, "--endpoint", shared_broker.endpoint) as consumer:
-        consumer.await_started()
-        consumer.terminate()
-        assert consumer.wait() == 0, consumer.log()
-        # A batch that Spark had planned when the signal came is refused with JobStopped, which Spark logs
-        # as an error; it runs at the next start. Broken off in its middle it would be this one instead.
-        assert "StackOverflowError" not in consumer.log()
-    assert Ledger(tmp_path / "ledger").sql("SELECT * FROM duplicate_deliveries").num_rows == 0

@@ -155,3 +155,24 @@ def test_broadcast_mode_drops_what_fails() -> None:
 
 def test_an_empty_batch_gives_no_rows() -> None:
     assert outcomes([]) == []
+
+
+def test_a_message_without_room_for_a_retrys_properties_is_given_up_with_that_reason() -> None:
+    full = {"properties": [("long", "x" * 32_200)]}
+    rows = outcomes([message(0, {"raise": "x"}, **full), message(1, {"raise": "x"}), message(2, **full)])
+    assert [row["verdict"] for row in rows] == ["DEAD", "RETRY", "ACK"]
+    assert rows[0]["reason"].startswith("its properties leave no room") and rows[0]["error_text"] == "x"
+    assert rows[0]["next_attempt_at"] is rows[0]["delay_level"] is None
+    assert rows[0]["properties"] == full["properties"]
+
+
+def test_a_message_that_had_room_at_its_first_attempt_has_it_at_the_next() -> None:
+    added = [("RETRY_TOPIC", "orders"), ("LMQ_ORIGIN", "broker-a/1/0"), ("ORIGIN_MESSAGE_ID", "ID0")]
+    verdicts = []
+    for size in range(31_900, 32_101, 5):
+        long = [("long", "x" * size)]
+        again = retried(9, 0, 1, {"raise": "x"}) | {"properties": [*added, *long]}
+        first, second = outcomes([message(0, {"raise": "x"}, properties=long), again])
+        assert first["verdict"] == second["verdict"]
+        verdicts.append(first["verdict"])
+    assert (verdicts[0], verdicts[-1]) == ("RETRY", "DEAD")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -89,24 +90,36 @@ def test_offsets_are_read_from_sparks_log(tmp_path: Path) -> None:
     assert checkpoint.planned_end(8) is None
 
 
-def test_a_closed_gate_waits_for_the_batch_inside_and_refuses_the_next() -> None:
+def test_a_closed_gate_lets_the_batch_inside_finish_and_then_refuses_what_it_held_back() -> None:
     gate, inside, leave = BatchGate(), threading.Event(), threading.Event()
+    done: list[str] = []
 
     def work() -> None:
         with gate.batch():
             inside.set()
             leave.wait(10)
+            done.append("inside")
 
-    thread = threading.Thread(target=work)
-    thread.start()
+    def come_late() -> None:
+        with suppress(JobStopped), gate.batch():
+            done.append("late")
+
+    first, late = threading.Thread(target=work), threading.Thread(target=come_late)
+    first.start()
     assert inside.wait(10)
     gate.close()
+    late.start()
     assert not gate.await_empty(timeout_s=0)
-    with pytest.raises(JobStopped), gate.batch():
-        pass
     leave.set()
     assert gate.await_empty(timeout_s=10)
-    thread.join()
+    assert late.is_alive(), "held back, not refused while a batch is inside"
+    gate.refuse()
+    for thread in (first, late):
+        thread.join(10)
+        assert not thread.is_alive()
+    assert done == ["inside"]
+    with pytest.raises(JobStopped), gate.batch():
+        pass
 
 
 def piece(queue_id: int, rows: int) -> QueueSlice:

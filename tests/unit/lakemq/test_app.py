@@ -61,6 +61,14 @@ def test_command_line_starts_without_what_it_does_not_need(heavy: str) -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+def test_sql_is_asked_without_an_http_client() -> None:
+    code = (
+        "import sys, delta_tables.query; from lakemq.cli import app; app.parser_for('sql'); "
+        "sys.exit('urllib3' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
 def test_missing_extra_is_named_and_own_defects_are_not_taken_for_one() -> None:
     missing = ModuleNotFoundError("No module named 'fastapi'", name="fastapi")
     assert app._is_missing_extra("serve", missing)

@@ -13,6 +13,7 @@ import pytest
 
 from lakemq.cli.failure import CommandFailed
 from lakemq.quickstart import flights, handlers, run
+from lakemq.quickstart.consumer import Consumption
 from lakemq.quickstart.questions import literal
 from lakemq.quickstart.report import Report
 
@@ -118,3 +119,8 @@ def test_directory_of_an_earlier_run_is_emptied_but_for_its_input(tmp_path: Path
 
 def test_sql_literal_cannot_be_left_early() -> None:
     assert literal("it's; --") == "'it''s; --'"
+
+
+def test_the_group_is_told_to_begin_with_what_was_posted_before_it(tmp_path: Path) -> None:
+    command = Consumption("http://127.0.0.1:1", "t", "g", "m:f", tmp_path, tmp_path, tmp_path).command()
+    assert command[command.index("--from") + 1] == "earliest"

@@ -1,0 +1,74 @@
+"""Stopping a consumer: between batches, with nothing lost, repeated or logged as a failure."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from delta_tables.query import Ledger
+from jobs.batch_gate import BatchGate
+from jobs.run_loop import RunLoop
+from tests.support.broker_process import BrokerProcess
+from tests.support.consumer_process import ConsumerProcess
+
+WAIT_S = 60.0
+
+
+def test_a_batch_planned_while_the_job_stops_leaves_no_trace_and_runs_at_the_next_start(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    at_the_gate, inside = threading.Event(), threading.Event()
+    handled: list[int] = []
+
+    def run_until(event: threading.Event, gate: BatchGate) -> None:
+        loop = RunLoop(spark, gate)
+
+        def process(batch: DataFrame, batch_id: int) -> None:
+            at_the_gate.set()
+            with gate.batch():
+                handled.append(batch_id)
+                inside.set()
+
+        rows = spark.readStream.format("rate").load()
+        query = rows.writeStream.foreachBatch(process).option("checkpointLocation", str(tmp_path)).start()
+        assert event.wait(WAIT_S)
+        loop.stop()
+        loop.run([query])
+        assert not query.isActive
+
+    stopping = BatchGate()
+    stopping.close()
+    run_until(at_the_gate, stopping)
+    assert handled == []
+    assert (tmp_path / "offsets" / "0").exists() and not (tmp_path / "commits" / "0").exists()
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+    run_until(inside, BatchGate())
+    assert handled[0] == 0
+
+
+def test_sigterm_ends_the_command_between_batches_with_exit_code_0_and_a_clean_log(
+    shared_broker: BrokerProcess, tmp_path: Path
+) -> None:
+    client = shared_broker.client()
+    client.put_topic("stopped", read_queue_nums=1, write_queue_nums=1)
+    client.send_ndjson("stopped", "\n".join(json.dumps({"body": str(n)}) for n in range(100)).encode())
+    (tmp_path / "beside_me.py").write_text("def handle(message): pass\n")
+    arguments = ("--group", "s", "--topic", "stopped", "--handler", "beside_me:handle", "--from", "earliest")
+    arguments = (*arguments, "--endpoint", shared_broker.endpoint)
+    with ConsumerProcess(tmp_path, *arguments) as consumer:
+        consumer.await_started()
+        consumer.terminate()  # Spark is planning its first batches
+        assert consumer.wait() == 0, consumer.log()
+        for word in ("ERROR", "JobStopped", "StackOverflowError", "Traceback"):
+            assert word not in consumer.log(), consumer.log()
+    with ConsumerProcess(tmp_path, *arguments, "--until-idle", "500ms") as consumer:
+        assert consumer.wait() == 0, consumer.log()
+    ledger = Ledger(tmp_path / "ledger")
+    assert ledger.sql("SELECT DISTINCT queue_offset FROM deliveries").num_rows == 100
+    assert ledger.sql("SELECT * FROM duplicate_deliveries").num_rows == 0
