@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -46,6 +47,7 @@ def single(directory: Path, scale: Scale) -> Iterator[Comparison]:
             )
             theirs = _rocketmq_send(rocketmq, ROCKETMQ_THREADS, 1, scale.singles)
             yield Comparison(figure, _post_single(lakemq, CONNECTIONS, scale.singles), theirs)
+        _discard(directory)
 
 
 def bare(directory: Path, scale: Scale) -> Iterator[Comparison]:
@@ -61,6 +63,7 @@ def bare(directory: Path, scale: Scale) -> Iterator[Comparison]:
 
             figure = Figure("P2", f"bare-route-{flush}", 0.8, "requests/s", promise, "a bare raw ASGI route")
             yield Comparison(figure, _post_single(lakemq, CONNECTIONS, scale.singles), theirs)
+        _discard(directory)
 
 
 def batches(directory: Path, scale: Scale) -> Iterator[Comparison]:
@@ -82,6 +85,7 @@ def batches(directory: Path, scale: Scale) -> Iterator[Comparison]:
                         against, goal = "Kafka producer, acks=1", 1.5
                     figure = Figure("P3", f"{form}-vs-{peer}-{flush}", goal, "messages/s", promise, against)
                     yield Comparison(figure, _post_batches(lakemq, content_type, body, scale.batched), theirs)
+                _discard(directory)
 
 
 def flush_cost(directory: Path, scale: Scale) -> Iterator[Comparison]:
@@ -93,6 +97,11 @@ def flush_cost(directory: Path, scale: Scale) -> Iterator[Comparison]:
             "P5", "sync-vs-own-async", 0.8, "messages/s", "after the flush / before it", "own ASYNC_FLUSH"
         )
         yield Comparison(figure, _post_single(ours, 64, scale.singles), _post_single(own, 64, scale.singles))
+
+
+def _discard(directory: Path) -> None:
+    """Deletes what a figure wrote, once it is measured: all of them together would fill the disk."""
+    shutil.rmtree(directory)
 
 
 def _lakemq(stack: ExitStack, directory: Path, flush: str) -> LakeMQ:
