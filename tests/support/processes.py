@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import random
 import shutil
 import signal
 import socket
@@ -20,6 +21,8 @@ from typing import Final
 
 LOOPBACK: Final = "127.0.0.1"
 _POLL_S: Final = 0.02
+_LISTENING_PORTS: Final = (10_240, 32_000)
+"""Below the ports that Linux gives to outgoing connections (32,768 and up, unless it was told otherwise)."""
 _running: set[ServerProcess] = set()
 
 
@@ -110,14 +113,12 @@ def answers_on(port: int) -> bool:
 def free_ports(*offsets: int) -> int:
     """Returns a port p such that every p + offset is free now.
 
-    RocketMQ takes listenPort - 2 and listenPort + 1 beside the port it is told. Another process may take a
-    port before the server binds it; a start that fails for that reason is simply repeated by the caller.
+    RocketMQ takes listenPort - 2 and listenPort + 1 beside the port it is told. Between this look and the
+    server's bind somebody else may take a port, so none is from the range that outgoing connections use.
     """
     wanted = offsets or (0,)
     while True:
-        with socket.socket() as first:
-            first.bind((LOOPBACK, 0))
-            port: int = first.getsockname()[1]
+        port = random.randrange(*_LISTENING_PORTS)
         if all(_is_free(port + offset) for offset in wanted):
             return port
 
