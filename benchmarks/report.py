@@ -46,17 +46,24 @@ def table(rows: list[dict[str, Any]]) -> str:
         spread = f"{row['ratio']:.2f} ({row['ratio_min']:.2f}-{row['ratio_max']:.2f})"
         cells = [row["goal_id"], row["name"], row["promise"], _rate(row, "ours"), row["against"]]
         cells += [_rate(row, "theirs"), spread, goal, verdict]
-        lines.append("| " + " | ".join(cells) + " |")
+        lines.append(_row(cells))
     return "\n".join(lines)
 
 
 def machines(rows: list[dict[str, Any]]) -> str:
-    """Returns one paragraph a machine the figures come from."""
-    paragraphs: dict[str, list[str]] = {}
-    for row in rows:
-        text = ", ".join(f"{name} {value}" for name, value in row["machine"].items())
-        paragraphs.setdefault(text, []).append(row["goal_id"])
-    return "\n\n".join(f"{', '.join(sorted(set(ids)))}: {text}." for text, ids in paragraphs.items())
+    """Returns what all figures have in common, and a table of what changed from goal to goal."""
+    described = {row["goal_id"]: {name: str(value) for name, value in row["machine"].items()} for row in rows}
+    names = list(dict.fromkeys(name for machine in described.values() for name in machine))
+    values = {name: {machine.get(name, "") for machine in described.values()} for name in names}
+    common = ", ".join(f"{name} {values[name].pop()}" for name in names if len(values[name]) == 1)
+    differing = [name for name in names if len(values[name]) > 1]
+    lines = [_row(["#", *differing]), "|---" * (len(differing) + 1) + "|"]
+    lines += [_row([goal, *(machine.get(n, "") for n in differing)]) for goal, machine in described.items()]
+    return "\n".join([f"{common}.", *(["", *lines] if differing else [])])
+
+
+def _row(cells: list[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
 
 
 def write_document(path: Path, chart: Path, rows: list[dict[str, Any]]) -> None:
