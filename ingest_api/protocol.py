@@ -94,7 +94,7 @@ class BrokerProtocol(HttpToolsProtocol):
         """Says that the answer comes later: the next request queues until then."""
         waiting = self._waiting
         waiting.response_complete = False
-        self.cycle = waiting  # type: ignore[assignment]
+        self.cycle = waiting  # type: ignore[assignment]  # it has what uvicorn asks of a cycle
 
     def answer(self, head: bytes, body: bytes) -> None:
         """Writes the answer of a send that uvicorn knows nothing of."""

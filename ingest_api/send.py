@@ -16,7 +16,7 @@ import logging
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from starlette.types import Receive, Scope, Send
 
@@ -56,6 +56,16 @@ class Connection(Protocol):
 
     def close(self) -> None:
         """Closes without an answer."""
+
+
+class _Stored(NamedTuple):
+    """A send that is in the log and not answered yet."""
+
+    connection: Connection
+    topic: str
+    size: int
+    started: float
+    appended: Appended
 
 
 class SendPath:
@@ -188,14 +198,14 @@ class SendPath:
                 one_way = found.one_way
         except Exception:  # noqa: BLE001 - it is raised again on the long way, and answered there
             return False
+        stored = _Stored(connection, topic, size, started, appended)
         try:
             if one_way:
-                self._answer(connection, topic, size, started, appended, self._accepted, _OK)
+                self._answer(stored, self._accepted, _OK)
             elif not appended.waits or self._ack.is_sent(appended.end_offset):
-                self._answer(connection, topic, size, started, appended, self._ok, _OK)
+                self._answer(stored, self._ok, _OK)
             else:
-                told = partial(self._told, connection, topic, size, started, appended)
-                self._ack.tell_when_sent(appended.end_offset, told)
+                self._ack.tell_when_sent(appended.end_offset, partial(self._told, stored))
                 connection.wait()
                 self._admission.enter()
         except Closed as error:
@@ -204,39 +214,23 @@ class SendPath:
             _give_up(connection)
         return True
 
-    def _told(
-        self,
-        connection: Connection,
-        topic: str,
-        size: int,
-        started: float,
-        appended: Appended,
-        outcome: Outcome,
-    ) -> None:
+    def _told(self, stored: _Stored, outcome: Outcome) -> None:
         """Ends the wait of a send for its flush."""
         self._admission.leave()
         try:
             if outcome is True:
-                self._answer(connection, topic, size, started, appended, self._ok, _OK)
+                self._answer(stored, self._ok, _OK)
             elif outcome is False:
                 self._metrics.answered("FLUSH_DISK_TIMEOUT")
-                answers = self._accepted
-                self._answer(connection, topic, size, started, appended, answers, _FLUSH_DISK_TIMEOUT)
+                self._answer(stored, self._accepted, _FLUSH_DISK_TIMEOUT)
             else:
-                connection.answer(*self._refusals.whole(outcome, _scope(connection, topic)))
+                connection = stored.connection
+                connection.answer(*self._refusals.whole(outcome, _scope(connection, stored.topic)))
         except Exception:  # noqa: BLE001 - others wait behind this one
-            _give_up(connection)
+            _give_up(stored.connection)
 
-    def _answer(
-        self,
-        connection: Connection,
-        topic: str,
-        size: int,
-        started: float,
-        appended: Appended,
-        answers: WholeJson,
-        prefix: bytes,
-    ) -> None:
+    def _answer(self, stored: _Stored, answers: WholeJson, prefix: bytes) -> None:
+        connection, topic, size, started, appended = stored
         if appended.duplicate:
             self._metrics.duplicates += 1
         else:

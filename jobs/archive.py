@@ -100,7 +100,7 @@ def start_archive(spark: SparkSession, settings: ArchiveSettings, client: Client
         rows,
         MESSAGES,
         trigger=settings.trigger,
-        checkpointLocation=checkpoint.location,
+        checkpointLocation=checkpoint.prepare(),
         queryName="archive",
     )
 

@@ -1,9 +1,10 @@
 """A stream's checkpoint directory, as far as the jobs look into it.
 
-Owns two things: reading which offsets Spark planned for a batch (written before the batch runs, so a
-repeated batch has the same range), and the start file, which remembers where a stream began. Never
-breaks: a stream's beginning is decided once per checkpoint; without that a driver killed in its first
-batch could begin elsewhere the second time. Called by the group, retry and dead_letter jobs.
+Owns three things: reading which offsets Spark planned for a batch (written before the batch runs, so a
+repeated batch has the same range), the start file, which remembers where a stream began, and clearing
+away what a driver left that ended while Spark planned the first batch. Never breaks: a stream's
+beginning is decided once per checkpoint; without that a driver killed in its first batch could begin
+elsewhere the second time. Called by the group, retry, dead_letter and archive jobs.
 """
 
 from __future__ import annotations
@@ -26,9 +27,17 @@ class StreamCheckpoint:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
-    @property
-    def location(self) -> str:
-        """The directory as the option checkpointLocation takes it."""
+    def prepare(self) -> str:
+        """The directory as the option checkpointLocation takes it, ready for a start.
+
+        Spark drafts its entry for batch 0 beside the offset log's entries and then renames it. A stop or a
+        kill between the two leaves the draft, and Spark refuses to start on a log that holds anything but
+        no entry (STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY). A draft says nothing: its batch never ran.
+        Called by the checkpoint's only user, before its query starts.
+        """
+        if self.last_planned() == NO_BATCH:
+            for draft in self._entries("offsets"):
+                draft.unlink()
         return str(self.directory)
 
     def last_planned(self) -> int:
@@ -69,8 +78,11 @@ class StreamCheckpoint:
         return decided
 
     def _newest(self, log: str) -> int:
-        try:
-            names = [entry.name for entry in (self.directory / log).iterdir()]
-        except FileNotFoundError:
-            return NO_BATCH
+        names = (entry.name for entry in self._entries(log))
         return max((int(name) for name in names if name.isdigit()), default=NO_BATCH)
+
+    def _entries(self, log: str) -> list[Path]:
+        try:
+            return list((self.directory / log).iterdir())
+        except FileNotFoundError:
+            return []

@@ -138,7 +138,7 @@ class GroupJob:
             source.load()
             .writeStream.queryName(f"{settings.group} group")
             .foreachBatch(self._process)
-            .option("checkpointLocation", self._checkpoint.location)
+            .option("checkpointLocation", self._checkpoint.prepare())
             .trigger(processingTime=settings.trigger)
             .start()
         )
@@ -217,7 +217,7 @@ class GroupJob:
             if newest > planned > NO_BATCH:
                 raise from_code(
                     "ARGUMENT_ILLEGAL",
-                    f"the checkpoint {self._checkpoint.location} is older than the ledger (batch {planned}, "
+                    f"the checkpoint {self._checkpoint.prepare()} is older than the ledger (batch {planned}, "
                     f"the ledger has {newest}): delete it, the group then goes on where the ledger ends",
                 )
             self._last_in_ledger = newest

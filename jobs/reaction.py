@@ -62,7 +62,7 @@ class Reaction(ABC):
             rows.where(f"consumer_group = '{settings.group}' AND verdict = '{self.verdict}'")
             .writeStream.queryName(f"{settings.group} {self.name}")
             .foreachBatch(self._process)
-            .option("checkpointLocation", self._checkpoint.location)
+            .option("checkpointLocation", self._checkpoint.prepare())
             .trigger(processingTime=settings.trigger)
             .start()
         )

@@ -194,6 +194,41 @@ def test_a_new_group_begins_at_the_end_unless_told_otherwise(
     assert [row["queue_offset"] for row in rows] == [3, 4]
 
 
+def test_a_job_that_ended_while_spark_planned_its_first_batches_starts_again(
+    spark: SparkSession, shared_broker: BrokerProcess, settings: Settings
+) -> None:
+    client = shared_broker.client()
+    client.put_topic("planned", read_queue_nums=1, write_queue_nums=1)
+    post(client, "planned", range(99, 102))
+    chosen = settings("planned", "hundredths")
+    archived = ArchiveSettings(
+        ("planned",), chosen.ledger, endpoint=shared_broker.endpoint, trigger="availableNow"
+    )
+    drafts = []
+    for checkpoint in (
+        *(chosen.checkpoint_of(job) for job in ("group", "retry", "dead_letter")),
+        archived.checkpoint_directory,
+    ):
+        draft = checkpoint / "offsets" / ".0.74e08250-6253-4f45-ab01-8eec40eaf3db.tmp"
+        draft.parent.mkdir(parents=True)
+        draft.write_text("v1\n{")
+        drafts.append(draft)
+    consume(chosen, lambda: spark)
+    archive(archived, lambda: spark)
+    rows = ask(chosen, "SELECT attempt, verdict FROM deliveries ORDER BY queue_offset, attempt")
+    assert [(row["attempt"], row["verdict"]) for row in rows] == [
+        (1, "ACK"),
+        (1, "RETRY"),
+        (2, "DEAD"),
+        (1, "ACK"),
+    ]
+    assert (
+        len(ask(chosen, "SELECT * FROM dead_letters")) == 1
+        and len(ask(chosen, "SELECT * FROM messages")) == 3
+    )
+    assert not any(draft.exists() for draft in drafts)
+
+
 def test_broadcast_mode_records_failures_and_sends_nothing(
     spark: SparkSession, shared_broker: BrokerProcess, settings: Settings
 ) -> None:

@@ -7,17 +7,14 @@ mod kill_9;
 mod support;
 
 use std::fs;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use lakemq_store::environment::{Environment, Faults};
+use lakemq_store::environment::Faults;
 use lakemq_store::filter::TagFilter;
 use lakemq_store::read::SliceRequest;
-use lakemq_store::store::{Store, TopicChange};
-use support::{
-    FlakyDisk, SOON, bodies, bulk, copy, environment, image, message, open, options, request, send,
-};
+use lakemq_store::store::TopicChange;
+use support::{SOON, bodies, bulk, copy, image, message, open, open_on_flaky_disk, request, send};
 
 #[test]
 fn test_a_crash_loses_nothing_that_was_flushed_and_offsets_go_on() {
@@ -163,12 +160,7 @@ fn test_damage_in_the_middle_is_quarantined_and_what_follows_is_served() {
 #[test]
 fn test_a_failed_flush_is_final() {
     let dir = tempfile::tempdir().expect("a directory");
-    let disk = Arc::new(FlakyDisk::default());
-    let environment = Environment {
-        disk: disk.clone(),
-        ..environment()
-    };
-    let store = Store::open(dir.path(), options(), environment).expect("a store");
+    let (store, disk) = open_on_flaky_disk(dir.path());
     send(&store, "t", &["safe"]);
     disk.fail_sync.store(true, Ordering::SeqCst);
     let done = store
@@ -193,12 +185,7 @@ fn test_a_failed_flush_is_final() {
 #[test]
 fn test_a_full_disk_refuses_cleanly_and_service_returns() {
     let dir = tempfile::tempdir().expect("a directory");
-    let disk = Arc::new(FlakyDisk::default());
-    let environment = Environment {
-        disk: disk.clone(),
-        ..environment()
-    };
-    let store = Store::open(dir.path(), options(), environment).expect("a store");
+    let (store, disk) = open_on_flaky_disk(dir.path());
     let mut expected = bulk(&store, "t", 20);
     disk.full.store(true, Ordering::SeqCst);
     let body = "y".repeat(10_000);

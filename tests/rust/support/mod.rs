@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
@@ -64,6 +65,19 @@ pub fn environment() -> Environment {
 
 pub fn open(path: &Path) -> Store {
     Store::open(path, options(), environment()).expect("a store")
+}
+
+/// A store whose disk fails when the test says so.
+pub fn open_on_flaky_disk(path: &Path) -> (Store, Arc<FlakyDisk>) {
+    let disk = Arc::new(FlakyDisk::default());
+    let environment = Environment {
+        disk: disk.clone(),
+        ..environment()
+    };
+    (
+        Store::open(path, options(), environment).expect("a store"),
+        disk,
+    )
 }
 
 pub fn request(topic: &str) -> AppendRequest<'_> {

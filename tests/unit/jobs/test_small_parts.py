@@ -90,6 +90,23 @@ def test_offsets_are_read_from_sparks_log(tmp_path: Path) -> None:
     assert checkpoint.planned_end(8) is None
 
 
+def test_what_a_first_batch_left_half_planned_is_cleared_away_and_a_planned_one_is_not(
+    tmp_path: Path,
+) -> None:
+    checkpoint = StreamCheckpoint(tmp_path)
+    log = tmp_path / "offsets"
+    assert checkpoint.prepare() == str(tmp_path)
+    log.mkdir()
+    (log / ".0.12a7.tmp").write_text("v1\n{")
+    (log / "..0.12a7.tmp.crc").write_text("")
+    checkpoint.prepare()
+    assert list(log.iterdir()) == []
+    (log / "0").write_text("v1\n{}\n{}")
+    (log / ".0.crc").write_text("")
+    checkpoint.prepare()
+    assert {entry.name for entry in log.iterdir()} == {"0", ".0.crc"}
+
+
 def test_a_closed_gate_lets_the_batch_inside_finish_and_then_refuses_what_it_held_back() -> None:
     gate, inside, leave = BatchGate(), threading.Event(), threading.Event()
     done: list[str] = []
