@@ -64,7 +64,7 @@ class DataCorrupt(LakeMQError):
 
 
 class Closed(LakeMQError):
-    """The store was closed, or a failed fsync made it read-only for good."""
+    """The store was closed, or a failed write or fsync of its log made it read-only for good."""
 
 
 class InternalError(LakeMQError):

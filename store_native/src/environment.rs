@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -20,6 +21,12 @@ pub trait Disk: Send + Sync {
     /// # Errors
     /// ENOSPC where the disk is full; nothing was reserved then that a later call could not use.
     fn allocate(&self, file: &File, offset: u64, length: u64) -> io::Result<()>;
+
+    /// Writes all of `bytes` at `offset`, inside blocks that were reserved.
+    ///
+    /// # Errors
+    /// Any I/O error; a part may stand in the file then.
+    fn write(&self, file: &File, offset: u64, bytes: &[u8]) -> io::Result<()>;
 
     /// Returns when the file's data is on the disk.
     ///
@@ -35,6 +42,10 @@ pub struct RealDisk;
 impl Disk for RealDisk {
     fn allocate(&self, file: &File, offset: u64, length: u64) -> io::Result<()> {
         crate::mapped_file::allocate(file.as_raw_fd(), offset, length)
+    }
+
+    fn write(&self, file: &File, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        file.write_all_at(bytes, offset)
     }
 
     fn sync(&self, file: &File) -> io::Result<()> {

@@ -61,6 +61,14 @@ impl StoreError {
         Self::Closed { code: "STORE_CLOSED", detail: "the store is closed".into() }
     }
 
+    /// The log could not be written or flushed; `reason` says why.
+    pub fn poisoned(reason: &str) -> Self {
+        Self::Closed {
+            code: "STORE_POISONED",
+            detail: format!("the store is read-only until it is opened again: {reason}"),
+        }
+    }
+
     /// A topic nobody created.
     pub fn no_topic(topic: &str) -> Self {
         Self::invalid("TOPIC_NOT_EXIST", format!("topic[{topic}] not exist, apply first please!"))

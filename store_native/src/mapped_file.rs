@@ -17,9 +17,6 @@ use memmap2::{MmapOptions, MmapRaw};
 use crate::environment::Disk;
 use crate::error::{Result, StoreError};
 
-/// The least a page has; a larger one only makes a call be refused that is a hint anyway.
-const PAGE_BYTES: usize = 4096;
-
 /// A mapped file; see the module for what holds.
 #[derive(Debug)]
 pub struct MappedFile {
@@ -158,16 +155,19 @@ impl MappedFile {
         Ok(())
     }
 
-    /// Brings the pages of `length` bytes from `from` into memory, `for_writing` ready to be written too, so
-    /// that a later write of them takes no page fault. False where the kernel cannot (before 5.14): then
-    /// the write takes its faults itself.
-    pub fn populate(&self, from: usize, length: usize, for_writing: bool) -> bool {
-        let from = from.min(self.len()) / PAGE_BYTES * PAGE_BYTES;
-        let length = length.min(self.len() - from);
-        let advice = if for_writing { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
-        // SAFETY: the range lies inside the mapping and starts at a page (mappings do). The call touches
-        // pages as a read would, or a write of what is there already; it returns an error, not a signal.
-        unsafe { libc::madvise(self.map.as_mut_ptr().add(from).cast(), length, advice) == 0 }
+    /// Writes `bytes` at `from` through the file instead of the mapping, which shows them when the call is
+    /// back. Whole blocks cost a fraction of the page faults that writing to the mapping takes. The caller
+    /// holds what [`MappedFile::write`] asks for.
+    ///
+    /// # Errors
+    /// Any I/O error; a part of the bytes may stand there then.
+    ///
+    /// # Panics
+    /// As [`MappedFile::write`].
+    pub fn write_through(&self, from: usize, bytes: &[u8], disk: &dyn Disk) -> io::Result<()> {
+        let inside = self.writable && from + bytes.len() <= self.len();
+        assert!(inside, "a write outside {}", self.path.display());
+        disk.write(&self.file, from as u64, bytes)
     }
 
     /// Returns when all that was written is on the disk.

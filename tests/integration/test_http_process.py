@@ -202,8 +202,30 @@ def test_a_failed_flush_is_final_and_said(start_broker: Callable[..., BrokerProc
     assert [m["body"] for m in page["messages"]] == ["safe"]
 
 
+def test_a_failed_write_to_the_log_is_final_and_said(
+    start_broker: Callable[..., BrokerProcess], tmp_path: Path
+) -> None:
+    """Half a request stands behind the log's end: it is told apart, and gone when the broker is back."""
+    disk = FaultyDisk(tmp_path)
+    broker = start_broker(environment=disk.environment)
+    http = Http(broker.endpoint)
+    assert http.post("/topics/t/messages", {"body": "safe", "queue_id": 0}).status == 200
+    disk.fail_writes()
+    problem = http.post("/topics/t/messages", {"body": "torn", "queue_id": 0}).problem(503, "STORE_POISONED")
+    assert "writing the commit log" in problem["detail"]
+    disk.recover()
+    http.post("/topics/t/messages", {"body": "refused", "queue_id": 0}).problem(503, "STORE_POISONED")
+    broker.kill()
+    broker.start()
+    http = Http(broker.endpoint)
+    assert http.get("//readyz").json["recovery"]["truncated_bytes"] > 0
+    assert http.post("/topics/t/messages", {"body": "later", "queue_id": 0}).status == 200
+    page = http.get("/topics/t/queues/0/messages", offset=0).json
+    assert [m["body"] for m in page["messages"]] == ["safe", "later"]
+
+
 def test_a_bulk_load_does_not_hold_up_small_sends(start_broker: Callable[..., BrokerProcess]) -> None:
-    """Bodies over 256 KiB are parsed, and their pages of the log made ready, before the append lock is taken.
+    """Bodies over 256 KiB are parsed off the event loop, and written a block at a time.
 
     The bound is loose, for a busy machine. The figures are printed, and the bench reads the same ones
     from lakemq_rpc_latency.

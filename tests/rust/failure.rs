@@ -183,6 +183,33 @@ fn test_a_failed_flush_is_final() {
 }
 
 #[test]
+fn test_a_failed_write_to_the_log_is_final_and_half_a_request_is_none() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (store, disk) = open_on_flaky_disk(dir.path());
+    let mut expected = bulk(&store, "t", 20);
+    disk.fail_write.store(true, Ordering::SeqCst);
+    let texts: Vec<String> = (0..20).map(|at| format!("{at:0200}")).collect();
+    let request_of_many: Vec<_> = texts.iter().map(|text| message(text)).collect();
+    let failed = store
+        .append(&request("t"), &request_of_many, true)
+        .expect_err("half of it stands behind the log's end");
+    assert_eq!(failed.code(), "STORE_POISONED");
+    disk.fail_write.store(false, Ordering::SeqCst);
+    let refused = store
+        .append(&request("t"), &[message("later")], false)
+        .expect_err("read-only");
+    assert_eq!(refused.code(), "STORE_POISONED");
+    assert_eq!(bodies(&store, "t"), expected);
+    drop(store);
+    let store = open(dir.path());
+    assert!(store.report().truncated_bytes > 0);
+    assert_eq!(bodies(&store, "t"), expected);
+    send(&store, "t", &["after"]);
+    expected.push("after".into());
+    assert_eq!(bodies(&store, "t"), expected);
+}
+
+#[test]
 fn test_a_full_disk_refuses_cleanly_and_service_returns() {
     let dir = tempfile::tempdir().expect("a directory");
     let (store, disk) = open_on_flaky_disk(dir.path());

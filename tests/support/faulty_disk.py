@@ -1,4 +1,4 @@
-"""A disk that is slow to flush, or fails to: faulty_disk.c, compiled and preloaded into a process."""
+"""A disk that is slow, or fails to flush or to write: faulty_disk.c, preloaded into a process."""
 
 from __future__ import annotations
 
@@ -30,11 +30,15 @@ class FaultyDisk:
         """Makes every later flush fail with EIO."""
         (self._directory / "fail").touch()
 
+    def fail_writes(self) -> None:
+        """Makes every later write to the log fail with EIO, half of it done."""
+        (self._directory / "fail_write").touch()
+
     def slow_down(self) -> None:
         """Makes every later flush take a second longer."""
         (self._directory / "slow").touch()
 
     def recover(self) -> None:
         """Makes the disk well again."""
-        for name in ("fail", "slow"):
+        for name in ("fail", "fail_write", "slow"):
             (self._directory / name).unlink(missing_ok=True)

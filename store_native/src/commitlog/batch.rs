@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 
 use crate::message::message_id::UniqKeys;
-use crate::message::record::{CRC_PROPERTY_BYTES, FIXED_BYTES, Plan, crc31};
+use crate::message::record::{Plan, crc31};
 use crate::message::{NewMessage, properties};
 
 /// What all messages of a request have in common.
@@ -96,13 +96,6 @@ impl<'a> Batch<'a> {
     /// The encoded properties of all messages, which [`Plan::encode`] reads from.
     pub fn properties(&self) -> &[u8] {
         &self.properties
-    }
-
-    /// About how many bytes of the log the messages take.
-    pub fn log_bytes(&self) -> usize {
-        let each = FIXED_BYTES + self.topic.len() + CRC_PROPERTY_BYTES;
-        let bodies: usize = self.messages.iter().map(|m| m.body.len()).sum();
-        bodies + self.properties.len() + self.messages.len() * each
     }
 
     /// Bytes of the longest message's properties, for the format's limit.

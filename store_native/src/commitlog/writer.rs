@@ -1,8 +1,11 @@
 //! The end of the log: where the next record goes, and rolling to the next file.
 //!
 //! There is one writer, held under the append lock. It reserves the bytes of a whole request in one
-//! file, so that a request is contiguous and never split; callers then encode into the reserved bytes.
+//! file, so that a request is contiguous and never split; callers then put its records, which are gathered
+//! in memory and written a block at a time, and finish it. What was put and not finished is no part of the
+//! log: the end is where it was.
 
+use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -13,15 +16,25 @@ use crate::mapped_file::MappedFile;
 use crate::message::record::{END_OF_FILE_BYTES, end_of_file};
 use crate::paths;
 
+/// Bytes gathered before they are written; a larger record is a block by itself.
+const BLOCK_BYTES: usize = 256 << 10;
+
 /// Writes at the end of the log.
 pub struct LogWriter {
     log: Arc<CommitLog>,
     environment: Environment,
     current: Option<LogFile>,
-    /// Physical offset of the next byte.
+    /// Physical offset behind the last finished request.
     end: i64,
+    /// The block being filled, its first `filled` bytes in use.
+    block: Vec<u8>,
+    filled: usize,
+    /// Physical offset of the block's first byte.
+    block_at: i64,
     /// The next file, made ahead by the janitor.
     prepared: Arc<Mutex<Option<LogFile>>>,
+    /// Somebody was told that the current file is nearly full.
+    told: bool,
 }
 
 impl LogWriter {
@@ -35,10 +48,21 @@ impl LogWriter {
             let size = current.file.len() as u64;
             current.file.ensure_allocated(size, size, &*environment.disk)?;
         }
-        Ok(Self { log, environment, current, end, prepared: Arc::default() })
+        let block = vec![0; BLOCK_BYTES];
+        Ok(Self {
+            log,
+            environment,
+            current,
+            end,
+            block,
+            filled: 0,
+            block_at: end,
+            prepared: Arc::default(),
+            told: false,
+        })
     }
 
-    /// Physical offset of the next byte.
+    /// Physical offset behind the last finished request.
     pub fn end(&self) -> i64 {
         self.end
     }
@@ -48,17 +72,26 @@ impl LogWriter {
         Arc::clone(&self.prepared)
     }
 
-    /// Share of the current file that is written, 0 to 1.
-    pub fn fill(&self) -> f64 {
-        self.current.as_ref().map_or(1.0, |f| (self.end - f.base) as f64 / f.file.len() as f64)
+    /// Whether three quarters of the current file are written: time to make the next one.
+    pub fn is_nearly_full(&self) -> bool {
+        self.current.as_ref().is_none_or(|f| (self.end - f.base) as f64 > f.file.len() as f64 * 0.75)
     }
 
-    /// Makes room for `size` contiguous bytes, rolling when they do not fit the current file.
+    /// True once for each file: when the next one is to be made, and nobody was told yet.
+    pub fn wants_next(&mut self) -> bool {
+        !self.told && {
+            self.told = self.is_nearly_full();
+            self.told
+        }
+    }
+
+    /// Begins a request: makes room for `size` contiguous bytes, rolling when they do not fit the current
+    /// file. Returns the physical offset of the first.
     ///
     /// # Errors
-    /// `REQUEST_TOO_LARGE` when no file could hold them, `DISK_FULL` when the next file cannot be had.
-    /// Nothing was written then.
-    pub fn reserve(&mut self, size: usize) -> Result<LogFile> {
+    /// `REQUEST_TOO_LARGE` when no file could hold them, `DISK_FULL` when the next file cannot be had, or
+    /// any I/O error of closing the current one. The log is as it was then.
+    pub fn reserve(&mut self, size: usize) -> Result<i64> {
         let limit = self.log.file_size() as usize - END_OF_FILE_BYTES;
         if size > limit {
             return Err(StoreError::invalid(
@@ -66,34 +99,36 @@ impl LogWriter {
                 format!("the request takes {size} bytes of the log, a file holds {limit}"),
             ));
         }
-        if let Some(current) = &self.current {
-            let left = (current.end() - self.end) as usize;
-            if size + END_OF_FILE_BYTES <= left {
-                return Ok(current.clone());
-            }
+        let left = self.current.as_ref().map_or(0, |f| (f.end() - self.end) as usize);
+        if size + END_OF_FILE_BYTES > left {
+            self.roll()?;
         }
-        self.roll()
+        (self.filled, self.block_at) = (0, self.end);
+        Ok(self.end)
     }
 
-    fn roll(&mut self) -> Result<LogFile> {
+    fn roll(&mut self) -> Result<()> {
         let base = self.log.capacity_end().max(self.next_base());
         let prepared = self.prepared.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
         let next = match prepared.filter(|f| f.base == base) {
             Some(file) => file,
             None => create_file(self.log.directory(), base, self.log.file_size(), &self.environment)?,
         };
-        if let Some(current) = self.current.take() {
+        if let Some(current) = &self.current {
             let at = (self.end - current.base) as usize;
             let left = current.file.len() - at;
             if left >= END_OF_FILE_BYTES {
-                current.file.write(at, END_OF_FILE_BYTES, |out| out.copy_from_slice(&end_of_file(left)));
+                current
+                    .file
+                    .write_through(at, &end_of_file(left), &*self.environment.disk)
+                    .map_err(|e| StoreError::io("closing a log file", e))?;
             }
         }
         self.environment.faults.pass(Point::Roll);
         self.log.push(next.clone());
-        self.end = base;
-        self.current = Some(next.clone());
-        Ok(next)
+        (self.end, self.told) = (base, false);
+        self.current = Some(next);
+        Ok(())
     }
 
     /// Offset at which the file behind the current end starts.
@@ -102,9 +137,53 @@ impl LogWriter {
         (self.end + size - 1) / size * size
     }
 
-    /// Moves the end behind what was encoded.
-    pub fn advance(&mut self, size: usize) {
-        self.end += size as i64;
+    /// Adds a record of `size` bytes to the request; `encode` fills them all.
+    ///
+    /// # Errors
+    /// Any I/O error, which is final: what the log has behind its end is unknown then.
+    pub fn put(&mut self, size: usize, encode: impl FnOnce(&mut [u8])) -> io::Result<()> {
+        if self.filled + size > BLOCK_BYTES {
+            self.write_block()?;
+        }
+        let record = self.filled..self.filled + size;
+        if self.block.len() < record.end {
+            self.block.resize(record.end, 0);
+        }
+        encode(&mut self.block[record.clone()]);
+        if self.environment.faults.is_set() {
+            // A torn record: half its bytes stand there when the process is killed.
+            self.write_through(record.start + size / 2)?;
+            self.environment.faults.pass(Point::AppendMid);
+        }
+        self.filled = record.end;
+        Ok(())
+    }
+
+    /// Ends the request: all its records stand in the log, and the end is behind them.
+    ///
+    /// # Errors
+    /// As [`LogWriter::put`].
+    pub fn finish(&mut self) -> io::Result<()> {
+        self.write_block()?;
+        self.end = self.block_at;
+        Ok(())
+    }
+
+    fn write_block(&mut self) -> io::Result<()> {
+        self.write_through(self.filled)?;
+        self.block_at += self.filled as i64;
+        self.filled = 0;
+        if self.block.len() > BLOCK_BYTES {
+            self.block = vec![0; BLOCK_BYTES];
+        }
+        Ok(())
+    }
+
+    /// Writes the block's first `length` bytes to their place.
+    fn write_through(&self, length: usize) -> io::Result<()> {
+        let Some(current) = self.current.as_ref().filter(|_| length > 0) else { return Ok(()) };
+        let at = (self.block_at - current.base) as usize;
+        current.file.write_through(at, &self.block[..length], &*self.environment.disk)
     }
 }
 

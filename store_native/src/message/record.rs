@@ -1,7 +1,7 @@
 //! The commit log record: constants of the format, the encoder, and the whole-record checksum.
 //!
-//! A record is written by [`Plan::encode`] straight into the mapped file. Its total size goes in last,
-//! so that a process killed in between leaves a record that recovery does not see.
+//! [`Plan::encode`] makes a record in memory. What is torn on its way to the file (a process killed, power
+//! lost) shows by the checksum, which is a record's last 20 bytes and covers all others.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
@@ -85,7 +85,8 @@ impl Plan<'_> {
             flag |= sys_flag::STORE_HOST_V6;
         }
         let properties = &properties[self.properties.clone()];
-        let mut w = Writer { out, at: 4 };
+        let mut w = Writer { out, at: 0 };
+        w.put(&(size as u32).to_be_bytes());
         w.put(&(if long_topic { MAGIC_V2 } else { MAGIC_V1 }).to_be_bytes());
         w.put(&self.body_crc.to_be_bytes());
         w.put(&self.queue_id.to_be_bytes());
@@ -112,14 +113,8 @@ impl Plan<'_> {
         w.put(properties);
         let crc_at = w.at;
         debug_assert_eq!(crc_at + CRC_PROPERTY_BYTES, size);
-        let size_bytes = (size as u32).to_be_bytes();
-        let mut hasher = crc32fast::Hasher::new();
-        hasher.update(&size_bytes);
-        hasher.update(&w.out[4..crc_at]);
-        let crc = crc_property(hasher.finalize() & 0x7fff_ffff);
+        let crc = crc_property(crc31(&w.out[..crc_at]));
         w.put(&crc);
-        std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
-        w.out[..4].copy_from_slice(&size_bytes);
     }
 }
 

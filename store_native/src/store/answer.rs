@@ -15,7 +15,7 @@ pub struct Placed {
     pub queue_offset: i64,
 }
 
-/// The result of an append: stored in the mapped log, safe as far as the watermarks have passed
+/// The result of an append: stored in the log, safe as far as the watermarks have passed
 /// `end_offset`.
 #[derive(Debug, Clone)]
 pub struct Appended {

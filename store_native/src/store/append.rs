@@ -1,9 +1,8 @@
 //! The way in: requests become records.
 //!
-//! Everything that can be done before the lock is: parsing, properties, checksums of bodies, and making a
-//! large request's pages ready. Under the lock a request gets its queue offsets and a contiguous place, and
-//! is copied into the mapped file: the log never has a hole, so `appended` means what it says. What only the
-//! answer needs is done behind the lock.
+//! Everything that can be done before the lock is: parsing, properties, checksums of bodies. Under the lock
+//! a request gets its queue offsets and a contiguous place, and is written there: the log never has a hole,
+//! so `appended` means what it says. What only the answer needs is done behind the lock.
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
@@ -50,7 +49,8 @@ impl Shared {
     ///
     /// # Errors
     /// `InvalidRequest` kinds with message, line and pointer; `DISK_FULL`; `STORE_POISONED`. Nothing of
-    /// the request was stored then.
+    /// the request was stored then. A failed write to the log is final, as a failed flush is: whether the
+    /// request was stored shows when the store is opened again.
     pub fn append_payload(&self, request: &AppendRequest<'_>, payload: Payload<'_>) -> Result<Appended> {
         let limits = self.limits();
         match payload {
@@ -92,7 +92,6 @@ impl Shared {
             idempotency_key: request.idempotency_key,
         };
         let mut batch = Batch::new(&facts, messages, &self.ids);
-        self.prepare_pages(batch.log_bytes());
         let mut appender = lock(&self.appender);
         self.check_open(&appender)?;
         if let Some(place) = request.idempotency_key.and_then(|k| appender.keys.get(k)) {
@@ -211,12 +210,11 @@ impl Shared {
         let store_host = self.options.store_host;
         let sizes: Vec<usize> = plans.iter().map(|p| p.size(store_host)).collect();
         let total: usize = sizes.iter().sum();
-        let file = appender.writer.reserve(total)?;
-        let start = appender.writer.end();
+        let start = appender.writer.reserve(total)?;
         let store_timestamp = self.environment.clock.now_ms().max(appender.last_store_timestamp);
         appender.last_store_timestamp = store_timestamp;
         let mut out = Vec::with_capacity(plans.len());
-        let mut at = (start - file.base) as usize;
+        let mut physical_offset = start;
         let mut route: Option<(&str, &mut Route)> = None;
         for ((plan, size), target) in plans.iter().zip(&sizes).zip(targets) {
             if route.as_ref().is_none_or(|(topic, _)| *topic != target.topic) {
@@ -226,29 +224,26 @@ impl Shared {
                 Some((_, route)) => route.take_offset(target.queue_id),
                 None => return Err(StoreError::no_topic(target.topic)),
             };
-            let physical_offset = file.base + at as i64;
             let place = Place { queue_offset, physical_offset, store_timestamp, store_host };
-            if self.environment.faults.is_set() {
-                // A torn record: half its bytes stand there when the process is killed.
-                file.file.write(at, size / 2, |half| {
-                    let mut whole = vec![0; *size];
-                    plan.encode(&mut whole, properties, &place);
-                    half.copy_from_slice(&whole[..size / 2]);
-                });
-                self.environment.faults.pass(Point::AppendMid);
-            }
-            file.file.write(at, *size, |region| plan.encode(region, properties, &place));
+            let put = appender.writer.put(*size, |region| plan.encode(region, properties, &place));
+            put.map_err(|error| self.write_failed(&error))?;
             out.push(Put { queue_id: target.shown_queue_id, queue_offset, physical_offset });
-            at += size;
+            physical_offset += *size as i64;
         }
-        appender.writer.advance(total);
+        appender.writer.finish().map_err(|error| self.write_failed(&error))?;
         self.counters.bytes_in.fetch_add(total as u64, Ordering::Relaxed);
         self.marks.set_appended(appender.writer.end());
-        self.want_pages(appender.writer.end());
-        if appender.writer.fill() > 0.75 {
+        if appender.writer.wants_next() {
             self.janitor_wanted.set();
         }
         Ok(out)
+    }
+
+    /// Makes the store read-only: what stands behind the log's end now is unknown.
+    fn write_failed(&self, error: &std::io::Error) -> StoreError {
+        let reason = format!("writing the commit log: {error}");
+        self.poison(reason.clone());
+        StoreError::poisoned(&reason)
     }
 
     fn auto_create(&self, appender: &mut Appender, topic: &str) -> Result<()> {

@@ -52,7 +52,7 @@ impl Shared {
 
     fn prepare_next_file(&self) {
         let appender = lock(&self.appender);
-        if appender.writer.fill() <= 0.75 || appender.closed {
+        if !appender.writer.is_nearly_full() || appender.closed {
             return;
         }
         drop(appender);

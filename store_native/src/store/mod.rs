@@ -1,10 +1,9 @@
 //! The store: the owner of a store directory.
 //!
 //! `open.rs` puts the parts together and takes them apart; `append.rs` is the way in; `threads.rs` holds
-//! the flusher and the dispatcher; `pages.rs` makes the log's pages ready ahead of them all; `schedule.rs`
-//! delivers delayed messages; `janitor.rs` takes checkpoints, expires files and makes the next one ready;
-//! `admin.rs` changes topics, groups and offsets; `duplicate.rs` answers a request sent again; `recovery.rs`
-//! brings a directory back after a stop of any kind.
+//! the flusher and the dispatcher; `schedule.rs` delivers delayed messages; `janitor.rs` takes checkpoints,
+//! expires files and makes the next one ready; `admin.rs` changes topics, groups and offsets; `duplicate.rs`
+//! answers a request sent again; `recovery.rs` brings a directory back after a stop of any kind.
 
 mod admin;
 mod answer;
@@ -14,7 +13,6 @@ mod janitor;
 mod metrics;
 mod open;
 mod options;
-mod pages;
 mod progress;
 mod queries;
 pub mod recovery;
@@ -47,7 +45,6 @@ use crate::message::message_id::UniqKeys;
 use crate::paths::StorePaths;
 use crate::read::ReadSide;
 use crate::watermarks::Watermarks;
-use pages::Pages;
 use progress::{Progress, Signal};
 use routing::Routing;
 
@@ -106,7 +103,6 @@ pub struct Shared {
     flush_wanted: Signal,
     schedule_changed: Signal,
     janitor_wanted: Signal,
-    pages: Pages,
     stopping: AtomicBool,
     poisoned: OnceLock<String>,
     /// Serialises checkpoints.
@@ -182,19 +178,14 @@ impl Shared {
         self.stopping.load(Ordering::Acquire)
     }
 
-    /// Makes the store read-only for good: pages a failed fsync was about may be gone.
+    /// Makes the store read-only for good: pages that a failed fsync was about may be gone, and what a failed
+    /// write left is unknown.
     fn poison(&self, reason: String) {
         let _ = self.poisoned.set(reason);
         self.progress.moved();
     }
 
     fn check_writable(&self) -> Result<()> {
-        match self.poisoned.get() {
-            Some(reason) => Err(StoreError::Closed {
-                code: "STORE_POISONED",
-                detail: format!("a flush failed and the store is read-only until it is reopened: {reason}"),
-            }),
-            None => Ok(()),
-        }
+        self.poisoned().map_or(Ok(()), |reason| Err(StoreError::poisoned(reason)))
     }
 }

@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 
 use super::options::Options;
-use super::pages::Pages;
 use super::progress::{Progress, Signal};
 use super::recovery::{Parts, Report};
 use super::routing::Routing;
@@ -149,7 +148,6 @@ impl Store {
             flush_wanted: Signal::default(),
             schedule_changed: Signal::default(),
             janitor_wanted: Signal::default(),
-            pages: Pages::behind(recovered.report.end_offset),
             stopping: AtomicBool::new(false),
             poisoned: OnceLock::new(),
             checkpointing: Mutex::new(-1),
@@ -176,12 +174,11 @@ impl Store {
     }
 
     fn start_threads(&self) -> Result<()> {
-        let jobs: [(&'static str, Job); 5] = [
+        let jobs: [(&'static str, Job); 4] = [
             ("lakemq-flusher", Shared::run_flusher),
             ("lakemq-dispatcher", Shared::run_dispatcher),
             ("lakemq-scheduler", Shared::run_scheduler),
             ("lakemq-janitor", Shared::run_janitor),
-            ("lakemq-pager", Shared::run_pager),
         ];
         let mut threads = lock(&self.threads);
         for (name, run) in jobs {
@@ -213,7 +210,6 @@ impl Store {
         shared.stopping.store(true, Ordering::Release);
         shared.schedule_changed.set();
         shared.janitor_wanted.set();
-        shared.pages.wanted.set();
         shared.flush_wanted.set();
         shared.progress.moved();
         for (name, handle) in lock(&self.threads).drain(..) {

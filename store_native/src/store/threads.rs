@@ -52,7 +52,7 @@ impl Shared {
         for file in self.log.files() {
             let concerned = file.base < to && file.end() > from;
             if concerned && let Err(error) = file.file.sync(&*self.environment.disk) {
-                self.poison(error.to_string());
+                self.poison(format!("flushing the commit log: {error}"));
                 return Err(StoreError::io("flushing the commit log", error));
             }
         }

@@ -40,6 +40,8 @@ impl Clock for TestClock {
 #[derive(Default)]
 pub struct FlakyDisk {
     pub fail_sync: AtomicBool,
+    /// A write fails when half of its bytes stand in the file.
+    pub fail_write: AtomicBool,
     pub full: AtomicBool,
 }
 
@@ -49,6 +51,14 @@ impl Disk for FlakyDisk {
             return Err(io::Error::from_raw_os_error(28));
         }
         RealDisk.allocate(file, offset, length)
+    }
+
+    fn write(&self, file: &File, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        if self.fail_write.load(Ordering::SeqCst) {
+            RealDisk.write(file, offset, &bytes[..bytes.len() / 2])?;
+            return Err(io::Error::other("injected"));
+        }
+        RealDisk.write(file, offset, bytes)
     }
 
     fn sync(&self, file: &File) -> io::Result<()> {
