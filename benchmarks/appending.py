@@ -1,7 +1,7 @@
 """P4: records of 1 KB appended in batches of 100 in Rust, against memcpy and CRC into such a mapping.
 
 Owns only the call: the measurement is store_native/examples/append_bench.rs, built with the store itself, one
-JSON line a run: {"append": messages/s, "copy": messages/s}. Called by __main__.
+JSON line a run: {"rate": messages/s}. Called by __main__.
 """
 
 from __future__ import annotations

@@ -217,7 +217,7 @@ class GroupJob:
             if newest > planned > NO_BATCH:
                 raise from_code(
                     "ARGUMENT_ILLEGAL",
-                    f"the checkpoint {self._checkpoint.prepare()} is older than the ledger (batch {planned}, "
+                    f"the checkpoint {self._checkpoint.directory} is older than the ledger (batch {planned}, "
                     f"the ledger has {newest}): delete it, the group then goes on where the ledger ends",
                 )
             self._last_in_ledger = newest

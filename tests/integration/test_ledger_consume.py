@@ -222,10 +222,8 @@ def test_a_job_that_ended_while_spark_planned_its_first_batches_starts_again(
         (2, "DEAD"),
         (1, "ACK"),
     ]
-    assert (
-        len(ask(chosen, "SELECT * FROM dead_letters")) == 1
-        and len(ask(chosen, "SELECT * FROM messages")) == 3
-    )
+    assert len(ask(chosen, "SELECT * FROM dead_letters")) == 1
+    assert len(ask(chosen, "SELECT * FROM messages")) == 3
     assert not any(draft.exists() for draft in drafts)
 
 
