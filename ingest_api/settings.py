@@ -1,8 +1,8 @@
 """The broker's settings: values only, parsed once from defaults, a TOML file and the command line.
 
-Owns names, types and defaults. What never breaks: an unknown name or a value of the wrong type is
-refused with its full name, so a typing error never means a silent default. Called by server.py; the
-rest of the broker gets values from here through constructors.
+Owns names, types and defaults; setting_bounds.py has what a value may be. What never breaks: an unknown
+name or a value of the wrong type is refused with its full name, so a typing error never means a silent
+default. Called by server.py; the rest of the broker gets values from here through constructors.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from store_native.errors import InvalidRequest
+from ingest_api import setting_bounds
+from ingest_api.setting_bounds import illegal as _illegal
 
 FlushMode = Literal["sync", "async"]
 LogFormat = Literal["plain", "json"]
@@ -135,19 +136,7 @@ class Settings:
                 f"{self.http.host} can be reached from other machines and requests are not authenticated "
                 "yet; listen on 127.0.0.1, or accept it with --insecure",
             )
-        if not 0 <= self.http.port <= 65535:
-            raise _illegal("http.port", "not a port")
-        for name in (
-            "max_request_bytes",
-            "max_message_bytes",
-            "bulk_threads",
-            "max_inflight_sends",
-            "body_timeout_s",
-        ):
-            if getattr(self.limits, name) <= 0:
-                raise _illegal(f"limits.{name}", "must be above 0")
-        if not 0 < self.limits.disk_full_ratio <= 1:
-            raise _illegal("limits.disk_full_ratio", "must be above 0 and at most 1")
+        setting_bounds.check(self)
         return self
 
 
@@ -219,7 +208,3 @@ def _is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def _illegal(name: str, reason: str) -> InvalidRequest:
-    return InvalidRequest("ARGUMENT_ILLEGAL", f"{name}: {reason}", setting=name)

@@ -1,7 +1,8 @@
 """``lakemq tail``: shows the messages of a topic, and with ``--follow`` the new ones as they come.
 
-Owns the merging of queues into one stream of lines: history by store time, news by arrival. It is
-no consumer: it belongs to no group and commits nothing.
+Owns the merging of queues into one stream of lines: history by store time, news by arrival. Followed
+without a place to begin at, it shows the last messages first, as tail does. It is no consumer: it
+belongs to no group and commits nothing.
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ from lakemq.client import Client, PullResult, QueueBounds, ReceivedMessage, Unav
 
 PULL = 256
 WAIT_MS = 15_000
+LAST = 10
+"""Messages shown before the news."""
+LOOK_BACK = 100_000
+"""Offsets of a queue that are searched at most for the last messages with certain tags."""
 _RECONNECT_S = 1.0
 
 
@@ -32,12 +37,22 @@ def register(subparsers: Any) -> None:
         description="Show the messages of a topic. Without --follow it ends at the last one.",
     )
     parser.add_argument("topic")
-    parser.add_argument(
+    begin = parser.add_mutually_exclusive_group()
+    begin.add_argument(
         "--from",
         dest="start",
         type=options.place,
         metavar="PLACE",
-        help=f"earliest (the default), latest (the default with --follow) or {options.TIME_HELP}",
+        help=f"earliest (the default without --follow), latest or {options.TIME_HELP}",
+    )
+    begin.add_argument(
+        "--lines",
+        "-n",
+        dest="last",
+        type=options.whole,
+        metavar="N",
+        help=f"begin with the last N messages (with --follow: {LAST}); with --tags, "
+        f"with the last N among the last {LOOK_BACK:,} of each queue",
     )
     parser.add_argument("--follow", "-f", action="store_true", help="wait for more, until Ctrl-C")
     parser.add_argument("--tags", default="*", metavar="EXPR", help="only these tags: 'A || B'")
@@ -53,8 +68,11 @@ def run(args: argparse.Namespace) -> int:
     # A long poll holds its connection: one for each queue.
     with options.connect(args, pool_size=len(bounds) + 1) as client:
         reader = TopicReader(client, args.topic, args.tags)
-        start = args.start or ("latest" if args.follow else "earliest")
-        messages = reader.history(bounds, start)
+        last = LAST if args.follow and args.start is None and args.last is None else args.last
+        if last is None:
+            messages = reader.history(bounds, args.start or "earliest")
+        else:
+            messages = reader.last(bounds, last)
         if args.follow:
             messages = _chained(messages, reader)
         for message in islice(messages, args.max):
@@ -99,7 +117,29 @@ class TopicReader:
         self._cursors = [_Cursor(b.queue_id, self._first(b, start)) for b in bounds]
         ends = {b.queue_id: b.confirmed_offset for b in bounds}
         streams = [self._until(cursor, ends[cursor.queue_id]) for cursor in self._cursors]
-        return heapq.merge(*streams, key=lambda m: (m.store_timestamp, m.physical_offset))
+        return heapq.merge(*streams, key=_by_store_time)
+
+    def last(self, bounds: Sequence[QueueBounds], count: int) -> Iterator[ReceivedMessage]:
+        """Yields the last ``count`` messages before the given bounds, ordered by store time."""
+        found: list[ReceivedMessage] = []
+        self._cursors = []
+        for queue_bounds in bounds:
+            found += self._last_of(queue_bounds, count)
+            self._cursors.append(_Cursor(queue_bounds.queue_id, queue_bounds.confirmed_offset))
+        found.sort(key=_by_store_time)
+        return iter(found[-count:] if count else ())
+
+    def _last_of(self, bounds: QueueBounds, count: int) -> list[ReceivedMessage]:
+        """Looks for a queue's last messages in growing steps back from its end."""
+        found: list[ReceivedMessage] = []
+        end = bounds.confirmed_offset
+        lowest = max(bounds.min_offset, end - LOOK_BACK)
+        step = count
+        while end > lowest and len(found) < count:
+            begin = max(lowest, end - step)
+            found = [*self._until(_Cursor(bounds.queue_id, begin), end), *found]
+            end, step = begin, step * 4
+        return found[-count:] if count else []
 
     def news(self) -> Iterator[ReceivedMessage]:
         """Yields messages after the history, for ever, as the broker's long polls bring them."""
@@ -157,6 +197,10 @@ class TopicReader:
             cursor.offset = result.next_offset
             if result.messages:
                 arrived.put(result)
+
+
+def _by_store_time(message: ReceivedMessage) -> tuple[int, int]:
+    return message.store_timestamp, message.physical_offset
 
 
 def _report_gap(topic: str, cursor: _Cursor, result: PullResult) -> None:

@@ -10,6 +10,7 @@ from lakemq.cli import options, output
 from lakemq.client import Client, InvalidRequest, TopicConfig
 
 _READ, _WRITE = 4, 2
+_OF_GROUPS = ("%RETRY%", "%DLQ%")
 _PERMS = {"rw": _READ | _WRITE, "r": _READ, "w": _WRITE, "none": 0}
 
 
@@ -19,7 +20,7 @@ def register(subparsers: Any) -> None:
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
 
     listing = _verb(verbs, "list", _list, "list topics")
-    listing.add_argument("--all", action="store_true", help="the system's own topics too")
+    listing.add_argument("--all", action="store_true", help="the system's and the groups' own topics too")
     for name, action, text in (
         ("create", _create, "create a topic"),
         ("update", _update, "change a topic"),
@@ -56,13 +57,18 @@ def _verb(verbs: Any, name: str, action: Any, text: str) -> argparse.ArgumentPar
 
 
 def _list(client: Client, args: argparse.Namespace) -> None:
-    topics = [topic for topic in client.topics() if args.all or not topic.system]
+    topics = [topic for topic in client.topics() if args.all or not _is_hidden(topic)]
     if args.format == "json":
         print(output.as_json([asdict(topic) for topic in topics]))
         return
     columns = ["topic", "read_queue_nums", "write_queue_nums", "perm", "attributes"]
     rows = [[t.topic, t.read_queue_nums, t.write_queue_nums, perm_text(t.perm), t.attributes] for t in topics]
     print(output.table(columns, rows))
+
+
+def _is_hidden(topic: TopicConfig) -> bool:
+    """Whether nobody made the topic by name: the system's, and the retry and dead-letter topics of groups."""
+    return topic.system or topic.topic.startswith(_OF_GROUPS)
 
 
 def _create(client: Client, args: argparse.Namespace) -> None:

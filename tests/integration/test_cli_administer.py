@@ -63,11 +63,18 @@ def test_create_does_not_change_a_topic_that_is_there(lakemq: Lakemq, name: str)
     assert as_json(lakemq, "topic", "show", name)["read_queue_nums"] == 2
 
 
-def test_system_topics_are_listed_only_when_asked_for(lakemq: Lakemq) -> None:
+def test_topics_nobody_made_by_name_are_listed_only_when_asked_for(
+    lakemq: Lakemq, name: str, shared_broker: BrokerProcess
+) -> None:
+    lakemq("topic", "create", name)
+    lakemq("group", "create", name)
+    shared_broker.client().put_topic(f"%DLQ%{name}", read_queue_nums=1, write_queue_nums=1)
     shown = {topic["topic"] for topic in as_json(lakemq, "topic", "list")}
     every = {topic["topic"] for topic in as_json(lakemq, "topic", "list", "--all")}
-    assert "SCHEDULE_TOPIC_XXXX" not in shown
-    assert shown <= every
+    hidden = {"SCHEDULE_TOPIC_XXXX", f"%RETRY%{name}", f"%DLQ%{name}"}
+    assert name in shown
+    assert not hidden & shown
+    assert hidden | shown <= every
 
 
 def test_delete_without_a_terminal_needs_yes(

@@ -124,6 +124,30 @@ def test_follow_shows_what_arrives_and_ctrl_c_ends_it_without_a_stack(client: Cl
     assert (process.returncode, err) == (130, b"")
 
 
+def bodies(out: str) -> list[str]:
+    return [line.split()[-1] for line in out.splitlines()]
+
+
+def test_follow_begins_with_the_last_ten_messages_over_all_queues(client: Client, topic: str) -> None:
+    for i in range(25):
+        client.send(topic, f"m{i}", queue_id=i % 2, tags="rare" if i == 3 else "common")
+    await_dispatch(client)
+    process = started(client, "tail", topic, "--follow")
+    assert process.stdout is not None
+    first = [process.stdout.readline().decode() for _ in range(10)]
+    assert bodies("".join(first)) == [f"m{i}" for i in range(15, 25)]
+    client.send(topic, "news")
+    assert process.stdout.readline().decode().rstrip().endswith("  news")
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=READ_S)[1] == b""
+
+    assert bodies(run(client, "tail", topic, "-n", "3")[1]) == ["m23", "m24", "news"]
+    assert bodies(run(client, "tail", topic, "-n", "2", "--tags", "rare")[1]) == ["m3"]
+    assert run(client, "tail", topic, "-n", "0")[1] == ""
+    assert len(bodies(run(client, "tail", topic, "-n", "1000")[1])) == 26
+    assert run(client, "tail", topic, "-n", "1", "--from", "latest")[0] == 2
+
+
 def test_tail_ends_quietly_when_its_reader_goes_away(client: Client, topic: str) -> None:
     client.send_ndjson(topic, b'{"body":"%s"}\n' % (b"x" * 1000) * 500)
     await_dispatch(client)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from ingest_api.setting_bounds import BOUNDS, numbers
 from ingest_api.settings import load_settings
 from store_native.errors import InvalidRequest
 
@@ -48,6 +49,24 @@ def test_the_file_wins_over_defaults_and_options_win_over_the_file(tmp_path: Pat
         ("store = 'here'\n", "store"),
         ("[limits]\ndisk_full_ratio = 2.0\n", "limits.disk_full_ratio"),
         ("[limits]\nmax_inflight_sends = 0\n", "limits.max_inflight_sends"),
+        ("[http]\nkeep_alive_s = -5\n", "http.keep_alive_s"),
+        ("[http]\nstop_timeout_s = 0\n", "http.stop_timeout_s"),
+        ("[store]\nretention_hours = -1\n", "store.retention_hours"),
+        ("[store]\ndelete_when_hour = 99\n", "store.delete_when_hour"),
+        ("[store]\nflush_interval_ms = 0\n", "store.flush_interval_ms"),
+        ("[store]\ncommitlog_file_size = 2147483648\n", "store.commitlog_file_size"),
+        ("[store]\ncommitlog_file_size = 65537\n", "store.commitlog_file_size"),
+        ("[store]\nconsumequeue_file_entries = 99999999999999999999\n", "store.consumequeue_file_entries"),
+        ("[store]\nindex_slots = 100_000_000\nindex_entries = 90_000_000\n", "store.index_entries"),
+        ("[store]\ndelay_levels = '1s 5x'\n", "store.delay_levels"),
+        ("[store]\ndelay_levels = '1s 999999999d'\n", "store.delay_levels"),
+        ("[store]\npath = ''\n", "store.path"),
+        ("[limits]\nmax_message_bytes = 2147483648\n", "limits.max_message_bytes"),
+        ("[limits]\nbody_timeout_s = nan\n", "limits.body_timeout_s"),
+        ("[limits]\nbody_timeout_s = inf\n", "limits.body_timeout_s"),
+        ("[log]\nslow_request_ms = -1\n", "log.slow_request_ms"),
+        ("broker_name = 'a b'\n", "broker_name"),
+        ("cluster = ''\n", "cluster"),
         ("this is no toml", "--config"),
     ],
 )
@@ -56,6 +75,19 @@ def test_a_wrong_setting_is_refused_by_its_name(tmp_path: Path, text: str, name:
         load_settings(written(tmp_path, text), {})
     assert refused.value.code == "ARGUMENT_ILLEGAL"
     assert refused.value.context["setting"] == name
+
+
+@pytest.mark.parametrize(("name", "value"), [("http.port", -1), ("http.port", 65_536), ("broker_name", "")])
+def test_an_option_is_held_to_the_same_bounds_as_the_file(name: str, value: object) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        load_settings(None, {name: value})
+    assert refused.value.context["setting"] == name
+
+
+def test_every_number_has_bounds_that_hold_its_default() -> None:
+    found = dict(numbers(load_settings(None, {})))
+    assert found.keys() == BOUNDS.keys(), "give each new number its bounds in setting_bounds.py"
+    assert all(BOUNDS[name][0] <= value <= BOUNDS[name][1] for name, value in found.items())
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:

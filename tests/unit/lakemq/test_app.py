@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -41,6 +42,20 @@ def test_options_that_do_not_fit_together_are_wrong_usage(capsys: pytest.Capture
 def test_missing_file_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert app.main(["produce", "t", "--file", "no-such-file.ndjson"]) == 1
     assert capsys.readouterr().err == "lakemq: no-such-file.ndjson: No such file or directory\n"
+
+
+def test_setting_outside_its_bounds_ends_the_start_with_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = tmp_path / "store"
+    config = tmp_path / "broker.toml"
+    config.write_text(f"[store]\npath = '{store}'\nretention_hours = -1\n")
+    assert app.main(["serve", "--config", str(config)]) == 1
+    told = "lakemq: ARGUMENT_ILLEGAL: store.retention_hours: is -1, it lies between 1 and 878400\n"
+    assert capsys.readouterr().err == told
+    assert app.main(["serve", "--store", str(store), "--port", "99999"]) == 1
+    assert "http.port" in capsys.readouterr().err
+    assert not store.exists()
 
 
 def test_error_is_one_line_with_its_place() -> None:
