@@ -11,6 +11,7 @@ BIN := $(VENV)/bin
 ONLY ?=
 ROUNDS ?= 100
 SEED ?= 1
+ROLLS ?= 100000
 
 NATIVE := $(shell find store_native/src store_native/Cargo.toml store_native/Cargo.lock -type f 2>/dev/null)
 CARGO_TEST := cargo test --locked --no-default-features --manifest-path store_native/Cargo.toml
@@ -22,7 +23,7 @@ help:
 	@echo "make test         all tests"
 	@echo "make check        ruff, mypy, clippy, formats, import rules"
 	@echo "make bench        the figures of docs/performance.md      [ONLY=P7] (Maven)"
-	@echo "make chaos        kill -9 under load                      [ONLY=R1 ROUNDS=100 SEED=1]"
+	@echo "make chaos        kill -9 under load; rolls of the log    [ONLY=R1 ROUNDS=100 SEED=1] [ONLY=ROLL ROLLS=100000]"
 	@echo "make wheel        dist/lakemq-*.whl"
 	@echo "make lock         requirements.lock from pyproject.toml"
 
@@ -64,8 +65,13 @@ bench: $(VENV)/.built
 	$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY))
 
 chaos: $(VENV)/.built
-	@[ -z "$(ONLY)" ] || [ "$(ONLY)" = R1 ] || { echo "no chaos scenario $(ONLY); there is R1"; exit 2; }
+	@[[ " R1 ROLL " = *" $(or $(ONLY),R1) "* ]] || { echo "no chaos scenario $(ONLY); there are R1 and ROLL"; exit 2; }
+ifneq ($(ONLY),ROLL)
 	$(BIN)/python -m tests.cluster.chaos.r1 --rounds $(ROUNDS) --seed $(SEED)
+endif
+ifneq ($(ONLY),R1)
+	TMPDIR=$(or $(wildcard /dev/shm),/tmp) LAKEMQ_TEST_ROLLS=$(ROLLS) $(CARGO_TEST) --release --test failure rolls:: -- --nocapture
+endif
 
 wheel: $(VENV)/.installed
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin build --release --locked --out dist

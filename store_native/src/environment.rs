@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -33,6 +34,14 @@ pub trait Disk: Send + Sync {
     /// # Errors
     /// Any error is final for the caller: the pages it was about may be gone.
     fn sync(&self, file: &File) -> io::Result<()>;
+
+    /// Returns when the names in `directory` are on the disk.
+    ///
+    /// # Errors
+    /// Any I/O error; a name made since the last call may be gone after a power loss.
+    fn sync_directory(&self, directory: &Path) -> io::Result<()> {
+        crate::paths::sync_directory(directory)
+    }
 }
 
 /// The machine's disk.
@@ -69,12 +78,21 @@ impl Clock for SystemClock {
     }
 }
 
-/// Named points at which a test may have the process killed.
+/// Named points at which a test may have the process killed, or a thread held up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Point {
     AppendMid,
     AppendAfter,
+    /// The janitor is about to make the next log file.
+    NextDecided,
+    /// The next log file is made and has no name in the log yet.
+    NextMade,
+    /// The appender is about to roll.
+    RollBefore,
+    /// The old file is closed, the new one has no name in the log yet.
     Roll,
+    /// The new file has its name and is not in use yet.
+    RollNamed,
     FlushBefore,
     FlushAfter,
     DispatchMid,
@@ -83,10 +101,14 @@ pub enum Point {
 }
 
 impl Point {
-    const NAMES: [(&'static str, Self); 8] = [
+    const NAMES: [(&'static str, Self); 12] = [
         ("append.mid", Self::AppendMid),
         ("append.after", Self::AppendAfter),
+        ("next.decided", Self::NextDecided),
+        ("next.made", Self::NextMade),
+        ("roll.before", Self::RollBefore),
         ("roll", Self::Roll),
+        ("roll.named", Self::RollNamed),
         ("flush.before", Self::FlushBefore),
         ("flush.after", Self::FlushAfter),
         ("dispatch.mid", Self::DispatchMid),
@@ -95,10 +117,21 @@ impl Point {
     ];
 }
 
-/// Kills the process with SIGKILL at the n-th passing of a point. Empty (the default) costs one branch.
-#[derive(Debug, Default)]
+/// What a test does at a point instead of dying there: wait, panic, count.
+type Hook = Box<dyn Fn(Point) + Send + Sync>;
+
+/// Kills the process with SIGKILL at the n-th passing of a point, or calls a test's hook at each. Empty (the
+/// default) costs one branch.
+#[derive(Default)]
 pub struct Faults {
     left: HashMap<Point, AtomicU64>,
+    hook: Option<Hook>,
+}
+
+impl std::fmt::Debug for Faults {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Faults").field("left", &self.left).finish_non_exhaustive()
+    }
 }
 
 impl Faults {
@@ -122,10 +155,15 @@ impl Faults {
                 }
             };
         }
-        Ok(Self { left })
+        Ok(Self { left, hook: None })
     }
 
-    /// Whether any fault is set.
+    /// Calls `hook` at each passing of a point, on the thread that passes it.
+    pub fn hooked(hook: impl Fn(Point) + Send + Sync + 'static) -> Self {
+        Self { left: HashMap::new(), hook: Some(Box::new(hook)) }
+    }
+
+    /// Whether a point is set at which the process dies.
     #[inline]
     pub fn is_set(&self) -> bool {
         !self.left.is_empty()
@@ -134,8 +172,11 @@ impl Faults {
     /// Counts a passing; does not return when it was the fatal one.
     #[inline]
     pub fn pass(&self, point: Point) {
-        if self.left.is_empty() {
+        if self.left.is_empty() && self.hook.is_none() {
             return;
+        }
+        if let Some(hook) = &self.hook {
+            hook(point);
         }
         if let Some(left) = self.left.get(&point)
             && left.fetch_sub(1, Ordering::Relaxed) == 1

@@ -33,36 +33,67 @@ impl MappedFile {
     /// blocks at once.
     ///
     /// # Errors
-    /// `DISK_FULL`; `DATA_CORRUPT` when the file exists with another length; any I/O error.
+    /// `DISK_FULL`; `DATA_CORRUPT` when the file exists with another length; any I/O error. A file that was
+    /// there before the call is there after it.
     pub fn open_owned(path: &Path, length: u64, allocate: u64, disk: &dyn Disk) -> Result<Self> {
         let context = |e| StoreError::io(format!("opening {}", path.display()), e);
-        let exists = path.exists();
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)
-            .map_err(context)?;
+        match Self::create_owned(path, length, allocate, disk) {
+            Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists => {}
+            made => return made,
+        }
+        let file = OpenOptions::new().read(true).write(true).open(path).map_err(context)?;
         let actual = file.metadata().map_err(context)?.len();
-        if exists && actual != length && actual != 0 {
+        if actual != length && actual != 0 {
             return Err(StoreError::corrupt(format!(
                 "{} has {actual} bytes where {length} were expected",
                 path.display()
             )));
         }
-        let created = actual == 0;
-        if created {
+        let mut allocated = 0;
+        if actual == 0 {
+            // Made, but a crash came before its length.
             file.set_len(length).map_err(context)?;
-            if let Err(error) = disk.allocate(&file, 0, allocate) {
-                // Nothing points at it yet: leave no half-made file behind.
-                let _ = std::fs::remove_file(path);
-                return Err(context(error));
-            }
+            disk.allocate(&file, 0, allocate).map_err(context)?;
+            allocated = allocate;
         }
-        let map = MmapOptions::new().map_raw(&file).map_err(context)?;
-        let allocated = AtomicU64::new(if created { allocate } else { 0 });
-        Ok(Self { path: path.to_owned(), map, file, allocated, writable: true })
+        Self::map_owned(path, file, allocated)
+    }
+
+    /// Makes a file of `length` bytes that was not there.
+    ///
+    /// # Errors
+    /// `DISK_FULL` or any I/O error; what this call made is gone again then. `AlreadyExists` when the file
+    /// was there: it is left alone.
+    pub fn create_owned(path: &Path, length: u64, allocate: u64, disk: &dyn Disk) -> Result<Self> {
+        let context = |e| StoreError::io(format!("making {}", path.display()), e);
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).map_err(context)?;
+        let made = file
+            .set_len(length)
+            .and_then(|()| disk.allocate(&file, 0, allocate))
+            .map_err(context)
+            .and_then(|()| Self::map_owned(path, file, allocate));
+        if made.is_err() {
+            // This call made the name, and nothing points at it yet.
+            let _ = std::fs::remove_file(path);
+        }
+        made
+    }
+
+    fn map_owned(path: &Path, file: File, allocated: u64) -> Result<Self> {
+        let map = MmapOptions::new()
+            .map_raw(&file)
+            .map_err(|e| StoreError::io(format!("mapping {}", path.display()), e))?;
+        Ok(Self { path: path.to_owned(), map, file, allocated: AtomicU64::new(allocated), writable: true })
+    }
+
+    /// Gives the file another name, which nothing may have yet.
+    ///
+    /// # Errors
+    /// `AlreadyExists`; any I/O error. The file has its old name then.
+    pub fn rename(&mut self, to: &Path) -> io::Result<()> {
+        rename_new(&self.path, to)?;
+        to.clone_into(&mut self.path);
+        Ok(())
     }
 
     /// Maps an existing file for reading, at the length it has.
@@ -222,6 +253,28 @@ fn next_data(fd: RawFd, from: u64) -> io::Result<Option<(u64, u64)>> {
 fn seek_error<T>() -> io::Result<Option<T>> {
     let error = io::Error::last_os_error();
     if error.raw_os_error() == Some(libc::ENXIO) { Ok(None) } else { Err(error) }
+}
+
+/// Renames a file unless the new name is taken.
+fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+    use std::os::unix::ffi::OsStrExt;
+    let name = |path: &Path| std::ffi::CString::new(path.as_os_str().as_bytes());
+    let (source, target) = (name(from)?, name(to)?);
+    // SAFETY: both names are NUL-terminated and outlive the call.
+    let outcome = unsafe {
+        let (source, target) = (source.as_ptr(), target.as_ptr());
+        libc::renameat2(libc::AT_FDCWD, source, libc::AT_FDCWD, target, libc::RENAME_NOREPLACE)
+    };
+    if outcome == 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    if !matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS)) {
+        return Err(error);
+    }
+    // A file system without the flag: a link never replaces a name either.
+    std::fs::hard_link(from, to)?;
+    std::fs::remove_file(from)
 }
 
 /// Reserves blocks; where the file system cannot, lets the C library write zeros.

@@ -46,6 +46,10 @@ impl StorePaths {
     pub fn lakemq(&self) -> PathBuf {
         self.root.join("lakemq")
     }
+    /// Where the log file after the last one is made ahead: RocketMQ never sees it.
+    pub fn next_log_file(&self) -> PathBuf {
+        self.lakemq()
+    }
     pub fn watermarks(&self) -> PathBuf {
         self.lakemq().join("watermarks")
     }
@@ -78,6 +82,26 @@ impl StorePaths {
 /// The 20-digit name of a file that starts at `offset`.
 pub fn file_name(offset: i64) -> String {
     format!("{offset:020}")
+}
+
+/// The name a file that will start at `offset` has until it is part of the log.
+pub fn next_file_name(offset: i64) -> String {
+    format!("{offset:020}.next")
+}
+
+/// Files of `directory` that were to become part of the log.
+///
+/// # Errors
+/// Any I/O error.
+pub fn next_files(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut out = Vec::new();
+    for entry in std::fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|e| e == "next") {
+            out.push(path);
+        }
+    }
+    Ok(out)
 }
 
 /// Files of `directory` named by their start offset, in order. Other names are passed over; a missing

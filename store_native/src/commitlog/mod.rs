@@ -1,9 +1,11 @@
 //! The commit log: one sequence of records over mapped files of equal length.
 //!
 //! This file owns the list of files and finding the one that holds an offset. `writer.rs` owns the end
-//! of the log, `scan.rs` walks records, `batch.rs` lays out what is to be appended.
+//! of the log, `next_file.rs` the file behind the last one, `scan.rs` walks records, `batch.rs` lays out what is
+//! to be appended.
 
 pub mod batch;
+pub mod next_file;
 pub mod scan;
 pub mod writer;
 

@@ -6,16 +6,16 @@
 //! log: the end is where it was.
 
 use std::io;
-use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use super::next_file::NextFile;
 use super::{CommitLog, LogFile};
 use crate::environment::{Environment, Point};
 use crate::error::{Result, StoreError};
-use crate::mapped_file::MappedFile;
 use crate::message::record::{END_OF_FILE_BYTES, end_of_file};
-use crate::paths;
 
+/// Share of a file at which the next one is made.
+pub const NEARLY_FULL: f64 = 0.75;
 /// Bytes gathered before they are written; a larger record is a block by itself.
 const BLOCK_BYTES: usize = 256 << 10;
 
@@ -32,7 +32,7 @@ pub struct LogWriter {
     /// Physical offset of the block's first byte.
     block_at: i64,
     /// The next file, made ahead by the janitor.
-    prepared: Arc<Mutex<Option<LogFile>>>,
+    next: Arc<NextFile>,
     /// Somebody was told that the current file is nearly full.
     told: bool,
 }
@@ -42,24 +42,14 @@ impl LogWriter {
     ///
     /// # Errors
     /// `DISK_FULL` or any I/O error while making sure of the current file's blocks.
-    pub fn new(log: Arc<CommitLog>, environment: Environment, end: i64) -> Result<Self> {
+    pub fn new(log: Arc<CommitLog>, next: Arc<NextFile>, environment: Environment, end: i64) -> Result<Self> {
         let current = log.file_at(end);
         if let Some(current) = &current {
             let size = current.file.len() as u64;
             current.file.ensure_allocated(size, size, &*environment.disk)?;
         }
         let block = vec![0; BLOCK_BYTES];
-        Ok(Self {
-            log,
-            environment,
-            current,
-            end,
-            block,
-            filled: 0,
-            block_at: end,
-            prepared: Arc::default(),
-            told: false,
-        })
+        Ok(Self { log, environment, current, end, block, filled: 0, block_at: end, next, told: false })
     }
 
     /// Physical offset behind the last finished request.
@@ -67,14 +57,9 @@ impl LogWriter {
         self.end
     }
 
-    /// Where the janitor puts a file made ahead.
-    pub fn prepared(&self) -> Arc<Mutex<Option<LogFile>>> {
-        Arc::clone(&self.prepared)
-    }
-
     /// Whether three quarters of the current file are written: time to make the next one.
     pub fn is_nearly_full(&self) -> bool {
-        self.current.as_ref().is_none_or(|f| (self.end - f.base) as f64 > f.file.len() as f64 * 0.75)
+        self.current.as_ref().is_none_or(|f| (self.end - f.base) as f64 > f.file.len() as f64 * NEARLY_FULL)
     }
 
     /// True once for each file: when the next one is to be made, and nobody was told yet.
@@ -108,12 +93,9 @@ impl LogWriter {
     }
 
     fn roll(&mut self) -> Result<()> {
+        self.environment.faults.pass(Point::RollBefore);
         let base = self.log.capacity_end().max(self.next_base());
-        let prepared = self.prepared.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-        let next = match prepared.filter(|f| f.base == base) {
-            Some(file) => file,
-            None => create_file(self.log.directory(), base, self.log.file_size(), &self.environment)?,
-        };
+        self.next.make(base, &self.environment)?;
         if let Some(current) = &self.current {
             let at = (self.end - current.base) as usize;
             let left = current.file.len() - at;
@@ -124,8 +106,7 @@ impl LogWriter {
                     .map_err(|e| StoreError::io("closing a log file", e))?;
             }
         }
-        self.environment.faults.pass(Point::Roll);
-        self.log.push(next.clone());
+        let next = self.next.enter(base, &self.log, &self.environment)?;
         (self.end, self.told) = (base, false);
         self.current = Some(next);
         Ok(())
@@ -185,16 +166,4 @@ impl LogWriter {
         let at = (self.block_at - current.base) as usize;
         current.file.write_through(at, &self.block[..length], &*self.environment.disk)
     }
-}
-
-/// Makes a log file of full length with all its blocks.
-///
-/// # Errors
-/// `DISK_FULL` or any I/O error; no file is left then.
-pub fn create_file(directory: &Path, base: i64, size: u64, environment: &Environment) -> Result<LogFile> {
-    let path = directory.join(paths::file_name(base));
-    let file = MappedFile::open_owned(&path, size, size, &*environment.disk)?;
-    file.ensure_allocated(size, size, &*environment.disk)?;
-    paths::sync_directory(directory).map_err(|e| StoreError::io("syncing the commit log's directory", e))?;
-    Ok(LogFile { base, file: Arc::new(file) })
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::{Shared, lock};
 use crate::checkpoint::Checkpoint;
-use crate::commitlog::writer::create_file;
+use crate::commitlog::writer::NEARLY_FULL;
 use crate::environment::Point;
 use crate::error::Result;
 use crate::idempotence::KeyFile;
@@ -51,18 +51,13 @@ impl Shared {
     }
 
     fn prepare_next_file(&self) {
-        let appender = lock(&self.appender);
-        if !appender.writer.is_nearly_full() || appender.closed {
+        let left = self.log.capacity_end() - self.marks.appended();
+        if left as f64 > self.log.file_size() as f64 * (1.0 - NEARLY_FULL) {
             return;
         }
-        drop(appender);
-        let base = self.log.capacity_end();
-        let mut prepared = lock(&self.prepared);
-        if prepared.as_ref().is_some_and(|f| f.base >= base) {
-            return;
-        }
+        self.environment.faults.pass(Point::NextDecided);
         // A full disk shows at the append that needs the file, where somebody can be told.
-        *prepared = create_file(self.log.directory(), base, self.log.file_size(), &self.environment).ok();
+        let _ = self.next_file.make_ahead(&self.log, &self.environment);
     }
 
     /// Brings queues and index to the disk and writes down how far everything is.

@@ -33,6 +33,7 @@ pub use options::{Flush, Options, parse_levels};
 pub use recovery::Report;
 
 use crate::commitlog::CommitLog;
+use crate::commitlog::next_file::NextFile;
 use crate::commitlog::writer::LogWriter;
 use crate::consumequeue::QueueTable;
 use crate::dispatch::Dispatcher;
@@ -95,7 +96,7 @@ pub struct Shared {
     pub(crate) marks: Watermarks,
     pub(crate) read_side: ReadSide,
     appender: Mutex<Appender>,
-    prepared: Arc<Mutex<Option<crate::commitlog::LogFile>>>,
+    next_file: Arc<NextFile>,
     dispatcher: Mutex<Dispatcher>,
     leases: Mutex<HashMap<String, LeaseHold>>,
     ids: UniqKeys,

@@ -14,6 +14,7 @@ use super::recovery::{Parts, Report};
 use super::routing::Routing;
 use super::{Appender, Counters, LeaseHold, Shared, lock};
 use crate::commitlog::CommitLog;
+use crate::commitlog::next_file::NextFile;
 use crate::commitlog::writer::LogWriter;
 use crate::consumequeue::queue::Access;
 use crate::consumequeue::{ENTRY_BYTES, QueueTable};
@@ -129,11 +130,13 @@ impl Store {
                 (group.clone(), hold)
             })
             .collect();
-        let writer = LogWriter::new(Arc::clone(&log), environment.clone(), recovered.report.end_offset)?;
+        let next_file = Arc::new(NextFile::open(&paths.next_log_file(), options.commitlog_file_size)?);
+        let end = recovered.report.end_offset;
+        let writer = LogWriter::new(Arc::clone(&log), Arc::clone(&next_file), environment.clone(), end)?;
         let mut prefix = [0u8; 10];
         prefix.copy_from_slice(&environment.random[..10]);
         let shared = Shared {
-            prepared: writer.prepared(),
+            next_file,
             appender: Mutex::new(Appender {
                 writer,
                 routing: Routing::new(&dispatcher.state, &queues, options.delay_levels_ms.len() as u32),
@@ -225,9 +228,7 @@ impl Store {
             // What the failed flush was about is unknown: the next start shall look.
             Some(_) => Ok(()),
         };
-        if let Some(prepared) = lock(&shared.prepared).take() {
-            let _ = std::fs::remove_file(prepared.file.path());
-        }
+        shared.next_file.discard();
         drop(lock(&self.lock_file).take());
         outcome
     }

@@ -49,12 +49,9 @@ impl Shared {
         self.environment.faults.pass(Point::FlushBefore);
         let (from, to) = (self.marks.flushed(), self.marks.appended());
         let started = Instant::now();
-        for file in self.log.files() {
-            let concerned = file.base < to && file.end() > from;
-            if concerned && let Err(error) = file.file.sync(&*self.environment.disk) {
-                self.poison(format!("flushing the commit log: {error}"));
-                return Err(StoreError::io("flushing the commit log", error));
-            }
+        if let Err(error) = self.sync_log(from, to) {
+            self.poison(format!("flushing the commit log: {error}"));
+            return Err(StoreError::io("flushing the commit log", error));
         }
         self.counters.flushes.fetch_add(1, Ordering::Relaxed);
         self.counters.flush_micros.fetch_add(started.elapsed().as_micros() as u64, Ordering::Relaxed);
@@ -62,6 +59,20 @@ impl Shared {
         self.marks.set_flushed(to);
         self.dispatch_inline(to);
         self.progress.moved();
+        Ok(())
+    }
+
+    /// Syncs the files that hold `[from, to)`, and the name of each that begins there.
+    fn sync_log(&self, from: i64, to: i64) -> std::io::Result<()> {
+        let disk = &*self.environment.disk;
+        for file in self.log.files() {
+            if file.base < to && file.end() > from {
+                file.file.sync(disk)?;
+                if file.base >= from {
+                    disk.sync_directory(self.log.directory())?;
+                }
+            }
+        }
         Ok(())
     }
 

@@ -36,7 +36,9 @@ FAULT_TIMEOUT_S: Final = 3.0
 POINTS: Final[dict[str, int]] = {
     "append.mid": 150,
     "append.after": 150,
+    "next.made": 2,
     "roll": 2,
+    "roll.named": 2,
     "flush.before": 60,
     "flush.after": 60,
     "checkpoint.mid": 4,

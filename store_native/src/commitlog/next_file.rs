@@ -1,0 +1,119 @@
+//! The log file behind the last one: made ahead under a name of its own, and given its real one at the roll.
+//!
+//! What never breaks: whether a file is made, named or deleted is decided under one lock, and only a file that
+//! has no name in the log is deleted. The janitor makes it, the appender takes it, closing the store drops it.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{CommitLog, LogFile};
+use crate::environment::{Environment, Point};
+use crate::error::{Result, StoreError};
+use crate::mapped_file::MappedFile;
+use crate::paths;
+
+/// A file of full length with all its blocks, under its first name.
+#[derive(Debug)]
+struct Made {
+    base: i64,
+    file: MappedFile,
+}
+
+/// The next file, if it is made; see the module.
+#[derive(Debug)]
+pub struct NextFile {
+    /// Where it lies until it is named; on the log's file system.
+    directory: PathBuf,
+    size: u64,
+    made: Mutex<Option<Made>>,
+}
+
+impl NextFile {
+    /// Deletes what an unclean stop left.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn open(directory: &Path, size: u64) -> Result<Self> {
+        let left =
+            paths::next_files(directory).map_err(|e| StoreError::io("listing log files made ahead", e))?;
+        for path in left {
+            std::fs::remove_file(path).map_err(|e| StoreError::io("removing a log file made ahead", e))?;
+        }
+        Ok(Self { directory: directory.to_owned(), size, made: Mutex::default() })
+    }
+
+    /// Makes the file behind the log's last one, unless it is made. Who needs it meanwhile waits for it.
+    ///
+    /// # Errors
+    /// As [`NextFile::make`].
+    pub fn make_ahead(&self, log: &CommitLog, environment: &Environment) -> Result<()> {
+        // The log gets no file while this lock is held: the offset stays the next one.
+        let mut made = self.lock();
+        self.make_locked(&mut made, log.capacity_end(), environment)
+    }
+
+    /// Makes the file that will start at `base`, unless it is made.
+    ///
+    /// # Errors
+    /// `DISK_FULL` or any I/O error; no file is left then.
+    pub fn make(&self, base: i64, environment: &Environment) -> Result<()> {
+        self.make_locked(&mut self.lock(), base, environment)
+    }
+
+    fn make_locked(&self, made: &mut Option<Made>, base: i64, environment: &Environment) -> Result<()> {
+        if made.as_ref().is_some_and(|made| made.base == base) {
+            return Ok(());
+        }
+        drop_made(made);
+        let path = self.directory.join(paths::next_file_name(base));
+        let file = MappedFile::create_owned(&path, self.size, self.size, &*environment.disk)?;
+        *made = Some(Made { base, file });
+        environment.faults.pass(Point::NextMade);
+        Ok(())
+    }
+
+    /// Gives the file made for `base` its name and puts it at the end of the log. The name is durable with
+    /// the first flush of what is written to it.
+    ///
+    /// # Errors
+    /// Any I/O error; the log is as it was then.
+    pub fn enter(&self, base: i64, log: &CommitLog, environment: &Environment) -> Result<LogFile> {
+        let mut made = self.lock();
+        self.make_locked(&mut made, base, environment)?;
+        environment.faults.pass(Point::Roll);
+        let path = log.directory().join(paths::file_name(base));
+        let context = |e| StoreError::io(format!("naming {}", path.display()), e);
+        let Some(mut next) = made.take() else {
+            return Err(StoreError::corrupt("the next log file is gone"));
+        };
+        if let Err(error) = next.file.rename(&path) {
+            *made = Some(next);
+            if error.kind() != std::io::ErrorKind::CrossesDevices {
+                return Err(context(error));
+            }
+            // The log lies on a file system of its own: the file is made in its place.
+            drop_made(&mut made);
+            let file = MappedFile::create_owned(&path, self.size, self.size, &*environment.disk)?;
+            next = Made { base, file };
+        }
+        environment.faults.pass(Point::RollNamed);
+        let file = LogFile { base, file: Arc::new(next.file) };
+        log.push(file.clone());
+        Ok(file)
+    }
+
+    /// Deletes the file if it was not needed.
+    pub fn discard(&self) {
+        drop_made(&mut self.lock());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Made>> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn drop_made(made: &mut Option<Made>) {
+    if let Some(made) = made.take() {
+        let _ = std::fs::remove_file(made.file.path());
+    }
+}
