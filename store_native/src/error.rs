@@ -26,12 +26,25 @@ pub enum StoreError {
     Unavailable { code: &'static str, detail: String },
     /// The group's lease belongs to somebody else.
     LeaseConflict { owner: String, expires_at: i64 },
+    /// The Idempotency-Key belongs to another request, which is in the log.
+    KeyReused(Box<FirstUse>),
     /// Stored bytes break the format.
     Corrupt { detail: String },
     /// Closed, or read-only for good after a failed fsync.
     Closed { code: &'static str, detail: String },
     /// The operating system refused.
     Io { context: String, source: io::Error },
+}
+
+/// Where the request that used an Idempotency-Key first stands: its first message, and how many it had.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FirstUse {
+    pub topic: String,
+    pub queue_id: u32,
+    pub queue_offset: i64,
+    pub message_id: String,
+    pub offset_message_id: String,
+    pub count: usize,
 }
 
 impl StoreError {
@@ -79,6 +92,7 @@ impl StoreError {
         match self {
             Self::Invalid { code, .. } | Self::Unavailable { code, .. } | Self::Closed { code, .. } => code,
             Self::LeaseConflict { .. } => "LEASE_CONFLICT",
+            Self::KeyReused(_) => "IDEMPOTENCY_KEY_REUSED",
             Self::Corrupt { .. } => "DATA_CORRUPT",
             Self::Io { .. } => "SYSTEM_ERROR",
         }
@@ -94,6 +108,11 @@ impl StoreError {
             Self::LeaseConflict { owner, expires_at } => {
                 format!("the group is leased to {owner} until {expires_at}")
             }
+            Self::KeyReused(first) => format!(
+                "this Idempotency-Key was used for another request: {} messages, the first in topic[{}] \
+                 queue {} at {}; nothing was stored",
+                first.count, first.topic, first.queue_id, first.queue_offset
+            ),
             Self::Io { context, source } => format!("{context}: {source}"),
         }
     }

@@ -90,6 +90,17 @@ def test_repeat_with_the_same_key_stores_nothing(client: Client, topic: str) -> 
     assert client.send(topic, "next").queue_offset == 1
 
 
+def test_a_key_used_for_another_message_is_refused_with_the_first_ones_place(
+    client: Client, topic: str
+) -> None:
+    first = client.send(topic, "once", idempotency_key="k-2")
+    with pytest.raises(InvalidRequest) as refused:
+        client.send(topic, "another", idempotency_key="k-2")
+    assert refused.value.code == "IDEMPOTENCY_KEY_REUSED"
+    assert refused.value.context["first_message_id"] == first.message_id
+    assert refused.value.context["first_queue_offset"] == first.queue_offset
+
+
 def test_arrow_rows_go_in_and_come_out(client: Client, topic: str) -> None:
     rows = pa.table({"body": ["a", "b", "c"], "tags": ["x", "y", "x"], "keys": [["1"], ["2"], ["3"]]})
     assert client.send_arrow(topic, rows).count == 3

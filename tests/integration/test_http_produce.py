@@ -203,6 +203,31 @@ def test_an_idempotency_key_repeats_the_first_answer(http: Http) -> None:
     assert len(http.messages("idem")) == 1
 
 
+def test_an_idempotency_key_used_for_another_request_is_refused_with_the_first_ones_place(http: Http) -> None:
+    key = {"Idempotency-Key": "order-18"}
+    first = http.post("/topics/idem_other/messages", {"body": "x"}, key).json
+    place = {
+        "first_topic": "idem_other",
+        "first_queue_id": first["queue_id"],
+        "first_queue_offset": first["queue_offset"],
+        "first_message_id": first["message_id"],
+        "first_offset_message_id": first["offset_message_id"],
+        "first_count": 1,
+    }
+    two = {"messages": [{"body": "x"}, {"body": "x"}]}
+    for topic, document in (
+        ("idem_other", {"body": "y"}),
+        ("idem_other", {"body": "x", "tags": "t"}),
+        ("idem_other", two),
+        ("idem_elsewhere", {"body": "x"}),
+    ):
+        problem = http.post(f"/topics/{topic}/messages", document, key).problem(422, "IDEMPOTENCY_KEY_REUSED")
+        assert problem.items() >= place.items()
+        assert problem["retryable"] is False
+    assert len(http.messages("idem_other")) == 1
+    http.get("/topics/idem_elsewhere").problem(404, "TOPIC_NOT_EXIST")
+
+
 def test_an_idempotency_key_outlives_a_crash_and_a_restart(
     start_broker: Callable[..., BrokerProcess],
 ) -> None:

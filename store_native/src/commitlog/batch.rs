@@ -13,7 +13,8 @@ pub struct RequestFacts<'a> {
     pub topic: &'a str,
     pub born_host: SocketAddr,
     pub now_ms: i64,
-    pub idempotency_key: Option<&'a str>,
+    /// The request's Idempotency-Key and the digest that stands beside it.
+    pub key: Option<(&'a str, &'a str)>,
 }
 
 /// Messages with their properties encoded into one buffer and their body checksums taken.
@@ -50,8 +51,9 @@ impl<'a> Batch<'a> {
                 if messages.len() > 1 {
                     properties::push(&mut out.properties, properties::BATCH, &messages.len().to_string());
                 }
-                if let Some(key) = facts.idempotency_key {
+                if let Some((key, digest)) = facts.key {
                     properties::push(&mut out.properties, properties::IDEMPOTENCE_KEY, key);
+                    properties::push(&mut out.properties, properties::DIGEST, digest);
                 }
             }
             out.ids.push(made);

@@ -19,6 +19,8 @@ pub const INTERNAL_PREFIX: &str = "__LMQ_";
 pub const BATCH: &str = "__LMQ_BATCH";
 /// On the first record of an append: the idempotence key of the request.
 pub const IDEMPOTENCE_KEY: &str = "__LMQ_KEY";
+/// Beside the key: a digest of what the request asked for, 32 hex digits.
+pub const DIGEST: &str = "__LMQ_SUM";
 /// On a delivered delayed message: `level:queue_offset` of the entry it came from.
 pub const DELIVERED_FROM: &str = "__LMQ_FROM";
 

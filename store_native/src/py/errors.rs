@@ -28,6 +28,14 @@ fn build(py: Python<'_>, error: &StoreError) -> PyResult<PyErr> {
             context.set_item("owner", owner)?;
             context.set_item("expires_at", expires_at)?;
         }
+        StoreError::KeyReused(first) => {
+            context.set_item("first_topic", &first.topic)?;
+            context.set_item("first_queue_id", first.queue_id)?;
+            context.set_item("first_queue_offset", first.queue_offset)?;
+            context.set_item("first_message_id", &first.message_id)?;
+            context.set_item("first_offset_message_id", &first.offset_message_id)?;
+            context.set_item("first_count", first.count)?;
+        }
         _ => {}
     }
     let from_code = py.import("store_native.errors")?.getattr("from_code")?;

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 
 use super::answer::{AnswerFacts, Appended, Placed, write_tail};
+use super::duplicate::request_digest;
 use super::routing::Route;
 use super::{Appender, Flush, Shared, lock};
 use crate::commitlog::batch::{Batch, RequestFacts};
@@ -85,18 +86,19 @@ impl Shared {
             ));
         }
         check_request(request, messages)?;
+        let digest = request.idempotency_key.map(|_| request_digest(messages));
         let facts = RequestFacts {
             topic,
             born_host: request.born_host.unwrap_or(self.options.store_host),
             now_ms: self.environment.clock.now_ms(),
-            idempotency_key: request.idempotency_key,
+            key: request.idempotency_key.zip(digest.as_deref()),
         };
         let mut batch = Batch::new(&facts, messages, &self.ids);
         let mut appender = lock(&self.appender);
         self.check_open(&appender)?;
         if let Some(place) = request.idempotency_key.and_then(|k| appender.keys.get(k)) {
             drop(appender);
-            return self.first_result(request, place);
+            return self.first_result(request, place, messages.len(), digest.as_deref());
         }
         let puts = self.append_locked(&mut appender, &mut batch, request)?;
         let end_offset = appender.writer.end();

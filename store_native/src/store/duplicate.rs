@@ -1,19 +1,71 @@
-//! The answer to a request that is in the log already, read back from its records.
+//! A request that comes again under its Idempotency-Key: whether it is the same one, and its first answer,
+//! read back from its records.
 
 use std::sync::atomic::Ordering;
+
+use twox_hash::XxHash3_128;
 
 use super::Shared;
 use super::answer::{Appended, Placed, write_tail};
 use super::append::AppendRequest;
 use crate::commitlog::scan::{Found, look};
-use crate::error::{Result, StoreError};
+use crate::error::{FirstUse, Result, StoreError};
 use crate::idempotence::KeyPlace;
-use crate::message::properties;
+use crate::message::{NewMessage, message_id, properties};
+
+/// What a sender's tracing changes with each attempt; it does not make another request of it.
+const OF_THE_ATTEMPT: [&str; 2] = ["traceparent", "tracestate"];
+
+/// The digest of what a request asks for, 32 hex digits: bodies, keys, tags, properties and targets of its
+/// messages, in order. Ids and times that a sender may make anew for each attempt are not part of it. It
+/// stands in the log: how it is made never changes.
+pub(super) fn request_digest(messages: &[NewMessage<'_>]) -> String {
+    let mut sum = XxHash3_128::new();
+    let text = |sum: &mut XxHash3_128, text: Option<&str>| match text {
+        Some(text) => {
+            sum.write(&(text.len() as u64).to_le_bytes());
+            sum.write(text.as_bytes());
+        }
+        None => sum.write(&u64::MAX.to_le_bytes()),
+    };
+    for message in messages {
+        sum.write(&(message.body.len() as u64).to_le_bytes());
+        sum.write(&message.body);
+        text(&mut sum, message.tags.as_deref());
+        text(&mut sum, message.keys.as_deref());
+        text(&mut sum, message.sharding_key.as_deref());
+        sum.write(&message.queue_id.map_or(-1, i64::from).to_le_bytes());
+        sum.write(&message.flag.to_le_bytes());
+        sum.write(&message.delay_level.to_le_bytes());
+        let mut pairs: Vec<(&str, &str)> = message
+            .properties
+            .iter()
+            .map(|(name, value)| (&**name, &**value))
+            .filter(|(name, _)| !OF_THE_ATTEMPT.contains(name))
+            .collect();
+        pairs.sort_unstable();
+        sum.write(&(pairs.len() as u64).to_le_bytes());
+        for (name, value) in pairs {
+            text(&mut sum, Some(name));
+            text(&mut sum, Some(value));
+        }
+    }
+    format!("{:032x}", sum.finish_128())
+}
 
 impl Shared {
-    /// The result of a request that is in the log already, read back from its records.
-    pub(super) fn first_result(&self, request: &AppendRequest<'_>, place: KeyPlace) -> Result<Appended> {
-        self.counters.duplicates.fetch_add(1, Ordering::Relaxed);
+    /// The result of a request that is in the log already.
+    ///
+    /// # Errors
+    /// `IDEMPOTENCY_KEY_REUSED` when the one in the log went to another topic, had another number of messages
+    /// or asked for something else; `MESSAGE_ILLEGAL` when it has expired meanwhile.
+    pub(super) fn first_result(
+        &self,
+        request: &AppendRequest<'_>,
+        place: KeyPlace,
+        asked: usize,
+        digest: Option<&str>,
+    ) -> Result<Appended> {
         let gone = || {
             StoreError::invalid(
                 "MESSAGE_ILLEGAL",
@@ -26,25 +78,34 @@ impl Shared {
         let mut count = 1;
         while placed.len() < count {
             let Found::Record(view) = look(&file, offset) else { return Err(gone()) };
+            let real_queue = view.property(properties::REAL_QID).and_then(|q| q.parse().ok());
+            let queue_id = real_queue.unwrap_or(view.queue_id as u32);
             if placed.is_empty() {
                 count = view.property(properties::BATCH).and_then(|c| c.parse().ok()).unwrap_or(1);
-                let same_topic = view.property(properties::REAL_TOPIC).unwrap_or(view.topic) == request.topic;
-                if view.property(properties::IDEMPOTENCE_KEY) != request.idempotency_key || !same_topic {
-                    return Err(StoreError::invalid(
-                        "MESSAGE_ILLEGAL",
-                        "this Idempotency-Key was used for another request",
-                    ));
+                let topic = view.property(properties::REAL_TOPIC).unwrap_or(view.topic);
+                let key = view.property(properties::IDEMPOTENCE_KEY);
+                // A record from before there were digests has none.
+                let same = view.property(properties::DIGEST).is_none_or(|first| Some(first) == digest);
+                if key != request.idempotency_key || topic != request.topic || count != asked || !same {
+                    return Err(StoreError::KeyReused(Box::new(FirstUse {
+                        topic: topic.to_owned(),
+                        queue_id,
+                        queue_offset: view.queue_offset,
+                        message_id: view.message_id(),
+                        offset_message_id: message_id::offset_id(view.store_host, offset),
+                        count,
+                    })));
                 }
             }
-            let real_queue = view.property(properties::REAL_QID).and_then(|q| q.parse().ok());
             placed.push(Placed {
                 message_id: view.message_id(),
                 physical_offset: offset,
-                queue_id: real_queue.unwrap_or(view.queue_id as u32),
+                queue_id,
                 queue_offset: view.queue_offset,
             });
             offset = view.end_offset();
         }
+        self.counters.duplicates.fetch_add(1, Ordering::Relaxed);
         let tail = write_tail(&self.answer_facts(request, count > 1, true), &placed);
         Ok(Appended { end_offset: offset, count, waits: true, duplicate: true, tail })
     }

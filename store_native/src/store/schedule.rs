@@ -20,13 +20,14 @@ const IDLE_MS: i64 = 60_000;
 const AFTER_ERROR: Duration = Duration::from_secs(1);
 
 /// Properties of the delayed record that the delivered one does not have.
-const DROPPED: [&str; 6] = [
+const DROPPED: [&str; 7] = [
     properties::DELAY,
     properties::REAL_TOPIC,
     properties::REAL_QID,
     properties::CRC32,
     properties::BATCH,
     properties::IDEMPOTENCE_KEY,
+    properties::DIGEST,
 ];
 
 impl Shared {
