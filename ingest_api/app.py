@@ -18,6 +18,7 @@ from starlette.types import Message, Receive, Scope, Send
 from ingest_api import error_handlers, openapi
 from ingest_api.body import Body, ClientGone
 from ingest_api.broker import Broker
+from ingest_api.request_guard import RequestGuard
 from ingest_api.routes import brokers, cluster, groups, health, messages, metrics, queues, routes, topics
 from ingest_api.version import lakemq_version
 from store_native.errors import InvalidRequest
@@ -65,6 +66,8 @@ class BrokerApp(FastAPI):
         )
         self._broker = broker
         self.send_path = broker.send
+        self.refusals = broker.refusals
+        self.guard = RequestGuard()
         self._pull = broker.pull
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:  # type: ignore[override]

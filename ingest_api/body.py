@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from starlette.types import Receive
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from ingest_api.admission import Admission
+from ingest_api.request_cycle import RequestCycle
 from store_native.errors import InvalidRequest
 
 SMALL = 64 << 10
@@ -197,7 +197,7 @@ def body_at_hand(receive: Receive, limit: int) -> bytes | None:
     for, so no deadline and no coroutine are needed.
     """
     cycle = getattr(receive, "__self__", None)
-    if type(cycle) is not RequestResponseCycle or cycle.more_body or cycle.disconnected:
+    if type(cycle) is not RequestCycle or cycle.more_body or cycle.disconnected:
         return None
     return bytes(cycle.body) if len(cycle.body) <= limit else None
 

@@ -1,26 +1,46 @@
-"""uvicorn's HTTP protocol with a short way for small sends.
+"""uvicorn's HTTP protocol: strict about where a request ends, with a short way for small sends.
 
-Owns the decision, for each request, whether it needs a task. uvicorn makes a scope, a cycle and a task for
-each; that costs several times what storing a small message does. A send whose bytes are all there when they
-have been parsed is stored and answered at once, and with sync flush its answer waits in the queue of
-ack_wait.py. What never breaks: answers leave a connection in the order of its requests; whatever is not
-whole, or not ordinary, or refused, goes uvicorn's way as if this file did not exist. Given to uvicorn by
-server.py.
+Owns which bytes of a connection are a request, and the decision, for each, whether it needs a task. What
+never breaks: bytes that were sent as a body are never parsed as a request, whatever the head said of
+upgrades or of closing; answers leave a connection in the order of its requests, the refusal of bytes that
+are no request behind all of them; whatever is not whole, or not ordinary, or refused, goes uvicorn's way as
+if there were no short one. Given to uvicorn by server.py.
+
+uvicorn makes a scope, a cycle and a task for each request; that costs several times what storing a small
+message does. A send whose bytes are all there when they have been parsed is stored and answered at once, and
+with sync flush its answer waits in the queue of ack_wait.py.
 """
 
 from __future__ import annotations
 
+import asyncio
+import re
 from typing import Any
+from urllib.parse import unquote
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ingest_api.app import BrokerApp, send_topic
+from ingest_api.request_cycle import RequestCycle
+from ingest_api.request_guard import malformed
 from ingest_api.whole_answer import common_lines
+from store_native.errors import LakeMQError
 
 _MAX_TARGETS = 4096
+_LINGER_S = 2.0
+"""A refused client gets this long to read why: closing a socket with unread bytes resets it, and the reset
+can overtake the answer."""
+
+_SHOWN_TARGET = 200
+_BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 # Request target -> topic. Bounded: beyond it a target is looked at each time.
 _targets: dict[bytes, str] = {}
+
+
+class _Refused(Exception):
+    """Stops the parser at a head that is refused."""
 
 
 class _Held:
@@ -53,23 +73,89 @@ class BrokerProtocol(HttpToolsProtocol):
         if not isinstance(app, BrokerApp):
             raise TypeError(f"this protocol serves a BrokerApp, not {type(app).__name__}")
         self._at_once = app.send_path.at_once
+        self._refusals = app.refusals
+        self._check_head = app.guard.check
+        self._version = "1.1"
+        # uvicorn's own is lenient: it goes on behind a request that said it was the last.
+        self.parser = httptools.HttpRequestParser(self)
+        self.url = b""
         self._topic: str | None = None
         self._body = b""
         self._waiting = _Held()
+        # Where the parser is: in a head, in a body (of ``self.cycle``, or of a send without one), or neither.
+        self._in_head = False
+        self._in_body = False
+        self._upgrade = False
+        # Whether something is being answered; requests behind it wait in ``self.pipeline``.
+        self._answering: RequestCycle | _Held | None = None
+        # No more bytes are parsed; the connection ends behind the last answer, with ``_refusal`` if any.
+        self._ended = False
+        self._refusal: LakeMQError | None = None
 
     def data_received(self, data: bytes) -> None:
         """Called by the event loop."""
-        _data_received(self, data)
+        if self._ended:
+            return
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._go_on_without_upgrade(data[upgrade.args[0] :])
+        except httptools.HttpParserError as error:
+            self._stop_parsing(error)
         if self._topic is not None:
             # The rest of the body is still to come: a task waits for it, with a deadline.
             self._take_long_way()
 
+    def eof_received(self) -> bool:  # type: ignore[override]  # the event loop wants to know
+        """Called by the event loop when the client has closed its side; it may still read answers.
+
+        Returns:
+            Whether the connection stays open for them.
+        """
+        if self._in_head or self._in_body:
+            self._end(malformed("the connection ended inside the request"))
+        elif self._answering is None:
+            return False
+        self._ended = True
+        for cycle in self._outstanding():
+            cycle.end_of_client()
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by the event loop; uvicorn tells only the newest request."""
+        for cycle in self._outstanding():
+            cycle.abandon()
+        _connection_lost(self, exc)
+
+    def on_message_begin(self) -> None:
+        """Called by the parser."""
+        self._in_head = True
+        _on_message_begin(self)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Called by the parser for each header, and for each trailer; a trailer means nothing here."""
+        if self._in_body:
+            return
+        name = name.lower()
+        if name == b"expect":
+            self.expect_100_continue = True
+        self.headers.append((name, value))
+
     def on_headers_complete(self) -> None:
-        """Called by the parser; uvicorn's version starts the request, or queues it behind an earlier one."""
+        """Called by the parser."""
+        self._in_head = False
+        self._version = version = self.parser.get_http_version()
+        if (refused := self._check_head(version, self.headers)) is not None:
+            self._refuse(refused)
+        if self.parser.should_upgrade():
+            self._look_at_upgrade()
+            return
         if self._is_ordinary():
             self._topic = _targets.get(self.url) or _learn(self.url)
         if self._topic is None:
-            _on_headers_complete(self)
+            self._begin()
+        self._in_body = True
 
     def on_body(self, body: bytes) -> None:
         """Called by the parser."""
@@ -80,8 +166,14 @@ class BrokerProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Called by the parser at the end of a body."""
+        if self._upgrade:
+            return
+        self._in_body = False
         topic = self._topic
         if topic is None:
+            if not self.parser.should_keep_alive() or self._version == "1.0":
+                # The client said that it would send no more. What it sends all the same is not a request.
+                self._ended = True
             _on_message_complete(self)
         elif self._at_once(self, topic, self.headers, self._body):
             self._topic = None
@@ -90,11 +182,19 @@ class BrokerProtocol(HttpToolsProtocol):
             self._take_long_way()
             _on_message_complete(self)
 
+    def on_response_complete(self) -> None:
+        """Called when an answer is written; uvicorn's version starts the next request."""
+        self._answering = None
+        _on_response_complete(self)
+        if self._ended and self._answering is None:
+            self._finish()
+
     def wait(self) -> None:
         """Says that the answer comes later: the next request queues until then."""
         waiting = self._waiting
         waiting.response_complete = False
         self.cycle = waiting  # type: ignore[assignment]  # it has what uvicorn asks of a cycle
+        self._answering = waiting
 
     def answer(self, head: bytes, body: bytes) -> None:
         """Writes the answer of a send that uvicorn knows nothing of."""
@@ -115,6 +215,10 @@ class BrokerProtocol(HttpToolsProtocol):
         """Closes without an answer."""
         self.transport.close()
 
+    def _outstanding(self) -> list[RequestCycle]:
+        cycles = (self._answering, *(queued for queued, _ in self.pipeline))
+        return [cycle for cycle in cycles if isinstance(cycle, RequestCycle)]
+
     def _is_ordinary(self) -> bool:
         """Says whether the request is a POST that nothing stands before and nothing special is asked of."""
         parser = self.parser
@@ -123,16 +227,137 @@ class BrokerProtocol(HttpToolsProtocol):
             and (self.cycle is None or self.cycle.response_complete)
             and not self.flow.write_paused
             and not self.expect_100_continue
-            and parser.get_http_version() == "1.1"
+            and self._version == "1.1"
             and parser.should_keep_alive()
-            and not parser.should_upgrade()
         )
 
     def _take_long_way(self) -> None:
         body, self._topic, self._body = self._body, None, b""
-        _on_headers_complete(self)
+        self._begin()
         if body:
             _on_body(self, body)
+
+    def _begin(self) -> None:
+        """Starts a request whose head is complete, or queues it behind an earlier one."""
+        scope = self.scope
+        scope["method"] = self.parser.get_method().decode("ascii")
+        scope["http_version"] = version = self._version
+        if self.url == b"*" and scope["method"] == "OPTIONS":
+            raw_path, query = b"*", b""
+        else:
+            target = httptools.parse_url(self.url)
+            raw_path, query = target.path or b"/", target.query or b""
+        path = raw_path.decode("ascii")
+        if "%" in path:
+            if _BAD_ESCAPE.search(raw_path):
+                self._refuse(malformed("a % in the path is not followed by two hexadecimal digits"))
+            path = unquote(path)
+        scope["path"] = path
+        scope["raw_path"] = raw_path
+        scope["query_string"] = query
+        earlier = self.cycle
+        cycle = RequestCycle(
+            scope=scope,
+            transport=self.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=self.access_log,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue=self.expect_100_continue,
+            keep_alive=version != "1.0" and self.parser.should_keep_alive(),
+            on_response=self.on_response_complete,
+        )
+        self.cycle = cycle
+        if earlier is None or earlier.response_complete:
+            self._start_asgi_task(cycle, self.app)
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((cycle, self.app))
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        self._answering = cycle
+        _start_asgi_task(self, cycle, app)
+
+    def _look_at_upgrade(self) -> None:
+        """Decides on a head that asks for another protocol, before anything behind it is looked at.
+
+        HTTP/2 is not spoken here. A client that offers it (``curl --http2``) goes on in HTTP/1.1 when the
+        offer is ignored. Who asks for anything else would send something else.
+        """
+        if self.parser.get_method() == b"CONNECT":
+            self._refuse(malformed("CONNECT is for proxies"))
+        offered = [value for name, value in self.headers if name == b"upgrade"]
+        if any(token.strip().lower() != b"h2c" for value in offered for token in value.split(b",")):
+            self._refuse(malformed("this broker speaks HTTP/1.1 only; it takes no Upgrade"))
+        self._upgrade = True
+
+    def _go_on_without_upgrade(self, rest: bytes) -> None:
+        """Parses the head again without its offer, and then what follows it as the body that it is.
+
+        The parser takes what stands behind such a head for another protocol, and on its next call for a
+        new request; a body would be executed.
+        """
+        self._upgrade = False
+        lines = [b"%b: %b\r\n" % (name, value) for name, value in self.headers if name != b"upgrade"]
+        head = b"%b %b HTTP/%b\r\n%b\r\n" % (
+            self.parser.get_method(),
+            self.url,
+            self._version.encode(),
+            b"".join(lines),
+        )
+        self.parser = httptools.HttpRequestParser(self)
+        self.data_received(head + rest)
+
+    def _refuse(self, error: LakeMQError) -> None:
+        """Refuses the request whose head was just read, and all behind it; called inside the parser."""
+        self._refusal = error
+        raise _Refused
+
+    def _stop_parsing(self, error: httptools.HttpParserError) -> None:
+        if self._ended:
+            return  # bytes behind the last request
+        self._end(self._refusal or malformed(f"these bytes are no HTTP/1.1 request: {_reason(error)}"))
+
+    def _end(self, error: LakeMQError) -> None:
+        """Ends the connection with a refusal, once everything before it is answered."""
+        self._ended = True
+        cycle = self.cycle
+        refusal: LakeMQError | None = error
+        if self._in_body and self._topic is None and isinstance(cycle, RequestCycle):
+            # The refusal is the answer to this one, unless it has another already.
+            if cycle.response_started:
+                refusal = None
+            elif self._answering is cycle:
+                self._answering = None
+                cycle.abandon()
+            else:
+                self.pipeline.popleft()
+        self._in_head = self._in_body = False
+        self._topic, self._body = None, b""
+        self._refusal = refusal
+        if self._answering is None:
+            self._finish()
+
+    def _finish(self) -> None:
+        """Writes the refusal, if there is one, and closes."""
+        error, self._refusal = self._refusal, None
+        transport = self.transport
+        if transport.is_closing():
+            return
+        if error is None:
+            transport.close()
+            return
+        target = self.url[:_SHOWN_TARGET].decode("latin-1")
+        head, body = self._refusals.whole(error, {"method": "-", "path": target, "client": self.client})
+        common = common_lines(self.server_state.default_headers)
+        transport.write(b"%b%bconnection: close\r\n\r\n%b" % (head, common, body))
+        self._unset_keepalive_if_required()
+        self.flow.resume_reading()
+        self.loop.call_later(_LINGER_S, transport.close)
+        if transport.can_write_eof():
+            transport.write_eof()
 
 
 def _learn(target: bytes) -> str | None:
@@ -142,8 +367,14 @@ def _learn(target: bytes) -> str | None:
     return topic
 
 
+def _reason(error: httptools.HttpParserError) -> str:
+    return str(error.args[0]) if error.args and error.args[0] else type(error).__name__
+
+
 # Looked up once: super() takes longer than some of these do.
-_data_received = HttpToolsProtocol.data_received
-_on_headers_complete = HttpToolsProtocol.on_headers_complete
+_connection_lost = HttpToolsProtocol.connection_lost
+_on_message_begin = HttpToolsProtocol.on_message_begin
 _on_body = HttpToolsProtocol.on_body
 _on_message_complete = HttpToolsProtocol.on_message_complete
+_on_response_complete = HttpToolsProtocol.on_response_complete
+_start_asgi_task = HttpToolsProtocol._start_asgi_task

@@ -3,7 +3,7 @@
 Owns the shortest way from an answer to the socket. Over ASGI an answer is two messages; uvicorn checks
 every header of the first, and writes each with a system call of its own. For a small answer that costs
 more than storing the message. So where the server is uvicorn on httptools, the bytes are written to
-its connection at once, with the same state changes ``RequestResponseCycle.send`` makes; on any other
+its connection at once, with the same state changes ``RequestCycle.send`` makes; on any other
 server, or when anything is out of the ordinary, the two ASGI messages are sent. What never breaks:
 the answer is the same either way. Called by send.py and pull.py.
 """
@@ -13,7 +13,8 @@ from __future__ import annotations
 from http import HTTPStatus
 
 from starlette.types import Message, Send
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
+from ingest_api.request_cycle import RequestCycle
 
 JSON = b"application/json"
 _CACHED_LENGTHS = 1024
@@ -63,12 +64,12 @@ class WholeJson:
             body: JSON.
         """
         cycle = getattr(send, "__self__", None)
-        if type(cycle) is RequestResponseCycle and self._write(cycle, body):
+        if type(cycle) is RequestCycle and self._write(cycle, body):
             return
         await send(self._start(len(body)))
         await send({"type": "http.response.body", "body": body})
 
-    def _write(self, cycle: RequestResponseCycle, body: bytes) -> bool:
+    def _write(self, cycle: RequestCycle, body: bytes) -> bool:
         if len(body) > _JOIN_UP_TO or not _is_ordinary(cycle):
             return False
         cycle.response_started = True
@@ -95,7 +96,7 @@ class WholeJson:
         }
 
 
-def _is_ordinary(cycle: RequestResponseCycle) -> bool:
+def _is_ordinary(cycle: RequestCycle) -> bool:
     """Says whether nothing but writing is left to do: no broken or full connection, no closing."""
     return (
         cycle.keep_alive

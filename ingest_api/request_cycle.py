@@ -1,0 +1,44 @@
+"""One request and its answer, with what uvicorn's own does not know: a client that has said all it will say.
+
+Owns the difference between a client that is gone and one that has only closed its side of the connection.
+What never breaks: the latter still gets its answer; a request that waits for something to happen learns that
+nobody will wait with it. Made by protocol.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
+
+class RequestCycle(RequestResponseCycle):
+    """Arguments as uvicorn gives them.
+
+    Attributes:
+        half_closed: The client will send no more; it may still read.
+    """
+
+    half_closed = False
+    _was_read = False
+
+    async def receive(self) -> Any:
+        """Called by the application; ``http.disconnect`` also says that the client has closed its side."""
+        if self._was_read and self.half_closed:
+            return {"type": "http.disconnect"}
+        message = await super().receive()
+        if message["type"] == "http.request":
+            if self._was_read and self.half_closed:
+                return {"type": "http.disconnect"}
+            self._was_read = not message.get("more_body", False)
+        return message
+
+    def end_of_client(self) -> None:
+        """Says that the client has closed its side; called by the connection."""
+        self.half_closed = True
+        self.message_event.set()
+
+    def abandon(self) -> None:
+        """Ends a request that will never be whole; its task stores nothing and answers nothing."""
+        self.disconnected = True
+        self.message_event.set()
