@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks import appending, ledger, reading, report, sending
+from benchmarks import appending, latency, ledger, reading, report, sending, starting
 from benchmarks.figure import Comparison, Figure
 from benchmarks.machine import describe
 from benchmarks.scale import FULL, QUICK, Scale
@@ -31,6 +31,10 @@ GOALS: dict[str, Callable[[Path, Scale], Iterator[Comparison]]] = {
     "P7": reading.local,
     "P8": reading.over_http,
     "P9": ledger.group_job,
+    "P13": latency.tail,
+    "P14": latency.isolation,
+    "P15": starting.starts,
+    "P16": starting.memory,
 }
 RESULTS = REPOSITORY / "benchmarks" / "results.json"
 DOCUMENT = REPOSITORY / "docs" / "performance.md"

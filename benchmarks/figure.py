@@ -1,7 +1,7 @@
-"""One measured ratio: pairs of runs in the order A B B A, the median of the pairs' ratios, and the goal.
+"""One measured figure: pairs of runs in the order A B B A, what each says, their median, the goal.
 
 Owns the arithmetic and the order of runs, so that a machine that slows down during a bench slows both sides.
-Called by every module that measures.
+A figure is a ratio of the two sides, or the difference between them, or (one side only) a value with a limit.
 """
 
 from __future__ import annotations
@@ -9,25 +9,29 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 Measure = Callable[[], float]
-"""Runs one side once and returns its rate (larger is better)."""
+"""Runs one side once and returns its rate, or for a figure with `at_most` its time or size."""
+
+Relation = Literal["ratio", "difference", "value"]
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A ratio and where it comes from.
+    """What is compared, and where it comes from.
 
     Attributes:
-        goal_id: P1..P9 of the goals.
+        goal_id: P1..P16 of the goals.
         name: what was measured, short and without spaces.
-        goal: the ratio that was aimed at; None for a figure that is only told.
-        unit: of the rates.
+        goal: what was aimed at; None for a figure that is only reported.
+        unit: of both sides' measurements.
         promise: what both sides promised when they answered.
-        ours: rate of each pair, LakeMQ.
-        theirs: rate of each pair, the other side.
         against: the other side.
+        at_most: the goal is an upper limit (times, sizes) and not a lower one (rates).
+        relation: what a pair says: ours / theirs, ours - theirs, or ours alone.
+        ours: one measurement a pair, LakeMQ.
+        theirs: one measurement a pair, the other side; empty for a value.
     """
 
     goal_id: str
@@ -36,28 +40,39 @@ class Figure:
     unit: str
     promise: str
     against: str
+    at_most: bool = False
+    relation: Relation = "ratio"
     ours: list[float] = field(default_factory=list)
     theirs: list[float] = field(default_factory=list)
 
     @property
-    def ratios(self) -> list[float]:
-        """Returns one ratio a pair."""
-        return [mine / other for mine, other in zip(self.ours, self.theirs, strict=True)]
+    def values(self) -> list[float]:
+        """Returns what each pair says."""
+        if self.relation == "value":
+            return self.ours
+        pairs = zip(self.ours, self.theirs, strict=True)
+        if self.relation == "difference":
+            return [mine - other for mine, other in pairs]
+        return [mine / other for mine, other in pairs]
 
     @property
-    def ratio(self) -> float:
-        """Returns the median of the pairs' ratios."""
-        return statistics.median(self.ratios)
+    def value(self) -> float:
+        """Returns the median over the pairs."""
+        return statistics.median(self.values)
 
     @property
     def held(self) -> bool | None:
         """Tells whether the goal is held; None without a goal."""
-        return None if self.goal is None else round(self.ratio, 2) >= self.goal
+        if self.goal is None:
+            return None
+        value = round(self.value, 2)
+        return value <= self.goal if self.at_most else value >= self.goal
 
     def line(self) -> str:
         """Returns the one line `make bench` prints."""
-        verdict = "" if self.goal is None else f" goal={self.goal:g} {'held' if self.held else 'missed'}"
-        return f"{self.goal_id} {self.name} ratio={self.ratio:.2f}{verdict}"
+        sign = "<=" if self.at_most else ">="
+        verdict = "" if self.goal is None else f" goal{sign}{self.goal:g} {'held' if self.held else 'missed'}"
+        return f"{self.goal_id} {self.name} {self.relation}={self.value:.2f}{verdict}"
 
     def to_json(self) -> dict[str, Any]:
         """Returns what results.json holds."""
@@ -67,13 +82,15 @@ class Figure:
             "against": self.against,
             "promise": self.promise,
             "unit": self.unit,
-            "ratio": round(self.ratio, 4),
-            "ratio_min": round(min(self.ratios), 4),
-            "ratio_max": round(max(self.ratios), 4),
+            "relation": self.relation,
+            "value": round(self.value, 4),
+            "value_min": round(min(self.values), 4),
+            "value_max": round(max(self.values), 4),
             "goal": self.goal,
+            "at_most": self.at_most,
             "held": self.held,
-            "ours": [round(rate, 1) for rate in self.ours],
-            "theirs": [round(rate, 1) for rate in self.theirs],
+            "ours": [round(one, 4) for one in self.ours],
+            "theirs": [round(one, 4) for one in self.theirs],
         }
 
 
@@ -83,27 +100,27 @@ class Comparison:
 
     Attributes:
         figure: takes the rates.
-        ours, theirs: the sides.
+        ours, theirs: the sides; no `theirs` for a figure that is a value.
         warm_ups: unmeasured runs of each side; a JVM that compiles while it is measured needs more than one.
     """
 
     figure: Figure
     ours: Measure
-    theirs: Measure
+    theirs: Measure | None
     warm_ups: int = 1
 
     def run(self, pairs: int) -> Figure:
         """Runs both sides `pairs` times, A B B A A B B A ..., after the unmeasured ones."""
+        sides = [(self.figure.ours, self.ours)]
+        if self.theirs is not None:
+            sides.append((self.figure.theirs, self.theirs))
         for _ in range(self.warm_ups):
-            self.ours()
-            self.theirs()
-        for pair in range(pairs):
-            if pair % 2 == 0:
-                self.figure.ours.append(self.ours())
-                self.figure.theirs.append(self.theirs())
-            else:
-                self.figure.theirs.append(self.theirs())
-                self.figure.ours.append(self.ours())
+            for _, measure in sides:
+                measure()
+        for _ in range(pairs):
+            for measured, measure in sides:
+                measured.append(measure())
+            sides.reverse()
         print(self.figure.line(), flush=True)
         return self.figure
 

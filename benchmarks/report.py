@@ -29,7 +29,7 @@ def merge(path: Path, figures: list[Figure], machine: dict[str, Any]) -> list[di
         measured = {figure.goal_id for figure in figures}
         kept = [row for row in json.loads(path.read_text())["figures"] if row["goal_id"] not in measured]
     rows = [figure.to_json() | {"machine": machine} for figure in figures]
-    merged = sorted(kept + rows, key=lambda row: str(row["goal_id"]))
+    merged = sorted(kept + rows, key=lambda row: int(row["goal_id"][1:]))
     path.write_text(json.dumps({"figures": merged}, indent=1) + "\n")
     return merged
 
@@ -37,13 +37,13 @@ def merge(path: Path, figures: list[Figure], machine: dict[str, Any]) -> list[di
 def table(rows: list[dict[str, Any]]) -> str:
     """Returns the Markdown table."""
     lines = [
-        "| # | Figure | Promise | LakeMQ | Against | Their rate | Ratio (min-max) | Goal | |",
+        "| # | Figure | Promise | LakeMQ | Against | Other side | Ratio (min-max) | Goal | |",
         "|---|---|---|---:|---|---:|---|---:|---|",
     ]
     for row in rows:
-        goal = "" if row["goal"] is None else f">= {row['goal']:g}"
+        goal = "" if row["goal"] is None else f"{'<=' if row['at_most'] else '>='} {row['goal']:g}"
         verdict = {True: "held", False: "**missed**", None: ""}[row["held"]]
-        spread = f"{row['ratio']:.2f} ({row['ratio_min']:.2f}-{row['ratio_max']:.2f})"
+        spread = f"{_SIGN[row['relation']]}{row['value']:.2f} ({row['value_min']:.2f}-{row['value_max']:.2f})"
         cells = [row["goal_id"], row["name"], row["promise"], _rate(row, "ours"), row["against"]]
         cells += [_rate(row, "theirs"), spread, goal, verdict]
         lines.append(_row(cells))
@@ -60,6 +60,9 @@ def machines(rows: list[dict[str, Any]]) -> str:
     lines = [_row(["#", *differing]), "|---" * (len(differing) + 1) + "|"]
     lines += [_row([goal, *(machine.get(n, "") for n in differing)]) for goal, machine in described.items()]
     return "\n".join([f"{common}.", *(["", *lines] if differing else [])])
+
+
+_SIGN: Final = {"ratio": "", "difference": "difference ", "value": "value "}
 
 
 def _row(cells: list[str]) -> str:
@@ -85,10 +88,11 @@ def write_document(path: Path, chart: Path, rows: list[dict[str, Any]]) -> None:
 
 def draw(path: Path, rows: list[dict[str, Any]]) -> None:
     """Draws one bar a figure, a tick at its goal, a line at 1 (as fast as the other side)."""
+    rows = [row for row in rows if row["relation"] == "ratio"]
     height = ROW_HEIGHT * len(rows) + 50
     width = LABEL_WIDTH + PLOT_WIDTH + 70
     largest = min(
-        LARGEST_RATIO, max((max(row["ratio"], row["goal"] or 0) for row in rows), default=1.0) * 1.1
+        LARGEST_RATIO, max((max(row["value"], row["goal"] or 0) for row in rows), default=1.0) * 1.1
     )
     scale = PLOT_WIDTH / largest
     parts = [
@@ -108,13 +112,13 @@ def draw(path: Path, rows: list[dict[str, Any]]) -> None:
 
 def _bar(row: dict[str, Any], top: int, scale: float) -> list[str]:
     colour = {True: "#2e7d32", False: "#c62828", None: "#607d8b"}[row["held"]]
-    length = min(row["ratio"], LARGEST_RATIO) * scale
+    length = min(row["value"], LARGEST_RATIO) * scale
     label = escape(f"{row['goal_id']} {row['name']}")
     middle = top + BAR_HEIGHT - 5
     parts = [
         f'<text x="{LABEL_WIDTH - 8}" y="{middle}" text-anchor="end">{label}</text>',
         f'<rect x="{LABEL_WIDTH}" y="{top}" width="{length:.1f}" height="{BAR_HEIGHT}" fill="{colour}"/>',
-        f'<text x="{LABEL_WIDTH + length + 6:.1f}" y="{middle}">{row["ratio"]:.2f}</text>',
+        f'<text x="{LABEL_WIDTH + length + 6:.1f}" y="{middle}">{row["value"]:.2f}</text>',
     ]
     if row["goal"] is not None:
         goal = LABEL_WIDTH + min(row["goal"], LARGEST_RATIO) * scale
@@ -126,4 +130,7 @@ def _bar(row: dict[str, Any], top: int, scale: float) -> list[str]:
 
 
 def _rate(row: dict[str, Any], side: str) -> str:
-    return f"{median(row[side]):,.0f} {row['unit']}"
+    if not row[side]:
+        return ""
+    middle = median(row[side])
+    return f"{middle:,.0f} {row['unit']}" if middle >= 100 else f"{middle:.3g} {row['unit']}"

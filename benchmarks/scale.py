@@ -19,6 +19,8 @@ class Scale:
         appended: messages appended in Rust.
         rows: (body bytes, rows) of the source's topics.
         ledger_rows: rows of the group job.
+        long_log_bytes, short_log_bytes: logs of the crash starts.
+        queues: queues of the clean start, a multiple of 1,000.
     """
 
     pairs: int
@@ -27,7 +29,12 @@ class Scale:
     appended: int
     rows: tuple[tuple[int, int], ...]
     ledger_rows: int
+    long_log_bytes: int
+    short_log_bytes: int
+    queues: int
 
 
-FULL = Scale(6, 60_000, 300_000, 1_000_000, ((1024, 600_000), (100, 1_500_000)), 400_000)
-QUICK = Scale(2, 8_000, 40_000, 200_000, ((1024, 60_000), (100, 100_000)), 40_000)
+FULL = Scale(
+    6, 60_000, 300_000, 1_000_000, ((1024, 600_000), (100, 1_500_000)), 400_000, 8 << 30, 1 << 30, 10_000
+)
+QUICK = Scale(2, 8_000, 40_000, 200_000, ((1024, 60_000), (100, 100_000)), 40_000, 512 << 20, 64 << 20, 1_000)

@@ -10,16 +10,17 @@ from __future__ import annotations
 import io
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
 from benchmarks.figure import Comparison, Figure, Measure
 from benchmarks.scale import Scale
-from benchmarks.server import BareServer, LakeMQ, post_load
+from benchmarks.server import BareServer, HyperServer, LakeMQ, post_load
 from tests.support.peer_jars import POMS, classes
 from tests.support.peers import Kafka, RocketMQ, run_java
 
@@ -40,10 +41,10 @@ def single(directory: Path, scale: Scale) -> Iterator[Comparison]:
     """Yields P1: one message a request, against RocketMQ's synchronous send."""
     for flush, promise in PROMISES.items():
         with ExitStack() as stack:
-            lakemq = _lakemq(stack, directory / f"p1-{flush}", flush)
-            rocketmq = _rocketmq(stack, directory / f"p1-{flush}-rocketmq", flush)
+            lakemq = lakemq_broker(stack, directory / f"p1-{flush}", flush)
+            rocketmq = rocketmq_broker(stack, directory / f"p1-{flush}-rocketmq", flush)
             figure = Figure(
-                "P1", f"single-{flush}", 1.0, "messages/s", promise, "RocketMQ sync send, 64 threads"
+                "P1", f"single-{flush}", 1.3, "messages/s", promise, "RocketMQ sync send, 64 threads"
             )
             theirs = _rocketmq_send(rocketmq, ROCKETMQ_THREADS, 1, scale.singles)
             yield Comparison(figure, _post_single(lakemq, CONNECTIONS, scale.singles), theirs)
@@ -51,38 +52,40 @@ def single(directory: Path, scale: Scale) -> Iterator[Comparison]:
 
 
 def bare(directory: Path, scale: Scale) -> Iterator[Comparison]:
-    """Yields P2: the same request, against a route that does nothing."""
+    """Yields P2: the same request, against a route and a server that do nothing with it."""
+    yardsticks: dict[str, tuple[Callable[[Path], BareServer | HyperServer], float, str]] = {
+        "bare-route": (BareServer, 1.0, "a bare raw ASGI route"),
+        "bare-hyper": (HyperServer, 0.5, "a bare server in Rust (hyper, one thread)"),
+    }
     for flush, promise in PROMISES.items():
-        with ExitStack() as stack:
-            lakemq = _lakemq(stack, directory / f"p2-{flush}", flush)
-            server = BareServer(directory / f"p2-{flush}-bare")
-            stack.callback(server.stop)
-
-            def theirs(port: int = server.port, folder: Path = directory / f"p2-{flush}-bare") -> float:
-                return _rate(port, folder, JSON, _json_body(), CONNECTIONS, scale.singles)
-
-            figure = Figure("P2", f"bare-route-{flush}", 0.8, "requests/s", promise, "a bare raw ASGI route")
-            yield Comparison(figure, _post_single(lakemq, CONNECTIONS, scale.singles), theirs)
-        _discard(directory)
+        for name, (make, goal, against) in yardsticks.items():
+            with ExitStack() as stack:
+                lakemq = lakemq_broker(stack, directory / f"p2-{flush}", flush)
+                folder = directory / f"p2-{flush}-bare"
+                server = make(folder)
+                stack.callback(server.stop)
+                theirs = partial(_rate, server.port, folder, JSON, json_body(), CONNECTIONS, scale.singles)
+                figure = Figure("P2", f"{name}-{flush}", goal, "requests/s", promise, against)
+                yield Comparison(figure, _post_single(lakemq, CONNECTIONS, scale.singles), theirs)
+            _discard(directory)
 
 
 def batches(directory: Path, scale: Scale) -> Iterator[Comparison]:
     """Yields P3: batches of 100, as NDJSON and as Arrow, against RocketMQ's batches and Kafka's producer."""
     bodies = {"ndjson": (NDJSON, _ndjson_body()), "arrow": (ARROW, _arrow_body())}
-    goals = {"ndjson": 2.0, "arrow": 4.0}
     for flush, promise in PROMISES.items():
         for form, (content_type, body) in bodies.items():
             for peer in ("rocketmq", "kafka"):
                 with ExitStack() as stack:
                     folder = directory / f"p3-{form}-{peer}-{flush}"
-                    lakemq = _lakemq(stack, folder, flush)
+                    lakemq = lakemq_broker(stack, folder, flush)
                     if peer == "rocketmq":
-                        rocketmq = _rocketmq(stack, folder / peer, flush)
+                        rocketmq = rocketmq_broker(stack, folder / peer, flush)
                         theirs = _rocketmq_send(rocketmq, ROCKETMQ_BATCH_THREADS, BATCH, scale.batched)
-                        against, goal = "RocketMQ batches of 100", goals[form]
+                        against, goal = "RocketMQ batches of 100", 4.0
                     else:
                         theirs = _kafka_send(_kafka(stack, folder / peer, flush), scale.batched)
-                        against, goal = "Kafka producer, acks=1", 1.5
+                        against, goal = "Kafka producer, acks=1", 2.5
                     figure = Figure("P3", f"{form}-vs-{peer}-{flush}", goal, "messages/s", promise, against)
                     yield Comparison(figure, _post_batches(lakemq, content_type, body, scale.batched), theirs)
                 _discard(directory)
@@ -91,10 +94,10 @@ def batches(directory: Path, scale: Scale) -> Iterator[Comparison]:
 def flush_cost(directory: Path, scale: Scale) -> Iterator[Comparison]:
     """Yields P5: 64 connections, flush before the answer, against our own answer before the flush."""
     with ExitStack() as stack:
-        ours = _lakemq(stack, directory / "p5-sync", "sync")
-        own = _lakemq(stack, directory / "p5-async", "async")
+        ours = lakemq_broker(stack, directory / "p5-sync", "sync")
+        own = lakemq_broker(stack, directory / "p5-async", "async")
         figure = Figure(
-            "P5", "sync-vs-own-async", 0.8, "messages/s", "after the flush / before it", "own ASYNC_FLUSH"
+            "P5", "sync-vs-own-async", 0.85, "messages/s", "after the flush / before it", "own ASYNC_FLUSH"
         )
         yield Comparison(figure, _post_single(ours, 64, scale.singles), _post_single(own, 64, scale.singles))
 
@@ -104,13 +107,15 @@ def _discard(directory: Path) -> None:
     shutil.rmtree(directory)
 
 
-def _lakemq(stack: ExitStack, directory: Path, flush: str) -> LakeMQ:
+def lakemq_broker(stack: ExitStack, directory: Path, flush: str) -> LakeMQ:
+    """Starts a broker with the topic of the bench."""
     broker = stack.enter_context(LakeMQ(directory, flush))
     broker.put_topic(TOPIC)
     return broker
 
 
-def _rocketmq(stack: ExitStack, directory: Path, flush: str) -> RocketMQ:
+def rocketmq_broker(stack: ExitStack, directory: Path, flush: str) -> RocketMQ:
+    """Starts a RocketMQ broker with the same promise."""
     settings = {
         "flushDiskType": "SYNC_FLUSH" if flush == "sync" else "ASYNC_FLUSH",
         "defaultTopicQueueNums": 4,
@@ -125,14 +130,24 @@ def _kafka(stack: ExitStack, directory: Path, flush: str) -> Kafka:
     return kafka
 
 
-def _rocketmq_send(rocketmq: RocketMQ, threads: int, batch: int, count: int) -> Measure:
-    def measure() -> float:
-        path = classes(POMS / "rocketmq" / "src" / "RocketLoad.java", "rocketmq")
-        arguments = ["send", "--namesrv", rocketmq.name_server, "--topic", TOPIC, "--threads", str(threads)]
-        arguments += ["--batch", str(batch), "--count", str(count), "--warmup", str(count // 4)]
-        return float(run_java(path, "RocketLoad", *arguments, home=rocketmq.directory, heap="1g")[0]["rate"])
+def rocketmq_load(
+    rocketmq: RocketMQ, threads: int, batch: int, count: int, rate: float | None = None
+) -> dict[str, Any]:
+    """Sends with RocketMQ's client, as fast as it goes or at a fixed rate.
 
-    return measure
+    Returns:
+        What the client printed: rate in messages/s, p50_us, p99_us, p999_us.
+    """
+    path = classes(POMS / "rocketmq" / "src" / "RocketLoad.java", "rocketmq")
+    arguments = ["send", "--namesrv", rocketmq.name_server, "--topic", TOPIC, "--threads", str(threads)]
+    arguments += ["--batch", str(batch), "--count", str(count), "--warmup", str(count // 4)]
+    if rate is not None:
+        arguments += ["--rate", str(rate)]
+    return run_java(path, "RocketLoad", *arguments, home=rocketmq.directory, heap="1g")[0]
+
+
+def _rocketmq_send(rocketmq: RocketMQ, threads: int, batch: int, count: int) -> Measure:
+    return lambda: float(rocketmq_load(rocketmq, threads, batch, count)["rate"])
 
 
 def _kafka_send(kafka: Kafka, count: int) -> Measure:
@@ -144,7 +159,7 @@ def _kafka_send(kafka: Kafka, count: int) -> Measure:
 
 
 def _post_single(lakemq: LakeMQ, connections: int, count: int) -> Measure:
-    return lambda: _rate(lakemq.port, lakemq.directory, JSON, _json_body(), connections, count)
+    return lambda: _rate(lakemq.port, lakemq.directory, JSON, json_body(), connections, count)
 
 
 def _post_batches(lakemq: LakeMQ, content_type: str, body: bytes, count: int) -> Measure:
@@ -162,7 +177,8 @@ def _rate(port: int, directory: Path, content_type: str, body: bytes, connection
     return float(result["rate"])
 
 
-def _json_body() -> bytes:
+def json_body() -> bytes:
+    """Returns a request of one message of 1 KB."""
     return json.dumps({"body": BODY}).encode()
 
 

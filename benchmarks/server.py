@@ -20,6 +20,7 @@ from tests.support.processes import LOOPBACK, ServerProcess, answers_on, free_po
 LOAD_SOURCE: Final = POMS / "http" / "http_load.rs"
 BARE_APP: Final = "benchmarks.bare_app:app"
 START_TIMEOUT_S: Final = 60.0
+LOAD_TIMEOUT_S: Final = 600.0
 
 
 class LakeMQ:
@@ -44,6 +45,11 @@ class LakeMQ:
     def endpoint(self) -> str:
         """Returns the base URL."""
         return f"http://{LOOPBACK}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """Returns the broker's process id."""
+        return self._process.pid
 
     def put_topic(self, topic: str, queues: int = 4) -> None:
         """Creates a topic."""
@@ -92,6 +98,21 @@ class BareServer:
         self._process.stop()
 
 
+class HyperServer:
+    """The same on hyper, on one thread: what the machine gives without Python (benchmarks/peers/hyper)."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        log = directory / "hyper.log"
+        self._process = ServerProcess([str(_hyper())], log)
+        self._process.wait_until(lambda: log.read_text().endswith("\n"), START_TIMEOUT_S)
+        self.port = int(log.read_text().split()[-1])
+
+    def stop(self) -> None:
+        """Stops the server."""
+        self._process.stop()
+
+
 def post_load(
     port: int,
     directory: Path,
@@ -102,32 +123,60 @@ def post_load(
     connections: int,
     count: int,
     warmup: int,
+    rate: float | None = None,
 ) -> dict[str, Any]:
-    """Posts one body again and again and returns the generator's result: rate in requests/s, p50_us, p99_us.
+    """Posts one body again and again and returns the result: rate in requests/s, p50_us, p99_us, p999_us.
+
+    Args:
+        rate: requests a second, each due at its time whatever became of those before it; None for as fast
+            as it goes.
 
     Raises:
         RuntimeError: An answer was not 200, or a connection broke.
     """
-    head = f"POST {path} HTTP/1.1\r\nHost: {LOOPBACK}\r\nContent-Type: {content_type}\r\n"
+    sizes = {"connections": connections, "count": count, "warmup": warmup}
+    load = start_load(port, directory, path, content_type, body, **sizes, rate=rate)
+    try:
+        output, errors = load.communicate(timeout=LOAD_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        load.kill()
+        load.communicate()
+        raise
+    if load.returncode != 0:
+        raise RuntimeError(f"load on {path}: {errors[-1000:]}")
+    result: dict[str, Any] = json.loads(output)
+    return result
+
+
+def start_load(
+    port: int,
+    directory: Path,
+    path: str,
+    content_type: str,
+    body: bytes,
+    *,
+    connections: int,
+    count: int,
+    warmup: int,
+    rate: float | None = None,
+) -> subprocess.Popen[str]:
+    """Starts the generator; the caller waits for it or kills it. Arguments as `post_load`."""
+    head = f"POST {path} HTTP/1.1\r\nHost: {LOOPBACK}:{port}\r\nContent-Type: {content_type}\r\n"
     (directory / "head").write_text(head, newline="")
     (directory / "body").write_bytes(body)
-    command = [
-        str(_generator()),
-        *(
-            "--address",
-            f"{LOOPBACK}:{port}",
-            "--head",
-            str(directory / "head"),
-            "--body",
-            str(directory / "body"),
-        ),
-        *("--connections", str(connections), "--count", str(count), "--warmup", str(warmup)),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-    if done.returncode != 0:
-        raise RuntimeError(f"load on {path}: {done.stderr[-1000:]}")
-    result: dict[str, Any] = json.loads(done.stdout)
-    return result
+    command = [str(_generator()), "--address", f"{LOOPBACK}:{port}"]
+    command += ["--head", str(directory / "head"), "--body", str(directory / "body")]
+    command += ["--connections", str(connections), "--count", str(count), "--warmup", str(warmup)]
+    if rate is not None:
+        command += ["--rate", str(rate)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def _hyper() -> Path:
+    target = peers_home() / "hyper-target"
+    command = ["cargo", "build", "--release", "--quiet", "--locked", "--target-dir", str(target)]
+    subprocess.run([*command, "--manifest-path", str(POMS / "hyper" / "Cargo.toml")], check=True, timeout=900)
+    return target / "release" / "bare-hyper"
 
 
 def _generator() -> Path:

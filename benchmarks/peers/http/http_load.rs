@@ -1,13 +1,16 @@
 //! HTTP/1.1 load over keep-alive connections: one thread, one epoll, no dependency (`rustc -O http_load.rs`).
 //!
-//! Every connection has one request in flight and sends the next when its answer is complete. Any answer that is
-//! not 200 ends the run: a rate of refusals is no rate. Prints one JSON line. Started by benchmarks/http_load.py.
+//! Every connection has one request in flight. Without `--rate` it sends the next when its answer is complete. With
+//! `--rate N` request i is due i/N seconds after the start whatever became of those before it: it waits where every
+//! connection is busy, and its latency counts from the moment it was due, so that a pause of the server is seen by
+//! every request it would have met. Any answer that is not 200 ends the run: a rate of refusals is no rate. Prints
+//! one JSON line.
 
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const EPOLL_CTL_ADD: i32 = 1;
 const EPOLLIN: u32 = 1;
@@ -23,7 +26,41 @@ struct EpollEvent {
 extern "C" {
     fn epoll_create1(flags: i32) -> i32;
     fn epoll_ctl(epoll: i32, operation: i32, file: i32, event: *mut EpollEvent) -> i32;
-    fn epoll_wait(epoll: i32, events: *mut EpollEvent, size: i32, timeout_ms: i32) -> i32;
+    fn epoll_pwait2(
+        epoll: i32,
+        events: *mut EpollEvent,
+        size: i32,
+        timeout: *const Timespec,
+        signals: *const u8,
+    ) -> i32;
+}
+
+#[repr(C)]
+struct Timespec {
+    seconds: i64,
+    nanoseconds: i64,
+}
+
+/// Without an answer for this long the run fails.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The ready connections; none when the time was over.
+fn wait(epoll: i32, events: &mut [EpollEvent], timeout: Duration) -> usize {
+    let timeout = Timespec {
+        seconds: timeout.as_secs() as i64,
+        nanoseconds: i64::from(timeout.subsec_nanos()),
+    };
+    // SAFETY: `events` has room for as many events as is said; both pointers outlive the call.
+    let ready = unsafe {
+        epoll_pwait2(
+            epoll,
+            events.as_mut_ptr(),
+            events.len() as i32,
+            &timeout,
+            std::ptr::null(),
+        )
+    };
+    ready.max(0) as usize
 }
 
 struct Connection {
@@ -45,9 +82,10 @@ impl Connection {
         }
     }
 
-    /// Writes one whole request. The socket is blocking, so a large body waits for the server to take it.
-    fn send(&mut self, request: &[u8]) {
-        self.begun = Instant::now();
+    /// Writes one whole request; its latency counts from `begun`. The socket is blocking, so a large body waits for
+    /// the server to take it.
+    fn send(&mut self, request: &[u8], begun: Instant) {
+        self.begun = begun;
         self.filled = 0;
         self.stream.write_all(request).expect("write");
     }
@@ -101,30 +139,71 @@ fn fail(reason: &str, context: &[u8]) -> ! {
     std::process::exit(1);
 }
 
-/// Sends `count` requests and returns each one's latency in microseconds.
+/// Sends `count` requests, each when a connection is free, and returns each one's latency in microseconds.
 fn run(connections: &mut [Connection], epoll: i32, request: &[u8], count: usize) -> Vec<u64> {
     let mut latencies = Vec::with_capacity(count);
     let mut sent = 0;
     let first = count.min(connections.len());
     for connection in &mut connections[..first] {
-        connection.send(request);
+        connection.send(request, Instant::now());
         sent += 1;
     }
     let mut events = vec![EpollEvent { events: 0, data: 0 }; connections.len()];
     while latencies.len() < count {
-        // SAFETY: `events` has room for as many events as is said, and outlives the call.
-        let ready = unsafe { epoll_wait(epoll, events.as_mut_ptr(), events.len() as i32, 60_000) };
+        let ready = wait(epoll, &mut events, PATIENCE);
         if ready == 0 {
             fail("no answer in 60 s", &[]);
         }
-        for event in &events[..ready.max(0) as usize] {
+        for event in &events[..ready] {
             let connection = &mut connections[event.data as usize];
             if connection.receive() {
                 latencies.push(connection.begun.elapsed().as_micros() as u64);
                 if sent < count {
-                    connection.send(request);
+                    connection.send(request, Instant::now());
                     sent += 1;
                 }
+            }
+        }
+    }
+    latencies
+}
+
+/// As `run`, but request i is due i / `rate` seconds after the start, and its latency counts from then.
+fn run_at(
+    connections: &mut [Connection],
+    epoll: i32,
+    request: &[u8],
+    count: usize,
+    rate: f64,
+) -> Vec<u64> {
+    let mut latencies = Vec::with_capacity(count);
+    let mut idle: Vec<usize> = (0..connections.len()).collect();
+    let mut events = vec![EpollEvent { events: 0, data: 0 }; connections.len()];
+    let mut sent = 0;
+    let started = Instant::now();
+    let due = |index: usize| started + Duration::from_secs_f64(index as f64 / rate);
+    let mut answered = started;
+    while latencies.len() < count {
+        while sent < count && due(sent) <= Instant::now() {
+            let Some(free) = idle.pop() else { break };
+            connections[free].send(request, due(sent));
+            sent += 1;
+        }
+        let next = if sent < count && !idle.is_empty() {
+            due(sent).saturating_duration_since(Instant::now())
+        } else {
+            PATIENCE
+        };
+        let ready = wait(epoll, &mut events, next);
+        if ready == 0 && idle.len() < connections.len() && answered.elapsed() > PATIENCE {
+            fail("no answer in 60 s", &[]);
+        }
+        for event in &events[..ready] {
+            let connection = &mut connections[event.data as usize];
+            if connection.receive() {
+                answered = Instant::now();
+                latencies.push(connection.begun.elapsed().as_micros() as u64);
+                idle.push(event.data as usize);
             }
         }
     }
@@ -168,17 +247,23 @@ fn main() {
         };
         assert_eq!(added, 0, "epoll_ctl");
     }
-    run(&mut connections, epoll, &request, number("warmup"));
+    let rate: Option<f64> = options.get("rate").map(|rate| rate.parse().expect("a rate"));
+    let mut load = |count: usize| match rate {
+        Some(rate) => run_at(&mut connections, epoll, &request, count, rate),
+        None => run(&mut connections, epoll, &request, count),
+    };
+    load(number("warmup"));
     let begun = Instant::now();
-    let mut latencies = run(&mut connections, epoll, &request, number("count"));
+    let mut latencies = load(number("count"));
     let seconds = begun.elapsed().as_secs_f64();
     latencies.sort_unstable();
-    let at = |share: usize| latencies[(latencies.len() - 1) * share / 100];
+    let at = |per_mille: usize| latencies[(latencies.len() - 1) * per_mille / 1000];
     println!(
-        "{{\"requests\":{},\"seconds\":{seconds:.6},\"rate\":{:.1},\"p50_us\":{},\"p99_us\":{}}}",
+        "{{\"requests\":{},\"seconds\":{seconds:.6},\"rate\":{:.1},\"p50_us\":{},\"p99_us\":{},\"p999_us\":{}}}",
         latencies.len(),
         latencies.len() as f64 / seconds,
-        at(50),
-        at(99)
+        at(500),
+        at(990),
+        at(999)
     );
 }

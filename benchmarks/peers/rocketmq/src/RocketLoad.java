@@ -9,6 +9,7 @@ import java.util.Map;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
+import java.util.concurrent.locks.LockSupport;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
@@ -35,7 +36,10 @@ public final class RocketLoad {
         }
     }
 
-    /** Threads share one producer, as RocketMQ's own benchmark does; batch 1 sends single messages. */
+    /**
+     * Threads share one producer, as RocketMQ's own benchmark does; batch 1 sends single messages. With --rate, request i
+     * is due i / rate seconds after the start, and its latency counts from then.
+     */
     private static void send(Map<String, String> options) throws Exception {
         int threads = number(options, "threads", 64);
         int batch = number(options, "batch", 1);
@@ -48,11 +52,12 @@ public final class RocketLoad {
         producer.setSendMsgTimeout(30_000);
         producer.setDefaultTopicQueueNums(4);
         producer.start();
-        run(producer, topic, body, batch, threads, warmup, null);
+        double rate = Double.parseDouble(options.getOrDefault("rate", "0"));
+        run(producer, topic, body, batch, threads, warmup, rate, null);
         long[] latencies = new long[(int) Math.ceil((double) count / batch) + threads];
         AtomicLong requests = new AtomicLong();
         long begin = System.nanoTime();
-        long sent = run(producer, topic, body, batch, threads, count, micros -> {
+        long sent = run(producer, topic, body, batch, threads, count, rate, micros -> {
             latencies[(int) requests.getAndIncrement()] = micros;
         });
         report(sent, System.nanoTime() - begin, Arrays.copyOf(latencies, (int) requests.get()));
@@ -64,16 +69,24 @@ public final class RocketLoad {
     }
 
     private static long run(DefaultMQProducer producer, String topic, byte[] body, int batch, int threads, long count,
-            Latency latency) throws Exception {
-        AtomicLong left = new AtomicLong(count);
+            double rate, Latency latency) throws Exception {
+        AtomicLong next = new AtomicLong();
         AtomicLong sent = new AtomicLong();
         AtomicReference<Throwable> failure = new AtomicReference<>();
         CountDownLatch done = new CountDownLatch(threads);
+        long started = System.nanoTime();
         for (int i = 0; i < threads; i++) {
             new Thread(() -> {
                 try {
-                    while (failure.get() == null && left.getAndAdd(-batch) > 0) {
-                        long begin = System.nanoTime();
+                    while (failure.get() == null) {
+                        long index = next.getAndAdd(batch);
+                        if (index >= count) {
+                            break;
+                        }
+                        long begin = rate > 0 ? started + (long) (index * 1e9 / rate) : System.nanoTime();
+                        for (long wait = begin - System.nanoTime(); wait > 0; wait = begin - System.nanoTime()) {
+                            LockSupport.parkNanos(wait);
+                        }
                         SendStatus status;
                         if (batch == 1) {
                             status = producer.send(new Message(topic, body)).getSendStatus();
@@ -136,8 +149,12 @@ public final class RocketLoad {
     private static void report(long messages, long nanos, long[] latencies) {
         Arrays.sort(latencies);
         double seconds = nanos / 1e9;
-        System.out.printf("%n{\"messages\":%d,\"seconds\":%.6f,\"rate\":%.1f,\"p50_us\":%d,\"p99_us\":%d}%n", messages,
-                seconds, messages / seconds, latencies[latencies.length / 2], latencies[latencies.length * 99 / 100]);
+        System.out.printf("%n{\"messages\":%d,\"seconds\":%.6f,\"rate\":%.1f,\"p50_us\":%d,\"p99_us\":%d,\"p999_us\":%d}%n",
+                messages, seconds, messages / seconds, at(latencies, 500), at(latencies, 990), at(latencies, 999));
+    }
+
+    private static long at(long[] sorted, int perMille) {
+        return sorted[(int) ((sorted.length - 1L) * perMille / 1000)];
     }
 
     private static byte[] body(int size) {
