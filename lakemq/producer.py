@@ -3,24 +3,26 @@
 Owns the linger buffer and its one sender thread. What never breaks: messages of one topic are
 stored in the order of ``send_later``; every batch carries an Idempotency-Key, so a repeat after a
 lost answer stores nothing twice; a message the broker refuses fails alone, not its neighbours; every
-future ends, at ``close()`` at the latest. Built on lakemq.client.Client, used by applications.
+future ends, at ``close()`` at the latest; a broker that does not answer costs no call more than the
+time it was given. Built on lakemq.client.Client, used by applications.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable
-from concurrent.futures import Future
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from dataclasses import dataclass, field
 from typing import Any, Self
 
-from lakemq.client import BatchResult, Client, LakeMQError, Message, SendResult
+from lakemq.client import BatchResult, Client, LakeMQError, Message, OutcomeUnknown, SendResult
 from lakemq.client.message import Body
-from store_native.errors import Closed, InvalidRequest
+from store_native.errors import Closed, InternalError, InvalidRequest, Unavailable
 
 LINGER_MS = 10
 BATCH_BYTES = 32 * 1024
@@ -33,6 +35,14 @@ class _Pending:
     line: bytes
     since: float
     future: Future[SendResult]
+
+
+@dataclass(slots=True)
+class _Batch:
+    """What goes out in one request, under one key however often it is repeated."""
+
+    items: list[_Pending]
+    key: str = field(default_factory=lambda: _new_key())
 
 
 class Producer:
@@ -48,8 +58,13 @@ class Producer:
         linger_ms: How long send_later waits for company.
         batch_bytes: A batch leaves without waiting when it has grown to this.
         max_pending_bytes: send_later blocks while so much is waiting to be sent.
-        timeout_s: How long one answer may take.
+        timeout_s: How long one send may take in all, its repeats included.
+        retry_until: A send is repeated until so many seconds after its begin, under the same
+            Idempotency-Key; one attempt then takes at most ``timeout_s``. None: see ``timeout_s``.
         clock: Monotonic seconds; given in tests.
+
+    A message put with send_later fails when a send had to be given up and it had waited itself for
+    longer than one send may take: behind a dead broker a full buffer fails together, not in turn.
     """
 
     def __init__(
@@ -61,10 +76,13 @@ class Producer:
         batch_bytes: int = BATCH_BYTES,
         max_pending_bytes: int = MAX_PENDING_BYTES,
         timeout_s: float = 3.0,
+        retry_until: float | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._owns_client = not isinstance(endpoint, Client)
         self._client = endpoint if isinstance(endpoint, Client) else Client(endpoint, timeout_s=timeout_s)
+        self._retry_until = retry_until
+        self._patience_s = self._client.patience_s if retry_until is None else retry_until
         self._topic = topic
         self._linger_s = linger_ms / 1000
         self._batch_bytes = batch_bytes
@@ -73,8 +91,11 @@ class Producer:
         self._changed = threading.Condition()
         self._pending: deque[_Pending] = deque()
         self._pending_bytes = 0
-        self._in_flight = 0
-        self._flushing = 0
+        self._put = 0  # how many were put, taken to be sent, and ended: they do so in order
+        self._taken = 0
+        self._ended = 0
+        self._wanted = 0  # how many are to be taken without waiting for the linger
+        self._in_flight: _Batch | None = None
         self._closed = False
         self._thread: threading.Thread | None = None
 
@@ -84,6 +105,7 @@ class Producer:
         *,
         topic: str | None = None,
         idempotency_key: str | None = None,
+        retry_until: float | None = None,
         **fields: Any,
     ) -> SendResult:
         """Sends one message now and returns where it is stored.
@@ -93,13 +115,22 @@ class Producer:
             topic: Another topic than the producer's own.
             idempotency_key: See :meth:`lakemq.client.Client.send`; None makes one, so that a send
                 whose answer was lost is repeated safely.
+            retry_until: Seconds from now; another total than the producer's.
             **fields: tags, keys, properties ... of :class:`Message`.
 
         Raises:
+            OutcomeUnknown: No answer came in time; ``error.idempotency_key`` given to another send
+                of the same message makes that one safe.
+            Closed: The producer was closed.
             LakeMQError: As :meth:`lakemq.client.Client.send`.
         """
+        if self._closed:
+            raise _closed()
         return self._client.send_message(
-            self._topic_of(topic), _message(body, fields), idempotency_key=idempotency_key or uuid.uuid4().hex
+            self._topic_of(topic),
+            _message(body, fields),
+            idempotency_key=idempotency_key or _new_key(),
+            retry_until=self._retry_until if retry_until is None else retry_until,
         )
 
     def send_later(
@@ -119,28 +150,46 @@ class Producer:
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._has_room(len(line)))
             if self._closed:
-                raise Closed("PRODUCER_CLOSED", "the producer is closed")
+                raise _closed()
             self._start()
             self._pending.append(item)
+            self._put += 1
             self._pending_bytes += len(line)
             self._changed.notify_all()
         return item.future
 
-    def flush(self) -> None:
-        """Sends what is waiting and returns when each of its futures has ended."""
-        with self._changed:
-            self._flushing += 1
-            self._changed.notify_all()
-            self._changed.wait_for(lambda: not self._pending and not self._in_flight)
-            self._flushing -= 1
+    def flush(self, timeout: float | None = None) -> None:
+        """Sends what is waiting and returns when each of its futures has ended.
 
-    def close(self) -> None:
-        """Flushes, then ends the sender thread; further sends raise Closed."""
+        Args:
+            timeout: Seconds; None waits as long as the sends may take.
+
+        Raises:
+            TimeoutError: The time was over first; the messages are still on their way.
+        """
+        with self._changed:
+            put = self._put
+            self._wanted = put
+            self._changed.notify_all()
+            if not self._changed.wait_for(lambda: self._ended >= put, timeout):
+                raise TimeoutError(f"{put - self._ended} messages are still on their way after {timeout} s")
+
+    def close(self, timeout: float | None = None) -> None:
+        """Flushes, then ends the sender thread; further sends raise Closed.
+
+        Args:
+            timeout: Seconds; None waits as long as the sends may take. When the time is over, the
+                futures of messages not sent yet fail with Closed (nothing of them is stored), and
+                those of the batch under way with OutcomeUnknown.
+        """
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        if self._thread is not None:
-            self._thread.join()
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout)
+            if thread.is_alive():
+                self._abandon(timeout)
             atexit.unregister(self.close)
         if self._owns_client:
             self._client.close()
@@ -169,19 +218,18 @@ class Producer:
 
     def _run(self) -> None:
         while batch := self._next_batch():
+            count = len(batch.items)
             try:
                 self._send_batch(batch)
             finally:
-                with self._changed:
-                    self._in_flight = 0
-                    self._changed.notify_all()
+                self._count_ended(count)
 
-    def _next_batch(self) -> list[_Pending]:
-        """Waits until a batch is due and takes it; empty means closed and nothing left."""
+    def _next_batch(self) -> _Batch | None:
+        """Waits until a batch is due and takes it; None means closed and nothing left."""
         with self._changed:
             while not self._due():
                 if self._closed and not self._pending:
-                    return []
+                    return None
                 self._changed.wait(self._until_due())
             batch = [self._take()]
             size = len(batch[0].line)
@@ -190,14 +238,16 @@ class Producer:
                 if size > self._batch_bytes:
                     break
                 batch.append(self._take())
-            self._in_flight = len(batch)
+            self._taken += len(batch)
+            self._in_flight = _Batch(batch)
             self._changed.notify_all()
-            return batch
+            return self._in_flight
 
     def _due(self) -> bool:
         if not self._pending:
             return False
-        at_once = self._closed or self._flushing > 0 or self._pending_bytes >= self._batch_bytes
+        flushed = self._taken < self._wanted
+        at_once = self._closed or flushed or self._pending_bytes >= self._batch_bytes
         return at_once or self._clock() - self._pending[0].since >= self._linger_s
 
     def _until_due(self) -> float | None:
@@ -210,35 +260,84 @@ class Producer:
         self._pending_bytes -= len(item.line)
         return item
 
-    def _send_batch(self, batch: list[_Pending]) -> None:
+    def _send_batch(self, batch: _Batch) -> None:
         """Sends a batch; one the broker names as bad is taken out, and the rest sent again."""
-        while batch:
+        while batch.items:
             try:
-                answer = self._post(batch)
+                results = self._post(batch).results
+                if len(results) != len(batch.items):
+                    raise InternalError(
+                        "SYSTEM_ERROR", f"{len(batch.items)} messages sent, {len(results)} results"
+                    )
             except LakeMQError as error:
                 index = error.context.get("index")
-                if isinstance(error, InvalidRequest) and isinstance(index, int) and index < len(batch):
-                    batch.pop(index).future.set_exception(error)
+                if isinstance(error, InvalidRequest) and isinstance(index, int) and index < len(batch.items):
+                    _fail([batch.items.pop(index)], error)
+                    batch.key = _new_key()  # nothing was stored under the old one
                     continue
-                _fail(batch, error)
+                _fail(batch.items, error)
+                if isinstance(error, Unavailable | OutcomeUnknown):
+                    self._give_up_waiting(error)
                 return
             except Exception as error:  # noqa: BLE001 - goes to the caller through each future
-                _fail(batch, error)
+                _fail(batch.items, error)
                 return
-            for item, result in zip(batch, answer.results, strict=True):
-                item.future.set_result(result)
+            for item, result in zip(batch.items, results, strict=True):
+                with contextlib.suppress(InvalidStateError):  # close(timeout) was quicker
+                    item.future.set_result(result)
             return
 
-    def _post(self, batch: list[_Pending]) -> BatchResult:
-        data = b"".join(item.line for item in batch)
+    def _post(self, batch: _Batch) -> BatchResult:
         return self._client.send_ndjson(
-            batch[0].topic, data, idempotency_key=uuid.uuid4().hex, full_results=True
+            batch.items[0].topic,
+            b"".join(item.line for item in batch.items),
+            idempotency_key=batch.key,
+            full_results=True,
+            retry_until=self._retry_until,
         )
 
+    def _give_up_waiting(self, error: LakeMQError) -> None:
+        """Fails what has waited longer than one send may take, or all of it when nobody sends more."""
+        late: list[_Pending] = []
+        with self._changed:
+            before = self._clock() - self._patience_s
+            while self._pending and (self._closed or self._pending[0].since <= before):
+                late.append(self._take())
+            self._taken += len(late)
+        detail = f"not sent, as one before it failed: {error}"
+        _fail(late, Unavailable("SERVICE_NOT_AVAILABLE", detail, sent=False))
+        self._count_ended(len(late))
 
-def _fail(batch: list[_Pending], error: Exception) -> None:
-    for item in batch:
-        item.future.set_exception(error)
+    def _abandon(self, timeout: float | None) -> None:
+        """Ends every future that is open; the sender thread finds nothing more to do."""
+        with self._changed:
+            batch, unsent = self._in_flight, list(self._pending)
+            self._pending.clear()
+            self._pending_bytes = 0
+        if batch is not None:
+            what = f"the producer was closed while a batch had no answer yet after {timeout} s"
+            _fail(list(batch.items), OutcomeUnknown.of(what, batch.key))
+        _fail(unsent, Closed("PRODUCER_CLOSED", f"not sent: the producer was closed within {timeout} s"))
+        self._count_ended(len(unsent))
+
+    def _count_ended(self, count: int) -> None:
+        with self._changed:
+            self._ended += count
+            self._changed.notify_all()
+
+
+def _fail(items: Sequence[_Pending], error: Exception) -> None:
+    for item in items:
+        with contextlib.suppress(InvalidStateError):  # close(timeout) was quicker
+            item.future.set_exception(error)
+
+
+def _closed() -> Closed:
+    return Closed("PRODUCER_CLOSED", "the producer is closed")
+
+
+def _new_key() -> str:
+    return uuid.uuid4().hex
 
 
 def _message(body: Body | Message, fields: dict[str, Any]) -> Message:

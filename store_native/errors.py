@@ -8,8 +8,9 @@
     └── InternalError    a defect in LakeMQ: report it
 
 The Rust store raises these classes, the broker maps their codes to HTTP in one place, and the
-client builds the same class again from the code. They are plain Python classes that pickle, and
-``str(error)`` carries the code, because a Spark worker hands on nothing but text.
+client builds the same class again from the code. Only a client can have one more,
+``lakemq.client.OutcomeUnknown``: a send left and no answer came. They are plain Python classes that
+pickle, and ``str(error)`` carries the code, because a Spark worker hands on nothing but text.
 """
 
 from __future__ import annotations

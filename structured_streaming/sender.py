@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
-from lakemq.client import BatchResult, Client
+from lakemq.client import BatchResult, Client, OutcomeUnknown
 from store_native.errors import Closed, InternalError, LakeMQError, Unavailable
 from structured_streaming.chunks import RowChunk, TopicChunks
 from structured_streaming.options import WriteOptions
@@ -115,5 +115,6 @@ def patiently(
 
 
 def _may_pass(error: LakeMQError) -> bool:
-    """Says whether waiting can help: the broker is away, overloaded, or closed for a restart."""
-    return isinstance(error, Unavailable | Closed) or error.code == "REQUEST_TIMEOUT"
+    """Says whether waiting can help: the broker is away, overloaded, or closed for a restart, or its
+    answer got lost (the key is the same next time)."""
+    return isinstance(error, Unavailable | OutcomeUnknown | Closed) or error.code == "REQUEST_TIMEOUT"

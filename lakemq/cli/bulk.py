@@ -12,11 +12,12 @@ import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from lakemq.cli.failure import CommandFailed
 from lakemq.cli.ndjson import Batch
-from lakemq.client import BatchResult, Client, LakeMQError
+from lakemq.client import BatchResult, Client, LakeMQError, OutcomeUnknown
 
 
 @dataclass(slots=True)
@@ -71,7 +72,14 @@ def post(
         try:
             result = future.result()
         except LakeMQError as error:
+            # What is in flight already may be stored all the same: it counts.
+            while waiting:
+                with suppress(LakeMQError):
+                    count(waiting.popleft()[1].result())
             raise CommandFailed(_refusal(error, batch, total)) from error
+        count(result)
+
+    def count(result: BatchResult) -> None:
         total.acknowledged += result.count
         total.statuses[result.status] += 1
         on_acknowledged(result.count)
@@ -101,4 +109,9 @@ def _refusal(error: LakeMQError, batch: Batch, total: Posted) -> str:
         where = f"line {batch.numbers[offset]}"
     else:
         where = f"lines {batch.numbers[0]}-{batch.numbers[-1]}"
-    return f"{where}: {error} ({total.acknowledged} messages before were stored, this batch was not)"
+    fate = (
+        "whether this batch is stored is not known"
+        if isinstance(error, OutcomeUnknown)
+        else "this batch was not"
+    )
+    return f"{where}: {error} ({total.acknowledged} messages of other batches were stored, {fate})"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -91,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
 def _post_one(args: argparse.Namespace) -> int:
     message = Message(args.body, tags=args.tag, keys=args.key, delay_level=args.delay_level)
     with options.connect(args) as client:
-        result = client.send_message(args.topic, message)
+        result = client.send_message(args.topic, message, idempotency_key=uuid.uuid4().hex)
     if args.format == "json":
         print(output.as_json(asdict(result)))
     else:

@@ -28,9 +28,12 @@ class Client(Sending, Reading, Administering):
     Args:
         endpoint: The broker's address; None is the environment's LAKEMQ_ENDPOINT, else
             http://127.0.0.1:8090.
-        timeout_s: How long one answer may take; a long poll adds its own waiting time.
-        retries: How often a call that may be repeated is repeated.
+        timeout_s: How long a call may take in all, its repeats included; a long poll adds its own
+            waiting time.
+        retries: How often a call that may be repeated is repeated within that time.
         pool_size: Connections, hence threads that can be served at the same time.
+        retry_until: A call that may be repeated is repeated until so many seconds after its begin,
+            whatever ``retries`` says; one attempt then takes at most ``timeout_s``.
     """
 
     def __init__(
@@ -40,9 +43,15 @@ class Client(Sending, Reading, Administering):
         timeout_s: float = 30.0,
         retries: int = 2,
         pool_size: int = 16,
+        retry_until: float | None = None,
     ) -> None:
         chosen = endpoint or os.environ.get(ENDPOINT_VARIABLE) or DEFAULT_ENDPOINT
-        self._settings: dict[str, Any] = {"timeout_s": timeout_s, "retries": retries, "pool_size": pool_size}
+        self._settings: dict[str, Any] = {
+            "timeout_s": timeout_s,
+            "retries": retries,
+            "pool_size": pool_size,
+            "retry_until": retry_until,
+        }
         self._transport = Transport(chosen, **self._settings)
 
     @property
@@ -50,8 +59,14 @@ class Client(Sending, Reading, Administering):
         """The broker's address."""
         return self._transport.endpoint
 
+    @property
+    def patience_s(self) -> float:
+        """How long a call may take that does not say so itself."""
+        until = self._transport.retry_until
+        return self._transport.timeout_s if until is None else until
+
     def close(self) -> None:
-        """Closes the connections; the client takes no more calls."""
+        """Closes the connections; what is under way ends, further calls raise Closed."""
         self._transport.close()
 
     def __enter__(self) -> Self:

@@ -7,7 +7,9 @@ the store raises, rebuilt from the problem's ``code``. Called by transport.py.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 from store_native.errors import LakeMQError, from_code
@@ -17,14 +19,35 @@ _STANDARD = frozenset({"type", "title", "status", "detail", "instance", "code", 
 
 
 class OutcomeUnknown(LakeMQError):
-    """The request left, no answer came: it may or may not have been carried out.
+    """A send left, and no answer of the broker's came: it may or may not be stored.
 
-    Send again with the same Idempotency-Key (a repeat stores nothing new), or look before sending
-    again. Never raised for reads, nor for a send that has a key until its retries are used up.
+    With an Idempotency-Key the same send under the same key is safe: what is stored already is
+    answered, not stored again. Without one, look before sending again. Never raised for calls that
+    store no messages.
+
+    The text carries the key too, because a Spark worker hands on nothing but text.
     """
 
     def __init__(self, code: str = "OUTCOME_UNKNOWN", detail: str = "", **context: Any) -> None:
         super().__init__(code, detail, **context)
+
+    @classmethod
+    def of(cls, what: str, idempotency_key: str | None, **context: Any) -> OutcomeUnknown:
+        """Builds the error of a send about which ``what`` is known."""
+        advice = (
+            "without an Idempotency-Key a repeat may store it twice, so look first"
+            if idempotency_key is None
+            else f"sending the same again with Idempotency-Key {idempotency_key!r} is safe"
+        )
+        return cls(
+            detail=f"{what}; it may be stored or not: {advice}", idempotency_key=idempotency_key, **context
+        )
+
+    @property
+    def idempotency_key(self) -> str | None:
+        """The key the send went out with; None when it had none."""
+        key = self.context.get("idempotency_key")
+        return None if key is None else str(key)
 
 
 def from_problem(status: int, headers: Mapping[str, str], body: bytes) -> LakeMQError:
@@ -48,10 +71,26 @@ def from_problem(status: int, headers: Mapping[str, str], body: bytes) -> LakeMQ
     context["http_status"] = status
     _lift_pointer(context)
     if "retry_after_ms" not in context:
-        seconds = headers.get("Retry-After", "")
-        if seconds.isdigit():
-            context["retry_after_ms"] = int(seconds) * 1000
+        asked = _retry_after_ms(headers.get("Retry-After", ""))
+        if asked is not None:
+            context["retry_after_ms"] = asked
     return from_code(code, str(detail), **context)
+
+
+def is_brokers_own(body: bytes) -> bool:
+    """Says whether a refusal is the broker's: a proxy's says nothing about what became of a send."""
+    return isinstance(_parse(body).get("code"), str)
+
+
+def _retry_after_ms(text: str) -> int | None:
+    """Reads a Retry-After header: seconds, or the date a proxy may write."""
+    if text.isascii() and text.isdigit():
+        return int(text) * 1000
+    try:
+        moment = parsedate_to_datetime(text)
+    except (TypeError, ValueError):
+        return None
+    return max(0, round((moment.timestamp() - time.time()) * 1000))
 
 
 def _parse(body: bytes) -> dict[str, Any]:

@@ -36,6 +36,7 @@ class Sending:
         delay_level: int = 0,
         message_id: str | None = None,
         idempotency_key: str | None = None,
+        retry_until: float | None = None,
     ) -> SendResult:
         """Sends one message and waits until it is as safe as the broker's policy says.
 
@@ -46,11 +47,15 @@ class Sending:
                 :class:`~lakemq.client.Message`.
             idempotency_key: A repeat with the same key answers the first result and stores nothing;
                 with it the client repeats a send that got no answer.
+            retry_until: Repeats what may be repeated until so many seconds from now, the broker's
+                Retry-After honoured; None is the client's own.
 
         Raises:
             InvalidRequest: The message or topic is refused.
             Unavailable: Nothing was stored; try again later.
-            OutcomeUnknown: No answer came, and without a key the client does not repeat.
+            OutcomeUnknown: No answer came, and none to the repeats (without a key there are none).
+            Closed: The client was closed, or the broker's store; a send that waited for the store
+                when it failed may be stored.
         """
         message = Message(
             body,
@@ -62,12 +67,19 @@ class Sending:
             delay_level=delay_level,
             message_id=message_id,
         )
-        return self.send_message(topic, message, idempotency_key=idempotency_key)
+        return self.send_message(topic, message, idempotency_key=idempotency_key, retry_until=retry_until)
 
-    def send_message(self, topic: str, message: Message, *, idempotency_key: str | None = None) -> SendResult:
+    def send_message(
+        self,
+        topic: str,
+        message: Message,
+        *,
+        idempotency_key: str | None = None,
+        retry_until: float | None = None,
+    ) -> SendResult:
         """Sends one :class:`~lakemq.client.Message`; otherwise as :meth:`send`."""
         data = encode_json(message.to_json())
-        answer = self._post(topic, data, "application/json", idempotency_key)
+        answer = self._post(topic, data, "application/json", idempotency_key, retry_until)
         return SendResult.from_json(answer.json())
 
     def send_many(
@@ -77,6 +89,7 @@ class Sending:
         *,
         idempotency_key: str | None = None,
         full_results: bool = False,
+        retry_until: float | None = None,
     ) -> BatchResult:
         """Sends messages in one request: all are stored, or none and the error names the bad one.
 
@@ -90,7 +103,9 @@ class Sending:
         if not messages:
             raise ValueError("send_many needs at least one message")
         data = b"".join(message.to_line() for message in messages)
-        return self.send_ndjson(topic, data, idempotency_key=idempotency_key, full_results=full_results)
+        return self.send_ndjson(
+            topic, data, idempotency_key=idempotency_key, full_results=full_results, retry_until=retry_until
+        )
 
     def send_ndjson(
         self,
@@ -99,9 +114,10 @@ class Sending:
         *,
         idempotency_key: str | None = None,
         full_results: bool = False,
+        retry_until: float | None = None,
     ) -> BatchResult:
         """Sends message objects, one per line; ``context["line"]`` of an error counts from 1."""
-        answer = self._post(topic, data, "application/x-ndjson", idempotency_key, full_results)
+        answer = self._post(topic, data, "application/x-ndjson", idempotency_key, retry_until, full_results)
         return BatchResult.from_json(answer.json())
 
     def send_arrow(
@@ -110,10 +126,11 @@ class Sending:
         data: bytes | pa.Table | pa.RecordBatch,
         *,
         idempotency_key: str | None = None,
+        retry_until: float | None = None,
     ) -> BatchResult:
         """Sends rows: a table or batch with the column ``body`` and optionally keys, tags,
         properties, sharding_key, queue_id, delay_level; or the bytes of an Arrow IPC stream."""
-        answer = self._post(topic, arrow.encode(data), arrow.CONTENT_TYPE, idempotency_key)
+        answer = self._post(topic, arrow.encode(data), arrow.CONTENT_TYPE, idempotency_key, retry_until)
         return BatchResult.from_json(answer.json())
 
     def _post(
@@ -122,16 +139,16 @@ class Sending:
         data: bytes,
         content_type: str,
         idempotency_key: str | None,
+        retry_until: float | None,
         full_results: bool = False,
     ) -> Answer:
-        headers = {"Content-Type": content_type}
-        if idempotency_key is not None:
-            headers["Idempotency-Key"] = idempotency_key
         return self._transport.call(
             "POST",
             path_of("topics", topic, "messages"),
             query={"results": "full" if full_results else None},
             body=data,
-            headers=headers,
-            repeatable=idempotency_key is not None,
+            headers={"Content-Type": content_type},
+            stores=True,
+            idempotency_key=idempotency_key,
+            retry_until=retry_until,
         )

@@ -1,8 +1,10 @@
 """One HTTP request to the broker: pool, deadline, retry where it is safe, refusal to error.
 
 Owns the urllib3 pool and the rule of when a request may be repeated. What never breaks: a request
-that could store a message twice is repeated only if no byte of it left this process, or if it
-carries an Idempotency-Key. Called by sending.py, reading.py and administering.py; many threads may
+that could store a message twice is repeated only if no byte of it left this process, if the broker
+said that it stored nothing, or if it carries an Idempotency-Key, the same each time; a call lasts
+no longer than it was given, whatever the peer does; "nothing was stored" is said only when that is
+known. Called by sending.py, reading.py and administering.py; many threads may
 share one transport.
 """
 
@@ -18,19 +20,23 @@ from urllib.parse import quote, urlencode
 
 import urllib3
 from urllib3.exceptions import (
+    ClosedPoolError,
     ConnectTimeoutError,
+    EmptyPoolError,
     HTTPError,
     LocationParseError,
     ReadTimeoutError,
 )
 
-from lakemq.client.errors import OutcomeUnknown, from_problem
-from store_native.errors import InvalidRequest, LakeMQError, Unavailable
+from lakemq.client.deadline import Deadline, pool_of, until
+from lakemq.client.errors import OutcomeUnknown, from_problem, is_brokers_own
+from store_native.errors import Closed, InvalidRequest, LakeMQError, Unavailable
 
 API = "/api/v1"
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 2.0
 _CONNECT_TIMEOUT_S = 3.0
+_NO_TIME_S = 0.001  # urllib3 takes no time-out of 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +62,11 @@ class Transport:
 
     Args:
         endpoint: ``http://host:port``; the scheme may be left out.
-        timeout_s: How long one answer may take, beyond what a long poll asks for.
-        retries: How often a request that may be repeated is repeated.
+        timeout_s: How long one attempt may take in all, and a call too unless it has a
+            ``retry_until``; what a long poll asks for comes on top.
+        retries: How often a request that may be repeated is repeated within that time.
         pool_size: Connections kept open; more threads than that wait for one.
+        retry_until: Every call repeats what may be repeated until so many seconds after its begin.
         pause: Waits between two attempts; given in tests.
     """
 
@@ -69,14 +77,17 @@ class Transport:
         timeout_s: float,
         retries: int,
         pool_size: int,
+        retry_until: float | None = None,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self.endpoint = normal_endpoint(endpoint)
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
+        self.retry_until = retry_until
         self._retries = retries
         self._pause = pause
-        # block=True: a thread beyond the pool waits instead of opening a connection it throws away.
-        self._pool = urllib3.connection_from_url(self.endpoint, maxsize=pool_size, block=True, retries=False)
+        self._closed = False
+        self._pool_size = pool_size
+        self._pool = pool_of(self.endpoint, pool_size)
 
     def call(
         self,
@@ -86,8 +97,10 @@ class Transport:
         query: Mapping[str, Any] | None = None,
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
-        repeatable: bool = True,
+        stores: bool = False,
+        idempotency_key: str | None = None,
         retries: int | None = None,
+        retry_until: float | None = None,
         wait_s: float = 0.0,
     ) -> Answer:
         """Sends one request and returns its 2xx answer.
@@ -98,64 +111,105 @@ class Transport:
             query: Query parameters; those that are None are left out.
             body: The request's body.
             headers: Further headers.
-            repeatable: Doing it twice is the same as doing it once.
+            stores: It stores messages: doing it twice is not doing it once, unless it has a key.
+            idempotency_key: Sent as the header of that name, the same with every repeat.
             retries: Another number of retries than the transport's own.
+            retry_until: Repeats until so many seconds from now, whatever the number of retries.
             wait_s: How long the broker is asked to hold the request (long poll).
 
         Raises:
-            Unavailable: No connection, or the broker refused for now; nothing was stored.
-            OutcomeUnknown: The request left but no answer came, and it may not be repeated.
+            Unavailable: No connection, no answer to what stores nothing, or the broker refused for
+                now; nothing was stored.
+            OutcomeUnknown: A request that stores left and no answer came, nor did one to its repeats.
+            Closed: The client was closed; nothing was sent.
             LakeMQError: Whatever else the broker refused, as its own class.
         """
-        url = path + _query_string(query)
+        given = dict(headers or {})
+        if idempotency_key is not None:
+            given["Idempotency-Key"] = idempotency_key
+        request = _Request(method, path + _query_string(query), body, given, stores, idempotency_key)
+        patience = self.retry_until if retry_until is None else retry_until
+        deadline = Deadline((self.timeout_s if patience is None else patience) + wait_s)
         allowed = self._retries if retries is None else retries
         attempt = 0
+        lost = False
         while True:
             try:
-                return self._once(method, url, body, headers or {}, wait_s, repeatable)
+                return self._once(request, min(deadline.left(), self.timeout_s + wait_s))
             except LakeMQError as error:
-                if attempt >= allowed or not _may_repeat(error, repeatable):
+                lost = lost or isinstance(error, OutcomeUnknown)
+                used_up = patience is None and attempt >= allowed
+                pause_s = _pause_before(attempt, error)
+                if used_up or not _may_repeat(error, request) or pause_s >= deadline.left():
+                    if lost and not isinstance(error, OutcomeUnknown):
+                        # The refusal is about the repeat; what became of the first is still open.
+                        what = f"{request} got no answer, and its repeat was refused ({error})"
+                        raise OutcomeUnknown.of(what, idempotency_key, endpoint=self.endpoint) from error
                     raise
-                self._pause(_pause_before(attempt, error))
+                self._pause(pause_s)
                 attempt += 1
 
     def close(self) -> None:
-        """Closes the idle connections."""
+        """Closes the idle connections; what is under way ends, further calls raise Closed."""
+        self._closed = True
         self._pool.close()
 
-    def _once(
-        self,
-        method: str,
-        url: str,
-        body: bytes | None,
-        headers: Mapping[str, str],
-        wait_s: float,
-        repeatable: bool,
-    ) -> Answer:
-        timeout = urllib3.Timeout(
-            connect=min(_CONNECT_TIMEOUT_S, self._timeout_s), read=self._timeout_s + wait_s
-        )
+    def _once(self, request: _Request, seconds: float) -> Answer:
+        if self._closed:
+            raise Closed("CLIENT_CLOSED", "the client is closed")
+        deadline = Deadline(seconds)
+        timeout = urllib3.Timeout(connect=max(_NO_TIME_S, min(_CONNECT_TIMEOUT_S, seconds)))
         try:
-            answer = self._pool.urlopen(
-                method, url, body=body, headers=dict(headers), timeout=timeout, redirect=False
-            )
+            with until(deadline):
+                answer = self._pool.urlopen(
+                    request.method,
+                    request.url,
+                    body=request.body,
+                    headers=request.headers,
+                    timeout=timeout,
+                    pool_timeout=max(_NO_TIME_S, seconds),  # type: ignore[arg-type]  # urllib3 waits for floats as well
+                    redirect=False,
+                )
         except ConnectTimeoutError as error:  # refused, unreachable, unknown host: no byte was sent
-            raise Unavailable(
-                "SERVICE_NOT_AVAILABLE",
-                f"no connection to {self.endpoint}: {_reason(error)}",
-                endpoint=self.endpoint,
-                sent=False,
+            raise self._unsent(f"no connection to {self.endpoint}: {_reason(error)}") from error
+        except ClosedPoolError as error:  # closed by another thread since we looked
+            raise Closed("CLIENT_CLOSED", "the client is closed") from error
+        except EmptyPoolError as error:
+            raise self._unsent(
+                f"all {self._pool_size} connections to {self.endpoint} were in use for {seconds:.1f} s"
             ) from error
         except HTTPError as error:
-            detail = f"{method} {url} at {self.endpoint} got no answer: {_reason(error)}"
-            if repeatable:
-                raise Unavailable(
-                    "SERVICE_NOT_AVAILABLE", detail, endpoint=self.endpoint, sent=True
-                ) from error
-            raise OutcomeUnknown(detail=detail, endpoint=self.endpoint, sent=True) from error
-        if not 200 <= answer.status < 300:
-            raise from_problem(answer.status, answer.headers, answer.data)
-        return Answer(answer.status, answer.headers, answer.data)
+            raise self._unanswered(request, f"got no answer: {_reason(error)}") from error
+        if 200 <= answer.status < 300:
+            return Answer(answer.status, answer.headers, answer.data)
+        refusal = from_problem(answer.status, answer.headers, answer.data)
+        if request.stores and answer.status >= 500 and not is_brokers_own(answer.data):
+            raise self._unanswered(request, f"got no answer of the broker's: {refusal}") from refusal
+        raise refusal
+
+    def _unsent(self, detail: str) -> Unavailable:
+        return Unavailable("SERVICE_NOT_AVAILABLE", detail, endpoint=self.endpoint, sent=False)
+
+    def _unanswered(self, request: _Request, what: str) -> LakeMQError:
+        detail = f"{request} at {self.endpoint} {what}"
+        if request.stores:
+            return OutcomeUnknown.of(detail, request.idempotency_key, endpoint=self.endpoint, sent=True)
+        return Unavailable("SERVICE_NOT_AVAILABLE", detail, endpoint=self.endpoint, sent=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """What every attempt of one call sends."""
+
+    method: str
+    url: str
+    body: bytes | None
+    headers: dict[str, str]
+    stores: bool
+    idempotency_key: str | None
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.url}"
 
 
 def normal_endpoint(endpoint: str) -> str:
@@ -197,18 +251,19 @@ def _query_string(query: Mapping[str, Any] | None) -> str:
     return f"?{urlencode(given)}" if given else ""
 
 
-def _may_repeat(error: LakeMQError, repeatable: bool) -> bool:
-    if not isinstance(error, Unavailable):
-        return False
-    return repeatable or error.context.get("sent") is False
+def _may_repeat(error: LakeMQError, request: _Request) -> bool:
+    if isinstance(error, OutcomeUnknown):
+        return request.idempotency_key is not None
+    # The broker, or nobody at all, answered: nothing is stored.
+    return isinstance(error, Unavailable)
 
 
 def _pause_before(attempt: int, error: LakeMQError) -> float:
-    """Grows from 0.1 s, half of it random so that clients do not return together; the broker's own
-    Retry-After counts when it is longer, up to the longest pause."""
-    own = _FIRST_PAUSE_S * (1 << attempt) * random.uniform(0.5, 1.0)
+    """Grows from 0.1 s to 2 s, half of it random so that clients do not return together; the
+    broker's own Retry-After counts when it is longer."""
+    own = min(_FIRST_PAUSE_S * (1 << min(attempt, 10)), _LONGEST_PAUSE_S) * random.uniform(0.5, 1.0)
     asked = float(error.context.get("retry_after_ms") or 0) / 1000
-    return min(max(own, asked), _LONGEST_PAUSE_S)
+    return max(own, asked)
 
 
 def _reason(error: Exception) -> str:

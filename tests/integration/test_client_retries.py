@@ -70,7 +70,7 @@ def test_send_that_got_no_answer_is_not_repeated(peer: HangingUp) -> None:
 
 
 def test_send_with_a_key_is_repeated(peer: HangingUp) -> None:
-    with pytest.raises(Unavailable):
+    with pytest.raises(OutcomeUnknown):
         client_of(peer.endpoint).send("t", "x", idempotency_key="k")
     assert peer.requests == 1 + RETRIES
 

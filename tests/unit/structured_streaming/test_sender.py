@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from lakemq.client import BatchResult
+from lakemq.client import BatchResult, OutcomeUnknown
 from store_native.errors import Closed, InvalidRequest, LakeMQError, Unavailable
 from structured_streaming.chunks import RowChunk
 from structured_streaming.sender import LONGEST_PAUSE_S, key_of, patiently
@@ -41,8 +41,9 @@ def after(*errors: LakeMQError) -> tuple[Clock, BatchResult]:
 
 def test_a_broker_that_comes_back_gets_the_request_again() -> None:
     away = Unavailable("SERVICE_NOT_AVAILABLE", "no connection")
+    lost = OutcomeUnknown.of("the answer got lost", "k")
     clock, result = after(
-        away, away, Closed("STORE_CLOSED", "restarting"), InvalidRequest("REQUEST_TIMEOUT", "")
+        away, lost, Closed("STORE_CLOSED", "restarting"), InvalidRequest("REQUEST_TIMEOUT", "")
     )
     assert result is STORED
     assert len(clock.pauses) == 4

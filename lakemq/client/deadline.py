@@ -1,0 +1,108 @@
+"""The time one attempt may take in all: connecting, sending, waiting and reading together.
+
+Owns the connections of the pool. What never breaks: a peer that answers a byte at a time, or takes
+the body a byte at a time, gets no more time than one that says nothing; a socket's own time-out would
+begin anew with each read. What the clock does not reach is the resolver's look-up of a host name.
+Called by transport.py.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, connection_from_url
+from urllib3.connection import HTTPConnection
+
+
+class Deadline:
+    """A moment until which something may last.
+
+    Args:
+        seconds: From now on.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+
+    def left(self) -> float:
+        """Returns the seconds left; 0 or less when it is over."""
+        return self._end - time.monotonic()
+
+
+class _Current(threading.local):
+    """Which deadline holds for the sockets this thread uses."""
+
+    deadline: Deadline | None = None
+
+
+_current = _Current()
+
+
+@contextmanager
+def until(deadline: Deadline) -> Iterator[None]:
+    """Applies a deadline to what this thread reads and sends on the pool's connections."""
+    _current.deadline = deadline
+    try:
+        yield
+    finally:
+        _current.deadline = None
+
+
+def pool_of(endpoint: str, size: int) -> HTTPConnectionPool:
+    """Builds the pool of an endpoint; a thread beyond its size waits for a connection."""
+    if not endpoint.lower().startswith("https:"):
+        pool = connection_from_url(endpoint, maxsize=size, block=True, retries=False)
+        pool.ConnectionCls = _Connection
+        return pool
+    context = ssl.create_default_context()
+    context.sslsocket_class = _TimedTlsSocket
+    secure = connection_from_url(endpoint, maxsize=size, block=True, retries=False, ssl_context=context)
+    assert isinstance(secure, HTTPSConnectionPool)
+    return secure
+
+
+class _Timed:
+    """Gives each call on a socket what is left of the deadline, not a time-out of its own."""
+
+    def recv_into(self, *args: Any, **kwargs: Any) -> int:
+        self._allow_what_is_left()
+        received: int = super().recv_into(*args, **kwargs)  # type: ignore[misc]  # a socket's
+        return received
+
+    def sendall(self, *args: Any, **kwargs: Any) -> None:
+        # A socket's time-out holds for the whole of a sendall.
+        self._allow_what_is_left()
+        super().sendall(*args, **kwargs)  # type: ignore[misc]  # a socket's
+
+    def _allow_what_is_left(self) -> None:
+        if _current.deadline is None:
+            return
+        left = _current.deadline.left()
+        if left <= 0:
+            raise TimeoutError("timed out")
+        self.settimeout(left)  # type: ignore[attr-defined]  # a socket's
+
+
+class _TimedSocket(_Timed, socket.socket):
+    """A TCP socket under the deadline."""
+
+
+class _TimedTlsSocket(_Timed, ssl.SSLSocket):
+    """A TLS socket under the deadline."""
+
+
+class _Connection(HTTPConnection):
+    """A connection whose socket keeps the deadline."""
+
+    def connect(self) -> None:
+        """Connects; called by urllib3 before the first request and after the peer hung up."""
+        super().connect()
+        plain = self.sock
+        family, kind, protocol = plain.family, plain.type, plain.proto
+        self.sock = _TimedSocket(family, kind, protocol, fileno=plain.detach())
