@@ -115,6 +115,14 @@ impl MappedFile {
         &self.path
     }
 
+    /// Whether its name still leads to it: another file may have taken its place.
+    pub fn is_current(&self) -> bool {
+        use std::os::unix::fs::MetadataExt;
+        let identity = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
+        let named = std::fs::metadata(&self.path).map(identity);
+        named.is_ok_and(|named| self.file.metadata().map(identity).is_ok_and(|mapped| mapped == named))
+    }
+
     /// Its length in bytes.
     pub fn len(&self) -> usize {
         self.map.len()

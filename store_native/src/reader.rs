@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::commitlog::CommitLog;
@@ -32,6 +33,8 @@ pub struct Reader {
     side: ReadSide,
     /// The topic table and the change count it was read at.
     topics: Mutex<(i64, BTreeMap<String, TopicConfig>)>,
+    /// The owner's generation under which the files were mapped.
+    generation: AtomicI64,
 }
 
 impl Reader {
@@ -46,6 +49,8 @@ impl Reader {
             return Err(StoreError::invalid("ARGUMENT_ILLEGAL", detail));
         }
         let identity = Identity::read(&paths)?;
+        let marks = Watermarks::open_for_reading(&paths.watermarks())?;
+        let generation = AtomicI64::new(marks.as_ref().map_or(0, Watermarks::generation));
         let log = Arc::new(CommitLog::open_for_reading(&paths.commitlog())?);
         let queues = Arc::new(QueueTable::open(&paths.consumequeue(), Access::ReadOnly)?);
         let shape = identity.as_ref().map_or(Shape { slots: 5_000_000, entries: 20_000_000 }, |i| Shape {
@@ -53,12 +58,11 @@ impl Reader {
             entries: i.index_entries,
         });
         let index = Arc::new(Index::open(&paths.index(), shape, false, &RealDisk)?);
-        let marks = Watermarks::open_for_reading(&paths.watermarks())?;
         let broker_name = identity.as_ref().map_or("broker-a", |i| i.broker_name.as_str());
         let side = ReadSide::new(&log, &queues, &index, broker_name);
-        let topics = config::read(&paths)?.topics;
         let changes = marks.as_ref().map_or(0, Watermarks::topic_changes);
-        Ok(Self { paths, identity, log, index, marks, side, topics: Mutex::new((changes, topics)) })
+        let topics = Mutex::new((changes, config::read(&paths)?.topics));
+        Ok(Self { paths, identity, log, index, marks, side, topics, generation })
     }
 
     /// Who the store is; `None` for one that RocketMQ wrote.
@@ -120,17 +124,21 @@ impl Reader {
     /// `TOPIC_NOT_EXIST`; any I/O error.
     pub fn queues(&self, topic: &str) -> Result<Vec<(u32, Bounds)>> {
         crate::meta::names::validate_topic(topic)?;
-        let topics = self.topics()?;
-        let config = topics.get(topic).ok_or_else(|| StoreError::no_topic(topic))?;
-        self.side.queues().load_topic(topic)?;
-        self.refresh_log()?;
-        let mut out: BTreeMap<u32, Bounds> = (0..config.read_queue_nums.max(config.write_queue_nums))
-            .map(|id| (id, Bounds { min: 0, max: 0 }))
-            .collect();
-        for (id, queue) in self.side.queues().of_topic(topic) {
-            out.insert(id, self.bounds_of(&queue)?);
+        loop {
+            let generation = self.refresh_log()?;
+            let topics = self.topics()?;
+            let config = topics.get(topic).ok_or_else(|| StoreError::no_topic(topic))?;
+            self.side.queues().load_topic(topic)?;
+            let mut out: BTreeMap<u32, Bounds> = (0..config.read_queue_nums.max(config.write_queue_nums))
+                .map(|id| (id, Bounds { min: 0, max: 0 }))
+                .collect();
+            for (id, queue) in self.side.queues().of_topic(topic) {
+                out.insert(id, self.bounds_of(&queue)?);
+            }
+            if self.is_generation(generation) {
+                return Ok(out.into_iter().collect());
+            }
         }
-        Ok(out.into_iter().collect())
     }
 
     fn bounds_of(&self, queue: &Queue) -> Result<Bounds> {
@@ -138,15 +146,42 @@ impl Reader {
         Ok(Bounds { min, max })
     }
 
-    /// Takes up log files that came or went.
-    fn refresh_log(&self) -> Result<()> {
-        let stale = match &self.marks {
-            Some(marks) => {
-                marks.confirmed() > self.log.capacity_end() || marks.log_min() > self.log.min_offset()
-            }
-            None => true,
+    /// Takes up log files that came or went. Says under which generation of the owner: what is confirmed
+    /// later under the same one lies in the files mapped now.
+    fn refresh_log(&self) -> Result<i64> {
+        let Some(marks) = &self.marks else {
+            self.log.refresh()?;
+            return Ok(0);
         };
-        if stale { self.log.refresh() } else { Ok(()) }
+        let generation = marks.generation();
+        let stale = marks.confirmed() > self.log.capacity_end() || marks.log_min() > self.log.min_offset();
+        if generation != self.generation.load(Ordering::Acquire) {
+            // The owner may have cut, replaced or rebuilt any file since.
+            self.topics.lock().unwrap_or_else(PoisonError::into_inner).0 = i64::MIN;
+            self.side.queues().forget_all();
+            self.log.refresh()?;
+            self.generation.store(generation, Ordering::Release);
+        } else if stale {
+            self.log.refresh()?;
+        }
+        Ok(generation)
+    }
+
+    /// Whether `generation` is still the owner's.
+    fn is_generation(&self, generation: i64) -> bool {
+        self.marks.as_ref().is_none_or(|marks| marks.generation() == generation)
+    }
+
+    /// The queue and where it begins and ends, in files of one generation of the owner.
+    fn settled(&self, topic: &str, queue_id: u32) -> Result<Option<(Arc<Queue>, Bounds)>> {
+        loop {
+            let generation = self.refresh_log()?;
+            let Some(queue) = self.queue(topic, queue_id)? else { return Ok(None) };
+            let bounds = self.bounds_of(&queue)?;
+            if self.is_generation(generation) {
+                return Ok(Some((queue, bounds)));
+            }
+        }
     }
 
     fn queue(&self, topic: &str, queue_id: u32) -> Result<Option<Arc<Queue>>> {
@@ -165,13 +200,8 @@ impl Reader {
     /// # Errors
     /// `TOPIC_ILLEGAL`; any I/O error.
     pub fn bounds(&self, topic: &str, queue_id: u32) -> Result<Bounds> {
-        match self.queue(topic, queue_id)? {
-            Some(queue) => {
-                self.refresh_log()?;
-                self.bounds_of(&queue)
-            }
-            None => Ok(Bounds { min: 0, max: 0 }),
-        }
+        let settled = self.settled(topic, queue_id)?;
+        Ok(settled.map_or(Bounds { min: 0, max: 0 }, |(_, bounds)| bounds))
     }
 
     /// Reads a slice; see [`ReadSide::read`].
@@ -185,7 +215,7 @@ impl Reader {
         request: &SliceRequest,
         each: impl FnMut(&RecordView<'_>, i64) -> Result<()>,
     ) -> Result<SliceMeta> {
-        let Some(queue) = self.queue(topic, queue_id)? else {
+        let Some((queue, bounds)) = self.settled(topic, queue_id)? else {
             let status = if request.offset == 0 {
                 crate::read::Status::NoNewMessage
             } else {
@@ -193,8 +223,7 @@ impl Reader {
             };
             return Ok(SliceMeta::empty(status, 0, 0, 0));
         };
-        self.refresh_log()?;
-        self.side.read(topic, queue_id, &queue, self.bounds_of(&queue)?, request, each)
+        self.side.read(topic, queue_id, &queue, bounds, request, each)
     }
 
     /// As [`ReadSide::offset_by_time`].
@@ -202,9 +231,8 @@ impl Reader {
     /// # Errors
     /// `TOPIC_ILLEGAL`; any I/O error.
     pub fn offset_by_time(&self, topic: &str, queue_id: u32, timestamp: i64) -> Result<i64> {
-        let Some(queue) = self.queue(topic, queue_id)? else { return Ok(0) };
-        self.refresh_log()?;
-        self.side.offset_by_time(&queue, self.bounds_of(&queue)?, timestamp)
+        let Some((queue, bounds)) = self.settled(topic, queue_id)? else { return Ok(0) };
+        self.side.offset_by_time(&queue, bounds, timestamp)
     }
 
     /// As [`ReadSide::find`].

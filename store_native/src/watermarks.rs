@@ -2,7 +2,7 @@
 //! with release stores and read by other processes with acquire loads.
 //!
 //! Layout, each field eight bytes in native order: magic, appended, flushed, dispatched, confirmed, first
-//! offset kept, changes of the topic table.
+//! offset kept, changes of the topic table, generation of the owner.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -27,6 +27,7 @@ enum Mark {
     Confirmed = 32,
     LogMin = 40,
     TopicChanges = 48,
+    Generation = 56,
 }
 
 impl Watermarks {
@@ -89,6 +90,11 @@ impl Watermarks {
     pub fn topic_changes(&self) -> i64 {
         self.get(Mark::TopicChanges)
     }
+    /// Grows with every opening by an owner, before anything it writes is confirmed: files that a reader
+    /// mapped under an earlier one may have been replaced.
+    pub fn generation(&self) -> i64 {
+        self.get(Mark::Generation)
+    }
     pub fn set_appended(&self, offset: i64) {
         self.set(Mark::Appended, offset);
     }
@@ -107,8 +113,10 @@ impl Watermarks {
         self.set(Mark::TopicChanges, changes);
     }
 
-    /// Sets all marks to the log's end, lowest first (recovery only).
+    /// Sets all marks to the log's end, lowest first, and begins a generation (recovery only, when the files
+    /// are settled).
     pub fn reset(&self, end: i64) {
+        self.set(Mark::Generation, self.generation().wrapping_add(1));
         self.set_dispatched(end);
         self.set_flushed(end);
         self.set_appended(end);

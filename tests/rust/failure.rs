@@ -4,6 +4,7 @@
 //! and index can be deleted in any combination and come back byte for byte.
 
 mod kill_9;
+mod restart;
 mod rolls;
 mod support;
 

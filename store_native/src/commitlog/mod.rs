@@ -78,7 +78,8 @@ impl CommitLog {
         paths::numbered_files(directory).map_err(|e| StoreError::io("listing the commit log", e))
     }
 
-    /// Takes up new files and lets go of deleted ones (reader only).
+    /// Takes up new files and lets go of deleted ones, also where a new one has the name of an old one
+    /// (reader only).
     ///
     /// # Errors
     /// Any I/O error but a file that vanished in between.
@@ -87,7 +88,7 @@ impl CommitLog {
         let mut files = self.write_files();
         let mut next: Vec<LogFile> = Vec::with_capacity(listed.len());
         for (base, path) in listed {
-            if let Some(known) = files.iter().find(|f| f.base == base) {
+            if let Some(known) = files.iter().find(|f| f.base == base && f.file.is_current()) {
                 next.push(known.clone());
             } else if path.metadata().is_ok_and(|m| m.len() > 0) {
                 match MappedFile::open_for_reading(&path) {

@@ -115,6 +115,11 @@ impl QueueTable {
         self.topics.write().unwrap_or_else(PoisonError::into_inner).remove(topic);
     }
 
+    /// Forgets all queues; their files stay (readers).
+    pub fn forget_all(&self) {
+        self.topics.write().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
     /// Forgets a topic's queues and deletes their files.
     ///
     /// # Errors

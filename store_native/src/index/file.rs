@@ -134,6 +134,11 @@ impl IndexFile {
         self.file.path()
     }
 
+    /// As [`MappedFile::is_current`].
+    pub fn is_current(&self) -> bool {
+        self.file.is_current()
+    }
+
     /// Its file name.
     pub fn name(&self) -> String {
         self.file.path().file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()

@@ -76,7 +76,7 @@ impl Index {
         self.files.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Takes up files made since (readers).
+    /// Takes up files made since, also where they replaced others (readers).
     ///
     /// # Errors
     /// Any I/O error.
@@ -84,7 +84,7 @@ impl Index {
         let known = self.read();
         let mut next = Vec::new();
         for path in Self::list(&self.directory)? {
-            if let Some(file) = known.iter().find(|f| f.path() == path) {
+            if let Some(file) = known.iter().find(|f| f.path() == path && f.is_current()) {
                 next.push(Arc::clone(file));
             } else if let Ok(file) = IndexFile::open_for_reading(&path, self.shape) {
                 next.push(Arc::new(file));

@@ -1,0 +1,83 @@
+//! A reader that lives on while the owner stops and starts again.
+//!
+//! Contract: whatever files the stop or the start replaced, the reader goes on with those the owner uses: it
+//! sees every message once, none as damaged, and finds new ones by key.
+
+use std::fs;
+use std::path::Path;
+
+use lakemq_store::filter::TagFilter;
+use lakemq_store::read::SliceRequest;
+use lakemq_store::reader::Reader;
+
+use crate::support::{bulk, copy, open, send};
+
+/// Bodies of the queue from `offset` on, as the reader sees them.
+fn read(reader: &Reader, offset: i64) -> Vec<String> {
+    let slice = SliceRequest {
+        offset,
+        end_offset: None,
+        max_messages: 100_000,
+        max_bytes: usize::MAX,
+        tags: TagFilter::ALL,
+    };
+    let mut out = Vec::new();
+    let meta = reader
+        .read("t", 0, &slice, |record, _| {
+            out.push(String::from_utf8_lossy(record.body).into_owned());
+            Ok(())
+        })
+        .expect("readable");
+    assert!(meta.damaged.is_empty(), "{:?}", meta.damaged);
+    out
+}
+
+/// Puts a copy in the place of every file below `directory`, as a restored backup or a lost and remade file is.
+fn replace_files(directory: &Path) {
+    let copied = directory.with_extension("copy");
+    copy(directory, &copied);
+    fs::remove_dir_all(directory).expect("removed");
+    fs::rename(copied, directory).expect("renamed");
+}
+
+#[test]
+fn test_a_reader_goes_on_with_the_files_the_owner_uses_after_a_restart() {
+    for (clean, replaced) in [
+        (true, vec![]),
+        (false, vec![]),
+        (true, vec!["commitlog"]),
+        (false, vec!["commitlog"]),
+        (false, vec!["commitlog", "consumequeue", "index"]),
+    ] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let store = open(dir.path());
+        // More than three quarters of a file of 64 KiB, so that the next one is made ahead.
+        let mut expected = bulk(&store, "t", 48);
+        let reader = Reader::open(dir.path()).expect("a reader");
+        assert_eq!(read(&reader, 0), expected);
+        store.close().expect("closed");
+        drop(store);
+        if !clean {
+            fs::write(dir.path().join("abort"), b"1").expect("written");
+        }
+        for name in &replaced {
+            replace_files(&dir.path().join(name));
+        }
+        let store = open(dir.path());
+        for number in 0..60 {
+            let body = format!("new-{number}-{}", "y".repeat(500));
+            send(&store, "t", &[&body]);
+            expected.push(body);
+        }
+        assert_eq!(
+            read(&reader, 0),
+            expected,
+            "clean {clean}, replaced {replaced:?}"
+        );
+        let key = format!("key-{}", expected[100]);
+        let found = reader
+            .find("t", &key, (0, i64::MAX), 10)
+            .expect("an answer");
+        assert_eq!(found.len(), 1, "clean {clean}, replaced {replaced:?}");
+    }
+}
