@@ -7,8 +7,8 @@ executors, called by `outcomes` once per Arrow batch.
 
 from __future__ import annotations
 
+import operator
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,12 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_tables.deliveries import ACK, DEAD, RETRY
+from jobs import reasons
 from jobs.handler_loader import LoadedHandler
+from jobs.narrowing import Call, Found, Said, Search, first_slices
 from jobs.retry_policy import RetryPolicy
 from lakemq.handler import BatchColumns, DeliveredMessage, Verdict
 
-MAX_ERROR_TEXT = 2_000
-MAX_ERROR_TRACE = 8_000
 _TIME = pa.timestamp("us", "UTC")
 _KINDS = pa.array([ACK, RETRY, DEAD])
 
@@ -32,6 +32,7 @@ class Judged:
     """Verdicts of some consecutive rows, as Arrow columns; a None column means null everywhere.
 
     `verdict` None means that every row is acknowledged: the common case carries no column at all.
+    `in_company` and `isolated` (None: nowhere) are those of `narrowing.Found`.
     """
 
     rows: int
@@ -43,6 +44,30 @@ class Judged:
     error_type: pa.Array | None = None
     error_text: pa.Array | None = None
     error_trace: pa.Array | None = None
+    in_company: pa.Array | None = None
+    isolated: pa.Array | None = None
+
+
+@dataclass(frozen=True)
+class Before:
+    """What is known of a batch's rows before a vectorised handler gets them.
+
+    Attributes:
+        again: whether a row was handled before.
+        isolated: whether it failed by itself then.
+        last_chance: row -> whether RETRY would mean DEAD now.
+        cannot_return: row -> whether it cannot be retried at all.
+    """
+
+    again: Sequence[bool]
+    isolated: Sequence[bool]
+    last_chance: Callable[[int], bool]
+    cannot_return: Callable[[int], bool]
+
+    @classmethod
+    def nothing(cls, rows: int) -> Before:
+        """First deliveries, all with attempts left."""
+        return cls([False] * rows, [False] * rows, lambda row: False, lambda row: False)
 
 
 @dataclass(frozen=True)
@@ -57,19 +82,32 @@ class _Outcome:
     error_trace: str | None = None
 
 
-def judge(handler: LoadedHandler, batch: pa.RecordBatch, policy: RetryPolicy) -> Judged:
+@dataclass(frozen=True)
+class _Made:
+    """One call of a vectorised handler: its verdicts, or its failure."""
+
+    started: int
+    finished: int
+    verdicts: Judged | None
+    failure: _Outcome | None = None
+
+
+def judge(
+    handler: LoadedHandler, batch: pa.RecordBatch, policy: RetryPolicy, before: Before | None = None
+) -> Judged:
     """Runs a handler over a batch.
 
     Args:
         handler: the user's function.
         batch: messages as the handler sees them (original position, attempt).
         policy: for delays a verdict names.
+        before: of the messages, for a vectorised handler.
 
     Returns:
         One verdict per row of the batch, in its order.
     """
     if handler.vectorised:
-        return _judge_batch(handler.function, batch, policy)
+        return _judge_batch(handler.function, batch, policy, before or Before.nothing(batch.num_rows))
     return _judge_rows(handler.function, batch, policy)
 
 
@@ -84,45 +122,63 @@ def _judge_rows(
             result = handle(DeliveredMessage(columns, row))
             if result is not None and result is not Verdict.ACK:
                 others[row] = _outcome(result, policy)
-        # A handler is foreign code: whatever it raises, sys.exit() too, is a failure of this message.
-        except (Exception, SystemExit) as error:  # noqa: BLE001
+        # A handler is foreign code: whatever it raises (sys.exit(), a Rust panic, a cancelled task) is a
+        # failure of this message.
+        except BaseException as error:  # noqa: BLE001
             others[row] = _failure(error)
         times.append(_now_us())
     return _with_outcomes(batch.num_rows, times[:-1], times[1:], others)
 
 
 def _judge_batch(
-    handle: Callable[[pa.RecordBatch], Any], batch: pa.RecordBatch, policy: RetryPolicy
+    handle: Callable[[pa.RecordBatch], Any], batch: pa.RecordBatch, policy: RetryPolicy, before: Before
 ) -> Judged:
-    """Calls a vectorised handler; when it raises, halves the batch until the bad rows stand alone.
+    """Calls a vectorised handler; where it raises, `narrowing` finds the messages it raises for.
 
-    The halves are handled again, as at-least-once allows. A handler that fails whatever it gets (its
-    database is down, its result has the wrong shape) is not called once per row: after a bounded
-    number of failures the slices that still fail become RETRY as a whole.
+    Parts of the batch are handled again on the way, as at-least-once allows.
     """
-    failures_left = 8 + 4 * batch.num_rows.bit_length()
-    pieces: list[Judged] = []
-    waiting = [(0, batch.num_rows)]
-    while waiting:
-        start, rows = waiting.pop()
+
+    def call(start: int, rows: int) -> Call[_Made]:
         piece = batch.slice(start, rows)
         started = _now_us()
         try:
-            judged = _verdicts(handle(piece), rows, policy)
-        except (Exception, SystemExit) as error:  # noqa: BLE001  (as for rows)
-            failures_left -= 1
-            if rows > 1 and failures_left > 0:
-                half = rows // 2
-                waiting += [(start + half, rows - half), (start, half)]
-                continue
-            failure = _failure(error)
-            judged = _with_outcomes(
-                rows, [started] * rows, [started] * rows, dict.fromkeys(range(rows), failure)
-            )
-        judged.started_at = pa.repeat(pa.scalar(started, _TIME), rows)
-        judged.finished_at = pa.repeat(pa.scalar(_now_us(), _TIME), rows)
-        pieces.append(judged)
-    return pieces[0] if len(pieces) == 1 else _concat(pieces)
+            result = handle(piece)
+            verdicts = _verdicts(result, rows, policy)
+            said = Said.RETRY_ALL if isinstance(result, Verdict) and result.kind == RETRY else Said.VERDICTS
+        except BaseException as error:  # noqa: BLE001  (as for rows)
+            return Call(_Made(started, _now_us(), None, _failure(error)), Said.RAISED)
+        return Call(_Made(started, _now_us(), verdicts), said, _retried(verdicts))
+
+    search = Search(call, last_chance=before.last_chance, cannot_return=before.cannot_return)
+    found = search.run(first_slices(before.again, before.isolated), before.isolated)
+    return _concat([_judged(part) for part in found])
+
+
+def _judged(found: Found[_Made]) -> Judged:
+    """The rows of one result."""
+    made, rows = found.result, found.rows
+    times = [pa.repeat(pa.scalar(at, _TIME), rows) for at in (made.started, made.finished)]
+    judged = Judged(rows, *times)
+    if made.verdicts is not None:
+        for name in _VALUES:
+            column = getattr(made.verdicts, name)
+            setattr(judged, name, None if column is None else column.slice(found.at, rows))
+    elif made.failure is not None:
+        judged.verdict = pa.repeat(pa.scalar(made.failure.kind), rows)
+        for name in ("error_type", "error_text", "error_trace"):
+            setattr(judged, name, pa.repeat(pa.scalar(getattr(made.failure, name), pa.string()), rows))
+    if found.in_company:
+        judged.in_company = pa.repeat(pa.scalar(True), rows)
+    if found.isolated:
+        judged.isolated = pa.repeat(pa.scalar(True), rows)
+    return judged
+
+
+def _retried(verdicts: Judged) -> list[int]:
+    if verdicts.verdict is None:
+        return []
+    found: list[int] = pc.indices_nonzero(pc.equal(verdicts.verdict, RETRY)).to_pylist()
+    return found
 
 
 def _verdicts(result: Any, rows: int, policy: RetryPolicy) -> Judged:
@@ -137,7 +193,9 @@ def _verdicts(result: Any, rows: int, policy: RetryPolicy) -> Judged:
     if isinstance(result, (pa.RecordBatch, pa.Table)):
         columns = {name: result.column(name) for name in result.schema.names}
     elif isinstance(result, pa.StructArray):
-        columns = {result.type[i].name: result.field(i) for i in range(result.type.num_fields)}
+        # flatten(), unlike field(), knows of the nulls of the struct itself.
+        names = [result.type[i].name for i in range(result.type.num_fields)]
+        columns = dict(zip(names, result.flatten(), strict=True))
     elif isinstance(result, Sequence) and not isinstance(result, (str, bytes)):
         return _of_sequence(result, rows, policy)
     else:
@@ -184,12 +242,15 @@ def _of_columns(
         longest = pa.scalar(len(policy.level_ms), pa.int32())
         levels = pc.max_element_wise(pc.min_element_wise(_flat(delay_level, pa.int32()), longest), 1)
         levels = pc.if_else(_flat(pc.is_valid(delay_level), pa.bool_()), levels, None).cast(pa.int32())
-    reasons = None if reason is None else _flat(reason, pa.string())
-    return Judged(rows, untimed, untimed, verdict=kinds, delay_level=levels, reason=reasons)
+    texts = None
+    if reason is not None:
+        texts = pc.utf8_slice_codeunits(_flat(reason, pa.string()), 0, reasons.MAX_REASON)
+    return Judged(rows, untimed, untimed, verdict=kinds, delay_level=levels, reason=texts)
 
 
 def _flat(column: pa.Array | pa.ChunkedArray, wanted: pa.DataType) -> pa.Array:
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    whole.validate(full=True)  # text made from buffers may be no UTF-8, which no reader of the table takes
     return whole.cast(wanted)
 
 
@@ -197,28 +258,23 @@ def _outcome(verdict: Any, policy: RetryPolicy) -> _Outcome:
     if not isinstance(verdict, Verdict):
         raise TypeError(f"a handler returns None or a Verdict, not {type(verdict).__name__}")
     level = None
+    # A Verdict holds what it was made with: only what the columns take goes on.
     if verdict.delay_level is not None:
-        level = policy.clamp(verdict.delay_level)
+        level = policy.clamp(operator.index(verdict.delay_level))
     elif verdict.delay_ms is not None:
-        level = policy.level_of_delay(verdict.delay_ms)
-    if verdict.kind not in (ACK, RETRY, DEAD):
+        level = policy.level_of_delay(operator.index(verdict.delay_ms))
+    if not isinstance(verdict.kind, str) or verdict.kind not in (ACK, RETRY, DEAD):
         raise ValueError(f"{verdict.kind!r} is not a verdict: ACK, RETRY or DEAD")
-    return _Outcome(verdict.kind, level, verdict.reason)
+    return _Outcome(str(verdict.kind), level, reasons.reason_text(verdict.reason))
 
 
 def _failure(error: BaseException) -> _Outcome:
-    # The first frames are ours; the handler's own, and where it raised, stand at the end.
-    trace = "".join(traceback.format_exception(error))
     return _Outcome(
         RETRY,
-        error_type=type(error).__name__,
-        error_text=_storable(str(error))[:MAX_ERROR_TEXT],
-        error_trace=_storable(trace)[-MAX_ERROR_TRACE:],
+        error_type=reasons.error_type(error),
+        error_text=reasons.error_text(error),
+        error_trace=reasons.error_trace(error),
     )
-
-
-def _storable(text: str) -> str:
-    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _with_outcomes(rows: int, started: list[int], finished: list[int], others: dict[int, _Outcome]) -> Judged:
@@ -243,9 +299,25 @@ def _with_outcomes(rows: int, started: list[int], finished: list[int], others: d
     return judged
 
 
+_VALUES = {
+    "verdict": (pa.string(), ACK),
+    "delay_level": (pa.int32(), None),
+    "reason": (pa.string(), None),
+    "error_type": (pa.string(), None),
+    "error_text": (pa.string(), None),
+    "error_trace": (pa.string(), None),
+}
+_MARKS = {"in_company": (pa.bool_(), False), "isolated": (pa.bool_(), False)}
+
+
 def _concat(pieces: list[Judged]) -> Judged:
-    def joined(name: str, kind: pa.DataType, otherwise: Any = None) -> pa.Array:
+    if len(pieces) == 1:
+        return pieces[0]
+
+    def joined(name: str, kind: pa.DataType, otherwise: Any) -> pa.Array | None:
         parts = [getattr(piece, name) for piece in pieces]
+        if all(part is None for part in parts):
+            return None
         return pa.concat_arrays(
             [
                 pa.repeat(pa.scalar(otherwise, kind), piece.rows) if part is None else part
@@ -255,14 +327,9 @@ def _concat(pieces: list[Judged]) -> Judged:
 
     return Judged(
         sum(piece.rows for piece in pieces),
-        joined("started_at", _TIME),
-        joined("finished_at", _TIME),
-        joined("verdict", pa.string(), ACK),
-        joined("delay_level", pa.int32()),
-        joined("reason", pa.string()),
-        joined("error_type", pa.string()),
-        joined("error_text", pa.string()),
-        joined("error_trace", pa.string()),
+        pa.concat_arrays([piece.started_at for piece in pieces]),
+        pa.concat_arrays([piece.finished_at for piece in pieces]),
+        **{name: joined(name, *empty) for name, empty in (_VALUES | _MARKS).items()},
     )
 
 

@@ -12,19 +12,23 @@ import os
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_tables.deliveries import ACK, DEAD, DELIVERIES, DROPPED, RETRY
+from jobs.counted_attempts import Standing, marked, standing_of
 from jobs.handler_loader import HandlerTarget
-from jobs.judging import Judged, judge
+from jobs.judging import Before, Judged, judge
 from jobs.origin import Positions, original_positions, retry_topic
 from jobs.property_room import NO_ROOM, has_room_for_retry
 from jobs.retry_policy import RetryPolicy
 
 Mode = Literal["concurrent", "broadcast"]
+
+IN_COMPANY = "failed only together with other messages: the attempt does not count"
 
 
 @dataclass(frozen=True)
@@ -48,11 +52,31 @@ class OutcomeTask:
             if fresh.num_rows == 0:
                 continue
             positions = original_positions(fresh, self.group)
-            judged = judge(handler, _as_handled(fresh, positions), self.policy)
-            yield self._rows(fresh, positions, judged, worker)
+            standing = standing_of(fresh, positions, self.group)
+            before = self._before(fresh, positions, standing) if handler.vectorised else None
+            judged = judge(handler, _as_handled(fresh, positions), self.policy, before)
+            yield self._rows(fresh, positions, standing, judged, worker)
+
+    def _before(self, batch: pa.RecordBatch, positions: Positions, standing: Standing) -> Before:
+        """What a failure would mean for each row; worked out when something fails."""
+
+        @cache
+        def last_chance() -> list[bool]:
+            last = pc.greater(standing.counted, self.policy.max_reconsume_times)
+            return list(pc.or_(last, pc.invert(has_room_for_retry(batch, positions))).to_pylist())
+
+        @cache
+        def cannot_return() -> list[bool]:
+            return list(pc.invert(has_room_for_retry(batch, positions)).to_pylist())
+
+        again = pc.greater(positions.attempt, 1).to_pylist()
+        isolated = standing.isolated.to_pylist()
+        if self.mode == "broadcast":
+            return Before(again, isolated, lambda row: False, lambda row: False)
+        return Before(again, isolated, lambda row: last_chance()[row], lambda row: cannot_return()[row])
 
     def _rows(
-        self, batch: pa.RecordBatch, positions: Positions, judged: Judged, worker: str
+        self, batch: pa.RecordBatch, positions: Positions, standing: Standing, judged: Judged, worker: str
     ) -> pa.RecordBatch:
         rows = batch.num_rows
         columns: dict[str, pa.Array] = {
@@ -76,7 +100,7 @@ class OutcomeTask:
         if judged.verdict is None:
             columns["verdict"] = _constant(ACK, pa.string(), rows)
         else:
-            columns |= self._decided(batch, positions, judged)
+            columns |= self._decided(batch, positions, standing, judged)
         return pa.RecordBatch.from_arrays(
             [
                 columns[field.name].cast(field.type) if field.name in columns else pa.nulls(rows, field.type)
@@ -85,17 +109,22 @@ class OutcomeTask:
             schema=DELIVERIES.arrow_schema,
         )
 
-    def _decided(self, batch: pa.RecordBatch, positions: Positions, judged: Judged) -> dict[str, pa.Array]:
+    def _decided(
+        self, batch: pa.RecordBatch, positions: Positions, standing: Standing, judged: Judged
+    ) -> dict[str, pa.Array]:
         """The columns of a batch in which not every row is acknowledged."""
         rows = batch.num_rows
         verdict = judged.verdict
+        nowhere = _constant(False, pa.bool_(), rows)
+        in_company = nowhere if judged.in_company is None else judged.in_company
+        isolated = nowhere if judged.isolated is None else judged.isolated
         reason = judged.reason if judged.reason is not None else pa.nulls(rows, pa.string())
         if self.mode == "broadcast":
             verdict = pc.if_else(pc.equal(verdict, ACK), ACK, DROPPED)
         else:
-            used_up = pc.and_(
-                pc.equal(verdict, RETRY), pc.greater(positions.attempt, self.policy.max_reconsume_times)
-            )
+            reason = pc.if_else(in_company, IN_COMPANY, reason)
+            counts = pc.and_(pc.equal(verdict, RETRY), pc.invert(in_company))
+            used_up = pc.and_(counts, pc.greater(standing.counted, self.policy.max_reconsume_times))
             verdict = pc.if_else(used_up, DEAD, verdict)
             text = f"attempts used up (max reconsume times {self.policy.max_reconsume_times})"
             reason = pc.if_else(used_up, pc.coalesce(reason, pa.scalar(text)), reason)
@@ -123,6 +152,12 @@ class OutcomeTask:
         kept = pc.if_else(not_done, kept, pa.scalar(None, pa.int32()))
         for name in ("flag", "properties", "body"):
             columns[name] = batch.column(name).take(kept)
+        uncounted = pc.add(standing.uncounted, in_company.cast(pa.int32()))
+        columns["properties"] = marked(
+            columns["properties"],
+            pc.if_else(comes_again, uncounted, 0),
+            pc.if_else(comes_again, isolated, False),
+        )
         return columns
 
     def _levels(self, positions: Positions, judged: Judged) -> pa.Array:
@@ -174,5 +209,5 @@ def _without_repeats(batch: pa.RecordBatch, group: str, seen: set[tuple[str, int
     return batch if all(keep) else batch.filter(pa.array(keep))
 
 
-def _constant(value: str | int, kind: pa.DataType, rows: int) -> pa.Array:
+def _constant(value: str | int | bool, kind: pa.DataType, rows: int) -> pa.Array:
     return pa.repeat(pa.scalar(value, kind), rows)

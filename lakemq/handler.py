@@ -55,18 +55,20 @@ class Verdict:
     kind: str
     delay_level: int | None = None
     delay_ms: int | None = None
-    reason: str | None = None
+    reason: str | BaseException | None = None
 
     ACK: ClassVar[Verdict]
     RETRY: ClassVar[Verdict]
 
     @classmethod
-    def retry(cls, after: int | str | timedelta | None = None, *, reason: str | None = None) -> Verdict:
+    def retry(
+        cls, after: int | str | timedelta | None = None, *, reason: str | BaseException | None = None
+    ) -> Verdict:
         """Brings the message back later.
 
         Args:
             after: a delay level, a delay (`"30s"` or a timedelta), or None for the group's own delay.
-            reason: a text for the ledger.
+            reason: a text for the ledger, or the exception that says it.
         """
         if after is None:
             return cls("RETRY", reason=reason)
@@ -78,8 +80,12 @@ class Verdict:
         return cls("RETRY", delay_ms=delay_ms, reason=reason)
 
     @classmethod
-    def dead(cls, reason: str) -> Verdict:
-        """Gives the message up: it goes to the dead letters without another attempt."""
+    def dead(cls, reason: str | BaseException) -> Verdict:
+        """Gives the message up: it goes to the dead letters without another attempt.
+
+        Args:
+            reason: a text for the ledger, or the exception that says it; cut after 2,000 characters.
+        """
         return cls("DEAD", reason=reason)
 
 

@@ -1,0 +1,85 @@
+"""Which of a message's failed attempts count towards its limit, carried from attempt to attempt.
+
+Owns the properties that carry it on the retry topic. Never breaks: an attempt that failed only together
+with other messages says nothing about this one, so it does not count; a message known to fail by itself
+is handled by itself. The properties are those of the ledger's row, so the retry job sends them without
+knowing of them. Called on executors by `outcomes`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.origin import Positions, retry_topic
+
+UNCOUNTED = "LMQ_UNCOUNTED"
+ALONE = "LMQ_ALONE"
+MARKS = (UNCOUNTED, ALONE)
+
+_COUNT = r"^(?P<count>\d{1,9})$"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How each row of a batch stands before its attempt.
+
+    Attributes:
+        attempt: 1 for the first delivery.
+        uncounted: how many earlier attempts failed only in company.
+        isolated: whether the last attempt failed in a call of the message's own.
+    """
+
+    attempt: pa.Array
+    uncounted: pa.Array
+    isolated: pa.Array
+
+    @property
+    def counted(self) -> pa.Array:
+        """The attempt's number when those that do not count are left out."""
+        return pc.subtract(self.attempt, self.uncounted)
+
+
+def standing_of(batch: pa.RecordBatch, positions: Positions, group: str) -> Standing:
+    """Reads the marks of the rows that come from the group's retry topic."""
+    rows = batch.num_rows
+    from_retry = pc.equal(batch.column("topic"), retry_topic(group))
+    if rows == 0 or not pc.any(from_retry).as_py():
+        return Standing(
+            positions.attempt, pa.repeat(pa.scalar(0, pa.int32()), rows), pa.repeat(pa.scalar(False), rows)
+        )
+    properties = batch.column("properties")
+    found = pc.struct_field(pc.extract_regex(_lookup(properties, UNCOUNTED), _COUNT), "count")
+    count = pc.fill_null(pc.if_else(from_retry, found.cast(pa.int32()), None), 0)
+    # Nobody's message gets more attempts than it failed in company.
+    most = pc.subtract(positions.attempt, pa.scalar(1, pa.int32()))
+    alone = pc.and_(from_retry, pc.fill_null(pc.equal(_lookup(properties, ALONE), "1"), False))
+    return Standing(positions.attempt, pc.max_element_wise(pc.min_element_wise(count, most), 0), alone)
+
+
+def marked(properties: pa.MapArray, uncounted: pa.Array, isolated: pa.Array) -> pa.MapArray:
+    """The properties of failed rows with this attempt's marks in place of the earlier ones.
+
+    Args:
+        properties: the messages' properties.
+        uncounted: per row, the attempts that do not count, this one included.
+        isolated: per row, whether it failed in a call of its own.
+    """
+    there = pc.any(pc.is_in(properties.keys, value_set=pa.array(MARKS))).as_py()
+    if not (there or pc.any(isolated).as_py() or pc.any(pc.greater(uncounted, 0)).as_py()):
+        return properties
+    made = []
+    for pairs, count, alone in zip(
+        properties.to_pylist(), uncounted.to_pylist(), isolated.to_pylist(), strict=True
+    ):
+        row = [(name, value) for name, value in pairs or () if name not in MARKS]
+        row += [(UNCOUNTED, str(count))] if count else []
+        row += [(ALONE, "1")] if alone else []
+        made.append(row)
+    return pa.array(made, properties.type)
+
+
+def _lookup(properties: pa.MapArray, name: str) -> pa.Array:
+    return pc.map_lookup(properties, pa.scalar(name), "first")

@@ -1,0 +1,165 @@
+"""Whatever a handler returns or raises is a verdict of its message, and a row the ledger takes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from delta_tables.deliveries import DELIVERIES
+from jobs import reasons
+from jobs.handler_loader import LoadedHandler
+from jobs.outcomes import OutcomeTask
+from lakemq.handler import Verdict
+
+from .test_outcomes import POLICY, SCHEMA, message
+
+NOT_UTF8 = pa.Array.from_buffers(
+    pa.string(), 1, [None, pa.py_buffer(b"\x00\x00\x00\x00\x02\x00\x00\x00"), pa.py_buffer(b"\xff\xfe")]
+)
+
+
+class Panic(BaseException):
+    """As pyo3's PanicException: no Exception."""
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+    __repr__ = __str__
+
+
+class Exits(Exception):
+    def __str__(self) -> str:
+        raise SystemExit(3)
+
+
+def handled(function: Callable[[Any], Any], *, vectorised: bool = False) -> dict[str, Any]:
+    class Target:
+        def load(self) -> LoadedHandler:
+            return LoadedHandler(function, vectorised)
+
+    task = OutcomeTask("g", Target(), POLICY, "concurrent", "q", 0)  # type: ignore[arg-type]
+    (made,) = task(iter([pa.RecordBatch.from_pylist([message(0)], SCHEMA)]))
+    assert made.schema.equals(DELIVERIES.arrow_schema)
+    made.validate(full=True)
+    (row,) = made.to_pylist()
+    return dict(row)
+
+
+RAISED = [
+    Panic("a Rust panic"),
+    asyncio.CancelledError(),
+    GeneratorExit(),
+    KeyboardInterrupt(),
+    SystemExit(3),
+    StopIteration(),
+    Mute(),
+    Exits(),
+    ValueError("\ud800" * 10_000),
+    ValueError("x" * 1_000_000),
+    ExceptionGroup("many", [Mute(), ValueError("\udfff")]),
+    type("N" * 5_000, (Exception,), {})("long name"),
+]
+
+
+@pytest.mark.parametrize("vectorised", [False, True])
+@pytest.mark.parametrize(
+    "error", RAISED, ids=lambda error: type(error).__name__[:20].encode("ascii", "replace")
+)
+def test_whatever_is_raised_is_a_retry_of_the_message(error: BaseException, vectorised: bool) -> None:
+    def handle(_: Any) -> None:
+        raise error
+
+    row = handled(handle, vectorised=vectorised)
+    assert row["verdict"] == "RETRY"
+    assert 0 < len(row["error_type"]) <= reasons.MAX_ERROR_TYPE
+    assert len(row["error_text"]) <= reasons.MAX_ERROR_TEXT
+    assert 0 < len(row["error_trace"]) <= reasons.MAX_ERROR_TRACE
+
+
+@pytest.mark.parametrize(
+    ("reason", "stored"),
+    [
+        ("no", "no"),
+        (ValueError("negative amount"), "ValueError: negative amount"),
+        (ValueError(), "ValueError"),
+        (Mute(), "Mute: <Mute whose text cannot be made>"),
+        ("\ud800 lone", "? lone"),
+        (7, "7"),
+        (b"no", "b'no'"),
+        ("x" * 5_000, "x" * reasons.MAX_REASON),
+        (None, None),
+    ],
+)
+def test_any_reason_is_a_text_of_bounded_length(reason: Any, stored: str | None) -> None:
+    assert handled(lambda _: Verdict.dead(reason))["reason"] == stored
+    row = handled(lambda _: [Verdict.dead(reason)], vectorised=True)
+    assert (row["verdict"], row["reason"]) == ("DEAD", stored)
+    row = handled(lambda _: Verdict.retry(reason=reason))
+    assert (row["verdict"], row["reason"]) == ("RETRY", stored)
+
+
+def test_a_reason_that_is_no_plain_text_is_read_as_one() -> None:
+    class Odd(str):
+        def __getitem__(self, key: Any) -> str:
+            raise RuntimeError
+
+        encode = __str__ = __getitem__  # type: ignore[assignment]
+
+    assert handled(lambda _: Verdict.dead(Odd("odd")))["reason"] == "odd"
+
+
+def test_the_reasons_of_a_column_are_bounded_too() -> None:
+    row = handled(lambda _: pa.table({"verdict": ["DEAD"], "reason": ["x" * 5_000]}), vectorised=True)
+    assert row["reason"] == "x" * reasons.MAX_REASON
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "ok",
+        Verdict("DONE"),
+        Verdict(["ACK"]),  # type: ignore[arg-type]
+        Verdict("RETRY", delay_level=2.5),  # type: ignore[arg-type]
+        Verdict("RETRY", delay_level="3"),  # type: ignore[arg-type]
+        Verdict("RETRY", delay_ms=float("nan")),  # type: ignore[arg-type]
+        (x for x in ()),
+    ],
+    ids=lambda answer: type(answer).__name__,
+)
+def test_an_answer_that_is_no_verdict_is_a_failure_of_the_message(answer: Any) -> None:
+    assert handled(lambda _: answer)["verdict"] == "RETRY"
+    assert handled(lambda _: [answer], vectorised=True)["error_type"] in ("TypeError", "ValueError")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        NOT_UTF8,
+        pa.table({"verdict": ["DEAD"], "reason": NOT_UTF8}),
+        pa.table({"verdict": ["RETRY"], "delay_level": ["soon"]}),
+        pa.table({"verdict": ["RETRY"], "delay_level": [2.5]}),
+        pa.table([["ACK"], ["DEAD"]], names=["verdict", "verdict"]),
+        pa.array([{"verdict": 1}]),
+        pa.chunked_array([], pa.string()),
+    ],
+    ids=range(7),
+)
+def test_columns_that_cannot_be_read_are_a_failure_of_the_message(answer: Any) -> None:
+    row = handled(lambda _: answer, vectorised=True)
+    assert row["verdict"] == "RETRY" and row["error_type"] is not None
+
+
+def test_a_null_struct_is_an_acknowledgement() -> None:
+    answer = pa.array([None], pa.struct([("verdict", pa.string())]))
+    assert handled(lambda _: answer, vectorised=True)["verdict"] == "ACK"
+
+
+@pytest.mark.parametrize("level", [-(10**30), 10**30])
+def test_a_delay_beyond_all_numbers_is_clamped(level: int) -> None:
+    assert handled(lambda _: Verdict("RETRY", delay_level=level))["delay_level"] in (1, 4)
