@@ -16,6 +16,7 @@ from fastapi import FastAPI
 from starlette.types import Message, Receive, Scope, Send
 
 from ingest_api import error_handlers, openapi
+from ingest_api.allowed_methods import allowed_methods
 from ingest_api.body import Body, ClientGone
 from ingest_api.broker import Broker
 from ingest_api.request_guard import RequestGuard
@@ -67,7 +68,7 @@ class BrokerApp(FastAPI):
         self._broker = broker
         self.send_path = broker.send
         self.refusals = broker.refusals
-        self.guard = RequestGuard()
+        self.guard = RequestGuard(broker.settings.http)
         self._pull = broker.pull
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:  # type: ignore[override]
@@ -81,7 +82,7 @@ class BrokerApp(FastAPI):
             inner = path[len(_TOPICS) : -len(_MESSAGES)]
             if scope["method"] == "POST" and inner and "/" not in inner:
                 return self.send_path(scope, receive, send, inner)
-            if scope["method"] == "GET":
+            if scope["method"] in ("GET", "HEAD"):
                 topic, queues_, queue_id = inner.partition(_QUEUES)
                 if queues_ and topic and queue_id and "/" not in topic and "/" not in queue_id:
                     return self._pull(scope, receive, send, topic, queue_id)
@@ -95,6 +96,12 @@ class BrokerApp(FastAPI):
 
     async def _control(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves what FastAPI routes: reads the body first, within its bounds."""
+        if scope["method"] == "HEAD":
+            # The server leaves the body out; to everybody else it is a GET.
+            scope = {**scope, "method": "GET"}
+        elif scope["method"] == "OPTIONS":
+            await self._say_methods(scope, receive, send)
+            return
         started = time.perf_counter()
         broker = self._broker
         body = Body()
@@ -136,6 +143,16 @@ class BrokerApp(FastAPI):
             broker.refusals.line(scope, status, "REFUSED", None, took_ms=round(took_ms))
         else:
             broker.refusals.slow(scope, status, took_ms)
+
+    async def _say_methods(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers OPTIONS; to a page of an allowed origin the server's headers say the rest."""
+        allowed = allowed_methods(self.router.routes, scope)
+        if not allowed:
+            await super().__call__(scope, receive, send)
+            return
+        headers = [(b"allow", allowed.encode())]
+        await send({"type": "http.response.start", "status": 204, "headers": headers})
+        await send({"type": "http.response.body", "body": b""})
 
     async def _escaped_slash(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuses ``%2F`` in a name.

@@ -19,6 +19,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from ingest_api.allowed_methods import allowed_methods
 from ingest_api.metrics import BrokerMetrics
 from store_native.errors import InternalError, InvalidRequest, LakeMQError
 
@@ -167,6 +168,11 @@ def install(app: FastAPI, metrics: BrokerMetrics) -> None:
     async def on_http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         detail = f"{request.method} {request.url.path} is not a request this broker knows"
+        status = error.status_code
+        if status in (404, 405) and (allowed := allowed_methods(app.router.routes, request.scope)):
+            # The router stops at the first route of a path, and does not know the raw doors.
+            problem = _render(405, NO_SUCH_REQUEST, detail, False, request.url.path, new_request_id(), {})
+            return answer(request, problem, {"Allow": allowed})
         problem = _render(
             error.status_code, NO_SUCH_REQUEST, detail, False, request.url.path, new_request_id(), {}
         )

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import Any
+from typing import Any, NoReturn
 from urllib.parse import unquote
 
 import httptools
@@ -74,8 +74,10 @@ class BrokerProtocol(HttpToolsProtocol):
             raise TypeError(f"this protocol serves a BrokerApp, not {type(app).__name__}")
         self._at_once = app.send_path.at_once
         self._refusals = app.refusals
-        self._check_head = app.guard.check
+        self._guard = app.guard
         self._version = "1.1"
+        # The page's, when it is another's and allowed.
+        self._origin: bytes | None = None
         # uvicorn's own is lenient: it goes on behind a request that said it was the last.
         self.parser = httptools.HttpRequestParser(self)
         self.url = b""
@@ -146,12 +148,17 @@ class BrokerProtocol(HttpToolsProtocol):
         """Called by the parser."""
         self._in_head = False
         self._version = version = self.parser.get_http_version()
-        if (refused := self._check_head(version, self.headers)) is not None:
-            self._refuse(refused)
+        method = self.parser.get_method()
+        found = self._guard.check(version, method, self.url, self.headers)
+        self._origin = None
+        if found is not None:
+            if isinstance(found, LakeMQError):
+                self._refuse(found)
+            self._origin = found
         if self.parser.should_upgrade():
             self._look_at_upgrade()
             return
-        if self._is_ordinary():
+        if method == b"POST" and self._is_ordinary():
             self._topic = _targets.get(self.url) or _learn(self.url)
         if self._topic is None:
             self._begin()
@@ -220,14 +227,14 @@ class BrokerProtocol(HttpToolsProtocol):
         return [cycle for cycle in cycles if isinstance(cycle, RequestCycle)]
 
     def _is_ordinary(self) -> bool:
-        """Says whether the request is a POST that nothing stands before and nothing special is asked of."""
+        """Says whether nothing stands before the request, and nothing special is asked of it."""
         parser = self.parser
         return (
-            parser.get_method() == b"POST"
-            and (self.cycle is None or self.cycle.response_complete)
+            (self.cycle is None or self.cycle.response_complete)
             and not self.flow.write_paused
             and not self.expect_100_continue
             and self._version == "1.1"
+            and self._origin is None
             and parser.should_keep_alive()
         )
 
@@ -240,9 +247,10 @@ class BrokerProtocol(HttpToolsProtocol):
     def _begin(self) -> None:
         """Starts a request whose head is complete, or queues it behind an earlier one."""
         scope = self.scope
-        scope["method"] = self.parser.get_method().decode("ascii")
+        method = self.parser.get_method()
+        scope["method"] = method.decode("ascii")
         scope["http_version"] = version = self._version
-        if self.url == b"*" and scope["method"] == "OPTIONS":
+        if self.url == b"*" and method == b"OPTIONS":
             raw_path, query = b"*", b""
         else:
             target = httptools.parse_url(self.url)
@@ -255,6 +263,9 @@ class BrokerProtocol(HttpToolsProtocol):
         scope["path"] = path
         scope["raw_path"] = raw_path
         scope["query_string"] = query
+        common = self.server_state.default_headers
+        if self._origin is not None:
+            common = common + self._guard.cors_headers(self._origin, method, self.headers)
         earlier = self.cycle
         cycle = RequestCycle(
             scope=scope,
@@ -263,7 +274,7 @@ class BrokerProtocol(HttpToolsProtocol):
             logger=self.logger,
             access_logger=self.access_logger,
             access_log=self.access_log,
-            default_headers=self.server_state.default_headers,
+            default_headers=common,
             message_event=asyncio.Event(),
             expect_100_continue=self.expect_100_continue,
             keep_alive=version != "1.0" and self.parser.should_keep_alive(),
@@ -310,7 +321,7 @@ class BrokerProtocol(HttpToolsProtocol):
         self.parser = httptools.HttpRequestParser(self)
         self.data_received(head + rest)
 
-    def _refuse(self, error: LakeMQError) -> None:
+    def _refuse(self, error: LakeMQError) -> NoReturn:
         """Refuses the request whose head was just read, and all behind it; called inside the parser."""
         self._refusal = error
         raise _Refused

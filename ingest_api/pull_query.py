@@ -6,6 +6,7 @@ not known or not implemented is refused, not ignored. Called by pull.py.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import unquote_plus
@@ -22,6 +23,7 @@ ARROW_MAX_BYTES, ARROW_DEFAULT_BYTES = 64 << 20, 16 << 20
 MAX_OFFSET = (1 << 63) - 1
 
 _ARROW_ONLY = frozenset({"end_offset", "columns"})
+_WEIGHT = re.compile(rb"0(\.[0-9]{0,3})?|1(\.0{0,3})?")
 _KNOWN = _ARROW_ONLY | {"offset", "max", "max_bytes", "wait_ms", "tags", "sql", "group"}
 
 
@@ -59,7 +61,9 @@ def read_pull(
     """
     validate_topic(topic)
     given = parse_query(query)
-    arrow = any(name == b"accept" and ARROW in value for name, value in headers)
+    arrow = any(
+        name == b"accept" and ARROW in value.lower() and _takes_arrow(value) for name, value in headers
+    )
     if not given.keys() <= _KNOWN:
         name = next(iter(given.keys() - _KNOWN))
         raise _illegal(name, f"no such parameter; known are {', '.join(sorted(_KNOWN))}")
@@ -120,6 +124,16 @@ def integer(name: str, text: str, low: int, high: int) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 19 and low <= int(text) <= high):
         raise _illegal(name, f"must be an integer from {low} to {high}")
     return int(text)
+
+
+def _takes_arrow(accept: bytes) -> bool:
+    """Says whether Accept names Arrow, and not with a weight of 0, or below JSON's."""
+    weights: dict[bytes, float] = {}
+    for entry in accept.lower().split(b","):
+        media, *parameters = (part.strip() for part in entry.split(b";"))
+        weight = next((p[2:].strip() for p in parameters if p[:2] == b"q="), b"1")
+        weights[media] = float(weight) if _WEIGHT.fullmatch(weight) else 0.0
+    return weights.get(ARROW, 0.0) > 0 and weights[ARROW] >= weights.get(b"application/json", 0.0)
 
 
 def _bounded(given: dict[str, str], name: str, default: int, high: int) -> int:

@@ -55,6 +55,12 @@ MAX_INDEX_FILE_BYTES = (1 << 31) - 1
 MAX_DELAY_LEVELS = 64
 MAX_DELAY_MS = 366 * _DAY_MS
 _DELAY = re.compile(r"([0-9]{1,9})([smhd])")
+_HOST_NAME = re.compile(r"[A-Za-z0-9_.-]{1,253}|\[?[0-9A-Fa-f:.]{2,45}\]?")
+_ORIGIN = re.compile(r"https?://[A-Za-z0-9_.:\[\]-]{1,261}")
+_FORMS = {
+    "allowed_hosts": "a name or an address, without a port",
+    "allowed_origins": "scheme and host, with a port if it is not the scheme's: https://console.example.com",
+}
 _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": _DAY_MS}
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,127}")
 
@@ -86,6 +92,10 @@ def check(settings: Any) -> None:
             f"40 + 4 x index_slots + 20 x index_entries bytes are a file's, at most {MAX_INDEX_FILE_BYTES}",
         )
     _check_delay_levels(store.delay_levels)
+    for name, form in (("allowed_hosts", _HOST_NAME), ("allowed_origins", _ORIGIN)):
+        for value in getattr(settings.http, name):
+            if value != "*" and not form.fullmatch(value):
+                raise illegal(f"http.{name}", f"{value!r} is none; {_FORMS[name]}")
 
 
 def illegal(name: str, reason: str) -> InvalidRequest:

@@ -31,6 +31,10 @@ class HttpSettings:
         port: 0 takes a free one.
         keep_alive_s: An idle connection is closed after it.
         stop_timeout_s: What is in flight at a stop gets this long to finish.
+        allowed_hosts: Names, besides those of loopback and ``host``, by which requests may reach the
+            broker; ``*`` allows any, and with it pages that make a name of their own lead here.
+        allowed_origins: Pages of these origins (``https://console.example.com``) may use the broker from
+            a browser; ``*`` allows all.
     """
 
     host: str = "127.0.0.1"
@@ -38,6 +42,8 @@ class HttpSettings:
     insecure: bool = False
     keep_alive_s: int = 75
     stop_timeout_s: int = 10
+    allowed_hosts: tuple[str, ...] = ()
+    allowed_origins: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +200,10 @@ def _typed(value: Any, wanted: Any, full: str) -> Any:
         if value not in get_args(wanted):
             raise _illegal(full, f"must be one of {', '.join(get_args(wanted))}")
         return value
+    if get_origin(wanted) is tuple:
+        if not isinstance(value, (list, tuple)) or any(type(entry) is not str for entry in value):
+            raise _illegal(full, "must be a list of text")
+        return tuple(value)
     if wanted is float and type(value) is int:
         return float(value)
     if type(value) is not wanted:  # not isinstance: true is no number here

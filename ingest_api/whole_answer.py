@@ -104,4 +104,5 @@ def _is_ordinary(cycle: RequestCycle) -> bool:
         and not cycle.response_started
         and not cycle.flow.write_paused
         and not cycle.access_log
+        and cycle.scope["method"] != "HEAD"
     )

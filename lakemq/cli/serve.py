@@ -39,6 +39,12 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         const=True,
         help="allow an address other machines reach, although requests are not authenticated yet",
     )
+    parser.add_argument(
+        "--allowed-host",
+        action="append",
+        metavar="NAME",
+        help="a further name by which requests may reach the broker (may be repeated)",
+    )
     parser.add_argument("--log-format", choices=("plain", "json"), help="how log lines look (default: plain)")
     parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), help="default: info")
 
@@ -59,6 +65,7 @@ def run(args: argparse.Namespace) -> int:
             "broker_name": args.broker_name,
             "cluster": args.cluster,
             "http.insecure": args.insecure,
+            "http.allowed_hosts": args.allowed_host,
             "log.format": args.log_format,
             "log.level": args.log_level,
         },

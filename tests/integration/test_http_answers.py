@@ -12,7 +12,7 @@ from ingest_api.whole_answer import WholeJson
 from tests.support.broker_process import BrokerProcess
 from tests.support.http import raw_exchange
 
-POST = b"POST /api/v1/topics/answers/messages HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n"
+POST = b"POST /api/v1/topics/answers/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n"
 
 
 def head_and_body(answer: bytes) -> tuple[list[bytes], bytes]:

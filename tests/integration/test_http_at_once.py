@@ -14,7 +14,7 @@ from tests.support.http import raw_exchange
 
 
 def request(topic: str, body: bytes, *lines: bytes, kind: bytes = b"application/json") -> bytes:
-    head = b"POST /api/v1/topics/%b/messages HTTP/1.1\r\nHost: x\r\nContent-Type: %b\r\n" % (
+    head = b"POST /api/v1/topics/%b/messages HTTP/1.1\r\nHost: localhost\r\nContent-Type: %b\r\n" % (
         topic.encode(),
         kind,
     )
@@ -43,7 +43,7 @@ CLOSE = b"Connection: close"
 
 def test_pipelined_sends_are_answered_in_their_order(shared_broker: BrokerProcess) -> None:
     sends = [request("order", message(str(n))) for n in range(40)]
-    sends.insert(10, b"GET /api/v1/topics/order HTTP/1.1\r\nHost: x\r\n\r\n")
+    sends.insert(10, b"GET /api/v1/topics/order HTTP/1.1\r\nHost: localhost\r\n\r\n")
     sends.insert(20, request("order", b"{broken"))
     sends.append(request("order", message("last"), CLOSE))
     found = answers(raw_exchange(shared_broker.port, b"".join(sends)))
@@ -90,7 +90,7 @@ def test_what_is_behind_a_waiting_send_waits_too(tmp_path: Path) -> None:
     try:
         disk.slow_down()
         data = b"".join(request("slow", message(str(n))) for n in range(5))
-        data += b"GET /api/v1/topics/slow HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        data += b"GET /api/v1/topics/slow HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
         found = answers(raw_exchange(broker.port, data))
         assert [status for status, _ in found] == [200] * 6
         assert [answer.get("queue_offset") for _, answer in found[:5]] == list(range(5))

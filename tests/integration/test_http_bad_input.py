@@ -62,7 +62,7 @@ def test_a_json_message_over_4_mib_is_refused(http: Http) -> None:
 
 def test_a_request_over_64_mib_is_refused_before_it_is_read(http: Http, shared_broker: BrokerProcess) -> None:
     head = (
-        f"POST /api/v1/topics/huge/messages HTTP/1.1\r\nHost: x\r\nContent-Type: {NDJSON}\r\n"
+        f"POST /api/v1/topics/huge/messages HTTP/1.1\r\nHost: localhost\r\nContent-Type: {NDJSON}\r\n"
         f"Content-Length: {65 * MIB}\r\n\r\n"
     ).encode()
     answer = raw_exchange(shared_broker.port, head)
@@ -156,8 +156,8 @@ def test_a_bad_topic_name_is_refused_everywhere(shared_broker: BrokerProcess, ht
     for method, path, body in requests:
         # By hand: a client library would fold the dots away before they are sent.
         data = (
-            f"{method} /api/v1{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: {JSON}\r\n"
-            f"Content-Length: {len(body)}\r\n\r\n"
+            f"{method} /api/v1{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+            f"Content-Type: {JSON}\r\nContent-Length: {len(body)}\r\n\r\n"
         ).encode() + body
         answer = raw_exchange(shared_broker.port, data)
         assert answer.startswith(b"HTTP/1.1 422 "), (method, path, answer[:300])
@@ -266,7 +266,7 @@ def test_a_body_that_never_ends_is_refused_at_the_deadline(
     broker = start_broker(config="[limits]\nbody_timeout_s = 1.0\n")
     http = Http(broker.endpoint)
     head = (
-        f"POST /api/v1/topics/slow/messages HTTP/1.1\r\nHost: x\r\nContent-Type: {JSON}\r\n"
+        f"POST /api/v1/topics/slow/messages HTTP/1.1\r\nHost: localhost\r\nContent-Type: {JSON}\r\n"
         "Content-Length: 1000\r\n\r\n"
     ).encode()
     for data in (head, head + b'{"body":"'):
@@ -283,7 +283,8 @@ def test_a_body_that_drips_is_refused_at_the_deadline_too(start_broker: Callable
     http = Http(broker.endpoint)
     with socket.create_connection(("127.0.0.1", broker.port), timeout=10) as sock:
         sock.sendall(
-            b"POST /api/v1/topics/drip/messages HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+            b"POST /api/v1/topics/drip/messages HTTP/1.1\r\nHost: localhost\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n"
         )
         sock.settimeout(0.05)
         answer = b""
@@ -300,7 +301,7 @@ def test_a_body_that_drips_is_refused_at_the_deadline_too(start_broker: Callable
 
 def test_a_client_that_leaves_in_the_middle_stores_nothing(http: Http, shared_broker: BrokerProcess) -> None:
     head = (
-        f"POST /api/v1/topics/left/messages HTTP/1.1\r\nHost: x\r\nContent-Type: {NDJSON}\r\n"
+        f"POST /api/v1/topics/left/messages HTTP/1.1\r\nHost: localhost\r\nContent-Type: {NDJSON}\r\n"
         "Content-Length: 1000\r\n\r\n"
     ).encode()
     with socket.create_connection(("127.0.0.1", shared_broker.port)) as sock:
@@ -311,7 +312,7 @@ def test_a_client_that_leaves_in_the_middle_stores_nothing(http: Http, shared_br
 def test_bytes_that_are_no_http_get_400(http: Http, shared_broker: BrokerProcess) -> None:
     assert raw_exchange(shared_broker.port, b"\x16\x03\x01 this is TLS\r\n\r\n").startswith(b"HTTP/1.1 400 ")
     assert raw_exchange(
-        shared_broker.port, b"GET /api/v1/topics/\xff HTTP/1.1\r\nHost: x\r\n\r\n"
+        shared_broker.port, b"GET /api/v1/topics/\xff HTTP/1.1\r\nHost: localhost\r\n\r\n"
     ).startswith(b"HTTP/1.1 4")
 
 

@@ -150,7 +150,9 @@ def test_too_many_sends_at_once_are_turned_away_unstored(start_broker: Callable[
     http = Http(broker.endpoint)
     with socket.create_connection(("127.0.0.1", broker.port)) as sock:
         # One send is inside as long as its body has not come.
-        sock.sendall(b"POST /api/v1/topics/t/messages HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n")
+        sock.sendall(
+            b"POST /api/v1/topics/t/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\n"
+        )
         deadline = time.monotonic() + 10
         while (refused := http.post("/topics/u/messages", {"body": "x"})).status == 200:
             assert time.monotonic() < deadline

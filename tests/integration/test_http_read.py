@@ -167,7 +167,8 @@ def test_a_client_that_leaves_a_long_poll_is_forgotten(http: Http, shared_broker
     fill(http, "gone", 1)
     with socket.create_connection(("127.0.0.1", shared_broker.port)) as sock:
         sock.sendall(
-            b"GET /api/v1/topics/gone/queues/0/messages?offset=1&wait_ms=60000 HTTP/1.1\r\nHost: x\r\n\r\n"
+            b"GET /api/v1/topics/gone/queues/0/messages?offset=1&wait_ms=60000 HTTP/1.1\r\n"
+            b"Host: localhost\r\n\r\n"
         )
         _until_held(http, 1)
     _until_held(http, 0)

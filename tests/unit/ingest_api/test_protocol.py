@@ -16,7 +16,7 @@ from ingest_api.protocol import BrokerProtocol
 from ingest_api.settings import load_settings
 
 BODY = b'{"body":"x"}'
-HEAD = b"POST /api/v1/topics/t/messages HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+HEAD = b"POST /api/v1/topics/t/messages HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 LENGTH = b"Content-Length: %d\r\n" % len(BODY)
 PLAIN = HEAD + LENGTH + b"\r\n" + BODY
 

@@ -82,3 +82,21 @@ def test_a_bad_queue_is_refused(queue: str) -> None:
 
 def test_a_query_string_is_split_and_decoded() -> None:
     assert parse_query(b"a=1&b=x%26y&c=&d&&e=a+b") == {"a": "1", "b": "x&y", "c": "", "d": "", "e": "a b"}
+
+
+@pytest.mark.parametrize(
+    ("accept", "arrow"),
+    [
+        (b"%b", True),
+        (b"%b;q=0.5, */*;q=0.1", True),
+        (b"%b;q=0", False),
+        (b"%b; Q=0.000, application/json", False),
+        (b"%b;q=0.2, application/json;q=0.9", False),
+        (b"%b;q=high", False),
+        (b"%bs", False),
+        (b"*/*", False),
+    ],
+)
+def test_the_weights_of_accept_are_respected(accept: bytes, arrow: bool) -> None:
+    value = accept.replace(b"%b", b"application/vnd.apache.arrow.stream")
+    assert read_pull("t", "0", b"offset=0", [(b"accept", value)], 1000).arrow is arrow
