@@ -2,9 +2,8 @@
 
 Owns the use of Delta's transaction identifiers: a commit carries (application, version), and a
 commit with a version at or below the one the table knows for that application is left out. Never
-breaks: for one application id, versions only grow. The id must belong to one checkpoint, because
-batch numbers start anew with a new one and would otherwise swallow its rows. Called by the jobs from
-`foreachBatch`.
+breaks: for one application id, versions only grow, and whoever appends learns whether its rows are in.
+Called by the jobs from `foreachBatch`.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from delta_tables.asking import ask
 from delta_tables.location import LedgerLocation
 from delta_tables.table import Table
 
@@ -21,23 +21,56 @@ if TYPE_CHECKING:
 
 NEVER = -1
 
+_LAST_COMMIT = "spark.databricks.delta.lastCommitVersionInSession"
+"""Where Delta notes a session's newest commit, whatever the table; a commit left out notes nothing."""
 
-def append_once(rows: DataFrame, ledger: LedgerLocation, table: Table, *, app_id: str, version: int) -> None:
+_OVERTAKEN = "ConcurrentTransactionException"
+_MAY_BE_REPEATED = (
+    "ConcurrentAppendException",
+    "ConcurrentDeleteReadException",
+    "ConcurrentWriteException",
+    "MetadataChangedException",
+    "ProtocolChangedException",
+)
+_TRIES = 5
+
+
+def append_once(rows: DataFrame, ledger: LedgerLocation, table: Table, *, app_id: str, version: int) -> bool:
     """Appends a frame as (app_id, version) in one Spark action; a repeat appends nothing.
 
+    A frame that does not read the table conflicts with nobody's appends and with no compaction. What
+    does conflict (a change of the table's properties, say) is tried again, the frame evaluated anew.
     The frame is evaluated even on a repeat Delta only notices while committing, so a caller whose
-    frame has effects asks `last_version` first.
+    frame has effects asks `newest_batch` first. Nobody else commits to Delta in the frame's session
+    meanwhile: its last commit is how Delta tells an append from one left out.
+
+    Returns:
+        Whether the rows are in by this call; False when the table had this version, or a later one.
     """
-    writer = (
-        rows.write.format("delta")
-        .mode("append")
-        .option("txnAppId", app_id)
-        .option("txnVersion", str(version))
-    )
-    if ledger.schema is not None:
-        writer.saveAsTable(ledger.qualified(table))
-    else:
-        writer.save(str(ledger.path(table)))
+    session = rows.sparkSession
+    for attempt in range(1, _TRIES + 1):
+        session.conf.unset(_LAST_COMMIT)
+        writer = (
+            rows.write.format("delta")
+            .mode("append")
+            .option("txnAppId", app_id)
+            .option("txnVersion", str(version))
+        )
+        try:
+            if ledger.schema is not None:
+                writer.saveAsTable(ledger.qualified(table))
+            else:
+                writer.save(str(ledger.path(table)))
+        except Exception as error:
+            # Delta's conflicts have no classes of their own in Python: the JVM's are named in the text.
+            text = str(error)
+            if _OVERTAKEN in text:
+                return False
+            if attempt == _TRIES or not any(name in text for name in _MAY_BE_REPEATED):
+                raise
+            continue
+        return session.conf.get(_LAST_COMMIT, None) is not None
+    raise AssertionError("the last try returns or raises")
 
 
 def append_arrow_once(
@@ -56,8 +89,7 @@ def append_arrow_once(
     """
     if ledger.schema is not None:
         assert spark is not None, "a ledger in a catalog is written through Spark"
-        append_once(spark.createDataFrame(rows), ledger, table, app_id=app_id, version=version)
-        return True
+        return append_once(spark.createDataFrame(rows), ledger, table, app_id=app_id, version=version)
 
     from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
@@ -74,28 +106,19 @@ def append_arrow_once(
     return True
 
 
-def last_version(
-    ledger: LedgerLocation, table: Table, *, app_id: str, query_id: str, spark: SparkSession
-) -> int:
-    """The newest version the table holds for an application, NEVER when none.
+def newest_batch(ledger: LedgerLocation, table: Table, *, query_id: str, spark: SparkSession) -> int:
+    """The newest batch of a streaming query with rows in the table, NEVER when none.
 
-    On a path the table's log answers in milliseconds. In a catalog its rows do: an empty batch leaves
-    none, but repeating an empty batch has no effect.
+    The rows say it, not a transaction's version: that belongs to the group, and another checkpoint may
+    have moved it on. A batch without rows leaves none, but repeating it has no effect.
 
     Args:
         ledger: where the table is.
         table: a table with the columns query_id and batch_id.
-        app_id: the application id of the writer.
-        query_id: the streaming query behind that id.
+        query_id: the streaming query.
         spark: the session.
     """
-    if ledger.schema is not None:
-        newest = (
-            ledger.read(spark, table).where(f"query_id = '{query_id}'").selectExpr("max(batch_id)").first()
-        )
-        return NEVER if newest is None or newest[0] is None else int(newest[0])
-
-    from deltalake import DeltaTable
-
-    version = DeltaTable(str(ledger.path(table))).transaction_version(app_id)
-    return NEVER if version is None else int(version)
+    ((newest,),) = ask(
+        ledger, f"SELECT max(batch_id) AS newest FROM {table.name} WHERE query_id = '{query_id}'", spark
+    )
+    return NEVER if newest is None else int(newest)

@@ -60,7 +60,7 @@ class WriterLock:
 
     def name_jvm(self, pid: int) -> None:
         """Records the JVM that writes on the holder's behalf."""
-        self._write({"pid": os.getpid(), "jvm": pid, "jvm_started": _started(pid)})
+        self._write({"pid": os.getpid(), "jvm": pid, "jvm_started": started(pid)})
 
     def release(self) -> None:
         """Gives the lock back; harmless when it is not held. A JVM that lives on writes no more."""
@@ -75,7 +75,7 @@ class WriterLock:
             return
         deadline = self._clock() + LEFTOVER_JVM_TIMEOUT_S
         # The start time tells the JVM apart from a process that got its number later.
-        while _started(jvm) is not None and _started(jvm) == holder.get("jvm_started"):
+        while started(jvm) is not None and started(jvm) == holder.get("jvm_started"):
             if self._clock() > deadline:
                 self._file.close()
                 self._file = None
@@ -101,7 +101,7 @@ def _read(file: IO[str]) -> dict[str, int]:
     return holder if isinstance(holder, dict) else {}
 
 
-def _started(pid: int) -> int | None:
+def started(pid: int) -> int | None:
     """The start time of a process in clock ticks since boot, None when it is gone or a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()

@@ -23,6 +23,7 @@ from jobs.batch_gate import BatchGate
 from jobs.checkpoint import StreamCheckpoint
 from jobs.group_lease import GroupLease
 from jobs.idle import IdleWatch
+from jobs.lease_owner import LeaseOwner
 from jobs.origin import retry_topic
 from jobs.retry_policy import RetryPolicy
 from jobs.run_loop import RunLoop
@@ -69,7 +70,7 @@ def consume(
         _ensure_group(client, settings)
         lease = None
         if settings.mode == "concurrent":
-            lease = GroupLease(client, settings.group, _owner(settings), settings.lease_ms)
+            lease = GroupLease(client, settings.group, lease_owner(settings), settings.lease_ms)
             lease.acquire()
             stack.callback(lease.release)
         spark = make_session()
@@ -99,7 +100,10 @@ def _run(
         queries = []
         reactions: list[Reaction] = []
         if settings.mode == "concurrent":
-            reactions = [job(spark, settings, client.endpoint, gate) for job in (RetryJob, DeadLetterJob)]
+            assert lease is not None, "a concurrent group holds its lease"
+            reactions = [
+                job(spark, settings, client.endpoint, gate, lease) for job in (RetryJob, DeadLetterJob)
+            ]
             for reaction in reactions:
                 reaction.decide_start()
         queries.append(group.start())
@@ -132,15 +136,11 @@ def _ensure_group(client: Client, settings: ConsumeSettings) -> None:
             client.put_topic(topic, read_queue_nums=1, write_queue_nums=1)
 
 
-def _owner(settings: ConsumeSettings) -> str:
-    """This checkpoint's name at the broker's lease.
-
-    It stays over restarts, so that a job killed with SIGKILL need not wait for its own lease to run
-    out; the ledger's lock keeps two processes from using one checkpoint at the same time.
-    """
-    checkpoint = StreamCheckpoint(settings.checkpoint_of("group"))
-    owner = StreamCheckpoint(checkpoint.directory.parent / "lease").start(lambda: {"owner": uuid.uuid4().hex})
-    return str(owner["owner"])
+def lease_owner(settings: ConsumeSettings) -> LeaseOwner:
+    """This process with this checkpoint, as the broker's lease names it."""
+    directory = settings.checkpoint_of("group").parent / "lease"
+    checkpoint = StreamCheckpoint(directory).start(lambda: {"owner": uuid.uuid4().hex})
+    return LeaseOwner.here(str(checkpoint["owner"]))
 
 
 @contextmanager

@@ -8,16 +8,19 @@ Started by `consume` beside the group job.
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from delta_tables.dead_letters import DEAD_LETTERS, from_deliveries
 from delta_tables.deliveries import DEAD
-from delta_tables.idempotent import append_once
+from jobs.batch_gate import BatchGate
+from jobs.group_fence import GroupFence
+from jobs.group_lease import GroupLease
 from jobs.origin import DLQ_ORIGIN_MESSAGE_ID, DLQ_ORIGIN_TOPIC, ORIGIN, dlq_topic
 from jobs.property_room import fits_in_sql
 from jobs.reaction import Reaction
 from jobs.sent_messages import POSITION_SQL, carried_properties, lineage, messages_for, send_once
+from jobs.settings import ConsumeSettings
 
 _ADDED = {DLQ_ORIGIN_TOPIC: "topic", DLQ_ORIGIN_MESSAGE_ID: "message_id", ORIGIN: POSITION_SQL}
 
@@ -29,21 +32,27 @@ class DeadLetterJob(Reaction):
     verdict = DEAD
     oldest_unfinished = "SELECT min(given_up_at) AS oldest FROM pending_dead_letters"
 
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: ConsumeSettings,
+        endpoint: str,
+        gate: BatchGate,
+        lease: GroupLease,
+    ) -> None:
+        """Puts the job together without starting it."""
+        super().__init__(spark, settings, endpoint, gate, lease)
+        self._fence = GroupFence(spark.newSession(), settings.ledger, DEAD_LETTERS, settings.group, lease)
+
     def react(self, rows: DataFrame, batch_id: int) -> None:
         """Sends what was given up, then writes its rows."""
         group, ledger = self._settings.group, self._settings.ledger
+        self._fence.take()  # before the table is asked what it has
         landed = ledger.read(self._spark, DEAD_LETTERS).select(*DEAD_LETTERS.key)
         # Evaluated twice below, with the same result: only this job appends to dead_letters.
         new = rows.join(landed, list(DEAD_LETTERS.key), "left_anti").select(*rows.columns)
         send_once(dead_messages(new, group), self._endpoint, purpose="dlq")
-        query_id = self._spark.sparkContext.getLocalProperty("sql.streaming.queryId")
-        append_once(
-            from_deliveries(new).coalesce(1),
-            ledger,
-            DEAD_LETTERS,
-            app_id=f"lakemq/{group}/{query_id}",
-            version=batch_id,
-        )
+        self._fence.append(from_deliveries(new).coalesce(1), batch_id)
 
 
 def dead_messages(given_up: DataFrame, group: str) -> DataFrame:

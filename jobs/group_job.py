@@ -1,8 +1,10 @@
 """The group job: messages in, outcomes into the ledger, exactly one row per attempt.
 
 Owns the streaming query of a consumer group. Never breaks, wherever the driver dies:
-  - a batch is in the ledger once: its commit carries (this checkpoint's query id, batch id), and a
-    batch found there is not handled again;
+  - a batch is in the ledger once: its rows carry this checkpoint's query id and batch id, and a batch
+    found there is not handled again;
+  - of two drivers only the one whose lease is newer gets its rows in, however late the other's commit
+    comes (group_fence);
   - a batch is run by one Spark action over the range in Spark's offset log, so no row is handled twice
     by the job's own doing (a task that Spark repeats does handle its rows again: at-least-once);
   - what is reported (consumer_offsets, the broker's group offsets) is reported after the ledger commit.
@@ -23,9 +25,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from delta_tables.consumer_offsets import CONSUMER_OFFSETS, QueueProgress, rows
 from delta_tables.deliveries import DELIVERIES
-from delta_tables.idempotent import append_arrow_once, append_once, last_version
+from delta_tables.idempotent import append_arrow_once, append_once, newest_batch
 from jobs.batch_gate import BatchGate
 from jobs.checkpoint import NO_BATCH, StreamCheckpoint
+from jobs.group_fence import GroupFence
 from jobs.group_lease import GroupLease
 from jobs.map_arrow import map_in_arrow
 from jobs.origin import ORIGIN, RETRY_TOPIC, retry_topic
@@ -74,6 +77,7 @@ class GroupJob:
         gate: BatchGate,
         lease: GroupLease | None,
         *,
+        before_ledger_commit: Callable[[int], None] = lambda batch_id: None,
         after_ledger_commit: Callable[[int], None] = lambda batch_id: None,
     ) -> None:
         """Puts the job together without starting it.
@@ -85,16 +89,24 @@ class GroupJob:
             client: the broker.
             gate: passed by every batch.
             lease: the broker's lease on the group; None in broadcast mode.
+            before_ledger_commit: called with the batch id between the last look at the lease and the
+                ledger's commit; tests hold the driver there.
             after_ledger_commit: called with the batch id between the ledger's commit and Spark's own;
                 tests kill the process there.
         """
-        self._spark = spark
+        # A session of its own: nobody else's commits are taken for the ledger's, see append_once.
+        self._spark = spark.newSession()
+        self._streams = spark
         self._settings = settings
         self._policy = policy
         self._client = client
         self._gate = gate
         self._lease = lease
+        self._before_ledger_commit = before_ledger_commit
         self._after_ledger_commit = after_ledger_commit
+        self._fence: GroupFence | None = None
+        if lease is not None:
+            self._fence = GroupFence(self._spark, settings.ledger, DELIVERIES, settings.group, lease)
         self._checkpoint = StreamCheckpoint(settings.checkpoint_of("group"))
         self._store_id = str(client.cluster()["store_id"])
         self._reader = SliceReader(
@@ -114,6 +126,8 @@ class GroupJob:
         settings = self._settings
         # Spark's default, INT96, costs several times as much to write, and a row has five times.
         self._spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+        if self._fence is not None:
+            self._fence.take()  # before the ledger is asked where the group stands
         self._start = self._checkpoint.start(
             lambda: {"offsets": starting_offsets(settings, self._spark, self._client)}
         )["offsets"]
@@ -123,7 +137,7 @@ class GroupJob:
         if committed is not None:
             self._reach(committed.queues)
         source = (
-            self._spark.readStream.format("lakemq")
+            self._streams.readStream.format("lakemq")
             # Only planned with, never evaluated: tasks read their slices themselves (slice_tasks).
             .schema("queue_offset BIGINT")
             .option("subscribe", ",".join(settings.subscription))
@@ -147,23 +161,22 @@ class GroupJob:
         with self._gate.batch():
             query_id = self._spark.sparkContext.getLocalProperty("sql.streaming.queryId")
             assert query_id is not None, "foreachBatch runs outside a streaming query"
-            # Batch ids start anew with a new checkpoint, and so does the query id: bound to it, the
-            # application id cannot take a new batch 0 for an old one.
-            app_id = f"lakemq/{self._settings.group}/{query_id}"
             covered = self._range(batch_id)
-            if batch_id > self._newest_in_ledger(app_id, query_id):
-                self._write_outcomes(batch_id, query_id, app_id, covered)
+            if batch_id > self._newest_in_ledger(query_id):
+                self._write_outcomes(batch_id, query_id, covered)
                 self._last_in_ledger = batch_id
                 self._after_ledger_commit(batch_id)
             else:
                 _log.info("batch %s is in the ledger already: its messages are not handled again", batch_id)
-            self._report(batch_id, query_id, app_id, covered)
+            if self._lease is not None:
+                self._lease.check()
+            self._report(batch_id, query_id, covered)
             self._reach(covered.end.queues)
 
     def _reach(self, end: Positions) -> None:
         self.reached.update({(queue.topic, queue.queue_id): offset for queue, offset in end.items()})
 
-    def _write_outcomes(self, batch_id: int, query_id: str, app_id: str, covered: Range) -> None:
+    def _write_outcomes(self, batch_id: int, query_id: str, covered: Range) -> None:
         settings = self._settings
         handle = OutcomeTask(
             settings.group, settings.handler, self._policy, settings.mode, query_id, batch_id
@@ -187,7 +200,12 @@ class GroupJob:
         outcomes = parts[0] if len(parts) == 1 else parts[0].unionAll(parts[1])
         if self._lease is not None:
             self._lease.check()
-        append_once(outcomes, settings.ledger, DELIVERIES, app_id=app_id, version=batch_id)
+        self._before_ledger_commit(batch_id)
+        if self._fence is not None:
+            self._fence.append(outcomes, batch_id)
+        else:
+            app_id = _application(settings.group, query_id)
+            append_once(outcomes, settings.ledger, DELIVERIES, app_id=app_id, version=batch_id)
 
     def _without_known_retries(self, messages: DataFrame) -> DataFrame:
         """Leaves out attempts the ledger has: a broker that crashed may put a delayed message twice."""
@@ -207,12 +225,10 @@ class GroupJob:
         )
         return messages.join(F.broadcast(known), same, "left_anti")
 
-    def _newest_in_ledger(self, app_id: str, query_id: str) -> int:
+    def _newest_in_ledger(self, query_id: str) -> int:
         """The newest batch of this checkpoint in the ledger; asked once, this job is the only writer."""
         if self._last_in_ledger is None:
-            newest = last_version(
-                self._settings.ledger, DELIVERIES, app_id=app_id, query_id=query_id, spark=self._spark
-            )
+            newest = newest_batch(self._settings.ledger, DELIVERIES, query_id=query_id, spark=self._spark)
             planned = self._checkpoint.last_planned()
             if newest > planned > NO_BATCH:
                 raise from_code(
@@ -234,7 +250,7 @@ class GroupJob:
             before = Offsets(end.epoch, end.topic_ids, offsets)
         return Range(before, end)
 
-    def _report(self, batch_id: int, query_id: str, app_id: str, covered: Range) -> None:
+    def _report(self, batch_id: int, query_id: str, covered: Range) -> None:
         maxima = self._max_offsets(covered)
         progress = [
             QueueProgress(
@@ -259,7 +275,7 @@ class GroupJob:
             report,
             self._settings.ledger,
             CONSUMER_OFFSETS,
-            app_id=app_id,
+            app_id=_application(self._settings.group, query_id),
             version=batch_id,
             spark=self._spark,
         )
@@ -286,3 +302,8 @@ class GroupJob:
             _log.warning(
                 "the broker did not take the group's offsets, the next batch reports again: %s", error
             )
+
+
+def _application(group: str, query_id: str) -> str:
+    """One checkpoint's application id: batch ids start anew with a new checkpoint, so does the query id."""
+    return f"lakemq/{group}/{query_id}"

@@ -16,6 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from delta_tables.deliveries import DELIVERIES
 from jobs.batch_gate import BatchGate
 from jobs.checkpoint import StreamCheckpoint
+from jobs.group_lease import GroupLease
 from jobs.ledger_stream import decide_start
 from jobs.settings import ConsumeSettings
 
@@ -35,13 +36,19 @@ class Reaction(ABC):
     oldest_unfinished: ClassVar[str]
 
     def __init__(
-        self, spark: SparkSession, settings: ConsumeSettings, endpoint: str, gate: BatchGate
+        self,
+        spark: SparkSession,
+        settings: ConsumeSettings,
+        endpoint: str,
+        gate: BatchGate,
+        lease: GroupLease,
     ) -> None:
         """Puts the job together without starting it."""
         self._spark = spark
         self._settings = settings
         self._endpoint = endpoint
         self._gate = gate
+        self._lease = lease
         self._checkpoint = StreamCheckpoint(settings.checkpoint_of(self.name))
 
     def decide_start(self) -> dict[str, str]:
@@ -75,4 +82,5 @@ class Reaction(ABC):
         with self._gate.batch():
             # Every commit of the ledger makes a batch here; most hold no row of this verdict.
             if not rows.isEmpty():
+                self._lease.check()
                 self.react(rows, batch_id)

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from delta_tables.consumer_offsets import CONSUMER_OFFSETS
 from delta_tables.dead_letters import DEAD_LETTERS, from_deliveries
 from delta_tables.deliveries import DELIVERIES
-from delta_tables.idempotent import NEVER, append_once, last_version
+from delta_tables.idempotent import NEVER, append_once, newest_batch
 from delta_tables.location import LedgerLocation
 from delta_tables.query import Ledger
 from delta_tables.views import TABLES, VIEWS, register_views
@@ -82,22 +82,28 @@ def test_each_message_is_handled_once_for_one_commit(
 
 
 def test_a_batch_is_appended_once_per_checkpoint(spark: SparkSession, ledger: LedgerLocation) -> None:
-    rows = spark.createDataFrame(pa.Table.from_pylist([delivery(0)], schema=DELIVERIES.arrow_schema))
-
-    def newest(app: str) -> int:
-        return last_version(ledger, DELIVERIES, app_id=app, query_id="q", spark=spark)
-
-    assert newest("job/one") == NEVER
-    for app, version in [("job/one", 0), ("job/one", 0), ("job/one", 1), ("job/rebuilt", 0)]:
+    session = spark.newSession()
+    rows = session.createDataFrame(pa.Table.from_pylist([delivery(0)], schema=DELIVERIES.arrow_schema))
+    appended = [
         append_once(rows, ledger, DELIVERIES, app_id=app, version=version)
-    assert (newest("job/one"), newest("job/rebuilt")) == (1, 0)
+        for app, version in [("job/one", 0), ("job/one", 0), ("job/one", 1), ("job/rebuilt", 0)]
+    ]
+    assert appended == [True, False, True, True]
     assert ledger.read(spark, DELIVERIES).count() == 3
 
 
 def test_an_empty_batch_is_remembered_too(spark: SparkSession, ledger: LedgerLocation) -> None:
-    none = ledger.read(spark, DELIVERIES).limit(0)
-    append_once(none, ledger, DELIVERIES, app_id="job/one", version=4)
-    assert last_version(ledger, DELIVERIES, app_id="job/one", query_id="q", spark=spark) == 4
+    none = spark.newSession().createDataFrame([], DELIVERIES.ddl)
+    assert append_once(none, ledger, DELIVERIES, app_id="job/one", version=4)
+    assert not append_once(none, ledger, DELIVERIES, app_id="job/one", version=4)
+
+
+def test_the_newest_batch_of_a_query_is_found_by_its_rows(
+    spark: SparkSession, ledger: LedgerLocation
+) -> None:
+    assert newest_batch(ledger, DELIVERIES, query_id="q", spark=spark) == NEVER
+    append(ledger, DELIVERIES, [delivery(0, batch_id=3), delivery(1, batch_id=8, query_id="other")])
+    assert newest_batch(ledger, DELIVERIES, query_id="q", spark=spark) == 3
 
 
 def test_spark_and_deltalake_answer_the_views_alike(spark: SparkSession, ledger: LedgerLocation) -> None:

@@ -1,0 +1,160 @@
+"""Two drivers of one group: whatever the first one does after it lost its lease, no row is doubled.
+
+Contract: at most one row per key of `deliveries`, on a ledger on a path and on one in a catalog, also
+when a driver stops for any time between its last look at the lease and its commit.
+LAKEMQ_FENCE_ROUNDS sets the number of rounds (default 2: one of each way to be late).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from delta_tables.asking import ask
+from delta_tables.deliveries import DELIVERIES
+from delta_tables.location import LedgerLocation
+from delta_tables.views import TABLES
+from jobs.group_fence import GroupFence
+from jobs.handler_loader import HandlerTarget
+from jobs.settings import ConsumeSettings
+from tests.support.broker_process import BrokerProcess
+from tests.support.two_drivers import WAIT_S, Driver
+
+ROUNDS = int(os.environ.get("LAKEMQ_FENCE_ROUNDS", "2"))
+EACH = 10
+
+HANDLERS = """
+import pathlib, time
+
+def handle(message):
+    pass
+
+def wait(message):
+    here = pathlib.Path({directory!r})
+    (here / "handling").touch()
+    while not (here / "go on").exists():
+        time.sleep(0.05)
+"""
+
+Ledger = Callable[[str], LedgerLocation]
+
+
+@pytest.fixture(params=["path", "catalog"])
+def ledger(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> LedgerLocation:
+    """An empty ledger of either kind."""
+    if request.param == "path":
+        location = LedgerLocation.parse(str(tmp_path / "ledger"))
+    else:
+        schema = f"fence_{abs(hash(request.node.name)) % 10**8}"
+        spark.sql(f"CREATE SCHEMA {schema}")
+        location = LedgerLocation.parse(f"spark_catalog.{schema}")
+    location.create(*TABLES, spark=spark)
+    return location
+
+
+def test_a_driver_that_lost_its_lease_between_check_and_commit_adds_no_row(
+    spark: SparkSession, shared_broker: BrokerProcess, ledger: LedgerLocation, tmp_path: Path
+) -> None:
+    client = shared_broker.client()
+    name = "path" if ledger.schema is None else "catalog"
+    topic, group, module = f"fenced-{name}", f"fenced-group-{name}", f"handlers_of_{tmp_path.name}"
+    client.put_topic(topic, read_queue_nums=2, write_queue_nums=2)
+    client.put_group(group)
+    (tmp_path / f"{module}.py").write_text(HANDLERS.format(directory=str(tmp_path)))
+
+    def settings(handler: str) -> ConsumeSettings:
+        return ConsumeSettings(
+            group,
+            (topic,),
+            HandlerTarget(f"{module}:{handler}", "auto", (str(tmp_path),)),
+            ledger,
+            checkpoint=tmp_path,
+            endpoint=shared_broker.endpoint,
+            start="earliest",
+            trigger="100 milliseconds",
+        )
+
+    for number in range(ROUNDS):
+        client.send_ndjson(topic, "\n".join(f'{{"body":"{number}"}}' for _ in range(EACH)).encode())
+        checked, go_on = threading.Event(), threading.Event()
+        marks = (tmp_path / "handling", tmp_path / "go on")
+        for mark in marks:
+            mark.unlink(missing_ok=True)
+        inside_commit = number % 2 == 1  # Delta's transaction has begun, its handlers run
+
+        def hold(batch_id: int, checked: threading.Event = checked, go_on: threading.Event = go_on) -> None:
+            checked.set()
+            assert go_on.wait(WAIT_S)
+
+        if inside_commit:
+            late = Driver(spark, client, settings("wait"), tmp_path / f"late-{number}")
+            wait_for(marks[0])
+        else:
+            late = Driver(spark, client, settings("handle"), tmp_path / f"late-{number}", hold)
+            assert checked.wait(WAIT_S)
+        late.lose_lease()
+        newer = Driver(spark, client, settings("handle"), tmp_path / f"newer-{number}")
+        try:
+            assert newer.committed.wait(WAIT_S)
+            marks[1].touch()
+            go_on.set()
+            assert "LEASE_CONFLICT" in late.await_end()
+        finally:
+            marks[1].touch()
+            go_on.set()
+            late.query.stop()
+            newer.stop()
+        assert not late.committed.is_set()
+
+    ((rows, keys),) = ask(
+        ledger,
+        "SELECT count(*) AS n, count(DISTINCT concat_ws('/', queue_id, queue_offset)) AS d FROM deliveries",
+        spark,
+    )
+    assert (rows, keys) == (ROUNDS * EACH, ROUNDS * EACH)
+    assert ask(ledger, "SELECT * FROM delivery_gaps", spark) == []
+
+
+def wait_for(mark: Path) -> None:
+    """Waits for a file that a handler makes."""
+    deadline = threading.Event()
+    for _ in range(int(WAIT_S / 0.05)):
+        if mark.exists():
+            return
+        deadline.wait(0.05)
+    raise AssertionError(f"no {mark.name} within {WAIT_S} s")
+
+
+def test_a_ledger_that_outlived_its_brokers_memory_is_written_again(
+    spark: SparkSession, shared_broker: BrokerProcess, ledger: LedgerLocation
+) -> None:
+    asked: list[int] = []
+
+    class Held:
+        epoch = 1
+
+        def confirm(self) -> None:
+            asked.append(1)
+
+    session = spark.newSession()
+    rows = session.createDataFrame([], DELIVERIES.ddl)
+
+    def fence(minutes: int) -> GroupFence:
+        return GroupFence(session, ledger, DELIVERIES, "g", Held(), minutes=lambda: minutes)  # type: ignore[arg-type]
+
+    first, second, third = fence(50), fence(50), fence(50)
+    first.take()
+    first.append(rows, 0)
+    assert asked == []
+    second.take()  # a broker without a memory grants epoch 1 again
+    assert asked == [1]
+    third.take()  # and again, in the same minute
+    assert asked == [1, 1, 1]
+    with pytest.raises(Exception, match="LEASE_CONFLICT"):
+        second.append(rows, 7)
+    third.append(rows, 0)
