@@ -3,25 +3,16 @@
 //! One dispatcher exists, behind the dispatch lock. Recovery drives it over the tail of the log, the
 //! dispatch thread over what was flushed; both do the same, so a rebuilt queue equals the first one.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::consumequeue::{Entry, Queue, QueueTable};
+use crate::consumequeue::{Entry, Queue, QueueTable, Staged};
 use crate::environment::{Environment, Point};
 use crate::error::Result;
 use crate::idempotence::{KeyFile, KeyPlace};
 use crate::index::Index;
 use crate::message::{RecordView, hash, properties};
 use crate::meta::{MetaState, Op, names};
-
-/// Which parts a record is given to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Target {
-    /// Everything: the record is new.
-    All,
-    /// Queues and index only: the state holds it already (a rebuild).
-    QueuesAndIndex,
-}
 
 /// Applies records; see the module.
 pub struct Dispatcher {
@@ -41,12 +32,9 @@ pub struct Dispatcher {
     index: Arc<Index>,
     environment: Environment,
     delay_levels_ms: Vec<i64>,
-    /// The queues of the last records, to spare the table's lock.
-    cache: HashMap<(u32, Box<str>), Arc<Queue>>,
+    /// Queues with entries staged and not stored yet.
+    staged: Vec<Arc<Queue>>,
 }
-
-/// Queues remembered between records at most.
-const CACHE_LIMIT: usize = 1024;
 
 impl Dispatcher {
     pub fn new(
@@ -72,7 +60,7 @@ impl Dispatcher {
             index,
             environment,
             delay_levels_ms,
-            cache: HashMap::new(),
+            staged: Vec::new(),
         }
     }
 
@@ -82,26 +70,21 @@ impl Dispatcher {
         std::mem::take(&mut self.recovered_keys)
     }
 
-    /// Applies one record. The caller moves `offset` behind it.
+    /// Applies one record. Its queue entry is staged: the caller calls [`Dispatcher::flush_entries`] before
+    /// it announces anything. The caller moves `offset` behind it.
     ///
     /// # Errors
     /// `DISK_FULL` or any I/O error; the record can be dispatched again.
-    pub fn dispatch(&mut self, record: &RecordView<'_>, target: Target) -> Result<()> {
+    pub fn dispatch(&mut self, record: &RecordView<'_>) -> Result<()> {
         let meta = record.topic == names::META_TOPIC;
         let op = if meta { Op::decode(record.body) } else { None };
         if let Some(Op::DeleteTopic { topic }) = &op {
-            self.cache.clear();
+            self.staged.retain(|queue| **queue.topic() != **topic);
             self.queues.remove_topic(topic)?;
         }
         let parts = Parts::of(record);
-        if record.is_visible() && record.queue_id >= 0 && names::validate_topic(record.topic).is_ok() {
-            self.put_entry(record, &parts)?;
-            self.environment.faults.pass(Point::DispatchMid);
-        }
+        self.stage_entry(record, &parts)?;
         self.index.put(record, &*self.environment.disk)?;
-        if target == Target::QueuesAndIndex {
-            return Ok(());
-        }
         self.store_timestamp = self.store_timestamp.max(record.store_timestamp);
         if let Some(key) = parts.idempotence_key {
             let place =
@@ -120,9 +103,28 @@ impl Dispatcher {
         Ok(())
     }
 
-    fn put_entry(&mut self, record: &RecordView<'_>, parts: &Parts<'_>) -> Result<()> {
-        let queue_id = record.queue_id as u32;
-        let queue = self.queue(record.topic, queue_id)?;
+    /// Stages a record's entry again, for a queue that is being repaired (recovery only).
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn stage_again(&mut self, record: &RecordView<'_>) -> Result<()> {
+        self.stage_entry(record, &Parts::of(record))
+    }
+
+    /// Indexes a record again (recovery only).
+    ///
+    /// # Errors
+    /// `DISK_FULL` or any I/O error.
+    pub fn index_again(&self, record: &RecordView<'_>) -> Result<()> {
+        self.index.put(record, &*self.environment.disk)
+    }
+
+    fn stage_entry(&mut self, record: &RecordView<'_>, parts: &Parts<'_>) -> Result<()> {
+        let Ok(queue_id) = u32::try_from(record.queue_id) else { return Ok(()) };
+        if !record.is_visible() || names::validate_topic(record.topic).is_err() {
+            return Ok(());
+        }
+        let queue = self.queues.get_or_create(record.topic, queue_id);
         let tags_code = match parts.delay.and_then(|d| d.parse::<usize>().ok()) {
             Some(level) if record.topic == names::SCHEDULE_TOPIC && level > 0 => {
                 record.store_timestamp + self.level_ms(level)
@@ -131,38 +133,53 @@ impl Dispatcher {
         };
         let entry =
             Entry { physical_offset: record.physical_offset, size: record.total_size as i32, tags_code };
-        queue.put(record.queue_offset, entry, &*self.environment.disk)?;
-        if !self.watched.is_empty() {
-            let name = (record.topic.to_owned(), queue_id);
-            if self.watched.remove(&name) {
-                self.arrivals.push(name);
+        let staged = queue.stage(record.queue_offset, entry, |from, to| self.damaged_between(from, to))?;
+        match staged {
+            Staged::First => self.staged.push(queue),
+            Staged::Next | Staged::Known => {}
+            Staged::Impossible => {
+                eprintln!(
+                    "lakemq store: the record at {} says it is message {} of topic[{}] queue {queue_id}, \
+                     which cannot be: it is passed over",
+                    record.physical_offset, record.queue_offset, record.topic
+                );
+                return Ok(());
             }
         }
         Ok(())
     }
 
+    /// Stores what was staged, each queue's entries at once; then anyone can read them. What could not be
+    /// stored stays staged, and nothing may be announced.
+    ///
+    /// # Errors
+    /// `DISK_FULL` or any I/O error.
+    pub fn flush_entries(&mut self) -> Result<()> {
+        while let Some(queue) = self.staged.last() {
+            if queue.flush()? {
+                self.queues.note_dirty(Arc::clone(queue));
+            }
+            if !self.watched.is_empty() {
+                let name = (queue.topic().to_string(), queue.queue_id());
+                if self.watched.remove(&name) {
+                    self.arrivals.push(name);
+                }
+            }
+            self.staged.pop();
+            self.environment.faults.pass(Point::DispatchMid);
+        }
+        Ok(())
+    }
+
+    /// The damaged range between two log offsets that lies last; what lies between them when none is known.
+    pub fn damaged_between(&self, from: i64, to: i64) -> (i64, i64) {
+        let inside = |(a, b): &&(i64, i64)| *a >= from && *b <= to;
+        self.quarantine.iter().rev().find(inside).copied().unwrap_or((from, to))
+    }
+
     fn level_ms(&self, level: usize) -> i64 {
         let last = self.delay_levels_ms.len();
         self.delay_levels_ms.get(level.min(last).saturating_sub(1)).copied().unwrap_or(1000)
-    }
-
-    fn queue(&mut self, topic: &str, queue_id: u32) -> Result<Arc<Queue>> {
-        // A lookup by borrowed parts would need a nightly API; topics are short, so the key is built.
-        let key = (queue_id, Box::<str>::from(topic));
-        if let Some(queue) = self.cache.get(&key) {
-            return Ok(Arc::clone(queue));
-        }
-        if self.cache.len() >= CACHE_LIMIT {
-            self.cache.clear();
-        }
-        let queue = self.queues.get_or_create(topic, queue_id)?;
-        self.cache.insert(key, Arc::clone(&queue));
-        Ok(queue)
-    }
-
-    /// Forgets cached queues, so that the table may close their files.
-    pub fn forget_cache(&mut self) {
-        self.cache.clear();
     }
 }
 

@@ -23,7 +23,7 @@ pub trait Disk: Send + Sync {
     /// ENOSPC where the disk is full; nothing was reserved then that a later call could not use.
     fn allocate(&self, file: &File, offset: u64, length: u64) -> io::Result<()>;
 
-    /// Writes all of `bytes` at `offset`, inside blocks that were reserved.
+    /// Writes all of `bytes` at `offset`. In the log the blocks were reserved before.
     ///
     /// # Errors
     /// Any I/O error; a part may stand in the file then.
@@ -41,6 +41,15 @@ pub trait Disk: Send + Sync {
     /// Any I/O error; a name made since the last call may be gone after a power loss.
     fn sync_directory(&self, directory: &Path) -> io::Result<()> {
         crate::paths::sync_directory(directory)
+    }
+
+    /// Returns when everything written to the file system that holds `any` is on the disk: one call for
+    /// ten thousand files.
+    ///
+    /// # Errors
+    /// As [`Disk::sync`].
+    fn sync_file_system(&self, any: &File) -> io::Result<()> {
+        crate::mapped_file::sync_file_system(any)
     }
 }
 

@@ -1,11 +1,12 @@
 //! Looking at a store directory from outside: `lakemq store verify` and `dump`.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::commitlog::CommitLog;
 use crate::commitlog::scan::{Found, look, next_record_after_damage};
-use crate::consumequeue::QueueTable;
-use crate::consumequeue::queue::Access;
+use crate::consumequeue::files::found_file_bytes;
+use crate::consumequeue::{QueueFiles, QueueTable};
 use crate::error::Result;
 use crate::paths::StorePaths;
 use crate::read::write_message;
@@ -72,20 +73,25 @@ pub fn verify(root: &Path) -> Result<Verification> {
 }
 
 fn verify_queues(paths: &StorePaths, log: &CommitLog, confirmed: i64, out: &mut Verification) -> Result<()> {
-    let table = QueueTable::open(&paths.consumequeue(), Access::ReadOnly)?;
-    for (topic, queue_id, queue) in table.all() {
+    let directory = paths.consumequeue();
+    let Some(file_bytes) = found_file_bytes(&directory) else { return Ok(()) };
+    let table = QueueTable::new(Arc::new(QueueFiles::for_reading(&directory, file_bytes)));
+    table.load_all()?;
+    for queue in table.all() {
         out.queues += 1;
         let (min, max) = queue.bounds_on_disk(log.min_offset(), confirmed)?;
         queue.walk(min, max, |offset, entry| {
             out.queue_entries += 1;
             let located = log.locate(entry.physical_offset);
             let fits = located.as_ref().and_then(|l| l.record().ok()).is_some_and(|record| {
-                record.topic == topic && record.queue_id == queue_id as i32 && record.queue_offset == offset
+                record.topic == &**queue.topic()
+                    && record.queue_id == queue.queue_id() as i32
+                    && record.queue_offset == offset
             });
             if !fits {
                 out.bad_entry_count += 1;
                 if out.bad_entries.len() < LISTED {
-                    out.bad_entries.push((topic.clone(), queue_id, offset));
+                    out.bad_entries.push((queue.topic().to_string(), queue.queue_id(), offset));
                 }
             }
             Ok(true)

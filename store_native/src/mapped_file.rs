@@ -258,6 +258,30 @@ fn next_data(fd: RawFd, from: u64) -> io::Result<Option<(u64, u64)>> {
     Ok(seek(start, libc::SEEK_HOLE)?.map(|end| (start, end)))
 }
 
+/// Whether a sparse file holds data at or behind `from`.
+pub(crate) fn has_data_behind(file: &File, from: u64) -> io::Result<bool> {
+    next_data(file.as_raw_fd(), from).map(|found| found.is_some())
+}
+
+/// How many descriptors the process may have open now.
+pub(crate) fn descriptor_limit() -> usize {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is a place for the answer.
+    match unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } {
+        0 => usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX),
+        _ => 0,
+    }
+}
+
+/// Brings all data of the file system that holds `file` to the disk.
+pub(crate) fn sync_file_system(file: &File) -> io::Result<()> {
+    // SAFETY: a plain system call on an open descriptor.
+    match unsafe { libc::syncfs(file.as_raw_fd()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 fn seek_error<T>() -> io::Result<Option<T>> {
     let error = io::Error::last_os_error();
     if error.raw_os_error() == Some(libc::ENXIO) { Ok(None) } else { Err(error) }

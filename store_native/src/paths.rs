@@ -50,6 +50,10 @@ impl StorePaths {
     pub fn next_log_file(&self) -> PathBuf {
         self.lakemq()
     }
+    /// Queues of deleted topics, until their files are gone too.
+    pub fn trash(&self) -> PathBuf {
+        self.lakemq().join("deleted")
+    }
     pub fn watermarks(&self) -> PathBuf {
         self.lakemq().join("watermarks")
     }

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::commitlog::CommitLog;
-use crate::consumequeue::QueueTable;
-use crate::consumequeue::queue::{Access, Queue};
+use crate::consumequeue::files::found_file_bytes;
+use crate::consumequeue::{ENTRY_BYTES, Queue, QueueFiles, QueueTable};
 use crate::environment::RealDisk;
 use crate::error::{Result, StoreError};
 use crate::identity::Identity;
@@ -21,6 +21,9 @@ use crate::meta::{TopicConfig, config};
 use crate::paths::StorePaths;
 use crate::read::{Bounds, ReadSide, SliceMeta, SliceRequest};
 use crate::watermarks::Watermarks;
+
+/// Length of a queue file by RocketMQ's default.
+const ROCKETMQ_QUEUE_FILE_BYTES: u64 = 6_000_000;
 
 /// Reads a store directory.
 #[derive(Debug)]
@@ -52,7 +55,12 @@ impl Reader {
         let marks = Watermarks::open_for_reading(&paths.watermarks())?;
         let generation = AtomicI64::new(marks.as_ref().map_or(0, Watermarks::generation));
         let log = Arc::new(CommitLog::open_for_reading(&paths.commitlog())?);
-        let queues = Arc::new(QueueTable::open(&paths.consumequeue(), Access::ReadOnly)?);
+        let directory = paths.consumequeue();
+        let file_bytes = match &identity {
+            Some(identity) => u64::from(identity.consumequeue_file_entries) * ENTRY_BYTES as u64,
+            None => found_file_bytes(&directory).unwrap_or(ROCKETMQ_QUEUE_FILE_BYTES),
+        };
+        let queues = Arc::new(QueueTable::new(Arc::new(QueueFiles::for_reading(&directory, file_bytes))));
         let shape = identity.as_ref().map_or(Shape { slots: 5_000_000, entries: 20_000_000 }, |i| Shape {
             slots: i.index_slots,
             entries: i.index_entries,
@@ -106,7 +114,7 @@ impl Reader {
     /// Any I/O error.
     pub fn topics(&self) -> Result<BTreeMap<String, TopicConfig>> {
         let mut topics = self.refreshed_topics()?.1.clone();
-        for topic in self.side.queues().topics_on_disk()? {
+        for topic in self.side.queues().store().topics()? {
             topics.entry(topic).or_insert_with(|| TopicConfig {
                 topic_id: String::new(),
                 read_queue_nums: 0,

@@ -15,13 +15,20 @@ const VERSION: u32 = 1;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Snapshot {
     pub version: u32,
-    /// Log offset up to which all of this holds; queues and index are on the disk up to here.
+    /// Log offset up to which all of this holds; the index is on the disk up to here.
     pub applied_offset: i64,
+    /// Log offset up to which queue entries are on the disk for sure. The others are checked by a start
+    /// that follows no clean stop.
+    #[serde(default)]
+    pub queues_durable_offset: i64,
     /// Store timestamp of the last record before it.
     pub store_timestamp: i64,
     pub state: MetaState,
     /// (topic, queue id, min, max).
     pub queues: Vec<(String, u32, i64, i64)>,
+    /// For each of `queues`, a log offset that none of its records lies before.
+    #[serde(default)]
+    pub queue_starts: Vec<i64>,
     pub index: IndexState,
     /// Ranges of the log that are damaged: [from, to).
     pub quarantine: Vec<(i64, i64)>,
@@ -33,9 +40,11 @@ impl Snapshot {
         Self {
             version: VERSION,
             applied_offset: offset,
+            queues_durable_offset: offset,
             store_timestamp: 0,
             state,
             queues: Vec::new(),
+            queue_starts: Vec::new(),
             index: Vec::new(),
             quarantine: Vec::new(),
         }

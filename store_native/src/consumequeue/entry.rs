@@ -1,7 +1,5 @@
 //! One entry of a consume queue: 20 bytes.
 
-use crate::mapped_file::MappedFile;
-
 /// Bytes of an entry.
 pub const ENTRY_BYTES: usize = 20;
 
@@ -13,9 +11,24 @@ pub struct Entry {
     pub tags_code: i64,
 }
 
+/// The tags code of a tombstone: no hash of tags, and long past as a time.
+const TOMBSTONE_CODE: i64 = -(1 << 62);
+
 impl Entry {
     /// Marks places in front of a queue's first message (RocketMQ's filler).
     pub const BLANK: Self = Self { physical_offset: 0, size: i32::MAX, tags_code: 0 };
+
+    /// Stands where a record that is damaged in the log `[from, to)` had its place, so that a reader
+    /// passes it over and says so.
+    pub fn tombstone(from: i64, to: i64) -> Self {
+        let size = (to - from).clamp(1, i64::from(i32::MAX) - 1) as i32;
+        Self { physical_offset: from, size, tags_code: TOMBSTONE_CODE }
+    }
+
+    /// Whether it stands for a record that is damaged.
+    pub fn is_tombstone(&self) -> bool {
+        self.tags_code == TOMBSTONE_CODE
+    }
 
     /// Decodes; `None` where nothing was written.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
@@ -24,7 +37,7 @@ impl Entry {
             return None;
         }
         Some(Self {
-            physical_offset: i64::from_be_bytes(bytes[..8].try_into().ok()?),
+            physical_offset: i64::from_be_bytes(bytes.get(..8)?.try_into().ok()?),
             size,
             tags_code: i64::from_be_bytes(bytes.get(12..20)?.try_into().ok()?),
         })
@@ -37,34 +50,15 @@ impl Entry {
 
     /// Offset behind the message's record.
     pub fn end(&self) -> i64 {
-        self.physical_offset + i64::from(self.size)
+        self.physical_offset.saturating_add(i64::from(self.size))
     }
 
-    /// Writes entry `index` of a file; the size goes in last, so that a reader in another process takes
-    /// no half-written entry for a whole one.
-    pub fn write(&self, file: &MappedFile, index: usize) {
-        let at = index * ENTRY_BYTES;
-        file.write(at, ENTRY_BYTES, |out| {
-            if out[..] == self.encode() {
-                return;
-            }
-            out[8..12].fill(0);
-            out[..8].copy_from_slice(&self.physical_offset.to_be_bytes());
-            out[12..].copy_from_slice(&self.tags_code.to_be_bytes());
-        });
-        file.publish_i32(at + 8, self.size);
-    }
-
-    fn encode(&self) -> [u8; ENTRY_BYTES] {
+    /// Its bytes in a file.
+    pub fn encode(&self) -> [u8; ENTRY_BYTES] {
         let mut out = [0u8; ENTRY_BYTES];
         out[..8].copy_from_slice(&self.physical_offset.to_be_bytes());
         out[8..12].copy_from_slice(&self.size.to_be_bytes());
         out[12..].copy_from_slice(&self.tags_code.to_be_bytes());
         out
-    }
-
-    /// Reads entry `index` of a file.
-    pub fn read(file: &MappedFile, index: usize) -> Option<Self> {
-        Self::decode(file.bytes(index * ENTRY_BYTES, ENTRY_BYTES))
     }
 }

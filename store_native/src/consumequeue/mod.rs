@@ -1,9 +1,16 @@
 //! Consume queues: for each message queue, where its messages lie in the commit log.
 
 pub mod entry;
+pub mod files;
+mod handles;
 pub mod queue;
+pub mod store;
 pub mod table;
+mod tail;
 
 pub use entry::{ENTRY_BYTES, Entry};
-pub use queue::Queue;
+pub use files::QueueFiles;
+pub use queue::{Queue, Staged};
+pub use store::{QueueKey, QueueStore};
 pub use table::QueueTable;
+pub use tail::Standing;

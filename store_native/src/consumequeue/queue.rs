@@ -1,93 +1,84 @@
-//! One consume queue: its files, its bounds, and reading and writing entries.
+//! One consume queue: its bounds, the entries of the round under way, and reading what is stored.
 //!
-//! The dispatcher alone writes. `max_offset` is published with release order after the entry stands, so
-//! a reader in this process that loads it sees whole entries. A reader in another process finds the end
-//! itself, bounded by the watermark.
+//! The dispatcher alone stages and flushes entries. `max_offset` is published with release order after the
+//! entries stand, so a reader in this process that loads it finds them. A reader in another process finds
+//! the end itself (`tail.rs`), bounded by the watermark. A queue holds no file: memory is all it costs.
 
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::entry::{ENTRY_BYTES, Entry};
-use crate::environment::Disk;
-use crate::error::{Result, StoreError};
-use crate::mapped_file::MappedFile;
-use crate::paths;
+use super::store::{QueueKey, QueueStore};
+use crate::error::Result;
 
-/// Blocks reserved ahead of the writer at first: a queue costs what it holds.
-const FIRST_CHUNK: u64 = 16 * 1024;
-/// And at most, for queues that grow.
-const LAST_CHUNK: u64 = 1024 * 1024;
+/// Entries read at a time, at first and at most.
+const FIRST_CHUNK: usize = 64;
+const LAST_CHUNK: usize = 4096;
+/// The fixed part of a record: no two records lie closer together.
+const LEAST_RECORD_BYTES: i64 = 91;
+/// Tombstones written for one gap at a time.
+const TOMBSTONES: i64 = 4096;
 
-/// How a queue's files are opened.
+/// What became of an entry that was to be staged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
-    /// Created and written by the owner; the length of a file in bytes.
-    Owned { file_bytes: u64 },
-    /// Mapped as found.
-    ReadOnly,
+pub enum Staged {
+    /// The first since the last flush.
+    First,
+    Next,
+    /// It is in already.
+    Known,
+    /// No queue that grows with the log has a message there.
+    Impossible,
 }
 
+/// What only the dispatcher and checkpoints look at.
 #[derive(Debug, Default)]
-struct Files {
-    /// Byte offset of each file's start, in order, and its mapping while open.
-    list: Vec<(i64, Option<Arc<MappedFile>>)>,
+struct Tail {
+    /// Encoded entries from queue offset `first` on that are not stored yet.
+    staged: Vec<u8>,
+    first: i64,
+    /// Queue offset and log offset of the first entry stored since the last sync.
+    dirty: Option<(i64, i64)>,
 }
 
 /// A consume queue.
 #[derive(Debug)]
 pub struct Queue {
-    directory: PathBuf,
-    access: Access,
-    files: Mutex<Files>,
+    key: QueueKey,
+    store: Arc<dyn QueueStore>,
     min_offset: AtomicI64,
     max_offset: AtomicI64,
-    /// Written since the last checkpoint.
-    dirty: AtomicBool,
-    /// The table's tick when it was last used, for closing those long unused.
-    last_used: AtomicI64,
+    /// No record of the queue lies before this log offset.
+    log_start: AtomicI64,
+    tail: Mutex<Tail>,
 }
 
 impl Queue {
-    /// A queue over the files found in `directory` (none is fine).
-    ///
-    /// # Errors
-    /// Any I/O error.
-    pub fn open(directory: &Path, access: Access) -> Result<Self> {
-        let queue = Self {
-            directory: directory.to_owned(),
-            access,
-            files: Mutex::default(),
-            min_offset: AtomicI64::new(0),
-            max_offset: AtomicI64::new(0),
-            dirty: AtomicBool::new(false),
-            last_used: AtomicI64::new(0),
-        };
-        queue.refresh()?;
-        Ok(queue)
+    /// A queue without entries.
+    pub fn new(key: QueueKey, store: Arc<dyn QueueStore>) -> Self {
+        let zero = || AtomicI64::new(0);
+        let (min_offset, max_offset, log_start) = (zero(), zero(), zero());
+        Self { key, store, min_offset, max_offset, log_start, tail: Mutex::default() }
     }
 
-    /// Takes up files that appeared and lets go of those that vanished.
-    ///
-    /// # Errors
-    /// Any I/O error.
-    pub fn refresh(&self) -> Result<()> {
-        let listed = paths::numbered_files(&self.directory)
-            .map_err(|e| StoreError::io(format!("listing {}", self.directory.display()), e))?;
-        let mut files = self.lock();
-        let mut next = Vec::with_capacity(listed.len());
-        for (base, path) in listed {
-            let known = files.list.iter().find(|(b, _)| *b == base).and_then(|(_, f)| f.clone());
-            if known.is_some() || path.metadata().is_ok_and(|m| m.len() > 0) {
-                next.push((base, known));
-            }
-        }
-        files.list = next;
-        Ok(())
+    pub fn topic(&self) -> &Arc<str> {
+        &self.key.topic
     }
 
-    fn lock(&self) -> MutexGuard<'_, Files> {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn queue_id(&self) -> u32 {
+        self.key.queue_id
+    }
+
+    pub(super) fn key(&self) -> &QueueKey {
+        &self.key
+    }
+
+    pub(super) fn store(&self) -> &dyn QueueStore {
+        &*self.store
+    }
+
+    fn tail(&self) -> MutexGuard<'_, Tail> {
+        self.tail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// First offset that can be read.
@@ -100,83 +91,163 @@ impl Queue {
         self.max_offset.load(Ordering::Acquire)
     }
 
-    /// Sets both bounds (recovery and readers).
+    /// Log offset that no record of the queue lies before: where a repair begins to read.
+    pub fn log_start(&self) -> i64 {
+        self.log_start.load(Ordering::Acquire)
+    }
+
+    /// Sets it (recovery).
+    pub fn set_log_start(&self, offset: i64) {
+        self.log_start.store(offset, Ordering::Release);
+    }
+
+    /// Sets both bounds (recovery, expiry and readers).
     pub fn set_bounds(&self, min: i64, max: i64) {
         self.min_offset.store(min, Ordering::Release);
         self.max_offset.store(max, Ordering::Release);
     }
 
-    /// Notes a use at `tick`.
-    pub fn touch(&self, tick: i64) {
-        self.last_used.store(tick, Ordering::Relaxed);
-    }
-
-    /// The tick of the last use.
-    pub fn last_used(&self) -> i64 {
-        self.last_used.load(Ordering::Relaxed)
-    }
-
-    /// How many of its files are mapped.
-    pub fn open_files(&self) -> usize {
-        self.lock().list.iter().filter(|(_, f)| f.is_some()).count()
-    }
-
-    /// Unmaps its files; they are mapped again when needed. A dirty queue stays open.
-    pub fn close_files(&self) {
-        if !self.dirty.load(Ordering::Acquire) {
-            for (_, file) in &mut self.lock().list {
-                *file = None;
-            }
+    /// Takes the entry of `offset` for the next flush. One that is in already changes nothing. Where
+    /// offsets before it are missing, their records are damaged (`damaged` finds the range that lies
+    /// between two log offsets) and get tombstones.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn stage(
+        &self,
+        offset: i64,
+        entry: Entry,
+        damaged: impl Fn(i64, i64) -> (i64, i64),
+    ) -> Result<Staged> {
+        let mut tail = self.tail();
+        let first = tail.staged.is_empty();
+        if first {
+            tail.first = self.max_offset();
         }
-    }
-
-    fn open_file(&self, base: i64, disk: Option<&dyn Disk>) -> Result<Arc<MappedFile>> {
-        let path = self.directory.join(paths::file_name(base));
-        let file = match (self.access, disk) {
-            (Access::Owned { file_bytes }, Some(disk)) => {
-                MappedFile::open_owned(&path, file_bytes, FIRST_CHUNK.min(file_bytes), disk)?
-            }
-            _ => MappedFile::open_for_reading(&path)?,
-        };
-        Ok(Arc::new(file))
-    }
-
-    /// The open file that holds byte `at`, and the place in it.
-    fn file_for(&self, at: i64) -> Result<Option<(Arc<MappedFile>, usize)>> {
-        let mut files = self.lock();
-        let Some(index) = files.list.partition_point(|(base, _)| *base <= at).checked_sub(1) else {
-            return Ok(None);
-        };
-        let (base, open) = &mut files.list[index];
-        let base = *base;
-        let file = match open {
-            Some(file) => Arc::clone(file),
-            None => {
-                // The owner maps for writing, because the dispatcher may be the next to ask.
-                let disk = crate::environment::RealDisk;
-                match self.open_file(base, Some(&disk)) {
-                    Ok(file) => Arc::clone(open.insert(file)),
-                    Err(StoreError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-                        return Ok(None);
+        let next = tail.first + (tail.staged.len() / ENTRY_BYTES) as i64;
+        if offset < next {
+            return Ok(Staged::Known);
+        }
+        if offset > next {
+            let before = match tail.staged.len().checked_sub(ENTRY_BYTES) {
+                Some(at) => tail.staged.get(at..).and_then(Entry::decode),
+                None if self.min_offset() < self.max_offset() => self.entry(next - 1)?,
+                None => None,
+            };
+            match before {
+                None if first => tail.first = offset,
+                None => return Ok(Staged::Impossible),
+                Some(before) => {
+                    let room = entry.physical_offset.saturating_sub(before.end()) / LEAST_RECORD_BYTES;
+                    if offset - next > room {
+                        return Ok(Staged::Impossible);
                     }
-                    Err(error) => return Err(error),
+                    let (from, to) = damaged(before.end(), entry.physical_offset);
+                    let tombstone = Entry::tombstone(from, to).encode();
+                    for _ in next..offset {
+                        tail.staged.extend_from_slice(&tombstone);
+                    }
                 }
             }
-        };
-        let place = (at - base) as usize;
-        Ok((place < file.len()).then_some((file, place)))
+        }
+        tail.staged.extend_from_slice(&entry.encode());
+        Ok(if first { Staged::First } else { Staged::Next })
     }
 
-    /// The entry at `offset`, or `None` when no file has one there.
+    /// Stores what was staged and publishes the new maximum. True when the queue was on the disk before and
+    /// is no longer. What could not be stored stays staged.
+    ///
+    /// # Errors
+    /// `DISK_FULL` or any I/O error.
+    pub fn flush(&self) -> Result<bool> {
+        let mut tail = self.tail();
+        let Some(entry) = Entry::decode(&tail.staged) else { return Ok(false) };
+        self.store.write(&self.key, tail.first, &tail.staged)?;
+        let clean = tail.dirty.is_none();
+        if clean {
+            tail.dirty = Some((tail.first, entry.physical_offset));
+        }
+        let staged = std::mem::take(&mut tail.staged);
+        if self.min_offset() >= self.max_offset() {
+            self.set_log_start(entry.physical_offset);
+            self.min_offset.store(tail.first, Ordering::Release);
+        }
+        self.max_offset.store(tail.first + (staged.len() / ENTRY_BYTES) as i64, Ordering::Release);
+        Ok(clean)
+    }
+
+    /// Forgets what was staged (recovery only).
+    pub fn unstage(&self) {
+        self.tail().staged.clear();
+    }
+
+    /// Gives every offset from the end up to `end` a tombstone for the damaged log range `[from, to)`
+    /// (recovery only).
+    ///
+    /// # Errors
+    /// `DISK_FULL` or any I/O error.
+    pub fn fill(&self, end: i64, from: i64, to: i64) -> Result<()> {
+        let mut at = self.max_offset();
+        while at < end {
+            let count = (end - at).min(TOMBSTONES);
+            let entries = Entry::tombstone(from, to).encode().repeat(count as usize);
+            self.store.write(&self.key, at, &entries)?;
+            at += count;
+            self.max_offset.store(at, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Log offset of the first entry that may not be on the disk; `None` when all are.
+    pub fn dirty_from(&self) -> Option<i64> {
+        self.tail().dirty.map(|(_, physical_offset)| physical_offset)
+    }
+
+    /// Says that entries from `offset` on, of records from `physical_offset` on, may not be on the disk.
+    pub fn note_dirty(&self, offset: i64, physical_offset: i64) {
+        self.tail().dirty = Some((offset, physical_offset));
+    }
+
+    /// Says that all entries are on the disk.
+    pub fn note_clean(&self) {
+        self.tail().dirty = None;
+    }
+
+    /// Brings what was stored since the last call to the disk. After an error it is stored again and stays
+    /// to be synced: the pages the error was about may be gone.
+    ///
+    /// # Errors
+    /// The disk's error.
+    pub fn sync(&self) -> Result<()> {
+        let Some((from, physical_offset)) = self.tail().dirty.take() else { return Ok(()) };
+        let to = self.max_offset();
+        let Err(error) = self.store.sync(&self.key, from, to) else { return Ok(()) };
+        self.note_dirty(from, physical_offset);
+        let mut at = from;
+        let mut chunk = vec![0; LAST_CHUNK * ENTRY_BYTES];
+        while at < to {
+            let wanted = chunk.len().min((to - at) as usize * ENTRY_BYTES);
+            let Some(out) = chunk.get_mut(..wanted) else { break };
+            let count = self.store.read(&self.key, at, out)?;
+            let Some(stored) = chunk.get(..count * ENTRY_BYTES).filter(|s| !s.is_empty()) else { break };
+            self.store.write(&self.key, at, stored)?;
+            at += count as i64;
+        }
+        Err(error)
+    }
+
+    /// The entry at `offset`, or `None` when none is stored there.
     ///
     /// # Errors
     /// Any I/O error.
     pub fn entry(&self, offset: i64) -> Result<Option<Entry>> {
-        let Some((file, at)) = self.file_for(offset * ENTRY_BYTES as i64)? else { return Ok(None) };
-        Ok(Entry::read(&file, at / ENTRY_BYTES))
+        let mut bytes = [0; ENTRY_BYTES];
+        let count = self.store.read(&self.key, offset, &mut bytes)?;
+        Ok(if count == 0 { None } else { Entry::decode(&bytes) })
     }
 
-    /// Calls `each` with (offset, entry) from `offset` up to `end`, until it returns false.
+    /// Calls `each` with (offset, entry) from `offset` up to `end`, until it returns false or an entry is
+    /// missing.
     ///
     /// # Errors
     /// Any I/O error, or the first error of `each`.
@@ -187,153 +258,24 @@ impl Queue {
         mut each: impl FnMut(i64, Entry) -> Result<bool>,
     ) -> Result<()> {
         let mut offset = offset;
+        let mut chunk = Vec::new();
+        let mut wanted = FIRST_CHUNK;
         while offset < end {
-            let Some((file, at)) = self.file_for(offset * ENTRY_BYTES as i64)? else { return Ok(()) };
-            let first = at / ENTRY_BYTES;
-            let count = ((file.len() / ENTRY_BYTES - first) as i64).min(end - offset);
-            for step in 0..count {
-                let Some(entry) = Entry::read(&file, first + step as usize) else { return Ok(()) };
-                if !each(offset + step, entry)? {
+            chunk.resize(wanted.min((end - offset) as usize) * ENTRY_BYTES, 0);
+            let count = self.store.read(&self.key, offset, &mut chunk)?;
+            for bytes in chunk.chunks_exact(ENTRY_BYTES).take(count) {
+                let Some(entry) = Entry::decode(bytes) else { return Ok(()) };
+                if !each(offset, entry)? {
                     return Ok(());
                 }
+                offset += 1;
             }
-            offset += count;
+            if count == 0 {
+                return Ok(());
+            }
+            wanted = (wanted * 4).min(LAST_CHUNK);
         }
         Ok(())
-    }
-
-    /// Writes the entry of `offset`; writing the same again changes nothing. Publishes the new maximum.
-    ///
-    /// # Errors
-    /// `DISK_FULL` or any I/O error.
-    pub fn put(&self, offset: i64, entry: Entry, disk: &dyn Disk) -> Result<()> {
-        let Access::Owned { file_bytes } = self.access else {
-            return Err(StoreError::closed());
-        };
-        let at = offset * ENTRY_BYTES as i64;
-        let base = at - at % file_bytes as i64;
-        let mut files = self.lock();
-        let index = files.list.partition_point(|(b, _)| *b < base);
-        if files.list.get(index).is_none_or(|(b, _)| *b != base) {
-            std::fs::create_dir_all(&self.directory)
-                .map_err(|e| StoreError::io(format!("creating {}", self.directory.display()), e))?;
-            let file = self.open_file(base, Some(disk))?;
-            if files.list.is_empty() && at > base {
-                fill_front(&file, (at - base) as usize / ENTRY_BYTES, disk)?;
-            }
-            files.list.insert(index, (base, Some(file)));
-        }
-        let slot = &mut files.list[index].1;
-        let file = match slot {
-            Some(file) => Arc::clone(file),
-            None => Arc::clone(slot.insert(self.open_file(base, Some(disk))?)),
-        };
-        drop(files);
-        let place = (at - base) as usize;
-        let chunk = (place as u64).next_power_of_two().clamp(FIRST_CHUNK, LAST_CHUNK);
-        file.ensure_allocated((place + ENTRY_BYTES) as u64, chunk, disk)?;
-        entry.write(&file, place / ENTRY_BYTES);
-        self.dirty.store(true, Ordering::Release);
-        if self.max_offset.load(Ordering::Relaxed) <= offset {
-            if self.max_offset.load(Ordering::Relaxed) == 0 && self.min_offset.load(Ordering::Relaxed) == 0 {
-                self.min_offset.store(offset, Ordering::Release);
-            }
-            self.max_offset.store(offset + 1, Ordering::Release);
-        }
-        Ok(())
-    }
-
-    /// Syncs what was written since the last call.
-    ///
-    /// # Errors
-    /// The disk's error.
-    pub fn sync(&self, disk: &dyn Disk) -> Result<()> {
-        if !self.dirty.swap(false, Ordering::AcqRel) {
-            return Ok(());
-        }
-        let open: Vec<_> = self.lock().list.iter().filter_map(|(_, f)| f.clone()).collect();
-        for file in open {
-            file.sync(disk).map_err(|e| StoreError::io(format!("syncing {}", file.path().display()), e))?;
-        }
-        Ok(())
-    }
-
-    /// Zeroes every entry from `offset` on and drops the files behind it (recovery only).
-    ///
-    /// # Errors
-    /// Any I/O error.
-    pub fn truncate(&self, offset: i64, disk: &dyn Disk) -> Result<()> {
-        let at = offset * ENTRY_BYTES as i64;
-        let mut files = self.lock();
-        let keep = files.list.partition_point(|(base, _)| *base < at);
-        for (base, _) in files.list.split_off(keep) {
-            let path = self.directory.join(paths::file_name(base));
-            std::fs::remove_file(&path)
-                .map_err(|e| StoreError::io(format!("removing {}", path.display()), e))?;
-        }
-        if let Some((base, slot)) = files.list.last_mut() {
-            let file = match slot {
-                Some(file) => Arc::clone(file),
-                None => Arc::clone(slot.insert(self.open_file(*base, Some(disk))?)),
-            };
-            let from = (at - *base) as usize;
-            if from < file.len() {
-                file.erase_from(from, disk)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Deletes files whose last entry lies before `log_min`, and moves the minimum offset to the first
-    /// entry that does not. Returns how many files went.
-    ///
-    /// # Errors
-    /// Any I/O error.
-    pub fn expire(&self, log_min: i64) -> Result<usize> {
-        let (min, max) = (self.min_offset(), self.max_offset());
-        let first = self.first_at_or_behind(log_min, min, max)?;
-        self.min_offset.store(first, Ordering::Release);
-        let mut files = self.lock();
-        let keep_from = files.list.partition_point(|(base, _)| *base <= first * ENTRY_BYTES as i64);
-        let gone: Vec<_> = files.list.drain(..keep_from.saturating_sub(1)).collect();
-        drop(files);
-        for (base, _) in &gone {
-            let path = self.directory.join(paths::file_name(*base));
-            std::fs::remove_file(&path)
-                .map_err(|e| StoreError::io(format!("removing {}", path.display()), e))?;
-        }
-        Ok(gone.len())
-    }
-
-    /// First offset in `[min, max)` whose message lies at or behind `log_min`; `max` when there is none.
-    ///
-    /// # Errors
-    /// Any I/O error.
-    pub fn first_at_or_behind(&self, log_min: i64, min: i64, max: i64) -> Result<i64> {
-        self.partition(min, max, |entry| entry.is_some_and(|e| e.is_blank() || e.physical_offset < log_min))
-    }
-
-    /// The bounds as the files tell them: for a reader that has no owner to ask. Entries whose record
-    /// ends beyond `limit` do not count.
-    ///
-    /// # Errors
-    /// Any I/O error.
-    pub fn bounds_on_disk(&self, log_min: i64, limit: i64) -> Result<(i64, i64)> {
-        self.refresh()?;
-        let (first, last) = {
-            let files = self.lock();
-            match (files.list.first(), files.list.last()) {
-                (Some((first, _)), Some((last, _))) => (*first, *last),
-                _ => return Ok((0, 0)),
-            }
-        };
-        let entry_bytes = ENTRY_BYTES as i64;
-        let Some((tail, _)) = self.file_for(last)? else { return Ok((0, 0)) };
-        let low = first / entry_bytes;
-        let high = (last + tail.len() as i64) / entry_bytes;
-        let max = self.partition(low, high, |e| e.is_some_and(|e| e.is_blank() || e.end() <= limit))?;
-        let min = self.first_at_or_behind(log_min, low, max)?;
-        Ok((min, max))
     }
 
     /// First offset in `[low, high)` for which `before` is false; `high` when it never is.
@@ -354,35 +296,47 @@ impl Queue {
         Ok(low)
     }
 
-    /// Whether the files hold a whole entry at `offset` that ends no later than `limit`.
+    /// First offset in `[min, max)` whose message lies at or behind `log_min`; `max` when there is none.
+    /// Offsets that nothing is stored for have expired.
     ///
     /// # Errors
     /// Any I/O error.
-    pub fn holds(&self, offset: i64, limit: i64) -> Result<bool> {
-        Ok(self.entry(offset)?.is_some_and(|e| e.end() <= limit))
-    }
-
-    /// Whether there is a file for every byte between two offsets.
-    pub fn covers(&self, min: i64, max: i64) -> bool {
-        let Access::Owned { file_bytes } = self.access else { return true };
-        let (from, to) = (min * ENTRY_BYTES as i64, max * ENTRY_BYTES as i64);
-        let bases: Vec<i64> = self.lock().list.iter().map(|(b, _)| *b).collect();
-        let mut base = from - from % file_bytes as i64;
-        while base < to {
-            if bases.binary_search(&base).is_err() {
-                return false;
-            }
-            base += file_bytes as i64;
+    pub fn first_at_or_behind(&self, log_min: i64, min: i64, max: i64) -> Result<i64> {
+        let gone = |e: &Entry| e.is_blank() || e.physical_offset < log_min;
+        if min < max && self.entry(min)?.is_some_and(|e| !gone(&e)) {
+            return Ok(min);
         }
-        true
+        self.partition(min, max, |entry| entry.is_none_or(|e| gone(&e)))
     }
-}
 
-/// Marks the places in front of a queue's first message as RocketMQ does.
-fn fill_front(file: &MappedFile, count: usize, disk: &dyn Disk) -> Result<()> {
-    file.ensure_allocated((count * ENTRY_BYTES) as u64, FIRST_CHUNK, disk)?;
-    for index in 0..count {
-        Entry::BLANK.write(file, index);
+    /// Moves the minimum to the first message that the log, which starts at `log_min`, still has. True when
+    /// it moved.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn raise_min(&self, log_min: i64) -> Result<bool> {
+        let (min, max) = (self.min_offset(), self.max_offset());
+        let first = self.first_at_or_behind(log_min, min, max)?;
+        if first > min {
+            self.set_log_start(self.log_start().max(log_min));
+            self.min_offset.store(first, Ordering::Release);
+        }
+        Ok(first > min)
     }
-    Ok(())
+
+    /// Gives back the space of entries before the minimum. Returns how many files went.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn drop_expired(&self) -> Result<usize> {
+        self.store.expire(&self.key, self.min_offset())
+    }
+
+    /// Clears every place from `offset` on (recovery only).
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn truncate(&self, offset: i64) -> Result<()> {
+        self.store.truncate(&self.key, offset)
+    }
 }

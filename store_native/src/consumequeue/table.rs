@@ -1,63 +1,55 @@
 //! All consume queues of a store, found by topic and queue id.
 
-use std::collections::HashMap;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
-use super::queue::{Access, Queue};
-use crate::environment::Disk;
-use crate::error::{Result, StoreError};
+use super::queue::Queue;
+use super::store::{QueueKey, QueueStore};
+use crate::error::Result;
 
-/// Mapped queue files kept at most; beyond it those longest unused are closed.
-const MAX_OPEN_FILES: usize = 4096;
+type Topics = HashMap<Arc<str>, Vec<Option<Arc<Queue>>>>;
 
-type Topics = HashMap<Box<str>, Vec<Option<Arc<Queue>>>>;
-
-/// The queues. A queue appears when its first message is dispatched.
+/// The queues. A queue appears when its first message is dispatched, or with the bounds a snapshot knows.
 #[derive(Debug)]
 pub struct QueueTable {
-    directory: PathBuf,
-    access: Access,
+    store: Arc<dyn QueueStore>,
     topics: RwLock<Topics>,
-    tick: AtomicI64,
+    serials: AtomicU64,
+    /// Queues with entries that may not be on the disk, those waiting longest first.
+    dirty: Mutex<VecDeque<Arc<Queue>>>,
 }
 
 impl QueueTable {
-    /// Opens every queue found under `directory`.
+    /// An empty table over `store`.
+    pub fn new(store: Arc<dyn QueueStore>) -> Self {
+        Self { store, topics: RwLock::default(), serials: AtomicU64::new(0), dirty: Mutex::default() }
+    }
+
+    /// Where the entries are kept.
+    pub fn store(&self) -> &dyn QueueStore {
+        &*self.store
+    }
+
+    /// Takes up every queue that the store holds.
     ///
     /// # Errors
     /// Any I/O error.
-    pub fn open(directory: &Path, access: Access) -> Result<Self> {
-        let table = Self {
-            directory: directory.to_owned(),
-            access,
-            topics: RwLock::default(),
-            tick: AtomicI64::new(0),
-        };
-        for topic in table.topics_on_disk()? {
-            table.load_topic(&topic)?;
+    pub fn load_all(&self) -> Result<()> {
+        for topic in self.store.topics()? {
+            self.load_topic(&topic)?;
         }
-        Ok(table)
+        Ok(())
     }
 
-    /// Names of the topics that have a directory.
-    ///
-    /// # Errors
-    /// Any I/O error but a missing directory.
-    pub fn topics_on_disk(&self) -> Result<Vec<String>> {
-        subdirectories(&self.directory)
-    }
-
-    /// Opens the queues of `topic` that appeared on disk since.
+    /// Takes up the queues of `topic` that the store holds.
     ///
     /// # Errors
     /// Any I/O error.
     pub fn load_topic(&self, topic: &str) -> Result<()> {
-        for name in subdirectories(&self.directory.join(topic))? {
-            if let Ok(queue_id) = name.parse::<u32>() {
-                self.get_or_create(topic, queue_id)?;
-            }
+        for queue_id in self.store.queues(topic)? {
+            self.get_or_create(topic, queue_id);
         }
         Ok(())
     }
@@ -65,118 +57,127 @@ impl QueueTable {
     /// The queue, when it exists.
     pub fn get(&self, topic: &str, queue_id: u32) -> Option<Arc<Queue>> {
         let topics = self.topics.read().unwrap_or_else(PoisonError::into_inner);
-        let queue = topics.get(topic)?.get(queue_id as usize)?.clone()?;
-        queue.touch(self.tick.load(Ordering::Relaxed));
-        Some(queue)
+        topics.get(topic)?.get(queue_id as usize)?.clone()
     }
 
     /// The queue, made when it does not exist.
-    ///
-    /// # Errors
-    /// Any I/O error.
-    pub fn get_or_create(&self, topic: &str, queue_id: u32) -> Result<Arc<Queue>> {
+    pub fn get_or_create(&self, topic: &str, queue_id: u32) -> Arc<Queue> {
         if let Some(queue) = self.get(topic, queue_id) {
-            return Ok(queue);
+            return queue;
         }
-        let queue =
-            Arc::new(Queue::open(&self.directory.join(topic).join(queue_id.to_string()), self.access)?);
         let mut topics = self.topics.write().unwrap_or_else(PoisonError::into_inner);
-        let queues = topics.entry(topic.into()).or_default();
+        let topic: Arc<str> = match topics.get_key_value(topic) {
+            Some((known, _)) => Arc::clone(known),
+            None => topic.into(),
+        };
+        let queues = topics.entry(Arc::clone(&topic)).or_default();
         let index = queue_id as usize;
         if queues.len() <= index {
             queues.resize_with(index + 1, || None);
         }
-        Ok(Arc::clone(queues[index].get_or_insert(queue)))
+        let serial = self.serials.fetch_add(1, Ordering::Relaxed);
+        let queue = Arc::new(Queue::new(QueueKey { topic, queue_id, serial }, Arc::clone(&self.store)));
+        match queues.get_mut(index) {
+            Some(place) => Arc::clone(place.get_or_insert(queue)),
+            None => queue,
+        }
     }
 
     /// Every queue, in no particular order.
-    pub fn all(&self) -> Vec<(String, u32, Arc<Queue>)> {
+    pub fn all(&self) -> Vec<Arc<Queue>> {
         let topics = self.topics.read().unwrap_or_else(PoisonError::into_inner);
-        let mut out = Vec::new();
-        for (topic, queues) in topics.iter() {
-            for (id, queue) in queues.iter().enumerate() {
-                if let Some(queue) = queue {
-                    out.push((topic.to_string(), id as u32, Arc::clone(queue)));
-                }
-            }
-        }
-        out
+        topics.values().flatten().flatten().map(Arc::clone).collect()
     }
 
     /// The queues of one topic, by id.
     pub fn of_topic(&self, topic: &str) -> Vec<(u32, Arc<Queue>)> {
         let topics = self.topics.read().unwrap_or_else(PoisonError::into_inner);
         let queues = topics.get(topic).map(Vec::as_slice).unwrap_or_default();
-        queues.iter().enumerate().filter_map(|(id, q)| Some((id as u32, q.clone()?))).collect()
+        queues.iter().flatten().map(|queue| (queue.queue_id(), Arc::clone(queue))).collect()
     }
 
-    /// Forgets a topic's queues; their files stay (readers).
+    /// Forgets a topic's queues; what the store holds of them stays (readers).
     pub fn forget_topic(&self, topic: &str) {
         self.topics.write().unwrap_or_else(PoisonError::into_inner).remove(topic);
     }
 
-    /// Forgets all queues; their files stay (readers).
+    /// Forgets all queues and what is held open of them: they may be others now (readers).
     pub fn forget_all(&self) {
         self.topics.write().unwrap_or_else(PoisonError::into_inner).clear();
+        self.store.let_go();
     }
 
-    /// Forgets a topic's queues and deletes their files.
+    /// Forgets a topic's queues and takes them out of the store.
     ///
     /// # Errors
-    /// Any I/O error but a missing directory.
+    /// Any I/O error.
     pub fn remove_topic(&self, topic: &str) -> Result<()> {
+        self.store.remove_topic(topic)?;
         self.forget_topic(topic);
-        match std::fs::remove_dir_all(self.directory.join(topic)) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(StoreError::io(format!("removing the queues of {topic}"), error))
-            }
-            _ => Ok(()),
-        }
+        self.dirty().retain(|queue| &**queue.topic() != topic);
+        Ok(())
     }
 
-    /// Syncs every queue written since the last call.
+    fn dirty(&self) -> MutexGuard<'_, VecDeque<Arc<Queue>>> {
+        self.dirty.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a queue whose entries may not all be on the disk.
+    pub fn note_dirty(&self, queue: Arc<Queue>) {
+        self.dirty().push_back(queue);
+    }
+
+    /// Makes the dirty ones of its queues the list of those to be synced (recovery only).
+    pub fn collect_dirty(&self) {
+        *self.dirty() = self.all().into_iter().filter(|queue| queue.dirty_from().is_some()).collect();
+    }
+
+    /// Log offset up to which every entry is on the disk, where the log was dispatched up to `applied`.
+    pub fn durable_offset(&self, applied: i64) -> i64 {
+        self.dirty().iter().filter_map(|queue| queue.dirty_from()).fold(applied, i64::min)
+    }
+
+    /// Brings queues to the disk for `budget`, those that wait longest first; at least one. Queues need no
+    /// sync to be right, since a start checks them against the log: this keeps what it must check short.
     ///
     /// # Errors
-    /// The first error of the disk.
-    pub fn sync(&self, disk: &dyn Disk) -> Result<()> {
-        for (_, _, queue) in self.all() {
-            queue.sync(disk)?;
+    /// The first error of the disk; its queue comes again after the others.
+    pub fn sync_some(&self, budget: Duration) -> Result<()> {
+        let started = Instant::now();
+        let waiting = self.dirty().len();
+        for _ in 0..waiting {
+            let Some(queue) = self.dirty().front().map(Arc::clone) else { break };
+            // It stays in the list, and counts as dirty, until it is synced.
+            let outcome = queue.sync();
+            let mut dirty = self.dirty();
+            if let Some(at) = dirty.iter().position(|q| Arc::ptr_eq(q, &queue)) {
+                dirty.remove(at);
+            }
+            if outcome.is_err() {
+                dirty.push_back(queue);
+            }
+            drop(dirty);
+            outcome?;
+            if started.elapsed() >= budget {
+                break;
+            }
         }
         Ok(())
     }
 
-    /// Closes files of the queues longest unused when too many are mapped.
-    pub fn close_unused(&self) {
-        self.tick.fetch_add(1, Ordering::Relaxed);
-        let mut queues: Vec<_> = self.all().into_iter().map(|(_, _, q)| (q.last_used(), q)).collect();
-        let mut open: usize = queues.iter().map(|(_, q)| q.open_files()).sum();
-        queues.sort_by_key(|(used, _)| *used);
-        for (_, queue) in queues {
-            if open <= MAX_OPEN_FILES {
-                return;
-            }
-            let before = queue.open_files();
-            queue.close_files();
-            open = open.saturating_sub(before - queue.open_files());
+    /// Brings all queues to the disk: a few by themselves, many by one sync of their file system.
+    ///
+    /// # Errors
+    /// The first error of the disk.
+    pub fn sync_all(&self) -> Result<()> {
+        const SINGLY: usize = 64;
+        if self.dirty().len() <= SINGLY {
+            return self.sync_some(Duration::MAX);
         }
-    }
-}
-
-fn subdirectories(directory: &Path) -> Result<Vec<String>> {
-    let entries = match std::fs::read_dir(directory) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(StoreError::io(format!("listing {}", directory.display()), error)),
-    };
-    let mut out = Vec::new();
-    for entry in entries {
-        let entry = entry.map_err(|e| StoreError::io(format!("listing {}", directory.display()), e))?;
-        if entry.file_type().is_ok_and(|t| t.is_dir())
-            && let Ok(name) = entry.file_name().into_string()
-        {
-            out.push(name);
+        self.store.sync_all()?;
+        for queue in self.dirty().drain(..) {
+            queue.note_clean();
         }
+        Ok(())
     }
-    out.sort_unstable();
-    Ok(out)
 }

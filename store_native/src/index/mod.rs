@@ -156,31 +156,39 @@ impl Index {
         self.read().iter().map(|f| (f.name(), f.header())).collect()
     }
 
-    /// Takes the index back to `state`, whatever was written behind it. False when a file of it is
-    /// missing or damaged: everything was removed then and must be dispatched again from the log's start.
+    /// Takes the index back to `state`, whatever was written behind it. Files whose records have expired may
+    /// be missing. Where another one is missing or damaged, it and those behind it go, and the log offset is
+    /// given from which records must be indexed again.
     ///
     /// # Errors
     /// Any I/O error.
-    pub fn restore(&self, state: &IndexState, trust_entries: bool) -> Result<bool> {
+    pub fn restore(&self, state: &IndexState, trust_entries: bool, log_min: i64) -> Result<Option<i64>> {
         let files = self.read();
-        let usable = state.iter().all(|(name, header)| {
-            files.iter().any(|f| f.name() == *name && f.header().count >= header.count)
-        });
-        let mut kept = Vec::new();
-        for file in files {
-            match state.iter().find(|(name, _)| *name == file.name()) {
-                Some((_, header)) if usable => {
-                    if !trust_entries || file.header() != *header {
+        let mut kept: Vec<Arc<IndexFile>> = Vec::new();
+        let mut again = None;
+        for (at, (name, header)) in state.iter().enumerate() {
+            let found = files.iter().find(|f| f.name() == *name && f.header().count >= header.count);
+            match found {
+                Some(file) => {
+                    // A full file is never written again: only the last can have gone on.
+                    let last = at + 1 == state.len();
+                    if file.header() != *header || last && !trust_entries {
                         file.restore(header);
                     }
-                    kept.push(file);
+                    kept.push(Arc::clone(file));
                 }
-                _ => std::fs::remove_file(file.path())
-                    .map_err(|e| StoreError::io("removing an index file", e))?,
+                None if header.count > 1 && header.end_physical_offset < log_min && kept.is_empty() => {}
+                None => {
+                    again = Some(kept.last().map_or(log_min, |f| f.end_physical_offset().max(log_min)));
+                    break;
+                }
             }
         }
+        for file in files.iter().filter(|f| !kept.iter().any(|k| k.path() == f.path())) {
+            std::fs::remove_file(file.path()).map_err(|e| StoreError::io("removing an index file", e))?;
+        }
         *self.files.write().unwrap_or_else(PoisonError::into_inner) = kept;
-        Ok(usable)
+        Ok(again)
     }
 
     /// Removes every file, to build the index anew.
@@ -188,30 +196,21 @@ impl Index {
     /// # Errors
     /// Any I/O error.
     pub fn clear(&self) -> Result<()> {
-        self.restore(&Vec::new(), false).map(|_| ())?;
         for file in std::mem::take(&mut *self.files.write().unwrap_or_else(PoisonError::into_inner)) {
             std::fs::remove_file(file.path()).map_err(|e| StoreError::io("removing an index file", e))?;
         }
         Ok(())
     }
 
-    /// Deletes files whose records have all expired. Returns how many went.
-    ///
-    /// # Errors
-    /// Any I/O error.
-    pub fn expire(&self, log_min: i64) -> Result<usize> {
+    /// Forgets files whose records have all expired; the caller deletes them.
+    pub fn expire(&self, log_min: i64) -> Vec<PathBuf> {
         let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
         let keep = files
             .iter()
             .take(files.len().saturating_sub(1))
             .take_while(|f| f.end_physical_offset() < log_min)
             .count();
-        let gone: Vec<_> = files.drain(..keep).collect();
-        drop(files);
-        for file in &gone {
-            std::fs::remove_file(file.path()).map_err(|e| StoreError::io("removing an index file", e))?;
-        }
-        Ok(gone.len())
+        files.drain(..keep).map(|file| file.path().to_owned()).collect()
     }
 
     /// Syncs what was written.

@@ -86,7 +86,7 @@ impl ReadSide {
             if meta.count >= request.max_messages {
                 return Ok(false);
             }
-            if !request.tags.matches_code(entry.tags_code) {
+            if !entry.is_tombstone() && !request.tags.matches_code(entry.tags_code) {
                 meta.next_offset = offset + 1;
                 return Ok(true);
             }

@@ -16,6 +16,9 @@ use crate::snapshot::Snapshot;
 
 /// How often expiry is considered.
 const EXPIRE_EVERY: Duration = Duration::from_secs(10);
+/// How long a checkpoint may bring queues to the disk. What it does not get to is checked by a start after
+/// a crash, and comes first at the next checkpoint.
+const QUEUE_SYNC_BUDGET: Duration = Duration::from_millis(100);
 /// Above this share of the disk, expired files go at once instead of at the set hour.
 const DISK_WARN: f64 = 0.75;
 /// Above this share, the oldest files go whether expired or not.
@@ -39,7 +42,6 @@ impl Shared {
                     self.counters.checkpoint_errors.fetch_add(1, Ordering::Relaxed);
                     eprintln!("lakemq store: the checkpoint failed, trying again: {error}");
                 }
-                self.queues.close_unused();
             }
             if expired_at.elapsed() >= EXPIRE_EVERY {
                 expired_at = Instant::now();
@@ -68,27 +70,33 @@ impl Shared {
         let mut last = lock(&self.checkpointing);
         let disk = &*self.environment.disk;
         let mut dispatcher = lock(&self.dispatcher);
+        // What is not in the queues yet, because a write failed, is no part of a snapshot.
+        dispatcher.flush_entries()?;
         if dispatcher.offset == *last {
             return Ok(());
         }
-        let snapshot = Snapshot {
+        let queues = self.queues.all();
+        let mut snapshot = Snapshot {
             applied_offset: dispatcher.offset,
             store_timestamp: dispatcher.store_timestamp,
-            queues: self
-                .queues
-                .all()
-                .into_iter()
-                .map(|(topic, id, queue)| (topic, id, queue.min_offset(), queue.max_offset()))
+            queues: queues
+                .iter()
+                .map(|q| (q.topic().to_string(), q.queue_id(), q.min_offset(), q.max_offset()))
                 .collect(),
+            queue_starts: queues.iter().map(|q| q.log_start()).collect(),
             index: self.index.state(),
             quarantine: dispatcher.quarantine.clone(),
             ..Snapshot::empty(0, dispatcher.state.clone())
         };
-        dispatcher.forget_cache();
         let key_lines = dispatcher.keys.pending().to_vec();
         drop(dispatcher);
-        self.queues.sync(disk)?;
         self.index.sync(disk)?;
+        if let Err(error) = self.queues.sync_some(QUEUE_SYNC_BUDGET) {
+            // No snapshot hangs on it: a start looks at what was not synced.
+            self.counters.checkpoint_errors.fetch_add(1, Ordering::Relaxed);
+            eprintln!("lakemq store: syncing a queue failed, trying again: {error}");
+        }
+        snapshot.queues_durable_offset = self.queues.durable_offset(snapshot.applied_offset);
         KeyFile::append(&self.paths, &key_lines)?;
         lock(&self.dispatcher).keys.written(key_lines.len());
         self.environment.faults.pass(Point::CheckpointMid);
@@ -105,6 +113,17 @@ impl Shared {
         *last = snapshot.applied_offset;
         self.counters.checkpoints.fetch_add(1, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// The checkpoint of a clean stop: all queues are on the disk too, so that the next start trusts them.
+    ///
+    /// # Errors
+    /// As [`Shared::checkpoint`].
+    pub(super) fn last_checkpoint(&self) -> Result<()> {
+        lock(&self.dispatcher).flush_entries()?;
+        self.queues.sync_all()?;
+        *lock(&self.checkpointing) = -1;
+        self.checkpoint()
     }
 
     /// Brings RocketMQ's files and the mark of the topic table to the state of this moment.
@@ -166,14 +185,27 @@ impl Shared {
         Ok(removed)
     }
 
+    /// Gives up what points only into log files that are gone. The snapshot says so first: a crash in the
+    /// middle leaves files too many, never too few.
     fn expire_queues_and_index(&self) -> Result<usize> {
         let log_min = self.log.min_offset();
-        let mut removed = self.index.expire(log_min)?;
-        for (_, _, queue) in self.queues.all() {
-            removed += queue.expire(log_min)?;
+        let mut raised = Vec::new();
+        for queue in self.queues.all() {
+            if queue.raise_min(log_min)? {
+                raised.push(queue);
+            }
         }
+        let index_files = self.index.expire(log_min);
         *lock(&self.checkpointing) = -1;
         self.checkpoint()?;
+        let mut removed = index_files.len();
+        for path in index_files {
+            std::fs::remove_file(&path)
+                .map_err(|e| crate::error::StoreError::io("removing an index file", e))?;
+        }
+        for queue in raised {
+            removed += queue.drop_expired()?;
+        }
         Ok(removed)
     }
 }

@@ -16,6 +16,7 @@ mod options;
 mod progress;
 mod queries;
 pub mod recovery;
+mod repair;
 mod routing;
 mod schedule;
 mod threads;

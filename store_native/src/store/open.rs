@@ -16,8 +16,8 @@ use super::{Appender, Counters, LeaseHold, Shared, lock};
 use crate::commitlog::CommitLog;
 use crate::commitlog::next_file::NextFile;
 use crate::commitlog::writer::LogWriter;
-use crate::consumequeue::queue::Access;
-use crate::consumequeue::{ENTRY_BYTES, QueueTable};
+use crate::consumequeue::files::found_file_bytes;
+use crate::consumequeue::{ENTRY_BYTES, QueueFiles, QueueTable};
 use crate::environment::Environment;
 use crate::error::{Result, StoreError};
 use crate::identity::Identity;
@@ -97,7 +97,9 @@ impl Store {
         write_abort(&paths)?;
         let log = Arc::new(CommitLog::open_owned(&paths.commitlog(), options.commitlog_file_size, disk)?);
         let file_bytes = u64::from(options.consumequeue_file_entries) * ENTRY_BYTES as u64;
-        let queues = Arc::new(QueueTable::open(&paths.consumequeue(), Access::Owned { file_bytes })?);
+        let (directory, trash) = (paths.consumequeue(), paths.trash());
+        let files = QueueFiles::owned(&directory, file_bytes, &trash, Arc::clone(&environment.disk));
+        let queues = Arc::new(QueueTable::new(Arc::new(files)));
         let shape = Shape { slots: options.index_slots, entries: options.index_entries };
         let index = Arc::new(Index::open(&paths.index(), shape, true, disk)?);
         let marks = Watermarks::open_owned(&paths.watermarks(), disk)?;
@@ -221,7 +223,7 @@ impl Store {
             }
         }
         let outcome = match shared.poisoned.get() {
-            None => shared.checkpoint().and_then(|()| {
+            None => shared.last_checkpoint().and_then(|()| {
                 std::fs::remove_file(shared.paths.abort())
                     .map_err(|e| StoreError::io("removing the abort file", e))
             }),
@@ -301,12 +303,7 @@ fn settle_identity(paths: &StorePaths, options: &Options, environment: &Environm
         let files = paths::numbered_files(directory).ok()?;
         files.iter().filter_map(|(_, p)| p.metadata().ok()).map(|m| m.len()).find(|n| *n > 0)
     };
-    let found_queue_bytes = std::fs::read_dir(paths.consumequeue())
-        .into_iter()
-        .flatten()
-        .flatten()
-        .flat_map(|topic| std::fs::read_dir(topic.path()).into_iter().flatten().flatten())
-        .find_map(|queue| first_length(&queue.path()));
+    let found_queue_bytes = found_file_bytes(&paths.consumequeue());
     let identity = Identity {
         store_id: environment.random.iter().map(|b| format!("{b:02x}")).collect(),
         cluster: options.cluster.clone(),

@@ -1,33 +1,40 @@
 //! Bringing a store directory back: after a clean stop, a crash, or with parts of it missing.
 //!
-//! The commit log decides. From the snapshot's offset (or, where queues or index cannot be trusted, from
-//! the log's start) every record is read, checked and dispatched again. The first invalid place behind
-//! what was known to be flushed ends the log: the tail is erased durably before a write is accepted.
+//! The commit log decides. From the snapshot's offset every record is read, checked and dispatched again;
+//! before it, only for those queues and index files that do not stand as the snapshot says (`repair.rs`).
+//! The first invalid place behind what was known to be flushed ends the log: the tail is erased durably
+//! before a write is accepted.
 //! An invalid place before it is damage: it is quarantined, counted and passed over, never cut off.
 
 use std::sync::Arc;
 
 use super::options::Options;
+use super::repair::Repair;
 use crate::commitlog::CommitLog;
 use crate::commitlog::scan::{Found, look, next_record_after_damage, request_is_whole};
 use crate::consumequeue::QueueTable;
-use crate::dispatch::{Dispatcher, Target};
+use crate::dispatch::Dispatcher;
 use crate::environment::Environment;
 use crate::error::{Result, StoreError};
 use crate::idempotence::{IdempotenceTable, KeyFile};
 use crate::index::Index;
-use crate::meta::config;
+use crate::meta::{Op, config, names};
 use crate::paths::StorePaths;
 use crate::snapshot::Snapshot;
 use crate::watermarks::Watermarks;
+
+/// Bytes of the log walked between two writes of queue entries.
+const STORE_ENTRIES_EVERY: i64 = 1 << 20;
 
 /// What a recovery found and did.
 #[derive(Debug, Clone, Default, serde::Serialize)]
 pub struct Report {
     /// The last stop was clean.
     pub clean: bool,
-    /// Queues and index were built again from the log's start.
+    /// All queues and the index were built again from the log's start.
     pub rebuilt: bool,
+    /// Queues that were built again because their files were not as the snapshot says.
+    pub repaired_queues: u64,
     pub from_offset: i64,
     pub end_offset: i64,
     pub records: u64,
@@ -68,12 +75,18 @@ impl Parts<'_> {
         let (snapshot, known) = self.load_snapshot(log_min)?;
         let applied = snapshot.applied_offset;
         let durable = applied.max(self.marks.flushed().min(self.log.capacity_end()));
-        let rebuild = self.rebuild || !known || !self.parts_hold(&snapshot)?;
-        if rebuild {
-            self.index.clear()?;
-            for (_, _, queue) in self.queues.all() {
-                queue.set_bounds(0, 0);
-            }
+        let rebuild = self.rebuild || !known;
+        let mut repair = if rebuild {
+            let floors = known.then_some(&snapshot);
+            Repair::of_everything(self.queues, floors, durable, log_min)?
+        } else {
+            self.look_at_parts(&snapshot, log_min)?
+        };
+        if repair.queues() > 0 && !rebuild {
+            self.leave_out_deleted(&mut repair, applied);
+        }
+        if repair.is_needed() {
+            self.begin_repair(&repair, &snapshot, known, rebuild)?;
         }
         let mut keys = IdempotenceTable::new(
             self.options.idempotence_max_keys,
@@ -93,10 +106,18 @@ impl Parts<'_> {
         dispatcher.store_timestamp = snapshot.store_timestamp;
         dispatcher.quarantine = snapshot.quarantine.clone();
         dispatcher.quarantine.retain(|(_, to)| *to > log_min);
-        let from_offset = if rebuild { log_min } else { applied };
-        let mut report = Report { clean: self.clean, rebuilt: rebuild, from_offset, ..Report::default() };
-        let end = self.walk(&mut dispatcher, from_offset, applied, durable, &mut report)?;
-        self.settle(&mut dispatcher, end, rebuild, &mut report)?;
+        let from_offset = repair.from.min(applied);
+        let mut report = Report {
+            clean: self.clean,
+            rebuilt: rebuild,
+            repaired_queues: repair.queues() as u64,
+            from_offset,
+            ..Report::default()
+        };
+        // Without a snapshot all records are new, and what the files told counts at the end.
+        let known_to = if known { applied } else { i64::MAX };
+        let end = self.walk(&mut dispatcher, &repair, (from_offset, known_to), durable, &mut report)?;
+        self.settle(&mut dispatcher, end, rebuild || repair.is_needed(), &mut report)?;
         config::take_over(self.paths, &mut dispatcher.state)?;
         for (key, place) in dispatcher.recovered() {
             keys.insert(&key, place);
@@ -122,33 +143,75 @@ impl Parts<'_> {
         Ok((snapshot, true))
     }
 
-    /// Whether queues and index stand as the snapshot says; takes them back to it where they went on.
-    fn parts_hold(&self, snapshot: &Snapshot) -> Result<bool> {
-        for (topic, queue_id, min, max) in &snapshot.queues {
-            let queue = self.queues.get_or_create(topic, *queue_id)?;
+    /// Takes queues and index to the snapshot, and finds what of them does not stand as it says.
+    fn look_at_parts(&self, snapshot: &Snapshot, log_min: i64) -> Result<Repair> {
+        for (at, (topic, queue_id, min, max)) in snapshot.queues.iter().enumerate() {
+            let queue = self.queues.get_or_create(topic, *queue_id);
             queue.set_bounds(*min, *max);
-            if max > min
-                && (!queue.covers(*min, *max)
-                    || !queue.holds(*max - 1, snapshot.applied_offset)?
-                    || !queue.holds(*min, snapshot.applied_offset)?)
-            {
-                return Ok(false);
-            }
+            queue.set_log_start(snapshot.queue_starts.get(at).copied().unwrap_or(0));
         }
-        self.index.restore(&snapshot.index, self.clean)
+        // After a clean stop all of it was on the disk.
+        let durable = if self.clean { snapshot.applied_offset } else { snapshot.queues_durable_offset };
+        let mut repair = Repair::of_queues(self.queues, snapshot, durable, log_min)?;
+        if let Some(from) = self.index.restore(&snapshot.index, self.clean, log_min)? {
+            repair.index_from(from);
+        }
+        Ok(repair)
     }
 
-    /// Reads and dispatches records from `from`; returns the log's end.
+    /// Queues of a topic that the log deletes behind the snapshot need no repair.
+    fn leave_out_deleted(&self, repair: &mut Repair, applied: i64) {
+        let mut offset = applied;
+        while let Some(file) = self.log.file_at(offset) {
+            match look(&file, offset) {
+                Found::Roll(next) => offset = next,
+                Found::Record(record) => {
+                    offset = record.end_offset();
+                    if record.topic == names::META_TOPIC
+                        && let Some(Op::DeleteTopic { topic }) = Op::decode(record.body)
+                    {
+                        repair.forget_topic(&topic);
+                    }
+                }
+                Found::Nothing { .. } => return,
+            }
+        }
+    }
+
+    /// Empties what is to be filled again, after the snapshot on the disk says that it is not to be trusted:
+    /// a crash in the middle of the repair must not take half of it for whole.
+    fn begin_repair(&self, repair: &Repair, snapshot: &Snapshot, known: bool, rebuild: bool) -> Result<()> {
+        if known {
+            let doubtful = Snapshot {
+                queues_durable_offset: snapshot.queues_durable_offset.min(repair.from),
+                ..snapshot.clone()
+            };
+            doubtful.write(self.paths, || ())?;
+        }
+        if rebuild {
+            self.index.clear()?;
+        }
+        repair.clear(self.queues)
+    }
+
+    /// Reads records from `from` and dispatches them, those before `known_to` only to what is repaired;
+    /// returns the log's end.
     fn walk(
         &self,
         dispatcher: &mut Dispatcher,
-        from: i64,
-        applied: i64,
+        repair: &Repair,
+        (from, known_to): (i64, i64),
         durable: i64,
         report: &mut Report,
     ) -> Result<i64> {
         let mut offset = from;
+        let mut unstored = from;
+        let mut repairing = repair.is_needed();
         while let Some(file) = self.log.file_at(offset) {
+            if repairing && offset >= known_to {
+                repair.finish(self.queues, dispatcher)?;
+                repairing = false;
+            }
             if let Some((_, to)) = dispatcher.quarantine.iter().find(|(a, b)| (*a..*b).contains(&offset)) {
                 offset = *to;
                 continue;
@@ -159,8 +222,11 @@ impl Parts<'_> {
                     if offset >= durable && !request_is_whole(&file, &record) {
                         break;
                     }
-                    let target = if offset < applied { Target::QueuesAndIndex } else { Target::All };
-                    dispatcher.dispatch(&record, target)?;
+                    if offset < known_to && known_to < i64::MAX {
+                        repair.take(&record, self.queues, dispatcher)?;
+                    } else {
+                        dispatcher.dispatch(&record)?;
+                    }
                     report.records += 1;
                     offset = record.end_offset();
                 }
@@ -172,6 +238,14 @@ impl Parts<'_> {
                 }
                 Found::Nothing { .. } => break,
             }
+            if offset - unstored >= STORE_ENTRIES_EVERY {
+                dispatcher.flush_entries()?;
+                unstored = offset;
+            }
+        }
+        dispatcher.flush_entries()?;
+        if repairing {
+            repair.finish(self.queues, dispatcher)?;
         }
         Ok(offset)
     }
@@ -181,7 +255,7 @@ impl Parts<'_> {
         &self,
         dispatcher: &mut Dispatcher,
         end: i64,
-        rebuild: bool,
+        repaired: bool,
         report: &mut Report,
     ) -> Result<()> {
         let disk = &*self.environment.disk;
@@ -195,19 +269,30 @@ impl Parts<'_> {
                 file.file.sync(disk).map_err(|e| StoreError::io("syncing the recovered log", e))?;
             }
         }
-        if !self.clean || rebuild {
-            for (_, _, queue) in self.queues.all() {
-                if queue.max_offset() == 0 && rebuild {
-                    // Every message expired: the queue goes on where its files say.
-                    let (min, max) = queue.bounds_on_disk(self.log.min_offset(), end)?;
-                    queue.set_bounds(min, max);
-                }
-                queue.truncate(queue.max_offset(), disk)?;
-            }
+        if !self.clean || repaired {
+            self.clear_queue_ends()?;
         }
+        self.queues.store().sweep();
         dispatcher.offset = end;
         self.marks.reset(end);
         self.marks.set_log_min(self.log.min_offset());
+        Ok(())
+    }
+    /// Clears what stands behind the queues' ends, and takes away queues that nothing in the log speaks of.
+    fn clear_queue_ends(&self) -> Result<()> {
+        let store = self.queues.store();
+        for topic in store.topics()? {
+            let known = self.queues.of_topic(&topic);
+            if known.is_empty() {
+                store.remove_topic(&topic)?;
+                continue;
+            }
+            for queue_id in store.queues(&topic)? {
+                let queue = self.queues.get_or_create(&topic, queue_id);
+                queue.truncate(queue.max_offset())?;
+            }
+        }
+        self.queues.collect_dirty();
         Ok(())
     }
 }

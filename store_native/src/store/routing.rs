@@ -88,9 +88,9 @@ impl Routing {
                 topics.entry(system.into()).or_insert_with(|| Route::new(config));
             }
         }
-        for (topic, queue_id, queue) in queues.all() {
+        for queue in queues.all() {
             // A queue of a topic that no table knows keeps its place, but takes nothing.
-            let route = topics.entry(topic.into_boxed_str()).or_insert_with(|| {
+            let route = topics.entry(Box::from(&**queue.topic())).or_insert_with(|| {
                 Route::new(TopicConfig {
                     topic_id: String::new(),
                     read_queue_nums: 0,
@@ -99,7 +99,7 @@ impl Routing {
                     attributes: std::collections::BTreeMap::new(),
                 })
             });
-            route.raise(queue_id, queue.max_offset());
+            route.raise(queue.queue_id(), queue.max_offset());
         }
         Self { topics }
     }

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use super::{Flush, Shared, lock};
 use crate::commitlog::scan::Found;
-use crate::dispatch::Target;
 use crate::environment::Point;
 use crate::error::{Result, StoreError};
 use crate::message::{RecordView, ViewError};
@@ -120,6 +119,8 @@ impl Shared {
     /// Dispatches up to `flushed`, at most a round's bytes. One thread at a time has the turn.
     fn dispatch_round(&self, _turn: &MutexGuard<'_, ()>, flushed: i64) -> Result<()> {
         let mut dispatcher = lock(&self.dispatcher);
+        // What a round before could not store comes first.
+        dispatcher.flush_entries()?;
         let limit = flushed.min(dispatcher.offset + DISPATCH_ROUND_BYTES);
         let (mut count, mut scheduled) = (0, false);
         while dispatcher.offset < limit {
@@ -131,7 +132,7 @@ impl Shared {
                 Found::Roll(next) => dispatcher.offset = next,
                 Found::Record(record) => {
                     scheduled |= record.topic == names::SCHEDULE_TOPIC;
-                    dispatcher.dispatch(&record, Target::All)?;
+                    dispatcher.dispatch(&record)?;
                     count += 1;
                     dispatcher.offset = record.end_offset();
                 }
@@ -140,6 +141,7 @@ impl Shared {
                 }
             }
         }
+        dispatcher.flush_entries()?;
         let offset = dispatcher.offset;
         // Compared with what the files hold, so that a write that failed is made up for by the next round.
         let topics_changed = dispatcher.state.topics_version.counter as i64 != self.marks.topic_changes();

@@ -180,3 +180,16 @@ pub fn bulk(store: &Store, topic: &str, count: usize) -> Vec<String> {
     }
     bodies
 }
+
+/// Changes a store's newest snapshot.
+pub fn patch_snapshot(root: &Path, change: impl FnOnce(&mut serde_json::Value)) {
+    let path = root.join("lakemq/snapshot.json");
+    let bytes = fs::read(&path).expect("a snapshot");
+    let mut value = serde_json::from_slice(&bytes[9..]).expect("JSON");
+    change(&mut value);
+    let body = serde_json::to_vec(&value).expect("JSON");
+    let crc = lakemq_store::message::record::crc31(&body);
+    let mut out = format!("{crc:08x}\n").into_bytes();
+    out.extend_from_slice(&body);
+    fs::write(&path, out).expect("written");
+}

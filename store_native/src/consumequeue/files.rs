@@ -1,0 +1,328 @@
+//! RocketMQ's files of a queue: `<topic>/<queue>/<byte offset>`, each of full length from the start, sparse.
+//!
+//! Files are opened on use and kept in a bounded cache. Entries are written with `pwrite`, which says where
+//! no space is left, and read with `pread`: no file is mapped, none can be torn from under a reader.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::entry::{ENTRY_BYTES, Entry};
+use super::handles::Handles;
+use super::store::{QueueKey, QueueStore};
+use crate::environment::Disk;
+use crate::error::{Result, StoreError};
+use crate::mapped_file::has_data_behind;
+use crate::paths;
+
+const ENTRY: i64 = ENTRY_BYTES as i64;
+
+/// The files below one directory.
+pub struct QueueFiles {
+    directory: PathBuf,
+    /// Length of each file in bytes.
+    file_bytes: i64,
+    /// Where files go that are to be deleted; `None` for a reader, which changes nothing.
+    owned: Option<(PathBuf, Arc<dyn Disk>)>,
+    handles: Handles,
+    removed: AtomicU64,
+}
+
+impl std::fmt::Debug for QueueFiles {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("QueueFiles").field("directory", &self.directory).finish_non_exhaustive()
+    }
+}
+
+impl QueueFiles {
+    /// For the owner. `trash` is a directory of the same file system.
+    pub fn owned(directory: &Path, file_bytes: u64, trash: &Path, disk: Arc<dyn Disk>) -> Self {
+        Self { owned: Some((trash.to_owned(), disk)), ..Self::for_reading(directory, file_bytes) }
+    }
+
+    /// For a reader beside the owner.
+    pub fn for_reading(directory: &Path, file_bytes: u64) -> Self {
+        Self {
+            directory: directory.to_owned(),
+            file_bytes: (file_bytes as i64).max(ENTRY),
+            owned: None,
+            handles: Handles::new(),
+            removed: AtomicU64::new(0),
+        }
+    }
+
+    fn disk(&self) -> Result<&dyn Disk> {
+        self.owned.as_ref().map(|(_, disk)| &**disk).ok_or_else(StoreError::closed)
+    }
+
+    fn queue_directory(&self, queue: &QueueKey) -> PathBuf {
+        self.directory.join(&*queue.topic).join(queue.queue_id.to_string())
+    }
+
+    fn path(&self, queue: &QueueKey, base: i64) -> PathBuf {
+        self.queue_directory(queue).join(paths::file_name(base))
+    }
+
+    /// The byte offset of the file that holds `offset`, and the place in it.
+    fn place(&self, offset: i64) -> (i64, u64) {
+        let at = offset.saturating_mul(ENTRY);
+        (at - at.rem_euclid(self.file_bytes), at.rem_euclid(self.file_bytes) as u64)
+    }
+
+    fn files(&self, queue: &QueueKey) -> Result<Vec<(i64, PathBuf)>> {
+        let directory = self.queue_directory(queue);
+        paths::numbered_files(&directory)
+            .map_err(|e| StoreError::io(format!("listing {}", directory.display()), e))
+    }
+
+    /// The file as it is, or `None`. To the owner, one of a wrong length is none.
+    fn file(&self, queue: &QueueKey, base: i64) -> Result<Option<Arc<File>>> {
+        let path = self.path(queue, base);
+        let owned = self.owned.is_some();
+        let open = || match OpenOptions::new().read(true).write(owned).open(&path) {
+            Ok(file) if owned && file.metadata()?.len() != self.file_bytes as u64 => Ok(None),
+            Ok(file) => Ok(Some(file)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        };
+        self.handles
+            .get((queue.serial, base), open)
+            .map_err(|e| StoreError::io(format!("opening {}", path.display()), e))
+    }
+
+    /// The file, made when there is none. `first` is the place its first entry goes to.
+    fn file_to_write(&self, queue: &QueueKey, base: i64, first: u64) -> Result<Arc<File>> {
+        if let Some(file) = self.file(queue, base)? {
+            return Ok(file);
+        }
+        let path = self.path(queue, base);
+        let disk = self.disk()?;
+        let make = || {
+            std::fs::create_dir_all(self.queue_directory(queue))?;
+            let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)?;
+            // Blanks first: a file that has its length is taken for a whole one.
+            let entry = ENTRY_BYTES as u64;
+            let stands = file.metadata()?.len() / entry;
+            let blanks = Entry::BLANK.encode().repeat((first / entry).saturating_sub(stands) as usize);
+            if !blanks.is_empty() {
+                disk.write(&file, stands * entry, &blanks)?;
+            }
+            file.set_len(self.file_bytes as u64)?;
+            Ok(Some(file))
+        };
+        let context = |e| StoreError::io(format!("making {}", path.display()), e);
+        self.handles.get((queue.serial, base), make).map_err(context)?.ok_or_else(StoreError::closed)
+    }
+
+    fn remove_file(&self, queue: &QueueKey, base: i64) -> Result<()> {
+        self.handles.close((queue.serial, base));
+        let path = self.path(queue, base);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(StoreError::io(format!("removing {}", path.display()), error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Clears a file from `place` on and gives it its length. A file that is right is left alone.
+    fn clear_file(&self, path: &Path, file: &File, place: u64) -> Result<()> {
+        let context = |e| StoreError::io(format!("clearing {}", path.display()), e);
+        let length = file.metadata().map_err(context)?.len();
+        if length == self.file_bytes as u64 {
+            let mut near = [0u8; 4096];
+            let count = file.read_at(&mut near, place).map_err(context)?;
+            let behind = place + count as u64;
+            let clear = near.iter().take(count).all(|b| *b == 0);
+            if clear && (behind >= length || !has_data_behind(file, behind).map_err(context)?) {
+                return Ok(());
+            }
+        }
+        file.set_len(place).and_then(|()| file.set_len(self.file_bytes as u64)).map_err(context)
+    }
+}
+
+impl QueueStore for QueueFiles {
+    fn write(&self, queue: &QueueKey, offset: i64, entries: &[u8]) -> Result<()> {
+        let (mut offset, mut left) = (offset, entries);
+        while !left.is_empty() {
+            let (base, place) = self.place(offset);
+            let room = (self.file_bytes as u64 - place) as usize;
+            let (now, later) = left.split_at(room.min(left.len()));
+            let file = self.file_to_write(queue, base, place)?;
+            self.disk()?
+                .write(&file, place, now)
+                .map_err(|e| StoreError::io(format!("writing {}", self.path(queue, base).display()), e))?;
+            offset += (now.len() / ENTRY_BYTES) as i64;
+            left = later;
+        }
+        Ok(())
+    }
+
+    fn read(&self, queue: &QueueKey, offset: i64, out: &mut [u8]) -> Result<usize> {
+        if offset < 0 {
+            return Ok(0);
+        }
+        let (base, place) = self.place(offset);
+        let Some(file) = self.file(queue, base)? else { return Ok(0) };
+        let room = ((self.file_bytes as u64 - place) as usize).min(out.len());
+        let out = out.get_mut(..room).unwrap_or_default();
+        let mut count = 0;
+        while let Some(rest) = out.get_mut(count..).filter(|r| !r.is_empty()) {
+            match file.read_at(rest, place + count as u64) {
+                Ok(0) => break,
+                Ok(read) => count += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    let path = self.path(queue, base);
+                    return Err(StoreError::io(format!("reading {}", path.display()), error));
+                }
+            }
+        }
+        Ok(count / ENTRY_BYTES)
+    }
+
+    fn extent(&self, queue: &QueueKey) -> Result<Option<(i64, i64)>> {
+        let files = self.files(queue)?;
+        let (Some((first, _)), Some((last, path))) = (files.first(), files.last()) else { return Ok(None) };
+        let length = path.metadata().map_or(0, |m| m.len()).min(self.file_bytes as u64) as i64;
+        Ok(Some((first / ENTRY, (last + length) / ENTRY)))
+    }
+
+    fn intact_until(&self, queue: &QueueKey, from: i64, to: i64) -> Result<i64> {
+        let mut offset = from;
+        while offset < to {
+            let (base, _) = self.place(offset);
+            let length = self.path(queue, base).metadata().map_or(0, |m| m.len());
+            if length != self.file_bytes as u64 {
+                return Ok(offset);
+            }
+            offset = (base + self.file_bytes) / ENTRY;
+        }
+        Ok(to)
+    }
+
+    fn truncate(&self, queue: &QueueKey, offset: i64) -> Result<()> {
+        let (base, place) = self.place(offset);
+        for (found, path) in self.files(queue)? {
+            if found > base || found == base && place == 0 {
+                self.remove_file(queue, found)?;
+            } else if found == base {
+                let file = OpenOptions::new().read(true).write(true).open(&path);
+                let file = file.map_err(|e| StoreError::io(format!("opening {}", path.display()), e))?;
+                self.clear_file(&path, &file, place)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn expire(&self, queue: &QueueKey, offset: i64) -> Result<usize> {
+        let (keep, _) = self.place(offset);
+        let mut gone = 0;
+        for (base, _) in self.files(queue)? {
+            if base < keep {
+                self.remove_file(queue, base)?;
+                gone += 1;
+            }
+        }
+        Ok(gone)
+    }
+
+    fn sync(&self, queue: &QueueKey, from: i64, to: i64) -> Result<()> {
+        let mut offset = from;
+        while offset < to {
+            let (base, _) = self.place(offset);
+            if let Some(file) = self.file(queue, base)? {
+                self.disk()?.sync(&file).map_err(|e| {
+                    StoreError::io(format!("syncing {}", self.path(queue, base).display()), e)
+                })?;
+            }
+            offset = (base + self.file_bytes) / ENTRY;
+        }
+        Ok(())
+    }
+
+    fn sync_all(&self) -> Result<()> {
+        let context = |e| StoreError::io("syncing the consume queues", e);
+        match File::open(&self.directory) {
+            Ok(directory) => self.disk()?.sync_file_system(&directory).map_err(context),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(context(error)),
+        }
+    }
+
+    fn remove_topic(&self, topic: &str) -> Result<()> {
+        let context = |e| StoreError::io(format!("removing the queues of {topic}"), e);
+        let Some((trash, _)) = &self.owned else { return Err(StoreError::closed()) };
+        std::fs::create_dir_all(trash).map_err(context)?;
+        loop {
+            let number = self.removed.fetch_add(1, Ordering::Relaxed);
+            match std::fs::rename(self.directory.join(topic), trash.join(number.to_string())) {
+                Ok(()) => return paths::sync_directory(&self.directory).map_err(context),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
+                Err(error) => return Err(context(error)),
+            }
+        }
+    }
+
+    fn sweep(&self) {
+        // What cannot be deleted now is tried again by the next sweep.
+        if let Some((trash, _)) = &self.owned
+            && trash.exists()
+        {
+            let _ = std::fs::remove_dir_all(trash);
+        }
+    }
+
+    fn topics(&self) -> Result<Vec<String>> {
+        subdirectories(&self.directory)
+    }
+
+    fn queues(&self, topic: &str) -> Result<Vec<u32>> {
+        let names = subdirectories(&self.directory.join(topic))?;
+        Ok(names.iter().filter_map(|name| name.parse().ok()).collect())
+    }
+
+    fn let_go(&self) {
+        self.handles.clear();
+    }
+
+    fn open_files(&self) -> usize {
+        self.handles.len()
+    }
+}
+
+/// Length of the first queue file found below `directory`: that of all files of its store.
+pub fn found_file_bytes(directory: &Path) -> Option<u64> {
+    let queues = subdirectories(directory).ok()?.into_iter().flat_map(|topic| {
+        let topic = directory.join(topic);
+        subdirectories(&topic).unwrap_or_default().into_iter().map(move |queue| topic.join(queue))
+    });
+    queues.into_iter().find_map(|queue| {
+        let files = paths::numbered_files(&queue).ok()?;
+        files.iter().filter_map(|(_, path)| path.metadata().ok()).map(|m| m.len()).find(|n| *n > 0)
+    })
+}
+
+fn subdirectories(directory: &Path) -> Result<Vec<String>> {
+    let entries = match std::fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(StoreError::io(format!("listing {}", directory.display()), error)),
+    };
+    let mut out = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(|e| StoreError::io(format!("listing {}", directory.display()), e))?;
+        if entry.file_type().is_ok_and(|t| t.is_dir())
+            && let Ok(name) = entry.file_name().into_string()
+        {
+            out.push(name);
+        }
+    }
+    out.sort_unstable();
+    Ok(out)
+}

@@ -1,0 +1,92 @@
+//! Finding a queue's bounds from what is stored: for readers that have no owner to ask, and for recovery,
+//! which asks how far a queue can be trusted.
+
+use super::entry::{ENTRY_BYTES, Entry};
+use super::queue::Queue;
+use crate::error::Result;
+
+/// Entries looked at behind a known end before searching.
+const NEAR: usize = 256;
+
+/// How far a queue stands as the snapshot says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    Whole,
+    /// Good up to this queue offset; the records behind it lie at or behind this log offset.
+    Until {
+        offset: i64,
+        log_offset: i64,
+    },
+}
+
+impl Queue {
+    /// The bounds as stored entries tell them. Entries whose record ends beyond `limit` do not count. What
+    /// was found before is where the search begins.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn bounds_on_disk(&self, log_min: i64, limit: i64) -> Result<(i64, i64)> {
+        let counts = |entry: &Entry| entry.is_blank() || entry.end() <= limit;
+        let (mut min, mut max) = (self.min_offset(), self.max_offset());
+        let mut near = vec![0; NEAR * ENTRY_BYTES];
+        let read = self.store().read(self.key(), max, &mut near)?;
+        let entries = near.chunks_exact(ENTRY_BYTES).take(read).map(Entry::decode);
+        let found = entries.take_while(|e| e.as_ref().is_some_and(counts)).count();
+        max += found as i64;
+        if found == read || max == 0 {
+            let Some((first, last)) = self.store().extent(self.key())? else { return Ok((min, max)) };
+            if max == 0 {
+                min = first;
+            }
+            let low = max.max(first);
+            max = self.partition(low, last.max(low), |e| e.as_ref().is_some_and(counts))?;
+        }
+        // An entry that was being written while it was read may have looked whole: look again.
+        while max > min.max(self.max_offset()) && !self.entry(max - 1)?.as_ref().is_some_and(counts) {
+            max -= 1;
+        }
+        min = self.first_at_or_behind(log_min, min.min(max), max)?;
+        self.set_bounds(min, max);
+        Ok((min, max))
+    }
+
+    /// Whether the entries between the bounds stand in the store. Those of records before `durable` are on
+    /// the disk for sure; the others may have been lost with the power, and are looked at one by one.
+    /// `applied` is where the log was when the bounds were noted.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn standing(&self, durable: i64, applied: i64) -> Result<Standing> {
+        let (min, max) = (self.min_offset(), self.max_offset());
+        if min >= max {
+            return Ok(Standing::Whole);
+        }
+        let shaped = self.store().intact_until(self.key(), min, max)?;
+        let whole = |e: &Entry, from: i64| e.physical_offset >= from && e.end() <= applied;
+        let last = self.entry(max - 1)?.filter(|e| whole(e, 0));
+        let mut good = shaped;
+        if shaped == max && last.is_none_or(|e| e.physical_offset >= durable) {
+            good =
+                self.partition(min, max, |e| e.is_some_and(|e| e.is_blank() || e.physical_offset < durable))?;
+            if good < max {
+                self.note_dirty(good, durable);
+            }
+            let mut reached = 0;
+            self.walk(good, max, |offset, entry| {
+                let follows = whole(&entry, reached);
+                if follows {
+                    (good, reached) = (offset + 1, entry.physical_offset);
+                }
+                Ok(follows)
+            })?;
+        }
+        if good >= max {
+            return Ok(Standing::Whole);
+        }
+        let before = if good > min { self.entry(good - 1)?.filter(|e| whole(e, 0)) } else { None };
+        Ok(match before {
+            Some(before) => Standing::Until { offset: good, log_offset: before.end() },
+            None => Standing::Until { offset: min, log_offset: self.log_start() },
+        })
+    }
+}

@@ -1,0 +1,493 @@
+//! Consume queues: what a store with many of them costs, and what a start makes of queues that are not as
+//! they were.
+//!
+//! Contract: an offset is never given twice; only what is missing is built again, and how long that takes
+//! hangs on the log's unflushed tail; a damaged message is passed over and said.
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use lakemq_store::filter::TagFilter;
+use lakemq_store::message::NewMessage;
+use lakemq_store::read::SliceRequest;
+use lakemq_store::reader::Reader;
+use lakemq_store::store::{Store, TopicChange};
+use support::{SOON, bodies, bulk, copy, environment, image, open, options, request, send};
+
+const HOURS_100: i64 = 100 * 3_600_000;
+
+fn everything(offset: i64, tags: &str) -> SliceRequest {
+    SliceRequest {
+        offset,
+        end_offset: None,
+        max_messages: 100_000,
+        max_bytes: usize::MAX,
+        tags: TagFilter::parse(tags).expect("a filter"),
+    }
+}
+
+/// One message to each of `count` queues of `topic`.
+fn one_to_each(store: &Store, topic: &str, count: u32) {
+    let batch: Vec<NewMessage<'_>> = (0..count)
+        .map(|queue_id| NewMessage {
+            body: b"x"[..].into(),
+            queue_id: Some(queue_id),
+            wait_store_ok: true,
+            ..NewMessage::default()
+        })
+        .collect();
+    let mut end = 0;
+    for part in batch.chunks(100) {
+        end = store
+            .append(&request(topic), part, true)
+            .expect("stored")
+            .end_offset;
+    }
+    assert!(store.wait_dispatched(end, Duration::from_secs(60)));
+}
+
+fn many_queues(store: &Store, topics: usize, queues: u32) {
+    let change = TopicChange {
+        read_queue_nums: Some(queues),
+        write_queue_nums: Some(queues),
+        ..TopicChange::default()
+    };
+    for topic in 0..topics {
+        store
+            .put_topic(&format!("t{topic}"), &change)
+            .expect("made");
+        one_to_each(store, &format!("t{topic}"), queues);
+    }
+}
+
+/// Queue files this process holds open.
+fn open_queue_files(root: &Path) -> usize {
+    fs::read_dir("/proc/self/fd")
+        .expect("descriptors")
+        .filter_map(|entry| fs::read_link(entry.ok()?.path()).ok())
+        .filter(|path| path.starts_with(root.join("consumequeue")))
+        .count()
+}
+
+/// The directory as a crash at this moment leaves it.
+fn crash(root: &Path) -> tempfile::TempDir {
+    let crashed = tempfile::tempdir().expect("a directory");
+    copy(root, crashed.path());
+    assert!(crashed.path().join("abort").exists());
+    crashed
+}
+
+#[test]
+fn test_queues_hold_no_descriptors_of_their_own() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = open(dir.path());
+    many_queues(&store, 2, 700);
+    assert!(open_queue_files(dir.path()) <= 512, "written by the owner");
+    let reader = Reader::open(dir.path()).expect("a reader");
+    for topic in ["t0", "t1"] {
+        let queues = reader.queues(topic).expect("queues");
+        assert!(queues.iter().all(|(_, bounds)| bounds.max == 1) && queues.len() == 700);
+    }
+    assert!(
+        open_queue_files(dir.path()) <= 2 * 512,
+        "and read by a reader"
+    );
+    drop(reader);
+    store.close().expect("closed");
+    drop(store);
+    let store = open(dir.path());
+    assert!(store.report().clean && store.report().records == 0);
+    for topic in ["t0", "t1"] {
+        let queues = store.queues(topic).expect("queues");
+        assert!(queues.iter().all(|(_, bounds)| bounds.max == 1) && queues.len() == 700);
+    }
+    one_to_each(&store, "t1", 700);
+    assert!(open_queue_files(dir.path()) <= 512);
+}
+
+#[test]
+fn test_an_offset_is_never_given_twice_when_a_quiet_queue_is_lost() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = open(dir.path());
+    send(&store, "quiet", &["a", "b", "c"]);
+    bulk(&store, "busy", 400);
+    store
+        .expire(store.now_ms() + HOURS_100, true)
+        .expect("expired");
+    assert_eq!(store.bounds("quiet", 0).expect("bounds").min, 3);
+    store.close().expect("closed");
+    drop(store);
+    for lost in ["consumequeue", "consumequeue/quiet"] {
+        let copied = tempfile::tempdir().expect("a directory");
+        copy(dir.path(), copied.path());
+        fs::remove_dir_all(copied.path().join(lost)).expect("removed");
+        for rebuild in [false, true] {
+            if rebuild {
+                Store::rebuild(copied.path(), options(), environment()).expect("rebuilt");
+            }
+            let store = open(copied.path());
+            let bounds = store.bounds("quiet", 0).expect("bounds");
+            assert_eq!(
+                (bounds.min, bounds.max),
+                (3, 3),
+                "{lost} lost, rebuild {rebuild}"
+            );
+        }
+        let store = open(copied.path());
+        send(&store, "quiet", &["d"]);
+        assert_eq!(bodies(&store, "quiet"), ["d"]);
+        let bounds = store.bounds("quiet", 0).expect("bounds");
+        assert_eq!((bounds.min, bounds.max), (3, 4));
+    }
+    // Without its snapshot too: what the files say counts.
+    for name in ["snapshot.json", "snapshot.json.bak"] {
+        let _ = fs::remove_file(dir.path().join("lakemq").join(name));
+    }
+    let store = open(dir.path());
+    assert!(store.report().rebuilt);
+    assert_eq!(store.bounds("quiet", 0).expect("bounds").max, 3);
+}
+
+#[test]
+fn test_a_crash_after_a_topic_was_deleted_reads_only_the_tail() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = open(dir.path());
+    let busy = bulk(&store, "busy", 400);
+    send(&store, "small", &["a"]);
+    store.checkpoint().expect("checkpoint");
+    let end = store.delete_topic("small").expect("deleted");
+    assert!(store.wait_dispatched(end, SOON));
+    let crashed = crash(dir.path());
+    send(&store, "small", &["b", "c"]);
+    let again = crash(dir.path());
+    let store = open(crashed.path());
+    assert!(!store.report().clean && !store.report().rebuilt);
+    assert!(store.report().records < 10, "{:?}", store.report());
+    assert!(store.topic("small").is_none());
+    assert_eq!(bodies(&store, "busy"), busy);
+    let store = open(again.path());
+    assert!(store.report().records < 10, "{:?}", store.report());
+    assert_eq!(bodies(&store, "small"), ["b", "c"]);
+}
+
+#[test]
+fn test_a_crash_inside_an_expiry_reads_only_the_tail() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = open(dir.path());
+    bulk(&store, "t", 400);
+    store.checkpoint().expect("checkpoint");
+    let before = crash(dir.path());
+    store
+        .expire(store.now_ms() + HOURS_100, true)
+        .expect("expired");
+    let bounds = store.bounds("t", 0).expect("bounds");
+    assert!(bounds.min > 100);
+    let left = bodies(&store, "t");
+    // The log's files are gone, the snapshot is the one from before, queue files all stand.
+    let crashed = crash(before.path());
+    for file in fs::read_dir(before.path().join("commitlog")).expect("files") {
+        let name = file.expect("a file").file_name();
+        if !dir.path().join("commitlog").join(&name).exists() {
+            fs::remove_file(crashed.path().join("commitlog").join(&name)).expect("removed");
+        }
+    }
+    // And the other end of it: the snapshot is the new one, none of the queue files is deleted yet.
+    let late = crash(before.path());
+    for part in ["commitlog", "lakemq"] {
+        fs::remove_dir_all(late.path().join(part)).expect("removed");
+        copy(&dir.path().join(part), &late.path().join(part));
+    }
+    for place in [crashed, late] {
+        let store = open(place.path());
+        assert!(
+            !store.report().rebuilt && store.report().repaired_queues == 0,
+            "{:?}",
+            store.report()
+        );
+        assert_eq!(store.report().records, 0);
+        let after = store.bounds("t", 0).expect("bounds");
+        assert_eq!((after.min, after.max), (bounds.min, bounds.max));
+        assert_eq!(bodies(&store, "t"), left);
+    }
+}
+
+#[test]
+fn test_only_the_queue_that_is_missing_is_built_again() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = open(dir.path());
+    let first = bulk(&store, "first", 130);
+    let second = bulk(&store, "second", 130);
+    store.close().expect("closed");
+    drop(store);
+    let expected = image(&dir.path().join("consumequeue"));
+    let last = dir
+        .path()
+        .join("consumequeue/second/0")
+        .join(format!("{:020}", 100 * 20));
+    fs::remove_file(&last).expect("removed");
+    let store = open(dir.path());
+    assert_eq!(
+        (store.report().rebuilt, store.report().repaired_queues),
+        (false, 1)
+    );
+    assert!(
+        store.report().records <= 60,
+        "from the last entry that stands: {:?}",
+        store.report()
+    );
+    assert_eq!(bodies(&store, "first"), first);
+    assert_eq!(bodies(&store, "second"), second);
+    store.close().expect("closed");
+    assert!(
+        image(&dir.path().join("consumequeue")) == expected,
+        "byte for byte"
+    );
+}
+
+#[test]
+fn test_a_derived_file_of_a_wrong_length_is_built_again() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = open(dir.path());
+    let expected = bulk(&store, "t", 80);
+    store.close().expect("closed");
+    drop(store);
+    let queues = image(&dir.path().join("consumequeue"));
+    let index: Vec<_> = fs::read_dir(dir.path().join("index"))
+        .expect("files")
+        .collect();
+    let index = index
+        .into_iter()
+        .next()
+        .expect("one")
+        .expect("a file")
+        .path();
+    let of_queue = |base: usize| {
+        dir.path()
+            .join("consumequeue/t/0")
+            .join(format!("{base:020}"))
+    };
+    for (path, length) in [
+        (of_queue(0), 300),
+        (of_queue(1000), 0),
+        (of_queue(1000), 7),
+        (of_queue(0), 5000),
+        (index, 17),
+    ] {
+        fs::OpenOptions::new()
+            .write(true)
+            .open(&path)
+            .expect("file")
+            .set_len(length)
+            .expect("cut");
+        let store = open(dir.path());
+        assert_eq!(
+            bodies(&store, "t"),
+            expected,
+            "{} of {length} bytes",
+            path.display()
+        );
+        let found = store
+            .find("t", "key-3-", (0, i64::MAX), 10)
+            .expect("readable");
+        assert_eq!(found.len(), 0);
+        store.close().expect("closed");
+        drop(store);
+        assert!(
+            image(&dir.path().join("consumequeue")) == queues,
+            "byte for byte"
+        );
+        fs::OpenOptions::new()
+            .write(true)
+            .open(&path)
+            .expect("file")
+            .set_len(length)
+            .expect("cut");
+        Store::rebuild(dir.path(), options(), environment()).expect("rebuilt");
+        assert!(
+            image(&dir.path().join("consumequeue")) == queues,
+            "byte for byte"
+        );
+    }
+}
+
+#[test]
+fn test_power_loss_takes_pages_of_queues_and_only_those_are_built_again() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = open(dir.path());
+    let durable = bulk(&store, "durable", 120);
+    let mut torn = bulk(&store, "torn", 40);
+    store.close().expect("closed");
+    drop(store);
+    let store = open(dir.path());
+    let disk_had = crash(dir.path());
+    torn.extend(bulk(&store, "torn", 60));
+    let fresh = bulk(&store, "fresh", 20);
+    store.checkpoint().expect("checkpoint");
+    let crashed = crash(dir.path());
+    // The snapshot is on the disk, and so is the log. What was written to the queues since the last sync,
+    // is not: an entry in the middle, the end, a whole file, a whole topic.
+    let entry = |root: &Path, at: usize, with: &[u8]| {
+        let path = root
+            .join("consumequeue/torn/0")
+            .join(format!("{:020}", at / 50 * 1000));
+        let mut bytes = fs::read(&path).expect("a file");
+        bytes[at % 50 * 20..at % 50 * 20 + 20].copy_from_slice(with);
+        fs::write(&path, bytes).expect("written");
+    };
+    let losses: [&dyn Fn(&Path); 5] = [
+        &|root| entry(root, 45, &[0; 20]),
+        &|root| entry(root, 99, &[0; 20]),
+        &|root| {
+            fs::remove_file(
+                root.join("consumequeue/torn/0")
+                    .join(format!("{:020}", 1000)),
+            )
+            .expect("removed")
+        },
+        &|root| fs::remove_dir_all(root.join("consumequeue/fresh")).expect("removed"),
+        &|root| {
+            fs::remove_dir_all(root.join("consumequeue")).expect("removed");
+            copy(
+                &disk_had.path().join("consumequeue"),
+                &root.join("consumequeue"),
+            );
+        },
+    ];
+    for (at, lose) in losses.iter().enumerate() {
+        let place = crash(crashed.path());
+        // As if no queue had been synced by the checkpoint.
+        let snapshot = fs::read(disk_had.path().join("lakemq/snapshot.json")).expect("a snapshot");
+        let text = String::from_utf8_lossy(&snapshot).into_owned();
+        let before: i64 = text
+            .split("\"queues_durable_offset\":")
+            .nth(1)
+            .and_then(|t| t.split(',').next()?.parse().ok())
+            .expect("an offset");
+        support::patch_snapshot(place.path(), |s| s["queues_durable_offset"] = before.into());
+        lose(place.path());
+        let store = open(place.path());
+        let report = store.report();
+        assert!(
+            !report.rebuilt && report.repaired_queues > 0,
+            "loss {at}: {report:?}"
+        );
+        assert!(
+            report.records <= 130,
+            "loss {at}: what was durable is not read again: {report:?}"
+        );
+        assert_eq!(bodies(&store, "durable"), durable, "loss {at}");
+        assert_eq!(bodies(&store, "torn"), torn, "loss {at}");
+        assert_eq!(bodies(&store, "fresh"), fresh, "loss {at}");
+    }
+}
+
+#[test]
+fn test_a_crash_in_the_middle_of_a_repair_does_not_take_half_of_it_for_whole() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = open(dir.path());
+    let expected = bulk(&store, "t", 100);
+    store.close().expect("closed");
+    drop(store);
+    fs::remove_dir_all(dir.path().join("consumequeue")).expect("removed");
+    let store = open(dir.path());
+    assert_eq!(bodies(&store, "t"), expected);
+    // The power goes before anything of the repair is synced: a file in the middle is lost.
+    let place = crash(dir.path());
+    let path = place.path().join("consumequeue/t/0").join("0".repeat(20));
+    let mut bytes = fs::read(&path).expect("a file");
+    bytes[20 * 7..20 * 9].fill(0);
+    fs::write(&path, bytes).expect("written");
+    let first_doubt =
+        fs::read_to_string(place.path().join("lakemq/snapshot.json.bak")).expect("a snapshot");
+    assert!(
+        first_doubt.contains("\"queues_durable_offset\":0"),
+        "said before the repair began"
+    );
+    support::patch_snapshot(place.path(), |s| s["queues_durable_offset"] = 0.into());
+    let store = open(place.path());
+    assert_eq!(bodies(&store, "t"), expected);
+}
+
+#[test]
+fn test_a_quarantined_record_is_passed_over_by_all_readers() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = open(dir.path());
+    let expected = bulk(&store, "t", 60);
+    store.close().expect("closed");
+    drop(store);
+    // Message 50, and the last one of the queue.
+    for number in [50, 59] {
+        let needle = format!("{number}-xxx");
+        for file in fs::read_dir(dir.path().join("commitlog")).expect("files") {
+            let path = file.expect("a file").path();
+            let mut bytes = fs::read(&path).expect("the log");
+            if let Some(at) = bytes
+                .windows(needle.len())
+                .position(|w| w == needle.as_bytes())
+            {
+                bytes[at + 100] ^= 1;
+                fs::write(&path, bytes).expect("written");
+            }
+        }
+    }
+    fs::remove_dir_all(dir.path().join("consumequeue")).expect("removed");
+    let store = open(dir.path());
+    assert!(store.report().quarantined_bytes > 0);
+    for later in 0..5 {
+        send(&store, "t", &[&format!("later-{later}")]);
+    }
+    let owner = store.bounds("t", 0).expect("bounds");
+    assert_eq!((owner.min, owner.max), (0, 65));
+    let reader = Reader::open(dir.path()).expect("a reader");
+    assert_eq!(reader.bounds("t", 0).expect("bounds"), owner);
+    for tags in ["*", "even"] {
+        let mut got = Vec::new();
+        let meta = reader
+            .read("t", 0, &everything(0, tags), |record, _| {
+                got.push(String::from_utf8_lossy(record.body).into_owned());
+                Ok(())
+            })
+            .expect("readable");
+        assert_eq!(meta.damaged, [(50, 51), (59, 60)], "tags {tags}");
+        assert_eq!(meta.next_offset, 65);
+        assert_eq!(got.len(), 63);
+        assert!(!got.contains(&expected[50]) && got.contains(&"later-4".to_owned()));
+    }
+    drop(store);
+    let store = open(dir.path());
+    assert_eq!(store.bounds("t", 0).expect("bounds").max, 65);
+}
+
+#[test]
+fn test_a_delay_level_goes_on_behind_a_quarantined_record() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let late = |body: &'static str| NewMessage {
+        delay_level: 1,
+        ..support::message(body)
+    };
+    let store = open(dir.path());
+    let all = [late("one-late"), late("two-late"), late("three-late")];
+    let done = store.append(&request("t"), &all, true).expect("stored");
+    assert!(store.wait_dispatched(done.end_offset, SOON));
+    let place = crash(dir.path());
+    drop(store);
+    let path = place.path().join("commitlog").join("0".repeat(20));
+    let mut bytes = fs::read(&path).expect("the log");
+    let at = bytes
+        .windows(8)
+        .position(|w| w == b"two-late")
+        .expect("a message");
+    bytes[at] ^= 1;
+    fs::write(&path, bytes).expect("written");
+    fs::remove_dir_all(place.path().join("consumequeue")).expect("removed");
+    for name in ["snapshot.json", "snapshot.json.bak"] {
+        let _ = fs::remove_file(place.path().join("lakemq").join(name));
+    }
+    let store = open(place.path());
+    let both = || store.bounds("t", 0).is_ok_and(|bounds| bounds.max == 2);
+    assert!(store.progress_wait(SOON, both), "the level goes on");
+    assert_eq!(bodies(&store, "t"), ["one-late", "three-late"]);
+}
