@@ -22,7 +22,7 @@ from ingest_api.broker import Broker
 from ingest_api.request_guard import RequestGuard
 from ingest_api.routes import brokers, cluster, groups, health, messages, metrics, queues, routes, topics
 from ingest_api.version import lakemq_version
-from store_native.errors import InvalidRequest
+from store_native.errors import InvalidRequest, Unavailable
 
 API = "/api/v1"
 _TOPICS = f"{API}/topics/"
@@ -68,8 +68,10 @@ class BrokerApp(FastAPI):
         self._broker = broker
         self.send_path = broker.send
         self.refusals = broker.refusals
+        self.watch = broker.connections
         self.guard = RequestGuard(broker.settings.http)
         self._pull = broker.pull
+        self._max_unsent_bytes = broker.settings.limits.max_unsent_bytes
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:  # type: ignore[override]
         """Hands a request to its door; returns the coroutine instead of awaiting it, which is cheaper."""
@@ -83,6 +85,8 @@ class BrokerApp(FastAPI):
             if scope["method"] == "POST" and inner and "/" not in inner:
                 return self.send_path(scope, receive, send, inner)
             if scope["method"] in ("GET", "HEAD"):
+                if self.watch.unsent_bytes > self._max_unsent_bytes:
+                    return self._too_much_unsent(scope, receive, send)
                 topic, queues_, queue_id = inner.partition(_QUEUES)
                 if queues_ and topic and queue_id and "/" not in topic and "/" not in queue_id:
                     return self._pull(scope, receive, send, topic, queue_id)
@@ -143,6 +147,12 @@ class BrokerApp(FastAPI):
             broker.refusals.line(scope, status, "REFUSED", None, took_ms=round(took_ms))
         else:
             broker.refusals.slow(scope, status, took_ms)
+
+    async def _too_much_unsent(self, scope: Scope, receive: Receive, send: Send) -> None:
+        detail = f"{self.watch.unsent_bytes} bytes of answers wait for their clients to read them already"
+        error = Unavailable("SYSTEM_BUSY", detail, reason="unsent_bytes")
+        self._broker.metrics.turned_away("unsent_bytes")
+        await self._broker.refusals.refuse(error, scope, receive, send, None, _expects(scope))
 
     async def _say_methods(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers OPTIONS; to a page of an allowed origin the server's headers say the rest."""

@@ -18,6 +18,7 @@ from ingest_api.admission import Admission
 from ingest_api.arrivals import Arrivals
 from ingest_api.body import BodyReader, Deadlines
 from ingest_api.bulk_pool import BulkPool, ReadPool
+from ingest_api.connection_watch import ConnectionWatch
 from ingest_api.leases import Leases
 from ingest_api.metrics import BrokerMetrics
 from ingest_api.progress import StoreProgress
@@ -66,6 +67,7 @@ class Broker:
         )
         self.arrivals = Arrivals(self.store, self.progress, loop)
         self.admission = Admission(limits, self.metrics)
+        self.connections = ConnectionWatch(settings.http)
         self.bulk = BulkPool(limits.bulk_threads, self.admission.check_queue_wait)
         self.reads = ReadPool()
         self.refusals = Refusals(self.metrics, settings.log.slow_request_ms)

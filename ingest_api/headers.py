@@ -154,7 +154,7 @@ def _kind(content_type: bytes) -> BodyKind:
             raise InvalidRequest(
                 "UNSUPPORTED_MEDIA_TYPE", "JSON is read as UTF-8 only", header="Content-Type"
             )
-    if len(_known_types) < 256:
+    if len(_known_types) < 256 and len(content_type) < 256:
         _known_types[content_type] = kind
     return kind
 

@@ -25,7 +25,7 @@ from ingest_api.app import BrokerApp, send_topic
 from ingest_api.request_cycle import RequestCycle
 from ingest_api.request_guard import malformed
 from ingest_api.whole_answer import common_lines
-from store_native.errors import LakeMQError
+from store_native.errors import InvalidRequest, LakeMQError, Unavailable
 
 _MAX_TARGETS = 4096
 _LINGER_S = 2.0
@@ -33,6 +33,10 @@ _LINGER_S = 2.0
 can overtake the answer."""
 
 _SHOWN_TARGET = 200
+_LONGEST_KNOWN_TARGET = 300
+_LEAST_READ = 64 << 10
+"""A client that reads less of an answer in ``write_timeout_s``, and not the rest either, is cut off."""
+
 _BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 # Request target -> topic. Bounded: beyond it a target is looked at each time.
@@ -88,26 +92,57 @@ class BrokerProtocol(HttpToolsProtocol):
         self._in_head = False
         self._in_body = False
         self._upgrade = False
+        # Bytes of the head before the ones being parsed; -1 when it began in these. Bytes being parsed.
+        self._head_bytes = 0
+        self._fed = 0
+        # Bytes parsed since the last ones of a body.
+        self._framing_bytes = 0
+        # When the connection came where it is, and what of its answers was unsent when.
+        self._watch = app.watch
+        self._bounds = app.watch.settings
+        self._since = 0.0
+        self._unsent: tuple[int, float] | None = None
+        self._unsent_counted = 0
         # Whether something is being answered; requests behind it wait in ``self.pipeline``.
         self._answering: RequestCycle | _Held | None = None
         # No more bytes are parsed; the connection ends behind the last answer, with ``_refusal`` if any.
         self._ended = False
         self._refusal: LakeMQError | None = None
 
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Called by the event loop."""
+        _connection_made(self, transport)
+        try:
+            refusal = self._watch.enter(self, self.loop)
+        except Unavailable:
+            transport.abort()
+            return
+        self._since = self._watch.now
+        if refusal is not None:
+            self._end(refusal)
+
     def data_received(self, data: bytes) -> None:
         """Called by the event loop."""
         if self._ended:
             return
-        self._unset_keepalive_if_required()
+        self._fed = size = len(data)
+        self._framing_bytes += size
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             self._go_on_without_upgrade(data[upgrade.args[0] :])
+            return
         except httptools.HttpParserError as error:
             self._stop_parsing(error)
         if self._topic is not None:
             # The rest of the body is still to come: a task waits for it, with a deadline.
             self._take_long_way()
+        if self._in_head:
+            self._head_bytes = 0 if self._head_bytes < 0 else self._head_bytes + size
+            if self._head_bytes > self._bounds.max_header_bytes:
+                self._end(self._head_too_large())
+        elif self._in_body and self._framing_bytes > self._bounds.max_header_bytes:
+            self._end(self._head_too_large())
 
     def eof_received(self) -> bool:  # type: ignore[override]  # the event loop wants to know
         """Called by the event loop when the client has closed its side; it may still read answers.
@@ -126,13 +161,57 @@ class BrokerProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the event loop; uvicorn tells only the newest request."""
+        self._watch.leave(self)
+        self._count_unsent(0)
         for cycle in self._outstanding():
             cycle.abandon()
         _connection_lost(self, exc)
 
+    def pause_writing(self) -> None:
+        """Called by the event loop when the client reads more slowly than it is answered."""
+        self._count_unsent(self.transport.get_write_buffer_size())
+        _pause_writing(self)
+
+    def resume_writing(self) -> None:
+        """Called by the event loop when the client has read."""
+        self._count_unsent(0)
+        _resume_writing(self)
+
+    def look_at_time(self, now: float) -> None:
+        """Called from time to time; ends what is overdue."""
+        bounds = self._bounds
+        transport = self.transport
+        idle = self._answering is None
+        if (idle or self.flow.write_paused or transport.is_closing()) and (
+            size := transport.get_write_buffer_size()
+        ):
+            if self._unsent is None or size <= self._unsent[0] - _LEAST_READ:
+                self._unsent = (size, now)
+            elif now - self._unsent[1] >= bounds.write_timeout_s:
+                transport.abort()
+            return
+        self._unsent = None
+        if transport.is_closing() or self._ended:
+            return
+        waited = now - self._since
+        if self._in_head:
+            if waited >= bounds.head_timeout_s:
+                self._end(
+                    InvalidRequest(
+                        "REQUEST_TIMEOUT",
+                        f"the head did not arrive within {bounds.head_timeout_s:g} s; nothing was stored",
+                        limit_s=bounds.head_timeout_s,
+                    )
+                )
+        elif idle and waited >= (bounds.head_timeout_s if self._in_body else bounds.keep_alive_s):
+            # Between two requests, or answered already while the rest of its body never came.
+            transport.close()
+
     def on_message_begin(self) -> None:
         """Called by the parser."""
         self._in_head = True
+        self._head_bytes = -1
+        self._since = self._watch.now
         _on_message_begin(self)
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -147,6 +226,17 @@ class BrokerProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Called by the parser."""
         self._in_head = False
+        bounds = self._bounds
+        if len(self.url) > bounds.max_target_bytes:
+            self._refuse(self._target_too_long())
+        if len(self.headers) > bounds.max_headers:
+            self._refuse(self._too_many_headers())
+        # The sum is taken only where it can be too large: of few bytes it is not.
+        if self._fed + self._head_bytes > bounds.max_header_bytes and (
+            sum(len(name) + len(value) for name, value in self.headers) > bounds.max_header_bytes
+        ):
+            self._refuse(self._head_too_large())
+        self._framing_bytes = 0
         self._version = version = self.parser.get_http_version()
         method = self.parser.get_method()
         found = self._guard.check(version, method, self.url, self.headers)
@@ -166,6 +256,7 @@ class BrokerProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """Called by the parser."""
+        self._framing_bytes = 0
         if self._topic is None:
             _on_body(self, body)
         else:
@@ -190,10 +281,16 @@ class BrokerProtocol(HttpToolsProtocol):
             _on_message_complete(self)
 
     def on_response_complete(self) -> None:
-        """Called when an answer is written; uvicorn's version starts the next request."""
+        """Called when an answer is written; starts the next request."""
         self._answering = None
-        _on_response_complete(self)
-        if self._ended and self._answering is None:
+        self._since = self._watch.now
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        elif self._ended:
             self._finish()
 
     def wait(self) -> None:
@@ -284,6 +381,9 @@ class BrokerProtocol(HttpToolsProtocol):
         if earlier is None or earlier.response_complete:
             self._start_asgi_task(cycle, self.app)
         else:
+            if len(self.pipeline) >= self._bounds.max_pipelined:
+                self.cycle = earlier
+                self._refuse(self._too_many_pipelined())
             self.flow.pause_reading()
             self.pipeline.appendleft((cycle, self.app))
 
@@ -320,6 +420,33 @@ class BrokerProtocol(HttpToolsProtocol):
         )
         self.parser = httptools.HttpRequestParser(self)
         self.data_received(head + rest)
+
+    def _target_too_long(self) -> InvalidRequest:
+        limit = self._bounds.max_target_bytes
+        return InvalidRequest(
+            "TARGET_TOO_LONG", f"path and query string have at most {limit} bytes", limit=limit
+        )
+
+    def _head_too_large(self) -> InvalidRequest:
+        if self._in_head and len(self.url) > self._bounds.max_target_bytes:
+            return self._target_too_long()
+        limit = self._bounds.max_header_bytes
+        return InvalidRequest("HEADERS_TOO_LARGE", f"headers have at most {limit} bytes", limit=limit)
+
+    def _too_many_headers(self) -> InvalidRequest:
+        limit = self._bounds.max_headers
+        return InvalidRequest("HEADERS_TOO_LARGE", f"a request has at most {limit} headers", limit=limit)
+
+    def _too_many_pipelined(self) -> Unavailable:
+        limit = self._bounds.max_pipelined
+        detail = (
+            f"{limit} requests of this connection wait for their answer already; this one was not looked at"
+        )
+        return Unavailable("TOO_MANY_REQUESTS", detail, reason="pipelined")
+
+    def _count_unsent(self, size: int) -> None:
+        self._watch.unsent_bytes += size - self._unsent_counted
+        self._unsent_counted = size
 
     def _refuse(self, error: LakeMQError) -> NoReturn:
         """Refuses the request whose head was just read, and all behind it; called inside the parser."""
@@ -364,7 +491,6 @@ class BrokerProtocol(HttpToolsProtocol):
         head, body = self._refusals.whole(error, {"method": "-", "path": target, "client": self.client})
         common = common_lines(self.server_state.default_headers)
         transport.write(b"%b%bconnection: close\r\n\r\n%b" % (head, common, body))
-        self._unset_keepalive_if_required()
         self.flow.resume_reading()
         self.loop.call_later(_LINGER_S, transport.close)
         if transport.can_write_eof():
@@ -373,7 +499,7 @@ class BrokerProtocol(HttpToolsProtocol):
 
 def _learn(target: bytes) -> str | None:
     topic = send_topic(target)
-    if topic is not None and len(_targets) < _MAX_TARGETS:
+    if topic is not None and len(_targets) < _MAX_TARGETS and len(target) <= _LONGEST_KNOWN_TARGET:
         _targets[target] = topic
     return topic
 
@@ -383,9 +509,11 @@ def _reason(error: httptools.HttpParserError) -> str:
 
 
 # Looked up once: super() takes longer than some of these do.
+_connection_made = HttpToolsProtocol.connection_made
+_pause_writing = HttpToolsProtocol.pause_writing
+_resume_writing = HttpToolsProtocol.resume_writing
 _connection_lost = HttpToolsProtocol.connection_lost
 _on_message_begin = HttpToolsProtocol.on_message_begin
 _on_body = HttpToolsProtocol.on_body
 _on_message_complete = HttpToolsProtocol.on_message_complete
-_on_response_complete = HttpToolsProtocol.on_response_complete
 _start_asgi_task = HttpToolsProtocol._start_asgi_task

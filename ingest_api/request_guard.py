@@ -22,6 +22,7 @@ RawHeaders = list[tuple[bytes, bytes]]
 _LOOKED_AT = frozenset({b"transfer-encoding", b"expect", b"origin", b"sec-fetch-site"})
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[0-9a-z_.-]+)(?::([0-9]{0,5}))?")
 _MAX_HOSTS = 1024
+_LONGEST_HOST = 253 + len("[]:65535")
 _PREFLIGHT_AGE_S = 600
 _EXPOSED = (
     b"X-LakeMQ-Status, X-LakeMQ-Next-Offset, X-LakeMQ-Min-Offset, X-LakeMQ-Max-Offset, X-LakeMQ-Count, "
@@ -93,7 +94,7 @@ class RequestGuard:
         return answer
 
     def _look_at_host(self, value: bytes) -> LakeMQError | None:
-        found = _HOST.fullmatch(value.decode("latin-1").lower())
+        found = _HOST.fullmatch(value.decode("latin-1").lower()) if len(value) <= _LONGEST_HOST else None
         if found is None or int(found[2] or 0) > 65535:
             return malformed("Host is not a name or an address, with or without a port")
         if not self._is_allowed(found[1]):

@@ -11,9 +11,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import resource
 import signal
 import socket
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from ipaddress import ip_address
 
 import uvicorn
@@ -29,6 +31,8 @@ from store_native.errors import InvalidRequest
 log = logging.getLogger("lakemq.broker")
 
 BACKLOG = 4096
+OWN_FILES = 256
+"""Of the files the process may have open, so many are not for connections."""
 
 
 def serve(settings: Settings, announce: Callable[[str], None]) -> int:
@@ -45,6 +49,7 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> int:
         LakeMQError: The port is taken (ARGUMENT_ILLEGAL) or the store does not open.
     """
     set_up_logging(settings.log)
+    settings = _within_open_files(settings)
     listener = _bind(settings)
     with listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(settings, listener, announce))
@@ -115,6 +120,16 @@ class _Server(uvicorn.Server):
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _within_open_files(settings: Settings) -> Settings:
+    """Lowers the number of connections to what may be open, so that the store keeps its share."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    fits = max(limit - OWN_FILES, limit // 2)
+    if limit == resource.RLIM_INFINITY or settings.http.max_connections <= fits:
+        return settings
+    log.warning("fewer connections, for want of open files", extra={"fields": {"max": fits, "limit": limit}})
+    return replace(settings, http=replace(settings.http, max_connections=fits))
 
 
 def _bind(settings: Settings) -> socket.socket:

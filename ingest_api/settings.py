@@ -31,6 +31,14 @@ class HttpSettings:
         port: 0 takes a free one.
         keep_alive_s: An idle connection is closed after it.
         stop_timeout_s: What is in flight at a stop gets this long to finish.
+        max_connections: Further ones are refused; at most what the limit of open files leaves.
+        max_pipelined: Requests of a connection that wait behind an earlier one.
+        max_target_bytes: Of a request's path and query string.
+        max_header_bytes: Of a request's head, names and values together; also of what a chunked body has
+            besides its bytes (extensions, trailers) in one piece.
+        max_headers: Their number.
+        head_timeout_s: A head must have arrived within it.
+        write_timeout_s: A client that does not read 64 KiB of its answer in it, or the rest, is cut off.
         allowed_hosts: Names, besides those of loopback and ``host``, by which requests may reach the
             broker; ``*`` allows any, and with it pages that make a name of their own lead here.
         allowed_origins: Pages of these origins (``https://console.example.com``) may use the broker from
@@ -42,6 +50,13 @@ class HttpSettings:
     insecure: bool = False
     keep_alive_s: int = 75
     stop_timeout_s: int = 10
+    max_connections: int = 10_000
+    max_pipelined: int = 128
+    max_target_bytes: int = 16 << 10
+    max_header_bytes: int = 64 << 10
+    max_headers: int = 256
+    head_timeout_s: float = 10.0
+    write_timeout_s: float = 30.0
     allowed_hosts: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()
 
@@ -87,6 +102,8 @@ class LimitSettings:
         sync_flush_timeout_s: A send not flushed by then is answered FLUSH_DISK_TIMEOUT.
         max_inflight_sends: Sends accepted and not yet answered.
         max_parsing_bytes: Bytes of large bodies held in memory.
+        max_unsent_bytes: Bytes of answers held in memory for clients that read slowly; above it pulls
+            are refused.
         send_queue_wait_s: A large body that waits longer for a thread is refused, not stored. The
             default is the producer client's timeout: after it nobody waits for the answer.
         disk_full_ratio: Above it the broker only reads.
@@ -101,6 +118,7 @@ class LimitSettings:
     sync_flush_timeout_s: float = 5.0
     max_inflight_sends: int = 10_000
     max_parsing_bytes: int = 256 << 20
+    max_unsent_bytes: int = 512 << 20
     send_queue_wait_s: float = 3.0
     disk_full_ratio: float = 0.90
     max_wait_ms: int = 60_000

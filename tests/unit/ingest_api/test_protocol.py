@@ -45,6 +45,9 @@ class Wire(asyncio.Transport):
 
     def resume_reading(self) -> None: ...
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
 
 async def written_at_once(path: Path, data: bytes) -> bytes:
     """Returns what a broker with asynchronous flush wrote before the event loop went on."""
