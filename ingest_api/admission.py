@@ -53,8 +53,8 @@ class Admission:
         """Whether :meth:`enter` would let a send in."""
         return not (self._disk_full or self.closing or self.inflight >= self._limits.max_inflight_sends)
 
-    def enter(self) -> None:
-        """Lets one send in; the caller owes a :meth:`leave`.
+    def check(self) -> None:
+        """Refuses what :meth:`enter` would refuse now, before the body is read.
 
         Raises:
             Unavailable: SYSTEM_BUSY, DISK_FULL or SERVICE_NOT_AVAILABLE; nothing was stored.
@@ -73,6 +73,14 @@ class Admission:
             )
         if self.closing:
             raise self._refusal("closing", "SERVICE_NOT_AVAILABLE", "the broker is stopping")
+
+    def enter(self) -> None:
+        """Lets one send in whose body has arrived; the caller owes a :meth:`leave`.
+
+        Raises:
+            Unavailable: As :meth:`check`; nothing was stored.
+        """
+        self.check()
         self.inflight += 1
 
     def leave(self) -> None:
@@ -80,7 +88,17 @@ class Admission:
         self.inflight -= 1
 
     def reserve(self, size: int) -> int:
-        """Takes room for bytes of a large body; the caller owes a :meth:`release`.
+        """Takes room for bytes of a large body that have arrived; the caller owes a :meth:`release`.
+
+        Raises:
+            Unavailable: TOO_MANY_REQUESTS; nothing was stored.
+        """
+        self.check_room(size)
+        self.parsing_bytes += size
+        return size
+
+    def check_room(self, size: int) -> None:
+        """Refuses what :meth:`reserve` would refuse now, before any of it is read.
 
         Raises:
             Unavailable: TOO_MANY_REQUESTS; nothing was stored.
@@ -92,8 +110,6 @@ class Admission:
                 "TOO_MANY_REQUESTS",
                 f"{self.parsing_bytes} bytes of large bodies are being read and parsed already",
             )
-        self.parsing_bytes += size
-        return size
 
     def release(self, size: int) -> None:
         """Gives room back."""

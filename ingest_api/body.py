@@ -146,7 +146,8 @@ class BodyReader:
             body.complete = True
             return
         if length is not None and length > self._small:
-            body.reserved += self._admission.reserve(length)
+            # Room is taken as bytes arrive: who announces much and sends nothing holds nothing.
+            self._admission.check_room(length)
         deadlines = self._deadlines
         task = deadlines.enter()
         try:

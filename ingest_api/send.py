@@ -117,13 +117,15 @@ class SendPath:
         expects = False
         entered = False
         try:
-            self._admission.enter()
-            entered = True
+            self._admission.check()
             headers = read_headers(scope["headers"])
             expects = headers.expects
             self._check(headers)
             full = scope["query_string"] != b"" and _wants_full(scope["query_string"])
             await self._bodies.read(receive, headers.length, body)
+            # Only now: who is slow to send its body takes nobody's place.
+            self._admission.enter()
+            entered = True
             size = body.size
             if headers.coding is None and size <= self._limits.inline_bytes:
                 large = False
