@@ -77,7 +77,7 @@ impl Dispatcher {
     /// `DISK_FULL` or any I/O error; the record can be dispatched again.
     pub fn dispatch(&mut self, record: &RecordView<'_>) -> Result<()> {
         let meta = record.topic == names::META_TOPIC;
-        let op = if meta { Op::decode(record.body) } else { None };
+        let op = if meta { Some(Op::decode(record.body, record.physical_offset)?) } else { None };
         if let Some(Op::DeleteTopic { topic }) = &op {
             self.staged.retain(|queue| **queue.topic() != **topic);
             self.queues.remove_topic(topic)?;

@@ -9,9 +9,9 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, OnceLock};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::error::{Result, StoreError};
 
@@ -71,10 +71,16 @@ impl Disk for RealDisk {
     }
 }
 
-/// Wall-clock time.
+/// The time of day, and the time that passes.
 pub trait Clock: Send + Sync {
-    /// Epoch milliseconds.
+    /// Epoch milliseconds, as the machine believes them now: it may jump either way.
     fn now_ms(&self) -> i64;
+
+    /// Milliseconds since some moment, at the pace of time: waiting goes by it. A clock whose time of day
+    /// never jumps need not tell the two apart.
+    fn monotonic_ms(&self) -> i64 {
+        self.now_ms()
+    }
 }
 
 /// The machine's clock.
@@ -84,6 +90,11 @@ pub struct SystemClock;
 impl Clock for SystemClock {
     fn now_ms(&self) -> i64 {
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as i64)
+    }
+
+    fn monotonic_ms(&self) -> i64 {
+        static START: OnceLock<Instant> = OnceLock::new();
+        START.get_or_init(Instant::now).elapsed().as_millis() as i64
     }
 }
 

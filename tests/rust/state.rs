@@ -5,11 +5,18 @@
 mod support;
 
 use std::borrow::Cow;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 
+use lakemq_store::environment::{Clock, Disk, Environment, RealDisk};
 use lakemq_store::error::StoreError;
 use lakemq_store::message::NewMessage;
-use lakemq_store::store::{AppendRequest, Store};
-use support::{SOON, bodies, copy, message, open, request};
+use lakemq_store::store::{AppendRequest, Options, Store};
+use support::{FlakyDisk, SOON, bodies, copy, environment, message, open, options, request, send};
 
 fn keyed<'a>(topic: &'a str, key: &'a str) -> AppendRequest<'a> {
     AppendRequest {
@@ -105,4 +112,214 @@ fn test_a_delayed_message_keeps_its_key_and_shows_the_queue_its_sender_was_told(
         reused(&store, "t", &[late("x", 17)]),
         ("t".to_owned(), 0, 1)
     );
+}
+
+/// A disk whose syncs wait until the gate is open.
+#[derive(Default)]
+struct GatedDisk {
+    closed: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl GatedDisk {
+    fn set_closed(&self, closed: bool) {
+        *self.closed.lock().expect("a lock") = closed;
+        self.changed.notify_all();
+    }
+}
+
+impl Disk for GatedDisk {
+    fn allocate(&self, file: &File, offset: u64, length: u64) -> io::Result<()> {
+        RealDisk.allocate(file, offset, length)
+    }
+
+    fn write(&self, file: &File, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        RealDisk.write(file, offset, bytes)
+    }
+
+    fn sync(&self, file: &File) -> io::Result<()> {
+        let closed = self.closed.lock().expect("a lock");
+        drop(
+            self.changed
+                .wait_while(closed, |closed| *closed)
+                .expect("a lock"),
+        );
+        RealDisk.sync(file)
+    }
+}
+
+fn open_on(path: &Path, disk: Arc<dyn Disk>, options: Options) -> Store {
+    let environment = Environment {
+        disk,
+        ..environment()
+    };
+    Store::open(path, options, environment).expect("a store")
+}
+
+#[test]
+fn test_a_lease_is_granted_when_its_record_is_on_the_disk_and_not_before() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let power_cut = tempfile::tempdir().expect("a directory");
+    let disk = Arc::new(GatedDisk::default());
+    let store = open_on(dir.path(), disk.clone(), options());
+    send(&store, "t", &["a"]);
+    let durable = store.watermarks().1;
+    copy(dir.path(), power_cut.path());
+    disk.set_closed(true);
+    let answered = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| {
+            let granted = store.acquire_lease("g", "one", 60_000);
+            answered.store(true, Ordering::SeqCst);
+            granted
+        });
+        let tick = Duration::from_millis(10);
+        let appended = || store.watermarks().0 > durable;
+        assert!((0..300).any(|_| store.progress_wait(tick, appended)));
+        let renewed = scope.spawn(|| store.acquire_lease("g", "one", 60_000));
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(
+            !answered.load(Ordering::SeqCst),
+            "told before it is durable"
+        );
+        disk.set_closed(false);
+        let epoch = first.join().expect("no panic").expect("granted").0;
+        assert_eq!(epoch, 1);
+        assert_eq!(renewed.join().expect("no panic").expect("renewed").0, epoch);
+    });
+    assert!(store.watermarks().1 > durable);
+    // Where the power went while it waited, nobody had the epoch, and the next owner gets it.
+    let after = open(power_cut.path());
+    assert_eq!(after.acquire_lease("g", "two", 1000).expect("free").0, 1);
+}
+
+#[test]
+fn test_a_lease_whose_record_cannot_be_flushed_is_not_granted() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (store, disk) = support::open_on_flaky_disk(dir.path());
+    disk.fail_sync.store(true, Ordering::SeqCst);
+    let refused = store
+        .acquire_lease("g", "one", 60_000)
+        .expect_err("not durable");
+    assert_eq!(refused.code(), "STORE_POISONED");
+}
+
+#[test]
+fn test_the_epoch_of_a_group_goes_on_over_its_deletion_and_a_restart() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = open(dir.path());
+    store.put_group("g", "{}").expect("made");
+    let (first, _) = store.acquire_lease("g", "one", 60_000).expect("free");
+    let end = store.delete_group("g").expect("deleted");
+    assert!(store.wait_dispatched(end, SOON));
+    assert!(store.lease("g").is_none());
+    let (second, _) = store.acquire_lease("g", "two", 60_000).expect("free again");
+    assert!(second > first);
+    store.put_group("g", "{}").expect("made again");
+    assert!(store.release_lease("g", "two"));
+    let end = {
+        let made = store.watermarks().0;
+        assert!(store.wait_dispatched(made, SOON));
+        store.delete_group("g").expect("deleted again")
+    };
+    assert!(store.wait_dispatched(end, SOON));
+    drop(store);
+    let store = open(dir.path());
+    let (third, _) = store.acquire_lease("g", "three", 60_000).expect("free");
+    assert!(third > second);
+}
+
+#[test]
+fn test_a_message_has_all_its_keys_in_the_index_though_the_disk_was_full_between_them() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let disk = Arc::new(FlakyDisk::default());
+    let small = Options {
+        index_entries: 8,
+        ..options()
+    };
+    let store = open_on(dir.path(), disk.clone(), small);
+    send(&store, "t", &["before"]);
+    disk.full.store(true, Ordering::SeqCst);
+    let keys: Vec<String> = (0..20).map(|at| format!("k{at}")).collect();
+    let many = NewMessage {
+        keys: Some(Cow::Owned(keys.join(" "))),
+        ..message("many")
+    };
+    let done = store.append(&request("t"), &[many], false).expect("stored");
+    let failed = || {
+        let tried = |(name, count): &(&str, f64)| *name == "dispatch_errors_total" && *count > 0.0;
+        store.stats().iter().any(tried)
+    };
+    assert!(
+        (0..1000).any(|_| store.progress_wait(Duration::from_millis(20), failed)),
+        "the index could not grow"
+    );
+    disk.full.store(false, Ordering::SeqCst);
+    assert!(store.wait_dispatched(done.end_offset, SOON));
+    for key in &keys {
+        let found = store.find("t", key, (0, i64::MAX), 10).expect("searched");
+        assert_eq!(found.len(), 1, "{key}");
+    }
+}
+
+/// A clock whose time of day a test may set while time goes on.
+#[derive(Default)]
+struct JumpingClock {
+    time_of_day: AtomicI64,
+    passed: AtomicI64,
+}
+
+impl JumpingClock {
+    fn at(time_of_day: i64) -> Arc<Self> {
+        Arc::new(Self {
+            time_of_day: AtomicI64::new(time_of_day),
+            passed: AtomicI64::new(5),
+        })
+    }
+
+    fn pass(&self, ms: i64) {
+        self.time_of_day.fetch_add(ms, Ordering::SeqCst);
+        self.passed.fetch_add(ms, Ordering::SeqCst);
+    }
+
+    fn jump(&self, ms: i64) {
+        self.time_of_day.fetch_add(ms, Ordering::SeqCst);
+    }
+}
+
+impl Clock for JumpingClock {
+    fn now_ms(&self) -> i64 {
+        self.time_of_day.load(Ordering::SeqCst)
+    }
+
+    fn monotonic_ms(&self) -> i64 {
+        self.passed.load(Ordering::SeqCst)
+    }
+}
+
+const HOUR: i64 = 3_600_000;
+
+fn open_at(path: &Path, clock: &Arc<JumpingClock>) -> Store {
+    let environment = Environment {
+        clock: clock.clone(),
+        ..environment()
+    };
+    Store::open(path, options(), environment).expect("a store")
+}
+
+#[test]
+fn test_a_lease_lives_by_the_time_that_passes_wherever_the_clock_jumps() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let clock = JumpingClock::at(1_000 * HOUR);
+    let store = open_at(dir.path(), &clock);
+    store.acquire_lease("g", "one", 60_000).expect("free");
+    clock.jump(24 * HOUR);
+    store
+        .acquire_lease("g", "two", 60_000)
+        .expect_err("no minute has passed");
+    clock.jump(-48 * HOUR);
+    clock.pass(60_000);
+    store
+        .acquire_lease("g", "two", 60_000)
+        .expect("a minute has passed");
 }

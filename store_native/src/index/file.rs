@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::calendar::{Date, date_of};
 use crate::environment::Disk;
 use crate::error::{Result, StoreError};
 use crate::mapped_file::MappedFile;
@@ -72,17 +73,7 @@ pub fn key_hash(topic: &str, key: &str) -> i32 {
 
 /// `yyyyMMddHHmmssSSS` in UTC.
 pub fn file_name(epoch_ms: i64) -> String {
-    let (days, ms) = (epoch_ms.div_euclid(86_400_000), epoch_ms.rem_euclid(86_400_000));
-    // Civil date from days since 1970 (Gregorian, proleptic): eras of 400 years from 0000-03-01.
-    let z = days + 719_468;
-    let era = z.div_euclid(146_097);
-    let day_of_era = z.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = era * 400 + year_of_era + i64::from(month <= 2);
+    let (Date { year, month, day }, ms) = date_of(epoch_ms);
     let (h, m, s) = (ms / 3_600_000, ms / 60_000 % 60, ms / 1000 % 60);
     format!("{year:04}{month:02}{day:02}{h:02}{m:02}{s:02}{:03}", ms % 1000)
 }
@@ -153,6 +144,13 @@ impl IndexFile {
     pub fn end_physical_offset(&self) -> i64 {
         let header = self.header();
         if header.count <= 1 { -1 } else { header.end_physical_offset }
+    }
+
+    /// How many of the last entries are of the record at `physical_offset`, and how many there are in all.
+    pub fn last_of(&self, physical_offset: i64) -> (usize, usize) {
+        let count = self.header().count;
+        let of = |number: &i32| self.entry(*number).is_some_and(|e| e.physical_offset == physical_offset);
+        ((1..count).rev().take_while(of).count(), (count - 1).max(0) as usize)
     }
 
     /// Whether no further entry fits.

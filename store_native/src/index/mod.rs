@@ -23,6 +23,18 @@ pub struct Index {
     files: RwLock<Vec<Arc<IndexFile>>>,
 }
 
+/// How many keys of the record at `physical_offset`, the newest that is in, the files hold.
+fn keys_in(files: &[Arc<IndexFile>], physical_offset: i64) -> usize {
+    let mut known = 0;
+    for (of, all) in files.iter().rev().map(|f| f.last_of(physical_offset)) {
+        known += of;
+        if of < all {
+            break;
+        }
+    }
+    known
+}
+
 /// What a snapshot remembers of the index: the state of each file at its log offset.
 pub type IndexState = Vec<(String, Header)>;
 
@@ -94,16 +106,22 @@ impl Index {
         Ok(())
     }
 
-    /// Indexes one record's keys. A record that is in already changes nothing.
+    /// Indexes one record's keys. A record that is in already changes nothing; of one that is in with some of
+    /// its keys (the disk was full, say) the others are added.
     ///
     /// # Errors
-    /// `DISK_FULL` or any I/O error.
+    /// `DISK_FULL` or any I/O error; the record can be put again.
     pub fn put(&self, record: &crate::message::RecordView<'_>, disk: &dyn Disk) -> Result<()> {
         debug_assert!(self.owned);
-        let mut current = self.files.read().unwrap_or_else(PoisonError::into_inner).last().cloned();
-        if current.as_ref().is_some_and(|f| record.physical_offset <= f.end_physical_offset()) {
-            return Ok(());
-        }
+        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
+        let newest = files.iter().rev().map(|f| f.end_physical_offset()).find(|end| *end >= 0).unwrap_or(-1);
+        let known = match record.physical_offset.cmp(&newest) {
+            std::cmp::Ordering::Less => return Ok(()),
+            std::cmp::Ordering::Equal => keys_in(&files, newest),
+            std::cmp::Ordering::Greater => 0,
+        };
+        let mut current = files.last().cloned();
+        drop(files);
         let (mut unique, mut keys) = (None, None);
         for (name, value) in crate::message::properties::iter(record.properties) {
             match name {
@@ -113,7 +131,7 @@ impl Index {
             }
         }
         let words = keys.into_iter().flat_map(str::split_ascii_whitespace);
-        for key in unique.into_iter().filter(|k| !k.is_empty()).chain(words) {
+        for key in unique.into_iter().filter(|k| !k.is_empty()).chain(words).skip(known) {
             let file = match current.take() {
                 Some(file) if !file.is_full() => file,
                 full => self.roll(full.as_deref(), record.store_timestamp, disk)?,

@@ -12,6 +12,7 @@ pub const PERM_WRITE: u32 = 2;
 
 /// A topic's settings.
 #[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
 pub struct TopicConfig {
     /// New for each creation, so that a topic created again is told from the one before. Empty for one
     /// that RocketMQ made.
@@ -112,7 +113,10 @@ impl MetaState {
             Op::DeleteGroup { group } => {
                 self.groups.remove(&group);
                 self.offsets.remove(&group);
-                self.leases.remove(&group);
+                if let Some(lease) = self.leases.get_mut(&group) {
+                    // The epoch goes on, so that an owner from before the deletion stays fenced.
+                    lease.owner.clear();
+                }
                 bump(&mut self.groups_version, timestamp);
             }
             Op::CommitOffsets { group, offsets } => {

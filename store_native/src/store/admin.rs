@@ -1,11 +1,13 @@
 //! Changing topics, groups, group offsets and leases. Each change is a record in the log; a caller waits
 //! until it is dispatched before it tells anyone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
 
 use super::{LeaseHold, Shared, lock};
+use crate::environment::Clock;
 use crate::error::{Result, StoreError};
-use crate::meta::{GroupConfig, MetaState, Op, TopicConfig, names};
+use crate::meta::{GroupConfig, Lease, MetaState, Op, TopicConfig, names};
 
 const MAX_QUEUES: u32 = 1024;
 
@@ -18,6 +20,19 @@ pub struct TopicChange {
     pub attributes: Option<BTreeMap<String, String>>,
     /// Allows fewer read than write queues, which strands messages.
     pub force: bool,
+}
+
+/// How long the owner of a lease taken before a restart may take to renew it.
+const LEASE_GRACE_MS: i64 = 10_000;
+/// How long a lease waits for its record.
+const LEASE_CONFIRMED_IN: Duration = Duration::from_secs(5);
+
+impl LeaseHold {
+    fn give_up(&mut self) {
+        self.owner.clear();
+        self.expires_at = 0;
+        self.deadline = i64::MIN;
+    }
 }
 
 impl Shared {
@@ -173,7 +188,10 @@ impl Shared {
         if !known {
             return Err(StoreError::invalid("GROUP_NOT_EXIST", format!("group[{group}] does not exist")));
         }
-        lock(&self.leases).remove(group);
+        // Its epoch stays, here and in the state: the owner before the deletion must not meet it again.
+        if let Some(held) = lock(&self.leases).get_mut(group) {
+            held.give_up();
+        }
         self.append_change(&Op::DeleteGroup { group: group.into() })
     }
 
@@ -221,38 +239,74 @@ impl Shared {
             .collect()
     }
 
-    /// Takes or renews a group's lease. Taking it from somebody else raises the epoch, which is in the
-    /// log before this returns.
+    /// Takes or renews a group's lease. Taking it from somebody else raises the epoch; this returns when the
+    /// record that says so is on the disk and dispatched, so that no power cut can give an epoch twice.
     ///
     /// # Errors
-    /// `LEASE_CONFLICT` while another owner holds it.
+    /// `LEASE_CONFLICT` while another owner holds it; `SERVICE_NOT_AVAILABLE` when the record was not
+    /// confirmed in time: the same owner may ask again, and gets the same epoch.
     pub fn acquire_lease(&self, group: &str, owner: &str, ttl_ms: i64) -> Result<(i64, i64)> {
         names::validate_group(group)?;
         if owner.is_empty() || owner.len() > 255 || !(1..=3_600_000).contains(&ttl_ms) {
             let detail = "a lease has an owner of 1 to 255 bytes and lives 1 ms to 1 h";
             return Err(StoreError::invalid("ARGUMENT_ILLEGAL", detail));
         }
-        let now = self.environment.clock.now_ms();
+        let hold = self.take_lease(group, owner, ttl_ms)?;
+        let confirmed = || self.marks.confirmed() >= hold.end_offset;
+        self.progress.wait_until(LEASE_CONFIRMED_IN, || confirmed() || self.poisoned().is_some());
+        if !confirmed() {
+            self.check_writable()?;
+            let detail = format!("the lease on group[{group}] is not confirmed yet; ask again");
+            return Err(StoreError::Unavailable { code: "SERVICE_NOT_AVAILABLE", detail });
+        }
+        Ok((hold.epoch, hold.expires_at))
+    }
+
+    /// Grants the lease; nobody may be told before its record is confirmed.
+    fn take_lease(&self, group: &str, owner: &str, ttl_ms: i64) -> Result<LeaseHold> {
+        let passed = self.environment.clock.monotonic_ms();
         let mut leases = lock(&self.leases);
         let held = leases.get(group).cloned();
         if let Some(held) = &held
             && held.owner != owner
-            && held.expires_at > now
+            && held.deadline > passed
         {
-            return Err(StoreError::LeaseConflict { owner: held.owner.clone(), expires_at: held.expires_at });
+            let expires_at = self.environment.clock.now_ms() + held.deadline - passed;
+            return Err(StoreError::LeaseConflict { owner: held.owner.clone(), expires_at });
         }
-        let expires_at = now + ttl_ms;
-        let epoch = match held {
-            Some(held) if held.owner == owner => held.epoch,
+        let (epoch, end_offset) = match held {
+            Some(held) if held.owner == owner => (held.epoch, held.end_offset),
             held => {
                 let logged = lock(&self.dispatcher).state.leases.get(group).map_or(0, |l| l.epoch);
                 let epoch = held.map_or(0, |h| h.epoch).max(logged) + 1;
-                self.append_change(&Op::Lease { group: group.into(), owner: owner.into(), epoch })?;
-                epoch
+                let op = Op::Lease { group: group.into(), owner: owner.into(), epoch };
+                (epoch, self.append_change(&op)?)
             }
         };
-        leases.insert(group.into(), LeaseHold { owner: owner.into(), epoch, expires_at });
-        Ok((epoch, expires_at))
+        let hold = LeaseHold {
+            owner: owner.into(),
+            epoch,
+            expires_at: self.environment.clock.now_ms() + ttl_ms,
+            deadline: passed + ttl_ms,
+            end_offset,
+        };
+        leases.insert(group.into(), hold.clone());
+        Ok(hold)
+    }
+
+    /// The leases that the log holds, as they stand after a start: their owners have a moment to renew them.
+    pub(super) fn leases_of(state: &MetaState, clock: &dyn Clock) -> HashMap<String, LeaseHold> {
+        let hold = |lease: &Lease| {
+            let grace = if lease.owner.is_empty() { 0 } else { LEASE_GRACE_MS };
+            LeaseHold {
+                owner: lease.owner.clone(),
+                epoch: lease.epoch,
+                expires_at: clock.now_ms() + grace,
+                deadline: clock.monotonic_ms() + grace,
+                end_offset: 0,
+            }
+        };
+        state.leases.iter().map(|(group, lease)| (group.clone(), hold(lease))).collect()
     }
 
     /// Gives a lease back. False when `owner` does not hold it. The next owner gets a higher epoch.
@@ -260,8 +314,7 @@ impl Shared {
         let mut leases = lock(&self.leases);
         match leases.get_mut(group) {
             Some(held) if held.owner == owner => {
-                held.owner.clear();
-                held.expires_at = 0;
+                held.give_up();
                 true
             }
             _ => false,
@@ -270,8 +323,10 @@ impl Shared {
 
     /// Who holds a group now.
     pub fn lease(&self, group: &str) -> Option<LeaseHold> {
-        let now = self.environment.clock.now_ms();
-        lock(&self.leases).get(group).filter(|l| l.expires_at > now).cloned()
+        let passed = self.environment.clock.monotonic_ms();
+        let mut held = lock(&self.leases).get(group).filter(|l| l.deadline > passed).cloned()?;
+        held.expires_at = self.environment.clock.now_ms() + held.deadline - passed;
+        Some(held)
     }
 
     /// Tells the dispatcher to report the next message of a queue.

@@ -272,7 +272,7 @@ impl Shared {
 
     /// Appends a change of state under the append lock. The caller changes the routing.
     pub(super) fn append_op(&self, appender: &mut Appender, op: &Op) -> Result<()> {
-        let body = op.encode();
+        let body = op.encode()?;
         if body.len() > self.options.commitlog_file_size as usize / 2 {
             return Err(StoreError::invalid("REQUEST_TOO_LARGE", "the change does not fit a log file"));
         }

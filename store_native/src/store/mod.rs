@@ -64,7 +64,12 @@ struct Appender {
 pub struct LeaseHold {
     pub owner: String,
     pub epoch: i64,
+    /// Epoch milliseconds, for people; what counts is `deadline`.
     pub expires_at: i64,
+    /// When it ends, by the monotonic clock.
+    deadline: i64,
+    /// The end of the record that grants it: nobody is told of it before that is confirmed.
+    end_offset: i64,
 }
 
 /// Counters for the metrics.

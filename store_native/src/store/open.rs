@@ -1,6 +1,5 @@
 //! Opening and closing: the order in which the parts come up and go down.
 
-use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
@@ -12,7 +11,7 @@ use super::options::Options;
 use super::progress::{Progress, Signal};
 use super::recovery::{Parts, Report};
 use super::routing::Routing;
-use super::{Appender, Counters, LeaseHold, Shared, lock};
+use super::{Appender, Counters, Shared, lock};
 use crate::commitlog::CommitLog;
 use crate::commitlog::next_file::NextFile;
 use crate::commitlog::writer::LogWriter;
@@ -31,9 +30,6 @@ use crate::watermarks::Watermarks;
 
 /// What a thread of the store does until it stops.
 type Job = fn(&Shared);
-
-/// How long the owner of a lease taken before a restart may take to renew it.
-const LEASE_GRACE_MS: i64 = 10_000;
 
 /// The owner of a store directory. Dropping it closes it.
 pub struct Store {
@@ -118,25 +114,10 @@ impl Store {
         let dispatcher = recovered.dispatcher;
         config::write(&paths, &dispatcher.state)?;
         marks.set_topic_changes(dispatcher.state.topics_version.counter as i64);
-        let now = environment.clock.now_ms();
-        let leases: HashMap<String, LeaseHold> = dispatcher
-            .state
-            .leases
-            .iter()
-            .map(|(group, lease)| {
-                let hold = LeaseHold {
-                    owner: lease.owner.clone(),
-                    epoch: lease.epoch,
-                    expires_at: now + LEASE_GRACE_MS,
-                };
-                (group.clone(), hold)
-            })
-            .collect();
+        let leases = Shared::leases_of(&dispatcher.state, &*environment.clock);
         let next_file = Arc::new(NextFile::open(&paths.next_log_file(), options.commitlog_file_size)?);
         let end = recovered.report.end_offset;
         let writer = LogWriter::new(Arc::clone(&log), Arc::clone(&next_file), environment.clone(), end)?;
-        let mut prefix = [0u8; 10];
-        prefix.copy_from_slice(&environment.random[..10]);
         let shared = Shared {
             next_file,
             appender: Mutex::new(Appender {
@@ -148,7 +129,7 @@ impl Store {
             }),
             dispatcher: Mutex::new(dispatcher),
             leases: Mutex::new(leases),
-            ids: UniqKeys::new(prefix),
+            ids: UniqKeys::new(options.store_host.ip(), &environment.random),
             progress: Progress::new()?,
             flush_wanted: Signal::default(),
             schedule_changed: Signal::default(),

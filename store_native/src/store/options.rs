@@ -1,5 +1,10 @@
 //! Settings of a store. Values only.
 
+#![cfg_attr(
+    not(test),
+    deny(clippy::indexing_slicing, clippy::string_slice, clippy::unwrap_used, clippy::expect_used)
+)]
+
 use std::net::SocketAddr;
 
 use crate::error::{Result, StoreError};
@@ -101,27 +106,49 @@ impl Options {
     }
 }
 
+/// The longest delay of a level: a year.
+const MAX_LEVEL_MS: i64 = 365 * 86_400_000;
+
 /// Reads `1s 5s 1m 2h 1d` into milliseconds.
 ///
 /// # Errors
-/// `ARGUMENT_ILLEGAL` naming the part that is no duration.
+/// `ARGUMENT_ILLEGAL` naming the part that is no duration between 1 s and 365 days.
 pub fn parse_levels(text: &str) -> Result<Vec<i64>> {
-    text.split_ascii_whitespace()
-        .map(|part| {
-            let unit = match part.as_bytes().last() {
-                Some(b's') => 1000,
-                Some(b'm') => 60_000,
-                Some(b'h') => 3_600_000,
-                Some(b'd') => 86_400_000,
-                _ => 0,
-            };
-            match part[..part.len() - 1].parse::<i64>() {
-                Ok(count) if unit > 0 && count > 0 => Ok(count * unit),
-                _ => Err(StoreError::invalid(
-                    "ARGUMENT_ILLEGAL",
-                    format!("delay level [{part}] is no duration"),
-                )),
-            }
-        })
-        .collect()
+    text.split_ascii_whitespace().map(|part| parse_level(part).ok_or_else(|| no_duration(part))).collect()
+}
+
+fn parse_level(part: &str) -> Option<i64> {
+    let mut characters = part.chars();
+    let unit = match characters.next_back()? {
+        's' => 1000,
+        'm' => 60_000,
+        'h' => 3_600_000,
+        'd' => 86_400_000,
+        _ => return None,
+    };
+    let count: i64 = characters.as_str().parse().ok()?;
+    count.checked_mul(unit).filter(|ms| (1..=MAX_LEVEL_MS).contains(ms))
+}
+
+fn no_duration(part: &str) -> StoreError {
+    let detail = format!("delay level [{part}] is no duration between 1s and 365d, as 10s, 5m, 2h or 1d are");
+    StoreError::invalid("ARGUMENT_ILLEGAL", detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_delay_levels_are_read_and_what_is_none_is_refused_by_name() {
+        assert_eq!(
+            parse_levels(" 1s 5m\t2h 365d ").ok(),
+            Some(vec![1000, 300_000, 7_200_000, 31_536_000_000])
+        );
+        for bad in ["1é", "é", "s", "1", "0s", "-1s", "1ms", "366d", "9223372036854775807d", "1s 💥", "１s"]
+        {
+            let refused = parse_levels(bad).expect_err(bad);
+            assert_eq!(refused.code(), "ARGUMENT_ILLEGAL", "{bad}");
+        }
+    }
 }

@@ -168,7 +168,7 @@ impl Parts<'_> {
                 Found::Record(record) => {
                     offset = record.end_offset();
                     if record.topic == names::META_TOPIC
-                        && let Some(Op::DeleteTopic { topic }) = Op::decode(record.body)
+                        && let Ok(Op::DeleteTopic { topic }) = Op::decode(record.body, record.physical_offset)
                     {
                         repair.forget_topic(&topic);
                     }

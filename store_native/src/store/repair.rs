@@ -143,7 +143,7 @@ impl Repair {
         dispatcher: &mut Dispatcher,
     ) -> Result<()> {
         if record.topic == names::META_TOPIC
-            && let Some(Op::DeleteTopic { topic }) = Op::decode(record.body)
+            && let Ok(Op::DeleteTopic { topic }) = Op::decode(record.body, record.physical_offset)
         {
             self.topic_deleted(&topic, queues)?;
         }
