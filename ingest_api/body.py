@@ -15,7 +15,7 @@ from starlette.types import Receive
 
 from ingest_api.admission import Admission
 from ingest_api.request_cycle import RequestCycle
-from store_native.errors import InvalidRequest
+from store_native.errors import InvalidRequest, Unavailable
 
 SMALL = 64 << 10
 """A body of this size may be in flight already when its request is refused; it is read and dropped."""
@@ -69,12 +69,25 @@ class Deadlines:
         self._due: dict[asyncio.Task[object], float] = {}
         self._expired: set[asyncio.Task[object]] = set()
         self._armed = False
+        self._last_due = float("inf")
+
+    @property
+    def stopping(self) -> bool:
+        """Whether bodies have less time, because the broker stops."""
+        return self._last_due < float("inf")
+
+    def stop(self, within_s: float) -> None:
+        """Gives every body, begun or not, at most so long from now."""
+        if not self.stopping:
+            self._last_due = self._clock() + within_s
+            self._due = {task: min(due, self._last_due) for task, due in self._due.items()}
+            self._call_at(self._last_due, self._sweep)
 
     def enter(self) -> asyncio.Task[object]:
         """Starts the time of the running task, and returns it."""
         task = asyncio.current_task(self._loop)
         assert task is not None
-        due = self._clock() + self.timeout_s
+        due = min(self._clock() + self.timeout_s, self._last_due)
         self._due[task] = due
         if not self._armed:
             self._armed = True
@@ -166,6 +179,11 @@ class BodyReader:
             if not deadlines.took(task):
                 raise
             task.uncancel()
+            if deadlines.stopping:
+                raise Unavailable(
+                    "SERVICE_NOT_AVAILABLE",
+                    "the broker stopped before the body was there; nothing was stored",
+                ) from None
             raise InvalidRequest(
                 "REQUEST_TIMEOUT",
                 f"the body did not arrive within {deadlines.timeout_s:g} s; nothing was stored",

@@ -71,7 +71,7 @@ class Broker:
         self.bulk = BulkPool(limits.bulk_threads, self.admission.check_queue_wait)
         self.reads = ReadPool()
         self.refusals = Refusals(self.metrics, settings.log.slow_request_ms)
-        deadlines = Deadlines(limits.body_timeout_s, loop.time, loop.call_at, loop)
+        self._deadlines = deadlines = Deadlines(limits.body_timeout_s, loop.time, loop.call_at, loop)
         self.control_bodies = BodyReader(deadlines, self.admission, CONTROL_BODY_BYTES)
         self.send = SendPath(
             self.store,
@@ -105,7 +105,13 @@ class Broker:
         )
 
     def begin_stop(self) -> None:
-        """Lets held pulls go and refuses new sends; called before connections are waited for."""
+        """Lets held pulls go and refuses new sends; called before connections are waited for.
+
+        Half of the time of a stop is for what is still coming or still being read, the rest for telling so.
+        """
+        within_s = self.settings.http.stop_timeout_s / 2
+        self._deadlines.stop(within_s)
+        self.connections.stop(within_s)
         self.admission.closing = True
         self.arrivals.close()
 

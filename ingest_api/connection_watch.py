@@ -38,12 +38,16 @@ class ConnectionWatch:
     Attributes:
         now: The loop's time at the last look; saves each request asking for it.
         unsent_bytes: Of answers that wait for their clients to read.
+        write_timeout_s: Of the settings, or less while the broker stops.
+        stopping: The broker stops.
     """
 
     def __init__(self, settings: HttpSettings) -> None:
         self.settings = settings
         self.now = 0.0
         self.unsent_bytes = 0
+        self.write_timeout_s = settings.write_timeout_s
+        self.stopping = False
         times = (settings.head_timeout_s, settings.write_timeout_s, settings.keep_alive_s)
         self._tick_s = min(_LONGEST_TICK_S, min(times) / 4)
         self._connections: set[Watched] = set()
@@ -77,6 +81,12 @@ class ConnectionWatch:
     def leave(self, connection: Watched) -> None:
         """Forgets a connection that is gone."""
         self._connections.discard(connection)
+
+    def stop(self, within_s: float) -> None:
+        """Gives answers that nobody reads at most so long from now on."""
+        self.stopping = True
+        self.write_timeout_s = min(self.write_timeout_s, within_s)
+        self._tick_s = min(self._tick_s, within_s / 4)
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         self.now = now = loop.time()

@@ -177,6 +177,17 @@ class BrokerProtocol(HttpToolsProtocol):
         self._count_unsent(0)
         _resume_writing(self)
 
+    def shutdown(self) -> None:
+        """Called by uvicorn at a stop; what is being answered, or waits for it, gets its answer."""
+        if self._in_head:
+            self._end(
+                Unavailable("SERVICE_NOT_AVAILABLE", "the broker is stopping; this request was not looked at")
+            )
+        elif self._answering is None and not self._ended:
+            self.transport.close()
+        else:
+            self.cycle.keep_alive = False
+
     def look_at_time(self, now: float) -> None:
         """Called from time to time; ends what is overdue."""
         bounds = self._bounds
@@ -187,7 +198,7 @@ class BrokerProtocol(HttpToolsProtocol):
         ):
             if self._unsent is None or size <= self._unsent[0] - _LEAST_READ:
                 self._unsent = (size, now)
-            elif now - self._unsent[1] >= bounds.write_timeout_s:
+            elif now - self._unsent[1] >= self._watch.write_timeout_s:
                 transport.abort()
             return
         self._unsent = None

@@ -7,6 +7,7 @@ nobody will wait with it. Made by protocol.py.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
@@ -21,6 +22,18 @@ class RequestCycle(RequestResponseCycle):
 
     half_closed = False
     _was_read = False
+
+    async def run_asgi(self, app: Any) -> None:
+        """Called by uvicorn, which cancels a task when a stop takes too long, and then logs its stack."""
+
+        async def until_cut_off(scope: Any, receive: Any, send: Any) -> None:
+            try:
+                await app(scope, receive, send)
+            except asyncio.CancelledError:
+                self.disconnected = True
+                self.transport.abort()
+
+        await super().run_asgi(until_cut_off)
 
     async def receive(self) -> Any:
         """Called by the application; ``http.disconnect`` also says that the client has closed its side."""
