@@ -148,8 +148,8 @@ class AckWait:
         for waiters in (self._sends, self._changes):
             for waiter in [w for w in waiters if w.due <= now]:
                 waiters.remove(waiter)
-                # A send that is on disk is as safe as asked, even where the dispatcher is stuck.
-                waiter.tell(waiters is self._sends and waiter.end_offset <= self.flushed)
+                # Also where it is on disk and only the dispatcher is stuck: nobody can read it.
+                waiter.tell(False)
             next_due = min([next_due, *(w.due for w in waiters)])
         if next_due < float("inf"):
             self._armed = True

@@ -30,6 +30,7 @@ class Admission:
         "_metrics",
         "closing",
         "disk_used_ratio",
+        "dispatch_failure",
         "inflight",
         "parsing_bytes",
     )
@@ -42,6 +43,7 @@ class Admission:
         self.parsing_bytes = 0
         self.disk_used_ratio = 0.0
         self.closing = False
+        self.dispatch_failure: str | None = None
 
     @property
     def disk_full(self) -> bool:
@@ -51,7 +53,8 @@ class Admission:
     @property
     def open(self) -> bool:
         """Whether :meth:`enter` would let a send in."""
-        return not (self._disk_full or self.closing or self.inflight >= self._limits.max_inflight_sends)
+        turned_away = self._disk_full or self.closing or self.dispatch_failure is not None
+        return not (turned_away or self.inflight >= self._limits.max_inflight_sends)
 
     def check(self) -> None:
         """Refuses what :meth:`enter` would refuse now, before the body is read.
@@ -73,6 +76,12 @@ class Admission:
             )
         if self.closing:
             raise self._refusal("closing", "SERVICE_NOT_AVAILABLE", "the broker is stopping")
+        if self.dispatch_failure is not None:
+            raise self._refusal(
+                "dispatch_failure",
+                "SERVICE_NOT_AVAILABLE",
+                f"what is stored cannot be read at the moment ({self.dispatch_failure})",
+            )
 
     def enter(self) -> None:
         """Lets one send in whose body has arrived; the caller owes a :meth:`leave`.

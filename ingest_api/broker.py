@@ -142,6 +142,14 @@ class Broker:
             pinned=True,
         )
 
+    def _look_at_dispatch(self) -> None:
+        before, now = self.admission.dispatch_failure, self.store.dispatch_failure
+        self.admission.dispatch_failure = now
+        if before is None and now is not None:
+            log.error("dispatch fails, sends are refused", extra={"fields": {"reason": now}})
+        elif before is not None and now is None:
+            log.warning("dispatch works again")
+
     async def _keep_house(self) -> None:
         """Measures the disk and drops silent brokers from the tables, every few seconds."""
         loop = asyncio.get_running_loop()
@@ -155,6 +163,7 @@ class Broker:
                     "disk full, sends are refused" if not was_full else "disk has space again",
                     extra={"fields": fields},
                 )
+            self._look_at_dispatch()
             if loop.time() >= next_scan:
                 next_scan = loop.time() + SCAN_EVERY_S
                 for name, broker_id in self.tables.expire():

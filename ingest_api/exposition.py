@@ -7,7 +7,10 @@ because consumer lag reads every group's offsets.
 
 from __future__ import annotations
 
+import math
+import resource
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from ingest_api.metrics import BrokerMetrics, Histogram
 
@@ -53,6 +56,11 @@ class Exposition:
                 self._sample(f"{name}_bucket", {**labels, "le": str(bound)}, below)
             self._sample(f"{name}_sum", labels, histogram.total)
             self._sample(f"{name}_count", labels, below)
+
+    def plain_gauge(self, name: str, text: str, value: float) -> None:
+        """Adds a gauge whose name is the same for every program: no prefix, no labels."""
+        number = "NaN" if math.isnan(value) else str(int(value))
+        self._lines += [f"# HELP {name} {text}", f"# TYPE {name} gauge", f"{name} {number}"]
 
     def text(self) -> bytes:
         """Returns everything added."""
@@ -132,6 +140,29 @@ def add_store(page: Exposition, stats: Mapping[str, float]) -> None:
         labels = storage if shown.startswith("storage_") else {}
         add = page.counter if name.endswith(_STORE_COUNTERS) else page.gauge
         add(shown, f"The store's {name}.", [(labels, value)])
+
+
+def add_process(page: Exposition) -> None:
+    """Adds what the process holds, under the names every Prometheus client uses, without our prefix."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    page.plain_gauge("process_open_fds", "File descriptors open.", _open_descriptors())
+    page.plain_gauge("process_max_fds", "File descriptors that may be open.", soft)
+    page.plain_gauge("process_resident_memory_bytes", "Memory that stands in RAM.", _resident_bytes())
+
+
+def _open_descriptors() -> float:
+    try:
+        return sum(1 for _ in Path("/proc/self/fd").iterdir())
+    except OSError:
+        return float("nan")  # there is none left to look with
+
+
+def _resident_bytes() -> float:
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:
+        return float("nan")
+    return pages * resource.getpagesize()
 
 
 def _out_labels(topic: str, group: str) -> dict[str, str]:

@@ -49,6 +49,7 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> int:
         LakeMQError: The port is taken (ARGUMENT_ILLEGAL) or the store does not open.
     """
     set_up_logging(settings.log)
+    _raise_descriptor_limit()
     settings = _within_open_files(settings)
     listener = _bind(settings)
     with listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -130,6 +131,17 @@ def _within_open_files(settings: Settings) -> Settings:
         return settings
     log.warning("fewer connections, for want of open files", extra={"fields": {"max": fits, "limit": limit}})
     return replace(settings, http=replace(settings.http, max_connections=fits))
+
+
+def _raise_descriptor_limit() -> None:
+    """Raises the soft limit of open files to the hard one: connections and log files need them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError) as error:
+        log.warning("the limit of open files stays", extra={"fields": {"limit": soft, "reason": str(error)}})
+    else:
+        log.info("limit of open files", extra={"fields": {"before": soft, "now": hard}})
 
 
 def _bind(settings: Settings) -> socket.socket:

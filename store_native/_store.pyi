@@ -202,6 +202,9 @@ class Store(_Reads):
     @property
     def poisoned(self) -> str | None:
         """Why the store is read-only until it is reopened: a failed flush."""
+    @property
+    def dispatch_failure(self) -> str | None:
+        """Why what is stored cannot be read at the moment; the store goes on trying."""
     def append_message(
         self,
         topic: str,

@@ -43,6 +43,8 @@ def router(broker: Broker) -> APIRouter:
         """Says that the broker has recovered and serves; send no traffic while this fails."""
         if reason := broker.store.poisoned:
             raise Closed("STORE_POISONED", f"the store takes no more messages: {reason}")
+        if reason := broker.store.dispatch_failure:
+            raise Unavailable("SERVICE_NOT_AVAILABLE", f"stored messages cannot be read: {reason}")
         if broker.admission.closing:
             raise Unavailable("SERVICE_NOT_AVAILABLE", "the broker is stopping")
         return Ready(status="ready", flush=broker.settings.store.flush, recovery=dict(broker.store.recovery))

@@ -11,7 +11,7 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from ingest_api.broker import Broker
-from ingest_api.exposition import CONTENT_TYPE, Exposition, Labels, add_broker, add_store
+from ingest_api.exposition import CONTENT_TYPE, Exposition, Labels, add_broker, add_process, add_store
 from ingest_api.routes.documents import PROBLEMS
 from store_native import Store
 from store_native.errors import LakeMQError
@@ -69,6 +69,7 @@ def render(broker: Broker) -> bytes:
         [({"level": str(level)}, end - done) for level, done, end in store.delay_progress()],
     )
     add_store(page, store.stats())
+    add_process(page)
     return page.text()
 
 

@@ -41,6 +41,7 @@ class BrokerProcess:
         broker_name: The broker's name.
         arguments: More arguments of ``lakemq serve``.
         environment: More environment variables.
+        descriptors: How many files the process may have open, soft and hard limit.
 
     Attributes:
         endpoint: ``http://127.0.0.1:port``.
@@ -58,6 +59,7 @@ class BrokerProcess:
         broker_name: str = "broker-a",
         arguments: tuple[str, ...] = (),
         environment: Mapping[str, str] | None = None,
+        descriptors: int | None = None,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.store_path = directory / "store"
@@ -66,6 +68,7 @@ class BrokerProcess:
         self._config.write_text(f"{SMALL_FILES}{store}\n{config}")
         self._arguments = ("--flush", flush, "--broker-name", broker_name, *arguments)
         self._environment = {**os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})}
+        self._descriptors = descriptors
         self._port = 0
         self._process: subprocess.Popen[str] | None = None
         self.start()
@@ -98,6 +101,8 @@ class BrokerProcess:
             return
         command = [sys.executable, "-m", "lakemq.cli", "serve", "--config", str(self._config)]
         command += ["--store", str(self.store_path), "--port", str(self._port), *self._arguments]
+        if self._descriptors is not None:
+            command = ["bash", "-c", f'ulimit -n {self._descriptors}; exec "$@"', "bash", *command]
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 command,

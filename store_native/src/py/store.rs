@@ -222,6 +222,10 @@ impl PyStore {
     fn poisoned(&self) -> Option<&str> {
         self.0.poisoned()
     }
+    #[getter]
+    fn dispatch_failure(&self) -> Option<String> {
+        self.0.dispatch_failure()
+    }
 
     #[pyo3(signature = (topic, body, *, tags=None, keys=None, properties=None, sharding_key=None,
         queue_id=None, flag=0, delay_level=0, message_id=None, born_timestamp=None, born_host=None,

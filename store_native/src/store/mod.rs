@@ -112,6 +112,8 @@ pub struct Shared {
     janitor_wanted: Signal,
     stopping: AtomicBool,
     poisoned: OnceLock<String>,
+    /// Why the last dispatch round failed; `None` when it did not.
+    dispatch_failure: Mutex<Option<String>>,
     /// Serialises checkpoints.
     checkpointing: Mutex<i64>,
     /// Whose turn it is to dispatch: the dispatcher's, or the flusher's for a small flush.
@@ -179,6 +181,11 @@ impl Shared {
     /// Why the store is read-only for good, if it is.
     pub fn poisoned(&self) -> Option<&str> {
         self.poisoned.get().map(String::as_str)
+    }
+
+    /// Why what is stored cannot be read at the moment, if so; the dispatcher goes on trying.
+    pub fn dispatch_failure(&self) -> Option<String> {
+        lock(&self.dispatch_failure).clone()
     }
 
     fn stopping(&self) -> bool {

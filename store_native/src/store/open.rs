@@ -136,6 +136,7 @@ impl Store {
             janitor_wanted: Signal::default(),
             stopping: AtomicBool::new(false),
             poisoned: OnceLock::new(),
+            dispatch_failure: Mutex::default(),
             checkpointing: Mutex::new(-1),
             dispatching: Mutex::default(),
             config_writing: Mutex::default(),

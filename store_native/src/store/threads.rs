@@ -116,8 +116,14 @@ impl Shared {
         }
     }
 
-    /// Dispatches up to `flushed`, at most a round's bytes. One thread at a time has the turn.
+    /// Dispatches up to `flushed`, at most a round. One thread at a time has the turn.
     fn dispatch_round(&self, _turn: &MutexGuard<'_, ()>, flushed: i64) -> Result<()> {
+        let outcome = self.dispatch_up_to(flushed);
+        *lock(&self.dispatch_failure) = outcome.as_ref().err().map(ToString::to_string);
+        outcome
+    }
+
+    fn dispatch_up_to(&self, flushed: i64) -> Result<()> {
         let mut dispatcher = lock(&self.dispatcher);
         // What a round before could not store comes first.
         dispatcher.flush_entries()?;
