@@ -12,6 +12,7 @@ use crate::message::hash::java_hash_parts;
 const HEADER_BYTES: usize = 40;
 const SLOT_BYTES: usize = 4;
 const ENTRY_BYTES: usize = 20;
+const SECTOR_BYTES: usize = 512;
 /// Blocks reserved ahead of the writer.
 const CHUNK: u64 = 1024 * 1024;
 
@@ -240,10 +241,49 @@ impl IndexFile {
         }
     }
 
-    /// Takes the file back to `header`: slots are built again from the entries it counts, whatever was
-    /// written behind them is cleared.
+    /// Takes the file back to `header`, which it was synced with: slots that lead to entries written since
+    /// get what those entries say was there before. Where such an entry was lost with the power, all slots
+    /// are made again from the entries that `header` counts. What was written behind them is cleared.
     pub fn restore(&self, header: &Header) {
         let last = self.header().count.max(header.count);
+        match self.slots_before(header) {
+            Some(slots) => slots.into_iter().for_each(|(at, value)| self.file.publish_i32(at, value)),
+            None => self.make_slots(header),
+        }
+        let (from, to) = (self.entry_at(header.count), self.entry_at(last.min(self.shape.entries as i32)));
+        let to = (to + 64 * ENTRY_BYTES).min(self.file.len());
+        self.file.write(from, to.saturating_sub(from), |out| out.fill(0));
+        self.file.write(0, HEADER_BYTES, |out| header.encode(out));
+        self.dirty.store(true, Ordering::Release);
+    }
+
+    /// The slots that changed since `header`, and their values of then; `None` where that cannot be told.
+    fn slots_before(&self, header: &Header) -> Option<Vec<(usize, i32)>> {
+        let slots = self.file.bytes(HEADER_BYTES, self.shape.slots as usize * SLOT_BYTES);
+        let mut changed = Vec::new();
+        for (number, bytes) in slots.chunks_exact(SLOT_BYTES).enumerate() {
+            let mut value = i32::from_be_bytes(bytes.try_into().ok()?);
+            if value < header.count {
+                continue;
+            }
+            let at = HEADER_BYTES + number * SLOT_BYTES;
+            while value >= header.count {
+                let entry = self.entry(value).filter(|e| self.slot_at(e.hash) == at)?;
+                // A disk writes sectors whole: an entry over two of them may be half there.
+                let place = self.entry_at(value);
+                let whole = place / SECTOR_BYTES == (place + ENTRY_BYTES - 1) / SECTOR_BYTES;
+                let newer = header.count <= 1 || entry.physical_offset > header.end_physical_offset;
+                if !whole || !newer || entry.previous >= value {
+                    return None;
+                }
+                value = entry.previous.max(0);
+            }
+            changed.push((at, value));
+        }
+        Some(changed)
+    }
+
+    fn make_slots(&self, header: &Header) {
         let slots = self.shape.slots as usize * SLOT_BYTES;
         self.file.write(HEADER_BYTES, slots, |out| out.fill(0));
         for number in 1..header.count {
@@ -251,11 +291,6 @@ impl IndexFile {
                 self.file.publish_i32(self.slot_at(entry.hash), number);
             }
         }
-        let (from, to) = (self.entry_at(header.count), self.entry_at(last.min(self.shape.entries as i32)));
-        let to = (to + 64 * ENTRY_BYTES).min(self.file.len());
-        self.file.write(from, to.saturating_sub(from), |out| out.fill(0));
-        self.file.write(0, HEADER_BYTES, |out| header.encode(out));
-        self.dirty.store(true, Ordering::Release);
     }
 
     /// Syncs what was written since the last call.
@@ -300,5 +335,31 @@ mod tests {
         assert_eq!(found, vec![40, 30, 10]);
         file.restore(&then);
         assert_eq!(file.file.tail(0), image.as_slice(), "restore gives the bytes of that time");
+    }
+
+    #[test]
+    fn test_restore_finds_the_chains_where_entries_written_since_were_lost() {
+        let dir = tempfile::tempdir().expect("a directory");
+        for lost in [false, true] {
+            let path = dir.path().join(lost.to_string());
+            let file = IndexFile::open_owned(&path, SHAPE, &RealDisk).expect("a file");
+            for (at, hash) in [(10, 3), (20, 10), (30, 4)] {
+                file.put(hash, at, 1000 + at, &RealDisk).expect("room");
+            }
+            let then = file.header();
+            let image = file.file.tail(0).to_vec();
+            for (at, hash) in [(40, 3), (50, 5), (60, 3), (70, 4)] {
+                file.put(hash, at, 2000, &RealDisk).expect("room");
+            }
+            if lost {
+                // The slots came to the disk, the entries and the header did not.
+                let from = file.entry_at(then.count);
+                file.file.write(from, 4 * ENTRY_BYTES, |out| out.fill(0));
+                file.file.write(0, HEADER_BYTES, |out| then.encode(out));
+            }
+            assert_eq!(file.slots_before(&then).is_none(), lost, "all slots are made again only then");
+            file.restore(&then);
+            assert!(file.file.tail(0) == image.as_slice(), "lost {lost}");
+        }
     }
 }
