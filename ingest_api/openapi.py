@@ -80,6 +80,11 @@ _NEW_MESSAGE: Document = {
 
 _STATUS = {"enum": ["SEND_OK", "FLUSH_DISK_TIMEOUT", "FLUSH_SLAVE_TIMEOUT", "SLAVE_NOT_AVAILABLE"]}
 
+_SCHEDULED = {
+    "const": True,
+    "description": "Delayed: queue and offset are those of SCHEDULE_TOPIC_XXXX; absent otherwise.",
+}
+
 _SEND_SCHEMAS: Document = {
     "NewMessage": _NEW_MESSAGE,
     "SendResult": {
@@ -103,6 +108,7 @@ _SEND_SCHEMAS: Document = {
             "queue_id": _INT32,
             "queue_offset": _OFFSET,
             "duplicate": {"type": "boolean"},
+            "scheduled": _SCHEDULED,
         },
     },
     "BatchResult": {
@@ -120,6 +126,7 @@ _SEND_SCHEMAS: Document = {
                         "queue_id": _INT32,
                         "first_queue_offset": _OFFSET,
                         "count": {"type": "integer"},
+                        "scheduled": _SCHEDULED,
                     },
                 },
             },

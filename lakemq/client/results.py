@@ -24,6 +24,8 @@ class SendResult:
         status: ``SEND_OK``, or one of FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT,
             SLAVE_NOT_AVAILABLE: stored too, but less safely than the broker's policy asks.
         duplicate: The Idempotency-Key was seen before; this is the first answer again.
+        scheduled: The message waits for its delay: queue_id, queue_offset and offset_message_id are its
+            place in the schedule, SCHEDULE_TOPIC_XXXX. It gets one in its topic when it is delivered.
     """
 
     status: str
@@ -34,6 +36,7 @@ class SendResult:
     queue_id: int
     queue_offset: int
     duplicate: bool = False
+    scheduled: bool = False
 
     @classmethod
     def from_json(cls, answer: Mapping[str, Any]) -> SendResult:
@@ -47,16 +50,21 @@ class SendResult:
             queue_id=int(answer["queue_id"]),
             queue_offset=int(answer["queue_offset"]),
             duplicate=bool(answer.get("duplicate", False)),
+            scheduled=bool(answer.get("scheduled", False)),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class QueueRange:
-    """A run of messages stored in one queue: offsets first_queue_offset .. +count-1."""
+    """A run of messages stored in one queue: offsets first_queue_offset .. +count-1.
+
+    ``scheduled`` means what it means in :class:`SendResult`.
+    """
 
     queue_id: int
     first_queue_offset: int
     count: int
+    scheduled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +88,15 @@ class BatchResult:
         """Builds the result from the API's object (also from the answer to a single message)."""
         if "count" not in answer:
             one = SendResult.from_json(answer)
-            where = QueueRange(one.queue_id, one.queue_offset, 1)
+            where = QueueRange(one.queue_id, one.queue_offset, 1, one.scheduled)
             return cls(one.status, 1, (where,), one.duplicate, (one,))
         queues = tuple(
-            QueueRange(int(q["queue_id"]), int(q["first_queue_offset"]), int(q["count"]))
+            QueueRange(
+                int(q["queue_id"]),
+                int(q["first_queue_offset"]),
+                int(q["count"]),
+                bool(q.get("scheduled", False)),
+            )
             for q in answer["queues"]
         )
         # One status and one duplicate flag hold for the whole request.

@@ -35,16 +35,24 @@ const LISTED: usize = 100;
 /// at what is flushed.
 ///
 /// # Errors
-/// Any I/O error.
+/// `ARGUMENT_ILLEGAL` when the directory holds no store; any I/O error.
 pub fn verify(root: &Path) -> Result<Verification> {
     let paths = StorePaths::new(root);
+    paths.require_store()?;
     let log = CommitLog::open_for_reading(&paths.commitlog())?;
     let marks = Watermarks::open_for_reading(&paths.watermarks())?;
     let mut out = Verification { log_min_offset: log.min_offset(), ..Verification::default() };
     let limit = marks.as_ref().map_or_else(|| log.capacity_end(), Watermarks::flushed);
     let mut offset = log.min_offset();
     while offset < limit {
-        let Some(file) = log.file_at(offset) else { break };
+        let Some(file) = log.file_at(offset) else {
+            // A file is gone, although the next one or the watermarks say that it was written.
+            let next = log.files().iter().map(|f| f.base).find(|base| *base > offset);
+            let next = next.map_or(limit, |base| base.min(limit));
+            out.damaged_ranges.push((offset, next));
+            offset = next;
+            continue;
+        };
         match look(&file, offset) {
             Found::Roll(next) => offset = next,
             Found::Record(record) => {
@@ -113,9 +121,10 @@ impl Dump {
     /// Starts at the first record at or behind `from_offset`; ends after `limit` records.
     ///
     /// # Errors
-    /// Any I/O error.
+    /// `ARGUMENT_ILLEGAL` when the directory holds no store; any I/O error.
     pub fn open(root: &Path, from_offset: i64, limit: Option<u64>) -> Result<Self> {
         let paths = StorePaths::new(root);
+        paths.require_store()?;
         let log = CommitLog::open_for_reading(&paths.commitlog())?;
         let identity = crate::identity::Identity::read(&paths)?;
         let mut offset = log.min_offset();

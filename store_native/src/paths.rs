@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::error::{Result, StoreError};
+
 /// The layout of a store directory: RocketMQ's, and `lakemq/` beside it.
 #[derive(Debug, Clone)]
 pub struct StorePaths {
@@ -25,6 +27,25 @@ impl StorePaths {
     }
     pub fn checkpoint(&self) -> PathBuf {
         self.root.join("checkpoint")
+    }
+    /// Refuses a directory that holds no store: neither one with our identity nor one with log files.
+    ///
+    /// # Errors
+    /// `ARGUMENT_ILLEGAL`; any I/O error.
+    pub fn require_store(&self) -> Result<()> {
+        let lacks = |what: &str| {
+            let detail = format!("{} is no store: it has {what}", self.root.display());
+            Err(StoreError::invalid("ARGUMENT_ILLEGAL", detail))
+        };
+        if !self.commitlog().is_dir() {
+            return lacks("no commitlog");
+        }
+        let files =
+            numbered_files(&self.commitlog()).map_err(|e| StoreError::io("listing the commit log", e))?;
+        if files.is_empty() && !self.identity().is_file() {
+            return lacks("no log files");
+        }
+        Ok(())
     }
     pub fn commitlog(&self) -> PathBuf {
         self.root.join("commitlog")

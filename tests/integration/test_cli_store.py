@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -68,6 +69,17 @@ def test_recover_makes_a_killed_store_whole(
     broker.start()
     await_dispatch(broker.client())
     assert sum(queue.max_offset for queue in broker.client().queues("t")) == 20
+
+
+@pytest.mark.parametrize("verb", ["verify", "dump", "recover"])
+def test_directory_that_holds_no_store_is_refused_and_left_as_it_is(
+    verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "photo.jpg").write_bytes(b"")
+    code, shown = output_of(capsys, "store", verb, str(tmp_path))
+    told = f"lakemq: ARGUMENT_ILLEGAL: {tmp_path} is no store: it has no commitlog\n"
+    assert (code, shown.out, shown.err) == (1, "", told)
+    assert [path.name for path in tmp_path.iterdir()] == ["photo.jpg"]
 
 
 def test_directory_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

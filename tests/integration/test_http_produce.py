@@ -36,6 +36,18 @@ def arrow_stream(table: pa.Table) -> bytes:
     return sink.getvalue()
 
 
+def test_the_answer_to_a_delayed_send_says_that_its_position_is_the_schedules(http: Http) -> None:
+    sent = http.post("/topics/later/messages", {"body": "x", "delay_level": 18, "queue_id": 3}).json
+    assert (sent["topic"], sent["scheduled"], sent["queue_id"]) == ("later", True, 17)
+    place = http.get("/messages/" + sent["offset_message_id"]).json
+    assert (place["topic"], place["queue_id"], place["queue_offset"]) == (
+        "SCHEDULE_TOPIC_XXXX",
+        17,
+        sent["queue_offset"],
+    )
+    assert "scheduled" not in http.post("/topics/later/messages", {"body": "x"}).json
+
+
 def test_one_json_message_is_stored_with_all_its_fields(http: Http) -> None:
     message = {
         "body": "a pear",

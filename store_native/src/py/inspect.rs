@@ -10,6 +10,7 @@ use super::errors::raise;
 use crate::environment::Environment;
 use crate::error::StoreError;
 use crate::inspect::Dump;
+use crate::paths::StorePaths;
 use crate::store::{Options, Store};
 
 /// Reads everything and reports, as JSON.
@@ -24,10 +25,7 @@ pub fn verify(py: Python<'_>, path: PathBuf) -> PyResult<Py<PyAny>> {
 pub fn recover(py: Python<'_>, path: PathBuf) -> PyResult<Py<PyAny>> {
     let report = py
         .detach(|| {
-            if !path.join("commitlog").is_dir() {
-                let detail = format!("{} is no store: it has no commitlog", path.display());
-                return Err(StoreError::invalid("ARGUMENT_ILLEGAL", detail));
-            }
+            StorePaths::new(&path).require_store()?;
             Store::rebuild(&path, Options::default(), Environment::real("")?)
         })
         .map_err(|e| raise(py, e))?;

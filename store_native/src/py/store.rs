@@ -430,8 +430,9 @@ impl PyStore {
         self.run(py, |s| s.offset_by_time(topic, queue_id, timestamp))
     }
 
-    fn topics_json<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        let topics = py.detach(|| self.0.topics());
+    #[pyo3(signature = (after="", limit=usize::MAX))]
+    fn topics_json<'py>(&self, py: Python<'py>, after: &str, limit: usize) -> PyResult<Bound<'py, PyBytes>> {
+        let topics = py.detach(|| self.0.topics_after(after, limit));
         to_json(py, &topics.iter().map(|(t, c)| topic_json(t, c)).collect::<Vec<_>>())
     }
 
@@ -462,13 +463,14 @@ impl PyStore {
         self.run(py, |s| s.delete_topic(topic))
     }
 
-    fn groups_json<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        let groups = py.detach(|| self.0.groups());
+    #[pyo3(signature = (after="", limit=usize::MAX))]
+    fn groups_json<'py>(&self, py: Python<'py>, after: &str, limit: usize) -> PyResult<Bound<'py, PyBytes>> {
+        let groups = py.detach(|| self.0.groups_after(after, limit));
         to_json(py, &groups.iter().map(|(group, config)| GroupJson { group, config }).collect::<Vec<_>>())
     }
 
     fn group_json<'py>(&self, py: Python<'py>, group: &str) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        match py.detach(|| self.0.groups().remove(group)) {
+        match py.detach(|| self.0.group(group)) {
             Some(config) => to_json(py, &GroupJson { group, config: &config }).map(Some),
             None => Ok(None),
         }

@@ -13,6 +13,8 @@ pub struct Placed {
     pub physical_offset: i64,
     pub queue_id: u32,
     pub queue_offset: i64,
+    /// Delayed: queue and offset are the schedule's; the message gets its own when it is delivered.
+    pub scheduled: bool,
 }
 
 /// The result of an append: stored in the log, safe as far as the watermarks have passed
@@ -40,6 +42,8 @@ pub struct AnswerFacts<'a> {
     pub duplicate: bool,
 }
 
+const SCHEDULED: &[u8] = b",\"scheduled\":true";
+
 /// Writes the answer behind its status.
 pub fn write_tail(facts: &AnswerFacts<'_>, placed: &[Placed]) -> Vec<u8> {
     let mut out = Vec::with_capacity(256);
@@ -66,25 +70,35 @@ fn write_fields(out: &mut Vec<u8>, facts: &AnswerFacts<'_>, placed: &Placed) {
             facts.topic, facts.broker_name, placed.queue_id, placed.queue_offset
         ),
     );
+    if placed.scheduled {
+        out.extend_from_slice(SCHEDULED);
+    }
 }
 
 fn write_many(out: &mut Vec<u8>, facts: &AnswerFacts<'_>, placed: &[Placed]) {
     // Offsets of one queue in one request follow each other: the append lock is held over all of it.
-    let mut queues: Vec<(u32, i64, usize)> = Vec::new();
+    let mut queues: Vec<(bool, u32, i64, usize)> = Vec::new();
     for place in placed {
-        match queues.iter_mut().find(|(id, _, _)| *id == place.queue_id) {
-            Some((_, _, count)) => *count += 1,
-            None => queues.push((place.queue_id, place.queue_offset, 1)),
+        let same = |(scheduled, id, _, _): &&mut (bool, u32, i64, usize)| {
+            (*scheduled, *id) == (place.scheduled, place.queue_id)
+        };
+        match queues.iter_mut().find(same) {
+            Some((_, _, _, count)) => *count += 1,
+            None => queues.push((place.scheduled, place.queue_id, place.queue_offset, 1)),
         }
     }
     queues.sort_unstable();
     push(out, format_args!(",\"count\":{},\"queues\":[", placed.len()));
-    for (at, (id, first, count)) in queues.iter().enumerate() {
+    for (at, (scheduled, id, first, count)) in queues.iter().enumerate() {
         let comma = if at == 0 { "" } else { "," };
         push(
             out,
-            format_args!("{comma}{{\"queue_id\":{id},\"first_queue_offset\":{first},\"count\":{count}}}"),
+            format_args!("{comma}{{\"queue_id\":{id},\"first_queue_offset\":{first},\"count\":{count}"),
         );
+        if *scheduled {
+            out.extend_from_slice(SCHEDULED);
+        }
+        out.push(b'}');
     }
     out.push(b']');
     if facts.full_results {

@@ -189,13 +189,9 @@ impl Shared {
             let level = message.delay_level.min(self.options.delay_levels_ms.len() as u32);
             if level > 0 {
                 batch.delay(at, level, topic, queue_id as i32);
-                out.push(Target {
-                    topic: names::SCHEDULE_TOPIC,
-                    queue_id: level - 1,
-                    shown_queue_id: queue_id,
-                });
+                out.push(Target { topic: names::SCHEDULE_TOPIC, queue_id: level - 1 });
             } else {
-                out.push(Target { topic, queue_id, shown_queue_id: queue_id });
+                out.push(Target { topic, queue_id });
             }
         }
         Ok(out)
@@ -229,7 +225,8 @@ impl Shared {
             let place = Place { queue_offset, physical_offset, store_timestamp, store_host };
             let put = appender.writer.put(*size, |region| plan.encode(region, properties, &place));
             put.map_err(|error| self.write_failed(&error))?;
-            out.push(Put { queue_id: target.shown_queue_id, queue_offset, physical_offset });
+            let scheduled = target.topic == names::SCHEDULE_TOPIC;
+            out.push(Put { queue_id: target.queue_id, queue_offset, physical_offset, scheduled });
             physical_offset += *size as i64;
         }
         appender.writer.finish().map_err(|error| self.write_failed(&error))?;
@@ -289,7 +286,7 @@ impl Shared {
             reconsume_times: 0,
             prepared_transaction_offset: 0,
         };
-        let target = Target { topic: names::META_TOPIC, queue_id: 0, shown_queue_id: 0 };
+        let target = Target { topic: names::META_TOPIC, queue_id: 0 };
         self.put_records(appender, &[plan], &[], &[target]).map(|_| ())
     }
 
@@ -315,23 +312,23 @@ impl Shared {
             reconsume_times: record.reconsume_times,
             prepared_transaction_offset: 0,
         };
-        let target = Target { topic, queue_id, shown_queue_id: queue_id };
+        let target = Target { topic, queue_id };
         self.put_records(appender, &[plan], properties, &[target]).map(|_| ())
     }
 }
 
-/// Where a message goes: its topic and queue, and the queue its sender is told.
+/// Where a message goes: a delayed one into the schedule.
 struct Target<'a> {
     topic: &'a str,
     queue_id: u32,
-    shown_queue_id: u32,
 }
 
-/// Where a message was put, and the queue its sender is told. Its answer is made when the lock is given back.
+/// Where a message was put. Its answer is made when the lock is given back.
 struct Put {
     queue_id: u32,
     queue_offset: i64,
     physical_offset: i64,
+    scheduled: bool,
 }
 
 impl Put {
@@ -341,6 +338,7 @@ impl Put {
             physical_offset: self.physical_offset,
             queue_id: self.queue_id,
             queue_offset: self.queue_offset,
+            scheduled: self.scheduled,
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::commitlog::scan::{Found, look};
 use crate::error::{FirstUse, Result, StoreError};
 use crate::idempotence::KeyPlace;
 use crate::message::{NewMessage, message_id, properties};
+use crate::meta::names;
 
 /// What a sender's tracing changes with each attempt; it does not make another request of it.
 const OF_THE_ATTEMPT: [&str; 2] = ["traceparent", "tracestate"];
@@ -78,8 +79,7 @@ impl Shared {
         let mut count = 1;
         while placed.len() < count {
             let Found::Record(view) = look(&file, offset) else { return Err(gone()) };
-            let real_queue = view.property(properties::REAL_QID).and_then(|q| q.parse().ok());
-            let queue_id = real_queue.unwrap_or(view.queue_id as u32);
+            let queue_id = view.queue_id as u32;
             if placed.is_empty() {
                 count = view.property(properties::BATCH).and_then(|c| c.parse().ok()).unwrap_or(1);
                 let topic = view.property(properties::REAL_TOPIC).unwrap_or(view.topic);
@@ -102,6 +102,7 @@ impl Shared {
                 physical_offset: offset,
                 queue_id,
                 queue_offset: view.queue_offset,
+                scheduled: view.topic == names::SCHEDULE_TOPIC,
             });
             offset = view.end_offset();
         }

@@ -10,6 +10,7 @@ mod answer;
 mod append;
 mod duplicate;
 mod janitor;
+mod listing;
 mod metrics;
 mod open;
 mod options;

@@ -1,0 +1,56 @@
+//! Topics and groups in pages, and single groups: what lists over HTTP are made of.
+//!
+//! A page costs what is on it, however many there are in all.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use super::{Shared, lock};
+use crate::meta::{GroupConfig, MetaState, TopicConfig, names};
+
+fn behind(after: &str) -> (Bound<&str>, Bound<&str>) {
+    (if after.is_empty() { Bound::Unbounded } else { Bound::Excluded(after) }, Bound::Unbounded)
+}
+
+impl Shared {
+    /// The first `limit` topics whose names stand behind `after` (empty: from the first), by name.
+    pub fn topics_after(&self, after: &str, limit: usize) -> Vec<(String, TopicConfig)> {
+        let mut page: BTreeMap<String, TopicConfig> = lock(&self.dispatcher)
+            .state
+            .topics
+            .range::<str, _>(behind(after))
+            .take(limit)
+            .map(|(topic, config)| (topic.clone(), config.clone()))
+            .collect();
+        let levels = self.options.delay_levels_ms.len() as u32;
+        for system in [names::SCHEDULE_TOPIC, names::META_TOPIC] {
+            if system > after
+                && let Some(config) = MetaState::system_topic(system, levels)
+            {
+                page.entry(system.into()).or_insert(config);
+            }
+        }
+        page.into_iter().take(limit).collect()
+    }
+
+    /// The first `limit` groups whose names stand behind `after`, by name: those created, and those that
+    /// only committed offsets.
+    pub fn groups_after(&self, after: &str, limit: usize) -> Vec<(String, GroupConfig)> {
+        let dispatcher = lock(&self.dispatcher);
+        let state = &dispatcher.state;
+        let made = state.groups.range::<str, _>(behind(after)).take(limit);
+        let mut page: BTreeMap<String, GroupConfig> = made.map(|(g, c)| (g.clone(), c.clone())).collect();
+        for (group, _) in state.offsets.range::<str, _>(behind(after)).take(limit) {
+            page.entry(group.clone()).or_default();
+        }
+        page.into_iter().take(limit).collect()
+    }
+
+    /// One group, as applied; `None` when it was neither created nor has committed offsets.
+    pub fn group(&self, group: &str) -> Option<GroupConfig> {
+        let dispatcher = lock(&self.dispatcher);
+        let state = &dispatcher.state;
+        let made = state.groups.get(group).cloned();
+        made.or_else(|| state.offsets.contains_key(group).then(GroupConfig::default))
+    }
+}
