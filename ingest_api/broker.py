@@ -54,7 +54,7 @@ class Broker:
         self.address = address
         self.stopped = False
         self.store = open_store(settings, store_host)
-        self.metrics = BrokerMetrics()
+        self.metrics = BrokerMetrics(group_exists=lambda group: self.store.group_json(group) is not None)
         self.tables = RouteTables()
         self.leases = Leases(self.store)
         self.progress = StoreProgress(self.store, loop)

@@ -1,12 +1,15 @@
-"""Fences group commits: a driver that lost its lease may not move the group's offsets.
+"""Fences group commits: only the driver that holds a group's lease may move its offsets.
 
 Owns the newest fencing epoch of each group that took a lease since this broker started. What never
 breaks: a commit with an epoch older than the newest granted one is refused, also after a restart,
 because then no epoch is known and the driver has to renew (the store gives the same owner the same
-epoch, and another owner a higher one). Called by routes/groups.py on the event loop.
+epoch, and another owner a higher one); a commit or reset without an epoch is refused while somebody
+holds the group. Called by routes/group_leases.py and group_offsets.py on the event loop.
 """
 
 from __future__ import annotations
+
+from datetime import UTC, datetime
 
 from store_native import Store
 from store_native.errors import InvalidRequest
@@ -37,12 +40,15 @@ class Leases:
         """Gives a lease back; its epoch stays the newest until the next one is granted."""
         return self._store.release_lease(group, owner)
 
-    def check(self, group: str, epoch: int) -> None:
-        """Refuses a commit under another epoch than the newest.
+    def check(self, group: str, epoch: int | None) -> None:
+        """Refuses to move a group under another epoch than the newest, or without one while a lease is held.
 
         Raises:
-            InvalidRequest: LEASE_CONFLICT.
+            InvalidRequest: LEASE_CONFLICT; without an epoch it names the owner.
         """
+        if epoch is None:
+            self._refuse_while_held(group)
+            return
         newest = self._newest.get(group)
         if newest == epoch:
             return
@@ -59,4 +65,19 @@ class Leases:
             epoch=epoch,
             newest_epoch=newest,
             renew=False,
+        )
+
+    def _refuse_while_held(self, group: str) -> None:
+        held = self._store.lease(group)
+        if held is None:
+            return
+        owner, epoch, expires_at = held
+        until = datetime.fromtimestamp(expires_at / 1000, UTC).isoformat(timespec="seconds")
+        raise InvalidRequest(
+            "LEASE_CONFLICT",
+            f"{group} is held by {owner} until {until} unless renewed, with lease_epoch {epoch}; stop that "
+            "driver first, or move the group in its name with that epoch",
+            owner=owner,
+            held_epoch=epoch,
+            expires_at=expires_at,
         )

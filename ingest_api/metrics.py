@@ -8,12 +8,14 @@ send.py, pull.py and error_handlers.py; exposition.py renders it.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 MESSAGE_SIZE_BOUNDS = (1 << 10, 4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20)
 LATENCY_BOUNDS_MS = (1, 3, 5, 10, 100, 1_000, 3_000)
 MAX_LABEL_SETS = 10_000
 """Label sets beyond it are counted under the group or topic ``_other``."""
+_OTHER = "_other"
 
 
 @dataclass(slots=True)
@@ -51,7 +53,14 @@ class TopicOut:
 
 @dataclass(slots=True)
 class BrokerMetrics:
-    """All counters of the HTTP side."""
+    """All counters of the HTTP side.
+
+    Attributes:
+        group_exists: Asked before a group gets labels of its own: clients name groups as they like, and a
+            name nobody created is counted under the empty group.
+    """
+
+    group_exists: Callable[[str], bool] = lambda group: True
 
     topics_in: dict[str, TopicIn] = field(default_factory=dict)
     topics_out: dict[tuple[str, str], TopicOut] = field(default_factory=dict)
@@ -99,10 +108,38 @@ class BrokerMetrics:
         """Counts a send whose status is not SEND_OK."""
         self.send_status[status] = self.send_status.get(status, 0) + 1
 
+    def forget_topic(self, topic: str) -> None:
+        """Drops the labels of a deleted topic."""
+        self.topics_in.pop(topic, None)
+        self._forget(lambda key: key[0] == topic)
+
+    def forget_group(self, group: str) -> None:
+        """Drops the labels of a deleted group."""
+        self._forget(lambda key: key[1] == group)
+
+    def keep_only(self, topic_exists: Callable[[str], bool]) -> None:
+        """Drops the labels of what is gone, as a request in flight may have counted after a deletion.
+
+        Called before the page is rendered, on a worker thread.
+        """
+        for topic in list(self.topics_in):
+            if topic != _OTHER and not topic_exists(topic):
+                self.topics_in.pop(topic, None)
+        self._forget(lambda key: key[0] != _OTHER and not topic_exists(key[0]))
+        self._forget(lambda key: key[1] not in ("", _OTHER) and not self.group_exists(key[1]))
+
+    def _forget(self, is_gone: Callable[[tuple[str, str]], bool]) -> None:
+        # A copy: the event loop counts while a worker thread drops.
+        for key in list(self.topics_out):
+            if is_gone(key):
+                self.topics_out.pop(key, None)
+
     def _new_in(self, topic: str) -> TopicIn:
-        key = topic if len(self.topics_in) < MAX_LABEL_SETS else "_other"
+        key = topic if len(self.topics_in) < MAX_LABEL_SETS else _OTHER
         return self.topics_in.setdefault(key, TopicIn())
 
     def _new_out(self, topic: str, group: str) -> TopicOut:
-        key = (topic, group) if len(self.topics_out) < MAX_LABEL_SETS else ("_other", "_other")
+        if group and not self.group_exists(group):
+            group = ""
+        key = (topic, group) if len(self.topics_out) < MAX_LABEL_SETS else (_OTHER, _OTHER)
         return self.topics_out.setdefault(key, TopicOut())

@@ -1,19 +1,21 @@
 """/brokers/{name}/{id}: registration with the embedded name server.
 
-What never breaks: nobody takes the place of the broker the name server sits in.
+What never breaks: nobody takes the place of the broker the name server sits in, and nobody on another
+machine registers at all: requests are not authenticated yet, and who registers a name gets its senders.
 """
 
 from __future__ import annotations
 
+from ipaddress import IPv6Address, ip_address
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from ha_replicator.nameserver import BrokerRegistration, QueueData
 from ingest_api.broker import Broker
-from ingest_api.routes.documents import PROBLEMS, CheckedTopic, Strict
+from ingest_api.routes.documents import CheckedTopic, Strict, noun_router
 from store_native.errors import InvalidRequest
 
 BrokerName = Annotated[str, Path(pattern=r"^[a-zA-Z0-9_-]{1,127}$")]
@@ -55,11 +57,14 @@ class Registered(BaseModel):
 
 def router(broker: Broker) -> APIRouter:
     """Builds the routes."""
-    routes = APIRouter(tags=["brokers"], responses=PROBLEMS)
+    routes = noun_router("brokers")
 
     @routes.put("/brokers/{name}/{broker_id}", response_model=Registered)
-    async def register(name: BrokerName, broker_id: BrokerId, registration: Registration) -> Registered:
-        """Registers a broker, or takes its sign of life."""
+    async def register(
+        name: BrokerName, broker_id: BrokerId, registration: Registration, request: Request
+    ) -> Registered:
+        """Registers a broker, or takes its sign of life; refused from another machine."""
+        _refuse_strangers(request)
         _refuse_own(broker, name, broker_id)
         topics = None
         if registration.topics is not None:
@@ -84,14 +89,31 @@ def router(broker: Broker) -> APIRouter:
         )
 
     @routes.delete("/brokers/{name}/{broker_id}", status_code=204, response_class=Response)
-    async def unregister(name: BrokerName, broker_id: BrokerId) -> Response:
-        """Drops a broker from the tables at once; brokers do this when they stop."""
+    async def unregister(name: BrokerName, broker_id: BrokerId, request: Request) -> Response:
+        """Drops a broker from the tables at once, as it stops; refused from another machine."""
+        _refuse_strangers(request)
         _refuse_own(broker, name, broker_id)
         if not broker.tables.unregister(name, broker_id):
             raise InvalidRequest("BROKER_NOT_EXIST", f"{name} with id {broker_id} is not registered")
         return Response(status_code=204)
 
     return routes
+
+
+def _refuse_strangers(request: Request) -> None:
+    if request.client is not None and not is_loopback(request.client.host):
+        raise InvalidRequest(
+            "NO_PERMISSION",
+            "brokers register from this machine only until registrations are authenticated",
+            client=request.client.host,
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address as a socket gives it is this machine's own loopback, IPv4 in IPv6 included."""
+    address = ip_address(host.partition("%")[0])
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return (mapped or address).is_loopback
 
 
 def _refuse_own(broker: Broker, name: str, broker_id: int) -> None:

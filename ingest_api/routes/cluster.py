@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 
 from ingest_api.broker import Broker
-from ingest_api.routes.documents import PROBLEMS
+from ingest_api.routes.documents import noun_router
 from ingest_api.routes.routes import RouteBroker, broker_of
 from ingest_api.version import lakemq_version
 
@@ -30,7 +30,7 @@ class Cluster(BaseModel):
 
 def router(broker: Broker) -> APIRouter:
     """Builds the routes."""
-    routes = APIRouter(tags=["cluster"], responses=PROBLEMS)
+    routes = noun_router("cluster")
 
     @routes.get("/cluster", response_model=Cluster)
     async def get_cluster() -> Cluster:

@@ -1,18 +1,24 @@
-"""What the documents of several routes share: names, problems, messages.
+"""What the documents of several routes share: names, problems, messages, pages.
 
-Owns the OpenAPI fragments and the checked types of path parameters. Used by every module here and by
-openapi.py.
+Owns the OpenAPI fragments, the checked types of parameters, and the rule that a query parameter nobody
+reads is refused, as a typing error in it would otherwise be a silent default. Used by every module here
+and by openapi.py.
 """
 
 from __future__ import annotations
 
+import json
+from enum import Enum
 from typing import Annotated, Any, Literal
 
-from fastapi import Path
+from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
 from pydantic import AfterValidator, BaseModel, ConfigDict
 from starlette.responses import Response
 
 from store_native import validate_group, validate_topic
+from store_native.errors import InvalidRequest
 
 ARROW_TYPE = "application/vnd.apache.arrow.stream"
 TOPIC_PATTERN = "^[%|a-zA-Z0-9_-]+$"
@@ -112,6 +118,45 @@ GroupPath = Annotated[CheckedGroup, Path(json_schema_extra={"pattern": GROUP_PAT
 QueueIdPath = Annotated[int, Path(ge=0, le=(1 << 31) - 1)]
 
 
+DEFAULT_LIMIT, MAX_LIMIT = 1_000, 10_000
+Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Entries of a page at most.")]
+PageMark = Annotated[
+    str,
+    Query(alias="next", max_length=512, description="The `next` of the page before."),
+]
+
+
+def noun_router(tag: str) -> APIRouter:
+    """Makes the router of one noun: its problems are documented, unknown parameters refused."""
+    tags: list[str | Enum] = [tag]
+    return APIRouter(tags=tags, responses=PROBLEMS, dependencies=[Depends(_refuse_unknown_parameters)])
+
+
+async def _refuse_unknown_parameters(request: Request) -> None:
+    """Called by FastAPI before each route of a noun."""
+    if not request.query_params:
+        return
+    route = request.scope.get("route")
+    known = sorted(_query_parameters(route.dependant)) if isinstance(route, APIRoute) else []
+    seen: set[str] = set()
+    for name, _ in request.query_params.multi_items():
+        if name not in known:
+            told = f"known here: {', '.join(known)}" if known else "this request takes none"
+            raise _illegal_parameter(name, f"no such parameter; {told}")
+        if name in seen:
+            raise _illegal_parameter(name, "is given twice")
+        seen.add(name)
+
+
+def _query_parameters(dependant: Dependant) -> set[str]:
+    own = {parameter.alias for parameter in dependant.query_params}
+    return own.union(*(_query_parameters(inner) for inner in dependant.dependencies))
+
+
+def _illegal_parameter(name: str, reason: str) -> InvalidRequest:
+    return InvalidRequest("ARGUMENT_ILLEGAL", f"{name}: {reason}", parameter=name)
+
+
 class Strict(BaseModel):
     """A request body; unknown fields are refused."""
 
@@ -127,9 +172,29 @@ class Pending(BaseModel):
 PENDING: dict[int | str, dict[str, Any]] = {202: {"model": Pending}}
 
 
-def json_answer(data: bytes) -> Response:
+def created(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
+    """Documents the answer to a PUT that made something."""
+    return {201: {"model": model, "description": "It is new."}}
+
+
+def json_answer(data: bytes, status: int = 200) -> Response:
     """Answers with JSON that the store rendered."""
-    return Response(data, media_type="application/json")
+    return Response(data, status, media_type="application/json")
+
+
+def page_of(noun: str, name: str, found: bytes, limit: int) -> bytes:
+    """Renders a page of a list.
+
+    Args:
+        noun: The list's member, such as ``topics``.
+        name: The member of an entry that it is ordered by, and its mark.
+        found: What the store rendered: one entry more than the page holds, if there is one.
+        limit: Entries of the page.
+    """
+    entries = json.loads(found)
+    more = len(entries) > limit
+    mark = entries[limit - 1][name] if more else None
+    return json.dumps({noun: entries[:limit], "next": mark}, ensure_ascii=False).encode()
 
 
 def pending() -> Response:

@@ -11,7 +11,19 @@ from starlette.responses import Response
 
 from ingest_api.broker import Broker
 from ingest_api.routes import group_leases, group_offsets
-from ingest_api.routes.documents import PENDING, PROBLEMS, GroupPath, Strict, json_answer, pending
+from ingest_api.routes.documents import (
+    DEFAULT_LIMIT,
+    PENDING,
+    GroupPath,
+    Limit,
+    PageMark,
+    Strict,
+    created,
+    json_answer,
+    noun_router,
+    page_of,
+    pending,
+)
 from store_native import Store
 from store_native.errors import InvalidRequest
 
@@ -35,29 +47,37 @@ class Group(BaseModel):
     attributes: dict[str, str]
 
 
+class Groups(BaseModel):
+    """A page of groups, by name."""
+
+    groups: list[Group]
+    next: str | None
+
+
 def router(broker: Broker) -> APIRouter:
     """Builds the routes."""
-    routes = APIRouter(tags=["groups"], responses=PROBLEMS)
+    routes = noun_router("groups")
     store = broker.store
 
-    @routes.get("/groups", response_model=list[Group])
-    async def list_groups() -> Response:
-        """Lists all groups."""
-        return json_answer(await broker.reads.run(store.groups_json))
+    @routes.get("/groups", response_model=Groups)
+    async def list_groups(limit: Limit = DEFAULT_LIMIT, after: PageMark = "") -> Response:
+        """Lists groups by name, a page at a time."""
+        found = await broker.reads.run(store.groups_json, after, limit + 1)
+        return json_answer(page_of("groups", "group", found, limit))
 
     @routes.get("/groups/{group}", response_model=Group)
     async def get_group(group: GroupPath) -> Response:
         """Returns a group."""
         return json_answer(_found(store.group_json(group), group))
 
-    @routes.put("/groups/{group}", response_model=Group, responses=PENDING)
+    @routes.put("/groups/{group}", response_model=Group, responses={**PENDING, **created(Group)})
     async def put_group(group: GroupPath, change: GroupChange) -> Response:
-        """Creates a group and its retry topic, or changes what is given of it."""
-        settled = await broker.settle(await broker.reads.run(_put, store, group, change))
-        if not settled:
+        """Creates a group and its retry topic (201), or changes what is given of it (200)."""
+        is_new, end_offset = await broker.reads.run(_put, store, group, change)
+        if not await broker.settle(end_offset):
             return pending()
         broker.refresh_topic(f"%RETRY%{group}")
-        return json_answer(_found(store.group_json(group), group))
+        return json_answer(_found(store.group_json(group), group), 201 if is_new else 200)
 
     @routes.delete("/groups/{group}", status_code=204, response_class=Response, responses=PENDING)
     async def delete_group(group: GroupPath) -> Response:
@@ -65,6 +85,7 @@ def router(broker: Broker) -> APIRouter:
         _found(store.group_json(group), group)
         if not await broker.settle(await broker.reads.run(store.delete_group, group)):
             return pending()
+        broker.metrics.forget_group(group)
         return Response(status_code=204)
 
     group_offsets.add(routes, broker)
@@ -72,12 +93,14 @@ def router(broker: Broker) -> APIRouter:
     return routes
 
 
-def _put(store: Store, group: str, change: GroupChange) -> int:
-    """Lays the change over what is there; the store takes whole configurations."""
+def _put(store: Store, group: str, change: GroupChange) -> tuple[bool, int]:
+    """Lays the change over what is there, as the store takes whole configurations; returns whether the
+    group is new, and the offset to wait for."""
     current = store.group_json(group)
     config = {} if current is None else json.loads(current)
     config.pop("group", None)
-    return store.put_group(group, json.dumps({**config, **change.model_dump(exclude_none=True)}))
+    changed = json.dumps({**config, **change.model_dump(exclude_none=True)})
+    return current is None, store.put_group(group, changed)
 
 
 def _found(config: Any, group: str) -> bytes:

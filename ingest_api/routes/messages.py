@@ -8,7 +8,15 @@ from fastapi import APIRouter, Path, Query
 from starlette.responses import Response
 
 from ingest_api.broker import Broker
-from ingest_api.routes.documents import MAX_LONG, PROBLEMS, CheckedTopic, TopicPath, json_answer, ref
+from ingest_api.routes.documents import (
+    MAX_LONG,
+    PROBLEMS,
+    CheckedTopic,
+    TopicPath,
+    json_answer,
+    noun_router,
+    ref,
+)
 from store_native.errors import InvalidRequest
 
 _ONE: dict[int | str, dict[str, Any]] = {
@@ -32,7 +40,7 @@ _MANY: dict[int | str, dict[str, Any]] = {
 
 def router(broker: Broker) -> APIRouter:
     """Builds the routes."""
-    routes = APIRouter(tags=["messages"], responses=PROBLEMS)
+    routes = noun_router("messages")
     store = broker.store
 
     @routes.get("/messages/{message_id:path}", response_class=Response, responses={**PROBLEMS, **_ONE})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from fastapi import APIRouter
@@ -39,6 +39,10 @@ def render(broker: Broker) -> bytes:
     page = Exposition(
         {"cluster": broker.settings.cluster, "node_type": "broker", "node_id": broker.settings.broker_name}
     )
+    topics = {config["topic"] for config in json.loads(store.topics_json())}
+    groups = {config["group"] for config in json.loads(store.groups_json())}
+    # A topic made a moment ago may not be in the list yet.
+    broker.metrics.keep_only(lambda topic: topic in topics or store.topic_json(topic) is not None)
     add_broker(page, broker.metrics)
     page.gauge(
         "processor_watermark",
@@ -56,12 +60,12 @@ def render(broker: Broker) -> bytes:
         "6 reads and writes, 4 only reads.",
         [({}, 4 if admission.disk_full or store.poisoned else 6)],
     )
-    page.gauge("topic_number", "Topics.", [({}, len(json.loads(store.topics_json())))])
-    page.gauge("consumer_group_number", "Consumer groups.", [({}, len(json.loads(store.groups_json())))])
+    page.gauge("topic_number", "Topics.", [({}, len(topics))])
+    page.gauge("consumer_group_number", "Consumer groups.", [({}, len(groups))])
     page.gauge(
         "consumer_lag_messages",
         "Messages a group has not consumed of a topic it committed offsets for.",
-        list(_lag(store)),
+        list(_lag(store, groups)),
     )
     page.gauge(
         "timing_messages",
@@ -73,9 +77,8 @@ def render(broker: Broker) -> bytes:
     return page.text()
 
 
-def _lag(store: Store) -> Iterator[tuple[Labels, float]]:
-    for config in json.loads(store.groups_json()):
-        group = config["group"]
+def _lag(store: Store, groups: Iterable[str]) -> Iterator[tuple[Labels, float]]:
+    for group in sorted(groups):
         behind: dict[str, int] = defaultdict(int)
         for topic, queue_id, offset in store.group_offsets(group):
             try:

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel
 
 from ingest_api.broker import Broker
-from ingest_api.routes.documents import MAX_LONG, PROBLEMS, QueueIdPath, TopicPath
+from ingest_api.routes.documents import MAX_LONG, QueueIdPath, TopicPath, noun_router
 
 
 class QueueBounds(BaseModel):
@@ -28,7 +28,7 @@ class OffsetByTime(BaseModel):
 
 def router(broker: Broker) -> APIRouter:
     """Builds the routes."""
-    routes = APIRouter(tags=["queues"], responses=PROBLEMS)
+    routes = noun_router("queues")
 
     @routes.get("/topics/{topic}/queues", response_model=list[QueueBounds])
     async def list_queues(topic: TopicPath) -> list[QueueBounds]:

@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from ha_replicator.nameserver import BrokerData
 from ingest_api.broker import Broker
-from ingest_api.routes.documents import PROBLEMS, TopicPath
+from ingest_api.routes.documents import TopicPath, noun_router
 from store_native.errors import InvalidRequest
 
 
@@ -37,7 +37,7 @@ class TopicRoute(BaseModel):
 
 def router(broker: Broker) -> APIRouter:
     """Builds the routes."""
-    routes = APIRouter(tags=["routes"], responses=PROBLEMS)
+    routes = noun_router("routes")
 
     @routes.get("/routes/{topic}", response_model=TopicRoute)
     async def get_route(topic: TopicPath) -> TopicRoute:

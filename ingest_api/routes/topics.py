@@ -9,7 +9,20 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from ingest_api.broker import Broker
-from ingest_api.routes.documents import PENDING, PROBLEMS, Strict, TopicPath, json_answer, pending
+from ingest_api.routes.documents import (
+    DEFAULT_LIMIT,
+    PENDING,
+    Limit,
+    PageMark,
+    Strict,
+    TopicPath,
+    created,
+    json_answer,
+    noun_router,
+    page_of,
+    pending,
+)
+from store_native import Store
 from store_native.errors import InvalidRequest
 
 MAX_QUEUES = 1_024
@@ -38,39 +51,37 @@ class Topic(BaseModel):
     system: bool
 
 
+class Topics(BaseModel):
+    """A page of topics, by name."""
+
+    topics: list[Topic]
+    next: str | None
+
+
 def router(broker: Broker) -> APIRouter:
     """Builds the routes."""
-    routes = APIRouter(tags=["topics"], responses=PROBLEMS)
+    routes = noun_router("topics")
     store = broker.store
 
-    @routes.get("/topics", response_model=list[Topic])
-    async def list_topics() -> Response:
-        """Lists all topics, the system's own included."""
-        return json_answer(await broker.reads.run(store.topics_json))
+    @routes.get("/topics", response_model=Topics)
+    async def list_topics(limit: Limit = DEFAULT_LIMIT, after: PageMark = "") -> Response:
+        """Lists topics by name, the system's own included, a page at a time."""
+        found = await broker.reads.run(store.topics_json, after, limit + 1)
+        return json_answer(page_of("topics", "topic", found, limit))
 
     @routes.get("/topics/{topic}", response_model=Topic)
     async def get_topic(topic: TopicPath) -> Response:
         """Returns a topic."""
         return json_answer(_found(store.topic_json(topic), topic))
 
-    @routes.put("/topics/{topic}", response_model=Topic, responses=PENDING)
+    @routes.put("/topics/{topic}", response_model=Topic, responses={**PENDING, **created(Topic)})
     async def put_topic(topic: TopicPath, change: TopicChange) -> Response:
-        """Creates a topic, or changes what is given of it."""
-        settled = await broker.settle(
-            await broker.reads.run(
-                store.put_topic,
-                topic,
-                read_queue_nums=change.read_queue_nums,
-                write_queue_nums=change.write_queue_nums,
-                perm=change.perm,
-                attributes=change.attributes,
-                force=change.force,
-            )
-        )
-        if not settled:
+        """Creates a topic (201), or changes what is given of it (200)."""
+        is_new, end_offset = await broker.reads.run(_put, store, topic, change)
+        if not await broker.settle(end_offset):
             return pending()
         broker.refresh_topic(topic)
-        return json_answer(_found(store.topic_json(topic), topic))
+        return json_answer(_found(store.topic_json(topic), topic), 201 if is_new else 200)
 
     @routes.delete("/topics/{topic}", status_code=204, response_class=Response, responses=PENDING)
     async def delete_topic(topic: TopicPath) -> Response:
@@ -79,9 +90,24 @@ def router(broker: Broker) -> APIRouter:
         if not await broker.settle(await broker.reads.run(store.delete_topic, topic)):
             return pending()
         broker.refresh_topic(topic)
+        broker.metrics.forget_topic(topic)
         return Response(status_code=204)
 
     return routes
+
+
+def _put(store: Store, topic: str, change: TopicChange) -> tuple[bool, int]:
+    """Returns whether the topic is new, and the offset to wait for."""
+    is_new = store.topic_json(topic) is None
+    end_offset = store.put_topic(
+        topic,
+        read_queue_nums=change.read_queue_nums,
+        write_queue_nums=change.write_queue_nums,
+        perm=change.perm,
+        attributes=change.attributes,
+        force=change.force,
+    )
+    return is_new, end_offset
 
 
 def _found(config: Any, topic: str) -> bytes:

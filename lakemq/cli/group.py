@@ -49,6 +49,12 @@ def _register_reset(verbs: Any) -> None:
         metavar="QUEUE=OFFSET",
         help="one queue; may be repeated",
     )
+    reset.add_argument(
+        "--lease-epoch",
+        type=options.whole,
+        metavar="N",
+        help="move the group although a driver holds it, in the name of the lease with this epoch",
+    )
     reset.add_argument("--execute", action="store_true", help="do it")
 
 
@@ -113,7 +119,9 @@ def _reset(client: Client, args: argparse.Namespace) -> None:
         target = {"timestamp": args.to}
     else:
         target = {"to": args.to}
-    moves = client.reset_offsets(args.group, args.topic, dry_run=not args.execute, **target)
+    moves = client.reset_offsets(
+        args.group, args.topic, dry_run=not args.execute, lease_epoch=args.lease_epoch, **target
+    )
     if args.format == "json":
         print(output.as_json({"executed": args.execute, "queues": [asdict(move) for move in moves]}))
         return

@@ -73,9 +73,19 @@ def _is_hidden(topic: TopicConfig) -> bool:
 
 def _create(client: Client, args: argparse.Namespace) -> None:
     # PUT creates or changes; a person who says create wants to hear that it is there already.
-    if any(topic.topic == args.topic for topic in client.topics()):
+    if _exists(client, args.topic):
         raise InvalidRequest("TOPIC_CONFLICT", f"topic {args.topic} exists; lakemq topic update changes it")
     _print(client, client.put_topic(args.topic, **_changes(args)), args)
+
+
+def _exists(client: Client, topic: str) -> bool:
+    try:
+        client.topic(topic)
+    except InvalidRequest as error:
+        if error.code != "TOPIC_NOT_EXIST":
+            raise
+        return False
+    return True
 
 
 def _update(client: Client, args: argparse.Namespace) -> None:

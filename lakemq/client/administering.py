@@ -5,7 +5,7 @@ Owns no state; each call is repeatable, so a lost answer is asked for again. Mix
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lakemq.client.message import encode_json
@@ -14,6 +14,8 @@ from lakemq.client.transport import Answer, Transport, path_of
 from store_native.errors import LakeMQError
 
 QueueKey = tuple[str, int]
+_PAGE = 10_000
+"""Entries asked for at once, the most a broker gives."""
 
 
 class Administering:
@@ -23,7 +25,7 @@ class Administering:
 
     def topics(self) -> list[TopicConfig]:
         """Returns all topics, the system's own included (``system`` is true)."""
-        return [TopicConfig.from_json(topic) for topic in self._get("topics")]
+        return [TopicConfig.from_json(topic) for topic in self._pages("topics", "topics")]
 
     def topic(self, topic: str) -> TopicConfig:
         """Returns one topic; raises InvalidRequest TOPIC_NOT_EXIST."""
@@ -62,7 +64,7 @@ class Administering:
 
     def groups(self) -> list[GroupConfig]:
         """Returns all consumer groups."""
-        return [GroupConfig.from_json(group) for group in self._get("groups")]
+        return [GroupConfig.from_json(group) for group in self._pages("groups", "groups")]
 
     def group(self, group: str) -> GroupConfig:
         """Returns one group; raises InvalidRequest GROUP_NOT_EXIST."""
@@ -92,7 +94,7 @@ class Administering:
 
     def group_offsets(self, group: str) -> dict[QueueKey, int]:
         """Returns where a group stands: (topic, queue_id) -> next offset to consume."""
-        rows = self._get("groups", group, "offsets")["offsets"]
+        rows = self._pages("offsets", "groups", group, "offsets")
         return {(row["topic"], int(row["queue_id"])): int(row["offset"]) for row in rows}
 
     def commit_offsets(
@@ -102,7 +104,8 @@ class Administering:
 
         Args:
             offsets: (topic, queue_id) -> next offset to consume.
-            lease_epoch: The epoch of the caller's lease; a stale one raises LEASE_CONFLICT.
+            lease_epoch: The epoch of the caller's lease. A stale one raises LEASE_CONFLICT, and so does none
+                while somebody holds the group.
         """
         rows = [{"topic": t, "queue_id": q, "offset": offset} for (t, q), offset in offsets.items()]
         self._put(_given(offsets=rows, lease_epoch=lease_epoch), "groups", group, "offsets")
@@ -116,6 +119,7 @@ class Administering:
         timestamp: int | None = None,
         offsets: Mapping[int, int] | None = None,
         dry_run: bool = False,
+        lease_epoch: int | None = None,
     ) -> list[OffsetReset]:
         """Moves a group on one topic, or says what that would do.
 
@@ -124,9 +128,16 @@ class Administering:
             timestamp: To the first messages stored at or after it (epoch ms).
             offsets: queue_id -> offset.
             dry_run: Changes nothing.
+            lease_epoch: The epoch of the group's lease; while one is held, a reset without it is refused.
+
+        Raises:
+            InvalidRequest: GROUP_NOT_EXIST, or LEASE_CONFLICT with the owner, ``held_epoch`` and
+                ``expires_at`` in its context.
         """
         rows = None if offsets is None else {str(queue): offset for queue, offset in offsets.items()}
-        body = _given(topic=topic, to=to, timestamp=timestamp, offsets=rows, dry_run=dry_run)
+        body = _given(
+            topic=topic, to=to, timestamp=timestamp, offsets=rows, dry_run=dry_run, lease_epoch=lease_epoch
+        )
         answer = self._transport.call(
             "POST", path_of("groups", group, "offsets", "reset"), body=encode_json(body), headers=_JSON
         )
@@ -169,6 +180,17 @@ class Administering:
     def metrics(self) -> str:
         """Returns the broker's metrics, in Prometheus' text form."""
         return self._transport.call("GET", "/metrics").body.decode()
+
+    def _pages(self, member: str, *segments: str) -> Iterator[dict[str, Any]]:
+        """Yields the entries of a list, page after page."""
+        path, mark = path_of(*segments), None
+        while True:
+            query = {"limit": _PAGE, "next": mark}
+            page = self._transport.call("GET", path, query=query).json()
+            yield from page[member]
+            mark = page["next"]
+            if mark is None:
+                return
 
     def _get(self, *segments: str) -> Any:
         return self._transport.call("GET", path_of(*segments)).json()

@@ -113,6 +113,28 @@ def test_group_is_moved_only_with_execute(lakemq: Lakemq, name: str, shared_brok
     assert lakemq("group", "show", name)[2].startswith("lakemq: GROUP_NOT_EXIST: ")
 
 
+def test_reset_says_who_holds_the_group_and_creates_none(
+    lakemq: Lakemq, name: str, shared_broker: BrokerProcess
+) -> None:
+    client = shared_broker.client()
+    client.put_topic(name, read_queue_nums=1, write_queue_nums=1)
+    client.put_group(name)
+    client.send(name, "x")
+    await_dispatch(client)
+    client.commit_offsets(name, {(name, 0): 1})
+    words = ("--topic", name, "--to", "earliest", "--execute")
+    assert lakemq("group", "reset", f"{name}-mistyped", *words)[0] == 1
+    assert f"{name}-mistyped" not in {group.group for group in client.groups()}
+
+    lease = client.acquire_lease(name, "spark/here/17", 60_000)
+    code, _, err = lakemq("group", "reset", name, *words)
+    assert (code, err.count("\n")) == (1, 1)
+    assert err.startswith(f"lakemq: LEASE_CONFLICT: {name} is held by spark/here/17 until ")
+    assert client.group_offsets(name) == {(name, 0): 1}
+    assert lakemq("group", "reset", name, *words, "--lease-epoch", str(lease.epoch))[0] == 0
+    assert client.group_offsets(name) == {(name, 0): 0}
+
+
 def test_message_is_shown_by_id_and_found_by_key(
     lakemq: Lakemq, name: str, shared_broker: BrokerProcess
 ) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable
 
 import pytest
 
+from ingest_api.routes.brokers import is_loopback
 from tests.support.broker_process import BrokerProcess
 from tests.support.http import Http
 
@@ -18,13 +20,15 @@ def http(shared_broker: BrokerProcess) -> Http:
 
 def test_a_topic_is_created_changed_and_deleted(http: Http) -> None:
     made = http.put("/topics/life", {"read_queue_nums": 2, "write_queue_nums": 2, "attributes": {"+a": "b"}})
-    assert made.status == 200
+    assert made.status == 201
     assert (made.json["topic"], made.json["read_queue_nums"], made.json["perm"]) == ("life", 2, 6)
     assert http.get("/topics/life").json == made.json
-    changed = http.put("/topics/life", {"read_queue_nums": 8, "write_queue_nums": 8}).json
+    again = http.put("/topics/life", {"read_queue_nums": 8, "write_queue_nums": 8})
+    changed = again.json
+    assert again.status == 200
     assert (changed["read_queue_nums"], changed["topic_id"]) == (8, made.json["topic_id"])
     assert len(http.get("/topics/life/queues").json) == 8
-    assert "life" in {t["topic"] for t in http.get("/topics").json}
+    assert "life" in {t["topic"] for t in http.pages("/topics", "topics")}
     assert http.call("DELETE", "/topics/life").status == 204
     http.get("/topics/life").problem(404, "TOPIC_NOT_EXIST")
     again = http.put("/topics/life", {}).json
@@ -46,15 +50,16 @@ def test_a_topic_without_write_permission_takes_nothing(http: Http) -> None:
 
 def test_a_group_is_created_changed_and_deleted(http: Http) -> None:
     made = http.put("/groups/arrivals", {"retry_max_times": 2})
-    assert made.status == 200
+    assert made.status == 201
     assert (made.json["group"], made.json["retry_max_times"], made.json["consume_enable"]) == (
         "arrivals",
         2,
         True,
     )
     assert http.get("/topics/%25RETRY%25arrivals").json["read_queue_nums"] == 1
-    assert http.put("/groups/arrivals", {"consume_enable": False}).json["retry_max_times"] == 2
-    assert "arrivals" in {g["group"] for g in http.get("/groups").json}
+    changed = http.put("/groups/arrivals", {"consume_enable": False})
+    assert (changed.status, changed.json["retry_max_times"]) == (200, 2)
+    assert "arrivals" in {g["group"] for g in http.pages("/groups", "groups")}
     assert http.call("DELETE", "/groups/arrivals").status == 204
     http.get("/groups/arrivals").problem(404, "GROUP_NOT_EXIST")
 
@@ -122,6 +127,10 @@ def test_a_reset_goes_to_the_end_to_a_time_and_to_offsets(http: Http) -> None:
     assert [(q["to_offset"], q["skipped"]) for q in latest["queues"]] == [(10, 4), (4, 0)]
     at_time = http.post(path, {"topic": "reset2", "timestamp": 0, "dry_run": True}).json
     assert [q["to_offset"] for q in at_time["queues"]] == [0, 0]
+    named = {"topic": "reset2", "to": "timestamp", "timestamp": 0, "dry_run": True}
+    assert http.post(path, named).json == at_time
+    named = {"topic": "reset2", "to": "offsets", "offsets": {"0": 2}, "dry_run": True}
+    assert [q["to_offset"] for q in http.post(path, named).json["queues"]] == [2]
     given = http.post(path, {"topic": "reset2", "offsets": {"0": 2}}).json
     assert [(q["queue_id"], q["redelivered"]) for q in given["queues"]] == [(0, 4)]
     assert [o["offset"] for o in http.get("/groups/reset2_group/offsets").json["offsets"]] == [2]
@@ -133,6 +142,10 @@ def test_an_impossible_reset_is_refused(http: Http) -> None:
     http.post(path, {"topic": "reset3"}).problem(422, "ARGUMENT_ILLEGAL")
     http.post(path, {"topic": "reset3", "to": "earliest", "timestamp": 1}).problem(422, "ARGUMENT_ILLEGAL")
     http.post(path, {"topic": "reset3", "to": "middle"}).problem(422, "ARGUMENT_ILLEGAL")
+    http.post(path, {"topic": "reset3", "to": "timestamp"}).problem(422, "ARGUMENT_ILLEGAL")
+    http.post(path, {"topic": "reset3", "to": "offsets", "timestamp": 1}).problem(422, "ARGUMENT_ILLEGAL")
+    both = {"topic": "reset3", "to": "timestamp", "timestamp": 1, "offsets": {"0": 1}}
+    http.post(path, both).problem(422, "ARGUMENT_ILLEGAL")
     http.post(path, {"topic": "no_topic", "to": "latest"}).problem(404, "TOPIC_NOT_EXIST")
     http.post(path, {"topic": "reset3", "offsets": {"0": 99}}).problem(409, "OFFSET_ILLEGAL")
     http.post(path, {"topic": "reset3", "offsets": {"9": 0}}).problem(404, "QUEUE_NOT_EXIST")
@@ -171,6 +184,84 @@ def test_a_lease_has_one_owner_and_fences_the_old_one(http: Http) -> None:
 
     assert http.call("DELETE", "/groups/leased/lease?owner=driver-2").status == 204
     assert http.post("/groups/leased/lease", {"owner": "driver-3", "ttl_ms": 1000}).status == 200
+
+
+def test_while_a_lease_is_held_nobody_moves_the_group_without_its_epoch(http: Http) -> None:
+    filled(http, "held", "held_group")
+    epoch = http.post("/groups/held_group/lease", {"owner": "driver", "ttl_ms": 60_000}).json["epoch"]
+    commit = {"offsets": [{"topic": "held", "queue_id": 0, "offset": 7}]}
+    reset = {"topic": "held", "to": "earliest"}
+    for refused in (
+        http.put("/groups/held_group/offsets", commit),
+        http.post("/groups/held_group/offsets/reset", reset),
+    ):
+        problem = refused.problem(409, "LEASE_CONFLICT")
+        assert (problem["owner"], problem["held_epoch"]) == ("driver", epoch)
+        assert "driver" in problem["detail"]
+    http.post("/groups/held_group/offsets/reset", {**reset, "lease_epoch": epoch + 1}).problem(
+        409, "LEASE_CONFLICT"
+    )
+    assert [o["offset"] for o in http.get("/groups/held_group/offsets").json["offsets"]] == [6]
+    # A preview moves nothing, and the holder's epoch does.
+    assert http.post("/groups/held_group/offsets/reset", {**reset, "dry_run": True}).status == 200
+    assert http.put("/groups/held_group/offsets", {**commit, "lease_epoch": epoch}).status == 200
+    moved = http.post("/groups/held_group/offsets/reset", {**reset, "lease_epoch": epoch})
+    assert moved.json["redelivered"] == 7
+    http.call("DELETE", "/groups/held_group/lease?owner=driver")
+    assert http.put("/groups/held_group/offsets", commit).status == 200
+
+
+def test_a_reset_of_a_mistyped_group_creates_nothing(http: Http) -> None:
+    filled(http, "typo", "typo_group")
+    for dry_run in (True, False):
+        reset = {"topic": "typo", "to": "earliest", "dry_run": dry_run}
+        http.post("/groups/tpyo_group/offsets/reset", reset).problem(404, "GROUP_NOT_EXIST")
+    http.get("/groups/tpyo_group").problem(404, "GROUP_NOT_EXIST")
+    assert "tpyo_group" not in {g["group"] for g in http.pages("/groups", "groups")}
+
+
+def test_lists_are_paged_and_each_entry_comes_once(http: Http) -> None:
+    names = [f"paged-{n:02}" for n in range(7)]
+    for name in names:
+        http.put(f"/topics/{name}", {"read_queue_nums": 1, "write_queue_nums": 1})
+        http.put(f"/groups/{name}", {})
+    whole = http.get("/topics").json
+    assert whole["next"] is None
+    for limit in (1, 3, 1000):
+        topics = http.pages("/topics", "topics", limit)
+        assert topics == whole["topics"], limit
+        groups = [g["group"] for g in http.pages("/groups", "groups", limit)]
+        assert [group for group in groups if group.startswith("paged-")] == names
+        assert groups == sorted(set(groups))
+    offsets = [{"topic": name, "queue_id": 0, "offset": 0} for name in names]
+    http.put("/groups/paged-00/offsets", {"offsets": offsets})
+    assert http.pages("/groups/paged-00/offsets", "offsets", 2) == offsets
+    for parameters in ("limit=0", "limit=10001", "limit=x"):
+        http.get(f"/topics?{parameters}").problem(422, "ARGUMENT_ILLEGAL")
+    http.get("/groups/paged-00/offsets?next=nonsense").problem(422, "ARGUMENT_ILLEGAL")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "name"),
+    [
+        ("GET", "/topics?limt=5", "limt"),
+        ("GET", "/topics?limit=5&limit=6", "limit"),
+        ("DELETE", "/topics/kept?force=true", "force"),
+        ("PUT", "/groups/unmade?dry_run=true", "dry_run"),
+        ("GET", "/topics/kept/queues?max=1", "max"),
+        ("GET", "/topics/kept/messages?key=k&from=1", "from"),
+        ("GET", "/cluster?x=", "x"),
+    ],
+)
+def test_a_parameter_nobody_reads_is_refused(http: Http, method: str, path: str, name: str) -> None:
+    http.put("/topics/kept", {})
+    body = b"{}" if method == "PUT" else None
+    problem = http.call(method, path, body, {"Content-Type": "application/json"}).problem(
+        422, "ARGUMENT_ILLEGAL"
+    )
+    assert problem["errors"][0]["parameter"] == name
+    assert http.get("/topics/kept").status == 200
+    http.get("/groups/unmade").problem(404, "GROUP_NOT_EXIST")
 
 
 def test_a_fenced_driver_stays_fenced_after_a_restart(start_broker: Callable[..., BrokerProcess]) -> None:
@@ -235,6 +326,47 @@ def test_nobody_takes_the_place_of_the_broker_itself(http: Http) -> None:
     registration = {"cluster": "c", "address": "http://10.0.0.2:8090", "data_version": "1"}
     http.put("/brokers/broker-a/0", registration).problem(403, "NO_PERMISSION")
     http.call("DELETE", "/brokers/broker-a/0").problem(403, "NO_PERMISSION")
+
+
+def test_nobody_registers_from_another_machine(start_broker: Callable[..., BrokerProcess]) -> None:
+    own = address_of_this_machine()
+    if own is None:
+        pytest.skip("this machine has no address but loopback")
+    broker = start_broker(arguments=("--host", "0.0.0.0", "--insecure"))
+    near, far = Http(broker.endpoint), Http(f"http://{own}:{broker.port}")
+    registration = {"cluster": "c", "address": "http://10.0.0.2:8090", "data_version": "1"}
+    problem = far.put("/brokers/broker-b/0", registration).problem(403, "NO_PERMISSION")
+    assert problem["client"] == own
+    assert near.put("/brokers/broker-b/0", registration).status == 200
+    far.call("DELETE", "/brokers/broker-b/0").problem(403, "NO_PERMISSION")
+    assert {b["broker_name"] for b in near.get("/cluster").json["brokers"]} == {"broker-a", "broker-b"}
+
+
+def address_of_this_machine() -> str | None:
+    """Returns an address that is not loopback; connecting a UDP socket sends nothing."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            return None
+        own = str(probe.getsockname()[0])
+    return None if own.startswith("127.") else own
+
+
+@pytest.mark.parametrize(
+    ("host", "own"),
+    [
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("::1", True),
+        ("::ffff:127.0.0.1", True),
+        ("::ffff:10.0.0.1", False),
+        ("10.0.0.1", False),
+        ("fe80::1%eth0", False),
+    ],
+)
+def test_loopback_is_told_in_every_form_a_socket_gives(host: str, own: bool) -> None:
+    assert is_loopback(host) is own
 
 
 def test_the_cluster_says_who_this_is(http: Http) -> None:

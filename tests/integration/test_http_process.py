@@ -115,6 +115,38 @@ def test_logs_are_json_when_asked(start_broker: Callable[..., BrokerProcess]) ->
     assert (request["status"], request["path"]) == (404, "/api/v1/topics/none")
 
 
+def test_labels_exist_only_for_topics_and_groups_that_do_and_go_with_them(broker: BrokerProcess) -> None:
+    http = Http(broker.endpoint)
+
+    def labelled(*words: str) -> list[str]:
+        lines = http.get("//metrics").body.decode().splitlines()
+        return [line for line in lines if all(word in line for word in words)]
+
+    http.put("/groups/known", {})
+    http.post("/topics/seen/messages", {"body": "x", "queue_id": 0})
+    http.settle()
+    for n in range(30):
+        http.get("/topics/seen/queues/0/messages", offset=0, group=f"invented-{n}")
+    for _ in range(2):
+        http.get("/topics/seen/queues/0/messages", offset=0, group="known")
+    http.get("/topics/unseen/queues/0/messages", offset=0, group="known").problem(404, "TOPIC_NOT_EXIST")
+    assert not labelled("invented-") and not labelled("unseen")
+    (unknown,) = labelled("messages_out_total", 'topic="seen"', 'consumer_group=""')
+    (known,) = labelled("messages_out_total", 'topic="seen"', 'consumer_group="known"')
+    assert (unknown.split()[-1], known.split()[-1]) == ("30", "2")
+
+    http.put("/groups/known/offsets", {"offsets": [{"topic": "seen", "queue_id": 0, "offset": 0}]})
+    assert labelled("consumer_lag_messages", '"known"')
+    assert http.call("DELETE", "/groups/known").status == 204
+    assert not labelled('"known"')
+    assert labelled("messages_in_total", '"seen"')
+    assert http.call("DELETE", "/topics/seen").status == 204
+    assert not labelled('topic="seen"')
+    http.post("/topics/seen/messages", {"body": "x"})
+    (counted,) = labelled("messages_in_total", '"seen"')
+    assert counted.endswith(" 1")
+
+
 def test_what_goes_well_and_quickly_leaves_no_line(broker: BrokerProcess) -> None:
     http = Http(broker.endpoint)
     for _ in range(20):
@@ -126,8 +158,8 @@ def test_metrics_have_rocketmqs_names_and_labels(broker: BrokerProcess) -> None:
     http = Http(broker.endpoint)
     http.post("/topics/m/messages", {"messages": [{"body": "x" * 100, "queue_id": 0}] * 3})
     http.settle()
-    http.get("/topics/m/queues/0/messages", offset=0, group="g")
     http.put("/groups/g", {})
+    http.get("/topics/m/queues/0/messages", offset=0, group="g")
     http.put("/groups/g/offsets", {"offsets": [{"topic": "m", "queue_id": 0, "offset": 1}]})
     http.post("/topics/m/messages", {"bad": 1})
     page = http.get("//metrics")

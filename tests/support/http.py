@@ -7,6 +7,7 @@ import socket
 import time
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 import urllib3
 
@@ -84,6 +85,18 @@ class Http:
         given = {**({"Content-Type": content_type} if content_type else {}), **(headers or {})}
         return self.call("POST", f"/topics/{topic}/messages", body, given, **query)
 
+    def pages(self, path: str, member: str, limit: int = 1000) -> list[Any]:
+        """Reads a list to its end."""
+        found: list[Any] = []
+        mark = ""
+        while True:
+            page = self.get(path, limit=limit, next=quote(mark, safe="")).json
+            assert len(page[member]) <= limit
+            found += page[member]
+            mark = page["next"]
+            if mark is None:
+                return found
+
     def settle(self) -> None:
         """Returns when everything sent so far can be read.
 
@@ -94,7 +107,7 @@ class Http:
         # 202: not flushed in time, on a slow disk; asked again until it is.
         while (status := self.put("/groups/settle", {}).status) == 202:
             assert time.monotonic() < deadline
-        assert status == 200
+        assert status in (200, 201)
 
     def messages(self, topic: str) -> list[dict[str, Any]]:
         """Reads everything a topic holds, queue by queue; nothing for a topic that does not exist."""
