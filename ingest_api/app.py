@@ -20,7 +20,18 @@ from ingest_api.allowed_methods import allowed_methods
 from ingest_api.body import Body, ClientGone
 from ingest_api.broker import Broker
 from ingest_api.request_guard import RequestGuard
-from ingest_api.routes import brokers, cluster, groups, health, messages, metrics, queues, routes, topics
+from ingest_api.routes import (
+    brokers,
+    cluster,
+    docs,
+    groups,
+    health,
+    messages,
+    metrics,
+    queues,
+    routes,
+    topics,
+)
 from ingest_api.version import lakemq_version
 from store_native.errors import InvalidRequest, Unavailable
 
@@ -37,7 +48,7 @@ def create_app(broker: Broker) -> BrokerApp:
     error_handlers.install(app, broker.metrics)
     for noun in (topics, queues, messages, groups, routes, cluster, brokers):
         app.include_router(noun.router(broker), prefix=API)
-    for noun in (health, metrics):
+    for noun in (health, metrics, docs):
         app.include_router(noun.router(broker))
     return app
 
@@ -60,10 +71,11 @@ class BrokerApp(FastAPI):
             summary="RocketMQ's broker model over HTTP.",
             version=lakemq_version(),
             openapi_url=f"{API}/openapi.json",
-            docs_url="/docs",
+            docs_url=None,  # routes/docs.py serves a page that loads nothing from elsewhere
             redoc_url=None,
             redirect_slashes=False,
             lifespan=lifespan,
+            generate_unique_id_function=lambda route: route.name,
         )
         self._broker = broker
         self.send_path = broker.send
@@ -95,7 +107,7 @@ class BrokerApp(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """Returns the document with the raw paths in it; FastAPI calls it once."""
         if self.openapi_schema is None:
-            self.openapi_schema = openapi.with_raw_paths(super().openapi())
+            self.openapi_schema = openapi.completed(super().openapi())
         return self.openapi_schema
 
     async def _control(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -109,7 +121,7 @@ class BrokerApp(FastAPI):
         started = time.perf_counter()
         broker = self._broker
         body = Body()
-        status = 500
+        status, request_id = 500, None
         try:
             if scope["method"] not in ("GET", "HEAD", "OPTIONS"):
                 await broker.control_bodies.read(receive, _content_length(scope), body)
@@ -132,9 +144,11 @@ class BrokerApp(FastAPI):
             return await receive()
 
         async def watched(message: Message) -> None:
-            nonlocal status
+            nonlocal status, request_id
             if message["type"] == "http.response.start":
                 status = message["status"]
+                if status >= 400:
+                    request_id = _request_id(message)
             await send(message)
 
         replayed: list[bool] = []
@@ -144,7 +158,8 @@ class BrokerApp(FastAPI):
         took_ms = (time.perf_counter() - started) * 1000
         broker.metrics.latency_ms["admin"].observe(took_ms)
         if status >= 400 and not scope["path"].endswith(("/readyz", "/healthz")):
-            broker.refusals.line(scope, status, "REFUSED", None, took_ms=round(took_ms))
+            code = scope.get(error_handlers.CODE_IN_SCOPE, "REFUSED")
+            broker.refusals.line(scope, status, code, request_id, took_ms=round(took_ms))
         else:
             broker.refusals.slow(scope, status, took_ms)
 
@@ -193,6 +208,11 @@ def send_topic(target: bytes) -> str | None:
 
 def _content_length(scope: Scope) -> int | None:
     return next((int(value) for name, value in scope["headers"] if name == b"content-length"), None)
+
+
+def _request_id(start: Message) -> str | None:
+    """The id that joins a problem, already rendered, to its log line."""
+    return next((value.decode("ascii") for name, value in start["headers"] if name == b"x-request-id"), None)
 
 
 def _expects(scope: Scope) -> bool:

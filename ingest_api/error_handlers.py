@@ -70,6 +70,9 @@ STATUS = {
 NO_SUCH_REQUEST = "REQUEST_CODE_NOT_SUPPORTED"
 """RocketMQ's name for a request nobody handles: an unknown path (404) or method (405)."""
 
+CODE_IN_SCOPE = "lakemq.problem_code"
+"""Where the access log finds the code of a problem that one of FastAPI's routes answered."""
+
 _RETRY_AFTER_MS = {"DISK_FULL": 10_000, "TOO_MANY_REQUESTS": 500}
 _DEFAULT_RETRY_AFTER_MS = 1_000
 _OF_ONE_ERROR = ("pointer", "index", "line", "header", "parameter")
@@ -156,6 +159,7 @@ def install(app: FastAPI, metrics: BrokerMetrics) -> None:
 
     def answer(request: Request, problem: Problem, extra: Mapping[str, str] | None = None) -> Response:
         metrics.refused(problem.code)
+        request.scope[CODE_IN_SCOPE] = problem.code
         headers = {name.decode(): value.decode() for name, value in problem.headers}
         return Response(problem.body, problem.status, headers={**headers, **(extra or {})})
 

@@ -1,13 +1,16 @@
-"""Documents the two raw ASGI paths and the shape of a problem in the OpenAPI document.
+"""Completes the OpenAPI document that FastAPI derives from the routes.
 
-Owns the path items FastAPI cannot derive, because their functions take no parameters it could read.
-Called once by app.py.
+Owns the path items FastAPI cannot derive, because the two raw ASGI functions take no parameters it could
+read, and what holds for the whole document: licence, server, the place of problems and examples. What never
+breaks: an operation's id is its function's name and stays. Called once by app.py.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from ingest_api import openapi_examples as examples
+from ingest_api.openapi_problems import problems_of
 from ingest_api.pull_query import (
     ARROW_DEFAULT,
     ARROW_DEFAULT_BYTES,
@@ -21,7 +24,6 @@ from ingest_api.routes.documents import (
     GROUP_PATTERN,
     MESSAGE,
     PROBLEM,
-    PROBLEM_RESPONSE,
     TOPIC_PATTERN,
     ref,
 )
@@ -29,14 +31,51 @@ from ingest_api.routes.documents import (
 Document = dict[str, Any]
 
 
-def with_raw_paths(document: Document) -> Document:
-    """Returns the document with produce, pull and the shared schemas in it."""
+_TAGS = {
+    "messages": "Send and read.",
+    "topics": "What topics there are.",
+    "queues": "The bounds of queues, and offsets by time.",
+    "groups": "Consumer groups, where they stand, and who drives them.",
+    "routes": "Which broker holds a topic.",
+    "cluster": "This broker and the others.",
+    "brokers": "Registration with the name server inside this broker.",
+    "health": "For what starts and watches the process.",
+    "metrics": "For Prometheus.",
+}
+
+
+def completed(document: Document) -> Document:
+    """Returns the document with everything in it that is not derived from the routes."""
+    document["info"]["license"] = {"name": "Apache-2.0", "identifier": "Apache-2.0"}
+    document["servers"] = [{"url": "/", "description": "The broker that serves this document."}]
+    document["tags"] = [{"name": name, "description": text} for name, text in _TAGS.items()]
+    _add_raw_paths(document)
+    for item in document["paths"].values():
+        for operation in item.values():
+            name = operation["operationId"]
+            operation["responses"]["default"] = problems_of(name)
+            _add_examples(operation, name)
+    return document
+
+
+def _add_examples(operation: Document, name: str) -> None:
+    for parameter in operation.get("parameters", []):
+        if parameter.get("required") and parameter["name"] in examples.PARAMETERS:
+            parameter["example"] = examples.PARAMETERS[parameter["name"]]
+    for media, value in examples.REQUESTS.get(name, {}).items():
+        operation["requestBody"]["content"][media]["examples"] = {"example": {"value": value}}
+    if name in examples.ANSWERS:
+        for status in {"200", "201"} & operation["responses"].keys():
+            content = operation["responses"][status]["content"]["application/json"]
+            content["examples"] = {"example": {"value": examples.ANSWERS[name]}}
+
+
+def _add_raw_paths(document: Document) -> None:
     paths = document.setdefault("paths", {})
     paths.setdefault("/api/v1/topics/{topic}/messages", {})["post"] = _produce()
     paths.setdefault("/api/v1/topics/{topic}/queues/{queue_id}/messages", {})["get"] = _pull()
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     schemas.update({"Problem": PROBLEM, "Message": MESSAGE, **_SEND_SCHEMAS})
-    return document
 
 
 def _parameter(name: str, place: str, schema: Document, text: str, required: bool = False) -> Document:
@@ -236,9 +275,11 @@ def _produce() -> Document:
             },
             "202": {
                 "description": "Stored, less safe than asked (see status), or one-way.",
+                "headers": {
+                    "Preference-Applied": {"schema": _TEXT, "description": "respond-async: it was one-way."}
+                },
                 "content": {"application/json": {"schema": answers}},
             },
-            "default": PROBLEM_RESPONSE,
         },
     }
 
@@ -292,6 +333,5 @@ def _pull() -> Document:
                     ARROW_TYPE: {"schema": {"type": "string", "format": "binary"}},
                 },
             },
-            "default": PROBLEM_RESPONSE,
         },
     }

@@ -109,6 +109,7 @@ class SendPath:
         }
         self._ok = WholeJson(200)
         self._accepted = WholeJson(202)
+        self._one_way = WholeJson(202, (b"preference-applied", b"respond-async"))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, topic: str) -> None:
         """Handles one request; ``topic`` is the path's segment, decoded but not yet checked."""
@@ -142,7 +143,7 @@ class SendPath:
                 self._bodies.release(body)
             answers, prefix = self._ok, _OK
             if headers.one_way:
-                answers = self._accepted
+                answers = self._one_way
             elif (
                 appended.waits
                 and (safe := self._ack.sent(appended.end_offset)) is not None
@@ -203,7 +204,7 @@ class SendPath:
         stored = _Stored(connection, topic, size, started, appended)
         try:
             if one_way:
-                self._answer(stored, self._accepted, _OK)
+                self._answer(stored, self._one_way, _OK)
             elif not appended.waits or self._ack.is_sent(appended.end_offset):
                 self._answer(stored, self._ok, _OK)
             else:

@@ -47,13 +47,15 @@ class WholeJson:
 
     Args:
         status: The HTTP status.
+        extra: Headers of every such answer beside the body's own.
     """
 
-    __slots__ = ("_heads", "_line", "_status")
+    __slots__ = ("_extra", "_heads", "_line", "_status")
 
-    def __init__(self, status: int) -> None:
+    def __init__(self, status: int, *extra: tuple[bytes, bytes]) -> None:
         self._status = status
-        self._line = head_of(status, [])
+        self._extra = extra
+        self._line = head_of(status, list(extra))
         self._heads = [self._head(length) for length in range(_CACHED_LENGTHS)]
 
     async def send(self, send: Send, body: bytes) -> None:
@@ -92,7 +94,7 @@ class WholeJson:
         return {
             "type": "http.response.start",
             "status": self._status,
-            "headers": [(b"content-type", JSON), (b"content-length", b"%d" % length)],
+            "headers": [*self._extra, (b"content-type", JSON), (b"content-length", b"%d" % length)],
         }
 
 

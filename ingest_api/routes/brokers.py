@@ -60,7 +60,7 @@ def router(broker: Broker) -> APIRouter:
     routes = noun_router("brokers")
 
     @routes.put("/brokers/{name}/{broker_id}", response_model=Registered)
-    async def register(
+    async def register_broker(
         name: BrokerName, broker_id: BrokerId, registration: Registration, request: Request
     ) -> Registered:
         """Registers a broker, or takes its sign of life; refused from another machine."""
@@ -89,7 +89,7 @@ def router(broker: Broker) -> APIRouter:
         )
 
     @routes.delete("/brokers/{name}/{broker_id}", status_code=204, response_class=Response)
-    async def unregister(name: BrokerName, broker_id: BrokerId, request: Request) -> Response:
+    async def unregister_broker(name: BrokerName, broker_id: BrokerId, request: Request) -> Response:
         """Drops a broker from the tables at once, as it stops; refused from another machine."""
         _refuse_strangers(request)
         _refuse_own(broker, name, broker_id)

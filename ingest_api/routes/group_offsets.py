@@ -108,7 +108,7 @@ def add(routes: APIRouter, broker: Broker) -> None:
     store = broker.store
 
     @routes.get("/groups/{group}/offsets", response_model=GroupOffsetsPage)
-    async def get_offsets(
+    async def get_group_offsets(
         group: GroupPath, limit: Limit = DEFAULT_LIMIT, after: PageMark = ""
     ) -> GroupOffsetsPage:
         """Returns where a group stands, by topic and queue, a page at a time."""
@@ -120,7 +120,7 @@ def add(routes: APIRouter, broker: Broker) -> None:
     @routes.put(
         "/groups/{group}/offsets", response_model=GroupOffsets, responses={202: {"model": GroupOffsets}}
     )
-    async def put_offsets(group: GroupPath, commit: OffsetCommit, response: Response) -> GroupOffsets:
+    async def commit_offsets(group: GroupPath, commit: OffsetCommit, response: Response) -> GroupOffsets:
         """Commits where a group stands; durable when this answers."""
         broker.leases.check(group, commit.lease_epoch)
         await _commit(broker, group, [(o.topic, o.queue_id, o.offset) for o in commit.offsets], response)

@@ -26,7 +26,7 @@ def router(broker: Broker) -> APIRouter:
     routes = APIRouter(tags=["metrics"], responses=PROBLEMS)
 
     @routes.get("/metrics", response_class=Response, responses={**PROBLEMS, **_TEXT})
-    async def metrics() -> Response:
+    async def get_metrics() -> Response:
         """Returns all metrics: RocketMQ 5's names and labels under lakemq_."""
         return Response(await broker.reads.run(render, broker), media_type=CONTENT_TYPE)
 

@@ -115,6 +115,30 @@ def test_logs_are_json_when_asked(start_broker: Callable[..., BrokerProcess]) ->
     assert (request["status"], request["path"]) == (404, "/api/v1/topics/none")
 
 
+def test_the_log_names_code_and_id_of_every_refusal(start_broker: Callable[..., BrokerProcess]) -> None:
+    broker = start_broker(arguments=("--log-format", "json"))
+    http = Http(broker.endpoint)
+    answers = [
+        http.get("/topics/none"),
+        http.get("/topics?limit=0"),
+        http.get("/nothing/here"),
+        http.call("POST", "/cluster"),
+        http.put("/topics/t", {"colour": "red"}),
+        http.call("PUT", "/topics/t", b"{", {"Content-Type": "application/json"}),
+        http.call("GET", "/topics/a%2fb"),
+        http.post("/topics/t/messages", {"bad": 1}),
+        http.send("t", b"x", headers={"X-LakeMQ-Colour": "red"}),
+        http.get("/topics/t/queues/0/messages"),
+    ]
+    broker.stop()
+    lines = [json.loads(line) for line in broker.log().splitlines()]
+    logged = {line["request_id"]: line["code"] for line in lines if line["message"] == "request"}
+    told = {answer.json["request_id"]: answer.json["code"] for answer in answers}
+    assert len(told) == len(answers)
+    assert logged == told
+    assert [answer.headers["x-request-id"] for answer in answers] == list(told)
+
+
 def test_labels_exist_only_for_topics_and_groups_that_do_and_go_with_them(broker: BrokerProcess) -> None:
     http = Http(broker.endpoint)
 

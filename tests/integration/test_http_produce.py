@@ -36,6 +36,16 @@ def arrow_stream(table: pa.Table) -> bytes:
     return sink.getvalue()
 
 
+def test_a_one_way_send_says_that_the_preference_was_applied(http: Http) -> None:
+    for headers in ({"Prefer": "respond-async"}, {"Prefer": "respond-async", "Content-Encoding": "gzip"}):
+        body = gzip.compress(b'{"body":"x"}') if "Content-Encoding" in headers else b'{"body":"x"}'
+        answer = http.send("preferred", body, "application/json", headers)
+        assert (answer.status, answer.headers["preference-applied"]) == (202, "respond-async")
+    kept = http.post("/topics/preferred/messages", {"body": "x"}, {"Prefer": "wait=5"})
+    assert kept.status == 200
+    assert "preference-applied" not in kept.headers
+
+
 def test_the_answer_to_a_delayed_send_says_that_its_position_is_the_schedules(http: Http) -> None:
     sent = http.post("/topics/later/messages", {"body": "x", "delay_level": 18, "queue_id": 3}).json
     assert (sent["topic"], sent["scheduled"], sent["queue_id"]) == ("later", True, 17)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -15,6 +17,10 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from ingest_api.documentation import render
+from ingest_api.error_handlers import STATUS
+from ingest_api.openapi_examples import REQUESTS
+from ingest_api.openapi_problems import CODES, codes_of
 from tests.support.broker_process import BrokerProcess
 from tests.support.http import Http
 
@@ -107,7 +113,115 @@ def test_the_produce_operation_documents_every_body(broker_of_module: BrokerProc
     assert "application/problem+json" in produce["responses"]["default"]["content"]
 
 
-def test_the_documentation_page_is_served(broker_of_module: BrokerProcess) -> None:
-    page = Http(broker_of_module.endpoint).get("//docs")
+def operations_of(document: Any) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, item in document["paths"].items():
+        for method, operation in item.items():
+            yield method.upper(), path, operation
+
+
+def test_operation_ids_stay(broker_of_module: BrokerProcess) -> None:
+    """Generated clients have methods of these names."""
+    found = Http(broker_of_module.endpoint).get("/openapi.json").json
+    ids = [operation["operationId"] for _, _, operation in operations_of(found)]
+    assert sorted(ids) == sorted(CODES)
+    assert len(ids) == len(set(ids)) == len(OPERATIONS)
+
+
+def test_the_document_names_licence_and_server_and_describes_its_tags(
+    broker_of_module: BrokerProcess,
+) -> None:
+    found = Http(broker_of_module.endpoint).get("/openapi.json").json
+    assert found["info"]["license"]["identifier"] == "Apache-2.0"
+    assert [server["url"] for server in found["servers"]] == ["/"]
+    used = {operation["tags"][0] for _, _, operation in operations_of(found)}
+    assert used == {tag["name"] for tag in found["tags"]}
+
+
+def test_one_problem_schema_lists_the_codes_of_each_operation(broker_of_module: BrokerProcess) -> None:
+    found = Http(broker_of_module.endpoint).get("/openapi.json").json
+    listed: set[str] = set()
+    for _, _, operation in operations_of(found):
+        problem = operation["responses"]["default"]["content"]["application/problem+json"]["schema"]
+        shared, own = problem["allOf"]
+        assert shared == {"$ref": "#/components/schemas/Problem"}
+        codes = own["properties"]["code"]["enum"]
+        assert {"ARGUMENT_ILLEGAL", "SYSTEM_ERROR"} <= set(codes)
+        listed |= set(codes)
+    assert set(STATUS) <= listed
+    assert "LEASE_CONFLICT" not in codes_of("send_messages")
+
+
+def test_the_examples_work(start_broker: Callable[..., BrokerProcess]) -> None:
+    """Every request's example is taken, in the table's order, and each answer has the members it shows."""
+    http = Http(start_broker().endpoint)
+    found = http.get("/openapi.json").json
+    by_id = {o["operationId"]: (method, path, o) for method, path, o in operations_of(found)}
+
+    def call(name: str, media: str | None = None, value: Any = None) -> None:
+        method, path, operation = by_id[name]
+        query = {}
+        for parameter in operation.get("parameters", []):
+            if "example" in parameter and parameter["in"] == "path":
+                path = path.replace("{" + parameter["name"] + "}", str(parameter["example"]))
+            elif "example" in parameter:
+                query[parameter["name"]] = parameter["example"]
+        body = value.encode() if isinstance(value, str) else json.dumps(value).encode() if media else None
+        answer = http.call(method, "/" + path, body, {"Content-Type": media} if media else {}, **query)
+        assert answer.status in (200, 201, 204), (name, answer.body)
+        shown = operation["responses"].get(str(answer.status), {}).get("content", {})
+        for example in shown.get("application/json", {}).get("examples", {}).values():
+            if media in (None, "application/json"):
+                assert_same_form(answer.json, example["value"], name)
+
+    for name in REQUESTS:
+        for media, entry in by_id[name][2]["requestBody"]["content"].items():
+            for example in entry.get("examples", {}).values():
+                call(name, media, example["value"])
+        http.settle()
+    reads = {"get_message"}  # its example's id is made up
+    for name, (method, _, _) in by_id.items():
+        if method == "GET" and name not in reads:
+            call(name)
+    assert {name for name, (_, _, o) in by_id.items() if "requestBody" in o} == set(REQUESTS)
+
+
+def assert_same_form(answer: Any, example: Any, name: str) -> None:
+    """Compares members and types, not values; free maps (attributes, recovery) are left out."""
+    assert example is None or answer is None or type(answer) is type(example), (name, answer, example)
+    if isinstance(answer, dict) and not {"clean", "team"} & example.keys():
+        if answer and example:
+            assert answer.keys() == example.keys(), name
+        for member in answer.keys() & example.keys():
+            assert_same_form(answer[member], example[member], f"{name}.{member}")
+    elif isinstance(answer, list) and answer and example:
+        assert_same_form(answer[0], example[0], name)
+
+
+def test_the_documentation_page_holds_everything_and_loads_nothing(broker_of_module: BrokerProcess) -> None:
+    http = Http(broker_of_module.endpoint)
+    page = http.get("//docs")
+    text = page.body.decode()
     assert page.status == 200
-    assert b"/api/v1/openapi.json" in page.body
+    assert page.headers["content-type"].startswith("text/html")
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    found = http.get("/openapi.json").json
+    for _, path, operation in operations_of(found):
+        assert f"id='{operation['operationId']}'" in text
+        assert path in text
+    for name in found["components"]["schemas"]:
+        assert f"id='schema-{name}'" in text
+    assert not re.findall(r"<(?:script|link|img|iframe|object)|src=|@import|url\(", text)
+    assert set(re.findall(r"href='([^'#][^']*)'", text)) == {"/api/v1/openapi.json"}
+
+
+def test_the_page_shows_whatever_the_document_says_as_text() -> None:
+    operation = {
+        "operationId": "<xmp>",
+        "summary": "<script>alert(1)</script>",
+        "parameters": [{"name": "<xmp>", "in": "query", "schema": {"enum": ["</code><script>"]}}],
+        "responses": {"200": {"description": "<img src=x>"}},
+    }
+    document = {"info": {"title": "<xmp>", "version": "1"}, "paths": {"/<xmp>": {"get": operation}}}
+    page = render(document, "/openapi.json").decode()
+    assert not re.findall(r"<(?:script|img|xmp)", page)
+    assert "&lt;script&gt;" in page
