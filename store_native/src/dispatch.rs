@@ -20,6 +20,8 @@ pub struct Dispatcher {
     /// Log offset up to which records were dispatched.
     pub offset: i64,
     pub store_timestamp: i64,
+    /// The time at which ages were taken last before the start; 0 where it is not known.
+    pub ages_at: i64,
     pub quarantine: Vec<(i64, i64)>,
     pub keys: KeyFile,
     /// Keys applied and not yet handed to the append side (recovery).
@@ -50,6 +52,7 @@ impl Dispatcher {
             state,
             offset,
             store_timestamp: 0,
+            ages_at: 0,
             quarantine: Vec::new(),
             keys,
             recovered_keys: Vec::new(),
@@ -85,7 +88,7 @@ impl Dispatcher {
         let parts = Parts::of(record);
         self.stage_entry(record, &parts)?;
         self.index.put(record, &*self.environment.disk)?;
-        self.store_timestamp = self.store_timestamp.max(record.store_timestamp);
+        self.store_timestamp = record.store_timestamp;
         if let Some(key) = parts.idempotence_key {
             let place =
                 KeyPlace { physical_offset: record.physical_offset, store_timestamp: record.store_timestamp };

@@ -35,6 +35,14 @@ pub trait Disk: Send + Sync {
     /// Any error is final for the caller: the pages it was about may be gone.
     fn sync(&self, file: &File) -> io::Result<()>;
 
+    /// Used share of the file system that holds `path`, 0 to 1.
+    ///
+    /// # Errors
+    /// When the file system does not say.
+    fn used_ratio(&self, path: &Path) -> io::Result<f64> {
+        crate::mapped_file::disk_used_ratio(path)
+    }
+
     /// Returns when the names in `directory` are on the disk.
     ///
     /// # Errors

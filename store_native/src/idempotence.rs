@@ -7,6 +7,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::error::{Result, StoreError};
 use crate::message::record::crc31;
@@ -27,6 +29,8 @@ pub struct IdempotenceTable {
     order: VecDeque<(u128, KeyPlace)>,
     max_keys: usize,
     max_age_ms: i64,
+    /// The time at which ages are taken.
+    now_ms: i64,
 }
 
 fn hash(key: &str) -> u128 {
@@ -41,7 +45,7 @@ fn hash(key: &str) -> u128 {
 
 impl IdempotenceTable {
     pub fn new(max_keys: usize, max_age_ms: i64) -> Self {
-        Self { places: HashMap::new(), order: VecDeque::new(), max_keys, max_age_ms }
+        Self { places: HashMap::new(), order: VecDeque::new(), max_keys, max_age_ms, now_ms: i64::MIN }
     }
 
     /// Where the request with this key was stored.
@@ -59,6 +63,11 @@ impl IdempotenceTable {
         self.places.is_empty()
     }
 
+    /// Sets the time at which ages are taken. A record's stamp is none: it may come from a clock that was ahead.
+    pub fn set_now(&mut self, now_ms: i64) {
+        self.now_ms = now_ms;
+    }
+
     /// Remembers a key; the first place stays.
     pub fn insert(&mut self, key: &str, place: KeyPlace) {
         let hash = hash(key);
@@ -67,9 +76,24 @@ impl IdempotenceTable {
         }
         self.places.insert(hash, place);
         self.order.push_back((hash, place));
-        let oldest = place.store_timestamp - self.max_age_ms;
+        let oldest = self.now_ms.saturating_sub(self.max_age_ms);
+        let max_keys = self.max_keys;
+        self.drop_while(|kept, first| kept > max_keys || first.store_timestamp < oldest);
+    }
+
+    /// Forgets requests that stand before `log_min`: the answer to a repeat cannot be read any more.
+    pub fn forget_before(&mut self, log_min: i64) {
+        self.drop_while(|_, first| first.physical_offset < log_min);
+    }
+
+    /// Where the oldest request that is remembered stands; `i64::MAX` without one.
+    pub fn oldest_offset(&self) -> i64 {
+        self.order.front().map_or(i64::MAX, |(_, place)| place.physical_offset)
+    }
+
+    fn drop_while(&mut self, gone: impl Fn(usize, KeyPlace) -> bool) {
         while let Some((hash, first)) = self.order.front().copied() {
-            if self.order.len() <= self.max_keys && first.store_timestamp >= oldest {
+            if !gone(self.order.len(), first) {
                 break;
             }
             self.order.pop_front();
@@ -78,85 +102,134 @@ impl IdempotenceTable {
     }
 }
 
-/// The file of keys: `crc physical_offset store_timestamp key` a line, in log order.
+/// One key on its way to the file.
+#[derive(Debug, Clone)]
+struct Line {
+    physical_offset: i64,
+    text: Box<str>,
+}
+
+/// Lines beyond twice the keys that are remembered and this many are taken out of the file.
+const SLACK_LINES: usize = 4096;
+/// Lines kept for the next checkpoint at most; a start finds what is dropped in the log.
+const MAX_PENDING: usize = 1_000_000;
+
+/// The file of keys: `crc physical_offset store_timestamp key` a line, in log order. It holds at most twice the
+/// keys that are remembered, and some.
 #[derive(Debug)]
 pub struct KeyFile {
     paths: StorePaths,
-    pending: Vec<u8>,
+    pending: VecDeque<Line>,
+    /// Lines in the file.
+    lines: Arc<AtomicUsize>,
+}
+
+/// Keys taken from a [`KeyFile`] to be written without holding it.
+#[derive(Debug)]
+pub struct KeyLines {
+    paths: StorePaths,
+    text: Vec<u8>,
+    count: usize,
+    end: i64,
+    lines: Arc<AtomicUsize>,
 }
 
 impl KeyFile {
     pub fn new(paths: &StorePaths) -> Self {
-        Self { paths: paths.clone(), pending: Vec::new() }
+        Self { paths: paths.clone(), pending: VecDeque::new(), lines: Arc::default() }
     }
 
     /// Notes a key for the next checkpoint.
     pub fn note(&mut self, key: &str, place: KeyPlace) {
         let line = format!("{} {} {key}", place.physical_offset, place.store_timestamp);
-        self.pending.extend_from_slice(format!("{:08x} {line}\n", crc31(line.as_bytes())).as_bytes());
-    }
-
-    /// The lines noted and not yet written, to be appended by [`KeyFile::append`].
-    pub fn pending(&self) -> &[u8] {
-        &self.pending
-    }
-
-    /// The first `bytes` of them are on the disk.
-    pub fn written(&mut self, bytes: usize) {
-        self.pending.drain(..bytes);
-    }
-
-    /// Appends lines durably.
-    ///
-    /// # Errors
-    /// Any I/O error.
-    pub fn append(paths: &StorePaths, lines: &[u8]) -> Result<()> {
-        if lines.is_empty() {
-            return Ok(());
+        let text = format!("{:08x} {line}\n", crc31(line.as_bytes())).into();
+        self.pending.push_back(Line { physical_offset: place.physical_offset, text });
+        if self.pending.len() > MAX_PENDING {
+            self.pending.pop_front();
         }
-        let context = |e| StoreError::io("writing the idempotence keys", e);
-        let mut file = std::fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(paths.idempotence_keys())
-            .map_err(context)?;
-        file.write_all(lines).map_err(context)?;
-        file.sync_data().map_err(context)
     }
 
-    /// Reads the keys of records in `[from, to)` into the table, and rewrites the file when most of its
-    /// lines are of no more use.
+    /// The lines noted and not yet written.
+    pub fn pending(&self) -> KeyLines {
+        KeyLines {
+            paths: self.paths.clone(),
+            text: self.pending.iter().flat_map(|l| l.text.bytes()).collect(),
+            count: self.pending.len(),
+            end: self.pending.back().map_or(-1, |l| l.physical_offset),
+            lines: Arc::clone(&self.lines),
+        }
+    }
+
+    /// These are on the disk.
+    pub fn written(&mut self, lines: &KeyLines) {
+        while self.pending.front().is_some_and(|l| l.physical_offset <= lines.end) {
+            self.pending.pop_front();
+        }
+    }
+
+    /// Reads the keys of records in `[from, to)` into the table, and takes out lines of no more use.
     ///
     /// # Errors
     /// Any I/O error.
     pub fn load(&mut self, from: i64, to: i64, table: &mut IdempotenceTable) -> Result<()> {
-        let context = |e| StoreError::io("reading the idempotence keys", e);
-        let text = match std::fs::read(self.paths.idempotence_keys()) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(context(error)),
-        };
-        let mut kept = Vec::new();
-        let mut total = 0usize;
-        for line in text.split(|b| *b == b'\n').filter(|l| !l.is_empty()) {
-            total += 1;
-            if let Some((key, place)) = parse_line(line)
-                && place.physical_offset >= from
-                && place.physical_offset < to
-            {
+        let kept = rewrite(&self.paths, |key, place| {
+            let keep = (from..to).contains(&place.physical_offset);
+            if keep {
                 table.insert(key, place);
-                kept.push(line);
             }
+            keep
+        })?;
+        self.lines.store(kept, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl KeyLines {
+    /// Appends the lines durably, and takes out those of keys that are forgotten when they are too many:
+    /// `remembered` keys are left, the oldest stands at `oldest`.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn append(&self, remembered: usize, oldest: i64) -> Result<()> {
+        if self.count > 0 {
+            let context = |e| StoreError::io("writing the idempotence keys", e);
+            let mut options = std::fs::OpenOptions::new();
+            let mut file =
+                options.create(true).append(true).open(self.paths.idempotence_keys()).map_err(context)?;
+            file.write_all(&self.text).map_err(context)?;
+            file.sync_data().map_err(context)?;
+            self.lines.fetch_add(self.count, Ordering::Relaxed);
         }
-        if kept.len() < total {
-            let mut out = kept.join(&b'\n');
-            if !out.is_empty() {
-                out.push(b'\n');
-            }
-            paths::replace_file(&self.paths.idempotence_keys(), &out).map_err(context)?;
+        if self.lines.load(Ordering::Relaxed) > remembered.saturating_mul(2).saturating_add(SLACK_LINES) {
+            let kept = rewrite(&self.paths, |_, place| place.physical_offset >= oldest)?;
+            self.lines.store(kept, Ordering::Relaxed);
         }
         Ok(())
     }
+}
+
+/// Replaces the file by the lines that `keep` wants, if it does not want them all. Returns how many are left.
+fn rewrite(paths: &StorePaths, mut keep: impl FnMut(&str, KeyPlace) -> bool) -> Result<usize> {
+    let context = |e| StoreError::io("reading the idempotence keys", e);
+    let text = match std::fs::read(paths.idempotence_keys()) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(0),
+        Err(error) => return Err(context(error)),
+    };
+    let (mut kept, mut total) = (0, 0usize);
+    let mut out = Vec::new();
+    for line in text.split(|b| *b == b'\n').filter(|l| !l.is_empty()) {
+        total += 1;
+        if parse_line(line).is_some_and(|(key, place)| keep(key, place)) {
+            out.extend_from_slice(line);
+            out.push(b'\n');
+            kept += 1;
+        }
+    }
+    if kept < total {
+        paths::replace_file(&paths.idempotence_keys(), &out).map_err(context)?;
+    }
+    Ok(kept)
 }
 
 fn parse_line(line: &[u8]) -> Option<(&str, KeyPlace)> {
@@ -183,6 +256,7 @@ mod tests {
             table.insert(&format!("k{at}"), place(at));
         }
         assert_eq!((table.get("k1"), table.get("k2")), (None, Some(place(2))));
+        table.set_now(5000);
         table.insert("late", place(5000));
         assert_eq!((table.len(), table.get("k3")), (1, None));
     }
@@ -196,12 +270,54 @@ mod tests {
         for at in 0..4 {
             file.note(&format!("key {at}"), KeyPlace { physical_offset: at, store_timestamp: 9 });
         }
-        let mut lines = file.pending().to_vec();
-        lines.truncate(lines.len() - 3);
-        KeyFile::append(&paths, &lines).expect("room");
+        let lines = file.pending();
+        lines.append(4, 0).expect("room");
+        file.written(&lines);
+        assert_eq!(file.pending().count, 0);
+        let whole = std::fs::read(paths.idempotence_keys()).expect("a file");
+        std::fs::write(paths.idempotence_keys(), &whole[..whole.len() - 3]).expect("torn");
         let mut table = IdempotenceTable::new(10, 1000);
         file.load(1, 10, &mut table).expect("readable");
         assert_eq!(table.len(), 2, "key 0 is before the range, key 3 is torn");
         assert_eq!(table.get("key 1").map(|p| p.physical_offset), Some(1));
+    }
+
+    #[test]
+    fn test_the_file_stays_within_twice_the_keys_that_are_remembered() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let paths = StorePaths::new(dir.path());
+        std::fs::create_dir_all(paths.lakemq()).expect("a directory");
+        let mut table = IdempotenceTable::new(100, i64::MAX);
+        let mut file = KeyFile::new(&paths);
+        let mut most = 0;
+        for at in 0..50_000 {
+            let place = KeyPlace { physical_offset: at, store_timestamp: 9 };
+            table.insert(&format!("key {at}"), place);
+            file.note(&format!("key {at}"), place);
+            if at % 500 == 499 {
+                let lines = file.pending();
+                lines.append(table.len(), table.oldest_offset()).expect("room");
+                file.written(&lines);
+                let text = std::fs::read_to_string(paths.idempotence_keys()).expect("a file");
+                most = most.max(text.lines().count());
+            }
+        }
+        assert!(most <= 2 * 100 + SLACK_LINES + 500, "{most}");
+        let mut again = IdempotenceTable::new(100, i64::MAX);
+        KeyFile::new(&paths).load(0, i64::MAX, &mut again).expect("readable");
+        assert_eq!(again.len(), 100);
+        assert_eq!(again.oldest_offset(), table.oldest_offset());
+    }
+
+    #[test]
+    fn test_keys_do_not_grow_old_by_a_record_stamped_ahead() {
+        let mut table = IdempotenceTable::new(10, 1000);
+        table.set_now(500);
+        let place = |at: i64, stamp: i64| KeyPlace { physical_offset: at, store_timestamp: stamp };
+        table.insert("before", place(1, 400));
+        table.insert("ahead", place(2, 9_000_000));
+        assert!(table.get("before").is_some());
+        table.forget_before(2);
+        assert_eq!((table.get("before"), table.len()), (None, 1));
     }
 }

@@ -23,6 +23,9 @@ pub struct Snapshot {
     pub queues_durable_offset: i64,
     /// Store timestamp of the last record before it.
     pub store_timestamp: i64,
+    /// The time at which ages were taken then; 0 where it is not known.
+    #[serde(default)]
+    pub ages_at: i64,
     pub state: MetaState,
     /// (topic, queue id, min, max).
     pub queues: Vec<(String, u32, i64, i64)>,
@@ -42,6 +45,7 @@ impl Snapshot {
             applied_offset: offset,
             queues_durable_offset: offset,
             store_timestamp: 0,
+            ages_at: 0,
             state,
             queues: Vec::new(),
             queue_starts: Vec::new(),

@@ -531,7 +531,7 @@ impl PyStore {
 
     #[pyo3(signature = (now_ms=None))]
     fn expire(&self, py: Python<'_>, now_ms: Option<i64>) -> PyResult<usize> {
-        self.run(py, |s| s.expire(now_ms.unwrap_or_else(|| s.now_ms()), true))
+        self.run(py, |s| s.expire(now_ms.unwrap_or_else(|| s.now_for_ages()), true))
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {

@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use super::answer::{AnswerFacts, Appended, Placed, write_tail};
 use super::duplicate::request_digest;
 use super::routing::Route;
+use super::time::MAX_STAMP_LEAD_MS;
 use super::{Appender, Flush, Shared, lock};
 use crate::commitlog::batch::{Batch, RequestFacts};
 use crate::environment::Point;
@@ -174,6 +175,7 @@ impl Shared {
                 physical_offset: puts[0].physical_offset,
                 store_timestamp: appender.last_store_timestamp,
             };
+            appender.keys.set_now(self.now_for_ages());
             appender.keys.insert(key, place);
         }
         Ok(puts)
@@ -209,8 +211,11 @@ impl Shared {
         let sizes: Vec<usize> = plans.iter().map(|p| p.size(store_host)).collect();
         let total: usize = sizes.iter().sum();
         let start = appender.writer.reserve(total)?;
-        let store_timestamp = self.environment.clock.now_ms().max(appender.last_store_timestamp);
-        appender.last_store_timestamp = store_timestamp;
+        let store_timestamp = self.stamp(appender);
+        if targets.iter().any(|t| t.topic == names::SCHEDULE_TOPIC) {
+            let (passed, longest) = (self.environment.clock.monotonic_ms(), self.longest_delay_ms());
+            lock(&self.delays).stored(start, store_timestamp, passed, longest);
+        }
         let mut out = Vec::with_capacity(plans.len());
         let mut physical_offset = start;
         let mut route: Option<(&str, &mut Route)> = None;
@@ -236,6 +241,22 @@ impl Shared {
             self.janitor_wanted.set();
         }
         Ok(out)
+    }
+
+    /// The stamp of what is stored now. It follows the clock, but does not go back by a little.
+    fn stamp(&self, appender: &mut Appender) -> i64 {
+        let now = self.environment.clock.now_ms();
+        let back = appender.last_store_timestamp - now;
+        if back > MAX_STAMP_LEAD_MS {
+            eprintln!(
+                "lakemq store: the clock was set back by {} s, store timestamps follow it",
+                back / 1000
+            );
+        }
+        if back <= 0 || back > MAX_STAMP_LEAD_MS {
+            appender.last_store_timestamp = now;
+        }
+        appender.last_store_timestamp
     }
 
     /// Makes the store read-only: what stands behind the log's end now is unknown.

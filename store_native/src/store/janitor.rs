@@ -8,8 +8,6 @@ use crate::checkpoint::Checkpoint;
 use crate::commitlog::writer::NEARLY_FULL;
 use crate::environment::Point;
 use crate::error::Result;
-use crate::idempotence::KeyFile;
-use crate::mapped_file::disk_used_ratio;
 use crate::message::RecordView;
 use crate::meta::config;
 use crate::snapshot::Snapshot;
@@ -45,7 +43,7 @@ impl Shared {
             }
             if expired_at.elapsed() >= EXPIRE_EVERY {
                 expired_at = Instant::now();
-                if let Err(error) = self.expire(self.environment.clock.now_ms(), false) {
+                if let Err(error) = self.expire(self.now_for_ages(), false) {
                     eprintln!("lakemq store: expiring files failed, trying again: {error}");
                 }
             }
@@ -79,6 +77,7 @@ impl Shared {
         let mut snapshot = Snapshot {
             applied_offset: dispatcher.offset,
             store_timestamp: dispatcher.store_timestamp,
+            ages_at: self.now_for_ages(),
             queues: queues
                 .iter()
                 .map(|q| (q.topic().to_string(), q.queue_id(), q.min_offset(), q.max_offset()))
@@ -88,7 +87,7 @@ impl Shared {
             quarantine: dispatcher.quarantine.clone(),
             ..Snapshot::empty(0, dispatcher.state.clone())
         };
-        let key_lines = dispatcher.keys.pending().to_vec();
+        let key_lines = dispatcher.keys.pending();
         drop(dispatcher);
         self.index.sync(disk)?;
         if let Err(error) = self.queues.sync_some(QUEUE_SYNC_BUDGET) {
@@ -97,8 +96,12 @@ impl Shared {
             eprintln!("lakemq store: syncing a queue failed, trying again: {error}");
         }
         snapshot.queues_durable_offset = self.queues.durable_offset(snapshot.applied_offset);
-        KeyFile::append(&self.paths, &key_lines)?;
-        lock(&self.dispatcher).keys.written(key_lines.len());
+        let (remembered, oldest) = {
+            let keys = &lock(&self.appender).keys;
+            (keys.len(), keys.oldest_offset())
+        };
+        key_lines.append(remembered, oldest)?;
+        lock(&self.dispatcher).keys.written(&key_lines);
         self.environment.faults.pass(Point::CheckpointMid);
         snapshot.write(&self.paths, || self.environment.faults.pass(Point::SnapshotMid))?;
         self.write_config()?;
@@ -145,7 +148,7 @@ impl Shared {
     /// # Errors
     /// Any I/O error.
     pub fn expire(&self, now_ms: i64, now_only: bool) -> Result<usize> {
-        let used = disk_used_ratio(self.paths.root()).unwrap_or(0.0);
+        let used = self.environment.disk.used_ratio(self.paths.root()).unwrap_or(0.0);
         let hour = now_ms.rem_euclid(86_400_000) / 3_600_000;
         let due = now_only || used > DISK_WARN || hour == i64::from(self.options.delete_when_hour);
         if !due {
@@ -154,14 +157,16 @@ impl Shared {
         let retention_ms = self.options.retention_hours as i64 * 3_600_000;
         let mut removed = 0;
         for pair in self.log.files().windows(2) {
-            let (file, next) = (&pair[0], &pair[1]);
-            // The first record of the next file tells when this one was finished.
-            let newest = RecordView::parse(next.file.tail(0)).map_or(now_ms, |r| r.store_timestamp);
-            let old = newest + retention_ms < now_ms;
+            let [file, next] = pair else { break };
+            let old = self.finished_at(next.base, now_ms) + retention_ms < now_ms;
             if !old && used <= DISK_FORCE {
                 break;
             }
             if file.end() > self.marks.dispatched() {
+                break;
+            }
+            if used <= DISK_FORCE && self.undelivered_from()? < file.end() {
+                // Delayed messages in it are still to be delivered.
                 break;
             }
             if removed == 0 {
@@ -180,6 +185,9 @@ impl Shared {
         }
         if removed > 0 {
             removed += self.expire_queues_and_index()?;
+            lock(&self.appender).keys.forget_before(self.log.min_offset());
+            // Delayed messages that went with the files are noted there.
+            self.schedule_changed.set();
         }
         self.counters.expired_files.fetch_add(removed as u64, Ordering::Relaxed);
         Ok(removed)
@@ -187,6 +195,17 @@ impl Shared {
 
     /// Gives up what points only into log files that are gone. The snapshot says so first: a crash in the
     /// middle leaves files too many, never too few.
+    /// When the file before the one at `base` was finished: the first record behind tells. A clock that was
+    /// ahead for a while does not make it younger than what came after.
+    fn finished_at(&self, base: i64, now_ms: i64) -> i64 {
+        let files = self.log.files();
+        let behind = files.iter().filter(|f| f.base >= base);
+        behind
+            .filter_map(|f| RecordView::parse(f.file.tail(0)).ok())
+            .map(|record| record.store_timestamp)
+            .fold(now_ms, i64::min)
+    }
+
     fn expire_queues_and_index(&self) -> Result<usize> {
         let log_min = self.log.min_offset();
         let mut raised = Vec::new();

@@ -21,6 +21,7 @@ mod repair;
 mod routing;
 mod schedule;
 mod threads;
+mod time;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -50,6 +51,7 @@ use crate::read::ReadSide;
 use crate::watermarks::Watermarks;
 use progress::{Progress, Signal};
 use routing::Routing;
+use time::{Ages, Delays};
 
 /// What the append lock guards.
 struct Appender {
@@ -107,6 +109,8 @@ pub struct Shared {
     dispatcher: Mutex<Dispatcher>,
     leases: Mutex<HashMap<String, LeaseHold>>,
     ids: UniqKeys,
+    ages: Mutex<Ages>,
+    delays: Mutex<Delays>,
     pub(crate) progress: Progress,
     flush_wanted: Signal,
     schedule_changed: Signal,
@@ -148,6 +152,12 @@ impl Shared {
     /// The store's clock.
     pub fn now_ms(&self) -> i64 {
         self.environment.clock.now_ms()
+    }
+
+    /// The time at which ages are taken: the clock's, but that nothing grows old by a jump of it.
+    pub fn now_for_ages(&self) -> i64 {
+        let clock = &self.environment.clock;
+        lock(&self.ages).now(clock.now_ms(), clock.monotonic_ms())
     }
 
     /// appended, flushed, dispatched, confirmed.

@@ -11,6 +11,7 @@ use super::options::Options;
 use super::progress::{Progress, Signal};
 use super::recovery::{Parts, Report};
 use super::routing::Routing;
+use super::time::{Ages, Delays};
 use super::{Appender, Counters, Shared, lock};
 use crate::commitlog::CommitLog;
 use crate::commitlog::next_file::NextFile;
@@ -114,6 +115,9 @@ impl Store {
         let dispatcher = recovered.dispatcher;
         config::write(&paths, &dispatcher.state)?;
         marks.set_topic_changes(dispatcher.state.topics_version.counter as i64);
+        let (day, passed) = (environment.clock.now_ms(), environment.clock.monotonic_ms());
+        // What a snapshot says is from before a jump; a stamp may be from after it.
+        let aged_to = if dispatcher.ages_at > 0 { dispatcher.ages_at } else { dispatcher.store_timestamp };
         let leases = Shared::leases_of(&dispatcher.state, &*environment.clock);
         let next_file = Arc::new(NextFile::open(&paths.next_log_file(), options.commitlog_file_size)?);
         let end = recovered.report.end_offset;
@@ -129,6 +133,8 @@ impl Store {
             }),
             dispatcher: Mutex::new(dispatcher),
             leases: Mutex::new(leases),
+            ages: Mutex::new(Ages::new(day, passed, aged_to)),
+            delays: Mutex::new(Delays::new(day, passed)),
             ids: UniqKeys::new(options.store_host.ip(), &environment.random),
             progress: Progress::new()?,
             flush_wanted: Signal::default(),

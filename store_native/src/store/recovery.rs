@@ -104,6 +104,7 @@ impl Parts<'_> {
             self.options.delay_levels_ms.clone(),
         );
         dispatcher.store_timestamp = snapshot.store_timestamp;
+        dispatcher.ages_at = snapshot.ages_at;
         dispatcher.quarantine = snapshot.quarantine.clone();
         dispatcher.quarantine.retain(|(_, to)| *to > log_min);
         let from_offset = repair.from.min(applied);

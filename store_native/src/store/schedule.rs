@@ -17,6 +17,8 @@ use crate::meta::{Op, names};
 /// Entries delivered before looking at the next level.
 const ROUND: i64 = 1024;
 const IDLE_MS: i64 = 60_000;
+/// As many levels as the settings may have.
+const MAX_LEVELS: u32 = 64;
 const AFTER_ERROR: Duration = Duration::from_secs(1);
 
 /// Properties of the delayed record that the delivered one does not have.
@@ -46,21 +48,60 @@ impl Shared {
         }
     }
 
+    /// The levels that have a queue: those of the settings, and those of earlier settings.
+    fn levels(&self) -> u32 {
+        let configured = self.options.delay_levels_ms.len() as u32;
+        let used = self.queues.of_topic(names::SCHEDULE_TOPIC).last().map_or(0, |(id, _)| *id + 1);
+        configured.max(used.min(MAX_LEVELS))
+    }
+
+    /// The delay of a level; one that the settings no longer have counts as the last.
+    fn delay_ms(&self, level: u32) -> i64 {
+        let levels = &self.options.delay_levels_ms;
+        levels.get(level as usize - 1).or_else(|| levels.last()).copied().unwrap_or(0)
+    }
+
+    /// The longest delay there is.
+    pub(super) fn longest_delay_ms(&self) -> i64 {
+        self.options.delay_levels_ms.iter().copied().max().unwrap_or(0)
+    }
+
+    /// Log offset of the oldest delayed record that is not delivered yet; `i64::MAX` without one. Expiry
+    /// keeps the log from there on.
+    pub(super) fn undelivered_from(&self) -> Result<i64> {
+        let reached = lock(&self.dispatcher).state.delay.clone();
+        let mut lowest = i64::MAX;
+        for level in 1..=self.levels() {
+            let Some(queue) = self.queues.get(names::SCHEDULE_TOPIC, level - 1) else { continue };
+            let from = reached.get(&level).copied().unwrap_or(0).max(queue.min_offset());
+            queue.walk(from, queue.max_offset().min(from + 1), |_, entry| {
+                lowest = lowest.min(entry.physical_offset);
+                Ok(false)
+            })?;
+        }
+        Ok(lowest)
+    }
+
     /// Delivers what is due on every level. Returns the milliseconds until the next entry is.
     fn deliver_due(&self, next: &mut BTreeMap<u32, i64>) -> Result<i64> {
         let mut wait_ms = IDLE_MS;
-        for level in 1..=self.options.delay_levels_ms.len() as u32 {
+        for level in 1..=self.levels() {
             let Some(queue) = self.queues.get(names::SCHEDULE_TOPIC, level - 1) else { continue };
-            let from = (*next.entry(level).or_insert(0)).max(queue.min_offset());
+            let reached = *next.entry(level).or_insert(0);
+            let from = reached.max(queue.min_offset());
+            if from > reached {
+                self.note_expired(level, from - reached, from)?;
+                next.insert(level, from);
+            }
             let end = queue.max_offset().min(from + ROUND);
             if queue.max_offset() > end {
                 wait_ms = 0;
             }
-            let now = self.environment.clock.now_ms();
+            let delay = self.delay_ms(level);
             queue.walk(from, end, |offset, entry| {
-                let due_in = entry.tags_code - now;
-                // A clock set back must not hold a message longer than its level.
-                if due_in > 0 && due_in <= self.options.delay_levels_ms[level as usize - 1] {
+                let due = lock(&self.delays).due(entry.physical_offset, entry.tags_code, delay);
+                let due_in = due - self.environment.clock.monotonic_ms();
+                if due_in > 0 {
                     wait_ms = wait_ms.min(due_in);
                     return Ok(false);
                 }
@@ -73,6 +114,17 @@ impl Shared {
             })?;
         }
         Ok(wait_ms)
+    }
+
+    /// Delayed messages went before their time, because the disk was too full to keep the log.
+    fn note_expired(&self, level: u32, count: i64, reached: i64) -> Result<()> {
+        self.counters.delayed_dropped.fetch_add(count as u64, Ordering::Relaxed);
+        eprintln!(
+            "lakemq store: {count} delayed messages of level {level} expired before they were due and are lost"
+        );
+        let mut appender = lock(&self.appender);
+        self.check_open(&appender)?;
+        self.append_op(&mut appender, &Op::DelayProgress { offsets: vec![(level, reached)] })
     }
 
     fn deliver(&self, level: u32, offset: i64, entry: Entry) -> Result<()> {
