@@ -126,10 +126,14 @@ pub enum Point {
     DispatchMid,
     CheckpointMid,
     SnapshotMid,
+    /// A delayed message is due and about to be delivered.
+    DeliverBefore,
+    /// The oldest log file is to be deleted and still stands.
+    ExpireDecided,
 }
 
 impl Point {
-    const NAMES: [(&'static str, Self); 12] = [
+    const NAMES: [(&'static str, Self); 14] = [
         ("append.mid", Self::AppendMid),
         ("append.after", Self::AppendAfter),
         ("next.decided", Self::NextDecided),
@@ -142,17 +146,26 @@ impl Point {
         ("dispatch.mid", Self::DispatchMid),
         ("checkpoint.mid", Self::CheckpointMid),
         ("snapshot.mid", Self::SnapshotMid),
+        ("deliver.before", Self::DeliverBefore),
+        ("expire.decided", Self::ExpireDecided),
     ];
 }
 
 /// What a test does at a point instead of dying there: wait, panic, count.
 type Hook = Box<dyn Fn(Point) + Send + Sync>;
 
-/// Kills the process with SIGKILL at the n-th passing of a point, or calls a test's hook at each. Empty (the
-/// default) costs one branch.
+/// What happens at the last passing of a point.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Kill,
+    Panic,
+}
+
+/// Kills the process with SIGKILL, or lets the thread panic, at the n-th passing of a point, or calls a test's
+/// hook at each. Empty (the default) costs one branch.
 #[derive(Default)]
 pub struct Faults {
-    left: HashMap<Point, AtomicU64>,
+    left: HashMap<Point, (AtomicU64, Kind)>,
     hook: Option<Hook>,
 }
 
@@ -163,7 +176,7 @@ impl std::fmt::Debug for Faults {
 }
 
 impl Faults {
-    /// Reads `point:n[,point:n]`.
+    /// Reads `point:n[:panic][,point:n[:panic]]`.
     ///
     /// # Errors
     /// `ARGUMENT_ILLEGAL` for an unknown point or a count that is no positive number.
@@ -172,13 +185,20 @@ impl Faults {
         for part in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
             let (name, count) = part.split_once(':').unwrap_or((part, "1"));
             let point = Point::NAMES.iter().find(|(n, _)| *n == name).map(|(_, p)| *p);
+            let (count, kind) = match count.strip_suffix(":panic") {
+                Some(count) => (count, Kind::Panic),
+                None => (count, Kind::Kill),
+            };
             match (point, count.parse::<u64>()) {
-                (Some(point), Ok(count)) if count > 0 => left.insert(point, AtomicU64::new(count)),
+                (Some(point), Ok(count)) if count > 0 => left.insert(point, (AtomicU64::new(count), kind)),
                 _ => {
                     let names: Vec<_> = Point::NAMES.iter().map(|(n, _)| *n).collect();
                     return Err(StoreError::invalid(
                         "ARGUMENT_ILLEGAL",
-                        format!("fault [{part}] is not of the form point:count, points: {}", names.join(" ")),
+                        format!(
+                            "fault [{part}] is not of the form point:count or point:count:panic, points: {}",
+                            names.join(" ")
+                        ),
                     ));
                 }
             };
@@ -198,6 +218,9 @@ impl Faults {
     }
 
     /// Counts a passing; does not return when it was the fatal one.
+    ///
+    /// # Panics
+    /// Where the point is set to.
     #[inline]
     pub fn pass(&self, point: Point) {
         if self.left.is_empty() && self.hook.is_none() {
@@ -206,10 +229,13 @@ impl Faults {
         if let Some(hook) = &self.hook {
             hook(point);
         }
-        if let Some(left) = self.left.get(&point)
+        if let Some((left, kind)) = self.left.get(&point)
             && left.fetch_sub(1, Ordering::Relaxed) == 1
         {
-            crate::mapped_file::kill_self();
+            match kind {
+                Kind::Kill => crate::mapped_file::kill_self(),
+                Kind::Panic => panic!("injected at {point:?}"),
+            }
         }
     }
 }

@@ -217,33 +217,80 @@ impl MappedFile {
         disk.sync(&self.file)
     }
 
+    /// Writes again what stands in `[from, to)`: after a sync that failed the kernel may hold pages for clean
+    /// that the disk lacks, and no later sync would write them.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn rewrite(&self, from: usize, to: usize, disk: &dyn Disk) -> io::Result<()> {
+        self.each_written(from, to, |at, bytes| {
+            let bytes = bytes.to_vec();
+            disk.write(&self.file, at as u64, &bytes)
+        })
+    }
+
     /// Zeroes what lies behind `from`, where anything was written, durably. Returns the bytes zeroed, in pages.
     ///
     /// # Errors
     /// Any I/O error.
     pub fn erase_from(&self, from: usize, disk: &dyn Disk) -> Result<u64> {
+        self.erase(from, false, disk)
+    }
+
+    /// As [`MappedFile::erase_from`], also where zeros stand already: a failed sync may have left them in
+    /// memory only.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn erase_again_from(&self, from: usize, disk: &dyn Disk) -> Result<u64> {
+        self.erase(from, true, disk)
+    }
+
+    fn erase(&self, from: usize, again: bool, disk: &dyn Disk) -> Result<u64> {
         let context = |e| StoreError::io(format!("erasing the tail of {}", self.path.display()), e);
-        let mut erased = 0u64;
-        let mut at = from as u64;
-        while let Some((start, end)) = next_data(self.file.as_raw_fd(), at).map_err(context)? {
-            let (start, end) = (start.max(from as u64) as usize, (end as usize).min(self.len()));
-            if start >= end {
-                break;
-            }
-            self.write(start, end - start, |bytes| {
-                for chunk in bytes.chunks_mut(4096) {
-                    if chunk.iter().any(|b| *b != 0) {
-                        erased += chunk.len() as u64;
-                        chunk.fill(0);
-                    }
+        let (mut erased, mut written) = (0u64, false);
+        let zeros = [0u8; 4096];
+        self.each_written(from, self.len(), |at, bytes| {
+            for (number, chunk) in bytes.chunks(zeros.len()).enumerate() {
+                let empty = chunk.iter().all(|b| *b == 0);
+                if !empty {
+                    erased += chunk.len() as u64;
                 }
-            });
-            at = end as u64;
-        }
-        if erased > 0 {
+                if !empty || again {
+                    let place = (at + number * zeros.len()) as u64;
+                    disk.write(&self.file, place, zeros.get(..chunk.len()).unwrap_or(&zeros))?;
+                    written = true;
+                }
+            }
+            Ok(())
+        })
+        .map_err(context)?;
+        if written {
             disk.sync(&self.file).map_err(context)?;
         }
         Ok(erased)
+    }
+
+    /// Shows what was ever written in `[from, to)`, in pieces that are no longer than a mebibyte.
+    fn each_written(
+        &self,
+        from: usize,
+        to: usize,
+        mut each: impl FnMut(usize, &[u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        const PIECE: usize = 1 << 20;
+        let mut at = from;
+        while let Some((start, end)) = next_data(self.file.as_raw_fd(), at as u64)? {
+            let (start, end) = ((start as usize).max(from), (end as usize).min(to));
+            if start >= end {
+                return Ok(());
+            }
+            for piece in (start..end).step_by(PIECE) {
+                each(piece, self.bytes(piece, PIECE.min(end - piece)))?;
+            }
+            at = end;
+        }
+        Ok(())
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::environment::Disk;
 use crate::error::{Result, StoreError};
 
 /// The layout of a store directory: RocketMQ's, and `lakemq/` beside it.
@@ -164,6 +165,21 @@ pub fn replace_file(path: &Path, content: &[u8]) -> std::io::Result<()> {
     file.sync_all()?;
     std::fs::rename(&temporary, path)?;
     sync_directory(path.parent().unwrap_or(Path::new(".")))
+}
+
+/// Makes a directory, and its name durable, unless it is there.
+///
+/// # Errors
+/// Any I/O error.
+pub fn create_directory(directory: &Path, disk: &dyn Disk) -> std::io::Result<()> {
+    if directory.is_dir() {
+        return Ok(());
+    }
+    std::fs::create_dir_all(directory)?;
+    match directory.parent() {
+        Some(parent) if parent != Path::new("") => disk.sync_directory(parent),
+        _ => disk.sync_directory(Path::new(".")),
+    }
 }
 
 /// Makes names created, renamed or removed in `directory` durable.

@@ -263,6 +263,23 @@ def test_a_failed_flush_is_final_and_said(start_broker: Callable[..., BrokerProc
     assert [m["body"] for m in page["messages"]] == ["safe"]
 
 
+def test_a_thread_of_the_store_that_panics_is_said(start_broker: Callable[..., BrokerProcess]) -> None:
+    """Nobody would deliver delayed messages any more: the store takes none, and readiness names the reason."""
+    broker = start_broker(store='faults = "deliver.before:1:panic"\n')
+    http = Http(broker.endpoint)
+    assert http.post("/topics/t/messages", {"body": "safe", "queue_id": 0}).status == 200
+    assert http.get("//readyz").status == 200
+    assert http.post("/topics/t/messages", {"body": "later", "delay_level": 1}).status == 200
+    deadline = time.monotonic() + 30
+    while http.get("//readyz").status == 200:
+        assert time.monotonic() < deadline, "the panic went unnoticed"
+    problem = http.get("//readyz").problem(503, "STORE_POISONED")
+    assert "lakemq-scheduler ended in a panic: injected at DeliverBefore" in problem["detail"]
+    http.post("/topics/t/messages", {"body": "refused"}).problem(503, "STORE_POISONED")
+    page = http.get("/topics/t/queues/0/messages", offset=0).json
+    assert [m["body"] for m in page["messages"]] == ["safe"]
+
+
 def test_a_failed_write_to_the_log_is_final_and_said(
     start_broker: Callable[..., BrokerProcess], tmp_path: Path
 ) -> None:

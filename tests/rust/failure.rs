@@ -3,7 +3,10 @@
 //! Contract: what was flushed is never lost; a request of several messages is stored all or none; queues
 //! and index can be deleted in any combination and come back byte for byte.
 
+mod durable;
+mod expiry;
 mod kill_9;
+mod panics;
 mod restart;
 mod rolls;
 mod support;
@@ -270,6 +273,8 @@ fn test_a_topic_is_not_announced_before_the_files_have_it() {
 fn test_faults_are_read_and_refused_by_name() {
     assert!(Faults::parse("append.mid:3,roll").is_ok_and(|f| f.is_set()));
     assert!(Faults::parse("").is_ok_and(|f| !f.is_set()));
+    assert!(Faults::parse("flush.before:2:panic").is_ok_and(|f| f.is_set()));
+    assert!(Faults::parse("flush.before:2:sleep").is_err());
     assert_eq!(
         Faults::parse("nowhere:1").expect_err("unknown").code(),
         "ARGUMENT_ILLEGAL"

@@ -48,7 +48,7 @@ impl CommitLog {
     /// # Errors
     /// `DATA_CORRUPT` when a file has another length than `file_size` or the sequence has a hole.
     pub fn open_owned(directory: &Path, file_size: u64, disk: &dyn Disk) -> Result<Self> {
-        std::fs::create_dir_all(directory).map_err(|e| StoreError::io("creating the commit log", e))?;
+        paths::create_directory(directory, disk).map_err(|e| StoreError::io("creating the commit log", e))?;
         let mut files = Vec::new();
         for (base, path) in Self::list(directory)? {
             let length =
@@ -139,10 +139,12 @@ impl CommitLog {
         self.write_files().push(file);
     }
 
-    /// Takes the oldest file off the list (owner only); the caller deletes it.
-    pub fn pop_front(&self) -> Option<LogFile> {
+    /// Takes the oldest file off the list if it is the one that starts at `base` and not the last (owner
+    /// only); the caller deletes it.
+    pub fn pop_front(&self, base: i64) -> Option<LogFile> {
         let mut files = self.write_files();
-        (files.len() > 1).then(|| files.remove(0))
+        let expected = files.len() > 1 && files.first().is_some_and(|f| f.base == base);
+        expected.then(|| files.remove(0))
     }
 
     /// Takes off the list, and deletes, every file that starts behind `end` (recovery only).

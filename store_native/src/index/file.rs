@@ -85,6 +85,8 @@ pub struct IndexFile {
     file: MappedFile,
     shape: Shape,
     dirty: AtomicBool,
+    /// A sync failed: pages that look clean may not be on the disk.
+    unsynced: AtomicBool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -104,7 +106,7 @@ impl IndexFile {
         let slots_end = HEADER_BYTES as u64 + u64::from(shape.slots) * SLOT_BYTES as u64;
         let file = MappedFile::open_owned(path, shape.bytes(), slots_end, disk)?;
         file.ensure_allocated(slots_end, CHUNK, disk)?;
-        Ok(Self { file, shape, dirty: AtomicBool::new(false) })
+        Ok(Self { file, shape, dirty: AtomicBool::new(false), unsynced: AtomicBool::new(false) })
     }
 
     /// Maps a file for reading. A file of another length than `shape` asks for is read with RocketMQ's
@@ -119,7 +121,7 @@ impl IndexFile {
             .into_iter()
             .find(|s| s.bytes() == file.len() as u64)
             .ok_or_else(|| StoreError::corrupt(format!("{} has an unknown length", path.display())))?;
-        Ok(Self { file, shape, dirty: AtomicBool::new(false) })
+        Ok(Self { file, shape, dirty: AtomicBool::new(false), unsynced: AtomicBool::new(false) })
     }
 
     pub fn path(&self) -> &Path {
@@ -298,8 +300,27 @@ impl IndexFile {
     /// # Errors
     /// The disk's error.
     pub fn sync(&self, disk: &dyn Disk) -> Result<()> {
-        if self.dirty.swap(false, Ordering::AcqRel) {
-            self.file.sync(disk).map_err(|e| StoreError::io("syncing the index", e))?;
+        if self.dirty.swap(false, Ordering::AcqRel)
+            && let Err(error) = self.file.sync(disk)
+        {
+            self.dirty.store(true, Ordering::Release);
+            self.unsynced.store(true, Ordering::Release);
+            return Err(StoreError::io("syncing the index", error));
+        }
+        Ok(())
+    }
+
+    /// Writes everything again where a sync failed, so that the next one brings it to the disk. The caller
+    /// holds the dispatch lock.
+    ///
+    /// # Errors
+    /// The disk's error.
+    pub fn rewrite_unsynced(&self, disk: &dyn Disk) -> Result<()> {
+        if self.unsynced.swap(false, Ordering::AcqRel)
+            && let Err(error) = self.file.rewrite(0, self.file.len(), disk)
+        {
+            self.unsynced.store(true, Ordering::Release);
+            return Err(StoreError::io("writing the index again", error));
         }
         Ok(())
     }
@@ -311,6 +332,47 @@ mod tests {
     use crate::environment::RealDisk;
 
     const SHAPE: Shape = Shape { slots: 7, entries: 20 };
+
+    /// A disk whose next sync fails, and which counts bytes written through it.
+    #[derive(Default)]
+    struct FailsOnce {
+        failed: AtomicBool,
+        written: std::sync::atomic::AtomicU64,
+    }
+
+    impl Disk for FailsOnce {
+        fn allocate(&self, file: &std::fs::File, offset: u64, length: u64) -> std::io::Result<()> {
+            RealDisk.allocate(file, offset, length)
+        }
+
+        fn write(&self, file: &std::fs::File, offset: u64, bytes: &[u8]) -> std::io::Result<()> {
+            self.written.fetch_add(bytes.len() as u64, Ordering::SeqCst);
+            RealDisk.write(file, offset, bytes)
+        }
+
+        fn sync(&self, file: &std::fs::File) -> std::io::Result<()> {
+            if self.failed.swap(true, Ordering::SeqCst) {
+                RealDisk.sync(file)
+            } else {
+                Err(std::io::Error::other("injected"))
+            }
+        }
+    }
+
+    #[test]
+    fn test_a_failed_sync_is_made_good_by_the_next_one() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let disk = FailsOnce::default();
+        let file = IndexFile::open_owned(&dir.path().join("1"), SHAPE, &disk).expect("a file");
+        file.put(3, 10, 1000, &disk).expect("room");
+        file.sync(&disk).expect_err("injected");
+        file.rewrite_unsynced(&disk).expect("written");
+        let end = file.entry_at(2) as u64;
+        assert!(disk.written.load(Ordering::SeqCst) >= end, "what the kernel may hold for clean");
+        assert!(file.dirty.load(Ordering::SeqCst), "still to be synced");
+        file.sync(&disk).expect("synced");
+        assert!(!file.dirty.load(Ordering::SeqCst));
+    }
 
     #[test]
     fn test_names_are_calendar_times() {

@@ -231,6 +231,14 @@ impl Index {
         files.drain(..keep).map(|file| file.path().to_owned()).collect()
     }
 
+    /// As [`IndexFile::rewrite_unsynced`], for all files. The caller holds the dispatch lock.
+    ///
+    /// # Errors
+    /// The disk's error.
+    pub fn rewrite_unsynced(&self, disk: &dyn Disk) -> Result<()> {
+        self.read().iter().try_for_each(|file| file.rewrite_unsynced(disk))
+    }
+
     /// Syncs what was written.
     ///
     /// # Errors

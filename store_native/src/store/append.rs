@@ -134,6 +134,9 @@ impl Shared {
         if appender.closed {
             return Err(StoreError::closed());
         }
+        if self.appender.is_poisoned() {
+            self.poison("an append ended in a panic: what it left is unknown".into());
+        }
         self.check_writable()
     }
 

@@ -73,6 +73,7 @@ impl Shared {
         if dispatcher.offset == *last {
             return Ok(());
         }
+        self.index.rewrite_unsynced(disk)?;
         let queues = self.queues.all();
         let mut snapshot = Snapshot {
             applied_offset: dispatcher.offset,
@@ -154,6 +155,8 @@ impl Shared {
         if !due {
             return Ok(0);
         }
+        // One at a time: what is decided about the oldest file holds until it is gone.
+        let _turn = lock(&self.expiring);
         let retention_ms = self.options.retention_hours as i64 * 3_600_000;
         let mut removed = 0;
         for pair in self.log.files().windows(2) {
@@ -173,7 +176,8 @@ impl Shared {
                 // State that only expired records hold must stand in the snapshot first.
                 self.checkpoint()?;
             }
-            let Some(gone) = self.log.pop_front() else { break };
+            self.environment.faults.pass(Point::ExpireDecided);
+            let Some(gone) = self.log.pop_front(file.base) else { break };
             self.marks.set_log_min(self.log.min_offset());
             std::fs::remove_file(gone.file.path())
                 .map_err(|e| crate::error::StoreError::io("removing an expired log file", e))?;

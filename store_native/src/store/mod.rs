@@ -121,6 +121,8 @@ pub struct Shared {
     dispatch_failure: Mutex<Option<String>>,
     /// Serialises checkpoints.
     checkpointing: Mutex<i64>,
+    /// Serialises expiry; taken before every other lock.
+    expiring: Mutex<()>,
     /// Whose turn it is to dispatch: the dispatcher's, or the flusher's for a small flush.
     dispatching: Mutex<()>,
     /// Serialises writes of RocketMQ's files; taken before the dispatch lock.
@@ -129,7 +131,7 @@ pub struct Shared {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic under a lock is a defect that its thread reports; the data is valid between statements.
+    // A panic under a lock poisons the store (`run_thread`, `check_open`): what it guards is only read then.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

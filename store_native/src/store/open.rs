@@ -30,7 +30,7 @@ use crate::read::ReadSide;
 use crate::watermarks::Watermarks;
 
 /// What a thread of the store does until it stops.
-type Job = fn(&Shared);
+pub(super) type Job = fn(&Shared);
 
 /// The owner of a store directory. Dropping it closes it.
 pub struct Store {
@@ -77,7 +77,9 @@ impl Store {
     ) -> Result<Self> {
         options.validate()?;
         let paths = StorePaths::new(root);
-        std::fs::create_dir_all(paths.lakemq()).map_err(|e| StoreError::io("creating the store", e))?;
+        paths::create_directory(root, &*environment.disk)
+            .and_then(|()| paths::create_directory(&paths.lakemq(), &*environment.disk))
+            .map_err(|e| StoreError::io("creating the store", e))?;
         let lock_file = take_lock(&paths)?;
         let identity = settle_identity(&paths, &options, &environment)?;
         let options = Options {
@@ -144,6 +146,7 @@ impl Store {
             poisoned: OnceLock::new(),
             dispatch_failure: Mutex::default(),
             checkpointing: Mutex::new(-1),
+            expiring: Mutex::default(),
             dispatching: Mutex::default(),
             config_writing: Mutex::default(),
             counters: Counters::default(),
@@ -178,7 +181,7 @@ impl Store {
             let shared = Arc::clone(&self.shared);
             let handle = std::thread::Builder::new()
                 .name(name.into())
-                .spawn(move || run(&shared))
+                .spawn(move || shared.run_thread(name, run))
                 .map_err(|e| StoreError::io("starting a thread", e))?;
             threads.push((name, handle));
         }
@@ -205,10 +208,9 @@ impl Store {
         shared.janitor_wanted.set();
         shared.flush_wanted.set();
         shared.progress.moved();
-        for (name, handle) in lock(&self.threads).drain(..) {
-            if handle.join().is_err() {
-                eprintln!("lakemq store: {name} ended in a panic");
-            }
+        for (_, handle) in lock(&self.threads).drain(..) {
+            // A panic ends inside the thread: see `run_thread`.
+            let _ = handle.join();
         }
         let outcome = match shared.poisoned.get() {
             None => shared.last_checkpoint().and_then(|()| {

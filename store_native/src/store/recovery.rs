@@ -118,7 +118,7 @@ impl Parts<'_> {
         // Without a snapshot all records are new, and what the files told counts at the end.
         let known_to = if known { applied } else { i64::MAX };
         let end = self.walk(&mut dispatcher, &repair, (from_offset, known_to), durable, &mut report)?;
-        self.settle(&mut dispatcher, end, rebuild || repair.is_needed(), &mut report)?;
+        self.settle(&mut dispatcher, (durable, end), rebuild || repair.is_needed(), &mut report)?;
         config::take_over(self.paths, &mut dispatcher.state)?;
         for (key, place) in dispatcher.recovered() {
             keys.insert(&key, place);
@@ -255,20 +255,35 @@ impl Parts<'_> {
     fn settle(
         &self,
         dispatcher: &mut Dispatcher,
-        end: i64,
+        (durable, end): (i64, i64),
         repaired: bool,
         report: &mut Report,
     ) -> Result<()> {
         let disk = &*self.environment.disk;
         self.log.remove_behind(end)?;
         if let Some(file) = self.log.file_at(end) {
-            report.truncated_bytes = file.file.erase_from((end - file.base) as usize, disk)?;
+            let from = (end - file.base) as usize;
+            report.truncated_bytes = if self.clean {
+                file.file.erase_from(from, disk)?
+            } else {
+                file.file.erase_again_from(from, disk)?
+            };
         }
+        let context = |e| StoreError::io("syncing the recovered log", e);
         let flushed = self.marks.flushed();
         for file in self.log.files() {
-            if file.end() > flushed.min(report.from_offset) {
-                file.file.sync(disk).map_err(|e| StoreError::io("syncing the recovered log", e))?;
+            let (from, to) = (durable.max(file.base), end.min(file.end()));
+            if !self.clean && from < to {
+                // The stop may have been a failed sync, which leaves pages that look clean.
+                let (from, to) = ((from - file.base) as usize, (to - file.base) as usize);
+                file.file.rewrite(from, to, disk).map_err(context)?;
             }
+            if file.end() > flushed.min(report.from_offset) {
+                file.file.sync(disk).map_err(context)?;
+            }
+        }
+        if !self.clean {
+            disk.sync_directory(self.log.directory()).map_err(context)?;
         }
         if !self.clean || repaired {
             self.clear_queue_ends()?;

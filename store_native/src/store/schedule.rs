@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::{Shared, lock};
 use crate::consumequeue::Entry;
+use crate::environment::Point;
 use crate::error::{Result, StoreError};
 use crate::message::properties;
 use crate::meta::{Op, names};
@@ -128,6 +129,7 @@ impl Shared {
     }
 
     fn deliver(&self, level: u32, offset: i64, entry: Entry) -> Result<()> {
+        self.environment.faults.pass(Point::DeliverBefore);
         let located = self.log.locate(entry.physical_offset);
         let record = located.as_ref().and_then(|l| l.record().ok());
         let mut appender = lock(&self.appender);

@@ -4,6 +4,7 @@ use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use super::open::Job;
 use super::{Flush, Shared, lock};
 use crate::commitlog::scan::Found;
 use crate::environment::Point;
@@ -19,6 +20,19 @@ const DISPATCH_ROUND_BYTES: i64 = 1 << 20;
 const DISPATCH_INLINE_BYTES: i64 = 256 << 10;
 
 impl Shared {
+    /// Runs a thread of the store. A panic in it is not survived quietly: without one of them the store would
+    /// acknowledge what nobody flushes, dispatches or delivers.
+    pub(super) fn run_thread(&self, name: &str, run: Job) {
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(self)));
+        if let Err(panic) = outcome {
+            let said = panic
+                .downcast_ref::<String>()
+                .map(String::as_str)
+                .or_else(|| panic.downcast_ref::<&str>().copied());
+            self.poison(format!("{name} ended in a panic: {}", said.unwrap_or("it said nothing")));
+        }
+    }
+
     /// Flushes until the store stops; then once more.
     pub(super) fn run_flusher(&self) {
         loop {

@@ -1,0 +1,151 @@
+//! What is on the disk when the store says so, held against a disk that keeps to the letter of fsync.
+//!
+//! Contract: a name counts only when its directory was synced, bytes only when a sync of their file returned;
+//! after a failed sync the kernel may hold the pages for clean, and no later sync writes them.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use lakemq_store::environment::{Disk, Environment, RealDisk};
+use lakemq_store::store::Store;
+
+use crate::support::{SOON, bodies, environment, message, options, request, send};
+
+#[derive(Default)]
+struct Platter {
+    /// By inode: bytes written and not synced, and those on the platter.
+    dirty: HashMap<u64, Vec<(u64, Vec<u8>)>>,
+    synced: HashMap<u64, Vec<u8>>,
+    names: HashSet<PathBuf>,
+}
+
+/// Remembers what a power loss would leave of what was written through it.
+#[derive(Default)]
+struct LetterOfFsync {
+    platter: Mutex<Platter>,
+    fail_sync: AtomicBool,
+}
+
+impl Disk for LetterOfFsync {
+    fn allocate(&self, file: &File, offset: u64, length: u64) -> io::Result<()> {
+        RealDisk.allocate(file, offset, length)
+    }
+
+    fn write(&self, file: &File, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let mut platter = self.platter.lock().expect("no panic");
+        let inode = file.metadata()?.ino();
+        platter
+            .dirty
+            .entry(inode)
+            .or_default()
+            .push((offset, bytes.to_vec()));
+        RealDisk.write(file, offset, bytes)
+    }
+
+    fn sync(&self, file: &File) -> io::Result<()> {
+        let mut platter = self.platter.lock().expect("no panic");
+        let inode = file.metadata()?.ino();
+        let dirty = platter.dirty.remove(&inode).unwrap_or_default();
+        if self.fail_sync.load(Ordering::SeqCst) {
+            return Err(io::Error::other("injected"));
+        }
+        let synced = platter.synced.entry(inode).or_default();
+        for (offset, bytes) in dirty {
+            let end = offset as usize + bytes.len();
+            if synced.len() < end {
+                synced.resize(end, 0);
+            }
+            synced[offset as usize..end].copy_from_slice(&bytes);
+        }
+        Ok(())
+    }
+
+    fn sync_directory(&self, directory: &Path) -> io::Result<()> {
+        let mut platter = self.platter.lock().expect("no panic");
+        for entry in fs::read_dir(directory)? {
+            platter.names.insert(entry?.path());
+        }
+        RealDisk.sync_directory(directory)
+    }
+}
+
+impl LetterOfFsync {
+    fn open(self: &Arc<Self>, root: &Path) -> Store {
+        let environment = Environment {
+            disk: self.clone(),
+            ..environment()
+        };
+        Store::open(root, options(), environment).expect("a store")
+    }
+
+    /// The log up to `end` stands on the platter, with the names that lead to it.
+    fn check(&self, root: &Path, end: i64) {
+        let platter = self.platter.lock().expect("no panic");
+        assert!(platter.names.contains(root), "the store's own name");
+        assert!(
+            platter.names.contains(&root.join("commitlog")),
+            "the log's name"
+        );
+        let size = options().commitlog_file_size;
+        for base in (0..end as u64).step_by(size as usize) {
+            let path = root.join("commitlog").join(format!("{base:020}"));
+            assert!(
+                platter.names.contains(&path),
+                "the name of {}",
+                path.display()
+            );
+            let bytes = fs::read(&path).expect("a log file");
+            let length = size.min(end as u64 - base) as usize;
+            let inode = fs::metadata(&path).expect("a file").ino();
+            let mut synced = platter.synced.get(&inode).cloned().unwrap_or_default();
+            synced.resize(size as usize, 0);
+            let differs = (0..length).find(|at| bytes[*at] != synced[*at]);
+            assert_eq!(
+                differs, None,
+                "the first byte of {base} that is not on the disk, of {length}"
+            );
+        }
+    }
+}
+
+#[test]
+fn test_what_is_acknowledged_is_on_the_disk_with_all_the_names_that_lead_to_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let root = dir.path().join("new").join("store");
+    let disk = Arc::new(LetterOfFsync::default());
+    let store = disk.open(&root);
+    let body = "b".repeat(9_000);
+    for _ in 0..20 {
+        let end = send(&store, "t", &[&body]).end_offset;
+        disk.check(&root, end);
+    }
+}
+
+#[test]
+fn test_after_a_failed_flush_the_next_start_writes_again_what_it_then_counts_as_stored() {
+    for large in [false, true] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let root = dir.path().join("store");
+        let disk = Arc::new(LetterOfFsync::default());
+        let store = disk.open(&root);
+        send(&store, "t", &["before"]);
+        disk.fail_sync.store(true, Ordering::SeqCst);
+        let body = "l".repeat(if large { 20_000 } else { 10 });
+        let lost = store
+            .append(&request("t"), &[message(&body)], false)
+            .expect("appended");
+        assert!(!store.wait_flushed(lost.end_offset, SOON));
+        drop(store);
+        disk.fail_sync.store(false, Ordering::SeqCst);
+        let store = disk.open(&root);
+        assert_eq!(bodies(&store, "t"), ["before", body.as_str()]);
+        disk.check(&root, store.watermarks().1);
+        let end = send(&store, "t", &["after"]).end_offset;
+        disk.check(&root, end);
+    }
+}

@@ -1,0 +1,115 @@
+//! A thread of the store that panics, and an append that does.
+//!
+//! Contract: the store says so and takes nothing more, nobody waits in vain, reads go on, and the next start
+//! finds everything that was acknowledged.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lakemq_store::environment::{Environment, Faults};
+use lakemq_store::message::NewMessage;
+use lakemq_store::store::{Options, Store};
+
+use crate::support::{SOON, bodies, environment, message, open, options, request, send};
+
+fn failing(directory: &Path, fault: &str) -> Store {
+    let options = Options {
+        checkpoint_interval_ms: 50,
+        ..options()
+    };
+    let faults = Arc::new(Faults::parse(fault).expect("a fault"));
+    let environment = Environment {
+        faults,
+        ..environment()
+    };
+    Store::open(directory, options, environment).expect("a store")
+}
+
+fn wait_poisoned(store: &Store) -> String {
+    let deadline = Instant::now() + SOON;
+    while Instant::now() < deadline {
+        if let Some(reason) = store.poisoned() {
+            return reason.to_owned();
+        }
+        // An append after the panic is what meets it where the append itself panicked.
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    panic!("nobody noticed the panic");
+}
+
+#[test]
+fn test_a_thread_that_panics_poisons_the_store_with_its_message() {
+    for (fault, thread) in [
+        ("flush.before:2:panic", "lakemq-flusher"),
+        ("dispatch.mid:3:panic", "lakemq-"),
+        ("checkpoint.mid:2:panic", "lakemq-janitor"),
+        ("deliver.before:1:panic", "lakemq-scheduler"),
+    ] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let store = failing(dir.path(), fault);
+        let first = store
+            .append(&request("t"), &[message("one")], false)
+            .expect("stored");
+        assert!(store.wait_dispatched(first.end_offset, SOON), "{fault}");
+        let delayed = NewMessage {
+            delay_level: 1,
+            ..message("later")
+        };
+        let second = store.append(&request("t"), &[message("two"), delayed], true);
+        let reason = wait_poisoned(&store);
+        assert!(reason.starts_with(thread), "{fault}: {reason}");
+        assert!(
+            reason.contains("ended in a panic: injected at "),
+            "{fault}: {reason}"
+        );
+        if let Ok(second) = second {
+            let started = Instant::now();
+            store.wait_dispatched(second.end_offset, SOON);
+            assert!(
+                started.elapsed() < SOON,
+                "{fault}: nobody waits for a dead thread"
+            );
+        }
+        let refused = store.append(&request("t"), &[message("three")], false);
+        assert_eq!(
+            refused.expect_err("poisoned").code(),
+            "STORE_POISONED",
+            "{fault}"
+        );
+        assert_eq!(bodies(&store, "t")[0], "one");
+        store.close().expect("closed");
+        drop(store);
+        let store = open(dir.path());
+        assert!(!store.report().clean, "{fault}");
+        assert_eq!(bodies(&store, "t")[0], "one");
+        send(&store, "t", &["after"]);
+    }
+}
+
+#[test]
+fn test_an_append_that_panics_under_its_lock_poisons_the_store() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = failing(dir.path(), "append.mid:4:panic");
+    send(&store, "t", &["one", "two"]);
+    let panicked = std::thread::scope(|scope| {
+        let append = || {
+            store
+                .append(&request("t"), &[message("three")], false)
+                .is_ok()
+        };
+        scope.spawn(append).join().is_err()
+    });
+    assert!(panicked);
+    let refused = store.append(&request("t"), &[message("four")], false);
+    assert_eq!(refused.expect_err("poisoned").code(), "STORE_POISONED");
+    assert!(
+        store
+            .poisoned()
+            .is_some_and(|reason| reason.contains("panic"))
+    );
+    drop(store);
+    let store = open(dir.path());
+    assert_eq!(bodies(&store, "t")[..2], ["one", "two"]);
+    send(&store, "t", &["after"]);
+}
