@@ -3,9 +3,10 @@
 //! One dispatcher exists, behind the dispatch lock. Recovery drives it over the tail of the log, the
 //! dispatch thread over what was flushed; both do the same, so a rebuilt queue equals the first one.
 
-use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use crate::arrivals::Arrivals;
 use crate::consumequeue::{Entry, Queue, QueueTable, Staged};
 use crate::environment::{Environment, Point};
 use crate::error::Result;
@@ -27,9 +28,7 @@ pub struct Dispatcher {
     /// Keys applied and not yet handed to the append side (recovery).
     pub recovered_keys: Vec<(String, KeyPlace)>,
     collect_keys: bool,
-    /// Queues somebody waits for, and those of them that got messages.
-    pub watched: HashSet<(String, u32)>,
-    pub arrivals: Vec<(String, u32)>,
+    pub arrivals: Arc<Arrivals>,
     queues: Arc<QueueTable>,
     index: Arc<Index>,
     environment: Environment,
@@ -57,8 +56,7 @@ impl Dispatcher {
             keys,
             recovered_keys: Vec::new(),
             collect_keys: true,
-            watched: HashSet::new(),
-            arrivals: Vec::new(),
+            arrivals: Arc::default(),
             queues,
             index,
             environment,
@@ -158,20 +156,29 @@ impl Dispatcher {
     /// # Errors
     /// `DISK_FULL` or any I/O error.
     pub fn flush_entries(&mut self) -> Result<()> {
+        while !self.flush_entries_for(Duration::MAX)? {}
+        Ok(())
+    }
+
+    /// As [`Dispatcher::flush_entries`], until it took longer than `limit`; false when some are left. Making the
+    /// files of a new queue takes much longer than filling them.
+    ///
+    /// # Errors
+    /// As [`Dispatcher::flush_entries`].
+    pub fn flush_entries_for(&mut self, limit: Duration) -> Result<bool> {
+        let started = Instant::now();
         while let Some(queue) = self.staged.last() {
             if queue.flush()? {
                 self.queues.note_dirty(Arc::clone(queue));
             }
-            if !self.watched.is_empty() {
-                let name = (queue.topic().to_string(), queue.queue_id());
-                if self.watched.remove(&name) {
-                    self.arrivals.push(name);
-                }
-            }
+            self.arrivals.note(queue.topic(), queue.queue_id());
             self.staged.pop();
             self.environment.faults.pass(Point::DispatchMid);
+            if started.elapsed() > limit {
+                break;
+            }
         }
-        Ok(())
+        Ok(self.staged.is_empty())
     }
 
     /// The damaged range between two log offsets that lies last; what lies between them when none is known.

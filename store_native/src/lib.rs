@@ -4,6 +4,7 @@
 //! brings it to the disk, `dispatch` makes queue entries (`consumequeue`), `index` entries and state
 //! (`meta`) of it, `read` gives it out. `py` is the only part that knows Python.
 
+pub mod arrivals;
 pub mod calendar;
 pub mod checkpoint;
 pub mod commitlog;

@@ -264,7 +264,7 @@ def test_a_failed_flush_is_final_and_said(start_broker: Callable[..., BrokerProc
 
 
 def test_a_thread_of_the_store_that_panics_is_said(start_broker: Callable[..., BrokerProcess]) -> None:
-    """Nobody would deliver delayed messages any more: the store takes none, and readiness names the reason."""
+    """Nobody would deliver delayed messages any more: the store takes none, readiness names the reason."""
     broker = start_broker(store='faults = "deliver.before:1:panic"\n')
     http = Http(broker.endpoint)
     assert http.post("/topics/t/messages", {"body": "safe", "queue_id": 0}).status == 200

@@ -10,6 +10,7 @@ mod panics;
 mod restart;
 mod rolls;
 mod support;
+mod waiting;
 
 use std::fs;
 use std::sync::atomic::Ordering;

@@ -505,12 +505,12 @@ impl PyStore {
         py.detach(|| self.0.lease(group)).map(|l| (l.owner, l.epoch, l.expires_at))
     }
 
-    fn watch(&self, topic: &str, queue_id: u32) {
-        self.0.watch(topic, queue_id);
+    fn watch(&self, py: Python<'_>, topic: &str, queue_id: u32) {
+        py.detach(|| self.0.watch(topic, queue_id));
     }
 
-    fn take_arrivals(&self) -> Vec<(String, u32)> {
-        self.0.take_arrivals()
+    fn take_arrivals(&self, py: Python<'_>) -> Vec<(String, u32)> {
+        py.detach(|| self.0.take_arrivals())
     }
 
     fn delay_levels(&self) -> Vec<i64> {

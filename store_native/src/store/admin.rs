@@ -331,11 +331,11 @@ impl Shared {
 
     /// Tells the dispatcher to report the next message of a queue.
     pub fn watch(&self, topic: &str, queue_id: u32) {
-        lock(&self.dispatcher).watched.insert((topic.to_owned(), queue_id));
+        self.arrivals.watch(topic, queue_id);
     }
 
     /// Watched queues that got messages since the last call; they are watched no longer.
     pub fn take_arrivals(&self) -> Vec<(String, u32)> {
-        std::mem::take(&mut lock(&self.dispatcher).arrivals)
+        self.arrivals.take()
     }
 }

@@ -9,6 +9,7 @@ mod admin;
 mod answer;
 mod append;
 mod duplicate;
+mod fair_mutex;
 mod janitor;
 mod listing;
 mod metrics;
@@ -25,7 +26,7 @@ mod time;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 pub use admin::TopicChange;
@@ -35,6 +36,7 @@ pub use open::Store;
 pub use options::{Flush, Options, parse_levels};
 pub use recovery::Report;
 
+use crate::arrivals::Arrivals;
 use crate::commitlog::CommitLog;
 use crate::commitlog::next_file::NextFile;
 use crate::commitlog::writer::LogWriter;
@@ -49,6 +51,7 @@ use crate::message::message_id::UniqKeys;
 use crate::paths::StorePaths;
 use crate::read::ReadSide;
 use crate::watermarks::Watermarks;
+use fair_mutex::{FairMutex, Lock};
 use progress::{Progress, Signal};
 use routing::Routing;
 use time::{Ages, Delays};
@@ -106,7 +109,8 @@ pub struct Shared {
     pub(crate) read_side: ReadSide,
     appender: Mutex<Appender>,
     next_file: Arc<NextFile>,
-    dispatcher: Mutex<Dispatcher>,
+    dispatcher: FairMutex<Dispatcher>,
+    arrivals: Arc<Arrivals>,
     leases: Mutex<HashMap<String, LeaseHold>>,
     ids: UniqKeys,
     ages: Mutex<Ages>,
@@ -130,9 +134,9 @@ pub struct Shared {
     pub(crate) counters: Counters,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<L: Lock>(mutex: &L) -> MutexGuard<'_, L::Data> {
     // A panic under a lock poisons the store (`run_thread`, `check_open`): what it guards is only read then.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.take()
 }
 
 impl Shared {

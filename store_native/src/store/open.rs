@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 
+use super::fair_mutex::FairMutex;
 use super::options::Options;
 use super::progress::{Progress, Signal};
 use super::recovery::{Parts, Report};
@@ -133,7 +134,8 @@ impl Store {
                 last_store_timestamp: dispatcher.store_timestamp,
                 closed: false,
             }),
-            dispatcher: Mutex::new(dispatcher),
+            arrivals: Arc::clone(&dispatcher.arrivals),
+            dispatcher: FairMutex::new(dispatcher),
             leases: Mutex::new(leases),
             ages: Mutex::new(Ages::new(day, passed, aged_to)),
             delays: Mutex::new(Delays::new(day, passed)),

@@ -16,6 +16,9 @@ use crate::meta::names;
 const IDLE: Duration = Duration::from_millis(500);
 /// Bytes of the log dispatched under one hold of the dispatch lock.
 const DISPATCH_ROUND_BYTES: i64 = 1 << 20;
+/// Time after which a round gives the dispatch lock back, looked at every few records.
+const DISPATCH_ROUND: Duration = Duration::from_millis(5);
+const RECORDS_BETWEEN_LOOKS: u64 = 8;
 /// Flushes up to this size are dispatched by the flusher itself.
 const DISPATCH_INLINE_BYTES: i64 = 256 << 10;
 
@@ -130,7 +133,7 @@ impl Shared {
         }
     }
 
-    /// Dispatches up to `flushed`, at most a round. One thread at a time has the turn.
+    /// Dispatches up to `flushed`, at most a round's bytes or time. One thread at a time has the turn.
     fn dispatch_round(&self, _turn: &MutexGuard<'_, ()>, flushed: i64) -> Result<()> {
         let outcome = self.dispatch_up_to(flushed);
         *lock(&self.dispatch_failure) = outcome.as_ref().err().map(ToString::to_string);
@@ -142,8 +145,14 @@ impl Shared {
         // What a round before could not store comes first.
         dispatcher.flush_entries()?;
         let limit = flushed.min(dispatcher.offset + DISPATCH_ROUND_BYTES);
-        let (mut count, mut scheduled) = (0, false);
+        let (mut count, mut scheduled) = (0u64, false);
+        let started = Instant::now();
         while dispatcher.offset < limit {
+            if count % RECORDS_BETWEEN_LOOKS == RECORDS_BETWEEN_LOOKS - 1
+                && started.elapsed() > DISPATCH_ROUND
+            {
+                break;
+            }
             let offset = dispatcher.offset;
             let Some(file) = self.log.file_at(offset) else {
                 return Err(StoreError::corrupt(format!("no log file holds offset {offset}")));
@@ -161,11 +170,15 @@ impl Shared {
                 }
             }
         }
-        dispatcher.flush_entries()?;
+        while !dispatcher.flush_entries_for(DISPATCH_ROUND)? {
+            // Who waits has a turn; what is left is not announced before all is stored.
+            drop(dispatcher);
+            dispatcher = lock(&self.dispatcher);
+        }
         let offset = dispatcher.offset;
         // Compared with what the files hold, so that a write that failed is made up for by the next round.
         let topics_changed = dispatcher.state.topics_version.counter as i64 != self.marks.topic_changes();
-        let announce = !dispatcher.arrivals.is_empty() || offset >= self.marks.flushed();
+        let announce = self.arrivals.is_pending() || offset >= self.marks.flushed();
         drop(dispatcher);
         if topics_changed {
             // Who waits for the change finds it in the files too.

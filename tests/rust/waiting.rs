@@ -1,0 +1,102 @@
+//! Who waits for the dispatcher, and for how long.
+//!
+//! Contract: an event loop that watches queues never waits for the dispatcher; who needs its lock gets it
+//! between two rounds, which are short whatever the records cost.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use lakemq_store::environment::{Environment, Faults, Point};
+use lakemq_store::message::NewMessage;
+use lakemq_store::store::{Options, Store};
+
+use crate::support::{SOON, environment, message, options, request, send};
+
+fn hooked(directory: &std::path::Path, hook: impl Fn() + Send + Sync + 'static) -> Store {
+    let faults = Faults::hooked(move |point| {
+        if point == Point::DispatchMid {
+            hook();
+        }
+    });
+    let environment = Environment {
+        faults: Arc::new(faults),
+        ..environment()
+    };
+    let options = Options {
+        commitlog_file_size: 1 << 20,
+        default_queue_nums: 400,
+        ..options()
+    };
+    Store::open(directory, options, environment).expect("a store")
+}
+
+#[test]
+fn test_watching_and_taking_arrivals_never_wait_for_the_dispatcher() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (entered, inside) = sync_channel(1_000);
+    let (release, released) = sync_channel::<()>(0);
+    let released = Mutex::new(released);
+    let store = hooked(dir.path(), move || {
+        let _ = entered.send(());
+        // Ends when the sender is dropped.
+        let _ = released.lock().expect("no panic").recv();
+    });
+    let done = store
+        .append(&request("t"), &[message("one")], false)
+        .expect("stored");
+    inside
+        .recv_timeout(SOON)
+        .expect("the dispatcher is at work");
+    let (answered, answer) = sync_channel(1);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            store.watch("t", 0);
+            let _ = answered.send(store.take_arrivals());
+        });
+        let outcome = answer.recv_timeout(SOON);
+        drop(release);
+        assert_eq!(outcome, Ok(vec![]), "while the dispatcher holds its lock");
+    });
+    assert!(store.wait_dispatched(done.end_offset, SOON));
+    store.take_arrivals();
+    store.watch("t", 0);
+    assert_eq!(store.take_arrivals(), []);
+    send(&store, "t", &["two"]);
+    assert_eq!(store.take_arrivals(), [("t".to_owned(), 0)]);
+    send(&store, "t", &["three"]);
+    assert_eq!(store.take_arrivals(), [], "reported once for each watch");
+}
+
+#[test]
+fn test_a_round_of_the_dispatcher_ends_by_time_and_lets_the_next_one_in() {
+    const QUEUES: usize = 400;
+    let dir = tempfile::tempdir().expect("a directory");
+    let dispatched = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&dispatched);
+    // A queue that takes half a millisecond, as a new one does.
+    let store = hooked(dir.path(), move || {
+        count.fetch_add(1, Ordering::SeqCst);
+        std::thread::sleep(Duration::from_micros(500));
+    });
+    let to = |queue| NewMessage {
+        queue_id: Some(queue as u32),
+        ..message("x")
+    };
+    let messages: Vec<_> = (0..QUEUES).map(to).collect();
+    let end = store
+        .append(&request("t"), &messages, true)
+        .expect("stored")
+        .end_offset;
+    // How far the dispatcher was each time the lock was had.
+    let mut turns = BTreeSet::new();
+    while store.watermarks().2 < end {
+        store.topics();
+        turns.insert(dispatched.load(Ordering::SeqCst));
+    }
+    assert!(store.wait_dispatched(end, SOON));
+    assert!(dispatched.load(Ordering::SeqCst) > QUEUES);
+    assert!(turns.len() >= 10, "the lock was had after {turns:?} queues");
+}
