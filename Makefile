@@ -16,12 +16,13 @@ ROLLS ?= 100000
 NATIVE := $(shell find store_native/src store_native/Cargo.toml store_native/Cargo.lock -type f 2>/dev/null)
 CARGO_TEST := cargo test --locked --no-default-features --manifest-path store_native/Cargo.toml
 
-.PHONY: help quickstart test check bench chaos lock wheel clean
+.PHONY: help quickstart test check check-spark-versions bench chaos lock wheel clean
 
 help:
 	@echo "make quickstart   the whole path on 336,776 real flights (Python, Java 17+, Rust)"
 	@echo "make test         all tests"
 	@echo "make check        ruff, mypy, clippy, formats, import rules"
+	@echo "make check-spark-versions   the path on PySpark 4.0 and 4.1, in environments of their own"
 	@echo "make bench        the figures of docs/performance.md      [ONLY=P7] (Maven)"
 	@echo "make chaos        kill -9 under load; rolls of the log    [ONLY=R1 ROUNDS=100 SEED=1] [ONLY=ROLL ROLLS=100000]"
 	@echo "make wheel        dist/lakemq-*.whl"
@@ -59,6 +60,11 @@ check: $(VENV)/.built
 	cargo fmt --manifest-path store_native/Cargo.toml --check
 	cargo clippy --locked --manifest-path store_native/Cargo.toml --no-default-features --all-targets -- -D warnings
 	PYO3_PYTHON=$(CURDIR)/$(BIN)/python cargo clippy --locked --manifest-path store_native/Cargo.toml -- -D warnings
+
+check-spark-versions: $(VENV)/.built
+	.ci/spark-version 4.0 pyspark==4.0.4 delta-spark==4.0.1
+	.ci/spark-version 4.1 pyspark==4.1.4 delta-spark==4.1.0
+	$(BIN)/python -m pytest tests/integration/test_spark_versions.py
 
 bench: $(VENV)/.built
 	@.ci/prerequisites mvn

@@ -18,6 +18,7 @@ from delta_tables.dead_letters import DEAD_LETTERS
 from delta_tables.deliveries import DELIVERIES
 from delta_tables.location import LedgerLocation
 from delta_tables.table import Table
+from delta_tables.views import TABLES
 from delta_tables.writer_lock import WriterLock
 from jobs.batch_gate import BatchGate
 from jobs.checkpoint import StreamCheckpoint
@@ -75,7 +76,8 @@ def consume(
             stack.callback(lease.release)
         spark = make_session()
         name_jvm(locks, spark)
-        settings.ledger.create(*WRITTEN, spark=spark)
+        # The views name every table; in a catalog one that does not exist fails them all.
+        settings.ledger.create(*(TABLES if settings.ledger.directory is None else WRITTEN), spark=spark)
         _run(spark, settings, policy, client, lease, after_ledger_commit, started)
 
 

@@ -17,7 +17,14 @@ from xml.sax.saxutils import quoteattr
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
+DELTA_PACKAGES = {
+    "4.0": "io.delta:delta-spark_2.13:4.0.1",
+    "4.1": "io.delta:delta-spark_4.1_2.13:4.1.0",
+    "4.2": "io.delta:delta-spark_4.2_2.13:4.4.0",
+}
+"""Delta's JAR for each Spark; the first of them goes with Databricks runtime 17.3."""
+
+DELTA_PACKAGE = DELTA_PACKAGES["4.2"]
 
 # What Delta's POM asks for and Spark ships already, often in a newer version: 161 of 174 MB.
 SHIPPED_WITH_SPARK = (
@@ -118,9 +125,16 @@ def _base() -> dict[str, str]:
     }
 
 
+def delta_package() -> str:
+    """Returns Delta's JAR for the PySpark that is installed; for one not known yet, the newest."""
+    import pyspark
+
+    return DELTA_PACKAGES.get(".".join(pyspark.__version__.split(".")[:2]), DELTA_PACKAGE)
+
+
 def _delta() -> dict[str, str]:
     return {
-        "spark.jars.packages": DELTA_PACKAGE,
+        "spark.jars.packages": delta_package(),
         "spark.jars.excludes": ",".join(SHIPPED_WITH_SPARK),
         "spark.jars.ivy": str(Path.home() / ".ivy2.5.2"),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",

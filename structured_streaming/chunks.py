@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from structured_streaming.offsets import illegal
 
-MAX_CHUNK_BYTES = 16 << 20  # of bodies; the broker takes requests of 64 MiB
+MAX_CHUNK_BYTES = 16 << 20  # of all columns' values; the broker takes requests of 64 MiB by default
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,14 @@ class RowChunk:
         sequence: Counts the chunks of the topic within the task, from 0.
         rows: The message columns.
         digest: Of the rows' content, 16 hex digits.
+        part: Which part of a chunk that was halved, a letter per halving; equal halves differ by it.
     """
 
     topic: str
     sequence: int
     rows: pa.Table
     digest: str
+    part: str = ""
 
 
 class TopicChunks:
@@ -43,7 +45,7 @@ class TopicChunks:
 
     Args:
         topic: The topic of every row; None takes the column ``topic``.
-        rows_per_chunk: Rows in each chunk but a topic's last; fewer when bodies are large.
+        rows_per_chunk: Rows in each chunk but a topic's last; fewer when they are large.
     """
 
     def __init__(self, topic: str | None, rows_per_chunk: int) -> None:
@@ -91,15 +93,40 @@ class TopicChunks:
                 yield RowChunk(topic, sequence, whole, digest(whole))
 
 
+def halves(chunk: RowChunk) -> tuple[RowChunk, RowChunk]:
+    """Cuts a chunk the broker calls too large; each half gets a key of its own."""
+    middle = chunk.rows.num_rows // 2
+
+    def half(rows: pa.Table, letter: str) -> RowChunk:
+        whole = rows.combine_chunks()
+        return RowChunk(chunk.topic, chunk.sequence, whole, digest(whole), chunk.part + letter)
+
+    return half(chunk.rows.slice(0, middle), "a"), half(chunk.rows.slice(middle), "b")
+
+
 def _small_enough(rows: pa.Table) -> Iterator[pa.Table]:
-    """Halves rows until the bodies fit one request; depends on nothing but the rows."""
-    size = pc.sum(pc.binary_length(rows.column("body"))).as_py() or 0
+    """Halves rows until they fit one request; depends on nothing but the rows' values."""
+    size = sum(value_bytes(part) for column in rows.columns for part in column.chunks)
     if size <= MAX_CHUNK_BYTES or rows.num_rows <= 1:
         yield rows
         return
     middle = rows.num_rows // 2
     yield from _small_enough(rows.slice(0, middle))
     yield from _small_enough(rows.slice(middle))
+
+
+def value_bytes(values: pa.Array) -> int:
+    """The bytes of an array's values, whatever Arrow's layout of them in memory."""
+    kind = values.type
+    if pa.types.is_null(kind):
+        return 0
+    if pa.types.is_map(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        first, last = values.offsets[0].as_py(), values.offsets[len(values)].as_py()
+        children = (values.keys, values.items) if pa.types.is_map(kind) else (values.values,)
+        return 4 * len(values) + sum(value_bytes(child.slice(first, last - first)) for child in children)
+    if pa.types.is_primitive(kind):
+        return len(values) * int(kind.bit_width) // 8
+    return 4 * len(values) + int(pc.sum(pc.binary_length(values)).as_py() or 0)
 
 
 def digest(rows: pa.Table) -> str:

@@ -58,7 +58,13 @@ SOURCE_OPTIONS = (
     "groupInitialOffsets",
 )
 SINK_OPTIONS = ("endpoint", "topic", "name", "rowsPerRequest", "retryTimeoutMs")
-_SPARK_OPTIONS = ("path", "paths", "checkpointLocation", "queryName")
+_SPARK_OPTIONS = (
+    *("path", "paths", "checkpointLocation", "queryName"),
+    # What CREATE TABLE says besides its OPTIONS (Spark's reserved properties of a table).
+    *("provider", "location", "comment", "owner", "external", "is_managed_location", "collation"),
+)
+_REPEATED = "option."
+"""A table's options come a second time under this prefix."""
 _LATER = {
     "sqlFilter": "filter on properties in Spark SQL until then",
     "authentication": "the broker listens on loopback until then",
@@ -133,7 +139,7 @@ def check_names(options: Mapping[str, str]) -> None:
     """
     known = {name.lower(): name for name in (*SOURCE_OPTIONS, *SINK_OPTIONS, *_SPARK_OPTIONS)}
     later = {name.lower(): name for name in _LATER}
-    for given in options:
+    for given in _said(options):
         if given.lower() in later:
             name = later[given.lower()]
             raise from_code(
@@ -145,9 +151,16 @@ def check_names(options: Mapping[str, str]) -> None:
             raise illegal(f"unknown option {given!r}{_hint(given, known | later)}", option=given)
 
 
+def _said(options: Mapping[str, str]) -> dict[str, str]:
+    """The options by lower-case name, each once."""
+    repeated = {name.lower().removeprefix(_REPEATED): value for name, value in options.items()}
+    plain = {name.lower(): value for name, value in options.items() if not name.lower().startswith(_REPEATED)}
+    return repeated | plain
+
+
 def with_environment(options: Mapping[str, str]) -> dict[str, str]:
     """Returns the options with what the driver's environment adds, for executors have another one."""
-    found = {name.lower(): value for name, value in options.items()}
+    found = _said(options)
     if ENDPOINT_VARIABLE in os.environ and "path" not in found:
         found.setdefault("endpoint", os.environ[ENDPOINT_VARIABLE])
     return found
@@ -223,7 +236,7 @@ class _Given:
 
     def __init__(self, options: Mapping[str, str], names: tuple[str, ...], side: str) -> None:
         check_names(options)
-        self._values = {name.lower(): value for name, value in options.items()}
+        self._values = _said(options)
         own = {name.lower() for name in (*names, *_SPARK_OPTIONS)}
         for name in self._values:
             if name not in own:
@@ -350,7 +363,10 @@ def _offsets(given: _Given, name: str, text: str) -> Position:
     if not text.startswith("{"):
         raise illegal(f"{name} must be earliest, latest or JSON, not {text!r}", option=name)
     value = given.json_object(name)
-    return Explicit.from_checkpoint(value) if "v" in value else Explicit(_per_queue(name, value, lowest=-2))
+    # A checkpoint's version is a number; "v" may be a topic as well, and that is an object of queues.
+    if isinstance(value.get("v", {}), dict):
+        return Explicit(_per_queue(name, value, lowest=-2))
+    return Explicit.from_checkpoint(value)
 
 
 def _per_queue(name: str, value: dict[str, Any], *, lowest: int) -> dict[tuple[str, int], int]:

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from lakemq.client import BatchResult, Client, OutcomeUnknown
 from store_native.errors import Closed, InternalError, LakeMQError, Unavailable
-from structured_streaming.chunks import RowChunk, TopicChunks
+from structured_streaming.chunks import RowChunk, TopicChunks, halves
 from structured_streaming.options import WriteOptions
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
@@ -57,10 +57,28 @@ def send_all(
     rows = duplicates = 0
     with client or Client(options.endpoint, timeout_s=60.0, retries=0) as open_client:
         for chunk in TopicChunks(options.topic, options.rows_per_request).cut(batches):
-            result = _send(open_client, chunk, key_of(key_prefix, chunk), options.retry_timeout_ms / 1000)
-            rows += chunk.rows.num_rows
-            duplicates += chunk.rows.num_rows if result.duplicate else 0
+            for part, result in _send_parts(open_client, chunk, key_prefix, options.retry_timeout_ms / 1000):
+                rows += part.rows.num_rows
+                duplicates += part.rows.num_rows if result.duplicate else 0
     return TaskResult(rows, duplicates)
+
+
+def _send_parts(
+    client: Client, chunk: RowChunk, key_prefix: str, patience_s: float
+) -> Iterator[tuple[RowChunk, BatchResult]]:
+    """Sends a chunk, in halves when the broker takes no request of its size (its limit is a setting).
+
+    The halves are the same whenever the task runs again, as long as the broker's limit is.
+    """
+    try:
+        result = _send(client, chunk, key_of(key_prefix, chunk), patience_s)
+    except LakeMQError as error:
+        if error.code != "REQUEST_TOO_LARGE" or chunk.rows.num_rows <= 1:
+            raise
+        for half in halves(chunk):
+            yield from _send_parts(client, half, key_prefix, patience_s)
+        return
+    yield chunk, result
 
 
 def key_of(prefix: str, chunk: RowChunk) -> str:
@@ -68,7 +86,7 @@ def key_of(prefix: str, chunk: RowChunk) -> str:
     topic = chunk.topic
     if len(topic) > _LONGEST_TOPIC_IN_KEY:
         topic = hashlib.blake2b(topic.encode(), digest_size=16).hexdigest()
-    return f"{prefix}/{topic}/{chunk.sequence}/{chunk.digest}"
+    return f"{prefix}/{topic}/{chunk.sequence}{chunk.part}/{chunk.digest}"
 
 
 def _send(client: Client, chunk: RowChunk, key: str, patience_s: float) -> BatchResult:

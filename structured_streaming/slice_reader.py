@@ -12,13 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from store_native.errors import InternalError
 from structured_streaming import data_loss
 from structured_streaming.partitions import QueueSlice
 from structured_streaming.readers import Chunk, StoreReader, open_reader
+from structured_streaming.spark_versions import arrow_schema
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class SliceReader:
     def read(self, piece: QueueSlice) -> Iterator[pa.RecordBatch]:
         """Yields the slice's rows in batches of about 10,000."""
         reader = open_reader(self.path, self.endpoint, piece.store_id)
-        target = to_arrow_schema(self.schema, timezone="UTC")
+        target = arrow_schema(self.schema)
         chunks = self._ahead(reader, piece) if reader.ahead else self._chunks(reader, piece)
         for chunk in chunks:
             if chunk.batch is not None:

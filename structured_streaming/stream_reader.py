@@ -14,12 +14,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from structured_streaming import columns, data_loss, offsets, options, partitions, starting, store_view
@@ -30,6 +24,12 @@ from structured_streaming.offsets import MessageQueue, Offsets, StoreView
 from structured_streaming.readers import StoreReader, open_reader
 from structured_streaming.readers.http import shared_client
 from structured_streaming.slice_reader import SliceReader
+from structured_streaming.spark_versions import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 
 
 class LakeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -62,8 +62,15 @@ class LakeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Gives the start of a query without a checkpoint. Spark asks twice and must get the same."""
         return self._planned().initial().to_json()
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Gives the end of the next batch; called at each trigger. All before ``start`` is done."""
+    def latestOffset(
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
+        """Gives the end of the next batch; called at each trigger. All before ``start`` is done.
+
+        Spark 4.0 and 4.1 call it without arguments.
+        """
+        if start is None:
+            return self._planned().latest_unasked().to_json()
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         return self._planned().latest(Offsets.from_json(start), most).to_json()
 
@@ -122,6 +129,7 @@ class _Plan:
         self._frozen: Mapping[MessageQueue, int] | None = None
         self._view: StoreView | None = None
         self._checked: Offsets | None = None
+        self._end: Offsets | None = None
 
     def freeze(self) -> None:
         """Fixes the ends of an AvailableNow run."""
@@ -166,6 +174,21 @@ class _Plan:
             ends = limit_ends(sound.starts, ends, most)
         end = offsets.advance(start, view, ends, sound.gone)
         return start if end == start else end
+
+    def latest_unasked(self) -> Offsets:
+        """Returns the end of the next batch for a Spark that does not say where it begins.
+
+        It begins where the one before ended. The first batch of a run begins where the checkpoint says,
+        which a source is not told in time: it takes all there is, and what was lost shows in `slices`.
+        """
+        if self._end is not None:
+            self._end = self.latest(self._end, self.options.max_offsets_per_trigger)
+        else:
+            self._hold_lease()
+            view = self._view = store_view.load(self._reader, self.options.subscription)
+            store_view.check_exists(view, self.options.subscription)
+            self._end = offsets.initial(view, {queue: b.max_offset for queue, b in view.bounds.items()})
+        return self._end
 
     def slices(self, start: Offsets, end: Offsets) -> list[partitions.QueueSlice]:
         """Cuts [start, end) into slices, without what is no longer there."""

@@ -13,13 +13,14 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from store_native.errors import InternalError
 from structured_streaming import options, sink_columns
 from structured_streaming.offsets import illegal
 from structured_streaming.sender import TaskResult, send_all
+from structured_streaming.spark_versions import DataSourceStreamArrowWriter, as_arrow
 
 
 class LakeMQStreamWriter(DataSourceStreamArrowWriter):
@@ -39,15 +40,17 @@ class LakeMQStreamWriter(DataSourceStreamArrowWriter):
             raise illegal("a log cannot be overwritten: use outputMode append or update, not complete")
         self._options = options.parse_write(options.with_environment(given))
         sink_columns.check(schema, self._options.topic)
+        self._schema = schema
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskResult:
-        """Sends one task's rows; runs on an executor, once per attempt."""
+        """Sends one task's rows; runs on an executor, once per attempt. Spark 4.0 hands over rows."""
         context = task_context()
         batch_id, query_id = stream_ids(context)
         if batch_id is None or query_id is None:
             raise InternalError("SYSTEM_ERROR", "Spark gave the task no query id and batch id")
         name = self._options.name or query_id
-        return send_all(self._options, f"spark/{name}/{batch_id}/{context.partitionId()}", iterator)
+        prefix = f"spark/{name}/{batch_id}/{context.partitionId()}"
+        return send_all(self._options, prefix, as_arrow(iterator, self._schema))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Has nothing to do: what tasks sent is stored and visible already."""

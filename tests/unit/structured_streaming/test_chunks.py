@@ -102,3 +102,25 @@ def test_large_bodies_make_smaller_chunks() -> None:
     found = cut([{"topic": "t", "body": big}] * 8, 8, 8)
     assert [c.rows.num_rows for c in found] == [2, 2, 2, 2]
     assert len({(c.sequence, c.digest) for c in found}) == 4
+
+
+def test_large_properties_make_smaller_chunks_as_large_bodies_do() -> None:
+    wide = [("name", "x" * (chunks.MAX_CHUNK_BYTES // 3))]
+    found = cut([{"topic": "t", "body": b"", "properties": wide}] * 8, 8, 8)
+    assert [c.rows.num_rows for c in found] == [2, 2, 2, 2]
+
+
+@given(tables, st.data())
+def test_the_bytes_of_values_do_not_depend_on_their_layout(rows: list[Row], data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, len(rows)))
+    for name in SCHEMA.names:
+        sliced = table(rows).column(name).combine_chunks().slice(start)
+        alone = pa.array([row[name] for row in rows[start:]], SCHEMA.field(name).type)
+        assert chunks.value_bytes(sliced) == chunks.value_bytes(alone)
+
+
+def test_halves_of_equal_rows_have_keys_of_their_own() -> None:
+    (chunk,) = cut([{"topic": "t", "body": b"same"}] * 8, 8, 8)
+    parts = [part for half in chunks.halves(chunk) for part in chunks.halves(half)]
+    assert [part.rows.num_rows for part in parts] == [2, 2, 2, 2]
+    assert len({(part.sequence, part.part) for part in parts}) == 4

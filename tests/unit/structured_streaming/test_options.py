@@ -189,3 +189,16 @@ def test_the_sink() -> None:
     ]:
         with pytest.raises(LakeMQError, match=text):
             parse_write(options)
+
+
+def test_sparks_own_options_of_a_table_are_known() -> None:
+    check_names({"provider": "lakemq", "subscribe": "t", "option.subscribe": "t"})
+    chosen = read(False, **{"provider": "lakemq", "option.subscribe": "orders", "option.tags": "A"})
+    assert (chosen.subscription.topics, chosen.tags) == ({"orders"}, "A")
+    with pytest.raises(LakeMQError, match="did you mean tags"):
+        check_names({"option.tag": "A"})
+
+
+def test_a_topic_named_v_is_no_checkpoint() -> None:
+    chosen = read(subscribe="v", startingOffsets='{"v":{"0":12}}')
+    assert chosen.starting == Explicit({("v", 0): 12})

@@ -8,7 +8,8 @@ import pytest
 from lakemq.client import BatchResult, OutcomeUnknown
 from store_native.errors import Closed, InvalidRequest, LakeMQError, Unavailable
 from structured_streaming.chunks import RowChunk
-from structured_streaming.sender import LONGEST_PAUSE_S, key_of, patiently
+from structured_streaming.options import WriteOptions
+from structured_streaming.sender import LONGEST_PAUSE_S, key_of, patiently, send_all
 
 STORED = BatchResult("SEND_OK", 1, ())
 
@@ -80,3 +81,45 @@ def test_keys_stay_within_the_brokers_limit() -> None:
     assert len(key) <= 255
     assert key.isascii()
     assert key_of("spark/q/7/0", RowChunk("orders", 3, rows, "ab")) == "spark/q/7/0/orders/3/ab"
+
+
+class SmallBroker:
+    """Takes requests of so many rows and remembers keys."""
+
+    def __init__(self, most_rows: int) -> None:
+        self.most_rows = most_rows
+        self.stored: dict[str, list[bytes]] = {}
+
+    def __enter__(self) -> SmallBroker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def send_arrow(self, topic: str, rows: pa.Table, *, idempotency_key: str) -> BatchResult:
+        if rows.num_rows > self.most_rows:
+            raise InvalidRequest("REQUEST_TOO_LARGE", "a request's body has at most 1 byte")
+        duplicate = idempotency_key in self.stored
+        self.stored.setdefault(idempotency_key, rows.column("body").to_pylist())
+        return BatchResult("SEND_OK", rows.num_rows, (), duplicate=duplicate)
+
+
+def send_equal_rows(broker: SmallBroker, rows: int) -> int:
+    options = WriteOptions("http://nowhere", "orders", None, 10_000, 1_000)
+    batch = pa.RecordBatch.from_pydict({"body": [b"same"] * rows})
+    result = send_all(options, "spark/q/0/0", iter([batch]), broker)  # type: ignore[arg-type]
+    assert result.rows == rows
+    return result.duplicate_rows
+
+
+def test_a_request_the_broker_calls_too_large_goes_in_halves() -> None:
+    broker = SmallBroker(most_rows=10)
+    assert send_equal_rows(broker, 100) == 0
+    assert sum(len(bodies) for bodies in broker.stored.values()) == 100
+    assert send_equal_rows(broker, 100) == 100
+    assert sum(len(bodies) for bodies in broker.stored.values()) == 100
+
+
+def test_one_row_that_is_too_large_is_an_error() -> None:
+    with pytest.raises(InvalidRequest, match="REQUEST_TOO_LARGE"):
+        send_equal_rows(SmallBroker(most_rows=0), 4)
