@@ -25,6 +25,7 @@ _AGE_COLUMN = {
     "deliveries": "finished_at",
     "dead_letters": "last_attempt_at",
     "consumer_offsets": "recorded_at",
+    "data_losses": "recorded_at",
 }
 
 

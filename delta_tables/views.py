@@ -12,6 +12,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from delta_tables.consumer_offsets import CONSUMER_OFFSETS
+from delta_tables.data_losses import DATA_LOSSES
 from delta_tables.dead_letters import DEAD_LETTERS
 from delta_tables.deliveries import DELIVERIES
 from delta_tables.location import LedgerLocation
@@ -20,7 +21,7 @@ from delta_tables.messages import MESSAGES
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TABLES = (MESSAGES, DELIVERIES, DEAD_LETTERS, CONSUMER_OFFSETS)
+TABLES = (MESSAGES, DELIVERIES, DEAD_LETTERS, CONSUMER_OFFSETS, DATA_LOSSES)
 
 VIEWS = (
     "delivery_history",
@@ -45,9 +46,11 @@ def register_views(spark: SparkSession, ledger: LedgerLocation | str) -> None:
 
     Args:
         spark: the session.
-        ledger: a directory, `catalog.schema`, or a location; its tables must exist.
+        ledger: a directory, `catalog.schema`, or a location; in a catalog its tables must exist.
     """
     location = LedgerLocation.parse(ledger) if isinstance(ledger, str) else ledger
+    if location.directory is not None:
+        location.create(*TABLES)  # one of a later release than the ledger reads as empty
     for table in TABLES:
         location.read(spark, table).createOrReplaceTempView(table.name)
     for name in VIEWS:

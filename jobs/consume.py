@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from delta_tables.consumer_offsets import CONSUMER_OFFSETS
+from delta_tables.data_losses import DATA_LOSSES
 from delta_tables.dead_letters import DEAD_LETTERS
 from delta_tables.deliveries import DELIVERIES
 from delta_tables.location import LedgerLocation
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-WRITTEN = (DELIVERIES, DEAD_LETTERS, CONSUMER_OFFSETS)
+WRITTEN = (DELIVERIES, DEAD_LETTERS, CONSUMER_OFFSETS, DATA_LOSSES)
 
 MakeSession = Callable[[], "SparkSession"]
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from pyspark.sql import DataFrame, SparkSession
@@ -30,6 +30,7 @@ from jobs.batch_gate import BatchGate
 from jobs.checkpoint import NO_BATCH, StreamCheckpoint
 from jobs.group_fence import GroupFence
 from jobs.group_lease import GroupLease
+from jobs.loss_record import LossRecord, refuse_other_losses
 from jobs.map_arrow import map_in_arrow
 from jobs.origin import ORIGIN, RETRY_TOPIC, retry_topic
 from jobs.outcomes import OutcomeTask
@@ -110,7 +111,11 @@ class GroupJob:
         self._checkpoint = StreamCheckpoint(settings.checkpoint_of("group"))
         self._store_id = str(client.cluster()["store_id"])
         self._reader = SliceReader(
-            settings.path, client.endpoint, source_schema(), settings.tags, fail_on_data_loss=True
+            settings.path,
+            client.endpoint,
+            source_schema(),
+            settings.tags,
+            fail_on_data_loss=settings.on_data_loss == "fail",
         )
         self._start: dict[str, dict[str, int]] = {}
         self._last_in_ledger: int | None = None
@@ -145,6 +150,7 @@ class GroupJob:
             .option("startingOffsets", json.dumps(self._start))
             .option("maxOffsetsPerTrigger", str(settings.max_messages_per_batch))
             .option("tags", settings.tags)
+            .option("failOnDataLoss", str(settings.on_data_loss == "fail").lower())
         )
         if settings.path is not None:
             source = source.option("path", settings.path)
@@ -162,6 +168,8 @@ class GroupJob:
             query_id = self._spark.sparkContext.getLocalProperty("sql.streaming.queryId")
             assert query_id is not None, "foreachBatch runs outside a streaming query"
             covered = self._range(batch_id)
+            if self._settings.on_data_loss == "record":
+                refuse_other_losses(covered.begin, covered.end)
             if batch_id > self._newest_in_ledger(query_id):
                 self._write_outcomes(batch_id, query_id, covered)
                 self._last_in_ledger = batch_id
@@ -182,6 +190,8 @@ class GroupJob:
             settings.group, settings.handler, self._policy, settings.mode, query_id, batch_id
         )
         again = retry_topic(settings.group)
+        lost = LossRecord(self._spark) if settings.on_data_loss == "record" else None
+        reader = replace(self._reader, on_loss=lost)
         slices = covered.slices(self._store_id)
         if not slices:
             return  # a repeated first batch whose start has moved past it: the ledger has it all
@@ -190,22 +200,24 @@ class GroupJob:
         parts: list[DataFrame] = []
         if first:
             bins = into_bins(first, self._spark.sparkContext.defaultParallelism)
-            fused = ReadAndHandleTask(ReadTask(self._reader, bins), handle)
+            fused = ReadAndHandleTask(ReadTask(reader, bins), handle)
             parts.append(per_bin(self._spark, bins, fused, DELIVERIES.ddl))
         if retried:
             # One task: it sees a message that stands twice on the retry topic's queue.
-            read = ReadTask(self._reader, [tuple(retried)])
+            read = ReadTask(reader, [tuple(retried)])
             messages = per_bin(self._spark, read.bins, read, self._reader.schema.toDDL())
             parts.append(map_in_arrow(self._without_known_retries(messages), handle, DELIVERIES.ddl))
         outcomes = parts[0] if len(parts) == 1 else parts[0].unionAll(parts[1])
         if self._lease is not None:
             self._lease.check()
         self._before_ledger_commit(batch_id)
+        app_id = _application(settings.group, query_id)
         if self._fence is not None:
             self._fence.append(outcomes, batch_id)
         else:
-            app_id = _application(settings.group, query_id)
             append_once(outcomes, settings.ledger, DELIVERIES, app_id=app_id, version=batch_id)
+        if lost is not None:
+            lost.write(settings.ledger, settings.group, query_id, batch_id, app_id, self._spark)
 
     def _without_known_retries(self, messages: DataFrame) -> DataFrame:
         """Leaves out attempts the ledger has: a broker that crashed may put a delayed message twice."""

@@ -18,6 +18,7 @@ from jobs.retry_policy import DEFAULT_MAX_RECONSUME_TIMES
 from store_native.errors import from_code
 
 From = Literal["earliest", "latest"]
+OnDataLoss = Literal["fail", "record"]
 
 _GROUP = re.compile(r"[%|a-zA-Z0-9_-]{1,120}")
 """RocketMQ's rule for group names; checked here because the name becomes a directory."""
@@ -44,6 +45,7 @@ class ConsumeSettings:
         max_messages_per_batch: bound of one micro-batch.
         mode: concurrent (clustering) or broadcast.
         until_idle_s: end when nothing was new, pending or due for so long; None runs until stopped.
+        on_data_loss: what expired or is damaged ends the job, or is passed over and recorded.
         lease_ms: how long the broker keeps the group for a process that fell silent.
     """
 
@@ -62,6 +64,7 @@ class ConsumeSettings:
     max_messages_per_batch: int = 200_000
     mode: Mode = "concurrent"
     until_idle_s: float | None = None
+    on_data_loss: OnDataLoss = "fail"
     lease_ms: int = 30_000
 
     def __post_init__(self) -> None:

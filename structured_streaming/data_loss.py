@@ -25,25 +25,29 @@ class Loss:
     Attributes:
         what: The sentence that names topic, queue and reason.
         messages: How many messages are surely lost; None when nobody can know.
+        queue, start, end: The range [start, end) that cannot be read; None, 0, 0 when it is not known.
+        reason: The kind of loss in a few words.
     """
 
     what: str
     messages: int | None = None
+    queue: MessageQueue | None = None
+    start: int = 0
+    end: int = 0
+    reason: str = ""
 
 
 def expired(queue: MessageQueue, start: int, min_offset: int) -> Loss:
     """The store's retention took messages before they were read."""
-    count = min_offset - start
-    return Loss(
-        f"{queue}: offsets [{start}, {min_offset}) expired before they were read, {count} messages", count
-    )
+    reason, count = "expired before they were read", min_offset - start
+    what = f"{queue}: offsets [{start}, {min_offset}) {reason}, {count} messages"
+    return Loss(what, count, queue, start, min_offset, reason)
 
 
 def damaged(queue: MessageQueue, start: int, end: int) -> Loss:
     """The store skipped records whose bytes fail their checksum."""
-    return Loss(
-        f"{queue}: offsets [{start}, {end}) are damaged in the store, {end - start} messages", end - start
-    )
+    what = f"{queue}: offsets [{start}, {end}) are damaged in the store, {end - start} messages"
+    return Loss(what, end - start, queue, start, end, "damaged in the store")
 
 
 def cut_off(queue: MessageQueue, start: int, max_offset: int) -> Loss:
@@ -153,6 +157,7 @@ def _error(losses: list[Loss], lost: int) -> LakeMQError:
     more = f"; and {len(losses) - 5} more" if len(losses) > 5 else ""
     return from_code(
         "OFFSET_ILLEGAL",
-        f"messages are lost to this query: {shown}{more}. Set failOnDataLoss=false to skip them and go on",
+        f"messages are lost to this query: {shown}{more}. Set "
+        "failOnDataLoss=false to skip them and go on (lakemq consume: --on-data-loss record)",
         lost=lost,
     )

@@ -7,7 +7,7 @@ count. Pickled from the driver inside the readers; holds values only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -30,6 +30,7 @@ class SliceReader:
         schema: The query's columns, in their order.
         tags: The tag filter.
         fail_on_data_loss: Missing messages are an error.
+        on_loss: Is told what is missing while that is no error; pickled along.
     """
 
     path: str | None
@@ -37,6 +38,7 @@ class SliceReader:
     schema: StructType
     tags: str
     fail_on_data_loss: bool
+    on_loss: Callable[[list[data_loss.Loss]], None] | None = None
 
     def read(self, piece: QueueSlice) -> Iterator[pa.RecordBatch]:
         """Yields the slice's rows in batches of about 10,000."""
@@ -87,6 +89,8 @@ class SliceReader:
             losses.append(data_loss.cut_off(queue, piece.end, chunk.max_offset))
             following = piece.end if chunk.status in ("OFFSET_ILLEGAL", "NO_NEW_MSG") else following
         data_loss.report(losses, self.fail_on_data_loss)
+        if losses and self.on_loss is not None:
+            self.on_loss(losses)
         if following <= offset:
             raise InternalError(
                 "SYSTEM_ERROR", f"{queue}: the read at {offset} answered {chunk.status} and did not move on"

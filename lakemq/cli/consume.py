@@ -74,6 +74,12 @@ def register(subparsers: Any) -> None:
         help="where a group begins that neither the ledger nor the broker knows (latest: at the end)",
     )
     parser.add_argument(
+        "--on-data-loss",
+        choices=("fail", "record"),
+        default="fail",
+        help="what expired or is damaged: end with an error, or pass over it and record it in the ledger",
+    )
+    parser.add_argument(
         "--until-idle",
         type=duration_s,
         metavar="TIME",
@@ -144,6 +150,7 @@ def settings_of(args: argparse.Namespace) -> ConsumeSettings:
         trigger=f"{round(args.trigger * 1000)} milliseconds",
         max_messages_per_batch=args.max_batch,
         mode=args.mode,
+        on_data_loss=args.on_data_loss,
         until_idle_s=args.until_idle,
     )
 

@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
+from delta_tables.data_losses import DATA_LOSSES, LostRange
+from delta_tables.data_losses import rows as lost_rows
 from delta_tables.dead_letters import DEAD_LETTERS
 from delta_tables.deliveries import DELIVERIES
 from delta_tables.location import LedgerLocation
 from delta_tables.query import Ledger
 from delta_tables.views import TABLES, VIEWS
 from store_native.errors import InvalidRequest
-from tests.support.ledger_rows import append, delivery, ledger_at, report
+from tests.support.ledger_rows import START, append, delivery, ledger_at, report
 
 
 @pytest.fixture
@@ -61,6 +63,21 @@ def test_what_was_reported_done_and_has_no_row_is_a_gap(ledger: LedgerLocation) 
 def test_a_reported_queue_without_any_row_is_one_gap(ledger: LedgerLocation) -> None:
     report(ledger, 5, 9, queue_id=3)
     assert gaps(ledger) == [(5, 8, 4)]
+
+
+def test_a_gap_says_how_much_of_it_is_recorded_as_lost(ledger: LedgerLocation) -> None:
+    append(ledger, DELIVERIES, [delivery(0), delivery(9), delivery(12)])
+    lost = [
+        LostRange("orders", "broker-a", 0, 1, 4, "expired"),
+        LostRange("orders", "broker-a", 0, 1, 4, "expired"),  # a task that ran twice
+        LostRange("orders", "broker-a", 0, 3, 6, "expired"),
+        LostRange("orders", "broker-a", 0, 10, 12, "damaged"),
+        LostRange("orders", "broker-a", 1, 6, 9, "expired"),
+    ]
+    rows = lost_rows(lost, consumer_group="g", query_id="q", batch_id=0, recorded_at=START)
+    append(ledger, DATA_LOSSES, rows.to_pylist())
+    found = ask(ledger, "SELECT from_offset, missing, recorded, reason FROM delivery_gaps ORDER BY 1")
+    assert [tuple(row.values()) for row in found] == [(1, 8, 5, "expired"), (10, 2, 2, "damaged")]
 
 
 def test_a_tag_filter_is_not_taken_for_gaps(ledger: LedgerLocation) -> None:

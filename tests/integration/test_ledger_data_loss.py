@@ -1,0 +1,89 @@
+"""A group behind a retention that was faster: it ends and says so, or goes on and the ledger says so."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from delta_tables.location import LedgerLocation
+from delta_tables.query import Ledger
+from jobs.consume import consume
+from jobs.handler_loader import HandlerTarget
+from jobs.settings import ConsumeSettings
+from store_native.errors import LakeMQError
+from tests.support.broker_process import BrokerProcess
+from tests.support.stores import open_store
+
+FILE_BYTES = 64 << 20
+HOUR_MS = 3_600_000
+ROWS = 1_300
+LINE = json.dumps({"body": "x" * 60_000}).encode()
+
+
+def expire_first_file_and_damage(store_path: Path, topic: str, damaged: int) -> int:
+    """Runs retention as in a hundred hours, then damages one message; returns the topic's new minimum."""
+    store = open_store(store_path, commitlog_file_size=FILE_BYTES, consumequeue_file_entries=30_000)
+    last = json.loads(store.read_json(topic, 0, ROWS - 1, max_messages=1).messages)[0]
+    assert store.expire(last["store_timestamp"] + 100 * HOUR_MS) > 0
+    low, _ = store.queue_bounds(topic, 0)
+    where = json.loads(store.read_json(topic, 0, damaged, max_messages=1).messages)[0]["physical_offset"]
+    store.close()
+    with (store_path / "commitlog" / f"{where - where % FILE_BYTES:020d}").open("r+b") as file:
+        file.seek(where % FILE_BYTES + 5_000)
+        file.write(b"damage")
+    return int(low)
+
+
+def test_what_expired_or_is_damaged_is_recorded_and_shown_as_such(
+    spark: SparkSession, start_broker: Callable[..., BrokerProcess], tmp_path: Path
+) -> None:
+    broker = start_broker(flush="async")
+    client = broker.client()
+    for topic in ("slow", "late"):
+        client.put_topic(topic, read_queue_nums=1, write_queue_nums=1)
+        client.send_ndjson(topic, b'{"body":"1"}\n{"body":"2"}\n{"body":"3"}')
+    (tmp_path / "loss_handlers.py").write_text("def handle(message):\n    pass\n")
+
+    def settings(**changes: Any) -> ConsumeSettings:
+        values: dict[str, Any] = {
+            "group": "slow-group",
+            "topics": ("slow",),
+            "handler": HandlerTarget("loss_handlers:handle", "auto", (str(tmp_path),)),
+            "ledger": LedgerLocation.parse(str(tmp_path / "ledger")),
+            "endpoint": broker.endpoint,
+            "start": "earliest",
+            "trigger": "100 milliseconds",
+            "until_idle_s": 0.5,
+        }
+        return ConsumeSettings(**(values | changes))
+
+    consume(settings(), lambda: spark)
+    for _ in range(0, ROWS, 260):
+        client.send_ndjson("slow", b"\n".join([LINE] * 260))
+    broker.stop()
+    low = expire_first_file_and_damage(broker.store_path, "slow", ROWS - 10)
+    broker.start()
+    client.send_ndjson("late", b'{"body":"4"}')
+
+    with pytest.raises(LakeMQError, match=rf"queue 0: offsets \[3, {low}\) expired.*--on-data-loss record"):
+        consume(settings(), lambda: spark)
+    consume(settings(topics=("slow", "late"), on_data_loss="record"), lambda: spark)
+
+    ledger = Ledger(tmp_path / "ledger")
+    gaps = ledger.sql(
+        "SELECT topic, from_offset, to_offset, missing, recorded, reason FROM delivery_gaps ORDER BY 1, 2"
+    )
+    expired, damaged = "expired before they were read", "damaged in the store"
+    assert [tuple(row.values()) for row in gaps.to_pylist()] == [
+        ("late", 0, 2, 3, 3, expired),
+        ("slow", 3, low - 1, low - 3, low - 3, expired),
+        ("slow", ROWS - 10, ROWS - 10, 1, 1, damaged),
+    ]
+    assert ledger.sql("SELECT * FROM duplicate_deliveries").num_rows == 0
+    (counted,) = ledger.sql("SELECT count(*) AS n FROM deliveries WHERE topic = 'slow'").to_pylist()
+    assert counted["n"] == 3 + (ROWS + 3 - low) - 1
