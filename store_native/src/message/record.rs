@@ -160,29 +160,41 @@ pub struct Checked<'a> {
     pub properties: &'a [u8],
 }
 
-/// Whether the record's checksum fits: the whole-record one where it stands, else the body's.
+/// What a record's checksums say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Checksum {
+    /// The whole-record one stands there and fits.
+    Whole,
+    /// Only the body's fits: the header may be anything.
+    BodyOnly,
+    Wrong,
+}
+
+/// Checks the record: by the whole-record checksum where it stands, else by the body's.
 ///
 /// A tail that is nearly the right property (a flipped bit in its name, say) counts as a damaged one, not
 /// as a record that never had it. What stands behind the body of a record that never had it must be text
 /// without zero bytes: where a torn one was overwritten by whatever the disk held, it is not.
-pub fn checksum_fits(checked: &Checked<'_>) -> bool {
+pub fn checksum(checked: &Checked<'_>) -> Checksum {
     let record = checked.record;
-    let Some(at) = record.len().checked_sub(CRC_PROPERTY_BYTES) else { return false };
-    let tail = &record[at..];
+    let Some((covered, tail)) = record.split_last_chunk::<CRC_PROPERTY_BYTES>() else {
+        return Checksum::Wrong;
+    };
     let named = tail.starts_with(properties::CRC32.as_bytes()) && tail[8] == properties::NAME_END;
     if named || tail[19] == properties::PROPERTY_END || tail[8] == properties::NAME_END {
-        let expected = crc_property(crc31(&record[..at]));
-        if tail == expected {
-            return true;
+        let expected = crc_property(crc31(covered));
+        if *tail == expected {
+            return Checksum::Whole;
         }
         if named || tail.iter().zip(&expected).filter(|(a, b)| a == b).count() >= 16 {
-            return false;
+            return Checksum::Wrong;
         }
     }
     let text = |bytes: &[u8]| !bytes.contains(&0) && simdutf8::basic::from_utf8(bytes).is_ok();
-    text(checked.topic)
+    let fits = text(checked.topic)
         && text(checked.properties)
-        && (checked.body.is_empty() || crc31(checked.body) == checked.body_crc)
+        && (checked.body.is_empty() || crc31(checked.body) == checked.body_crc);
+    if fits { Checksum::BodyOnly } else { Checksum::Wrong }
 }
 
 /// The filler that closes a file of which `remaining` bytes are left.

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use super::record::{self, Checked, MAGIC_BLANK, MAGIC_V1, MAGIC_V2};
+use super::record::{self, Checked, Checksum, MAGIC_BLANK, MAGIC_V1, MAGIC_V2};
 use super::{hash, message_id, properties, sys_flag};
 
 /// One record decoded in place (borrowing the mapped bytes).
@@ -77,6 +77,11 @@ impl<'a> Cursor<'a> {
         Ok(SocketAddr::new(ip, u16::try_from(port).map_err(|_| ViewError::Invalid("a host's port"))?))
     }
 }
+
+/// Highest queue id taken from a record whose header has no checksum.
+const MAX_FOREIGN_QUEUE_ID: i32 = 65_535;
+/// Latest store time taken from such a record: the end of the year 9999.
+const LATEST_TIME_MS: i64 = 253_402_300_799_999;
 
 impl<'a> RecordView<'a> {
     /// Decodes the record at the start of `bytes`, which may go on behind it. Checks the structure, not
@@ -165,10 +170,27 @@ impl<'a> RecordView<'a> {
             topic: view.topic.as_bytes(),
             properties: view.properties,
         };
-        if !record::checksum_fits(&checked) {
-            return Err(ViewError::Invalid("checksum"));
+        match record::checksum(&checked) {
+            Checksum::Whole => Ok(view),
+            Checksum::BodyOnly => view.within_bounds().map(|()| view),
+            Checksum::Wrong => Err(ViewError::Invalid("checksum")),
         }
-        Ok(view)
+    }
+
+    /// Bounds of the header's fields that places and times are computed from, for a record whose header has
+    /// no checksum: one flipped bit must not make a queue of 2^30 or move its end by 2^40.
+    fn within_bounds(&self) -> Result<(), ViewError> {
+        if self.queue_id > MAX_FOREIGN_QUEUE_ID {
+            return Err(ViewError::Invalid("queue id"));
+        }
+        // Each message before it in its queue takes a record of the log before it.
+        if !(0..=self.physical_offset / record::FIXED_BYTES as i64).contains(&self.queue_offset) {
+            return Err(ViewError::Invalid("queue offset"));
+        }
+        if !(0..=LATEST_TIME_MS).contains(&self.store_timestamp) {
+            return Err(ViewError::Invalid("store time"));
+        }
+        Ok(())
     }
 
     /// Offset of the byte behind this record.
@@ -252,6 +274,38 @@ mod tests {
                 *byte = rubbish[at % rubbish.len()];
             }
             assert!(RecordView::parse_checked(&torn, 4096).is_err(), "torn from byte {from} on");
+        }
+    }
+
+    /// A record as RocketMQ writes it by default, without the whole-record checksum.
+    fn foreign(change: impl FnOnce(&mut [u8])) -> Vec<u8> {
+        let properties = b"TAGS\x01t\x02";
+        let mut bytes = encode("orders", b"a body", properties, "127.0.0.1:8090");
+        bytes.truncate(bytes.len() - record::CRC_PROPERTY_BYTES);
+        let (size, length) = (bytes.len() as u32, properties.len());
+        bytes[..4].copy_from_slice(&size.to_be_bytes());
+        let at = bytes.len() - length - 2;
+        bytes[at..at + 2].copy_from_slice(&(length as u16).to_be_bytes());
+        change(&mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn test_places_and_times_of_a_header_without_checksum_have_bounds() {
+        let view = |bytes: &[u8]| RecordView::parse_checked(bytes, 4096).map(|view| view.queue_offset);
+        assert_eq!(view(&foreign(|_| ())), Ok(5));
+        for (at, bit, reason) in [
+            (12, 30, "queue id"),
+            (20, 40, "queue offset"),
+            (20, 63, "queue offset"),
+            (20, 6, "queue offset"),
+            // The store time, behind a born host of 20 bytes.
+            (68, 62, "store time"),
+            (68, 63, "store time"),
+        ] {
+            let width: usize = if at == 12 { 4 } else { 8 };
+            let damaged = foreign(|bytes| bytes[at + width - 1 - bit / 8] ^= 1 << (bit % 8));
+            assert_eq!(view(&damaged), Err(ViewError::Invalid(reason)), "bit {bit} at {at}");
         }
     }
 
