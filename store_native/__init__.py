@@ -1,26 +1,33 @@
 """LakeMQ's store for Python: a thin layer over the Rust core.
 
 `Store` owns a store directory, `Reader` reads one beside its owner; errors are in `store_native.errors`.
+The native module is loaded when the first of its names is asked for: the client and the command line
+over HTTP work where there is none.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from store_native import errors
-from store_native._store import (
-    SYSTEM_TOPICS,
-    Appended,
-    Batch,
-    Dump,
-    Reader,
-    Slice,
-    Store,
-    dump,
-    java_hash,
-    recover,
-    validate_group,
-    validate_topic,
-    verify,
-)
+
+if TYPE_CHECKING:
+    from store_native._store import (
+        SYSTEM_TOPICS,
+        Appended,
+        Batch,
+        Dump,
+        Reader,
+        Slice,
+        Store,
+        dump,
+        java_hash,
+        recover,
+        validate_group,
+        validate_topic,
+        verify,
+    )
 
 __all__ = [
     "SYSTEM_TOPICS",
@@ -38,3 +45,22 @@ __all__ = [
     "validate_topic",
     "verify",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Loads a name of the native module.
+
+    Raises:
+        ImportError: The module was not built for this system; a client of a broker does not need it.
+    """
+    if name not in __all__:
+        raise AttributeError(f"module 'store_native' has no attribute {name!r}")
+    try:
+        native = import_module("store_native._store")
+    except ImportError as error:
+        raise ImportError(
+            f"store_native.{name} needs LakeMQ's native module, which is built for Linux: {error}",
+            name="store_native._store",
+        ) from error
+    found = globals()[name] = getattr(native, name)
+    return found
