@@ -62,7 +62,7 @@ def register(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints messages until the end, the maximum or Ctrl-C."""
+    """Prints messages until the end, the maximum or Ctrl-C; returns 1 when some were damaged."""
     with options.connect(args) as client:
         bounds = client.queues(args.topic)
     # A long poll holds its connection: one for each queue.
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
             messages = _chained(messages, reader)
         for message in islice(messages, args.max):
             print(_line(message, args.format), flush=args.follow)
-    return 0
+    return 1 if reader.damaged else 0
 
 
 def _chained(history: Iterator[ReceivedMessage], reader: TopicReader) -> Iterator[ReceivedMessage]:
@@ -104,9 +104,13 @@ class TopicReader:
         client: A client with a connection for each queue.
         topic: The topic.
         tags: The tag expression.
+
+    Attributes:
+        damaged: How many messages the broker skipped because their stored bytes fail their checksum.
     """
 
     def __init__(self, client: Client, topic: str, tags: str) -> None:
+        self.damaged = 0
         self._client = client
         self._topic = topic
         self._tags = tags
@@ -171,8 +175,7 @@ class TopicReader:
             )
             if result.next_offset <= cursor.offset:
                 return  # the queue ends before the bounds said (the topic was made again)
-            _report_gap(self._topic, cursor, result)
-            cursor.offset = result.next_offset
+            self._pass(cursor, result)
             yield from result.messages
 
     def _follow(self, cursor: _Cursor, arrived: queue.SimpleQueue[PullResult | Exception]) -> None:
@@ -193,21 +196,21 @@ class TopicReader:
                 arrived.put(error)
                 return
             told = False
-            _report_gap(self._topic, cursor, result)
-            cursor.offset = result.next_offset
+            self._pass(cursor, result)
             if result.messages:
                 arrived.put(result)
+
+    def _pass(self, cursor: _Cursor, result: PullResult) -> None:
+        """Goes on behind a pull; says on stderr what it lacks, instead of skipping it in silence."""
+        where = f"lakemq: {self._topic} queue {cursor.queue_id}"
+        if result.status == "OFFSET_ILLEGAL":
+            gone = f"{where} has no offset {cursor.offset} any more, going on at {result.next_offset}"
+            print(gone, file=sys.stderr)
+        for start, end in result.damaged:
+            self.damaged += end - start
+            print(f"{where}: offsets [{start}, {end}) are damaged in the store, left out", file=sys.stderr)
+        cursor.offset = result.next_offset
 
 
 def _by_store_time(message: ReceivedMessage) -> tuple[int, int]:
     return message.store_timestamp, message.physical_offset
-
-
-def _report_gap(topic: str, cursor: _Cursor, result: PullResult) -> None:
-    """Says on stderr what retention took away, instead of skipping it in silence."""
-    if result.status == "OFFSET_ILLEGAL":
-        print(
-            f"lakemq: {topic} queue {cursor.queue_id} has no offset {cursor.offset} any more,"
-            f" going on at {result.next_offset}",
-            file=sys.stderr,
-        )

@@ -113,6 +113,8 @@ class PullResult:
         status: FOUND, NO_NEW_MSG (at the end), NO_MATCHED_MSG (some were there, the tags fit none)
             or OFFSET_ILLEGAL (outside min..max: continue at next_offset and say what was skipped).
         next_offset: Where to pull next.
+        damaged: Ranges [from, to) of queue offsets the store skipped because their bytes fail the
+            checksum; none of their messages is among ``messages``.
     """
 
     status: str
@@ -120,6 +122,7 @@ class PullResult:
     min_offset: int
     max_offset: int
     messages: tuple[ReceivedMessage, ...]
+    damaged: tuple[tuple[int, int], ...] = ()
 
     @classmethod
     def from_json(cls, answer: Mapping[str, Any]) -> PullResult:
@@ -130,6 +133,7 @@ class PullResult:
             min_offset=int(answer["min_offset"]),
             max_offset=int(answer["max_offset"]),
             messages=tuple(ReceivedMessage.from_json(m) for m in answer["messages"]),
+            damaged=tuple((int(start), int(end)) for start, end in answer.get("damaged") or ()),
         )
 
 
