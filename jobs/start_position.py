@@ -8,6 +8,8 @@ the group job; its answer goes into the start file.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from delta_tables.asking import ask
@@ -20,6 +22,8 @@ from lakemq.client.results import QueueBounds
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_log = logging.getLogger(__name__)
+
 QueueKey = tuple[str, int]
 StartingOffsets = dict[str, dict[str, int]]
 
@@ -28,6 +32,10 @@ def starting_offsets(settings: ConsumeSettings, spark: SparkSession, client: Cli
     """Decides the first offset of every queue of the subscription: topic -> queue -> offset."""
     handled = handled_offsets(settings.ledger, spark, settings.group)
     reported = {} if settings.mode == "broadcast" else client.group_offsets(settings.group)
+    queues = {topic: client.queues(topic) for topic in settings.subscription}
+    for topic in settings.topics:
+        if not any((topic, queue.queue_id) in handled | reported for queue in queues[topic]):
+            _log.info("group %s is new to %s: %s", settings.group, topic, beginning(settings, queues[topic]))
     return {
         topic: {
             str(queue.queue_id): choose(
@@ -37,10 +45,18 @@ def starting_offsets(settings: ConsumeSettings, spark: SparkSession, client: Cli
                 # What waits on the retry topic belongs to the group since before it had a checkpoint.
                 "earliest" if topic.startswith(RETRY_TOPIC_PREFIX) else settings.start,
             )
-            for queue in client.queues(topic)
+            for queue in held
         }
-        for topic in settings.subscription
+        for topic, held in queues.items()
     }
+
+
+def beginning(settings: ConsumeSettings, queues: Sequence[QueueBounds]) -> str:
+    """Says where a group begins on a topic that it never read."""
+    there = sum(queue.confirmed_offset - queue.min_offset for queue in queues)
+    if settings.start == "earliest":
+        return f"it begins at the earliest message, {there} are there"
+    return f"it begins at the end; --from earliest reads what is there ({there} messages)"
 
 
 def choose(queue: QueueBounds, handled: int | None, reported: int | None, start: From) -> int:

@@ -117,6 +117,8 @@ def _base() -> dict[str, str]:
         "spark.default.parallelism": "2",
         # A third faster between Python worker and JVM than TCP.
         "spark.python.unix.domain.socket.enabled": "true",
+        # PySpark's own prints a stack for each worker that a stopped query leaves behind.
+        "spark.python.daemon.module": "lakemq.spark_daemon",
         # 10 ms by default: an idle query without a trigger interval asks the broker that often.
         "spark.sql.streaming.pollingDelay": "100ms",
         "spark.driver.host": "127.0.0.1",

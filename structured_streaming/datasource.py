@@ -18,6 +18,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from lakemq import spark_daemon
 from structured_streaming import columns
 from structured_streaming.batch_reader import LakeMQBatchReader
 from structured_streaming.batch_writer import LakeMQBatchWriter
@@ -65,3 +66,7 @@ class LakeMQDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Returns the writer of ``df.writeStream``; called on the driver, pickled to the tasks."""
         return LakeMQStreamWriter(self.options, schema, overwrite)
+
+
+# Spark starts the workers that plan a read or a write under its own daemon, whatever the session names.
+spark_daemon.hush_worker()

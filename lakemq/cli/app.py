@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from types import ModuleType
 
 import lakemq
+from lakemq import own_packages
 from lakemq.cli.failure import CommandFailed, WrongUsage
 from store_native.errors import LakeMQError
 
@@ -56,13 +57,12 @@ COMMANDS = {
     "message": Command("lakemq.cli.message", "show one message, or find messages by key"),
     "store": Command("lakemq.cli.store", "verify, dump or recover a store's files"),
 }
-_OWN_PACKAGES = frozenset(
-    {"lakemq", "store_native", "ingest_api", "ha_replicator", "structured_streaming", "delta_tables", "jobs"}
-)
+_OWN_PACKAGES = own_packages.NAMES | {"lakemq"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
+    own_packages.claim()
     arguments = list(sys.argv[1:] if argv is None else argv)
     name = next((argument for argument in arguments if argument in COMMANDS), None)
     try:

@@ -15,7 +15,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lakemq.cli import spark_log
+from lakemq.cli.failure import CommandFailed
 from lakemq.cli.options import add_endpoint
+from store_native.errors import InternalError, LakeMQError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -89,6 +92,9 @@ def register(subparsers: Any) -> None:
         "--vectorised", choices=("auto", "yes", "no"), default="auto", help="handler of batches"
     )
     parser.add_argument("--driver-memory", default="2g", metavar="SIZE", help="memory of Spark's JVM (2g)")
+    parser.add_argument(
+        "--spark-log", type=Path, metavar="FILE", help="where Spark's log goes (spark.log by the checkpoint)"
+    )
     # For tests that kill the process between the ledger's commit and Spark's.
     parser.add_argument("--halt-after-ledger-commit", type=Path, metavar="FIFO", help=argparse.SUPPRESS)
 
@@ -99,7 +105,9 @@ def run(args: argparse.Namespace) -> int:
     from lakemq import spark
 
     logging.basicConfig(format="%(levelname)s %(message)s", level=logging.WARNING)
+    logging.getLogger("jobs.start_position").setLevel(logging.INFO)  # where a new group begins
     settings = settings_of(args)
+    log = args.spark_log or settings.checkpoint_of("group").parent / spark_log.NAME
     with ExitStack() as stack:
 
         def make_session() -> SparkSession:
@@ -107,17 +115,25 @@ def run(args: argparse.Namespace) -> int:
                 f"lakemq consume {settings.group}", **{"spark.driver.memory": args.driver_memory}
             )
             stack.callback(made.stop)
-            # Tasks of a query stopped while it was planning end with a stack nobody can use.
-            stack.callback(made.sparkContext.setLogLevel, "OFF")
+            spark_log.move_to(log, made)
             return made
 
-        consume(
-            settings,
-            make_session,
-            after_ledger_commit=_halt(args.halt_after_ledger_commit),
-            started=lambda loop: _say_started(settings),
-        )
+        try:
+            consume(
+                settings,
+                make_session,
+                after_ledger_commit=_halt(args.halt_after_ledger_commit),
+                started=lambda loop: _say_started(settings),
+            )
+        except InternalError as error:
+            raise CommandFailed(_failure(settings, error, log)) from error
     return 0
+
+
+def _failure(settings: ConsumeSettings, error: LakeMQError, log: Path) -> str:
+    """Says in one sentence what ended a running group, with the handler and where Java's stacks are."""
+    seen = f"; Spark's log is {log}" if log.exists() else ""
+    return f"group {settings.group}: {error.detail} (handler {settings.handler.target}{seen})"
 
 
 def settings_of(args: argparse.Namespace) -> ConsumeSettings:

@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import TracebackType
 
@@ -66,6 +67,14 @@ class ConsumerProcess:
             if line.startswith(b"group "):
                 return
         raise AssertionError(f"the consumer ended before it started:\n{self.log()}")
+
+    def await_line(self, file: Path) -> None:
+        """Waits until a handler has written a line into a file."""
+        until = time.monotonic() + START_TIMEOUT_S
+        while not (file.exists() and "\n" in file.read_text()):
+            if self.process.poll() is not None or time.monotonic() > until:
+                raise AssertionError(f"the handler has written nothing into {file}:\n{self.log()}")
+            time.sleep(0.05)
 
     def terminate(self) -> None:
         """Asks the process, not its JVM, to stop."""

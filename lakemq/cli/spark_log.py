@@ -1,0 +1,69 @@
+"""Where Spark's own log goes while a command runs: into a named file, not over the terminal.
+
+Owns the file's form and bounds (10 MB and two older ones) and the name it has beside a checkpoint. A
+person reads one sentence; the stacks of Java that go with it are in the file. Called by the commands
+that run streams.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NAME = "spark.log"
+_CONF = """\
+status = fatal
+appender.file.type = RollingFile
+appender.file.name = file
+appender.file.fileName = {path}
+appender.file.filePattern = {pattern}.%i
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{yyyy-MM-dd'T'HH:mm:ss.SSSXXX}} %p %c{{1}}: %m%n%ex
+appender.file.policies.type = Policies
+appender.file.policies.size.type = SizeBasedTriggeringPolicy
+appender.file.policies.size.size = 10MB
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = 2
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+"""
+
+
+def move_to(path: Path, spark: SparkSession) -> None:
+    """Sends the log of Spark's JVM, and Py4J's, into a file from now on.
+
+    Args:
+        path: The file; it is appended to. Its directory is made.
+        spark: A session whose JVM is ours.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    with tempfile.NamedTemporaryFile("w", suffix=".properties", encoding="latin-1") as conf:
+        conf.write(configuration(path))
+        conf.flush()
+        log4j = jvm.org.apache.logging.log4j.core.config.Configurator
+        log4j.reconfigure(jvm.java.io.File(conf.name).toURI())
+    py4j = logging.getLogger("py4j")
+    py4j.addHandler(logging.FileHandler(path, encoding="utf-8", delay=True))
+    py4j.propagate = False
+
+
+def configuration(path: Path) -> str:
+    """Writes Log4j's properties for a file, whatever characters are in its path."""
+    plain = str(path.absolute()).replace("$", "$$")  # Log4j looks ${...} up
+    return _CONF.format(path=_escaped(plain), pattern=_escaped(plain.replace("%", "%%")))
+
+
+def _escaped(text: str) -> str:
+    """Writes a value as Java's properties files want it: backslashes and beyond ASCII as \\uXXXX."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    codes = (int.from_bytes(units[at : at + 2]) for at in range(0, len(units), 2))
+    return "".join(
+        chr(code) if 0x20 < code < 0x7F and code != ord("\\") else f"\\u{code:04x}" for code in codes
+    )

@@ -1,0 +1,66 @@
+"""What `lakemq consume` shows a person: where a new group begins, one sentence when it fails, no stacks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lakemq import Message
+from tests.support.broker_process import BrokerProcess
+from tests.support.consumer_process import ConsumerProcess
+from tests.support.fence import await_dispatch
+
+STACKS = ("BrokenPipeError", "Traceback", "\tat ", "ERROR", "StackOverflowError")
+
+
+def topic_with(broker: BrokerProcess, name: str, count: int) -> None:
+    client = broker.client()
+    client.put_topic(name, read_queue_nums=1, write_queue_nums=1)
+    client.send_many(name, [Message(str(n)) for n in range(count)])
+    await_dispatch(client)
+
+
+def test_group_beside_a_users_own_jobs_package_is_stopped_without_a_stack(
+    shared_broker: BrokerProcess, tmp_path: Path
+) -> None:
+    topic_with(shared_broker, "beside", 5)
+    jobs = tmp_path / "jobs"
+    jobs.mkdir()
+    (jobs / "__init__.py").write_text("raise ImportError('a package of the user, not of LakeMQ')\n")
+    (jobs / "mine.py").write_text(
+        "import pathlib\n\n\ndef handle(message):\n"
+        f"    with pathlib.Path({str(tmp_path / 'seen')!r}).open('a') as seen:\n"
+        "        seen.write(message.body.decode() + '\\n')\n"
+    )
+    arguments = ("--group", "b", "--topic", "beside", "--handler", "jobs.mine:handle")
+    with ConsumerProcess(tmp_path, *arguments, "--endpoint", shared_broker.endpoint) as consumer:
+        consumer.await_started()
+        assert "begins at the end; --from earliest reads what is there (5 messages)" in consumer.log()
+        shared_broker.client().send("beside", "new")
+        shared_broker.client().pull("beside", 0, 5, wait_ms=15_000)
+        consumer.await_line(tmp_path / "seen")
+        consumer.terminate()
+        assert consumer.wait() == 0, consumer.log()
+    assert (tmp_path / "seen").read_text() == "new\n"
+    for word in STACKS:
+        assert word not in consumer.log(), consumer.log()
+
+
+def test_failed_stream_is_one_sentence_and_javas_stack_is_in_the_named_file(
+    shared_broker: BrokerProcess, tmp_path: Path
+) -> None:
+    topic_with(shared_broker, "failing", 1)
+    (tmp_path / "picky.py").write_text(
+        "import sys\n\nif 'pyspark.daemon' in sys.modules:\n"
+        "    raise RuntimeError('no licence on a worker')\n\n\ndef handle(message): pass\n"
+    )
+    arguments = ("--group", "f", "--topic", "failing", "--handler", "picky:handle", "--from", "earliest")
+    with ConsumerProcess(tmp_path, *arguments, "--endpoint", shared_broker.endpoint) as consumer:
+        assert consumer.wait() == 1, consumer.log()
+    said = [line for line in consumer.log().splitlines() if line.startswith("lakemq: ")]
+    assert len(said) == 1, consumer.log()
+    log = tmp_path / "ledger" / "_checkpoints" / "f" / "spark.log"
+    for part in ("group f", "no licence on a worker", "handler picky:handle", str(log)):
+        assert part in said[0], said[0]
+    for word in STACKS:
+        assert word not in consumer.log(), consumer.log()
+    assert "\tat " in log.read_text()
