@@ -20,6 +20,7 @@ from types import ModuleType
 
 import lakemq
 from lakemq import own_packages
+from lakemq.cli import terminal
 from lakemq.cli.failure import CommandFailed, WrongUsage
 from store_native.errors import LakeMQError
 
@@ -63,6 +64,7 @@ _OWN_PACKAGES = own_packages.NAMES | {"lakemq"}
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
     own_packages.claim()
+    terminal.guard()
     arguments = list(sys.argv[1:] if argv is None else argv)
     name = next((argument for argument in arguments if argument in COMMANDS), None)
     try:
@@ -134,7 +136,7 @@ def _run(name: str | None, arguments: list[str]) -> int:
 
 
 def _complain(line: str, code: int) -> int:
-    print(f"lakemq: {line}", file=sys.stderr)
+    print(f"lakemq: {terminal.shown(line) if sys.stderr.isatty() else line}", file=sys.stderr)
     return code
 
 

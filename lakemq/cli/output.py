@@ -1,6 +1,7 @@
 """What commands print: aligned tables for people, JSON for programs.
 
-Owns the look of a table, of a time and of a body. Pure: everything returns text. Called by the
+Owns the look of a table, of a time and of a body. Pure: everything returns text, control characters
+of messages included; terminal.py keeps them from a terminal. Called by the
 command modules and the quick start.
 """
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from lakemq.client import ReceivedMessage
 
 _NOTHING = "-"
+_LINE_ENDS = frozenset("\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")
+"""As str.splitlines() has them."""
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, widest: int = 60) -> str:
@@ -57,12 +60,12 @@ def cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Mapping):
-        return ", ".join(f"{name}={inner}" for name, inner in value.items()) or _NOTHING
+        return _one_line(", ".join(f"{name}={inner}" for name, inner in value.items())) or _NOTHING
     if isinstance(value, (list, tuple)):
-        return " ".join(str(inner) for inner in value)
+        return _one_line(" ".join(str(inner) for inner in value))
     if isinstance(value, datetime):
         return value.isoformat(sep=" ", timespec="milliseconds").replace("+00:00", "Z")
-    return _printable(str(value))
+    return _one_line(str(value))
 
 
 def moment(epoch_ms: int) -> str:
@@ -87,7 +90,7 @@ def message_line(message: ReceivedMessage) -> str:
             f"q{message.queue_id}@{message.queue_offset}",
             cell(message.tags),
             cell(message.keys),
-            _printable(body_text(message)),
+            _one_line(body_text(message)),
         ]
     )
 
@@ -102,9 +105,9 @@ def message_card(message: ReceivedMessage) -> str:
     return f"{fields(card)}\n\n{body_text(message)}"
 
 
-def _printable(text: str) -> str:
-    """Shows control characters as escapes: a message must not steer the terminal."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+def _one_line(text: str) -> str:
+    """Shows what would end the line as escapes; other control characters are terminal.py's matter."""
+    return "".join(c if c not in _LINE_ENDS else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def _cut(text: str, widest: int) -> str:

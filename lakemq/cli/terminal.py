@@ -1,0 +1,51 @@
+"""What reaches a person's terminal: text, and nothing that steers it.
+
+Owns the one place where control characters are taken out. What never breaks: no byte of a message,
+a key, a property or an attribute is obeyed by a terminal; into a pipe or a file everything goes as it
+is. Called by app.py before a command runs.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, TextIO, cast
+
+_LAYOUT = frozenset("\n\t")
+
+
+class Terminal:
+    """Standard output that shows control characters instead of sending them; the rest is the stream's."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Writes text; returns how many of its characters were taken, all."""
+        self._stream.write(shown(text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def guard() -> None:
+    """Puts a Terminal before standard output when a person sits there."""
+    if sys.stdout is not None and sys.stdout.isatty():
+        sys.stdout = cast(TextIO, Terminal(sys.stdout))
+
+
+def shown(text: str) -> str:
+    """Writes what is not printable as escapes, line breaks and tabs of the layout aside.
+
+    >>> shown("a\\x1b[2Jb")
+    'a\\\\x1b[2Jb'
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c in _LAYOUT or c.isprintable() else _escape(c) for c in text)
+
+
+def _escape(character: str) -> str:
+    # From 7F on as JSON writes it too, so that JSON on a terminal stays JSON.
+    code = ord(character)
+    return f"\\u{code:04x}" if 0x7F <= code <= 0xFFFF else character.encode("unicode_escape").decode("ascii")
