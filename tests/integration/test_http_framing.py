@@ -6,8 +6,10 @@ refusal of bytes that are no request comes behind the answers of the requests be
 
 from __future__ import annotations
 
+import random
 import shutil
 import subprocess
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -275,3 +277,43 @@ def test_malformed_requests_are_logged_with_the_client_at_a_bounded_rate(broker:
     assert lines
     assert all("client=127.0.0.1" in line and "request_id=" in line for line in lines)
     assert len(broker.log().splitlines()) < 200, "some of them were left out"
+
+
+def test_a_stream_of_requests_is_the_same_however_it_is_cut(shared_broker: BrokerProcess) -> None:
+    """Short way and long way, chunks, an offer of h2c, a query string, a refusal, and garbage at last."""
+    chunked = request(
+        b"POST /api/v1/topics/cuts/messages", b"Content-Type: application/json", CHUNKED,
+        body=b"4;ext=1\r\n{\"bo\r\n%x\r\ndy\":\"c\",\"queue_id\":0}\r\n0\r\nX: y\r\n\r\n" % 21,
+    )  # fmt: skip
+    stream = (
+        post("cuts", message("a"))
+        + chunked
+        + post("cuts", message("b"), b"Connection: Upgrade", b"Upgrade: h2c")
+        + request(
+            b"POST /api/v1/topics/cuts/messages?results=full",
+            b"Content-Length: %d" % len(DELETE),
+            body=DELETE,
+        )
+        + post("cuts", b"{broken")
+        + request(b"GET /healthz", b"Content-Length: %d" % len(DELETE), body=DELETE)
+        + request(
+            b"PUT /api/v1/topics/cuts", b"Content-Type: application/json", b"Content-Length: 2", body=b"{}"
+        )
+        + post("cuts", message("d"))
+        + GARBAGE
+    )
+    http = Http(shared_broker.endpoint)
+    assert http.put("/topics/victim", {}).status in (200, 201)
+    expected = [200, 200, 200, 200, 400, 200, 200, 200, 400]
+    dice = random.Random(7)
+    cuts = [[at] for at in range(1, len(stream), 5)]
+    cuts += [sorted(dice.sample(range(1, len(stream)), 6)) for _ in range(60)]
+    for places in cuts:
+        pieces = [stream[a:b] for a, b in pairwise([0, *places, len(stream)])]
+        assert [answer.status for answer in exchange(shared_broker, *pieces)] == expected, places
+    with RawConnection(shared_broker.port) as wire:
+        for at in range(len(stream)):
+            wire.send(stream[at : at + 1])
+        assert [answer.status for answer in wire.half_close().answers()] == expected
+    assert http.get("/topics/victim").status == 200
+    assert len(http.messages("cuts")) == 5 * (len(cuts) + 1)
