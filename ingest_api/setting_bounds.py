@@ -49,6 +49,7 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
     "limits.sync_flush_timeout_s": (0.01, 3_600),
     "limits.max_inflight_sends": (1, 10_000_000),
     "limits.max_parsing_bytes": (1, 1 << 40),
+    "limits.max_query_bytes": (1, _GIB),
     "limits.max_unsent_bytes": (1, 1 << 40),
     "limits.send_queue_wait_s": (0, 3_600),
     "limits.disk_full_ratio": (1e-6, 1),

@@ -102,6 +102,7 @@ class LimitSettings:
         sync_flush_timeout_s: A send not flushed by then is answered FLUSH_DISK_TIMEOUT.
         max_inflight_sends: Sends accepted and not yet answered.
         max_parsing_bytes: Bytes of large bodies held in memory.
+        max_query_bytes: Of the messages that a query by key returns; the newest are returned, at least one.
         max_unsent_bytes: Bytes of answers held in memory for clients that read slowly; above it pulls
             are refused.
         send_queue_wait_s: A large body that waits longer for a thread is refused, not stored. The
@@ -118,6 +119,7 @@ class LimitSettings:
     sync_flush_timeout_s: float = 5.0
     max_inflight_sends: int = 10_000
     max_parsing_bytes: int = 256 << 20
+    max_query_bytes: int = 16 << 20
     max_unsent_bytes: int = 512 << 20
     send_queue_wait_s: float = 3.0
     disk_full_ratio: float = 0.90

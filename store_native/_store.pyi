@@ -137,8 +137,12 @@ class _Reads:
         begin: int = 0,
         end: int = ...,
         max_messages: int = 32,
+        max_bytes: int = ...,
     ) -> bytes:
-        """Messages that carry the key (one of KEYS, or the message id), oldest first, as a JSON array."""
+        """Messages that carry the key (one of KEYS, or the message id), oldest first, as a JSON array.
+
+        The newest, with at most ``max_bytes`` together, but at least one.
+        """
     def find_message_json(self, message_id: str, topic: str | None = None) -> bytes | None:
         """A message by offset id, or by client id over the index of one topic or of all."""
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:

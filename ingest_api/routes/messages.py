@@ -66,7 +66,13 @@ def router(broker: Broker) -> APIRouter:
     ) -> Response:
         """Finds messages by key (or message_id), stored from begin to end (epoch ms)."""
         found = await broker.reads.run(
-            store.query_json, topic, key, begin=begin, end=end, max_messages=max_messages
+            store.query_json,
+            topic,
+            key,
+            begin=begin,
+            end=end,
+            max_messages=max_messages,
+            max_bytes=broker.settings.limits.max_query_bytes,
         )
         return json_answer(b'{"messages":%s}' % found)
 

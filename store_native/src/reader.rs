@@ -243,7 +243,7 @@ impl Reader {
         self.side.offset_by_time(&queue, bounds, timestamp)
     }
 
-    /// As [`ReadSide::find`].
+    /// As [`Reader::find_within`], without a bound of bytes.
     ///
     /// # Errors
     /// Any I/O error; `DATA_CORRUPT`.
@@ -254,9 +254,23 @@ impl Reader {
         range: (i64, i64),
         max_messages: usize,
     ) -> Result<Vec<Vec<u8>>> {
+        self.find_within(topic, key, range, (max_messages, usize::MAX))
+    }
+
+    /// As [`ReadSide::find`].
+    ///
+    /// # Errors
+    /// Any I/O error; `DATA_CORRUPT`.
+    pub fn find_within(
+        &self,
+        topic: &str,
+        key: &str,
+        range: (i64, i64),
+        limits: (usize, usize),
+    ) -> Result<Vec<Vec<u8>>> {
         self.index.refresh()?;
         self.refresh_log()?;
-        self.side.find(topic, key, range, max_messages, self.confirmed())
+        self.side.find(topic, key, range, limits, self.confirmed())
     }
 
     /// As [`ReadSide::find_by_id`], over one topic or all.

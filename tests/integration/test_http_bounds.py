@@ -23,8 +23,8 @@ def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     broker = BrokerProcess(
         tmp_path_factory.mktemp("strict"),
         flush="async",
-        config="[http]\nhead_timeout_s = 0.5\nkeep_alive_s = 1\nwrite_timeout_s = 0.5\nmax_pipelined = 16\n"
-        "[limits]\nmax_unsent_bytes = 16777216\n",
+        config="[http]\nhead_timeout_s = 0.5\nkeep_alive_s = 1\nwrite_timeout_s = 1.5\nmax_pipelined = 16\n"
+        "[limits]\nmax_unsent_bytes = 4194304\nmax_query_bytes = 2500000\n",
     )
     yield broker
     broker.close()
@@ -214,6 +214,19 @@ def test_sends_whose_body_is_still_coming_take_nobodys_place(
     assert http.send("quick", b'{"body":"%b"}' % (b"x" * 500_000), "application/json").status == 200
     for wire in slow:
         wire.sock.close()
+
+
+def test_a_query_by_key_returns_the_newest_within_its_bytes(strict: BrokerProcess) -> None:
+    http = Http(strict.endpoint)
+    for n in range(5):
+        key = {"X-LakeMQ-Keys": "k", "X-LakeMQ-Queue-Id": "0"}
+        assert http.send("queried", b"%d" % n + b"x" * MIB, "image/png", key).status == 200
+    http.settle()
+    found = http.get("/topics/queried/messages", key="k").json["messages"]
+    assert [message["body"][0] for message in found] == ["3", "4"]
+    end = found[0]["store_timestamp"]
+    older = http.get("/topics/queried/messages", key="k", end=end, max=1).json["messages"]
+    assert len(older) == 1, "one is returned, however large"
 
 
 def test_times_and_numbers_of_a_connection_are_settings(strict: BrokerProcess) -> None:

@@ -143,7 +143,8 @@ impl PyReader {
         read(py, &*self.reader(py)?, &arguments, Form::Ipc(columns))
     }
 
-    #[pyo3(signature = (topic, key, *, begin=0, end=i64::MAX, max_messages=32))]
+    #[allow(clippy::too_many_arguments)]
+    #[pyo3(signature = (topic, key, *, begin=0, end=i64::MAX, max_messages=32, max_bytes=usize::MAX))]
     fn query_json<'py>(
         &self,
         py: Python<'py>,
@@ -152,8 +153,9 @@ impl PyReader {
         begin: i64,
         end: i64,
         max_messages: usize,
+        max_bytes: usize,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let found = self.run(py, |r| r.find(topic, key, (begin, end), max_messages))?;
+        let found = self.run(py, |r| r.find_within(topic, key, (begin, end), (max_messages, max_bytes)))?;
         Ok(PyBytes::new(py, &json_array(&found)))
     }
 

@@ -401,7 +401,8 @@ impl PyStore {
         read(py, &self.0, &arguments, Form::Ipc(columns))
     }
 
-    #[pyo3(signature = (topic, key, *, begin=0, end=i64::MAX, max_messages=32))]
+    #[allow(clippy::too_many_arguments)]
+    #[pyo3(signature = (topic, key, *, begin=0, end=i64::MAX, max_messages=32, max_bytes=usize::MAX))]
     fn query_json<'py>(
         &self,
         py: Python<'py>,
@@ -410,8 +411,9 @@ impl PyStore {
         begin: i64,
         end: i64,
         max_messages: usize,
+        max_bytes: usize,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let found = self.run(py, |s| s.find(topic, key, (begin, end), max_messages))?;
+        let found = self.run(py, |s| s.find_within(topic, key, (begin, end), (max_messages, max_bytes)))?;
         Ok(PyBytes::new(py, &json_array(&found)))
     }
 

@@ -165,7 +165,8 @@ impl ReadSide {
     }
 
     /// Messages of `topic` that carry `key` (one of KEYS, or UNIQ_KEY), stored in `[begin, end]`, oldest
-    /// first, each as JSON.
+    /// first, each as JSON: the newest, so many at most and with at most so many bytes together, but at
+    /// least one.
     ///
     /// # Errors
     /// `DATA_CORRUPT` when a body cannot be decompressed.
@@ -174,9 +175,10 @@ impl ReadSide {
         topic: &str,
         key: &str,
         (begin, end): (i64, i64),
-        max_messages: usize,
+        (max_messages, max_bytes): (usize, usize),
         limit: i64,
     ) -> Result<Vec<Vec<u8>>> {
+        let mut bytes = 0usize;
         let mut offsets = self.index.find(topic, key, begin, end, max_messages.saturating_mul(4).max(64));
         offsets.dedup();
         let mut out = Vec::new();
@@ -197,6 +199,10 @@ impl ReadSide {
             {
                 let mut json = Vec::new();
                 write_message(&mut json, &record, &self.broker_name)?;
+                bytes = bytes.saturating_add(json.len());
+                if bytes > max_bytes && !out.is_empty() {
+                    break;
+                }
                 out.push(json);
             }
         }
@@ -221,7 +227,7 @@ impl ReadSide {
             return self.message_at(offset, limit);
         }
         for topic in topics {
-            if let Some(found) = self.find(topic, id, (0, i64::MAX), 1, limit)?.pop() {
+            if let Some(found) = self.find(topic, id, (0, i64::MAX), (1, usize::MAX), limit)?.pop() {
                 return Ok(Some(found));
             }
         }

@@ -95,11 +95,25 @@ impl Shared {
         range: (i64, i64),
         max_messages: usize,
     ) -> Result<Vec<Vec<u8>>> {
+        self.find_within(topic, key, range, (max_messages, usize::MAX))
+    }
+
+    /// As [`Store::find`], the newest messages that have at most so many bytes together, but at least one.
+    ///
+    /// # Errors
+    /// As [`Store::find`].
+    pub fn find_within(
+        &self,
+        topic: &str,
+        key: &str,
+        range: (i64, i64),
+        limits: (usize, usize),
+    ) -> Result<Vec<Vec<u8>>> {
         names::validate_topic(topic)?;
         if self.topic(topic).is_none() {
             return Err(StoreError::no_topic(topic));
         }
-        self.read_side.find(topic, key, range, max_messages, self.marks.confirmed())
+        self.read_side.find(topic, key, range, limits, self.marks.confirmed())
     }
 
     /// A message by offset id or client id, in one topic or in all.
