@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::commitlog::CommitLog;
 use crate::consumequeue::files::found_file_bytes;
@@ -24,6 +25,10 @@ use crate::watermarks::Watermarks;
 
 /// Length of a queue file by RocketMQ's default.
 const ROCKETMQ_QUEUE_FILE_BYTES: u64 = 6_000_000;
+
+/// How long a reader waits for a recovery, before it says that it is under way.
+const RECOVERY_WAIT: Duration = Duration::from_secs(5);
+const RECOVERY_LOOK: Duration = Duration::from_millis(10);
 
 /// Reads a store directory.
 #[derive(Debug)]
@@ -133,6 +138,7 @@ impl Reader {
     pub fn queues(&self, topic: &str) -> Result<Vec<(u32, Bounds)>> {
         crate::meta::names::validate_topic(topic)?;
         loop {
+            let recovery = self.settled_recovery()?;
             let generation = self.refresh_log()?;
             let topics = self.topics()?;
             let config = topics.get(topic).ok_or_else(|| StoreError::no_topic(topic))?;
@@ -143,7 +149,7 @@ impl Reader {
             for (id, queue) in self.side.queues().of_topic(topic) {
                 out.insert(id, self.bounds_of(&queue)?);
             }
-            if self.is_generation(generation) {
+            if self.is_generation(generation) && self.check_recovery(recovery).is_ok() {
                 return Ok(out.into_iter().collect());
             }
         }
@@ -173,6 +179,28 @@ impl Reader {
             self.log.refresh()?;
         }
         Ok(generation)
+    }
+
+    /// Waits until no recovery is under way. Returns which was the last.
+    fn settled_recovery(&self) -> Result<i64> {
+        let Some(marks) = &self.marks else { return Ok(0) };
+        let started = Instant::now();
+        loop {
+            let recoveries = marks.recoveries();
+            if recoveries & 1 == 0 {
+                return Ok(recoveries);
+            }
+            if started.elapsed() >= RECOVERY_WAIT {
+                return Err(recovering());
+            }
+            std::thread::sleep(RECOVERY_LOOK);
+        }
+    }
+
+    /// Refuses what was read while a recovery changed the queues.
+    fn check_recovery(&self, before: i64) -> Result<()> {
+        let now = self.marks.as_ref().map_or(0, Watermarks::recoveries);
+        if now == before { Ok(()) } else { Err(recovering()) }
     }
 
     /// Whether `generation` is still the owner's.
@@ -208,14 +236,17 @@ impl Reader {
     /// # Errors
     /// `TOPIC_ILLEGAL`; any I/O error.
     pub fn bounds(&self, topic: &str, queue_id: u32) -> Result<Bounds> {
+        let recovery = self.settled_recovery()?;
         let settled = self.settled(topic, queue_id)?;
+        self.check_recovery(recovery)?;
         Ok(settled.map_or(Bounds { min: 0, max: 0 }, |(_, bounds)| bounds))
     }
 
     /// Reads a slice; see [`ReadSide::read`].
     ///
     /// # Errors
-    /// `TOPIC_ILLEGAL`; any I/O error, or the first error of `each`.
+    /// `TOPIC_ILLEGAL`; `SERVICE_NOT_AVAILABLE` while the owner recovers the store, and what `each` got of this
+    /// call does not count then; any I/O error, or the first error of `each`.
     pub fn read(
         &self,
         topic: &str,
@@ -223,7 +254,9 @@ impl Reader {
         request: &SliceRequest,
         each: impl FnMut(&RecordView<'_>, i64) -> Result<()>,
     ) -> Result<SliceMeta> {
+        let recovery = self.settled_recovery()?;
         let Some((queue, bounds)) = self.settled(topic, queue_id)? else {
+            self.check_recovery(recovery)?;
             let status = if request.offset == 0 {
                 crate::read::Status::NoNewMessage
             } else {
@@ -231,7 +264,9 @@ impl Reader {
             };
             return Ok(SliceMeta::empty(status, 0, 0, 0));
         };
-        self.side.read(topic, queue_id, &queue, bounds, request, each)
+        let meta = self.side.read(topic, queue_id, &queue, bounds, request, each)?;
+        self.check_recovery(recovery)?;
+        Ok(meta)
     }
 
     /// As [`ReadSide::offset_by_time`].
@@ -239,8 +274,13 @@ impl Reader {
     /// # Errors
     /// `TOPIC_ILLEGAL`; any I/O error.
     pub fn offset_by_time(&self, topic: &str, queue_id: u32, timestamp: i64) -> Result<i64> {
-        let Some((queue, bounds)) = self.settled(topic, queue_id)? else { return Ok(0) };
-        self.side.offset_by_time(&queue, bounds, timestamp)
+        let recovery = self.settled_recovery()?;
+        let found = match self.settled(topic, queue_id)? {
+            Some((queue, bounds)) => self.side.offset_by_time(&queue, bounds, timestamp)?,
+            None => 0,
+        };
+        self.check_recovery(recovery)?;
+        Ok(found)
     }
 
     /// As [`Reader::find_within`], without a bound of bytes.
@@ -283,5 +323,12 @@ impl Reader {
         let all = self.topics()?;
         let topics = all.keys().map(String::as_str).filter(|t| topic.is_none_or(|only| only == *t));
         self.side.find_by_id(id, topics, self.confirmed())
+    }
+}
+
+fn recovering() -> StoreError {
+    StoreError::Unavailable {
+        code: "SERVICE_NOT_AVAILABLE",
+        detail: "the store is being recovered; if nobody does, run lakemq store recover".into(),
     }
 }

@@ -2,7 +2,7 @@
 //! with release stores and read by other processes with acquire loads.
 //!
 //! Layout, each field eight bytes in native order: magic, appended, flushed, dispatched, confirmed, first
-//! offset kept, changes of the topic table, generation of the owner.
+//! offset kept, changes of the topic table, generation of the owner, recoveries.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -28,6 +28,7 @@ enum Mark {
     LogMin = 40,
     TopicChanges = 48,
     Generation = 56,
+    Recoveries = 64,
 }
 
 impl Watermarks {
@@ -94,6 +95,18 @@ impl Watermarks {
     /// mapped under an earlier one may have been replaced.
     pub fn generation(&self) -> i64 {
         self.get(Mark::Generation)
+    }
+    /// Odd while a recovery changes queues that were readable: what they show then is not what holds.
+    pub fn recoveries(&self) -> i64 {
+        self.get(Mark::Recoveries)
+    }
+    /// Says that queues are being changed; one that a crash ended is begun again.
+    pub fn begin_recovery(&self) {
+        self.set(Mark::Recoveries, (self.recoveries() | 1).wrapping_add(2 * (self.recoveries() & 1)));
+    }
+    /// Says that queues hold again.
+    pub fn end_recovery(&self) {
+        self.set(Mark::Recoveries, self.recoveries().wrapping_add(self.recoveries() & 1));
     }
     pub fn set_appended(&self, offset: i64) {
         self.set(Mark::Appended, offset);

@@ -86,6 +86,8 @@ impl Parts<'_> {
             self.leave_out_deleted(&mut repair, applied);
         }
         if repair.is_needed() {
+            // Otherwise nothing changes that a reader may look at: it lies behind what was confirmed.
+            self.marks.begin_recovery();
             self.begin_repair(&repair, &snapshot, known, rebuild)?;
         }
         let mut keys = IdempotenceTable::new(
@@ -291,6 +293,7 @@ impl Parts<'_> {
         self.queues.store().sweep();
         dispatcher.offset = end;
         self.marks.reset(end);
+        self.marks.end_recovery();
         self.marks.set_log_min(self.log.min_offset());
         Ok(())
     }
