@@ -205,3 +205,12 @@ def test_threads_share_one_client(client: Client, topic: str) -> None:
     with ThreadPoolExecutor(8) as pool:
         results = list(pool.map(lambda i: client.send(topic, str(i)), range(200)))
     assert sorted(result.queue_offset for result in results) == list(range(200))
+
+
+def test_a_list_longer_than_a_page_comes_whole(client: Client, topic: str) -> None:
+    topics = [f"{topic}-{n:02}" for n in range(11)]
+    for name in topics:
+        client.put_topic(name, read_queue_nums=1_000, write_queue_nums=1_000)
+    offsets = {(name, queue_id): 0 for name in topics for queue_id in range(1_000)}
+    client.commit_offsets(f"g-{topic}", offsets)
+    assert client.group_offsets(f"g-{topic}") == offsets
