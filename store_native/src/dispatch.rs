@@ -99,6 +99,9 @@ impl Dispatcher {
             self.state.delay_reached(level, offset + 1, record.store_timestamp);
         }
         if let Some(op) = op {
+            if matches!(op, Op::PutTopic { .. } | Op::DeleteTopic { .. }) {
+                self.state.topics_at = record.queue_offset + 1;
+            }
             self.state.apply(op, record.store_timestamp);
         }
         Ok(())

@@ -28,4 +28,5 @@ pub mod read;
 pub mod reader;
 pub mod snapshot;
 pub mod store;
+pub mod topic_table;
 pub mod watermarks;

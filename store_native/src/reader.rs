@@ -18,9 +18,10 @@ use crate::error::{Result, StoreError};
 use crate::identity::Identity;
 use crate::index::{Index, Shape};
 use crate::message::RecordView;
-use crate::meta::{TopicConfig, config};
+use crate::meta::TopicConfig;
 use crate::paths::StorePaths;
 use crate::read::{Bounds, ReadSide, SliceMeta, SliceRequest};
+use crate::topic_table::TopicTable;
 use crate::watermarks::Watermarks;
 
 /// Length of a queue file by RocketMQ's default.
@@ -39,8 +40,8 @@ pub struct Reader {
     index: Arc<Index>,
     marks: Option<Watermarks>,
     side: ReadSide,
-    /// The topic table and the change count it was read at.
-    topics: Mutex<(i64, BTreeMap<String, TopicConfig>)>,
+    /// The topic table as it was looked at last.
+    topics: Mutex<TopicTable>,
     /// The owner's generation under which the files were mapped.
     generation: AtomicI64,
 }
@@ -73,8 +74,7 @@ impl Reader {
         let index = Arc::new(Index::open(&paths.index(), shape, false, &RealDisk)?);
         let broker_name = identity.as_ref().map_or("broker-a", |i| i.broker_name.as_str());
         let side = ReadSide::new(&log, &queues, &index, broker_name);
-        let changes = marks.as_ref().map_or(0, Watermarks::topic_changes);
-        let topics = Mutex::new((changes, config::read(&paths)?.topics));
+        let topics = Mutex::new(TopicTable::read(&paths)?);
         Ok(Self { paths, identity, log, index, marks, side, topics, generation })
     }
 
@@ -96,29 +96,40 @@ impl Reader {
         self.marks.as_ref().map_or_else(|| self.log.min_offset(), Watermarks::log_min)
     }
 
-    /// The topic table as it stands on disk. Forgets the queues of topics that were deleted, or made again
-    /// since the table was read: their files are other ones now.
-    fn refreshed_topics(&self) -> Result<MutexGuard<'_, (i64, BTreeMap<String, TopicConfig>)>> {
+    /// The topic table as of what is confirmed. Forgets the queues of topics that were deleted, or made again
+    /// since the last look: their files are other ones now.
+    fn refreshed_topics(&self) -> Result<MutexGuard<'_, TopicTable>> {
         let mut known = self.topics.lock().unwrap_or_else(PoisonError::into_inner);
         let changes = self.marks.as_ref().map_or(-1, Watermarks::topic_changes);
-        if known.0 != changes || changes < 0 {
-            let fresh = config::read(&self.paths)?.topics;
-            for (topic, before) in &known.1 {
-                if fresh.get(topic).is_none_or(|now| now.topic_id != before.topic_id) {
+        if known.changes != changes || changes < 0 {
+            let mut fresh = known.clone();
+            if changes >= 0 && fresh.changes >= 0 {
+                fresh.follow(&self.side, self.log_min(), self.confirmed())?;
+            }
+            if fresh.changes != changes {
+                // The owner restarted, RocketMQ owned it meanwhile, or the log no longer holds the changes.
+                fresh = TopicTable::read(&self.paths)?;
+                if changes >= 0 {
+                    fresh.follow(&self.side, self.log_min(), self.confirmed())?;
+                }
+            }
+            for (topic, before) in &known.topics {
+                if fresh.topics.get(topic).is_none_or(|now| now.topic_id != before.topic_id) {
                     self.side.queues().forget_topic(topic);
                 }
             }
-            *known = (changes, fresh);
+            *known = fresh;
         }
         Ok(known)
     }
 
-    /// The topic table as it stands on disk, and topics that have queues but no entry in it.
+    /// The topic table as of what is confirmed, and topics that have queues but no entry in it.
     ///
     /// # Errors
     /// Any I/O error.
     pub fn topics(&self) -> Result<BTreeMap<String, TopicConfig>> {
-        let mut topics = self.refreshed_topics()?.1.clone();
+        self.refresh_log()?;
+        let mut topics = self.refreshed_topics()?.topics.clone();
         for topic in self.side.queues().store().topics()? {
             topics.entry(topic).or_insert_with(|| TopicConfig {
                 topic_id: String::new(),
@@ -171,7 +182,7 @@ impl Reader {
         let stale = marks.confirmed() > self.log.capacity_end() || marks.log_min() > self.log.min_offset();
         if generation != self.generation.load(Ordering::Acquire) {
             // The owner may have cut, replaced or rebuilt any file since.
-            self.topics.lock().unwrap_or_else(PoisonError::into_inner).0 = i64::MIN;
+            self.topics.lock().unwrap_or_else(PoisonError::into_inner).changes = i64::MIN;
             self.side.queues().forget_all();
             self.log.refresh()?;
             self.generation.store(generation, Ordering::Release);

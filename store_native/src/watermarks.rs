@@ -87,7 +87,7 @@ impl Watermarks {
     pub fn log_min(&self) -> i64 {
         self.get(Mark::LogMin)
     }
-    /// Grows with every change of the topic table that has reached `config/`.
+    /// Grows with every change of the topic table that is dispatched.
     pub fn topic_changes(&self) -> i64 {
         self.get(Mark::TopicChanges)
     }

@@ -19,7 +19,7 @@ use std::time::Duration;
 use lakemq_store::environment::Faults;
 use lakemq_store::filter::TagFilter;
 use lakemq_store::read::SliceRequest;
-use lakemq_store::store::TopicChange;
+use lakemq_store::reader::Reader;
 use support::{SOON, bodies, bulk, copy, image, message, open, open_on_flaky_disk, request, send};
 
 #[test]
@@ -238,36 +238,39 @@ fn test_a_full_disk_refuses_cleanly_and_service_returns() {
 }
 
 #[test]
-fn test_a_topic_is_not_announced_before_the_files_have_it() {
+fn test_a_config_file_that_cannot_be_written_stops_no_acknowledgement_and_no_reader() {
     let dir = tempfile::tempdir().expect("a directory");
     let store = open(dir.path());
     send(&store, "t", &["one"]);
+    let reader = Reader::open(dir.path()).expect("a reader");
     let topics = dir.path().join("config/topics.json");
+    let tick = Duration::from_millis(20);
+    let has = |topic: &str| {
+        let named = format!("\"{topic}\"");
+        fs::read_to_string(&topics).is_ok_and(|text| text.contains(&named))
+    };
+    let comes = |topic: &str| (0..1000).any(|_| store.progress_wait(tick, || has(topic)));
+    assert!(comes("t"));
+    let before = fs::read(&topics).expect("a file");
     fs::remove_file(&topics).expect("removed");
     fs::create_dir_all(topics.join("in the way")).expect("a directory no file can replace");
-    let end = store
-        .put_topic("u", &TopicChange::default())
-        .expect("in the log");
-    assert!(store.wait_flushed(end, SOON));
-    let tries = || {
-        store
-            .stats()
-            .iter()
-            .any(|(name, count)| *name == "dispatch_errors_total" && *count > 1.0)
+    let failures = || {
+        let stats = store.stats();
+        let found = stats.iter().find(|(n, _)| *n == "config_errors_total");
+        found.map_or(0.0, |(_, count)| *count)
     };
-    let tick = Duration::from_millis(50);
-    assert!(
-        (0..200).any(|_| store.progress_wait(tick, tries)),
-        "a round that failed is tried again"
-    );
-    assert!(store.watermarks().2 < end, "nobody is told of it yet");
+    send(&store, "u", &["two"]);
+    assert!((0..1000).any(|_| store.progress_wait(tick, || failures() > 0.0)));
+    send(&store, "v", &["three"]);
+    store.checkpoint().expect("taken all the same");
+    let known = reader.topics().expect("by the log");
+    assert!(known["u"].write_queue_nums > 0 && known["v"].write_queue_nums > 0);
     fs::remove_dir_all(&topics).expect("removed");
-    assert!(store.wait_dispatched(end, SOON));
-    assert!(
-        fs::read_to_string(&topics)
-            .expect("written")
-            .contains("\"u\"")
-    );
+    assert!(comes("v"), "written when it can be");
+    // A reader that knows only the file of before follows the log.
+    fs::write(&topics, before).expect("put back");
+    let late = Reader::open(dir.path()).expect("a reader");
+    assert!(late.topics().expect("by the log")["v"].write_queue_nums > 0);
 }
 
 #[test]

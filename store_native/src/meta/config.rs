@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
@@ -17,6 +18,29 @@ const TOPIC_ID_ATTRIBUTE: &str = "lakemq.topic.id";
 /// Says, in each file, that LakeMQ wrote it. RocketMQ reads past it and drops it when it writes.
 const WRITER: &str = "writer";
 const WRITER_LAKEMQ: &str = "lakemq";
+/// Where in the meta topic's queue a reader finds the changes behind those that `topics.json` has.
+const TOPICS_AT: &str = "lakemqTopicsAt";
+
+/// The versions of the tables that stand in the files.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Written {
+    pub topics: DataVersion,
+    pub groups: DataVersion,
+    pub offsets: DataVersion,
+    pub delay: DataVersion,
+}
+
+impl Written {
+    /// The versions of a state.
+    pub fn of(state: &MetaState) -> Self {
+        Self {
+            topics: state.topics_version,
+            groups: state.groups_version,
+            offsets: state.offsets_version,
+            delay: state.delay_version,
+        }
+    }
+}
 
 /// Writes the four files.
 ///
@@ -24,22 +48,50 @@ const WRITER_LAKEMQ: &str = "lakemq";
 /// `DISK_FULL` or any I/O error; a file is replaced whole or not at all.
 pub fn write(paths: &StorePaths, state: &MetaState) -> Result<()> {
     std::fs::create_dir_all(paths.config()).map_err(|e| StoreError::io("creating config", e))?;
-    let files = [
-        (paths.topics_json(), topics(state)),
-        (paths.groups_json(), groups(state)),
-        (paths.consumer_offsets_json(), offsets(state)),
-        (paths.delay_offsets_json(), delay(state)),
-    ];
-    for (path, mut value) in files {
-        value[WRITER] = WRITER_LAKEMQ.into();
-        let text = serde_json::to_vec_pretty(&value).unwrap_or_default();
-        if std::fs::read(&path).is_ok_and(|old| old == text) {
-            continue;
+    put(&paths.topics_json(), topics(state))?;
+    put(&paths.groups_json(), groups(state))?;
+    put(&paths.consumer_offsets_json(), offsets(state))?;
+    put(&paths.delay_offsets_json(), delay(state))
+}
+
+/// Writes the files whose tables changed since they were `written`; group offsets only if `offsets_due`. One
+/// that cannot be written does not keep the others from it.
+///
+/// # Errors
+/// The first failure: `DISK_FULL` or any I/O error.
+pub fn write_changed(
+    paths: &StorePaths,
+    state: &MetaState,
+    written: &mut Written,
+    offsets_due: bool,
+) -> Result<()> {
+    std::fs::create_dir_all(paths.config()).map_err(|e| StoreError::io("creating config", e))?;
+    let mut outcome = Ok(());
+    let mut bring = |is: &mut DataVersion, now: DataVersion, path: &Path, table: fn(&MetaState) -> Value| {
+        if *is != now {
+            match put(path, table(state)) {
+                Ok(()) => *is = now,
+                Err(error) => outcome = std::mem::replace(&mut outcome, Ok(())).and(Err(error)),
+            }
         }
-        paths::replace_file(&path, &text)
-            .map_err(|e| StoreError::io(format!("writing {}", path.display()), e))?;
+    };
+    bring(&mut written.topics, state.topics_version, &paths.topics_json(), topics);
+    bring(&mut written.groups, state.groups_version, &paths.groups_json(), groups);
+    bring(&mut written.delay, state.delay_version, &paths.delay_offsets_json(), delay);
+    if offsets_due {
+        bring(&mut written.offsets, state.offsets_version, &paths.consumer_offsets_json(), offsets);
     }
-    Ok(())
+    outcome
+}
+
+fn put(path: &Path, mut value: Value) -> Result<()> {
+    value[WRITER] = WRITER_LAKEMQ.into();
+    let context = || format!("writing {}", path.display());
+    let text = serde_json::to_vec_pretty(&value).map_err(|e| StoreError::io(context(), e.into()))?;
+    if std::fs::read(path).is_ok_and(|old| old == text) {
+        return Ok(());
+    }
+    paths::replace_file(path, &text).map_err(|e| StoreError::io(context(), e))
 }
 
 fn version(version: &DataVersion) -> Value {
@@ -62,7 +114,7 @@ fn topics(state: &MetaState) -> Value {
             }),
         );
     }
-    json!({"dataVersion": version(&state.topics_version), "topicConfigTable": table})
+    json!({"dataVersion": version(&state.topics_version), TOPICS_AT: state.topics_at, "topicConfigTable": table})
 }
 
 fn groups(state: &MetaState) -> Value {
@@ -86,7 +138,7 @@ fn groups(state: &MetaState) -> Value {
 fn offsets(state: &MetaState) -> Value {
     let mut table = Map::new();
     for (group, topics) in &state.offsets {
-        for (topic, queues) in topics {
+        for (topic, queues) in topics.iter() {
             table.insert(format!("{topic}@{group}"), json!(queues));
         }
     }
@@ -102,15 +154,7 @@ fn delay(state: &MetaState) -> Value {
 /// # Errors
 /// `DATA_CORRUPT` when a file is no JSON even in RocketMQ's dialect; any I/O error.
 pub fn read(paths: &StorePaths) -> Result<MetaState> {
-    let mut state = MetaState::default();
-    if let Some(value) = load(&paths.topics_json())? {
-        state.topics_version = read_version(&value);
-        for (name, config) in entries(&value, "topicConfigTable") {
-            if names::validate_topic(name).is_ok() {
-                state.topics.insert(name.clone(), read_topic(config));
-            }
-        }
-    }
+    let mut state = read_topics(paths)?;
     if let Some(value) = load(&paths.groups_json())? {
         state.groups_version = read_version(&value);
         for (name, config) in entries(&value, "subscriptionGroupTable") {
@@ -121,7 +165,8 @@ pub fn read(paths: &StorePaths) -> Result<MetaState> {
         state.offsets_version = read_version(&value);
         for (key, queues) in entries(&value, "offsetTable") {
             if let (Some((topic, group)), Some(queues)) = (key.split_once('@'), queues.as_object()) {
-                let known = state.offsets.entry(group.into()).or_default().entry(topic.into()).or_default();
+                let known = Arc::make_mut(state.offsets.entry(group.into()).or_default());
+                let known = known.entry(topic.into()).or_default();
                 known.extend(numbers(queues));
             }
         }
@@ -130,6 +175,24 @@ pub fn read(paths: &StorePaths) -> Result<MetaState> {
         state.delay_version = read_version(&value);
         if let Some(table) = value.get("offsetTable").and_then(Value::as_object) {
             state.delay = numbers(table).collect();
+        }
+    }
+    Ok(state)
+}
+
+/// Reads the topic table alone.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_topics(paths: &StorePaths) -> Result<MetaState> {
+    let mut state = MetaState::default();
+    if let Some(value) = load(&paths.topics_json())? {
+        state.topics_version = read_version(&value);
+        state.topics_at = value.get(TOPICS_AT).and_then(Value::as_i64).unwrap_or(0);
+        for (name, config) in entries(&value, "topicConfigTable") {
+            if names::validate_topic(name).is_ok() {
+                state.topics.insert(name.clone(), read_topic(config));
+            }
         }
     }
     Ok(state)
@@ -165,9 +228,9 @@ pub fn take_over(paths: &StorePaths, state: &mut MetaState) -> Result<()> {
     }
     if offsets {
         for (group, topics) in theirs.offsets {
-            let known = state.offsets.entry(group).or_default();
-            for (topic, queues) in topics {
-                known.entry(topic).or_default().extend(queues);
+            let known = Arc::make_mut(state.offsets.entry(group).or_default());
+            for (topic, queues) in topics.iter() {
+                known.entry(topic.clone()).or_default().extend(queues);
             }
         }
         state.offsets_version = newer(state.offsets_version, theirs.offsets_version);

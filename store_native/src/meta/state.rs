@@ -1,6 +1,7 @@
 //! The state that the log's meta records add up to.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -74,7 +75,9 @@ pub struct DataVersion {
 }
 
 /// group -> topic -> queue -> next offset.
-pub type Offsets = BTreeMap<String, BTreeMap<String, BTreeMap<u32, i64>>>;
+///
+/// A group's are shared with the snapshots that are being written, and copied when it commits meanwhile.
+pub type Offsets = BTreeMap<String, Arc<BTreeMap<String, BTreeMap<u32, i64>>>>;
 
 /// Topics, groups, offsets, delay progress and leases, with the versions of the tables.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, PartialEq)]
@@ -86,6 +89,9 @@ pub struct MetaState {
     pub delay: BTreeMap<u32, i64>,
     pub leases: BTreeMap<String, Lease>,
     pub topics_version: DataVersion,
+    /// Where in the meta topic's queue the last change of a topic ends.
+    #[serde(default)]
+    pub topics_at: i64,
     pub groups_version: DataVersion,
     pub offsets_version: DataVersion,
     pub delay_version: DataVersion,
@@ -101,8 +107,8 @@ impl MetaState {
             }
             Op::DeleteTopic { topic } => {
                 self.topics.remove(&topic);
-                for topics in self.offsets.values_mut() {
-                    topics.remove(&topic);
+                for topics in self.offsets.values_mut().filter(|topics| topics.contains_key(&topic)) {
+                    Arc::make_mut(topics).remove(&topic);
                 }
                 bump(&mut self.topics_version, timestamp);
             }
@@ -120,7 +126,7 @@ impl MetaState {
                 bump(&mut self.groups_version, timestamp);
             }
             Op::CommitOffsets { group, offsets } => {
-                let topics = self.offsets.entry(group).or_default();
+                let topics = Arc::make_mut(self.offsets.entry(group).or_default());
                 for (topic, queue, offset) in offsets {
                     topics.entry(topic).or_default().insert(queue, offset);
                 }

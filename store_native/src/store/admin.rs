@@ -233,7 +233,7 @@ impl Shared {
     /// Where a group stands, as applied.
     pub fn group_offsets(&self, group: &str) -> Vec<(String, u32, i64)> {
         let dispatcher = lock(&self.dispatcher);
-        let topics = dispatcher.state.offsets.get(group).into_iter().flatten();
+        let topics = dispatcher.state.offsets.get(group).into_iter().flat_map(|topics| topics.iter());
         topics
             .flat_map(|(topic, queues)| queues.iter().map(|(queue, offset)| (topic.clone(), *queue, *offset)))
             .collect()

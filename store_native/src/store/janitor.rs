@@ -9,7 +9,6 @@ use crate::commitlog::writer::NEARLY_FULL;
 use crate::environment::Point;
 use crate::error::Result;
 use crate::message::RecordView;
-use crate::meta::config;
 use crate::snapshot::Snapshot;
 
 /// How often expiry is considered.
@@ -28,11 +27,13 @@ impl Shared {
         let pause = Duration::from_millis(self.options.checkpoint_interval_ms.max(10));
         let mut expired_at = Instant::now();
         let mut checkpointed_at = Instant::now();
+        let mut topics_within = Duration::MAX;
         while !self.stopping() {
-            self.janitor_wanted.wait(pause);
+            self.janitor_wanted.wait(pause.min(topics_within));
             if self.stopping() {
                 return;
             }
+            topics_within = self.keep_topics_written();
             self.prepare_next_file();
             if checkpointed_at.elapsed() >= pause {
                 checkpointed_at = Instant::now();
@@ -105,7 +106,10 @@ impl Shared {
         lock(&self.dispatcher).keys.written(&key_lines);
         self.environment.faults.pass(Point::CheckpointMid);
         snapshot.write(&self.paths, || self.environment.faults.pass(Point::SnapshotMid))?;
-        self.write_config()?;
+        if let Err(error) = self.write_config(false) {
+            // Only RocketMQ misses them.
+            self.note_config_failure(&error);
+        }
         Checkpoint {
             log_timestamp: snapshot.store_timestamp,
             queues_timestamp: snapshot.store_timestamp,
@@ -127,20 +131,8 @@ impl Shared {
         lock(&self.dispatcher).flush_entries()?;
         self.queues.sync_all()?;
         *lock(&self.checkpointing) = -1;
-        self.checkpoint()
-    }
-
-    /// Brings RocketMQ's files and the mark of the topic table to the state of this moment.
-    ///
-    /// # Errors
-    /// `DISK_FULL` or any I/O error.
-    pub(super) fn write_config(&self) -> Result<()> {
-        // One writer at a time, and the state is taken after that is sure: none writes an older one.
-        let _writing = lock(&self.config_writing);
-        let state = lock(&self.dispatcher).state.clone();
-        config::write(&self.paths, &state)?;
-        self.marks.set_topic_changes(state.topics_version.counter as i64);
-        Ok(())
+        self.checkpoint()?;
+        self.write_config(true)
     }
 
     /// Deletes log files that retention or a full disk gives up, then queue and index files that point

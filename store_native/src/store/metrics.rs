@@ -26,6 +26,7 @@ impl Shared {
             ("delayed_dropped_total", count(&c.delayed_dropped)),
             ("checkpoint_total", count(&c.checkpoints)),
             ("checkpoint_errors_total", count(&c.checkpoint_errors)),
+            ("config_errors_total", count(&c.config_errors)),
             ("expired_files_total", count(&c.expired_files)),
             ("damaged_records_total", self.read_side.damaged_records() as f64),
             ("quarantined_bytes", quarantined as f64),

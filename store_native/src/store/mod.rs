@@ -8,6 +8,7 @@
 mod admin;
 mod answer;
 mod append;
+mod config_files;
 mod duplicate;
 mod fair_mutex;
 mod janitor;
@@ -51,6 +52,7 @@ use crate::message::message_id::UniqKeys;
 use crate::paths::StorePaths;
 use crate::read::ReadSide;
 use crate::watermarks::Watermarks;
+use config_files::ConfigFiles;
 use fair_mutex::{FairMutex, Lock};
 use progress::{Progress, Signal};
 use routing::Routing;
@@ -93,6 +95,7 @@ pub struct Counters {
     pub delayed_dropped: AtomicU64,
     pub checkpoints: AtomicU64,
     pub checkpoint_errors: AtomicU64,
+    pub config_errors: AtomicU64,
     pub expired_files: AtomicU64,
 }
 
@@ -130,7 +133,7 @@ pub struct Shared {
     /// Whose turn it is to dispatch: the dispatcher's, or the flusher's for a small flush.
     dispatching: Mutex<()>,
     /// Serialises writes of RocketMQ's files; taken before the dispatch lock.
-    config_writing: Mutex<()>,
+    config_files: Mutex<ConfigFiles>,
     pub(crate) counters: Counters,
 }
 

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 
+use super::config_files::ConfigFiles;
 use super::fair_mutex::FairMutex;
 use super::options::Options;
 use super::progress::{Progress, Signal};
@@ -25,7 +26,7 @@ use crate::identity::Identity;
 use crate::index::{Index, Shape};
 use crate::mapped_file;
 use crate::message::message_id::UniqKeys;
-use crate::meta::config;
+use crate::meta::config::{self, Written};
 use crate::paths::{self, StorePaths};
 use crate::read::ReadSide;
 use crate::watermarks::Watermarks;
@@ -117,6 +118,7 @@ impl Store {
         let recovered = parts.recover()?;
         let dispatcher = recovered.dispatcher;
         config::write(&paths, &dispatcher.state)?;
+        let written = Written::of(&dispatcher.state);
         marks.set_topic_changes(dispatcher.state.topics_version.counter as i64);
         let (day, passed) = (environment.clock.now_ms(), environment.clock.monotonic_ms());
         // What a snapshot says is from before a jump; a stamp may be from after it.
@@ -150,7 +152,7 @@ impl Store {
             checkpointing: Mutex::new(-1),
             expiring: Mutex::default(),
             dispatching: Mutex::default(),
-            config_writing: Mutex::default(),
+            config_files: Mutex::new(ConfigFiles::new(written)),
             counters: Counters::default(),
             read_side: ReadSide::new(&log, &queues, &index, &identity.broker_name),
             options,

@@ -176,15 +176,18 @@ impl Shared {
             dispatcher = lock(&self.dispatcher);
         }
         let offset = dispatcher.offset;
-        // Compared with what the files hold, so that a write that failed is made up for by the next round.
-        let topics_changed = dispatcher.state.topics_version.counter as i64 != self.marks.topic_changes();
+        let topic_changes = dispatcher.state.topics_version.counter as i64;
         let announce = self.arrivals.is_pending() || offset >= self.marks.flushed();
         drop(dispatcher);
+        let topics_changed = topic_changes != self.marks.topic_changes();
         if topics_changed {
-            // Who waits for the change finds it in the files too.
-            self.write_config()?;
+            // Before the dispatched mark: who reads a message of a new topic looks for the topic first.
+            self.marks.set_topic_changes(topic_changes);
         }
         self.marks.set_dispatched(offset);
+        if topics_changed {
+            self.janitor_wanted.set();
+        }
         self.counters.dispatched.fetch_add(count, Ordering::Relaxed);
         if announce {
             self.progress.moved();

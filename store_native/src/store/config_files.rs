@@ -1,0 +1,84 @@
+//! RocketMQ's files under `config/`: which of them are behind the state, and when they are written.
+//!
+//! They are snapshots for RocketMQ and for tools; no acknowledgement waits for them, and one that cannot be
+//! written stops nothing but itself. A change of a topic is in its file within [`TOPICS_EVERY`] or ten times
+//! the time that writing took; group offsets are written with checkpoints, at most a hundredth of the time.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::{Shared, lock};
+use crate::error::Result;
+use crate::meta::config::{self, Written};
+
+/// The topic table is written this often at most.
+const TOPICS_EVERY: Duration = Duration::from_millis(200);
+/// After a failure this long is waited.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// What stands in the files.
+#[derive(Debug)]
+pub(super) struct ConfigFiles {
+    written: Written,
+    topics_next: Instant,
+    offsets_next: Instant,
+}
+
+impl ConfigFiles {
+    /// The files were written from this state just now.
+    pub fn new(written: Written) -> Self {
+        let now = Instant::now();
+        Self { written, topics_next: now, offsets_next: now }
+    }
+}
+
+impl Shared {
+    /// Writes the files that are behind the state of this moment; `all` of them, or those that are due.
+    ///
+    /// # Errors
+    /// `DISK_FULL` or any I/O error.
+    pub(super) fn write_config(&self, all: bool) -> Result<()> {
+        // One writer at a time, and the state is taken after that is sure: none writes an older one.
+        let mut files = lock(&self.config_files);
+        let state = lock(&self.dispatcher).state.clone();
+        let offsets_changed = files.written.offsets != state.offsets_version;
+        let offsets_due = all || files.offsets_next <= Instant::now();
+        let started = Instant::now();
+        config::write_changed(&self.paths, &state, &mut files.written, offsets_due)?;
+        if offsets_changed && offsets_due {
+            files.offsets_next = Instant::now() + started.elapsed() * 100;
+        }
+        Ok(())
+    }
+
+    /// Writes the topic table if it is behind and due. Returns how long to wait for it at most.
+    pub(super) fn keep_topics_written(&self) -> Duration {
+        let behind = |files: &ConfigFiles| files.written.topics.counter as i64 != self.marks.topic_changes();
+        {
+            let files = lock(&self.config_files);
+            if !behind(&files) {
+                return Duration::MAX;
+            }
+            let left = files.topics_next.saturating_duration_since(Instant::now());
+            if !left.is_zero() {
+                return left;
+            }
+        }
+        let started = Instant::now();
+        let outcome = self.write_config(false);
+        let mut pause = TOPICS_EVERY.max(started.elapsed() * 10);
+        if let Err(error) = outcome {
+            self.note_config_failure(&error);
+            pause = pause.max(RETRY_AFTER);
+        }
+        let mut files = lock(&self.config_files);
+        files.topics_next = Instant::now() + pause;
+        if behind(&files) { pause } else { Duration::MAX }
+    }
+
+    /// Counts and says that the files could not be written.
+    pub(super) fn note_config_failure(&self, error: &crate::error::StoreError) {
+        self.counters.config_errors.fetch_add(1, Ordering::Relaxed);
+        eprintln!("lakemq store: the files under config/ are behind, trying again: {error}");
+    }
+}
