@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use crate::commitlog::CommitLog;
 use crate::consumequeue::files::found_file_bytes;
 use crate::consumequeue::{ENTRY_BYTES, Queue, QueueFiles, QueueTable};
-use crate::environment::RealDisk;
+use crate::environment::{Clock, RealDisk, SystemClock};
 use crate::error::{Result, StoreError};
 use crate::identity::Identity;
 use crate::index::{Index, Shape};
@@ -333,7 +333,7 @@ impl Reader {
         self.refresh_log()?;
         let all = self.topics()?;
         let topics = all.keys().map(String::as_str).filter(|t| topic.is_none_or(|only| only == *t));
-        self.side.find_by_id(id, topics, self.confirmed())
+        self.side.find_by_id(id, topics, SystemClock.now_ms(), self.confirmed())
     }
 }
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 use lakemq_store::environment::{Clock, Disk, Environment, RealDisk};
 use lakemq_store::error::StoreError;
 use lakemq_store::message::NewMessage;
-use lakemq_store::store::{AppendRequest, Options, Store};
+use lakemq_store::store::{AppendRequest, Appended, Options, Store};
 use support::{FlakyDisk, SOON, bodies, copy, environment, message, open, options, request, send};
 
 fn keyed<'a>(topic: &'a str, key: &'a str) -> AppendRequest<'a> {
@@ -524,4 +524,55 @@ fn test_delayed_messages_that_a_full_disk_takes_are_counted() {
     scheduler_looked(&store, &clock, "wake");
     assert!(arrives(&store, "later"), "the level goes on");
     assert_eq!(dropped(), 3.0);
+}
+
+#[test]
+fn test_a_message_is_found_by_its_id_in_any_topic_its_delayed_form_last() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let clock = JumpingClock::at(500_000 * HOUR);
+    let store = open_at(dir.path(), &clock);
+    for at in 0..50 {
+        send(&store, &format!("topic-{at}"), &["x"]);
+    }
+    let id_of = |done: &Appended| {
+        let text = String::from_utf8(done.tail.clone()).expect("text");
+        text.split('"').nth(3).expect("an id").to_owned()
+    };
+    let plain = id_of(&send(&store, "plain", &["plain"]));
+    let done = store
+        .append(&request("zlate"), &[delayed("late", 1)], false)
+        .expect("stored");
+    let late = id_of(&done);
+    assert!(store.wait_dispatched(done.end_offset, SOON));
+    let foreign = NewMessage {
+        message_id: Some("an id of another layout".into()),
+        ..message("foreign")
+    };
+    let done = store
+        .append(&request("foreign"), &[foreign], false)
+        .expect("stored");
+    assert!(store.wait_dispatched(done.end_offset, SOON));
+    let topic_of = |id: &str, topic: Option<&str>| {
+        let found = store.find_by_id(id, topic).expect("searched")?;
+        let text = String::from_utf8(found).expect("text");
+        let at = text.find("\"topic\":\"").expect("a topic") + 9;
+        text[at..].split('"').next().map(str::to_owned)
+    };
+    assert_eq!(topic_of(&plain, None).as_deref(), Some("plain"));
+    assert_eq!(topic_of(&plain, Some("foreign")), None);
+    assert_eq!(
+        topic_of("an id of another layout", None).as_deref(),
+        Some("foreign")
+    );
+    assert_eq!(
+        topic_of(&late, None).as_deref(),
+        Some("SCHEDULE_TOPIC_XXXX")
+    );
+    clock.pass(1_000);
+    scheduler_looked(&store, &clock, "wake");
+    assert!(arrives(&store, "zlate"));
+    assert_eq!(topic_of(&late, None).as_deref(), Some("zlate"));
+    // Months later the id's time comes out wrong, and the message is found all the same.
+    clock.pass(100 * 24 * HOUR);
+    assert_eq!(topic_of(&plain, None).as_deref(), Some("plain"));
 }

@@ -169,6 +169,26 @@ impl Index {
         out
     }
 
+    /// As [`Index::find`], of any of the hashes: each file in the time asked for is looked at once for each.
+    pub fn find_any(
+        &self,
+        hashes: impl Iterator<Item = i32> + Clone,
+        begin: i64,
+        end: i64,
+        limit: usize,
+    ) -> Vec<i64> {
+        let mut out = Vec::new();
+        for file in self.read().iter().rev() {
+            for hash in hashes.clone() {
+                if out.len() >= limit {
+                    return out;
+                }
+                file.find(hash, begin, end, limit, &mut out);
+            }
+        }
+        out
+    }
+
     /// The state to remember in a snapshot.
     pub fn state(&self) -> IndexState {
         self.read().iter().map(|f| (f.name(), f.header())).collect()

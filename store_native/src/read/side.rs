@@ -1,5 +1,6 @@
 //! The reading half of a store, the same for its owner and for readers beside it.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,11 +9,22 @@ use super::write_message;
 use crate::commitlog::{CommitLog, Located, LogFile};
 use crate::consumequeue::{Queue, QueueTable};
 use crate::error::Result;
-use crate::index::Index;
+use crate::index::{Index, key_hash};
 use crate::message::{RecordView, message_id, properties};
+use crate::meta::names;
 
 /// Entries looked at for one slice at most when a filter lets few through.
 const MAX_SCANNED: i64 = 1_000_000;
+
+/// Records of one id that are looked at: a message, its delayed form, its retries.
+const MAX_OF_ONE_ID: usize = 64;
+/// An id may have been made this long before it says, by a host whose clock or month is another.
+const BEFORE_MADE_MS: i64 = 86_400_000;
+
+fn has_key(record: &RecordView<'_>, key: &str) -> bool {
+    let keys = || record.property(properties::KEYS).into_iter().flat_map(str::split_ascii_whitespace);
+    record.property(properties::UNIQ_KEY) == Some(key) || keys().any(|k| k == key)
+}
 
 /// Where a queue begins and ends for a reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -188,12 +200,8 @@ impl ReadSide {
             }
             let Some(located) = self.log.locate(offset) else { continue };
             let Ok(record) = located.record() else { continue };
-            let has_key = record.property(properties::UNIQ_KEY) == Some(key)
-                || record
-                    .property(properties::KEYS)
-                    .is_some_and(|keys| keys.split_ascii_whitespace().any(|k| k == key));
             if record.topic == topic
-                && has_key
+                && has_key(&record, key)
                 && record.end_offset() <= limit
                 && (begin..=end).contains(&record.store_timestamp)
             {
@@ -210,7 +218,9 @@ impl ReadSide {
         Ok(out)
     }
 
-    /// A message by offset id, or by client id over the index of the given topics.
+    /// A message by offset id, or by client id in the given topics: of several with the same id (a delayed
+    /// message and its delivery, a retry) the one that users sent. `now_ms` is the reader's time: an id says
+    /// when it was made, and index files from before that are looked at last.
     ///
     /// # Errors
     /// As [`ReadSide::find`].
@@ -218,6 +228,7 @@ impl ReadSide {
         &self,
         id: &str,
         topics: impl Iterator<Item = &'t str>,
+        now_ms: i64,
         limit: i64,
     ) -> Result<Option<Vec<u8>>> {
         if let Some((host, offset)) = message_id::parse_offset_id(id)
@@ -226,9 +237,27 @@ impl ReadSide {
         {
             return self.message_at(offset, limit);
         }
-        for topic in topics {
-            if let Some(found) = self.find(topic, id, (0, i64::MAX), (1, usize::MAX), limit)?.pop() {
-                return Ok(Some(found));
+        let topics: HashSet<&str> = topics.collect();
+        let hashes: HashSet<i32> = topics.iter().map(|topic| key_hash(topic, id)).collect();
+        let made = message_id::time_of(id, now_ms).map_or(0, |made| (made - BEFORE_MADE_MS).max(0));
+        for (begin, end) in [(made, i64::MAX), (0, made - 1)] {
+            let mut offsets = self.index.find_any(hashes.iter().copied(), begin, end, MAX_OF_ONE_ID);
+            // Oldest first, and a message in its own topic before copies of it in the system's.
+            offsets.sort_unstable();
+            offsets.dedup();
+            let rank = |topic: &str| (names::is_system(topic), names::is_group_topic(topic));
+            let mut found: Option<((bool, bool), i64)> = None;
+            for offset in offsets {
+                let Some(located) = self.log.locate(offset) else { continue };
+                let Ok(record) = located.record() else { continue };
+                let asked = topics.contains(record.topic) && has_key(&record, id);
+                if asked && record.end_offset() <= limit && found.is_none_or(|(r, _)| rank(record.topic) < r)
+                {
+                    found = Some((rank(record.topic), offset));
+                }
+            }
+            if let Some((_, offset)) = found {
+                return self.message_at(offset, limit);
             }
         }
         Ok(None)

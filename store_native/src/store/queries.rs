@@ -123,6 +123,6 @@ impl Shared {
     pub fn find_by_id(&self, id: &str, topic: Option<&str>) -> Result<Option<Vec<u8>>> {
         let all = self.topics();
         let topics = all.keys().map(String::as_str).filter(|t| topic.is_none_or(|only| only == *t));
-        self.read_side.find_by_id(id, topics, self.marks.confirmed())
+        self.read_side.find_by_id(id, topics, self.now_ms(), self.marks.confirmed())
     }
 }
