@@ -104,14 +104,8 @@ impl<'a> Lists<'a> {
     pub fn get(self, row: usize) -> Option<Item<'a>> {
         let range = match self {
             Self::Texts(texts) => return texts.get(row).map(Item::Text),
-            Self::List(list, _) if list.is_valid(row) => {
-                let offsets = list.value_offsets();
-                offsets[row] as usize..offsets[row + 1] as usize
-            }
-            Self::Large(list, _) if list.is_valid(row) => {
-                let offsets = list.value_offsets();
-                offsets[row] as usize..offsets[row + 1] as usize
-            }
+            Self::List(list, _) if list.is_valid(row) => span(list.value_offsets(), row),
+            Self::Large(list, _) if list.is_valid(row) => span(list.value_offsets(), row),
             _ => return None,
         };
         match self {
@@ -119,6 +113,18 @@ impl<'a> Lists<'a> {
                 Some(Item::List(texts, range))
             }
         }
+    }
+}
+
+/// The items of a row; none for a row that is not there.
+#[inline]
+fn span<T: Copy + TryInto<usize>>(offsets: &[T], row: usize) -> std::ops::Range<usize> {
+    match offsets.get(row..) {
+        Some([from, to, ..]) => {
+            let (from, to) = ((*from).try_into(), (*to).try_into());
+            from.unwrap_or(0)..to.unwrap_or(0)
+        }
+        _ => 0..0,
     }
 }
 
@@ -149,9 +155,7 @@ impl<'a> Maps<'a> {
 
     /// The names and values of a row; either may be null.
     pub fn get(self, row: usize) -> impl Iterator<Item = (Option<&'a str>, Option<&'a str>)> {
-        let offsets = self.map.value_offsets();
-        let range =
-            if self.map.is_valid(row) { offsets[row] as usize..offsets[row + 1] as usize } else { 0..0 };
+        let range = if self.map.is_valid(row) { span(self.map.value_offsets(), row) } else { 0..0 };
         range.map(move |at| (self.names.get(at), self.values.get(at)))
     }
 }

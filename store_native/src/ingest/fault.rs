@@ -87,11 +87,11 @@ impl Fault {
 
 /// Line (from 0) and column (from 1, in characters) of a byte of `text`.
 fn position(text: &[u8], at: usize) -> (usize, usize) {
-    let before = &text[..at.min(text.len())];
+    let before = text.get(..at).unwrap_or(text);
     let line = before.iter().filter(|b| **b == b'\n').count();
     let start = before.iter().rposition(|b| *b == b'\n').map_or(0, |newline| newline + 1);
     // Every byte but UTF-8's continuation bytes begins a character.
-    let column = before[start..].iter().filter(|b| **b & 0xc0 != 0x80).count() + 1;
+    let column = before.iter().skip(start).filter(|b| **b & 0xc0 != 0x80).count() + 1;
     (line, column)
 }
 

@@ -168,14 +168,14 @@ impl<'a> Draft<'a> {
     }
 
     fn member(&mut self, s: &mut Scanner<'a>, name: &str, limits: &Limits) -> Parse<()> {
-        let Some(field) = FIELDS.iter().position(|field| *field == name) else {
+        let Some((field, name)) = FIELDS.iter().enumerate().find(|(_, field)| **field == name) else {
             return Err(Fault::illegal("no such field"));
         };
         if self.seen & 1 << field != 0 {
             return Err(twice());
         }
         self.seen |= 1 << field;
-        let name = FIELDS[field];
+        let name = *name;
         // null is as good as leaving the field out, but for a body that is the JSON value null.
         if name != "body_json" && s.kind() == Kind::Null {
             return s.word("null");

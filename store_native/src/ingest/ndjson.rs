@@ -21,7 +21,7 @@ pub fn parse_ndjson<'a>(data: &'a [u8], limits: &Limits) -> Result<Vec<NewMessag
     while !rest.is_empty() {
         line += 1;
         let end = memchr::memchr(b'\n', rest.as_bytes()).unwrap_or(rest.len());
-        let text = &rest[..end];
+        let text = rest.get(..end).unwrap_or(rest);
         rest = rest.get(end + 1..).unwrap_or_default();
         let index = messages.len();
         match one(text, limits, &mut tally) {

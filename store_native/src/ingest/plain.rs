@@ -30,14 +30,14 @@ pub(crate) fn plain_len(bytes: &[u8]) -> usize {
         }
         at += 32;
     }
-    while let Some(word) = bytes[at..].first_chunk::<8>() {
+    while let Some(word) = bytes.get(at..).and_then(<[u8]>::first_chunk::<8>) {
         let hits = special_bytes(u64::from_le_bytes(*word));
         if hits != 0 {
             return at + (hits.trailing_zeros() / 8) as usize;
         }
         at += 8;
     }
-    at + bytes[at..].iter().take_while(|byte| !is_special(**byte)).count()
+    at + bytes.iter().skip(at).take_while(|byte| !is_special(**byte)).count()
 }
 
 #[cfg(test)]

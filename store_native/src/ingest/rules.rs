@@ -165,7 +165,7 @@ pub(crate) fn repeated<T>(items: &[T], name: impl Fn(&T) -> &str) -> Option<&str
     if items.len() <= 8 {
         let mut earlier = items.iter().enumerate();
         return earlier
-            .find(|(at, item)| items[..*at].iter().any(|other| name(other) == name(item)))
+            .find(|(at, item)| items.iter().take(*at).any(|other| name(other) == name(item)))
             .map(|(_, item)| name(item));
     }
     let mut seen = HashSet::with_capacity(items.len());

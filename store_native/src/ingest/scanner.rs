@@ -121,21 +121,35 @@ impl<'a> Scanner<'a> {
         Ok(name)
     }
 
+    /// The bytes from a place on; none behind the end.
+    #[inline]
+    fn rest_from(&self, at: usize) -> &'a [u8] {
+        self.bytes.get(at..).unwrap_or_default()
+    }
+
+    /// The text from a place up to where the scanner stands, both at ASCII bytes.
+    #[inline]
+    fn text_from(&self, start: usize) -> &'a str {
+        self.text.get(start..self.at).unwrap_or_default()
+    }
+
     /// A string; the next byte must be its quotation mark.
     #[inline]
     pub fn string(&mut self) -> Parse<Cow<'a, str>> {
         let start = self.at + 1;
-        let end = start + plain_len(&self.bytes[start..]);
-        if self.bytes.get(end) == Some(&b'"') {
+        let end = start + plain_len(self.rest_from(start));
+        if self.bytes.get(end) == Some(&b'"')
+            && let Some(text) = self.text.get(start..end)
+        {
             self.at = end + 1;
-            return Ok(Cow::Borrowed(&self.text[start..end]));
+            return Ok(Cow::Borrowed(text));
         }
         self.string_with_escapes(start, end).map(Cow::Owned)
     }
 
     fn string_with_escapes(&mut self, start: usize, plain_end: usize) -> Parse<String> {
         let mut out = Vec::with_capacity((plain_end - start) * 2 + 64);
-        out.extend_from_slice(&self.bytes[start..plain_end]);
+        out.extend_from_slice(self.bytes.get(start..plain_end).unwrap_or_default());
         self.at = plain_end;
         loop {
             match self.bytes.get(self.at) {
@@ -158,7 +172,7 @@ impl<'a> Scanner<'a> {
     /// in JSON): a whole word is copied and cut back, which is cheaper than a copy of any length.
     #[inline]
     fn copy_plain(&mut self, out: &mut Vec<u8>) {
-        let rest = &self.bytes[self.at..];
+        let rest = self.rest_from(self.at);
         if let Some(word) = rest.first_chunk::<8>() {
             let hits = special_bytes(u64::from_le_bytes(*word));
             if hits != 0 {
@@ -171,7 +185,7 @@ impl<'a> Scanner<'a> {
             }
         }
         let plain = plain_len(rest);
-        out.extend_from_slice(&rest[..plain]);
+        out.extend_from_slice(rest.get(..plain).unwrap_or_default());
         self.at += plain;
     }
 
@@ -204,7 +218,7 @@ impl<'a> Scanner<'a> {
         self.at += 2;
         let unit = self.hex4(start)?;
         let mut code = unit;
-        if (0xd800..=0xdbff).contains(&unit) && self.bytes[self.at..].starts_with(b"\\u") {
+        if (0xd800..=0xdbff).contains(&unit) && self.rest_from(self.at).starts_with(b"\\u") {
             self.at += 2;
             let low = self.hex4(start)?;
             if !(0xdc00..=0xdfff).contains(&low) {
@@ -242,11 +256,11 @@ impl<'a> Scanner<'a> {
             self.at += usize::from(matches!(self.bytes.get(self.at), Some(b'+' | b'-')));
             self.digits()?;
         }
-        Ok(&self.text[start..self.at])
+        Ok(self.text_from(start))
     }
 
     fn digits(&mut self) -> Parse<()> {
-        let count = self.bytes[self.at..].iter().take_while(|b| b.is_ascii_digit()).count();
+        let count = self.rest_from(self.at).iter().take_while(|b| b.is_ascii_digit()).count();
         if count == 0 {
             return Err(self.unexpected("a digit"));
         }
@@ -256,7 +270,7 @@ impl<'a> Scanner<'a> {
 
     /// `true`, `false` or `null`.
     pub fn word(&mut self, word: &str) -> Parse<()> {
-        if !self.bytes[self.at..].starts_with(word.as_bytes()) {
+        if !self.rest_from(self.at).starts_with(word.as_bytes()) {
             return Err(self.unexpected("a value"));
         }
         self.at += word.len();
@@ -274,7 +288,7 @@ impl<'a> Scanner<'a> {
         self.peek();
         let start = self.at;
         self.skip(MAX_DEPTH)?;
-        Ok(&self.text[start..self.at])
+        Ok(self.text_from(start))
     }
 
     fn skip(&mut self, depth: usize) -> Parse<()> {

@@ -48,18 +48,22 @@ pub struct Properties<'a> {
     rest: &'a [u8],
 }
 
+/// What stands before and behind the first ASCII byte `at`.
+#[inline]
+fn cut(text: &str, at: u8) -> Option<(&str, &str)> {
+    let end = memchr::memchr(at, text.as_bytes())?;
+    Some((text.get(..end)?, text.get(end + 1..)?))
+}
+
 impl<'a> Iterator for Properties<'a> {
     type Item = (&'a str, &'a str);
 
     fn next(&mut self) -> Option<Self::Item> {
         while !self.text.is_empty() {
-            let (piece, left) = match memchr::memchr(PROPERTY_END, self.text.as_bytes()) {
-                Some(end) => (&self.text[..end], &self.text[end + 1..]),
-                None => (self.text, ""),
-            };
+            let (piece, left) = cut(self.text, PROPERTY_END).unwrap_or((self.text, ""));
             self.text = left;
-            if let Some(at) = memchr::memchr(NAME_END, piece.as_bytes()) {
-                return Some((&piece[..at], &piece[at + 1..]));
+            if let Some(property) = cut(piece, NAME_END) {
+                return Some(property);
             }
         }
         while !self.rest.is_empty() {
@@ -67,8 +71,9 @@ impl<'a> Iterator for Properties<'a> {
             let (piece, left) = self.rest.split_at(end);
             self.rest = left.get(1..).unwrap_or_default();
             if let Some(at) = memchr::memchr(NAME_END, piece)
+                && let Some((name, value)) = piece.split_at_checked(at)
                 && let (Ok(name), Ok(value)) =
-                    (std::str::from_utf8(&piece[..at]), std::str::from_utf8(&piece[at + 1..]))
+                    (std::str::from_utf8(name), std::str::from_utf8(value.get(1..).unwrap_or_default()))
             {
                 return Some((name, value));
             }

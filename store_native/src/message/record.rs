@@ -60,6 +60,7 @@ fn host_bytes(host: SocketAddr) -> usize {
     if host.is_ipv4() { 8 } else { 20 }
 }
 
+#[allow(clippy::indexing_slicing, reason = "room that this module measured itself, and no outside input")]
 impl Plan<'_> {
     /// Bytes of the whole record.
     pub fn size(&self, store_host: SocketAddr) -> usize {
@@ -123,6 +124,7 @@ struct Writer<'a> {
     at: usize,
 }
 
+#[allow(clippy::indexing_slicing, reason = "room that this module measured itself, and no outside input")]
 impl Writer<'_> {
     #[inline]
     fn put(&mut self, bytes: &[u8]) {
@@ -140,6 +142,7 @@ impl Writer<'_> {
 }
 
 /// The checksum property: ten digits, the least significant first.
+#[allow(clippy::indexing_slicing, reason = "room that this module measured itself, and no outside input")]
 fn crc_property(mut crc: u32) -> [u8; CRC_PROPERTY_BYTES] {
     let mut out = *b"__CRC32#\x010000000000\x02";
     for digit in &mut out[9..19] {
@@ -198,6 +201,7 @@ pub fn checksum(checked: &Checked<'_>) -> Checksum {
 }
 
 /// The filler that closes a file of which `remaining` bytes are left.
+#[allow(clippy::indexing_slicing, reason = "room that this module measured itself, and no outside input")]
 pub fn end_of_file(remaining: usize) -> [u8; END_OF_FILE_BYTES] {
     let mut out = [0u8; END_OF_FILE_BYTES];
     out[..4].copy_from_slice(&(remaining as u32).to_be_bytes());

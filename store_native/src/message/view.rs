@@ -103,10 +103,10 @@ impl<'a> RecordView<'a> {
             return Err(ViewError::Invalid("magic"));
         }
         let size = usize::try_from(total_size).map_err(|_| ViewError::Invalid("size"))?;
-        if size < record::FIXED_BYTES || size > bytes.len() {
+        if size < record::FIXED_BYTES {
             return Err(ViewError::Invalid("size"));
         }
-        c.bytes = &bytes[..size];
+        c.bytes = bytes.get(..size).ok_or(ViewError::Invalid("size"))?;
         let body_crc = u32::from_be_bytes(c.array()?);
         let queue_id = c.i32()?;
         let flag = c.i32()?;
@@ -124,7 +124,7 @@ impl<'a> RecordView<'a> {
         let topic_len = if magic == MAGIC_V2 {
             usize::from(u16::from_be_bytes(c.array()?))
         } else {
-            usize::from(c.array::<1>()?[0])
+            usize::from(u8::from_be_bytes(c.array()?))
         };
         let topic = std::str::from_utf8(c.take(topic_len)?).map_err(|_| ViewError::Invalid("topic"))?;
         let properties_len = usize::from(u16::from_be_bytes(c.array()?));
@@ -164,7 +164,7 @@ impl<'a> RecordView<'a> {
             return Err(ViewError::Invalid("physical offset"));
         }
         let checked = Checked {
-            record: &bytes[..view.total_size as usize],
+            record: bytes.get(..view.total_size as usize).ok_or(ViewError::Invalid("size"))?,
             body: view.body,
             body_crc: view.body_crc,
             topic: view.topic.as_bytes(),

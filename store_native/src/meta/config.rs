@@ -85,7 +85,9 @@ pub fn write_changed(
 }
 
 fn put(path: &Path, mut value: Value) -> Result<()> {
-    value[WRITER] = WRITER_LAKEMQ.into();
+    if let Some(fields) = value.as_object_mut() {
+        fields.insert(WRITER.into(), WRITER_LAKEMQ.into());
+    }
     let context = || format!("writing {}", path.display());
     let text = serde_json::to_vec_pretty(&value).map_err(|e| StoreError::io(context(), e.into()))?;
     if std::fs::read(path).is_ok_and(|old| old == text) {
@@ -308,35 +310,30 @@ fn load(path: &Path) -> Result<Option<Value>> {
 /// RocketMQ writes numbers as map keys without quotes, which JSON does not know.
 fn quote_number_keys(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len() + 64);
-    let (mut at, mut in_string, mut before) = (0, false, b' ');
-    while at < text.len() {
-        let byte = text[at];
-        if !in_string && byte.is_ascii_digit() && matches!(before, b'{' | b',') {
-            let digits = text[at..].iter().take_while(|b| b.is_ascii_digit()).count();
-            let colon = text[at + digits..].iter().find(|b| !b.is_ascii_whitespace());
-            if colon == Some(&b':') {
+    let (mut rest, mut in_string, mut escaped, mut before) = (text, false, false, b' ');
+    while let [byte, behind @ ..] = rest {
+        if !in_string && matches!(before, b'{' | b',') {
+            let digits = rest.iter().take_while(|b| b.is_ascii_digit()).count();
+            let (number, left) = rest.split_at_checked(digits).unwrap_or((&[], rest));
+            if digits > 0 && left.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b':') {
                 out.push(b'"');
-                out.extend_from_slice(&text[at..at + digits]);
+                out.extend_from_slice(number);
                 out.push(b'"');
-                at += digits;
-                before = b'"';
+                (rest, before) = (left, b'"');
                 continue;
             }
         }
-        if byte == b'"' && (!in_string || !escaped(&text[..at])) {
+        if *byte == b'"' && !escaped {
             in_string = !in_string;
         }
+        escaped = in_string && *byte == b'\\' && !escaped;
         if !byte.is_ascii_whitespace() {
-            before = byte;
+            before = *byte;
         }
-        out.push(byte);
-        at += 1;
+        out.push(*byte);
+        rest = behind;
     }
     out
-}
-
-fn escaped(before: &[u8]) -> bool {
-    before.iter().rev().take_while(|b| **b == b'\\').count() % 2 == 1
 }
 
 #[cfg(test)]
