@@ -10,6 +10,7 @@ import java.util.Comparator;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.TimeZone;
 import java.util.TreeMap;
 import org.apache.rocketmq.client.QueryResult;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
@@ -18,6 +19,7 @@ import org.apache.rocketmq.client.consumer.PullStatus;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageClientIDSetter;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
@@ -38,6 +40,7 @@ public final class RocketTool {
                 case "query" -> query(options);
                 case "offsets" -> offsets(options);
                 case "topics" -> topics(options);
+                case "ids" -> ids(options);
                 default -> throw new IllegalArgumentException(arguments[0]);
             }
             OUT.flush();
@@ -181,6 +184,18 @@ public final class RocketTool {
             OUT.println(json(row));
         }
         admin.shutdown();
+    }
+
+    /** What RocketMQ reads out of message ids: host and time, the month beginning in UTC. */
+    private static void ids(Map<String, String> options) {
+        TimeZone.setDefault(TimeZone.getTimeZone("UTC"));
+        for (String id : options.get("ids").split(",")) {
+            Map<String, Object> row = new TreeMap<>();
+            row.put("message_id", id);
+            row.put("host", MessageClientIDSetter.getIPStrFromID(id));
+            row.put("time", MessageClientIDSetter.getNearlyTimeFromID(id).getTime());
+            OUT.println(json(row));
+        }
     }
 
     private static DefaultMQAdminExt admin(Map<String, String> options) throws Exception {
