@@ -1,0 +1,45 @@
+"""A user's `lakemq.spark.session()` leaves no stacks behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support.broker_process import BrokerProcess
+
+ROOT = Path(__file__).resolve().parents[2]
+
+SCRIPT = """\
+import sys
+import lakemq
+from pyspark.sql.functions import udf
+from lakemq.spark import session
+
+spark = session(delta=False, master="local[2]", **{"spark.driver.memory": "1g"})
+lakemq.Client(sys.argv[1]).send("t", "x")
+source = spark.read.format("lakemq").option("endpoint", sys.argv[1]).option("subscribe", "t").load()
+print("read", source.count())
+# The JVM closes the sockets of workers that have more to give than it wants.
+same = udf(lambda number: number, "bigint")
+print("took", [row[0] for row in spark.range(0, 3_000_000, 1, 1).select(same("id")).take(2)])
+spark.stop()
+"""
+
+
+def test_work_that_is_cut_short_leaves_no_stack(broker: BrokerProcess, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(SCRIPT)
+    ended = subprocess.run(
+        [sys.executable, "mine.py", broker.endpoint],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines() == ["read 1", "took [0, 1]"]
+    for word in ("BrokenPipeError", "ConnectionResetError", "Traceback", "\tat "):
+        assert word not in ended.stderr, ended.stderr
