@@ -292,7 +292,7 @@ class GroupJob:
             spark=self._spark,
         )
         if self._lease is not None:
-            self._commit_offsets(covered.end.queues, self._lease.epoch)
+            self._commit_offsets(covered.end.queues)
 
     def _max_offsets(self, covered: Range) -> dict[tuple[str, int], int]:
         maxima: dict[tuple[str, int], int] = {}
@@ -304,12 +304,21 @@ class GroupJob:
             _log.warning("the report of this batch goes without max offsets: %s", error)
         return maxima
 
-    def _commit_offsets(self, end: Positions, epoch: int) -> None:
+    def _commit_offsets(self, end: Positions) -> None:
         offsets = {(queue.topic, queue.queue_id): offset for queue, offset in end.items()}
+        assert self._lease is not None, "broadcast mode reports nothing"
+        group, epoch = self._settings.group, self._lease.epoch
         try:
-            self._client.commit_offsets(self._settings.group, offsets, lease_epoch=epoch)
+            try:
+                self._client.commit_offsets(group, offsets, lease_epoch=epoch)
+            except InvalidRequest as refused:
+                # A broker that restarted has forgotten which epoch is the newest until it is asked.
+                if not refused.context.get("renew"):
+                    raise  # the group is somebody else's now: this job must end
+                self._lease.confirm()
+                self._client.commit_offsets(group, offsets, lease_epoch=epoch)
         except InvalidRequest:
-            raise  # the group is somebody else's now: this job must end
+            raise
         except LakeMQError as error:
             _log.warning(
                 "the broker did not take the group's offsets, the next batch reports again: %s", error

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from jobs.batch_gate import BatchGate, JobStopped
-from store_native.errors import LakeMQError, from_code
+from store_native.errors import Closed, LakeMQError, Unavailable, from_code
 
 _log = logging.getLogger(__name__)
 
@@ -158,7 +158,7 @@ def _ask(is_idle: Callable[[], bool]) -> bool:
     try:
         return is_idle()
     except LakeMQError as error:
-        if not error.retryable:
+        if not isinstance(error, Unavailable | Closed):  # a broker that stops says that it is closed
             raise
         _log.warning("whether the group is idle could not be asked: %s", error)
         return False

@@ -59,7 +59,7 @@ def session(
     app_name: str = "lakemq",
     warehouse: str | os.PathLike[str] | None = None,
     *,
-    master: str = "local[*]",
+    master: str = "local[*,4]",
     delta: bool = True,
     **conf: object,
 ) -> SparkSession:
@@ -72,7 +72,8 @@ def session(
     Args:
         app_name: Shown in Spark's logs and progress.
         warehouse: Where managed tables go; None is ``spark-warehouse`` in the working directory.
-        master: Spark's master, threads included.
+        master: Spark's master, threads included, and how often a task may fail: `local[*]` fails a
+            query with its first task, where a cluster tries a task four times.
         delta: Configures Delta Lake.
         conf: Further settings, by Spark's names; they win over the ones made here, except that
             ``spark.jars.packages`` comes on top of Delta's.

@@ -35,13 +35,18 @@ class LakeMQBatchReader(DataSourceReader):
         columns.check_chosen(self._options.layout, schema)
         chosen = self._options
         self._slices = SliceReader(
-            chosen.path, chosen.endpoint, schema, chosen.tags, chosen.fail_on_data_loss
+            chosen.path,
+            chosen.endpoint,
+            schema,
+            chosen.tags,
+            chosen.fail_on_data_loss,
+            patience_s=chosen.retry_timeout_ms / 1000,
         )
 
     def partitions(self) -> Sequence[InputPartition]:
         """Fixes start and end and cuts the read into tasks; called once, on the driver."""
         chosen = self._options
-        reader = open_reader(chosen.path, chosen.endpoint)
+        reader = open_reader(chosen.path, chosen.endpoint, patience_s=chosen.retry_timeout_ms / 1000)
         view = store_view.load(reader, chosen.subscription)
         store_view.check_exists(view, chosen.subscription)
         lookups = self._lookups(reader)

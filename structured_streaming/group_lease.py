@@ -2,7 +2,8 @@
 
 Owns taking, renewing and giving back the lease at the broker. What never breaks: while a live query
 holds it a second one fails and names the owner; a dead owner's lease is waited out, so a restart
-after a crash goes on by itself. The fencing epoch goes with every progress report. Called by
+after a crash goes on by itself; and a lease that ran out while the broker was away goes on unless
+another query has had the group meanwhile. The fencing epoch goes with every progress report. Called by
 stream_reader.py, on the driver only.
 """
 
@@ -19,7 +20,8 @@ import uuid
 from types import FrameType
 
 from lakemq.client import Client, Lease
-from store_native.errors import LakeMQError, Unavailable, from_code
+from store_native.errors import LakeMQError, from_code
+from structured_streaming.patience import may_pass
 
 log = logging.getLogger("lakemq.spark")
 
@@ -62,6 +64,20 @@ class GroupLease:
             threading.Thread(target=self._renew, name="lakemq-lease", daemon=True).start()
         return self._lease.epoch
 
+    def renew(self) -> int:
+        """Renews the lease now, as the broker asks for after its restart; returns its epoch.
+
+        Raises:
+            LakeMQError: LEASE_CONFLICT when another query holds it, or held it meanwhile.
+        """
+        lease = self._client.acquire_lease(self._group, self.owner, self._ttl_ms)
+        if self._lease is not None and lease.epoch != self._lease.epoch:
+            # The store gives an owner its old epoch back unless there was another owner.
+            self._lost = self._conflict("another owner in the meantime")
+            raise self._lost
+        self._lease = lease
+        return lease.epoch
+
     def release(self) -> None:
         """Gives the lease back; a broker that is away lets it run out instead."""
         self._stop.set()
@@ -92,12 +108,15 @@ class GroupLease:
     def _renew(self) -> None:
         while not self._stop.wait(self._ttl_ms / 1000 / _RENEWALS_PER_TTL):
             try:
-                self._lease = self._client.acquire_lease(self._group, self.owner, self._ttl_ms)
-            except Unavailable as error:
-                log.warning("group %s: lease not renewed, trying again: %s", self._group, error)
+                self.renew()
             except LakeMQError as error:
+                if may_pass(error):
+                    log.warning("group %s: lease not renewed, trying again: %s", self._group, error)
+                    continue
                 owner = str(error.context.get("owner", "another owner"))
-                self._lost = self._conflict(owner) if error.code == "LEASE_CONFLICT" else error
+                self._lost = self._lost or (
+                    self._conflict(owner) if error.code == "LEASE_CONFLICT" else error
+                )
                 return
 
     def _conflict(self, owner: str) -> LakeMQError:

@@ -12,8 +12,9 @@ import logging
 from collections.abc import Callable
 
 from lakemq.client import Client
-from store_native.errors import LakeMQError, Unavailable
+from store_native.errors import LakeMQError
 from structured_streaming.offsets import MessageQueue, Offsets
+from structured_streaming.patience import may_pass
 
 log = logging.getLogger("lakemq.spark")
 
@@ -59,7 +60,9 @@ class GroupProgress:
         rows = {(queue.topic, queue.queue_id): offset for queue, offset in changed.items()}
         try:
             self._client.commit_offsets(self._group, rows, lease_epoch=lease_epoch)
-        except Unavailable as error:
+        except LakeMQError as error:
+            if not may_pass(error):
+                raise
             log.warning(
                 "group %s: progress not reported now, will be with the next batch: %s", self._group, error
             )

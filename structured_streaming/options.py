@@ -19,6 +19,7 @@ from typing import Any, Literal
 from store_native import validate_group, validate_topic
 from store_native.errors import from_code
 from structured_streaming.offsets import illegal
+from structured_streaming.patience import RETRY_TIMEOUT_MS
 from structured_streaming.starting import (
     EARLIEST,
     LATEST,
@@ -56,6 +57,7 @@ SOURCE_OPTIONS = (
     "group",
     "groupLease",
     "groupInitialOffsets",
+    "retryTimeoutMs",
 )
 SINK_OPTIONS = ("endpoint", "topic", "name", "rowsPerRequest", "retryTimeoutMs")
 _SPARK_OPTIONS = (
@@ -93,6 +95,7 @@ class ReadOptions:
         tags: ``*`` or ``A || B``, filtered in the store.
         group: Whose progress is reported; None reports none.
         group_lease: Only one query may run for the group.
+        retry_timeout_ms: How long a broker that is away is waited for.
     """
 
     path: str | None
@@ -110,6 +113,7 @@ class ReadOptions:
     tags: str
     group: str | None
     group_lease: bool
+    retry_timeout_ms: int
 
 
 @dataclass(frozen=True)
@@ -207,6 +211,7 @@ def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         tags=given.text("tags") or "*",
         group=group,
         group_lease=given.flag("groupLease", True),
+        retry_timeout_ms=given.positive("retryTimeoutMs") or RETRY_TIMEOUT_MS,
     )
 
 
@@ -227,7 +232,7 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
         topic=topic,
         name=name,
         rows_per_request=given.positive("rowsPerRequest") or 10_000,
-        retry_timeout_ms=given.positive("retryTimeoutMs") or 120_000,
+        retry_timeout_ms=given.positive("retryTimeoutMs") or RETRY_TIMEOUT_MS,
     )
 
 

@@ -9,20 +9,18 @@ stream_writer.py and batch_writer.py.
 from __future__ import annotations
 
 import hashlib
-import random
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
-from lakemq.client import BatchResult, Client, OutcomeUnknown
-from store_native.errors import Closed, InternalError, LakeMQError, Unavailable
+from lakemq.client import BatchResult, Client
+from store_native.errors import InternalError, LakeMQError, Unavailable
 from structured_streaming.chunks import RowChunk, TopicChunks, halves
 from structured_streaming.options import WriteOptions
+from structured_streaming.patience import patiently
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 _LONGEST_TOPIC_IN_KEY = 100
 
 
@@ -104,35 +102,3 @@ def _send(client: Client, chunk: RowChunk, key: str, patience_s: float) -> Batch
             f"sent {chunk.rows.num_rows} rows under the key {key}, the broker has {result.count}",
         )
     return result
-
-
-def patiently(
-    call: Callable[[], BatchResult],
-    patience_s: float,
-    *,
-    clock: Callable[[], float] = time.monotonic,
-    pause: Callable[[float], None] = time.sleep,
-) -> BatchResult:
-    """Repeats a call that may be repeated while the broker is away, busy or restarting.
-
-    Raises:
-        LakeMQError: The last refusal when ``patience_s`` is over, or at once one that stays.
-    """
-    until = clock() + patience_s
-    longest = FIRST_PAUSE_S
-    while True:
-        try:
-            return call()
-        except LakeMQError as error:
-            left = until - clock()
-            if not _may_pass(error) or left <= 0:
-                raise
-            asked = float(error.context.get("retry_after_ms") or 0) / 1000
-            pause(min(max(longest * random.uniform(0.5, 1.0), asked), LONGEST_PAUSE_S, left))
-            longest = min(longest * 2, LONGEST_PAUSE_S)
-
-
-def _may_pass(error: LakeMQError) -> bool:
-    """Says whether waiting can help: the broker is away, overloaded, or closed for a restart, or its
-    answer got lost (the key is the same next time)."""
-    return isinstance(error, Unavailable | OutcomeUnknown | Closed) or error.code == "REQUEST_TIMEOUT"

@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 from store_native.errors import InternalError
 from structured_streaming import data_loss
 from structured_streaming.partitions import QueueSlice
+from structured_streaming.patience import RETRY_TIMEOUT_MS, patiently
 from structured_streaming.readers import Chunk, StoreReader, open_reader
 from structured_streaming.spark_versions import arrow_schema
 
@@ -31,6 +32,7 @@ class SliceReader:
         tags: The tag filter.
         fail_on_data_loss: Missing messages are an error.
         on_loss: Is told what is missing while that is no error; pickled along.
+        patience_s: How long a task waits for a broker that is away.
     """
 
     path: str | None
@@ -39,10 +41,15 @@ class SliceReader:
     tags: str
     fail_on_data_loss: bool
     on_loss: Callable[[list[data_loss.Loss]], None] | None = None
+    patience_s: float = RETRY_TIMEOUT_MS / 1000
 
     def read(self, piece: QueueSlice) -> Iterator[pa.RecordBatch]:
         """Yields the slice's rows in batches of about 10,000."""
-        reader = open_reader(self.path, self.endpoint, piece.store_id)
+        # The driver has been there already: a store that cannot be opened now is one that restarts.
+        reader = patiently(
+            lambda: open_reader(self.path, self.endpoint, piece.store_id, patience_s=self.patience_s),
+            self.patience_s,
+        )
         target = arrow_schema(self.schema)
         chunks = self._ahead(reader, piece) if reader.ahead else self._chunks(reader, piece)
         for chunk in chunks:

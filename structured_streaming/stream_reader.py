@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from store_native.errors import LakeMQError
 from structured_streaming import columns, data_loss, offsets, options, partitions, starting, store_view
 from structured_streaming.admission import limit_ends
 from structured_streaming.group_lease import GroupLease
@@ -108,7 +109,14 @@ class LakeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _slice_reader(self) -> SliceReader:
         parsed = self._parsed()
-        return SliceReader(parsed.path, parsed.endpoint, self._schema, parsed.tags, parsed.fail_on_data_loss)
+        return SliceReader(
+            parsed.path,
+            parsed.endpoint,
+            self._schema,
+            parsed.tags,
+            parsed.fail_on_data_loss,
+            patience_s=parsed.retry_timeout_ms / 1000,
+        )
 
 
 class _Plan:
@@ -116,7 +124,9 @@ class _Plan:
 
     def __init__(self, chosen: options.ReadOptions) -> None:
         self.options = chosen
-        self._reader: StoreReader = open_reader(chosen.path, chosen.endpoint)
+        self._reader: StoreReader = open_reader(
+            chosen.path, chosen.endpoint, patience_s=chosen.retry_timeout_ms / 1000
+        )
         self._covers = chosen.subscription.covers
         self._progress: GroupProgress | None = None
         self._lease: GroupLease | None = None
@@ -212,8 +222,15 @@ class _Plan:
 
     def done(self, position: Offsets) -> None:
         """Reports that all before ``position`` is finished."""
-        if self._progress is not None:
+        if self._progress is None:
+            return
+        try:
             self._progress.report(position, self._hold_lease())
+        except LakeMQError as refused:
+            # A broker that restarted has forgotten which epoch is the newest until the lease is renewed.
+            if self._lease is None or not refused.context.get("renew"):
+                raise
+            self._progress.report(position, self._lease.renew())
 
     def close(self) -> None:
         """Ends the run."""

@@ -1,6 +1,7 @@
 """The two ways to read a store: mapped files on this host, Arrow over HTTP.
 
-Owns the choice between them. Called by store_view.py (driver) and slice_reader.py (executors).
+Owns the choice between them, and that whoever reads waits for a broker that is away. Called by
+store_view.py (driver) and slice_reader.py (executors).
 """
 
 from __future__ import annotations
@@ -8,19 +9,25 @@ from __future__ import annotations
 from structured_streaming.offsets import illegal
 from structured_streaming.readers.http import http_reader
 from structured_streaming.readers.local import is_here, local_reader
+from structured_streaming.readers.patient import PatientReader
 from structured_streaming.readers.port import Chunk, StoreReader
 
 __all__ = ["Chunk", "StoreReader", "open_reader"]
 
 
-def open_reader(path: str | None, endpoint: str | None, store_id: str = "") -> StoreReader:
+def open_reader(
+    path: str | None, endpoint: str | None, store_id: str = "", *, patience_s: float
+) -> StoreReader:
     """Returns a reader: over the files when the store is on this host, else over HTTP.
+
+    Opening does not wait: a query that starts where nobody answers says so at once.
 
     Args:
         path: The store's directory, if the query named one.
         endpoint: The broker, if the query named one.
         store_id: The store the driver planned for. A directory of the same path on an executor's
             host that holds another store is not read.
+        patience_s: How long each of the reader's calls waits for a broker that is away.
 
     Raises:
         LakeMQError: ARGUMENT_ILLEGAL when the store is not here and there is no endpoint.
@@ -28,9 +35,9 @@ def open_reader(path: str | None, endpoint: str | None, store_id: str = "") -> S
     if path is not None and is_here(path):
         reader = local_reader(path)
         if not store_id or reader.store_id == store_id:
-            return reader
+            return PatientReader(reader, patience_s)
     if endpoint is not None:
-        return http_reader(endpoint)
+        return PatientReader(http_reader(endpoint), patience_s)
     raise illegal(
         f"there is no store at {path} on this host: give endpoint too, and hosts without the store "
         "read through the broker"

@@ -54,6 +54,7 @@ def test_defaults() -> None:
         tags="*",
         group=None,
         group_lease=True,
+        retry_timeout_ms=120_000,
     )
     assert read(False).starting == EARLIEST
 

@@ -9,7 +9,8 @@ from lakemq.client import BatchResult, OutcomeUnknown
 from store_native.errors import Closed, InvalidRequest, LakeMQError, Unavailable
 from structured_streaming.chunks import RowChunk
 from structured_streaming.options import WriteOptions
-from structured_streaming.sender import LONGEST_PAUSE_S, key_of, patiently, send_all
+from structured_streaming.patience import LONGEST_PAUSE_S, patiently
+from structured_streaming.sender import key_of, send_all
 
 STORED = BatchResult("SEND_OK", 1, ())
 

@@ -1,0 +1,54 @@
+"""How long a call waits for a broker that is away, busy or restarting.
+
+Owns the pauses and what may pass by waiting. Called by the sink (sender.py) and the source
+(readers/patient.py), on the driver and on executors.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from lakemq.client import OutcomeUnknown
+from store_native.errors import Closed, LakeMQError, Unavailable
+
+RETRY_TIMEOUT_MS = 120_000
+"""The default of the option retryTimeoutMs, of source and sink."""
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
+
+_Answer = TypeVar("_Answer")
+
+
+def patiently(
+    call: Callable[[], _Answer],
+    patience_s: float,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    pause: Callable[[float], None] = time.sleep,
+) -> _Answer:
+    """Repeats a call that may be repeated while the broker is away, busy or restarting.
+
+    Raises:
+        LakeMQError: The last refusal when ``patience_s`` is over, or at once one that stays.
+    """
+    until = clock() + patience_s
+    longest = FIRST_PAUSE_S
+    while True:
+        try:
+            return call()
+        except LakeMQError as error:
+            left = until - clock()
+            if not may_pass(error) or left <= 0:
+                raise
+            asked = float(error.context.get("retry_after_ms") or 0) / 1000
+            pause(min(max(longest * random.uniform(0.5, 1.0), asked), LONGEST_PAUSE_S, left))
+            longest = min(longest * 2, LONGEST_PAUSE_S)
+
+
+def may_pass(error: LakeMQError) -> bool:
+    """Says whether waiting can help: the broker is away, overloaded, or closed for a restart, or its
+    answer got lost (every call made patiently may be repeated)."""
+    return isinstance(error, Unavailable | OutcomeUnknown | Closed) or error.code == "REQUEST_TIMEOUT"

@@ -1,0 +1,52 @@
+"""A reader that waits while its broker is away.
+
+Owns the source's patience: each question is asked again until `retryTimeoutMs` is over. Reading changes
+nothing, so every call may be repeated. Made by readers/__init__.py around either reader; implements
+readers/port.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from structured_streaming.offsets import Bounds
+from structured_streaming.patience import patiently
+from structured_streaming.readers.port import Chunk, StoreReader
+
+
+class PatientReader:
+    """Asks another reader, again and again where that can help.
+
+    Args:
+        reader: The reader that asks the store.
+        patience_s: For how long each call is tried.
+    """
+
+    def __init__(self, reader: StoreReader, patience_s: float) -> None:
+        self._reader = reader
+        self._patience_s = patience_s
+        self.broker_name = reader.broker_name
+        self.store_id = reader.store_id
+        self.ahead = reader.ahead
+
+    def epoch(self) -> int:
+        return patiently(self._reader.epoch, self._patience_s)
+
+    def topics(self) -> dict[str, str]:
+        return patiently(self._reader.topics, self._patience_s)
+
+    def topic_id(self, topic: str) -> str | None:
+        return patiently(lambda: self._reader.topic_id(topic), self._patience_s)
+
+    def bounds(self, topic: str) -> dict[int, Bounds]:
+        return patiently(lambda: self._reader.bounds(topic), self._patience_s)
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
+        return patiently(lambda: self._reader.offset_by_time(topic, queue_id, timestamp), self._patience_s)
+
+    def read(
+        self, topic: str, queue_id: int, offset: int, end: int, columns: Sequence[str], tags: str
+    ) -> Chunk:
+        return patiently(
+            lambda: self._reader.read(topic, queue_id, offset, end, columns, tags), self._patience_s
+        )

@@ -1,0 +1,74 @@
+"""The source's patience: a broker that comes back is asked again, one that refuses is not."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from lakemq.client import Client, Lease
+from store_native.errors import InvalidRequest, LakeMQError, Unavailable
+from structured_streaming.group_lease import GroupLease
+from structured_streaming.readers.patient import PatientReader
+from structured_streaming.readers.port import StoreReader
+
+AWAY = Unavailable("SERVICE_NOT_AVAILABLE", "no connection")
+
+
+class Restarting:
+    """A store that fails a few times before each answer."""
+
+    broker_name, store_id, ahead = "broker-a", "s", True
+
+    def __init__(self, *errors: LakeMQError) -> None:
+        self._errors = errors
+        self._left = list(errors)
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*_: Any) -> str:
+            if self._left:
+                raise self._left.pop(0)
+            self._left = list(self._errors)
+            return name
+
+        return call
+
+
+def test_every_question_is_asked_again_until_the_broker_is_back() -> None:
+    reader = PatientReader(cast(StoreReader, Restarting(AWAY)), patience_s=60)
+    assert (reader.broker_name, reader.store_id, reader.ahead) == ("broker-a", "s", True)
+    answers = [
+        reader.epoch(),
+        reader.topics(),
+        reader.topic_id("t"),
+        reader.bounds("t"),
+        reader.offset_by_time("t", 0, 1),
+        reader.read("t", 0, 0, 1, ["body"], "*"),
+    ]
+    assert answers == ["epoch", "topics", "topic_id", "bounds", "offset_by_time", "read"]
+
+
+def test_a_refusal_is_final_and_patience_ends() -> None:
+    with pytest.raises(InvalidRequest):
+        PatientReader(cast(StoreReader, Restarting(InvalidRequest("TOPIC_ILLEGAL", ""))), 60).bounds("t")
+    with pytest.raises(Unavailable):
+        PatientReader(cast(StoreReader, Restarting(*[AWAY] * 1000)), 0.01).bounds("t")
+
+
+def test_a_query_whose_lease_went_through_other_hands_has_lost_it() -> None:
+    class Broker:
+        epoch = 1
+
+        def acquire_lease(self, group: str, owner: str, ttl_ms: int) -> Lease:
+            return Lease(self.epoch, 0)
+
+        def release_lease(self, group: str, owner: str) -> None: ...
+
+    broker = Broker()
+    lease = GroupLease(cast(Client, broker), "g", ttl_ms=3_600_000)
+    assert (lease.hold(), lease.renew()) == (1, 1)
+    broker.epoch = 3
+    for call in (lease.renew, lease.hold):
+        with pytest.raises(InvalidRequest, match="LEASE_CONFLICT"):
+            call()
+    lease.release()
