@@ -189,8 +189,6 @@ impl Shared {
         Ok(removed)
     }
 
-    /// Gives up what points only into log files that are gone. The snapshot says so first: a crash in the
-    /// middle leaves files too many, never too few.
     /// When the file before the one at `base` was finished: the first record behind tells. A clock that was
     /// ahead for a while does not make it younger than what came after.
     fn finished_at(&self, base: i64, now_ms: i64) -> i64 {
@@ -202,6 +200,8 @@ impl Shared {
             .fold(now_ms, i64::min)
     }
 
+    /// Gives up what points only into log files that are gone. The snapshot says so first: a crash in the
+    /// middle leaves files too many, never too few.
     fn expire_queues_and_index(&self) -> Result<usize> {
         let log_min = self.log.min_offset();
         let mut raised = Vec::new();
