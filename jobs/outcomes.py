@@ -71,8 +71,8 @@ class OutcomeTask:
 
         again = pc.greater(positions.attempt, 1).to_pylist()
         isolated = standing.isolated.to_pylist()
-        if self.mode == "broadcast":
-            return Before(again, isolated, lambda row: False, lambda row: False)
+        if self.mode == "broadcast":  # nothing comes again: each failure is the last, and decided about now
+            return Before(again, isolated, lambda row: True, lambda row: True)
         return Before(again, isolated, lambda row: last_chance()[row], lambda row: cannot_return()[row])
 
     def _rows(

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from jobs.handler_loader import LoadedHandler
 from jobs.narrowing import RETRY_CHUNK_ROWS, failures_allowed
-from jobs.outcomes import IN_COMPANY, OutcomeTask
+from jobs.outcomes import IN_COMPANY, Mode, OutcomeTask
 from jobs.retry_policy import RetryPolicy
 from lakemq.handler import Verdict
 
@@ -32,7 +32,7 @@ Handler = Callable[[pa.RecordBatch], Any]
 class Group:
     """A group that handles a batch and what comes back of it."""
 
-    def __init__(self, handler: Handler, max_reconsume_times: int) -> None:
+    def __init__(self, handler: Handler, max_reconsume_times: int, mode: Mode = "concurrent") -> None:
         self.calls = 0
         self.round = 0
         self.rows: list[dict[str, Any]] = []
@@ -46,7 +46,7 @@ class Group:
                 return LoadedHandler(counted, vectorised=True)
 
         policy = RetryPolicy.of("10s", LEVELS, max_reconsume_times)
-        self._task = OutcomeTask("g", Target(), policy, "concurrent", "q", 0)  # type: ignore[arg-type]
+        self._task = OutcomeTask("g", Target(), policy, mode, "q", 0)  # type: ignore[arg-type]
 
     def handle(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """One attempt at each message; returns those that come again, as they then stand."""
@@ -279,3 +279,30 @@ def test_what_is_bad_is_given_up_after_its_attempts(shape: Callable[[set[int]], 
     group = Group(shape(bad), max_reconsume_times=2)
     group.settle(messages(300), most_rounds=3)
     assert group.offsets("DEAD") == sorted(bad)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    shape=st.sampled_from(SHAPES),
+    rows=st.integers(1, 300),
+    share=st.sampled_from([0.0, 0.01, 0.05, 0.5, 0.9, 1.0]),
+    seed=st.randoms(use_true_random=False),
+)
+def test_in_broadcast_mode_only_what_fails_by_itself_is_dropped(
+    shape: Callable[[set[int]], Handler], rows: int, share: float, seed: Any
+) -> None:
+    bad = {n for n in range(rows) if seed.random() < share}
+    group = Group(shape(bad), 16, "broadcast")
+    group.settle(messages(rows), most_rounds=1)
+    assert set(group.offsets("DROPPED")) == bad
+    assert set(group.offsets("ACK")) == set(range(rows)) - bad
+
+
+def test_in_broadcast_mode_company_alone_drops_nothing() -> None:
+    def handle(batch: pa.RecordBatch) -> None:
+        if batch.num_rows > 1:
+            raise MemoryError
+
+    group = Group(handle, 16, "broadcast")
+    group.settle(messages(2_000), most_rounds=1)
+    assert group.offsets("ACK") == list(range(2_000))
