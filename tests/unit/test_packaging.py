@@ -63,6 +63,14 @@ def test_uvicorn_is_pinned_to_one_minor_in_the_metadata() -> None:
     assert high == f"<{major}.{minor + 1}"
 
 
+def test_a_runtime_with_its_own_spark_keeps_it() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    assert set(extras["managed"]) < set(extras["spark"])
+    asked = " ".join([*project["dependencies"], *extras["managed"]])
+    assert "pyspark" not in asked and "delta-spark" not in asked
+
+
 def test_client_and_command_line_need_no_native_module() -> None:
     ended = subprocess.run(
         [sys.executable, "-c", WITHOUT_NATIVE],
