@@ -21,6 +21,7 @@ from jobs.batch_gate import BatchGate
 from jobs.checkpoint import StreamCheckpoint
 from jobs.consume import name_jvm, sole_writer
 from jobs.run_loop import RunLoop
+from jobs.started_stream import StartedStream
 from lakemq.client import Client
 from store_native.errors import from_code
 
@@ -74,7 +75,7 @@ def archive(settings: ArchiveSettings, make_session: Callable[[], SparkSession])
         name_jvm(locks, spark)
         loop = RunLoop(spark, BatchGate())
         with loop.stopped_by_signals():
-            loop.run([start_archive(spark, settings, client)])
+            loop.run([StartedStream(lambda: start_archive(spark, settings, client))])
 
 
 def start_archive(spark: SparkSession, settings: ArchiveSettings, client: Client) -> StreamingQuery:

@@ -30,6 +30,7 @@ from jobs.origin import retry_topic
 from jobs.retry_policy import RetryPolicy
 from jobs.run_loop import RunLoop
 from jobs.settings import ConsumeSettings
+from jobs.started_stream import StartedStream
 from lakemq.client import Client
 from store_native.errors import InvalidRequest
 
@@ -100,7 +101,6 @@ def _run(
     loop = RunLoop(spark, gate)
     group = GroupJob(spark, settings, policy, client, gate, lease, after_ledger_commit=after_ledger_commit)
     with loop.stopped_by_signals():
-        queries = []
         reactions: list[Reaction] = []
         if settings.mode == "concurrent":
             assert lease is not None, "a concurrent group holds its lease"
@@ -109,15 +109,14 @@ def _run(
             ]
             for reaction in reactions:
                 reaction.decide_start()
-        queries.append(group.start())
-        queries += [reaction.start() for reaction in reactions]
+        streams = [StartedStream(group.start), *(StartedStream(reaction.start) for reaction in reactions)]
         started(loop)
         watch = None
         if settings.until_idle_s is not None:
             watch = IdleWatch(
                 spark, client, settings.ledger, settings.group, settings.subscription, group.reached
             ).is_idle
-        loop.run(queries, is_idle=watch, idle_s=settings.until_idle_s or 0.0)
+        loop.run(streams, is_idle=watch, idle_s=settings.until_idle_s or 0.0)
 
 
 def _ensure_group(client: Client, settings: ConsumeSettings) -> None:

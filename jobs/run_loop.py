@@ -2,7 +2,7 @@
 
 Owns the main thread's wait and the order of stopping. Never breaks: a stop comes between batches, all
 streams end together, and a failed stream is reported with its own reason. Called by `consume` and
-`archive` with queries that are already running.
+`archive` with streams that are already running.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 from jobs.batch_gate import BatchGate, JobStopped
+from jobs.started_stream import StartedStream
 from store_native.errors import Closed, LakeMQError, Unavailable, from_code
 
 _log = logging.getLogger(__name__)
@@ -71,26 +71,26 @@ class RunLoop:
 
     def run(
         self,
-        queries: Sequence[StreamingQuery],
+        streams: Sequence[StartedStream],
         *,
         is_idle: Callable[[], bool] | None = None,
         idle_s: float = 0.0,
     ) -> None:
-        """Waits until a stop is asked for, a query ends, or all has been idle for `idle_s`.
+        """Waits until a stop is asked for, a stream ends, or all has been idle for `idle_s`.
 
         Args:
-            queries: running queries; all are stopped at the end.
+            streams: running streams; all are stopped at the end.
             is_idle: says whether there is nothing to do; None runs until stopped.
             idle_s: how long that has to last.
 
         Raises:
-            LakeMQError: SYSTEM_ERROR with the reason when a query failed.
+            LakeMQError: SYSTEM_ERROR with the reason when a stream failed.
         """
         idle_since: float | None = None
         asked_at = self._clock()
         try:
             while not self._stop.wait(_TICK_S):
-                if not all(query.isActive for query in queries):
+                if not all(stream.goes_on() for stream in streams):
                     break
                 if is_idle is None or self._clock() - asked_at < _IDLE_QUESTION_S:
                     continue
@@ -102,19 +102,19 @@ class RunLoop:
                 if idle_since is not None and self._clock() - idle_since >= idle_s:
                     break
         finally:
-            failure = self._end(queries)
+            failure = self._end(streams)
         if failure is not None:
             raise from_code("SYSTEM_ERROR", failure)
 
-    def _end(self, queries: Sequence[StreamingQuery]) -> str | None:
-        """Stops all queries between batches and says why the first of them had failed by itself."""
+    def _end(self, streams: Sequence[StartedStream]) -> str | None:
+        """Stops all streams between batches and says why the first of them had failed by itself."""
         self._gate.close()
         self._gate.await_empty()
-        failure = _first_failure(queries)
+        failure = _first_failure(streams)
         with _refusals_unlogged(self._spark):
             self._gate.refuse()
-            for query in queries:
-                query.stop()
+            for stream in streams:
+                stream.stop()
         return failure
 
 
@@ -164,11 +164,11 @@ def _ask(is_idle: Callable[[], bool]) -> bool:
         return False
 
 
-def _first_failure(queries: Sequence[StreamingQuery]) -> str | None:
-    for query in queries:
-        failed = None if query.isActive else query.exception()
+def _first_failure(streams: Sequence[StartedStream]) -> str | None:
+    for stream in streams:
+        failed = stream.failure()
         if failed is not None:
-            return f"the stream {query.name!r} failed: {_reason(failed)}"
+            return f"the stream {stream.query.name!r} failed: {_reason(failed)}"
     return None
 
 

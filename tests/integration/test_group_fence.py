@@ -93,21 +93,21 @@ def test_a_driver_that_lost_its_lease_between_check_and_commit_adds_no_row(
 
         if inside_commit:
             late = Driver(spark, client, settings("wait"), tmp_path / f"late-{number}")
-            wait_for(marks[0])
+            late.wait_for(marks[0].exists)
         else:
             late = Driver(spark, client, settings("handle"), tmp_path / f"late-{number}", hold)
-            assert checked.wait(WAIT_S)
+            late.wait_for(checked.is_set)
         late.lose_lease()
         newer = Driver(spark, client, settings("handle"), tmp_path / f"newer-{number}")
         try:
-            assert newer.committed.wait(WAIT_S)
+            newer.wait_for(newer.committed.is_set)
             marks[1].touch()
             go_on.set()
             assert "LEASE_CONFLICT" in late.await_end()
         finally:
             marks[1].touch()
             go_on.set()
-            late.query.stop()
+            late.stream.stop()
             newer.stop()
         assert not late.committed.is_set()
 
@@ -118,16 +118,6 @@ def test_a_driver_that_lost_its_lease_between_check_and_commit_adds_no_row(
     )
     assert (rows, keys) == (ROUNDS * EACH, ROUNDS * EACH)
     assert ask(ledger, "SELECT * FROM delivery_gaps", spark) == []
-
-
-def wait_for(mark: Path) -> None:
-    """Waits for a file that a handler makes."""
-    deadline = threading.Event()
-    for _ in range(int(WAIT_S / 0.05)):
-        if mark.exists():
-            return
-        deadline.wait(0.05)
-    raise AssertionError(f"no {mark.name} within {WAIT_S} s")
 
 
 def test_a_ledger_that_outlived_its_brokers_memory_is_written_again(

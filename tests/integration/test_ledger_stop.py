@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from delta_tables.query import Ledger
 from jobs.batch_gate import BatchGate
 from jobs.run_loop import RunLoop
+from jobs.started_stream import StartedStream
 from tests.support.broker_process import BrokerProcess
 from tests.support.consumer_process import ConsumerProcess
 
@@ -35,11 +36,13 @@ def test_a_batch_planned_while_the_job_stops_leaves_no_trace_and_runs_at_the_nex
                 inside.set()
 
         rows = spark.readStream.format("rate").load()
-        query = rows.writeStream.foreachBatch(process).option("checkpointLocation", str(tmp_path)).start()
+        stream = StartedStream(
+            rows.writeStream.foreachBatch(process).option("checkpointLocation", str(tmp_path)).start
+        )
         assert event.wait(WAIT_S)
         loop.stop()
-        loop.run([query])
-        assert not query.isActive
+        loop.run([stream])
+        assert not stream.goes_on()
 
     stopping = BatchGate()
     stopping.close()

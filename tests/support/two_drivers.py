@@ -7,13 +7,12 @@ tests of the fence between drivers.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 from jobs.batch_gate import BatchGate
 from jobs.group_job import GroupJob
@@ -21,9 +20,10 @@ from jobs.group_lease import GroupLease
 from jobs.lease_owner import LeaseOwner
 from jobs.retry_policy import RetryPolicy
 from jobs.settings import ConsumeSettings
+from jobs.started_stream import StartedStream
 from lakemq.client import Client
 
-WAIT_S = 120.0
+WAIT_S = 240.0
 _TTL_MS = 600_000
 """Long enough that no renewal comes in between: a test takes a lease away by releasing it."""
 
@@ -37,6 +37,7 @@ class Driver:
         settings: the group's settings; the checkpoint is the driver's own.
         checkpoint: the driver's checkpoints.
         before_ledger_commit: see GroupJob.
+        ttl_ms, patience_s: of the driver's lease.
     """
 
     def __init__(
@@ -46,11 +47,14 @@ class Driver:
         settings: ConsumeSettings,
         checkpoint: Path,
         before_ledger_commit: Callable[[int], None] = lambda batch_id: None,
+        *,
+        ttl_ms: int = _TTL_MS,
+        patience_s: float = 5.0,
     ) -> None:
         self._client = client
         self._group = settings.group
         self.owner = LeaseOwner.here(checkpoint.name)
-        self.lease = GroupLease(client, settings.group, self.owner, _TTL_MS, patience_s=5)
+        self.lease = GroupLease(client, settings.group, self.owner, ttl_ms, patience_s=patience_s)
         policy = RetryPolicy.of("1s", [1_000], settings.max_reconsume_times)
         self.committed = threading.Event()
         self.lease.acquire()
@@ -64,21 +68,29 @@ class Driver:
             before_ledger_commit=before_ledger_commit,
             after_ledger_commit=lambda batch_id: self.committed.set(),
         )
-        self.query: StreamingQuery = self.job.start()
+        self.stream = StartedStream(self.job.start)
 
     def lose_lease(self) -> None:
         """The broker takes the lease for run out; the driver does not know yet."""
         self._client.release_lease(self._group, str(self.owner))
 
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        """Waits while the driver's query goes on."""
+        deadline = time.monotonic() + WAIT_S
+        while not condition():
+            assert self.stream.goes_on(), self.stream.failure()
+            assert time.monotonic() < deadline, "the driver did not get there in time"
+            time.sleep(0.05)
+
     def await_end(self) -> str:
         """Waits until the query has failed and returns why."""
-        try:
-            self.query.awaitTermination(int(WAIT_S))
-        except StreamingQueryException as failure:
-            return str(failure)
-        return ""
+        deadline = time.monotonic() + WAIT_S
+        while self.stream.goes_on():
+            assert time.monotonic() < deadline, "the driver goes on"
+            time.sleep(0.05)
+        return str(self.stream.failure())
 
     def stop(self) -> None:
         """Ends the driver in order."""
-        self.query.stop()
+        self.stream.stop()
         self.lease.release()
