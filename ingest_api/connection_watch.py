@@ -18,8 +18,9 @@ from ingest_api.settings import HttpSettings
 from store_native.errors import Unavailable
 
 _LONGEST_TICK_S = 1.0
-_REFUSED_AT_ONCE = 256
-"""So many connections above the limit are told why; those above are closed without a word."""
+REFUSED_AT_ONCE = 16
+"""So many connections above the limit are told why, and stay until they have read it; those above are closed
+without a word. Each takes one of the files the process may have open, beside those of the limit."""
 
 
 class Watched(Protocol):
@@ -74,7 +75,7 @@ class ConnectionWatch:
             f"{self.settings.max_connections} connections are open already; nothing was stored",
             reason="connections",
         )
-        if above > _REFUSED_AT_ONCE:
+        if above > REFUSED_AT_ONCE:
             raise refusal
         return refusal
 

@@ -23,6 +23,7 @@ import uvloop
 
 from ingest_api.app import create_app
 from ingest_api.broker import Broker
+from ingest_api.connection_watch import REFUSED_AT_ONCE
 from ingest_api.logs import set_up_logging
 from ingest_api.protocol import BrokerProtocol
 from ingest_api.settings import Settings
@@ -32,7 +33,8 @@ log = logging.getLogger("lakemq.broker")
 
 BACKLOG = 4096
 OWN_FILES = 256
-"""Of the files the process may have open, so many are not for connections."""
+"""Of the files the process may have open, so many are not for connections; the refused ones that are being
+told why are among them."""
 
 
 def serve(settings: Settings, announce: Callable[[str], None]) -> int:
@@ -126,7 +128,7 @@ class _Server(uvicorn.Server):
 def _within_open_files(settings: Settings) -> Settings:
     """Lowers the number of connections to what may be open, so that the store keeps its share."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    fits = max(limit - OWN_FILES, limit // 2)
+    fits = max(limit - OWN_FILES, limit // 2 - REFUSED_AT_ONCE, 1)
     if limit == resource.RLIM_INFINITY or settings.http.max_connections <= fits:
         return settings
     log.warning("fewer connections, for want of open files", extra={"fields": {"max": fits, "limit": limit}})

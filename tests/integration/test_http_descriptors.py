@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import resource
+import socket
 import time
 from collections.abc import Callable
 
 from tests.support.broker_process import BrokerProcess
 from tests.support.http import Http
+from tests.support.wire import RawConnection, message, post, request
 
 SOON_S = 30.0
 
@@ -83,3 +86,33 @@ def test_without_descriptors_no_send_is_ok_readyz_says_why_and_all_heals(
     assert [m["body"] for m in answer.json["messages"]] == ["meanwhile", "after"]
     # Those of queue 2 that were answered 202 while it was noticed are stored and readable.
     assert http.get("/topics/t/queues/0/messages", offset=0, max=10).json["messages"]
+
+
+def test_a_flood_of_connections_leaves_the_store_its_files(
+    start_broker: Callable[..., BrokerProcess],
+) -> None:
+    limit, connections = 400, 184  # half of the limit, less those that are told why
+    broker = start_broker(descriptors=limit)
+    with RawConnection(broker.port) as wire, contextlib.ExitStack() as flood:
+        assert wire.send(post("flooded", message("before"))).answer().status == 200
+        for _ in range(500):
+            one = flood.enter_context(socket.socket())
+            one.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                one.connect(("127.0.0.1", broker.port))
+        most, at_least, deadline = 0, 50, time.monotonic() + SOON_S
+        while at_least > 0 or most < connections:
+            at_least -= 1
+            assert time.monotonic() < deadline
+            assert wire.send(post("flooded", message("during"))).answer().status == 200
+            most = max(most, open_files(wire))
+    assert most < limit - 100
+
+
+def open_files(wire: RawConnection) -> int:
+    """Asks the broker for their number on a connection that it has already."""
+    found = re.search(
+        rb"^process_open_fds (\S+)$", wire.send(request(b"GET /metrics")).answer().body, re.MULTILINE
+    )
+    assert found is not None
+    return int(float(found[1]))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import resource
 from collections.abc import Iterator
 
 import pytest
 
+from ingest_api.connection_watch import REFUSED_AT_ONCE, ConnectionWatch
 from ingest_api.server import OWN_FILES, _within_open_files
 from ingest_api.settings import HttpSettings, Settings
+from store_native.errors import Unavailable
 
 
 @pytest.fixture
@@ -25,3 +28,33 @@ def limit_of_1024() -> Iterator[None]:
 def test_connections_are_at_most_what_the_limit_of_open_files_leaves(wanted: int, given: int) -> None:
     settings = Settings(http=HttpSettings(max_connections=wanted))
     assert _within_open_files(settings).http.max_connections == given
+
+
+@pytest.mark.usefixtures("limit_of_1024")
+def test_refused_connections_take_few_of_the_stores_files() -> None:
+    settings = _within_open_files(Settings(http=HttpSettings(max_connections=10_000))).http
+
+    async def enter_all() -> list[bool | None]:
+        watch = ConnectionWatch(settings)
+        loop = asyncio.get_running_loop()
+        return [_told(watch, loop) for _ in range(1024)]
+
+    told = asyncio.run(enter_all())
+    held = [answer for answer in told if answer is not None]
+    assert held == [False] * settings.max_connections + [True] * REFUSED_AT_ONCE
+    assert len(held) <= 1024 - OWN_FILES + 16
+
+
+class _Connection:
+    def look_at_time(self, now: float) -> None:
+        """Nothing is overdue."""
+
+
+def _told(watch: ConnectionWatch, loop: asyncio.AbstractEventLoop) -> bool | None:
+    """Whether a new connection is refused; None when it is closed at once."""
+    connection = _Connection()
+    try:
+        return watch.enter(connection, loop) is not None
+    except Unavailable:
+        watch.leave(connection)
+        return None
