@@ -22,7 +22,7 @@ from typing import Any, Self
 
 from lakemq.client import BatchResult, Client, LakeMQError, Message, OutcomeUnknown, SendResult
 from lakemq.client.message import Body
-from store_native.errors import Closed, InternalError, InvalidRequest, Unavailable
+from store_native.errors import Closed, InvalidRequest, Unavailable
 
 LINGER_MS = 10
 BATCH_BYTES = 32 * 1024
@@ -266,9 +266,8 @@ class Producer:
             try:
                 results = self._post(batch).results
                 if len(results) != len(batch.items):
-                    raise InternalError(
-                        "SYSTEM_ERROR", f"{len(batch.items)} messages sent, {len(results)} results"
-                    )
+                    what = f"{len(batch.items)} messages sent, {len(results)} results"
+                    raise OutcomeUnknown.of(what, batch.key)
             except LakeMQError as error:
                 index = error.context.get("index")
                 if isinstance(error, InvalidRequest) and isinstance(index, int) and index < len(batch.items):

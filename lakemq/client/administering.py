@@ -5,12 +5,12 @@ Owns no state; each call is repeatable, so a lost answer is asked for again. Mix
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from lakemq.client.message import encode_json
 from lakemq.client.results import GroupConfig, Lease, OffsetReset, TopicConfig
-from lakemq.client.transport import Answer, Transport, path_of
+from lakemq.client.transport import Answer, Result, Transport, path_of
 from store_native.errors import LakeMQError
 
 QueueKey = tuple[str, int]
@@ -25,11 +25,11 @@ class Administering:
 
     def topics(self) -> list[TopicConfig]:
         """Returns all topics, the system's own included (``system`` is true)."""
-        return [TopicConfig.from_json(topic) for topic in self._pages("topics", "topics")]
+        return list(self._pages(TopicConfig.from_json, "topics", "topics"))
 
     def topic(self, topic: str) -> TopicConfig:
         """Returns one topic; raises InvalidRequest TOPIC_NOT_EXIST."""
-        return TopicConfig.from_json(self._get("topics", topic))
+        return self._get(TopicConfig.from_json, "topics", topic)
 
     def put_topic(
         self,
@@ -56,7 +56,7 @@ class Administering:
             attributes=None if attributes is None else dict(attributes),
             force=force or None,
         )
-        return TopicConfig.from_json(self._put(config, "topics", topic).json())
+        return self._put(config, "topics", topic).read(TopicConfig.from_json)
 
     def delete_topic(self, topic: str) -> None:
         """Deletes a topic; its messages go with retention, a new topic of that name starts empty."""
@@ -64,11 +64,11 @@ class Administering:
 
     def groups(self) -> list[GroupConfig]:
         """Returns all consumer groups."""
-        return [GroupConfig.from_json(group) for group in self._pages("groups", "groups")]
+        return list(self._pages(GroupConfig.from_json, "groups", "groups"))
 
     def group(self, group: str) -> GroupConfig:
         """Returns one group; raises InvalidRequest GROUP_NOT_EXIST."""
-        return GroupConfig.from_json(self._get("groups", group))
+        return self._get(GroupConfig.from_json, "groups", group)
 
     def put_group(
         self,
@@ -86,7 +86,7 @@ class Administering:
             consume_broadcast_enable=consume_broadcast_enable,
             attributes=None if attributes is None else dict(attributes),
         )
-        return GroupConfig.from_json(self._put(config, "groups", group).json())
+        return self._put(config, "groups", group).read(GroupConfig.from_json)
 
     def delete_group(self, group: str) -> None:
         """Deletes a group and the offsets it stands at."""
@@ -94,8 +94,7 @@ class Administering:
 
     def group_offsets(self, group: str) -> dict[QueueKey, int]:
         """Returns where a group stands: (topic, queue_id) -> next offset to consume."""
-        rows = self._pages("offsets", "groups", group, "offsets")
-        return {(row["topic"], int(row["queue_id"])): int(row["offset"]) for row in rows}
+        return dict(self._pages(_offset_of, "offsets", "groups", group, "offsets"))
 
     def commit_offsets(
         self, group: str, offsets: Mapping[QueueKey, int], *, lease_epoch: int | None = None
@@ -141,7 +140,7 @@ class Administering:
         answer = self._transport.call(
             "POST", path_of("groups", group, "offsets", "reset"), body=encode_json(body), headers=_JSON
         )
-        return [_reset_of(topic, row) for row in answer.json()["queues"]]
+        return answer.read(lambda found: [_reset_of(topic, row) for row in found["queues"]])
 
     def acquire_lease(self, group: str, owner: str, ttl_ms: int) -> Lease:
         """Takes or renews the right to drive a group.
@@ -154,8 +153,8 @@ class Administering:
             path_of("groups", group, "lease"),
             body=encode_json({"owner": owner, "ttl_ms": ttl_ms}),
             headers=_JSON,
-        ).json()
-        return Lease(epoch=int(answer["epoch"]), expires_at=int(answer["expires_at"]))
+        )
+        return answer.read(lambda held: Lease(int(held["epoch"]), int(held["expires_at"])))
 
     def release_lease(self, group: str, owner: str) -> None:
         """Gives the right back, so that the next owner need not wait for it to expire."""
@@ -163,11 +162,11 @@ class Administering:
 
     def route(self, topic: str) -> dict[str, Any]:
         """Returns which brokers hold a topic and how many queues each has."""
-        return dict(self._get("routes", topic))
+        return self._get(_fields_of, "routes", topic)
 
     def cluster(self) -> dict[str, Any]:
         """Returns the broker's name, store id, version and delay levels."""
-        return dict(self._get("cluster"))
+        return self._get(_fields_of, "cluster")
 
     def ready(self) -> bool:
         """Says whether the broker has recovered and serves; False too when nobody answers."""
@@ -181,19 +180,18 @@ class Administering:
         """Returns the broker's metrics, in Prometheus' text form."""
         return self._transport.call("GET", "/metrics").body.decode()
 
-    def _pages(self, member: str, *segments: str) -> Iterator[dict[str, Any]]:
+    def _pages(self, build: Callable[[Any], Result], member: str, *segments: str) -> Iterator[Result]:
         """Yields the entries of a list, page after page."""
         path, mark = path_of(*segments), None
         while True:
-            query = {"limit": _PAGE, "next": mark}
-            page = self._transport.call("GET", path, query=query).json()
-            yield from page[member]
-            mark = page["next"]
+            answer = self._transport.call("GET", path, query={"limit": _PAGE, "next": mark})
+            entries, mark = answer.read(lambda page: ([build(entry) for entry in page[member]], page["next"]))
+            yield from entries
             if mark is None:
                 return
 
-    def _get(self, *segments: str) -> Any:
-        return self._transport.call("GET", path_of(*segments)).json()
+    def _get(self, build: Callable[[Any], Result], *segments: str) -> Result:
+        return self._transport.call("GET", path_of(*segments)).read(build)
 
     def _put(self, body: Mapping[str, Any], *segments: str) -> Answer:
         return self._transport.call("PUT", path_of(*segments), body=encode_json(body), headers=_JSON)
@@ -204,6 +202,14 @@ _JSON = {"Content-Type": "application/json"}
 
 def _given(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def _fields_of(answer: Any) -> dict[str, Any]:
+    return dict(answer)
+
+
+def _offset_of(row: Mapping[str, Any]) -> tuple[QueueKey, int]:
+    return (row["topic"], int(row["queue_id"])), int(row["offset"])
 
 
 def _reset_of(topic: str, row: Mapping[str, Any]) -> OffsetReset:

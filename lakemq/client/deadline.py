@@ -17,7 +17,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, connection_from_url
-from urllib3.connection import HTTPConnection
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.exceptions import ConnectTimeoutError, NameResolutionError, NewConnectionError
+
+_CONNECT_S = 3.0  # transport.py always gives a time-out
+_LEAST_S = 0.001
 
 
 class Deadline:
@@ -58,12 +62,13 @@ def pool_of(endpoint: str, size: int) -> HTTPConnectionPool:
     """Builds the pool of an endpoint; a thread beyond its size waits for a connection."""
     if not endpoint.lower().startswith("https:"):
         pool = connection_from_url(endpoint, maxsize=size, block=True, retries=False)
-        pool.ConnectionCls = _Connection
+        pool.ConnectionCls = _Connecting
         return pool
     context = ssl.create_default_context()
     context.sslsocket_class = _TimedTlsSocket
     secure = connection_from_url(endpoint, maxsize=size, block=True, retries=False, ssl_context=context)
     assert isinstance(secure, HTTPSConnectionPool)
+    secure.ConnectionCls = _TlsConnecting
     return secure
 
 
@@ -97,12 +102,44 @@ class _TimedTlsSocket(_Timed, ssl.SSLSocket):
     """A TLS socket under the deadline."""
 
 
-class _Connection(HTTPConnection):
-    """A connection whose socket keeps the deadline."""
+class _Connecting(HTTPConnection):
+    """Connects within one time-out, however many addresses the host has."""
 
-    def connect(self) -> None:
-        """Connects; called by urllib3 before the first request and after the peer hung up."""
-        super().connect()
-        plain = self.sock
-        family, kind, protocol = plain.family, plain.type, plain.proto
-        self.sock = _TimedSocket(family, kind, protocol, fileno=plain.detach())
+    def _new_conn(self) -> socket.socket:
+        """Called by urllib3, whose own version gives each address the whole time-out.
+
+        An address that does not answer takes an equal part of what is left, so that the others have one too.
+        """
+        deadline = Deadline(self.timeout if isinstance(self.timeout, int | float) else _CONNECT_S)
+        host = self._dns_host.strip("[]")
+        try:
+            places = socket.getaddrinfo(host, self.port, type=socket.SOCK_STREAM)
+        except (socket.gaierror, UnicodeError) as error:
+            reason = error if isinstance(error, socket.gaierror) else socket.gaierror(str(error))
+            raise NameResolutionError(self.host, self, reason) from error
+        failed: OSError = OSError("the host has no address")
+        for index, (family, kind, protocol, _, place) in enumerate(places):
+            left = deadline.left()
+            if left <= 0:
+                break
+            opened: socket.socket | None = None
+            try:
+                opened = _TimedSocket(family, kind, protocol)
+                for option in self.socket_options or ():
+                    opened.setsockopt(*option)
+                opened.settimeout(left / (len(places) - index))
+                opened.connect(place)
+            except OSError as error:
+                failed = error
+                if opened is not None:
+                    opened.close()
+            else:
+                opened.settimeout(max(deadline.left(), _LEAST_S))
+                return opened
+        if isinstance(failed, TimeoutError):
+            raise ConnectTimeoutError(self, f"Connection to {self.host} timed out.") from failed
+        raise NewConnectionError(self, f"Failed to establish a new connection: {failed}") from failed
+
+
+class _TlsConnecting(_Connecting, HTTPSConnection):
+    """The same, before TLS."""

@@ -7,6 +7,7 @@ Mixed into Client; the Spark source over HTTP reads through pull_arrow.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from lakemq.client import arrow
 from lakemq.client.message import ReceivedMessage
@@ -58,7 +59,7 @@ class Reading:
             query=query,
             wait_s=wait_ms / 1000,
         )
-        return PullResult.from_json(answer.json())
+        return answer.read(PullResult.from_json)
 
     def pull_arrow(
         self,
@@ -102,7 +103,7 @@ class Reading:
     def queues(self, topic: str) -> list[QueueBounds]:
         """Returns the offsets each queue of a topic holds, by queue id."""
         answer = self._transport.call("GET", path_of("topics", topic, "queues"))
-        return [QueueBounds.from_json(queue) for queue in answer.json()]
+        return answer.read(_bounds_of)
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
         """Returns the first queue offset stored at or after a time (epoch ms); the queue's end when
@@ -110,7 +111,7 @@ class Reading:
         answer = self._transport.call(
             "GET", path_of("topics", topic, "queues", queue_id, "offset"), query={"timestamp": timestamp}
         )
-        return int(answer.json()["offset"])
+        return answer.read(lambda found: int(found["offset"]))
 
     def message(self, message_id: str, *, topic: str | None = None) -> ReceivedMessage:
         """Returns one message by its id or its offset id.
@@ -122,7 +123,7 @@ class Reading:
             InvalidRequest: MESSAGE_NOT_EXIST.
         """
         answer = self._transport.call("GET", path_of("messages", message_id), query={"topic": topic})
-        return ReceivedMessage.from_json(answer.json())
+        return answer.read(ReceivedMessage.from_json)
 
     def query(
         self,
@@ -144,6 +145,15 @@ class Reading:
             path_of("topics", topic, "messages"),
             query={"key": key, "begin": begin, "end": end, "max": max},
         )
-        found = answer.json()
-        messages = found["messages"] if isinstance(found, dict) else found
-        return [ReceivedMessage.from_json(message) for message in messages]
+        return answer.read(_messages_of)
+
+
+def _bounds_of(queues: Any) -> list[QueueBounds]:
+    if not isinstance(queues, list):
+        raise TypeError("not a list")
+    return [QueueBounds.from_json(queue) for queue in queues]
+
+
+def _messages_of(found: Any) -> list[ReceivedMessage]:
+    messages = found["messages"] if isinstance(found, dict) else found
+    return [ReceivedMessage.from_json(message) for message in messages]

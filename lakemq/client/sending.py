@@ -6,13 +6,13 @@ with an Idempotency-Key, or when no byte of it left (see transport.py). Mixed in
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from lakemq.client import arrow
 from lakemq.client.message import Body, Message, encode_json
 from lakemq.client.results import BatchResult, SendResult
-from lakemq.client.transport import Answer, Transport, path_of
+from lakemq.client.transport import Result, Transport, path_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -79,8 +79,7 @@ class Sending:
     ) -> SendResult:
         """Sends one :class:`~lakemq.client.Message`; otherwise as :meth:`send`."""
         data = encode_json(message.to_json())
-        answer = self._post(topic, data, "application/json", idempotency_key, retry_until)
-        return SendResult.from_json(answer.json())
+        return self._post(topic, data, "application/json", SendResult.from_json, idempotency_key, retry_until)
 
     def send_many(
         self,
@@ -117,8 +116,10 @@ class Sending:
         retry_until: float | None = None,
     ) -> BatchResult:
         """Sends message objects, one per line; ``context["line"]`` of an error counts from 1."""
-        answer = self._post(topic, data, "application/x-ndjson", idempotency_key, retry_until, full_results)
-        return BatchResult.from_json(answer.json())
+        build = BatchResult.from_json
+        return self._post(
+            topic, data, "application/x-ndjson", build, idempotency_key, retry_until, full_results
+        )
 
     def send_arrow(
         self,
@@ -130,25 +131,28 @@ class Sending:
     ) -> BatchResult:
         """Sends rows: a table or batch with the column ``body`` and optionally keys, tags,
         properties, sharding_key, queue_id, delay_level; or the bytes of an Arrow IPC stream."""
-        answer = self._post(topic, arrow.encode(data), arrow.CONTENT_TYPE, idempotency_key, retry_until)
-        return BatchResult.from_json(answer.json())
+        build = BatchResult.from_json
+        return self._post(topic, arrow.encode(data), arrow.CONTENT_TYPE, build, idempotency_key, retry_until)
 
     def _post(
         self,
         topic: str,
         data: bytes,
         content_type: str,
+        build: Callable[[Any], Result],
         idempotency_key: str | None,
         retry_until: float | None,
         full_results: bool = False,
-    ) -> Answer:
-        return self._transport.call(
+    ) -> Result:
+        answer = self._transport.call(
             "POST",
             path_of("topics", topic, "messages"),
             query={"results": "full" if full_results else None},
             body=data,
             headers={"Content-Type": content_type},
-            stores=True,
+            stores=build,
             idempotency_key=idempotency_key,
             retry_until=retry_until,
         )
+        result: Result = answer.result
+        return result

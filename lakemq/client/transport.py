@@ -14,8 +14,8 @@ import json
 import random
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 import urllib3
@@ -37,23 +37,36 @@ _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 2.0
 _CONNECT_TIMEOUT_S = 3.0
 _NO_TIME_S = 0.001  # urllib3 takes no time-out of 0
+_NOT_OF_THE_SHAPE = (AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError)
+"""What building a result raises when the answer has another shape than the broker's."""
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A 2xx answer."""
+    """A 2xx answer.
+
+    Attributes:
+        result: Of a request that stores messages, what was built of the answer.
+    """
 
     status: int
     headers: Mapping[str, str]
     body: bytes
+    result: Any = None
 
-    def json(self) -> Any:
-        """Parses the body; raises InvalidRequest when it is not JSON (not a LakeMQ broker)."""
+    def read(self, build: Callable[[Any], Result]) -> Result:
+        """Parses the body and builds a result of it.
+
+        Raises:
+            InvalidRequest: It is not JSON, or of another shape (not a LakeMQ broker, or cut on its way).
+        """
         try:
-            return json.loads(self.body)
-        except ValueError:
+            return build(json.loads(self.body))
+        except _NOT_OF_THE_SHAPE:
             start = self.body[:80].decode("utf-8", "replace")
-            detail = f"the answer is not JSON, is this a LakeMQ broker? {start!r}"
+            detail = f"the answer is not what a LakeMQ broker says, is this one? {start!r}"
             raise InvalidRequest("MALFORMED_BODY", detail) from None
 
 
@@ -97,7 +110,7 @@ class Transport:
         query: Mapping[str, Any] | None = None,
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
-        stores: bool = False,
+        stores: Callable[[Any], object] | None = None,
         idempotency_key: str | None = None,
         retries: int | None = None,
         retry_until: float | None = None,
@@ -111,7 +124,8 @@ class Transport:
             query: Query parameters; those that are None are left out.
             body: The request's body.
             headers: Further headers.
-            stores: It stores messages: doing it twice is not doing it once, unless it has a key.
+            stores: It stores messages: doing it twice is not doing it once, unless it has a key. Builds
+                the result: a 2xx of which none can be built, cut or not the broker's, is no answer.
             idempotency_key: Sent as the header of that name, the same with every repeat.
             retries: Another number of retries than the transport's own.
             retry_until: Repeats until so many seconds from now, whatever the number of retries.
@@ -181,18 +195,26 @@ class Transport:
         except HTTPError as error:
             raise self._unanswered(request, f"got no answer: {_reason(error)}") from error
         if 200 <= answer.status < 300:
-            return Answer(answer.status, answer.headers, answer.data)
+            return self._whole(request, Answer(answer.status, answer.headers, answer.data))
         refusal = from_problem(answer.status, answer.headers, answer.data)
-        if request.stores and answer.status >= 500 and not is_brokers_own(answer.data):
+        if request.stores is not None and answer.status >= 500 and not is_brokers_own(answer.data):
             raise self._unanswered(request, f"got no answer of the broker's: {refusal}") from refusal
         raise refusal
+
+    def _whole(self, request: _Request, answer: Answer) -> Answer:
+        if request.stores is None:
+            return answer
+        try:
+            return replace(answer, result=answer.read(request.stores))
+        except InvalidRequest as error:
+            raise self._unanswered(request, f"got no whole answer: {error.detail}") from error
 
     def _unsent(self, detail: str) -> Unavailable:
         return Unavailable("SERVICE_NOT_AVAILABLE", detail, endpoint=self.endpoint, sent=False)
 
     def _unanswered(self, request: _Request, what: str) -> LakeMQError:
         detail = f"{request} at {self.endpoint} {what}"
-        if request.stores:
+        if request.stores is not None:
             return OutcomeUnknown.of(detail, request.idempotency_key, endpoint=self.endpoint, sent=True)
         return Unavailable("SERVICE_NOT_AVAILABLE", detail, endpoint=self.endpoint, sent=True)
 
@@ -205,7 +227,7 @@ class _Request:
     url: str
     body: bytes | None
     headers: dict[str, str]
-    stores: bool
+    stores: Callable[[Any], object] | None
     idempotency_key: str | None
 
     def __str__(self) -> str:

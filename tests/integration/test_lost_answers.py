@@ -14,9 +14,9 @@ import pytest
 from lakemq import Client, Producer
 from lakemq.cli import bulk, ndjson
 from lakemq.cli.failure import CommandFailed
-from lakemq.client import Closed, OutcomeUnknown, Unavailable
+from lakemq.client import Closed, InvalidRequest, OutcomeUnknown, Unavailable
 from tests.support.broker_process import BrokerProcess
-from tests.support.faulty_proxy import FaultyProxy
+from tests.support.faulty_proxy import Fault, FaultyProxy
 from tests.support.fence import await_dispatch
 
 SOON_S = 10.0
@@ -111,6 +111,32 @@ def test_page_of_a_proxy_between_does_not_say_that_nothing_was_stored(
     ):
         client.send(topic, "x")
     assert bodies() == ["x"]
+
+
+@pytest.mark.parametrize("fault", ["cut", "other shape"])
+def test_answer_that_does_not_arrive_whole_is_a_lost_one(
+    shared_broker: BrokerProcess, topic: str, bodies: Callable[[], list[str]], fault: Fault
+) -> None:
+    with FaultyProxy(shared_broker.endpoint, fault, "pass", fault, "pass") as proxy:
+        with Producer(proxy.endpoint, topic, timeout_s=SOON_S) as producer:
+            assert producer.send("a").duplicate
+            later = producer.send_later("b")
+        assert later.result(0).queue_offset == 1
+        assert len(set(proxy.keys)) == 2
+    with FaultyProxy(shared_broker.endpoint, fault) as proxy, Client(proxy.endpoint) as client:
+        with pytest.raises(OutcomeUnknown) as unknown:
+            client.send(topic, "c", idempotency_key=f"k-{topic}")
+        assert unknown.value.idempotency_key == f"k-{topic}"
+        with pytest.raises(OutcomeUnknown, match="look first"):
+            client.send(topic, "d")
+        batches = ndjson.batches(
+            io.BytesIO(b'{"body":"e"}'), ndjson.LineRule("message"), max_count=1, max_bytes=99
+        )
+        with pytest.raises(CommandFailed, match="whether this batch is stored is not known"):
+            bulk.post(client, topic, batches)
+        with pytest.raises(InvalidRequest, match="LakeMQ broker"):
+            client.queues(topic)
+    assert bodies() == ["a", "b", "c", "d", "e"]
 
 
 def test_retry_until_goes_on_beyond_the_number_of_retries(shared_broker: BrokerProcess, topic: str) -> None:

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Literal, Self
 from urllib.parse import urlsplit
 
-Fault = Literal["pass", "lose", "hang", "dribble", "busy", "bad gateway"]
+Fault = Literal["pass", "lose", "hang", "dribble", "busy", "bad gateway", "cut", "other shape"]
 _DRIBBLE_S = 0.05
 
 
@@ -88,6 +88,12 @@ class FaultyProxy:
             self._dribble(handler)
         elif fault == "bad gateway":
             _write(handler, 502, b"<html>Bad gateway</html>")
+        elif fault == "cut":
+            # Without a length the end of the connection is the end of the answer, wherever it comes.
+            handler.close_connection = True
+            handler.wfile.write(b"HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n" + answer[:20])
+        elif fault == "other shape":
+            _write(handler, 200, b"{}")
         else:
             _write(handler, status, answer)
 
