@@ -22,7 +22,7 @@ DEAD_LETTERS = Table(
     name="dead_letters",
     comment="One row per message a group has given up",
     key=("consumer_group", "topic", "broker_name", "queue_id", "queue_offset"),
-    skipping=("topic", "queue_id", "queue_offset", "message_id", "last_attempt_at"),
+    skipping=("consumer_group", "topic", "queue_id", "queue_offset", "message_id", "last_attempt_at"),
     columns=columns(
         [
             ("consumer_group", pa.string(), "group that gave up"),

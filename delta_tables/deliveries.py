@@ -23,7 +23,17 @@ DELIVERIES = Table(
     name="deliveries",
     comment="One row per attempt of a group at a message",
     key=DELIVERY_KEY,
-    skipping=("topic", "queue_id", "queue_offset", "attempt", "verdict", "message_id", "finished_at"),
+    skipping=(
+        "consumer_group",
+        "topic",
+        "queue_id",
+        "queue_offset",
+        "attempt",
+        "verdict",
+        "message_id",
+        "finished_at",
+        "query_id",
+    ),
     columns=columns(
         [
             ("consumer_group", pa.string(), "group that handled the message"),

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from delta_tables.dead_letters import DEAD_LETTERS, from_deliveries
 from delta_tables.deliveries import DEAD
+from delta_tables.known_keys import known_rows
 from jobs.batch_gate import BatchGate
 from jobs.group_fence import GroupFence
 from jobs.group_lease import GroupLease
@@ -46,13 +47,22 @@ class DeadLetterJob(Reaction):
 
     def react(self, rows: DataFrame, batch_id: int) -> None:
         """Sends what was given up, then writes its rows."""
-        group, ledger = self._settings.group, self._settings.ledger
         self._fence.take()  # before the table is asked what it has
-        landed = ledger.read(self._spark, DEAD_LETTERS).select(*DEAD_LETTERS.key)
-        # Evaluated twice below, with the same result: only this job appends to dead_letters.
-        new = rows.join(landed, list(DEAD_LETTERS.key), "left_anti").select(*rows.columns)
-        send_once(dead_messages(new, group), self._endpoint, purpose="dlq")
+        # The rows' own keys are looked up before the write: an append that read the table would conflict
+        # with every other group's. `new` is evaluated twice below, with the same result.
+        new = self._without_landed(rows)
+        send_once(dead_messages(new, self._settings.group), self._endpoint, purpose="dlq")
         self._fence.append(from_deliveries(new).coalesce(1), batch_id)
+
+    def _without_landed(self, rows: DataFrame) -> DataFrame:
+        group, names = self._settings.group, list(DEAD_LETTERS.key[1:])
+        asked = {tuple(row.values()) for row in rows.select(*names).toArrow().to_pylist()}
+        landed = asked & known_rows(self._spark, self._settings.ledger, DEAD_LETTERS, group, asked, names)
+        if not landed:
+            return rows
+        types = "topic STRING, broker_name STRING, queue_id INT, queue_offset BIGINT"
+        known = rows.sparkSession.createDataFrame(sorted(landed), types)
+        return rows.join(F.broadcast(known), names, "left_anti").select(*rows.columns)
 
 
 def dead_messages(given_up: DataFrame, group: str) -> DataFrame:

@@ -20,7 +20,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from delta_tables.consumer_offsets import CONSUMER_OFFSETS, QueueProgress, rows
@@ -30,9 +29,9 @@ from jobs.batch_gate import BatchGate
 from jobs.checkpoint import NO_BATCH, StreamCheckpoint
 from jobs.group_fence import GroupFence
 from jobs.group_lease import GroupLease
+from jobs.known_attempts import WithoutKnown, known_attempts
 from jobs.loss_record import LossRecord, refuse_other_losses
-from jobs.map_arrow import map_in_arrow
-from jobs.origin import ORIGIN, RETRY_TOPIC, retry_topic
+from jobs.origin import retry_topic
 from jobs.outcomes import OutcomeTask
 from jobs.retry_policy import RetryPolicy
 from jobs.settings import ConsumeSettings
@@ -204,9 +203,10 @@ class GroupJob:
             parts.append(per_bin(self._spark, bins, fused, DELIVERIES.ddl))
         if retried:
             # One task: it sees a message that stands twice on the retry topic's queue.
-            read = ReadTask(reader, [tuple(retried)])
-            messages = per_bin(self._spark, read.bins, read, self._reader.schema.toDDL())
-            parts.append(map_in_arrow(self._without_known_retries(messages), handle, DELIVERIES.ddl))
+            known = known_attempts(self._spark, settings.ledger, settings.group, self._reader, retried)
+            read = WithoutKnown(ReadTask(reader, [tuple(retried)]), settings.group, known)
+            fused = ReadAndHandleTask(read, handle)
+            parts.append(per_bin(self._spark, [tuple(retried)], fused, DELIVERIES.ddl))
         outcomes = parts[0] if len(parts) == 1 else parts[0].unionAll(parts[1])
         if self._lease is not None:
             self._lease.check()
@@ -218,24 +218,6 @@ class GroupJob:
             append_once(outcomes, settings.ledger, DELIVERIES, app_id=app_id, version=batch_id)
         if lost is not None:
             lost.write(settings.ledger, settings.group, query_id, batch_id, app_id, self._spark)
-
-    def _without_known_retries(self, messages: DataFrame) -> DataFrame:
-        """Leaves out attempts the ledger has: a broker that crashed may put a delayed message twice."""
-        known = (
-            self._settings.ledger.read(self._spark, DELIVERIES)
-            .where((F.col("consumer_group") == self._settings.group) & (F.col("attempt") > 1))
-            .select(
-                F.col("topic").alias("known_topic"),
-                F.concat_ws("/", "broker_name", "queue_id", "queue_offset").alias("known_origin"),
-                F.col("attempt").alias("known_attempt"),
-            )
-        )
-        same = (
-            (F.col("properties")[ORIGIN] == F.col("known_origin"))
-            & (F.col("properties")[RETRY_TOPIC] == F.col("known_topic"))
-            & (F.col("reconsume_times") + 1 == F.col("known_attempt"))
-        )
-        return messages.join(F.broadcast(known), same, "left_anti")
 
     def _newest_in_ledger(self, query_id: str) -> int:
         """The newest batch of this checkpoint in the ledger; asked once, this job is the only writer."""

@@ -87,7 +87,7 @@ class ReadTask:
 class ReadAndHandleTask:
     """Reads and handles in one worker."""
 
-    read: ReadTask
+    read: ArrowFunction
     handle: OutcomeTask
 
     def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
