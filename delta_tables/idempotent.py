@@ -35,20 +35,38 @@ _MAY_BE_REPEATED = (
 _TRIES = 5
 
 
-def append_once(rows: DataFrame, ledger: LedgerLocation, table: Table, *, app_id: str, version: int) -> bool:
+def append_once(
+    rows: DataFrame,
+    ledger: LedgerLocation,
+    table: Table,
+    *,
+    app_id: str,
+    version: int,
+    has_effects: bool = False,
+) -> bool:
     """Appends a frame as (app_id, version) in one Spark action; a repeat appends nothing.
 
     A frame that does not read the table conflicts with nobody's appends and with no compaction. What
-    does conflict (a change of the table's properties, say) is tried again, the frame evaluated anew.
-    The frame is evaluated even on a repeat Delta only notices while committing, so a caller whose
-    frame has effects asks `newest_batch` first. Nobody else commits to Delta in the frame's session
-    meanwhile: its last commit is how Delta tells an append from one left out.
+    does conflict is a change of the table's properties or protocol: that is tried again, the frame
+    evaluated anew. The frame is evaluated even on a repeat Delta only notices while committing, so a
+    caller whose frame has effects asks `newest_batch` first. Nobody else commits to Delta in the frame's
+    session meanwhile: its last commit is how Delta tells an append from one left out.
+
+    Args:
+        rows: the frame.
+        ledger: where the table is.
+        table: the table.
+        app_id: Delta's application id.
+        version: its version.
+        has_effects: evaluating the frame does something (handlers run): it is then evaluated once, and a
+            conflict is the caller's.
 
     Returns:
         Whether the rows are in by this call; False when the table had this version, or a later one.
     """
     session = rows.sparkSession
-    for attempt in range(1, _TRIES + 1):
+    tries = 1 if has_effects else _TRIES
+    for attempt in range(1, tries + 1):
         session.conf.unset(_LAST_COMMIT)
         writer = (
             rows.write.format("delta")
@@ -66,7 +84,7 @@ def append_once(rows: DataFrame, ledger: LedgerLocation, table: Table, *, app_id
             text = str(error)
             if _OVERTAKEN in text:
                 return False
-            if attempt == _TRIES or not any(name in text for name in _MAY_BE_REPEATED):
+            if attempt == tries or not any(name in text for name in _MAY_BE_REPEATED):
                 raise
             continue
         return session.conf.get(_LAST_COMMIT, None) is not None

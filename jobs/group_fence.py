@@ -83,14 +83,19 @@ class GroupFence:
             epoch = min(max(epoch + 1, self._minutes()), _LARGEST_EPOCH)
         self._epoch = epoch
 
-    def append(self, rows: DataFrame, batch_id: int) -> None:
+    def append(self, rows: DataFrame, batch_id: int, *, has_effects: bool = False) -> None:
         """Appends a batch's rows.
+
+        Args:
+            rows: the rows.
+            batch_id: the batch.
+            has_effects: see `append_once`.
 
         Raises:
             LakeMQError: LEASE_CONFLICT when another driver has taken the fence; nothing was appended.
         """
         assert self._epoch is not None, "the fence was not taken"
-        if not self._commit(rows, self._epoch << _BATCH_BITS | (batch_id + 1)):
+        if not self._commit(rows, self._epoch << _BATCH_BITS | (batch_id + 1), has_effects):
             raise from_code(
                 "LEASE_CONFLICT",
                 f"{self._table.name} did not take batch {batch_id} of group {self._group}: another job "
@@ -98,5 +103,12 @@ class GroupFence:
                 group=self._group,
             )
 
-    def _commit(self, rows: DataFrame, version: int) -> bool:
-        return append_once(rows, self._ledger, self._table, app_id=f"lakemq/{self._group}", version=version)
+    def _commit(self, rows: DataFrame, version: int, has_effects: bool = False) -> bool:
+        return append_once(
+            rows,
+            self._ledger,
+            self._table,
+            app_id=f"lakemq/{self._group}",
+            version=version,
+            has_effects=has_effects,
+        )

@@ -213,9 +213,11 @@ class GroupJob:
         self._before_ledger_commit(batch_id)
         app_id = _application(settings.group, query_id)
         if self._fence is not None:
-            self._fence.append(outcomes, batch_id)
+            self._fence.append(outcomes, batch_id, has_effects=True)
         else:
-            append_once(outcomes, settings.ledger, DELIVERIES, app_id=app_id, version=batch_id)
+            append_once(
+                outcomes, settings.ledger, DELIVERIES, app_id=app_id, version=batch_id, has_effects=True
+            )
         if lost is not None:
             lost.write(settings.ledger, settings.group, query_id, batch_id, app_id, self._spark)
 

@@ -104,6 +104,37 @@ def test_a_batch_of_retries_lands_beside_other_groups_and_optimize(
     assert (tmp_path / "calls").read_text().split() == ["3/2"]
 
 
+def test_a_conflict_does_not_call_the_handlers_again(
+    spark: SparkSession, shared_broker: BrokerProcess, ledger: LedgerLocation, tmp_path: Path
+) -> None:
+    client = shared_broker.client()
+    client.put_topic("changed", read_queue_nums=1, write_queue_nums=1)
+    client.put_group("h")
+    client.send("changed", b"x")
+    module = f"handler_of_{tmp_path.name}"
+    (tmp_path / f"{module}.py").write_text(HANDLER.format(directory=str(tmp_path)))
+    settings = ConsumeSettings(
+        "h",
+        ("changed",),
+        HandlerTarget(f"{module}:handle", "auto", (str(tmp_path),)),
+        ledger,
+        checkpoint=tmp_path,
+        endpoint=shared_broker.endpoint,
+        start="earliest",
+        trigger="100 milliseconds",
+    )
+    driver = Driver(spark, client, settings, tmp_path / "checkpoint")
+    try:
+        driver.wait_for((tmp_path / "handling").exists)
+        spark.sql(f"ALTER TABLE {ledger.qualified(DELIVERIES)} SET TBLPROPERTIES ('noted.by' = 'somebody')")
+        (tmp_path / "go on").touch()
+        assert "MetadataChangedException" in driver.await_end()
+    finally:
+        (tmp_path / "go on").touch()
+        driver.stop()
+    assert (tmp_path / "calls").read_text().split() == ["0/1"]
+
+
 def test_rows_of_a_catalogs_table_are_found_by_position(spark: SparkSession, ledger: LedgerLocation) -> None:
     write(spark, ledger, DEAD_LETTERS, offset=5, consumer_group="mine")
     found = known_rows(
