@@ -158,7 +158,8 @@ impl KeyFile {
     pub fn pending(&self) -> KeyLines {
         KeyLines {
             paths: self.paths.clone(),
-            text: self.pending.iter().flat_map(|l| l.text.bytes()).collect(),
+            // A write that failed half-way may have left half a line: what follows begins a new one.
+            text: std::iter::once(b'\n').chain(self.pending.iter().flat_map(|l| l.text.bytes())).collect(),
             count: self.pending.len(),
             end: self.pending.back().map_or(-1, |l| l.physical_offset),
             lines: Arc::clone(&self.lines),
@@ -285,6 +286,24 @@ mod tests {
         file.load(1, 10, &mut table).expect("readable");
         assert_eq!(table.len(), 2, "key 0 is before the range, key 3 is torn");
         assert_eq!(table.get("key 1").map(|p| p.physical_offset), Some(1));
+    }
+
+    #[test]
+    fn test_a_write_that_failed_half_way_takes_no_key_with_it() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let paths = StorePaths::new(dir.path());
+        std::fs::create_dir_all(paths.lakemq()).expect("a directory");
+        let mut file = KeyFile::new(&paths);
+        for at in 0..3 {
+            file.note(&format!("key {at}"), KeyPlace { physical_offset: at, store_timestamp: 9 });
+        }
+        // What a disk that filled up left of the first try.
+        let text = file.pending().text;
+        std::fs::write(paths.idempotence_keys(), &text[..text.len() - 8]).expect("half");
+        file.pending().append(3, 0).expect("room");
+        let mut table = IdempotenceTable::new(10, 1000);
+        file.load(0, 10, &mut table).expect("readable");
+        assert_eq!(table.len(), 3);
     }
 
     #[test]

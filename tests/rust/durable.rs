@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use lakemq_store::environment::{Disk, Environment, RealDisk};
@@ -29,6 +29,8 @@ struct Platter {
 struct LetterOfFsync {
     platter: Mutex<Platter>,
     fail_sync: AtomicBool,
+    /// That many more syncs of a directory find no free descriptor.
+    exhausted: AtomicU32,
 }
 
 impl Disk for LetterOfFsync {
@@ -66,6 +68,11 @@ impl Disk for LetterOfFsync {
     }
 
     fn sync_directory(&self, directory: &Path) -> io::Result<()> {
+        let left = self.exhausted.load(Ordering::SeqCst);
+        if left > 0 {
+            self.exhausted.store(left - 1, Ordering::SeqCst);
+            return Err(io::Error::from_raw_os_error(libc::EMFILE));
+        }
         let mut platter = self.platter.lock().expect("no panic");
         for entry in fs::read_dir(directory)? {
             platter.names.insert(entry?.path());
@@ -148,4 +155,19 @@ fn test_after_a_failed_flush_the_next_start_writes_again_what_it_then_counts_as_
         let end = send(&store, "t", &["after"]).end_offset;
         disk.check(&root, end);
     }
+}
+
+#[test]
+fn test_a_flush_that_finds_no_free_descriptor_waits_for_one_and_is_no_failed_flush() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let root = dir.path().join("store");
+    let disk = Arc::new(LetterOfFsync::default());
+    let store = disk.open(&root);
+    let body = "b".repeat(9_000);
+    for _ in 0..20 {
+        disk.exhausted.store(3, Ordering::SeqCst);
+        let end = send(&store, "t", &[&body]).end_offset;
+        disk.check(&root, end);
+    }
+    assert_eq!(store.poisoned(), None);
 }

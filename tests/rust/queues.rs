@@ -568,3 +568,54 @@ fn test_a_reader_says_that_a_recovery_did_not_end() {
     });
     assert!(meta.is_ok() && count == expected.len());
 }
+
+#[test]
+fn test_a_topic_deleted_before_everything_was_built_again_can_be_made_again() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = open(dir.path());
+    send(&store, "gone", &["a", "b"]);
+    let end = store.delete_topic("gone").expect("deleted");
+    assert!(store.wait_dispatched(end, SOON));
+    bulk(&store, "other", 20);
+    store.close().expect("closed");
+    drop(store);
+    Store::rebuild(dir.path(), options(), environment()).expect("built again");
+    let store = open(dir.path());
+    assert!(store.topic("gone").is_none());
+    send(&store, "gone", &["c"]);
+    assert_eq!(bodies(&store, "gone"), ["c"]);
+}
+
+#[test]
+fn test_the_files_of_deleted_topics_go_while_the_broker_runs() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let often = lakemq_store::store::Options {
+        checkpoint_interval_ms: 20,
+        ..options()
+    };
+    let store = Store::open(dir.path(), often, environment()).expect("a store");
+    for number in 0..5 {
+        let topic = format!("t{number}");
+        bulk(&store, &topic, 60);
+        let end = store.delete_topic(&topic).expect("deleted");
+        assert!(store.wait_dispatched(end, SOON));
+    }
+    let left = || image(&dir.path().join("lakemq/deleted")).len();
+    assert!(
+        store.progress_wait(SOON, || left() == 0),
+        "{} files are left",
+        left()
+    );
+}
+
+#[test]
+fn test_a_directory_of_an_impossible_number_is_no_queue() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = open(dir.path());
+    send(&store, "t", &["a", "b"]);
+    store.close().expect("closed");
+    drop(store);
+    fs::create_dir_all(dir.path().join("consumequeue/t/400000000")).expect("made");
+    fs::write(dir.path().join("abort"), b"1").expect("unclean");
+    assert_eq!(bodies(&open(dir.path()), "t"), ["a", "b"]);
+}

@@ -16,9 +16,12 @@ use super::store::{QueueKey, QueueStore};
 use crate::environment::Disk;
 use crate::error::{Result, StoreError};
 use crate::mapped_file::has_data_behind;
+use crate::message::MAX_FOREIGN_QUEUE_ID;
 use crate::paths;
 
 const ENTRY: i64 = ENTRY_BYTES as i64;
+/// A directory of a higher number is no queue: memory is kept by number.
+const MAX_QUEUE_ID: u32 = MAX_FOREIGN_QUEUE_ID as u32;
 
 /// The files below one directory.
 pub struct QueueFiles {
@@ -256,6 +259,7 @@ impl QueueStore for QueueFiles {
 
     fn remove_topic(&self, topic: &str) -> Result<()> {
         let context = |e| StoreError::io(format!("removing the queues of {topic}"), e);
+        self.handles.clear();
         let Some((trash, _)) = &self.owned else { return Err(StoreError::closed()) };
         std::fs::create_dir_all(trash).map_err(context)?;
         loop {
@@ -270,11 +274,11 @@ impl QueueStore for QueueFiles {
     }
 
     fn sweep(&self) {
-        // What cannot be deleted now is tried again by the next sweep.
-        if let Some((trash, _)) = &self.owned
-            && trash.exists()
-        {
-            let _ = std::fs::remove_dir_all(trash);
+        let Some((trash, _)) = &self.owned else { return };
+        // The directory itself stays: a topic may be on its way into it.
+        for entry in std::fs::read_dir(trash).into_iter().flatten().flatten() {
+            // What cannot be deleted now is tried again by the next sweep.
+            let _ = std::fs::remove_dir_all(entry.path());
         }
     }
 
@@ -284,7 +288,7 @@ impl QueueStore for QueueFiles {
 
     fn queues(&self, topic: &str) -> Result<Vec<u32>> {
         let names = subdirectories(&self.directory.join(topic))?;
-        Ok(names.iter().filter_map(|name| name.parse().ok()).collect())
+        Ok(names.iter().filter_map(|name| name.parse().ok()).filter(|id| *id <= MAX_QUEUE_ID).collect())
     }
 
     fn let_go(&self) {

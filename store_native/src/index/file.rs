@@ -79,6 +79,22 @@ pub fn file_name(epoch_ms: i64) -> String {
     format!("{year:04}{month:02}{day:02}{h:02}{m:02}{s:02}{:03}", ms % 1000)
 }
 
+/// The time that a name says; `None` for one that is no such name.
+pub fn time_of_name(name: &str) -> Option<i64> {
+    if name.len() != 17 || !name.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let number = |from: usize, to: usize| name.get(from..to)?.parse::<i64>().ok();
+    let (year, month, day) = (number(0, 4)?, number(4, 6)?, number(6, 8)?);
+    let (hour, minute, milliseconds) = (number(8, 10)?, number(10, 12)?, number(12, 17)?);
+    // Years that begin in March end with the leap day.
+    let years = if month > 2 { year } else { year - 1 };
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    let days =
+        years * 365 + years.div_euclid(4) - years.div_euclid(100) + years.div_euclid(400) + day_of_year;
+    Some(((days - 719_468) * 24 + hour) * 3_600_000 + minute * 60_000 + milliseconds)
+}
+
 /// An index file.
 #[derive(Debug)]
 pub struct IndexFile {
@@ -356,6 +372,18 @@ mod tests {
             } else {
                 Err(std::io::Error::other("injected"))
             }
+        }
+    }
+
+    #[test]
+    fn test_a_name_reads_back_as_its_time() {
+        let mut at = 0i64;
+        while at < 253_402_300_799_999 {
+            assert_eq!(time_of_name(&file_name(at)), Some(at));
+            at += 86_399_000 * 7 + 13;
+        }
+        for name in ["", "2024", "2024010100000000x", "202401010000000000"] {
+            assert_eq!(time_of_name(name), None);
         }
     }
 

@@ -143,12 +143,9 @@ impl Index {
     }
 
     fn roll(&self, before: Option<&IndexFile>, timestamp: i64, disk: &dyn Disk) -> Result<Arc<IndexFile>> {
-        let mut name_time = timestamp;
-        if let Some(before) = before.and_then(|f| f.path().file_name()?.to_str()) {
-            while file::file_name(name_time).as_str() <= before {
-                name_time += 1;
-            }
-        }
+        // Names grow, also where the clock was set back: the order of the files is the order of their names.
+        let before = before.and_then(|f| file::time_of_name(f.path().file_name()?.to_str()?));
+        let name_time = before.map_or(timestamp, |before| timestamp.max(before + 1));
         let path = self.directory.join(file::file_name(name_time));
         let made = Arc::new(IndexFile::open_owned(&path, self.shape, disk)?);
         self.files.write().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&made));

@@ -18,4 +18,4 @@ mod view;
 pub use hash::java_hash;
 pub use message_id::offset_id;
 pub use new_message::NewMessage;
-pub use view::{RecordView, ViewError};
+pub use view::{MAX_FOREIGN_QUEUE_ID, RecordView, ViewError};

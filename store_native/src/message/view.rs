@@ -79,7 +79,7 @@ impl<'a> Cursor<'a> {
 }
 
 /// Highest queue id taken from a record whose header has no checksum.
-const MAX_FOREIGN_QUEUE_ID: i32 = 65_535;
+pub const MAX_FOREIGN_QUEUE_ID: i32 = 65_535;
 /// Latest store time taken from such a record: the end of the year 9999.
 const LATEST_TIME_MS: i64 = 253_402_300_799_999;
 

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use super::{Shared, lock};
 use crate::checkpoint::Checkpoint;
+use crate::commitlog::LogFile;
 use crate::commitlog::writer::NEARLY_FULL;
 use crate::environment::Point;
-use crate::error::Result;
+use crate::error::{Result, StoreError};
 use crate::message::RecordView;
 use crate::snapshot::Snapshot;
 
@@ -41,6 +42,7 @@ impl Shared {
                     self.counters.checkpoint_errors.fetch_add(1, Ordering::Relaxed);
                     eprintln!("lakemq store: the checkpoint failed, trying again: {error}");
                 }
+                self.queues.store().sweep();
             }
             if expired_at.elapsed() >= EXPIRE_EVERY {
                 expired_at = Instant::now();
@@ -92,7 +94,8 @@ impl Shared {
         let key_lines = dispatcher.keys.pending();
         drop(dispatcher);
         self.index.sync(disk)?;
-        if let Err(error) = self.queues.sync_some(QUEUE_SYNC_BUDGET) {
+        let queues_synced = self.queues.sync_some(QUEUE_SYNC_BUDGET);
+        if let Err(error) = &queues_synced {
             // No snapshot hangs on it: a start looks at what was not synced.
             self.counters.checkpoint_errors.fetch_add(1, Ordering::Relaxed);
             eprintln!("lakemq store: syncing a queue failed, trying again: {error}");
@@ -118,7 +121,8 @@ impl Shared {
             confirmed_offset: snapshot.applied_offset,
         }
         .write(&self.paths.checkpoint())?;
-        *last = snapshot.applied_offset;
+        // After an error there is something to do also where nothing new comes.
+        *last = if queues_synced.is_ok() { snapshot.applied_offset } else { -1 };
         self.counters.checkpoints.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -149,61 +153,13 @@ impl Shared {
         }
         // One at a time: what is decided about the oldest file holds until it is gone.
         let _turn = lock(&self.expiring);
-        let retention_ms = self.options.retention_hours as i64 * 3_600_000;
-        let mut removed = 0;
-        for pair in self.log.files().windows(2) {
-            let [file, next] = pair else { break };
-            let old = self.finished_at(next.base, now_ms) + retention_ms < now_ms;
-            if !old && used <= DISK_FORCE {
-                break;
-            }
-            if file.end() > self.marks.dispatched() {
-                break;
-            }
-            if used <= DISK_FORCE && self.undelivered_from()? < file.end() {
-                // Delayed messages in it are still to be delivered.
-                break;
-            }
-            if removed == 0 {
-                // State that only expired records hold must stand in the snapshot first.
-                self.checkpoint()?;
-            }
-            self.environment.faults.pass(Point::ExpireDecided);
-            let Some(gone) = self.log.pop_front(file.base) else { break };
-            self.marks.set_log_min(self.log.min_offset());
-            std::fs::remove_file(gone.file.path())
-                .map_err(|e| crate::error::StoreError::io("removing an expired log file", e))?;
-            removed += 1;
-            if !old {
-                // Forced by the disk: one file, then look again.
-                break;
-            }
-        }
-        if removed > 0 {
-            removed += self.expire_queues_and_index()?;
-            lock(&self.appender).keys.forget_before(self.log.min_offset());
-            // Delayed messages that went with the files are noted there.
-            self.schedule_changed.set();
-        }
-        self.counters.expired_files.fetch_add(removed as u64, Ordering::Relaxed);
-        Ok(removed)
-    }
-
-    /// When the file before the one at `base` was finished: the first record behind tells. A clock that was
-    /// ahead for a while does not make it younger than what came after.
-    fn finished_at(&self, base: i64, now_ms: i64) -> i64 {
         let files = self.log.files();
-        let behind = files.iter().filter(|f| f.base >= base);
-        behind
-            .filter_map(|f| RecordView::parse(f.file.tail(0)).ok())
-            .map(|record| record.store_timestamp)
-            .fold(now_ms, i64::min)
-    }
-
-    /// Gives up what points only into log files that are gone. The snapshot says so first: a crash in the
-    /// middle leaves files too many, never too few.
-    fn expire_queues_and_index(&self) -> Result<usize> {
-        let log_min = self.log.min_offset();
+        let given_up = self.given_up(&files, now_ms, used)?;
+        let Some(last) = given_up.last() else { return Ok(0) };
+        // What is decided stands in a snapshot before anything goes: a crash in the middle leaves files too many,
+        // never too few. And queues begin behind it before it goes: a reader is told that it expired, not that
+        // it is damaged.
+        let log_min = last.end();
         let mut raised = Vec::new();
         for queue in self.queues.all() {
             if queue.raise_min(log_min)? {
@@ -213,14 +169,61 @@ impl Shared {
         let index_files = self.index.expire(log_min);
         *lock(&self.checkpointing) = -1;
         self.checkpoint()?;
-        let mut removed = index_files.len();
+        self.marks.set_log_min(log_min);
+        let mut removed = 0;
+        for file in given_up {
+            self.environment.faults.pass(Point::ExpireDecided);
+            let Some(gone) = self.log.pop_front(file.base) else { break };
+            std::fs::remove_file(gone.file.path())
+                .map_err(|e| StoreError::io("removing an expired log file", e))?;
+            removed += 1;
+        }
         for path in index_files {
-            std::fs::remove_file(&path)
-                .map_err(|e| crate::error::StoreError::io("removing an index file", e))?;
+            std::fs::remove_file(&path).map_err(|e| StoreError::io("removing an index file", e))?;
+            removed += 1;
         }
         for queue in raised {
             removed += queue.drop_expired()?;
         }
+        lock(&self.appender).keys.forget_before(log_min);
+        // Delayed messages that went with the files are noted there.
+        self.schedule_changed.set();
+        self.counters.expired_files.fetch_add(removed as u64, Ordering::Relaxed);
         Ok(removed)
     }
+
+    /// The oldest files, as many as retention or a full disk gives up.
+    fn given_up<'a>(&self, files: &'a [LogFile], now_ms: i64, used: f64) -> Result<&'a [LogFile]> {
+        let retention_ms = self.options.retention_hours as i64 * 3_600_000;
+        let mut count = 0;
+        for (at, pair) in files.windows(2).enumerate() {
+            let [file, _] = pair else { break };
+            let old = finished_at(files, at, now_ms) + retention_ms < now_ms;
+            if !old && used <= DISK_FORCE || file.end() > self.marks.dispatched() {
+                break;
+            }
+            if used <= DISK_FORCE && self.undelivered_from()? < file.end() {
+                // Delayed messages in it are still to be delivered.
+                break;
+            }
+            count += 1;
+            if !old {
+                // Forced by the disk: one file, then look again.
+                break;
+            }
+        }
+        Ok(files.get(..count).unwrap_or_default())
+    }
+}
+
+/// When file `at` was finished. The first record behind it tells, or, where that is stamped ahead of the clock, a
+/// later one; but it was not finished before its own first record was stored: a clock that was behind for a while
+/// makes no fresh file old.
+fn finished_at(files: &[LogFile], at: usize, now_ms: i64) -> i64 {
+    let stamp = |file: &LogFile| {
+        let stamp = RecordView::parse(file.file.tail(0)).map(|record| record.store_timestamp).ok();
+        stamp.filter(|stamp| *stamp <= now_ms)
+    };
+    let behind = files.iter().skip(at + 1).find_map(stamp).unwrap_or(now_ms);
+    files.get(at).and_then(stamp).map_or(behind, |begun| begun.max(behind))
 }

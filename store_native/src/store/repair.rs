@@ -173,6 +173,10 @@ impl Repair {
                     queue.set_bounds(0, 0);
                 }
             }
+            if !self.floors.keys().any(|(of, _)| **of == *topic) {
+                // It is not made again later: nothing of it stays.
+                queues.remove_topic(topic)?;
+            }
         }
         Ok(())
     }

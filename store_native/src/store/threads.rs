@@ -22,6 +22,13 @@ const RECORDS_BETWEEN_LOOKS: u64 = 8;
 /// Flushes up to this size are dispatched by the flusher itself.
 const DISPATCH_INLINE_BYTES: i64 = 256 << 10;
 
+/// How soon it is tried again to get a descriptor when the process has none left.
+const DESCRIPTOR_RETRY: Duration = Duration::from_millis(50);
+
+fn is_out_of_descriptors(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+}
+
 impl Shared {
     /// Runs a thread of the store. A panic in it is not survived quietly: without one of them the store would
     /// acknowledge what nobody flushes, dispatches or delivers.
@@ -85,11 +92,24 @@ impl Shared {
             if file.base < to && file.end() > from {
                 file.file.sync(disk)?;
                 if file.base >= from {
-                    disk.sync_directory(self.log.directory())?;
+                    self.sync_names()?;
                 }
             }
         }
         Ok(())
+    }
+
+    /// Syncs the names in the log's directory. Without a free descriptor nothing was tried yet, so nothing has
+    /// failed: it waits for one, and those who wait for this flush with it.
+    fn sync_names(&self) -> std::io::Result<()> {
+        loop {
+            match self.environment.disk.sync_directory(self.log.directory()) {
+                Err(error) if is_out_of_descriptors(&error) && !self.stopping() => {
+                    self.progress.wait_until(DESCRIPTOR_RETRY, || self.stopping());
+                }
+                outcome => return outcome,
+            }
+        }
     }
 
     /// Dispatches a small flush at once: who waits for it is then woken once, and can read what it wrote.
