@@ -17,6 +17,7 @@ import socket
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from ipaddress import ip_address
+from typing import Any
 
 import uvicorn
 import uvloop
@@ -32,6 +33,7 @@ from store_native.errors import InvalidRequest
 log = logging.getLogger("lakemq.broker")
 
 BACKLOG = 4096
+_INTERRUPTED = 130
 OWN_FILES = 256
 """Of the files the process may have open, so many are not for connections; the refused ones that are being
 told why are among them."""
@@ -45,7 +47,7 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> int:
         announce: Gets the one line that says where the broker answers, once it does.
 
     Returns:
-        The exit status, 0 after a graceful stop.
+        The exit status: 0 after a graceful stop, 130 when Ctrl-C came before the broker was ready.
 
     Raises:
         LakeMQError: The port is taken (ARGUMENT_ILLEGAL) or the store does not open.
@@ -53,12 +55,15 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> int:
     set_up_logging(settings.log)
     _raise_descriptor_limit()
     settings = _within_open_files(settings)
-    listener = _bind(settings)
-    with listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(settings, listener, announce))
+    with _Interrupts() as interrupts:
+        listener = _bind(settings)
+        with listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(_serve(settings, listener, announce, interrupts))
 
 
-async def _serve(settings: Settings, listener: socket.socket, announce: Callable[[str], None]) -> int:
+async def _serve(
+    settings: Settings, listener: socket.socket, announce: Callable[[str], None], interrupts: _Interrupts
+) -> int:
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{port}"
@@ -83,34 +88,71 @@ async def _serve(settings: Settings, listener: socket.socket, announce: Callable
         ),
         broker,
         lambda: announce(f"lakemq broker ready on {address} store={settings.store.path}"),
+        interrupts,
     )
     try:
-        await server.serve(sockets=[listener])
+        if not interrupts.came:
+            await server.serve(sockets=[listener])
     finally:
-        # A second SIGINT skips the lifespan's shutdown; the store is closed all the same.
+        # What ends without the lifespan's shutdown closes the store all the same.
         if not broker.stopped:
             await broker.stop()
-    return 0
+    return 0 if server.announced else _INTERRUPTED
+
+
+class _Interrupts:
+    """Notes Ctrl-C where uvicorn does not: before it runs, and behind its end.
+
+    An exception or a cancelled task in the middle of a start would leave a half-open store, and a stack.
+    """
+
+    def __init__(self) -> None:
+        self.came = False
+        self._before: Any = None
+
+    def __enter__(self) -> _Interrupts:
+        self._before = signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def _note(self, number: int, frame: object) -> None:
+        self.came = True
 
 
 class _Server(uvicorn.Server):
     """uvicorn's server with our beginning and end."""
 
-    def __init__(self, config: uvicorn.Config, broker: Broker, ready: Callable[[], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, broker: Broker, ready: Callable[[], None], interrupts: _Interrupts
+    ) -> None:
         super().__init__(config)
+        self.announced = False
         self._broker = broker
         self._ready = ready
+        self._interrupts = interrupts
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Called by uvicorn; announces once the socket accepts."""
         await super().startup(sockets)
-        self._ready()
+        self.should_exit = self.should_exit or self._interrupts.came
+        if not self.should_exit:
+            self.announced = True
+            self._ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Called by uvicorn after a signal; held pulls would keep it waiting until their time is up."""
         log.info("stopping")
         self._broker.begin_stop()
         await super().shutdown(sockets)
+        if self.force_exit:
+            # A second Ctrl-C: uvicorn waits neither for requests nor for the lifespan that closes the store.
+            tasks = list(self.server_state.tasks)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self.lifespan.shutdown()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
