@@ -195,8 +195,8 @@ def _bind(settings: Settings) -> socket.socket:
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(place)
-    except OSError as error:
-        reason = error.strerror or str(error)
+    except (OSError, UnicodeError) as error:  # UnicodeError: no host name at all, such as a..b
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise InvalidRequest("ARGUMENT_ILLEGAL", f"cannot listen on {host} port {port}: {reason}") from error
     return listener
 

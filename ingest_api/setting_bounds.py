@@ -61,6 +61,10 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
 MAX_INDEX_FILE_BYTES = (1 << 31) - 1
 """RocketMQ maps an index file with a 32-bit length: a header of 40 bytes, 4 a slot, 20 an entry."""
 
+RECORD_OVERHEAD = 33 << 10
+"""What stands around a message's body in a log file: the record's fields, its topic, 32,767 bytes of
+properties at most, and the end of the file."""
+
 MAX_DELAY_LEVELS = 64
 MAX_DELAY_MS = 366 * _DAY_MS
 _DELAY = re.compile(r"([0-9]{1,9})([smhd])")
@@ -100,6 +104,7 @@ def check(settings: Any) -> None:
             "store.index_entries",
             f"40 + 4 x index_slots + 20 x index_entries bytes are a file's, at most {MAX_INDEX_FILE_BYTES}",
         )
+    _check_message_size(settings)
     _check_delay_levels(store.delay_levels)
     for name, form in (("allowed_hosts", _HOST_NAME), ("allowed_origins", _ORIGIN)):
         for value in getattr(settings.http, name):
@@ -120,6 +125,19 @@ def numbers(section: Any, prefix: str = "") -> Iterator[tuple[str, float]]:
             yield from numbers(value, f"{prefix}{entry.name}.")
         elif type(value) in (int, float):
             yield f"{prefix}{entry.name}", value
+
+
+def _check_message_size(settings: Any) -> None:
+    """A message that is allowed fits a log file with what stands around it, and a request."""
+    name, limits = "limits.max_message_bytes", settings.limits
+    fits = settings.store.commitlog_file_size - RECORD_OVERHEAD
+    if limits.max_message_bytes > fits:
+        raise illegal(
+            name,
+            f"is {limits.max_message_bytes}, a log file of store.commitlog_file_size bytes takes {fits}",
+        )
+    if limits.max_message_bytes > limits.max_request_bytes:
+        raise illegal(name, f"is more than limits.max_request_bytes, {limits.max_request_bytes}")
 
 
 def _check_delay_levels(text: str) -> None:

@@ -194,7 +194,7 @@ def _read(config: Path) -> dict[str, Any]:
             return tomllib.load(file)
     except OSError as error:
         raise _illegal("--config", f"cannot read {config}: {error.strerror}") from error
-    except tomllib.TOMLDecodeError as error:
+    except (RecursionError, ValueError) as error:  # TOMLDecodeError, not UTF-8, a number of too many digits
         raise _illegal("--config", f"{config} is not TOML: {error}") from error
 
 
@@ -225,7 +225,10 @@ def _typed(value: Any, wanted: Any, full: str) -> Any:
             raise _illegal(full, "must be a list of text")
         return tuple(value)
     if wanted is float and type(value) is int:
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise _illegal(full, "has too many digits") from None
     if type(value) is not wanted:  # not isinstance: true is no number here
         raise _illegal(full, f"must be {wanted.__name__}, is {type(value).__name__}")
     return value

@@ -136,7 +136,7 @@ def _run(name: str | None, arguments: list[str]) -> int:
 
 
 def _complain(line: str, code: int) -> int:
-    print(f"lakemq: {terminal.shown(line) if sys.stderr.isatty() else line}", file=sys.stderr)
+    print(f"lakemq: {line}", file=sys.stderr)
     return code
 
 

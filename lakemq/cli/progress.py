@@ -12,6 +12,8 @@ from typing import Self
 
 from tqdm import tqdm
 
+from lakemq.cli import terminal
+
 
 class Progress:
     """Counts messages up to a total, or without end when the total is unknown.
@@ -23,7 +25,8 @@ class Progress:
 
     def __init__(self, what: str, total: int | None = None) -> None:
         self._bar = tqdm(
-            desc=what,
+            desc=terminal.shown(what),
+            file=terminal.drawing(),
             total=total,
             unit=" messages",
             disable=not sys.stderr.isatty(),

@@ -14,24 +14,32 @@ _LAYOUT = frozenset("\n\t")
 
 
 class Terminal:
-    """Standard output that shows control characters instead of sending them; the rest is the stream's."""
+    """A standard stream that shows control characters instead of sending them; the rest is the stream's."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+        self.stream = stream
 
     def write(self, text: str) -> int:
         """Writes text; returns how many of its characters were taken, all."""
-        self._stream.write(shown(text))
+        self.stream.write(shown(text))
         return len(text)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
+        return getattr(self.stream, name)
 
 
 def guard() -> None:
-    """Puts a Terminal before standard output when a person sits there."""
+    """Puts a Terminal before standard output, and before standard error, when a person sits there."""
     if sys.stdout is not None and sys.stdout.isatty():
         sys.stdout = cast(TextIO, Terminal(sys.stdout))
+    if sys.stderr is not None and sys.stderr.isatty():
+        sys.stderr = cast(TextIO, Terminal(sys.stderr))
+
+
+def drawing() -> TextIO:
+    """Returns standard error as it is, for what moves about the screen itself and shows no foreign text."""
+    stream = sys.stderr
+    return stream.stream if isinstance(stream, Terminal) else stream
 
 
 def shown(text: str) -> str:

@@ -16,6 +16,11 @@ from store_native.errors import LakeMQError, from_code
 
 # What RFC 9457 itself names; everything else of a problem is context for the caller.
 _STANDARD = frozenset({"type", "title", "status", "detail", "instance", "code", "retryable"})
+# What the errors' own arguments are called.
+_TAKEN = frozenset({"self", "cls", "code", "detail"})
+_LONGEST_RETRY_AFTER_MS = 86_400_000
+"""Of what a peer asks for; no caller waits longer than a day."""
+_MOST_DIGITS = 9
 
 
 class OutcomeUnknown(LakeMQError):
@@ -67,13 +72,14 @@ def from_problem(status: int, headers: Mapping[str, str], body: bytes) -> LakeMQ
     if not isinstance(code, str):
         code = _code_of_status(status)
     detail = problem.get("detail") or problem.get("title") or _first_words(body) or f"HTTP status {status}"
-    context = {key: value for key, value in problem.items() if key not in _STANDARD}
+    context = {key: value for key, value in problem.items() if key not in _STANDARD | _TAKEN}
     context["http_status"] = status
     _lift_pointer(context)
-    if "retry_after_ms" not in context:
+    asked = context.pop("retry_after_ms", None)
+    if type(asked) not in (int, float):
         asked = _retry_after_ms(headers.get("Retry-After", ""))
-        if asked is not None:
-            context["retry_after_ms"] = asked
+    if asked is not None and asked == asked:  # not NaN
+        context["retry_after_ms"] = min(max(0, asked), _LONGEST_RETRY_AFTER_MS)
     return from_code(code, str(detail), **context)
 
 
@@ -85,18 +91,18 @@ def is_brokers_own(body: bytes) -> bool:
 def _retry_after_ms(text: str) -> int | None:
     """Reads a Retry-After header: seconds, or the date a proxy may write."""
     if text.isascii() and text.isdigit():
-        return int(text) * 1000
+        return int(text) * 1000 if len(text) <= _MOST_DIGITS else _LONGEST_RETRY_AFTER_MS
     try:
-        moment = parsedate_to_datetime(text)
-    except (TypeError, ValueError):
+        moment = parsedate_to_datetime(text).timestamp()
+    except (IndexError, OSError, OverflowError, TypeError, ValueError):
         return None
-    return max(0, round((moment.timestamp() - time.time()) * 1000))
+    return max(0, round((moment - time.time()) * 1000))
 
 
 def _parse(body: bytes) -> dict[str, Any]:
     try:
         problem = json.loads(body)
-    except ValueError:
+    except (RecursionError, ValueError):
         return {}
     return problem if isinstance(problem, dict) else {}
 

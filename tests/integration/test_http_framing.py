@@ -187,6 +187,12 @@ def test_another_version_is_refused(shared_broker: BrokerProcess, version: bytes
     found.problem(505, "HTTP_VERSION_NOT_SUPPORTED")
 
 
+@pytest.mark.parametrize("version", [b"HTTP/1.2", b"HTTP/3.0", b"HTTP/1.x", b"HTTQ/1.1"])
+def test_what_is_no_version_of_http_is_malformed(shared_broker: BrokerProcess, version: bytes) -> None:
+    (found,) = exchange(shared_broker, request(HEALTH, version=version))
+    found.problem(400, "MALFORMED_REQUEST")
+
+
 def test_trailers_are_not_headers(shared_broker: BrokerProcess) -> None:
     """A trailer cannot give a send a key, or any other meaning."""
     http = Http(shared_broker.endpoint)

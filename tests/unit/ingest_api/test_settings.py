@@ -68,6 +68,11 @@ def test_the_file_wins_over_defaults_and_options_win_over_the_file(tmp_path: Pat
         ("broker_name = 'a b'\n", "broker_name"),
         ("cluster = ''\n", "cluster"),
         ("this is no toml", "--config"),
+        ("[http]\nport = " + "9" * 5_000, "--config"),
+        ("x = " + "[" * 3_000, "--config"),
+        ("[http]\nhead_timeout_s = 9" + "9" * 400, "http.head_timeout_s"),
+        ("[store]\ncommitlog_file_size = 4194304\n", "limits.max_message_bytes"),
+        ("[limits]\nmax_request_bytes = 4194303\n", "limits.max_message_bytes"),
     ],
 )
 def test_a_wrong_setting_is_refused_by_its_name(tmp_path: Path, text: str, name: str) -> None:
@@ -75,6 +80,20 @@ def test_a_wrong_setting_is_refused_by_its_name(tmp_path: Path, text: str, name:
         load_settings(written(tmp_path, text), {})
     assert refused.value.code == "ARGUMENT_ILLEGAL"
     assert refused.value.context["setting"] == name
+
+
+def test_a_file_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "broker.toml"
+    path.write_bytes(b'broker_name = "\xff"\n')
+    with pytest.raises(InvalidRequest, match="is not TOML"):
+        load_settings(path, {})
+
+
+def test_the_largest_message_fits_a_log_file(tmp_path: Path) -> None:
+    text = "[store]\ncommitlog_file_size = 65536\n[limits]\nmax_message_bytes = 31744\n"
+    assert load_settings(written(tmp_path, text), {}).limits.max_message_bytes == 31_744
+    with pytest.raises(InvalidRequest, match="takes 31744"):
+        load_settings(written(tmp_path, text.replace("31744", "31745")), {})
 
 
 @pytest.mark.parametrize(("name", "value"), [("http.port", -1), ("http.port", 65_536), ("broker_name", "")])

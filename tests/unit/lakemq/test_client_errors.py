@@ -44,6 +44,29 @@ def test_page_of_a_proxy_is_sorted_by_its_status(status: int, kind: type[Excepti
     assert "Bad gateway" in str(error)
 
 
+@pytest.mark.parametrize(
+    ("headers", "body"),
+    [
+        ({"Retry-After": "9" * 5_000}, problem(code="SYSTEM_BUSY", detail="busy")),
+        ({"Retry-After": "Fri, 31 Dec 99999999 23:59:59 GMT"}, problem(code="SYSTEM_BUSY", detail="busy")),
+        ({"Retry-After": "-"}, problem(code="SYSTEM_BUSY", retry_after_ms="soon")),
+        ({}, problem(code="SYSTEM_BUSY", retry_after_ms=[1])),
+        ({}, b'{"code":"SYSTEM_BUSY","retry_after_ms":NaN}'),
+        ({}, b'{"code":"SYSTEM_BUSY","retry_after_ms":1e999}'),
+        ({}, b'{"code":"SYSTEM_BUSY","retry_after_ms":-5}'),
+        ({}, b'{"code":"SYSTEM_BUSY","status":' + b"9" * 5_000 + b"}"),
+        ({}, b'{"self":1,"cls":2,"code":"SYSTEM_BUSY","errors":[1]}'),
+        ({}, b"[" * 200_000),
+        ({}, b'{"code":' * 50_000),
+    ],
+)
+def test_whatever_a_peer_says_is_an_error_of_ours(headers: dict[str, str], body: bytes) -> None:
+    error = from_problem(503, headers, body)
+    assert isinstance(error, Unavailable)
+    assert 0 <= error.context.get("retry_after_ms", 0) <= 86_400_000
+    assert type(pickle.loads(pickle.dumps(error))) is Unavailable
+
+
 def test_empty_refusal_names_its_status() -> None:
     assert "HTTP status 418" in str(from_problem(418, {}, b""))
 

@@ -7,6 +7,7 @@ import os
 import pty
 import subprocess
 import sys
+import termios
 
 import pytest
 from hypothesis import given
@@ -20,7 +21,14 @@ from lakemq.cli import app, output
 
 command = types.ModuleType("saying")
 command.register = lambda subparsers: subparsers.add_parser("topic")
-command.run = lambda args: print(output.as_json({"k": "\\x7f\\x9b2J"}), output.cell(["\\x1b[2J", "\\x07"]))
+
+
+def run(args):
+    print("\\x1b]0;error\\x07", file=sys.stderr)
+    print(output.as_json({"k": "\\x7f\\x9b2J"}), output.cell(["\\x1b[2J", "\\x07"]))
+
+
+command.run = run
 sys.modules["lakemq.cli.topic"] = command
 sys.exit(app.main(["topic"]) or 0)
 """
@@ -50,10 +58,28 @@ def test_command_shows_escapes_on_a_terminal_and_the_bytes_in_a_pipe() -> None:
     assert b"\x7f\xc2\x9b2J" in piped and b"\x1b[2J \x07" in piped
     ours, theirs = pty.openpty()
     try:
-        subprocess.run(command, stdout=theirs, check=True, timeout=120)
+        subprocess.run(command, stdout=theirs, stderr=theirs, check=True, timeout=120)
         on_terminal = os.read(ours, 10_000)
     finally:
         os.close(ours)
         os.close(theirs)
     assert b'"\\u007f\\u009b2J"' in on_terminal and b"\\x1b[2J \\x07" in on_terminal
+    assert b"\\x1b]0;error\\x07" in on_terminal
     assert not set(on_terminal) & (set(range(0x20)) - set(b"\r\n\t"))
+
+
+def test_progress_still_draws_itself() -> None:
+    code = (
+        "from lakemq.cli import progress, terminal\nterminal.guard()\n"
+        "with progress.Progress('to \\x07orders') as bar: bar.add(1)"
+    )
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 80))
+    try:
+        subprocess.run([sys.executable, "-c", code], stderr=theirs, check=True, timeout=120)
+        on_terminal = os.read(ours, 10_000)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert b"\rto \\x07orders: " in on_terminal
+    assert b"\\r" not in on_terminal
