@@ -14,6 +14,8 @@ MAX_ERROR_TYPE = 200
 MAX_ERROR_TEXT = 2_000
 MAX_ERROR_TRACE = 8_000
 
+_NAME_OF_TYPE = type.__dict__["__name__"]
+
 
 def reason_text(reason: object) -> str | None:
     """The reason of a verdict: a text, an exception or any object; None stays None."""
@@ -27,7 +29,7 @@ def reason_text(reason: object) -> str | None:
 
 def error_type(error: BaseException) -> str:
     """The name of an exception's class."""
-    return _storable(type.__getattribute__(type(error), "__name__"), MAX_ERROR_TYPE)
+    return _class_name(error)
 
 
 def error_text(error: BaseException) -> str:
@@ -50,8 +52,13 @@ def _text_of(value: object, longest: int) -> str:
         # An exact str: a subclass may bring its own slicing and encoding.
         text = str.__str__(value) if isinstance(value, str) else str(value)
     except BaseException:  # noqa: BLE001  (foreign code: whatever it raises, the message has its verdict)
-        return f"<{_storable(type(value).__name__, MAX_ERROR_TYPE)} whose text cannot be made>"
+        return f"<{_class_name(value)} whose text cannot be made>"
     return _storable(text, longest)
+
+
+def _class_name(value: object) -> str:
+    """The name the class was made with, past a metaclass with a __name__ of its own."""
+    return _storable(_NAME_OF_TYPE.__get__(type(value)), MAX_ERROR_TYPE)
 
 
 def _storable(text: str, longest: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import enum
 from collections.abc import Callable
 from typing import Any
 
@@ -163,3 +164,74 @@ def test_a_null_struct_is_an_acknowledgement() -> None:
 @pytest.mark.parametrize("level", [-(10**30), 10**30])
 def test_a_delay_beyond_all_numbers_is_clamped(level: int) -> None:
     assert handled(lambda _: Verdict("RETRY", delay_level=level))["delay_level"] in (1, 4)
+
+
+class Kind(str, enum.Enum):  # noqa: UP042  (what users of older Pythons write; its str() is its name)
+    ACK = "ACK"
+    RETRY = "RETRY"
+    DEAD = "DEAD"
+
+
+class Agrees(str):
+    """Equal to whatever it is compared with."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __ne__(self, other: object) -> bool:
+        return False
+
+    def __str__(self) -> str:
+        return "WHAT"
+
+    __hash__ = str.__hash__
+
+
+@pytest.mark.parametrize("kind", [*Kind, Agrees("ACK"), Agrees("RETRY"), Agrees("DEAD")], ids=repr)
+def test_a_kind_that_is_a_subclass_of_str_is_stored_as_the_plain_word(kind: str) -> None:
+    plain = str.__str__(kind)
+    assert handled(lambda _: Verdict(kind))["verdict"] == plain
+    for answer in (kind, Verdict(kind)):
+        assert handled(lambda _, answer=answer: [answer], vectorised=True)["verdict"] == plain
+    assert handled(lambda _: Verdict(kind), vectorised=True)["verdict"] == plain
+
+
+@pytest.mark.parametrize("kind", [Agrees("FOO"), Agrees(""), Agrees("Kind.DEAD"), "dead"], ids=repr)
+def test_a_kind_that_only_claims_to_be_one_is_a_failure_of_the_message(kind: str) -> None:
+    for answer in (Verdict(kind), [kind], [Verdict(kind)]):
+        row = handled(lambda _, answer=answer: answer, vectorised=True)
+        assert (row["verdict"], row["error_type"]) == ("RETRY", "ValueError")
+    assert handled(lambda _: Verdict(kind))["error_type"] == "ValueError"
+
+
+def test_a_list_that_gives_fewer_verdicts_than_it_counts_acknowledges_nothing() -> None:
+    class Short(list[Any]):
+        def __len__(self) -> int:
+            return 1
+
+        def __iter__(self) -> Any:
+            return iter(())
+
+    row = handled(lambda _: Short(), vectorised=True)
+    assert (row["verdict"], row["error_type"]) == ("RETRY", "ValueError")
+
+
+class Nameless(type):
+    @property
+    def __name__(cls) -> str:  # type: ignore[override]
+        raise RuntimeError("no name")
+
+
+@pytest.mark.parametrize("vectorised", [False, True])
+def test_an_exception_whose_class_hides_its_name_is_a_retry_of_the_message(vectorised: bool) -> None:
+    class Hidden(Exception, metaclass=Nameless):
+        def __str__(self) -> str:
+            raise RuntimeError("no words")
+
+    def handle(_: Any) -> None:
+        raise Hidden
+
+    row = handled(handle, vectorised=vectorised)
+    assert (row["verdict"], row["error_type"]) == ("RETRY", "Hidden")
+    assert row["error_text"] == "<Hidden whose text cannot be made>"
+    assert handled(lambda _: Verdict.dead(Hidden()))["verdict"] == "DEAD"
