@@ -23,5 +23,5 @@ LEFT JOIN (
   AND followed.broker_name = failed.broker_name
   AND followed.queue_id = failed.queue_id
   AND followed.queue_offset = failed.queue_offset
-  AND followed.attempt = failed.attempt + 1
+  AND followed.attempt - 1 = failed.attempt
 WHERE failed.verdict = 'RETRY' AND followed.attempt IS NULL

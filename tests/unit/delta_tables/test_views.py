@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from delta_tables.data_losses import DATA_LOSSES, LostRange
 from delta_tables.data_losses import rows as lost_rows
@@ -78,6 +80,37 @@ def test_a_gap_says_how_much_of_it_is_recorded_as_lost(ledger: LedgerLocation) -
     append(ledger, DATA_LOSSES, rows.to_pylist())
     found = ask(ledger, "SELECT from_offset, missing, recorded, reason FROM delivery_gaps ORDER BY 1")
     assert [tuple(row.values()) for row in found] == [(1, 8, 5, "expired"), (10, 2, 2, "damaged")]
+
+
+def test_a_gap_without_any_recorded_loss_has_none_recorded(ledger: LedgerLocation) -> None:
+    append(ledger, DELIVERIES, [delivery(0), delivery(9)])
+    (row,) = ask(ledger, "SELECT missing, recorded, reason FROM delivery_gaps")
+    assert (row["missing"], row["recorded"], row["reason"]) == (8, 0, None)
+    assert len(ask(ledger, "SELECT * FROM delivery_gaps WHERE recorded < missing")) == 1
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 25), st.integers(0, 12)), max_size=8))
+def test_a_position_recorded_as_lost_by_several_batches_counts_once(
+    tmp_path_factory: pytest.TempPathFactory, ranges: list[tuple[int, int]]
+) -> None:
+    ledger = ledger_at(tmp_path_factory.mktemp("ledger") / "ledger")
+    ledger.create(*TABLES)
+    append(ledger, DELIVERIES, [delivery(2), delivery(9), delivery(12), delivery(20)])
+    rows: list[dict[str, Any]] = []
+    for batch_id, (start, length) in enumerate(ranges):  # each batch of its own: their rows may overlap
+        lost = [LostRange("orders", "broker-a", 0, start, start + length, "expired")]
+        rows += lost_rows(
+            lost, consumer_group="g", query_id="q", batch_id=batch_id, recorded_at=START
+        ).to_pylist()
+    if rows:
+        append(ledger, DATA_LOSSES, rows)
+    lost_offsets = {offset for start, length in ranges for offset in range(start, start + length)}
+    found = ask(ledger, "SELECT from_offset, to_offset, missing, recorded FROM delivery_gaps")
+    assert sorted(row["from_offset"] for row in found) == [3, 10, 13]
+    for row in found:
+        gap = set(range(row["from_offset"], row["to_offset"] + 1))
+        assert (row["missing"], row["recorded"]) == (len(gap), len(gap & lost_offsets))
 
 
 def test_a_tag_filter_is_not_taken_for_gaps(ledger: LedgerLocation) -> None:
