@@ -77,7 +77,7 @@ def marked(properties: pa.MapArray, uncounted: pa.Array, isolated: pa.Array) -> 
         row = [(name, value) for name, value in pairs or () if name not in MARKS]
         row += [(UNCOUNTED, str(count))] if count else []
         row += [(ALONE, "1")] if alone else []
-        made.append(row)
+        made.append(None if pairs is None and not row else row)
     return pa.array(made, properties.type)
 
 

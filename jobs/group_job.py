@@ -35,13 +35,12 @@ from jobs.origin import retry_topic
 from jobs.outcomes import OutcomeTask
 from jobs.retry_policy import RetryPolicy
 from jobs.settings import ConsumeSettings
-from jobs.slice_tasks import ReadAndHandleTask, ReadTask, into_bins, per_bin, source_schema
+from jobs.slice_tasks import ReadAndHandleTask, ReadTask, into_bins, per_bin, reader_of
 from jobs.start_position import starting_offsets
 from lakemq.client import Client
 from store_native.errors import InvalidRequest, LakeMQError, from_code
 from structured_streaming.offsets import Bounds, MessageQueue, Offsets, start_in
 from structured_streaming.partitions import QueueSlice, slices_between
-from structured_streaming.slice_reader import SliceReader
 
 _log = logging.getLogger(__name__)
 
@@ -109,13 +108,7 @@ class GroupJob:
             self._fence = GroupFence(self._spark, settings.ledger, DELIVERIES, settings.group, lease)
         self._checkpoint = StreamCheckpoint(settings.checkpoint_of("group"))
         self._store_id = str(client.cluster()["store_id"])
-        self._reader = SliceReader(
-            settings.path,
-            client.endpoint,
-            source_schema(),
-            settings.tags,
-            fail_on_data_loss=settings.on_data_loss == "fail",
-        )
+        self._reader = reader_of(settings, client.endpoint)
         self._start: dict[str, dict[str, int]] = {}
         self._last_in_ledger: int | None = None
         self.reached: dict[tuple[str, int], int] = {}
@@ -142,13 +135,13 @@ class GroupJob:
             self._reach(committed.queues)
         source = (
             self._streams.readStream.format("lakemq")
-            # Only planned with, never evaluated: tasks read their slices themselves (slice_tasks).
+            # Only planned with, never evaluated: tasks read their slices themselves (slice_tasks), and the
+            # tag filter is theirs.
             .schema("queue_offset BIGINT")
             .option("subscribe", ",".join(settings.subscription))
             .option("endpoint", self._client.endpoint)
             .option("startingOffsets", json.dumps(self._start))
             .option("maxOffsetsPerTrigger", str(settings.max_messages_per_batch))
-            .option("tags", settings.tags)
             .option("failOnDataLoss", str(settings.on_data_loss == "fail").lower())
         )
         if settings.path is not None:

@@ -22,7 +22,13 @@ ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
 DLQ_ORIGIN_TOPIC = "DLQ_ORIGIN_TOPIC"
 DLQ_ORIGIN_MESSAGE_ID = "DLQ_ORIGIN_MESSAGE_ID"
 
-_POSITION = r"^(?P<broker_name>.+)/(?P<queue_id>\d+)/(?P<queue_offset>\d+)$"
+LAST_ATTEMPT = 2**31 - 1
+"""The greatest number an attempt can have: whoever counts on stays there."""
+
+_MOST_QUEUE_ID = 2**31 - 1
+_MOST_QUEUE_OFFSET = 2**63 - 1
+# As this project writes it, so that one position has one text; the digits fit uint64, bounds come after.
+_POSITION = r"^(?P<broker_name>.+)/(?P<queue_id>0|[1-9][0-9]{0,9})/(?P<queue_offset>0|[1-9][0-9]{0,18})$"
 
 
 def retry_topic(group: str) -> str:
@@ -50,8 +56,10 @@ def original_positions(batch: pa.RecordBatch, group: str) -> Positions:
     """Finds the original position of each row.
 
     A row of the group's retry topic carries it in LMQ_ORIGIN and RETRY_TOPIC, and its attempt is
-    reconsume_times + 1. Any other row stands at its original position, attempt 1. A row of the retry
-    topic that some other program put there, without LMQ_ORIGIN, counts as standing where it is.
+    reconsume_times + 1, LAST_ATTEMPT at most. Any other row stands at its original position, attempt 1.
+    Anybody can send to the retry topic: a row there without an origin that is a position, or that never
+    came back (reconsume_times 0: its key would be another message's first delivery), counts as standing
+    where it is.
     """
     rows = batch.num_rows
     from_retry = pc.equal(batch.column("topic"), retry_topic(group))
@@ -66,20 +74,30 @@ def original_positions(batch: pa.RecordBatch, group: str) -> Positions:
     properties = batch.column("properties")
     position = pc.extract_regex(_lookup(properties, ORIGIN), _POSITION)
     topic = _lookup(properties, RETRY_TOPIC)
-    carried = pc.fill_null(pc.and_(from_retry, pc.and_(pc.is_valid(position), pc.is_valid(topic))), False)
+    queue_id = pc.struct_field(position, "queue_id").cast(pa.uint64())
+    queue_offset = pc.struct_field(position, "queue_offset").cast(pa.uint64())
+    came_back = pc.max_element_wise(batch.column("reconsume_times"), pa.scalar(0, pa.int32()))
+    carried = pc.and_(from_retry, pc.greater(came_back, 0))
+    for holds in (
+        pc.less_equal(queue_id, pa.scalar(_MOST_QUEUE_ID, pa.uint64())),
+        pc.less_equal(queue_offset, pa.scalar(_MOST_QUEUE_OFFSET, pa.uint64())),
+        pc.not_equal(topic, ""),
+    ):
+        carried = pc.and_(carried, pc.fill_null(holds, False))
 
     def choose(original: pa.Array, name: str) -> pa.Array:
         here = batch.column(name)
-        return pc.if_else(carried, original.cast(here.type), here)
+        held = pc.if_else(carried, original, pa.scalar(None, original.type))
+        return pc.if_else(carried, held.cast(here.type), here)
 
+    before = pc.min_element_wise(came_back, pa.scalar(LAST_ATTEMPT - 1, pa.int32()))
+    attempt = pc.if_else(from_retry, pc.add(before, pa.scalar(1, pa.int32())), pa.scalar(1, pa.int32()))
     return Positions(
         choose(topic, "topic"),
         choose(pc.struct_field(position, "broker_name"), "broker_name"),
-        choose(pc.struct_field(position, "queue_id"), "queue_id"),
-        choose(pc.struct_field(position, "queue_offset"), "queue_offset"),
-        pc.if_else(from_retry, pc.add(batch.column("reconsume_times"), pa.scalar(1, pa.int32())), 1).cast(
-            pa.int32()
-        ),
+        choose(queue_id, "queue_id"),
+        choose(queue_offset, "queue_offset"),
+        attempt,
     )
 
 

@@ -22,7 +22,7 @@ from delta_tables.deliveries import ACK, DEAD, DELIVERIES, DROPPED, RETRY
 from jobs.counted_attempts import Standing, marked, standing_of
 from jobs.handler_loader import HandlerTarget
 from jobs.judging import Before, Judged, judge
-from jobs.origin import Positions, original_positions, retry_topic
+from jobs.origin import LAST_ATTEMPT, Positions, original_positions, retry_topic
 from jobs.property_room import NO_ROOM, has_room_for_retry
 from jobs.retry_policy import RetryPolicy
 
@@ -63,11 +63,12 @@ class OutcomeTask:
         @cache
         def last_chance() -> list[bool]:
             last = pc.greater(standing.counted, self.policy.max_reconsume_times)
-            return list(pc.or_(last, pc.invert(has_room_for_retry(batch, positions))).to_pylist())
+            return [a or b for a, b in zip(last.to_pylist(), cannot_return(), strict=True)]
 
         @cache
         def cannot_return() -> list[bool]:
-            return list(pc.invert(has_room_for_retry(batch, positions)).to_pylist())
+            no_room = pc.invert(has_room_for_retry(batch, positions))
+            return list(pc.or_(no_room, pc.equal(positions.attempt, LAST_ATTEMPT)).to_pylist())
 
         again = pc.greater(positions.attempt, 1).to_pylist()
         isolated = standing.isolated.to_pylist()
@@ -123,8 +124,11 @@ class OutcomeTask:
             verdict = pc.if_else(pc.equal(verdict, ACK), ACK, DROPPED)
         else:
             reason = pc.if_else(in_company, IN_COMPANY, reason)
-            counts = pc.and_(pc.equal(verdict, RETRY), pc.invert(in_company))
-            used_up = pc.and_(counts, pc.greater(standing.counted, self.policy.max_reconsume_times))
+            beyond = pc.greater(standing.counted, self.policy.max_reconsume_times)
+            used_up = pc.or_(
+                pc.and_(pc.invert(in_company), beyond), pc.equal(positions.attempt, LAST_ATTEMPT)
+            )
+            used_up = pc.and_(pc.equal(verdict, RETRY), used_up)
             verdict = pc.if_else(used_up, DEAD, verdict)
             text = f"attempts used up (max reconsume times {self.policy.max_reconsume_times})"
             reason = pc.if_else(used_up, pc.coalesce(reason, pa.scalar(text)), reason)
@@ -163,7 +167,8 @@ class OutcomeTask:
     def _levels(self, positions: Positions, judged: Judged) -> pa.Array:
         levels = pa.array(self.policy.delay_levels, pa.int32())
         last = pa.scalar(len(self.policy.delay_levels), pa.int32())
-        nth = pc.subtract(pc.min_element_wise(positions.attempt, last), pa.scalar(1, pa.int32()))
+        first = pa.scalar(1, pa.int32())
+        nth = pc.subtract(pc.max_element_wise(pc.min_element_wise(positions.attempt, last), first), first)
         usual = pc.take(levels, nth)
         return usual if judged.delay_level is None else pc.coalesce(judged.delay_level, usual)
 

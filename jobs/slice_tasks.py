@@ -17,7 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from jobs.map_arrow import ArrowFunction, map_in_arrow
+from jobs.origin import retry_topic
 from jobs.outcomes import OutcomeTask
+from jobs.settings import ConsumeSettings
 from structured_streaming import columns
 from structured_streaming.partitions import QueueSlice, split
 from structured_streaming.slice_reader import SliceReader
@@ -49,6 +51,22 @@ def source_schema() -> StructType:
     """The columns read, as Spark types."""
     offered = {field.name: field for field in (*columns.DEFAULT.fields, *columns.EXTRA.fields)}
     return StructType([offered[name] for name in SOURCE_COLUMNS])
+
+
+def reader_of(settings: ConsumeSettings, endpoint: str) -> SliceReader:
+    """What reads a group's messages.
+
+    The tag filter holds for first deliveries only: what waits on the retry topic was let through once, and
+    belongs to the group whatever its filter is now.
+    """
+    return SliceReader(
+        settings.path,
+        endpoint,
+        source_schema(),
+        settings.tags,
+        fail_on_data_loss=settings.on_data_loss == "fail",
+        unfiltered=frozenset([retry_topic(settings.group)]),
+    )
 
 
 def into_bins(slices: Sequence[QueueSlice], cores: int) -> list[Bin]:

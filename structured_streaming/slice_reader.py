@@ -33,6 +33,7 @@ class SliceReader:
         fail_on_data_loss: Missing messages are an error.
         on_loss: Is told what is missing while that is no error; pickled along.
         patience_s: How long a task waits for a broker that is away.
+        unfiltered: Topics that are read whole, whatever the tags.
     """
 
     path: str | None
@@ -42,6 +43,7 @@ class SliceReader:
     fail_on_data_loss: bool
     on_loss: Callable[[list[data_loss.Loss]], None] | None = None
     patience_s: float = RETRY_TIMEOUT_MS / 1000
+    unfiltered: frozenset[str] = frozenset()
 
     def read(self, piece: QueueSlice) -> Iterator[pa.RecordBatch]:
         """Yields the slice's rows in batches of about 10,000."""
@@ -79,9 +81,8 @@ class SliceReader:
 
     def _fetch(self, reader: StoreReader, piece: QueueSlice, offset: int) -> Chunk:
         queue = piece.queue
-        return reader.read(
-            queue.topic, queue.queue_id, offset, piece.end, self.schema.fieldNames(), self.tags
-        )
+        tags = "*" if queue.topic in self.unfiltered else self.tags
+        return reader.read(queue.topic, queue.queue_id, offset, piece.end, self.schema.fieldNames(), tags)
 
     def _next(self, piece: QueueSlice, offset: int, chunk: Chunk) -> int:
         """Returns where to read on, after checking that nothing was left out."""

@@ -8,9 +8,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from delta_tables.deliveries import DELIVERIES
+from jobs.counted_attempts import standing_of
 from jobs.handler_loader import HandlerTarget
+from jobs.origin import LAST_ATTEMPT, original_positions
 from jobs.outcomes import Mode, OutcomeTask
 from jobs.retry_policy import RetryPolicy
 from lakemq.handler import DeliveredMessage, Verdict
@@ -176,3 +179,89 @@ def test_a_message_that_had_room_at_its_first_attempt_has_it_at_the_next() -> No
         assert first["verdict"] == second["verdict"]
         verdicts.append(first["verdict"])
     assert (verdicts[0], verdicts[-1]) == ("RETRY", "DEAD")
+
+
+def forged(offset: int, origin: str, times: int = 1, **fields: Any) -> dict[str, Any]:
+    """A message somebody else put on the retry topic."""
+    fields.setdefault("properties", [("RETRY_TOPIC", "orders"), ("LMQ_ORIGIN", origin)])
+    return retried(offset, 0, times) | fields
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "broker-a/2147483648/3",
+        "broker-a/99999999999/3",
+        "broker-a/1/9223372036854775808",
+        "broker-a/1/" + "9" * 19,
+        "broker-a/1/" + "9" * 40,
+        "broker-a/01/3",
+        "broker-a/1/03",
+        "broker-a/-1/3",
+        "broker-a/1/\u0663",
+        "/1/3",
+        "",
+    ],
+)
+def test_an_origin_beyond_all_positions_is_none(origin: str) -> None:
+    for order in ({}, {"raise": "x"}):
+        row, good = outcomes([forged(40, origin, body=json.dumps(order).encode()), retried(41, 3, 1)])
+        assert [row[name] for name in DELIVERIES.key] == ["g", "%RETRY%g", "broker-a", 0, 40, 2]
+        assert [good[name] for name in DELIVERIES.key] == ["g", "orders", "broker-a", 1, 3, 2]
+
+
+def test_the_greatest_position_is_an_origin() -> None:
+    (row,) = outcomes([forged(40, "broker-a/2147483647/9223372036854775807")])
+    assert (row["topic"], row["queue_id"], row["queue_offset"]) == ("orders", 2**31 - 1, 2**63 - 1)
+
+
+def test_an_origin_without_a_topic_is_none() -> None:
+    for properties in ([("LMQ_ORIGIN", "b/1/3"), ("RETRY_TOPIC", "")], [("LMQ_ORIGIN", "b/1/3")], None):
+        (row,) = outcomes([forged(40, "", properties=properties)])
+        assert (row["topic"], row["queue_offset"]) == ("%RETRY%g", 40)
+
+
+@pytest.mark.parametrize("times", [2**31 - 1, 2**31 - 2])
+@pytest.mark.parametrize("order", [{}, {"raise": "x"}, {"dead": "x"}])
+def test_an_attempt_beyond_all_numbers_is_the_last_one(times: int, order: dict[str, Any]) -> None:
+    row, other = outcomes([retried(40, 3, times, order), retried(41, 4, 1, {"raise": "x"})])
+    assert (row["queue_offset"], row["attempt"]) == (3, LAST_ATTEMPT)
+    assert row["verdict"] == ("DEAD" if order else "ACK")
+    assert (other["verdict"], other["attempt"], other["delay_level"]) == ("RETRY", 2, 3)
+
+
+def test_the_last_attempt_is_given_up_however_few_of_them_are_said_to_count() -> None:
+    said = [("RETRY_TOPIC", "orders"), ("LMQ_ORIGIN", "broker-a/1/3"), ("LMQ_UNCOUNTED", "999999999")]
+    policy = RetryPolicy.of("10s", [1_000, 10_000], 2**31 - 1)
+    task = OutcomeTask("g", HandlerTarget(f"{__name__}:obey"), policy, "concurrent", "query-1", 5)
+    messages = [retried(40, 3, 2**31 - 1, {"raise": "x"}) | {"properties": said}]
+    (made,) = task(iter([pa.RecordBatch.from_pylist(messages, SCHEMA)]))
+    assert made.column("verdict").to_pylist() == ["DEAD"]
+
+
+@pytest.mark.parametrize("times", [0, -1, -(2**31)])
+@pytest.mark.parametrize("order", [{}, {"raise": "x"}])
+def test_a_first_attempt_on_the_retry_topic_takes_nobodys_key(times: int, order: dict[str, Any]) -> None:
+    row, good = outcomes([retried(40, 3, times, order), message(3)])
+    assert [row[name] for name in DELIVERIES.key] == ["g", "%RETRY%g", "broker-a", 0, 40, 1]
+    assert [good[name] for name in DELIVERIES.key] == ["g", "orders", "broker-a", 1, 3, 1]
+    assert row["delay_level"] == (2 if order else None)
+
+
+@pytest.mark.parametrize(("times", "said", "held"), [(1, "400", 1), (5, "3", 3), (5, "999999999", 5)])
+def test_no_more_attempts_are_left_out_of_the_count_than_there_were(times: int, said: str, held: int) -> None:
+    properties = [("RETRY_TOPIC", "orders"), ("LMQ_ORIGIN", "broker-a/1/3"), ("LMQ_UNCOUNTED", said)]
+    batch = pa.RecordBatch.from_pylist([retried(40, 3, times) | {"properties": properties}], SCHEMA)
+    standing = standing_of(batch, original_positions(batch, "g"), "g")
+    assert standing.uncounted.to_pylist() == [held]
+    assert standing.counted.to_pylist() == [times + 1 - held]
+    (row,) = outcomes([retried(40, 3, times, {"raise": "x"}) | {"properties": properties}])
+    kept = dict(row["properties"]).get("LMQ_UNCOUNTED")
+    assert (row["verdict"], kept) == (("DEAD", None) if times + 1 - held > 2 else ("RETRY", str(held)))
+
+
+def test_what_is_acknowledged_keeps_no_properties_beside_a_marked_failure() -> None:
+    marked = [("LMQ_UNCOUNTED", "1"), ("colour", "red")]
+    rows = outcomes([message(0, properties=marked), message(1, {"raise": "x"}, properties=marked)])
+    assert [row["verdict"] for row in rows] == ["ACK", "RETRY"]
+    assert [row["properties"] for row in rows] == [None, [("colour", "red")]]

@@ -1,0 +1,51 @@
+"""What a group's tasks read: the tag filter decides about first deliveries only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from delta_tables.location import LedgerLocation
+from jobs.handler_loader import HandlerTarget
+from jobs.settings import ConsumeSettings
+from jobs.slice_tasks import reader_of
+from store_native import Store
+from structured_streaming.offsets import MessageQueue
+from structured_streaming.partitions import QueueSlice
+from tests.support.stores import open_store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """On each topic a message tagged A and one tagged B."""
+    store = open_store(tmp_path / "store", flush="async")
+    for topic in ("orders", "%RETRY%g", "%RETRY%other"):
+        store.wait_flushed(store.put_topic(topic, read_queue_nums=1, write_queue_nums=1), 10_000)
+        for tag in ("A", "B"):
+            end = store.append_message(topic, tag.encode(), tags=tag, queue_id=0).end_offset
+        assert store.wait_dispatched(end, 10_000)
+        assert store.wait_flushed(end, 10_000)
+    yield store
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("tags", "first"),
+    [("A", [b"A"]), ("B", [b"B"]), ("C", []), ("A || B", [b"A", b"B"]), ("*", [b"A", b"B"])],
+)
+def test_what_waits_on_the_retry_topic_is_read_whatever_the_tags_are_now(
+    store: Store, tmp_path: Path, tags: str, first: list[bytes]
+) -> None:
+    ledger = LedgerLocation.parse(str(tmp_path / "ledger"))
+    settings = ConsumeSettings("g", ("orders",), HandlerTarget("m:f"), ledger, path=store.path, tags=tags)
+    reader = reader_of(settings, "http://127.0.0.1:1")
+
+    def bodies(topic: str) -> list[bytes]:
+        piece = QueueSlice(MessageQueue(topic, "broker-a", 0), 0, 2)
+        return [body for batch in reader.read(piece) for body in batch.column("body").to_pylist()]
+
+    assert bodies("orders") == first
+    assert bodies("%RETRY%g") == [b"A", b"B"]
+    assert bodies("%RETRY%other") == first
