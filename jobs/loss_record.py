@@ -1,8 +1,8 @@
 """What a group's tasks could not read, on its way from the executors to the ledger.
 
 Owns the accumulator tasks add lost ranges to, and which losses a group may go on behind: expired and
-damaged ranges. Never breaks: a topic made again, or a store put back, is refused, since its positions
-would give the ledger's keys a second time. Called by the group job.
+damaged ranges. Never breaks: a topic that is gone or made again, or a store put back, is refused, since
+its positions would give the ledger's keys a second time. Called by the group job.
 """
 
 from __future__ import annotations
@@ -79,6 +79,14 @@ def refuse_other_losses(begin: Offsets, end: Offsets) -> None:
                 "OFFSET_ILLEGAL",
                 f"topic {topic} was deleted and created again: its positions are in the ledger already. "
                 "Use another group or ledger for it",
+            )
+    for queue, position in begin.queues.items():
+        if queue not in end.queues:
+            raise from_code(
+                "OFFSET_ILLEGAL",
+                f"{queue}: the group stands at {position} but the queue no longer exists; what it still held "
+                "is not known, and made again it would give its positions twice. To go on without it, delete "
+                "the checkpoint and leave the topic out; use another group or ledger when it is made again",
             )
     for queue, position in end.queues.items():
         if end.epoch < begin.epoch or position < begin.position(queue):

@@ -6,7 +6,8 @@ import pytest
 
 from jobs.loss_record import refuse_other_losses
 from store_native.errors import InvalidRequest
-from structured_streaming.offsets import MessageQueue, Offsets
+from structured_streaming.data_loss import reconcile
+from structured_streaming.offsets import Bounds, MessageQueue, Offsets, StoreView, advance
 
 Q = MessageQueue("orders", "broker-a", 0)
 BEGIN = Offsets(2, {"orders": "a"}, {Q: 5})
@@ -28,3 +29,23 @@ def test_positions_that_moved_on_are_good(end: Offsets) -> None:
 def test_positions_that_would_be_given_twice_are_refused(end: Offsets, why: str) -> None:
     with pytest.raises(InvalidRequest, match=why):
         refuse_other_losses(BEGIN, end)
+
+
+def test_a_topic_that_is_gone_is_refused_before_it_can_come_back_unseen() -> None:
+    other = MessageQueue("other", "broker-a", 0)
+    begin = Offsets(2, {"orders": "a", "other": "o"}, {Q: 5, other: 5})
+    view = StoreView(2, {"other": "o"}, {other: Bounds(0, 6)})
+    found = reconcile(begin, view, lambda queue: True)
+    end = advance(begin, view, {other: 6}, found.gone)
+    with pytest.raises(InvalidRequest, match=r"topic orders, broker broker-a, queue 0.*no longer"):
+        refuse_other_losses(begin, end)
+
+
+def test_a_queue_that_is_gone_is_refused_and_a_topic_no_longer_subscribed_is_not() -> None:
+    more = MessageQueue("orders", "broker-a", 1)
+    begin = Offsets(2, {"orders": "a"}, {Q: 5, more: 0})
+    with pytest.raises(InvalidRequest, match=r"queue 1.*no longer"):
+        refuse_other_losses(begin, Offsets(2, {"orders": "a"}, {Q: 5}))
+    view = StoreView(2, {"new": "n"}, {MessageQueue("new", "broker-a", 0): Bounds(0, 3)})
+    found = reconcile(begin, view, lambda queue: queue.topic == "new")
+    refuse_other_losses(begin, advance(begin, view, {MessageQueue("new", "broker-a", 0): 3}, found.gone))
