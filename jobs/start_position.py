@@ -44,6 +44,7 @@ def starting_offsets(settings: ConsumeSettings, spark: SparkSession, client: Cli
                 reported.get((topic, queue.queue_id)),
                 # What waits on the retry topic belongs to the group since before it had a checkpoint.
                 "earliest" if topic.startswith(RETRY_TOPIC_PREFIX) else settings.start,
+                retry=topic.startswith(RETRY_TOPIC_PREFIX),
             )
             for queue in held
         }
@@ -59,12 +60,18 @@ def beginning(settings: ConsumeSettings, queues: Sequence[QueueBounds]) -> str:
     return f"it begins at the end; --from earliest reads what is there ({there} messages)"
 
 
-def choose(queue: QueueBounds, handled: int | None, reported: int | None, start: From) -> int:
+def choose(
+    queue: QueueBounds, handled: int | None, reported: int | None, start: From, *, retry: bool = False
+) -> int:
     """Picks one queue's first offset.
 
     An offset of the ledger is taken as it is, even below the queue's minimum: the source then says
-    what was lost. The broker's is kept within what the queue holds.
+    what was lost. The broker's is kept within what the queue holds. A retry topic (`retry`) that ends
+    before the ledger's offset was made again and is read from its beginning: its rows are keyed by
+    original positions, so nothing is in the ledger twice.
     """
+    if handled is not None and retry and handled > queue.max_offset:
+        return queue.min_offset
     if handled is not None:
         return handled
     if reported is not None:

@@ -169,6 +169,14 @@ def test_the_ledger_decides_where_a_group_goes_on() -> None:
     assert (choose(held, None, None, "earliest"), choose(held, None, None, "latest")) == (10, 90)
 
 
+def test_a_retry_topic_made_again_is_read_from_its_beginning() -> None:
+    held = QueueBounds(0, 10, 100, 90)
+    assert choose(held, 500, None, "earliest", retry=True) == 10
+    assert choose(held, 100, None, "earliest", retry=True) == 100, "all of it was handled"
+    assert choose(held, 50, 70, "earliest", retry=True) == 50
+    assert choose(held, 500, None, "earliest") == 500, "of any other topic the source reports it"
+
+
 def test_delayed_messages_are_counted_over_all_levels() -> None:
     lines = ['lakemq_timing_messages{level="1"} 2', 'lakemq_timing_messages{level="3"} 5.0', "lakemq_x 9"]
     page = "\n".join(["# TYPE lakemq_timing_messages gauge", *lines, ""])
