@@ -64,8 +64,8 @@ class GroupLease:
     def acquire(self) -> None:
         """Takes the group and starts renewing.
 
-        A holder that died on this machine is not waited for, and one of the same checkpoint elsewhere
-        until its lease runs out.
+        A holder that died on this machine is not waited for, and one of the same checkpoint elsewhere, or
+        of a release that did not name its process, until its lease runs out.
 
         Raises:
             InvalidRequest: LEASE_CONFLICT when another job holds it.
@@ -84,7 +84,8 @@ class GroupLease:
                     self._client.release_lease(self._group, text)
                     continue
                 # Only a copy of this checkpoint, or this checkpoint on another host, has its id.
-                same = holder is not None and holder.checkpoint == self._owner.checkpoint
+                # The release before named the checkpoint alone: that process is seen by its renewals only.
+                same = self._owner.checkpoint in (text, holder.checkpoint if holder else None)
                 alive_here = holder is not None and holder.machine == self._owner.machine
                 if not same or alive_here or (seen is not None and seen != (text, until)):
                     raise self._conflict(text, same) from None

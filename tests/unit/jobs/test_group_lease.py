@@ -134,6 +134,39 @@ def test_a_holder_on_another_machine_is_waited_for_only_with_our_checkpoint(me: 
         lease_of(alive, me).acquire()
 
 
+def test_a_holder_named_by_our_checkpoint_alone_is_waited_for(me: LeaseOwner) -> None:
+    """The release before named the checkpoint only."""
+
+    class RunsOut(Broker):
+        def acquire_lease(self, group: str, owner: str, ttl_ms: int) -> Lease:
+            self.held = self.held and self.asked < 3
+            return super().acquire_lease(group, owner, ttl_ms)
+
+    broker = RunsOut()
+    broker.expires_at = 0
+    broker.acquire_lease("g", me.checkpoint, TTL_MS)
+    lease = lease_of(broker, me)
+    lease.acquire()
+    assert (broker.owner, lease.epoch) == (str(me), 2)
+    lease.release()
+
+    class Renewed(Broker):
+        def acquire_lease(self, group: str, owner: str, ttl_ms: int) -> Lease:
+            self.expires_at = self.asked
+            return super().acquire_lease(group, owner, ttl_ms)
+
+    alive = Renewed()
+    alive.acquire_lease("g", me.checkpoint, TTL_MS)
+    with pytest.raises(InvalidRequest, match="copy of it"):
+        lease_of(alive, me).acquire()
+
+    foreign = Broker()
+    foreign.acquire_lease("g", "another-checkpoint", TTL_MS)
+    with pytest.raises(InvalidRequest, match="use another group"):
+        lease_of(foreign, me).acquire()
+    assert foreign.asked == 2
+
+
 def test_a_lease_that_ran_out_while_the_broker_was_away_is_taken_again(me: LeaseOwner) -> None:
     broker, clock = Broker(), Clock()
     lease = lease_of(broker, me, clock)
