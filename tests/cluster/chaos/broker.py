@@ -22,6 +22,7 @@ STORE_SETTINGS: Final[dict[str, int]] = {
     "checkpoint_interval_ms": 50,
     "flush_interval_ms": 20,
 }
+LARGEST_MESSAGE: Final = 512 << 10  # fits the small log file
 
 
 class ChaosBroker:
@@ -70,7 +71,13 @@ class ChaosBroker:
             "flush": self._flush,
             "faults": faults,
         }
-        lines = ["[http]", f"port = {self.port}", "[store]"]
+        lines = [
+            "[http]",
+            f"port = {self.port}",
+            "[limits]",
+            f"max_message_bytes = {LARGEST_MESSAGE}",
+            "[store]",
+        ]
         lines += [f"{name} = {_toml(value)}" for name, value in values.items()]
         configuration = self.directory / "lakemq.toml"
         configuration.write_text("\n".join(lines) + "\n")
