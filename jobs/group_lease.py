@@ -23,6 +23,8 @@ _log = logging.getLogger(__name__)
 PATIENCE_S = 120.0
 """How long a job waits for a broker that is away before it gives its group up."""
 _LONGEST_PAUSE_S = 1.0
+_CLOCKS_DIFFER_MS = 1_000
+"""The broker adds what is left by one clock to the time of another: less than this is no renewal."""
 
 
 class GroupLease:
@@ -87,9 +89,10 @@ class GroupLease:
                 # The release before named the checkpoint alone: that process is seen by its renewals only.
                 same = self._owner.checkpoint in (text, holder.checkpoint if holder else None)
                 alive_here = holder is not None and holder.machine == self._owner.machine
-                if not same or alive_here or (seen is not None and seen != (text, until)):
+                seen = seen or (text, until)
+                renewed = text != seen[0] or until > seen[1] + _CLOCKS_DIFFER_MS
+                if not same or alive_here or renewed:
                     raise self._conflict(text, same) from None
-                seen = (text, until)
             self._stop.wait(min(max(until / 1000 - time.time(), 0.05), _LONGEST_PAUSE_S))
         self._thread.start()
 

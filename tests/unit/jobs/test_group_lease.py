@@ -113,6 +113,7 @@ def test_a_holder_on_another_machine_is_waited_for_only_with_our_checkpoint(me: 
     class RunsOut(Broker):
         def acquire_lease(self, group: str, owner: str, ttl_ms: int) -> Lease:
             self.held = self.held and self.asked < 3
+            self.expires_at = self.asked % 2  # no renewal: the broker's two clocks tick apart
             return super().acquire_lease(group, owner, ttl_ms)
 
     patient = RunsOut()
@@ -125,7 +126,7 @@ def test_a_holder_on_another_machine_is_waited_for_only_with_our_checkpoint(me: 
 
     class Renewed(Broker):
         def acquire_lease(self, group: str, owner: str, ttl_ms: int) -> Lease:
-            self.expires_at = self.asked
+            self.expires_at = self.asked * TTL_MS // 3
             return super().acquire_lease(group, owner, ttl_ms)
 
     alive = Renewed()
@@ -140,6 +141,7 @@ def test_a_holder_named_by_our_checkpoint_alone_is_waited_for(me: LeaseOwner) ->
     class RunsOut(Broker):
         def acquire_lease(self, group: str, owner: str, ttl_ms: int) -> Lease:
             self.held = self.held and self.asked < 3
+            self.expires_at = self.asked % 2  # no renewal: the broker's two clocks tick apart
             return super().acquire_lease(group, owner, ttl_ms)
 
     broker = RunsOut()
@@ -152,7 +154,7 @@ def test_a_holder_named_by_our_checkpoint_alone_is_waited_for(me: LeaseOwner) ->
 
     class Renewed(Broker):
         def acquire_lease(self, group: str, owner: str, ttl_ms: int) -> Lease:
-            self.expires_at = self.asked
+            self.expires_at = self.asked * TTL_MS // 3
             return super().acquire_lease(group, owner, ttl_ms)
 
     alive = Renewed()
