@@ -1,4 +1,4 @@
-"""A topic as a table of the catalog: CREATE TABLE ... USING lakemq, read by its name."""
+"""A topic as a view: CREATE TEMPORARY VIEW ... USING lakemq, read by its name."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ from pyspark.sql import SparkSession
 from tests.support.broker_process import BrokerProcess
 
 
-def test_a_topic_named_v_is_a_table(spark: SparkSession, shared_broker: BrokerProcess) -> None:
+def test_a_topic_named_v_is_read_through_a_view(spark: SparkSession, shared_broker: BrokerProcess) -> None:
     client = shared_broker.client()
     client.put_topic("v", read_queue_nums=1, write_queue_nums=1)
     client.send_ndjson("v", b'{"body":"a"}\n{"body":"b"}')
     options = f"endpoint '{shared_broker.endpoint}', subscribe 'v', startingOffsets '{{\"v\":{{\"0\":1}}}}'"
-    spark.sql(f"CREATE TABLE topic_v USING lakemq OPTIONS ({options})")
-    try:
-        assert [bytes(row.body) for row in spark.sql("SELECT body FROM topic_v").collect()] == [b"b"]
-    finally:
-        spark.sql("DROP TABLE topic_v")
+    spark.sql(f"CREATE TEMPORARY VIEW view_v USING lakemq OPTIONS ({options})")
+    assert [bytes(row.body) for row in spark.sql("SELECT body FROM view_v").collect()] == [b"b"]
