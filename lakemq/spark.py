@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import quoteattr
 
+from lakemq.java import require_java
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -80,12 +82,15 @@ def session(
 
     Raises:
         ImportError: pyspark is not installed; the message names the extra.
+        InvalidRequest: There is no Java; the message says what to install.
     """
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise ImportError("a Spark session needs: pip install 'lakemq[spark]'") from error
 
+    if SparkSession.getActiveSession() is None:
+        require_java()
     # Workers would run the first python3 of the PATH, which has neither pyarrow nor lakemq.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     settings = _base() | (_delta() if delta else {})

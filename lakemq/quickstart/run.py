@@ -18,6 +18,7 @@ from lakemq.cli import bulk, ndjson
 from lakemq.cli.failure import CommandFailed
 from lakemq.cli.progress import Progress
 from lakemq.client import Client
+from lakemq.java import require_java
 from lakemq.quickstart import flights, telling
 from lakemq.quickstart.broker import BrokerProcess
 from lakemq.quickstart.consumer import Consumption
@@ -62,7 +63,9 @@ def run(settings: Settings, say: Callable[[str], None] = print) -> Report:
 
     Raises:
         CommandFailed: A step could not be done; says which log tells more.
+        InvalidRequest: There is no Java; nothing was begun.
     """
+    require_java()
     started = time.monotonic()
     home = _fresh(settings.directory)
     say("LakeMQ quick start\n==================")
