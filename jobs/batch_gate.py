@@ -3,6 +3,7 @@
 Owns the count of batches inside Python. Stopping a query in the middle of a Python foreachBatch makes
 Spark print a StackOverflowError; so a stop closes the gate, waits for the batches inside, and only then
 refuses those that Spark had planned meanwhile: nothing of them was done, they run at the next start.
+A batch inside that cannot end because the broker is away is given up: it too runs at the next start.
 Called by the jobs' foreachBatch functions (Spark's callback threads) and by the run loop.
 """
 
@@ -14,7 +15,7 @@ from contextlib import contextmanager
 
 
 class JobStopped(Exception):
-    """Refuses a batch because the job is stopping; nothing of the batch was done."""
+    """Ends a batch because the job is stopping; the next start runs it, or finds it in the ledger."""
 
 
 class BatchGate:
@@ -25,6 +26,7 @@ class BatchGate:
         self._inside = 0
         self._closed = False
         self._refusing = False
+        self._given_up = False
 
     @contextmanager
     def batch(self) -> Iterator[None]:
@@ -40,6 +42,10 @@ class BatchGate:
             self._inside += 1
         try:
             yield
+        except Exception as error:
+            if self._given_up:
+                raise JobStopped("the job stopped without this batch; it runs at the next start") from error
+            raise
         finally:
             with self._changed:
                 self._inside -= 1
@@ -54,6 +60,11 @@ class BatchGate:
         """Waits until no batch is inside; False when that took longer than the timeout."""
         with self._changed:
             return self._changed.wait_for(lambda: self._inside == 0, timeout_s)
+
+    def give_up(self) -> None:
+        """Counts a failure of a batch inside as part of the stop, from now on."""
+        with self._changed:
+            self._closed = self._given_up = True
 
     def refuse(self) -> None:
         """Refuses the batches held back, and any that come later."""

@@ -116,7 +116,13 @@ def _run(
             watch = IdleWatch(
                 spark, client, settings.ledger, settings.group, settings.subscription, group.reached
             ).is_idle
-        loop.run(streams, is_idle=watch, idle_s=settings.until_idle_s or 0.0)
+        loop.run(
+            streams,
+            is_idle=watch,
+            idle_s=settings.until_idle_s or 0.0,
+            is_away=lambda: not client.ready(),
+            give_up=lease.end_patience if lease is not None else lambda: None,
+        )
 
 
 def _ensure_group(client: Client, settings: ConsumeSettings) -> None:

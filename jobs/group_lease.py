@@ -60,6 +60,7 @@ class GroupLease:
         self._lost: LakeMQError | None = None
         self._renewing = threading.Lock()
         self._stop = threading.Event()
+        self._impatient = threading.Event()
         self._thread = threading.Thread(target=self._keep, name=f"lease-{group}", daemon=True)
         self.epoch = 0
 
@@ -119,17 +120,21 @@ class GroupLease:
                 self._renew()
                 return
             except (Unavailable, Closed) as error:
-                if self._clock() >= deadline or self._stop.is_set():
+                if self._clock() >= deadline or self._impatient.is_set():
                     raise Unavailable(
                         "SERVICE_NOT_AVAILABLE",
-                        f"the lease on group {self._group} could not be renewed for "
-                        f"{self._patience_s:.0f} s: {error.detail}",
+                        f"the lease on group {self._group} could not be renewed: {error.detail}",
                     ) from error
-                self._stop.wait(pause)
+                self._impatient.wait(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    def end_patience(self) -> None:
+        """No longer waits for a broker that is away: the job stops."""
+        self._impatient.set()
 
     def release(self) -> None:
         """Stops renewing and gives the group back, as far as the broker can be reached."""
+        self._impatient.set()
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()

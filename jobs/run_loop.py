@@ -1,8 +1,9 @@
 """Running a set of streams until they are told to stop, fail, or have nothing left to do.
 
 Owns the main thread's wait and the order of stopping. Never breaks: a stop comes between batches, all
-streams end together, and a failed stream is reported with its own reason. Called by `consume` and
-`archive` with streams that are already running.
+streams end together, and a failed stream is reported with its own reason. Only a batch that waits for a
+broker that is away is not waited for. Called by `consume` and `archive` with streams that are already
+running.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ _log = logging.getLogger(__name__)
 
 _TICK_S = 0.25
 _IDLE_QUESTION_S = 0.5
+AWAY_S = 10.0
+"""How long a stop waits for batches inside while the broker is away: longer than a broker's restart."""
+_CANCELLED_S = 30.0
 _PROXY_LOGGERS = ("py4j.clientserver", "py4j.java_gateway")
 """Where Py4J logs an exception of a foreachBatch function, with the JVM's threads pinned and without."""
 
@@ -75,6 +79,8 @@ class RunLoop:
         *,
         is_idle: Callable[[], bool] | None = None,
         idle_s: float = 0.0,
+        is_away: Callable[[], bool] = lambda: False,
+        give_up: Callable[[], None] = lambda: None,
     ) -> None:
         """Waits until a stop is asked for, a stream ends, or all has been idle for `idle_s`.
 
@@ -82,6 +88,8 @@ class RunLoop:
             streams: running streams; all are stopped at the end.
             is_idle: says whether there is nothing to do; None runs until stopped.
             idle_s: how long that has to last.
+            is_away: says whether the broker is away.
+            give_up: called when the batches inside are given up, because the broker is away.
 
         Raises:
             LakeMQError: SYSTEM_ERROR with the reason when a stream failed.
@@ -102,20 +110,42 @@ class RunLoop:
                 if idle_since is not None and self._clock() - idle_since >= idle_s:
                     break
         finally:
-            failure = self._end(streams)
+            failure = self._end(streams, is_away, give_up)
         if failure is not None:
             raise from_code("SYSTEM_ERROR", failure)
 
-    def _end(self, streams: Sequence[StartedStream]) -> str | None:
+    def _end(
+        self, streams: Sequence[StartedStream], is_away: Callable[[], bool], give_up: Callable[[], None]
+    ) -> str | None:
         """Stops all streams between batches and says why the first of them had failed by itself."""
         self._gate.close()
-        self._gate.await_empty()
+        ended = self._await_batches(is_away)
         failure = _first_failure(streams)
         with _refusals_unlogged(self._spark):
+            if not ended:
+                _log.warning("the broker is away: the batch under way is given up, the next start repeats it")
+                self._gate.give_up()
+                give_up()
+                for stream in streams:
+                    self._spark.sparkContext.cancelJobGroup(str(stream.query.runId))
+                self._gate.await_empty(_CANCELLED_S)
             self._gate.refuse()
             for stream in streams:
                 stream.stop()
         return failure
+
+    def _await_batches(self, is_away: Callable[[], bool]) -> bool:
+        """Waits for the batches inside; False when they wait for a broker that stays away."""
+        away_since: float | None = None
+        while not self._gate.await_empty(_TICK_S):
+            asked_at = self._clock()
+            if not is_away():
+                away_since = None
+                continue
+            away_since = asked_at if away_since is None else away_since
+            if self._clock() - away_since >= AWAY_S:
+                return False
+        return True
 
 
 @contextmanager

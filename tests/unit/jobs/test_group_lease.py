@@ -199,6 +199,17 @@ def test_a_lease_somebody_else_took_meanwhile_is_lost_for_good(me: LeaseOwner) -
         lease.release()
 
 
+def test_a_job_that_stops_does_not_wait_for_a_broker_that_is_away(me: LeaseOwner) -> None:
+    broker = Broker()
+    lease = GroupLease(broker, "g", me, TTL_MS, patience_s=3_600)  # type: ignore[arg-type]
+    lease.acquire()
+    broker.fails = [Unavailable("SERVICE_NOT_AVAILABLE", "away") for _ in range(3)]
+    lease.end_patience()
+    with pytest.raises(Unavailable, match="could not be renewed"):
+        lease.confirm()
+    lease.release()
+
+
 def test_a_broker_that_stays_away_ends_the_patience(me: LeaseOwner) -> None:
     class Ticking(Clock):
         def __call__(self) -> float:

@@ -1,0 +1,90 @@
+"""A stop while the broker is away: patience with a broker ends when the job is told to end.
+
+Contract: neither a batch under way nor a source that waits for the broker holds the stop up; what was
+given up is handled at the next start, once.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from delta_tables.query import Ledger
+from jobs.started_stream import StartedStream
+from structured_streaming.patience import RETRY_TIMEOUT_MS
+from tests.support.broker_process import BrokerProcess
+from tests.support.consumer_process import ConsumerProcess
+from tests.support.spark_streams import Batches, source, start
+
+AT_ONCE_S = RETRY_TIMEOUT_MS / 1000 / 2
+WAIT_S = 240.0
+
+HANDLER = """
+import pathlib, time
+
+def handle(message):
+    here = pathlib.Path({directory!r})
+    (here / "handling").write_text("a message\\n")
+    while not (here / "go on").exists():
+        time.sleep(0.05)
+"""
+
+
+def test_a_batch_that_waits_for_the_broker_is_given_up_and_handled_at_the_next_start(
+    broker: BrokerProcess, tmp_path: Path
+) -> None:
+    client = broker.client()
+    client.put_topic("cut", read_queue_nums=2, write_queue_nums=2)
+    client.send_ndjson("cut", "\n".join(json.dumps({"body": str(n)}) for n in range(10)).encode())
+    (tmp_path / "slow_handler.py").write_text(HANDLER.format(directory=str(tmp_path)))
+    arguments = ("--group", "c", "--topic", "cut", "--handler", "slow_handler:handle", "--from", "earliest")
+    arguments = (*arguments, "--endpoint", broker.endpoint)
+    with ConsumerProcess(tmp_path, *arguments) as consumer:
+        consumer.await_line(tmp_path / "handling")
+        broker.kill()  # the task has read one of the two queues
+        (tmp_path / "go on").touch()
+        asked_at = time.monotonic()
+        consumer.terminate()
+        assert consumer.wait() == 0, consumer.log()
+        assert time.monotonic() - asked_at < AT_ONCE_S
+        assert "is given up" in consumer.log()
+        assert "Traceback" not in consumer.log(), consumer.log()
+    broker.start()
+    with ConsumerProcess(tmp_path, *arguments, "--until-idle", "500ms") as consumer:
+        assert consumer.wait() == 0, consumer.log()
+    ledger = Ledger(tmp_path / "ledger")
+    assert ledger.sql("SELECT queue_id, queue_offset FROM deliveries").num_rows == 10
+    assert ledger.sql("SELECT * FROM duplicate_deliveries").num_rows == 0
+
+
+def test_a_source_that_waits_for_the_broker_stops_at_once(
+    spark: SparkSession, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    broker.client().put_topic("quiet", read_queue_nums=1, write_queue_nums=1)
+    broker.client().put_group("watching")
+    frame = source(
+        spark, endpoint=broker.endpoint, subscribe="quiet", startingOffsets="earliest", group="watching"
+    )
+    batches = Batches()
+    broker.client().send("quiet", b"x")
+    stream = StartedStream(lambda: start(frame, tmp_path / "checkpoint", batches))
+    deadline = time.monotonic() + WAIT_S
+    while not batches.rows:
+        assert stream.goes_on() and time.monotonic() < deadline, stream.failure()
+        time.sleep(0.05)
+    broker.kill()
+    asking_since: float | None = None
+    while asking_since is None or time.monotonic() - asking_since < 2:  # longer than any answer takes
+        assert time.monotonic() < deadline, stream.query.status
+        if not stream.query.status["message"].startswith("Getting offsets"):
+            asking_since = None
+        elif asking_since is None:
+            asking_since = time.monotonic()
+        time.sleep(0.05)
+    asked_at = time.monotonic()
+    stream.stop()
+    assert time.monotonic() - asked_at < AT_ONCE_S
+    assert stream.failure() is None
