@@ -280,9 +280,6 @@ class BrokerProtocol(HttpToolsProtocol):
         self._in_body = False
         topic = self._topic
         if topic is None:
-            if not self.parser.should_keep_alive() or self._version == "1.0":
-                # The client said that it would send no more. What it sends all the same is not a request.
-                self._ended = True
             _on_message_complete(self)
         elif self._at_once(self, topic, self.headers, self._body):
             self._topic = None
@@ -358,11 +355,8 @@ class BrokerProtocol(HttpToolsProtocol):
         method = self.parser.get_method()
         scope["method"] = method.decode("ascii")
         scope["http_version"] = version = self._version
-        if self.url == b"*" and method == b"OPTIONS":
-            raw_path, query = b"*", b""
-        else:
-            target = httptools.parse_url(self.url)
-            raw_path, query = target.path or b"/", target.query or b""
+        target = httptools.parse_url(self.url)
+        raw_path, query = target.path or b"/", target.query or b""
         path = raw_path.decode("ascii")
         if "%" in path:
             if _BAD_ESCAPE.search(raw_path):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ class Wire(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.written = b""
+        self.unread = 0
         self.closing = False
 
     def write(self, data: Any) -> None:
@@ -45,12 +48,16 @@ class Wire(asyncio.Transport):
 
     def resume_reading(self) -> None: ...
 
+    def abort(self) -> None:
+        self.closing = True
+
     def get_write_buffer_size(self) -> int:
-        return 0
+        return self.unread
 
 
-async def written_at_once(path: Path, data: bytes) -> bytes:
-    """Returns what a broker with asynchronous flush wrote before the event loop went on."""
+@asynccontextmanager
+async def connection(path: Path) -> AsyncIterator[tuple[Broker, BrokerProtocol, Wire]]:
+    """A connection to a broker with asynchronous flush, and what it is written to."""
     settings = load_settings(None, {"store.path": str(path), "store.flush": "async"})
     broker = Broker(settings, "http://127.0.0.1:5", ("127.0.0.1", 5))
     try:
@@ -61,14 +68,19 @@ async def written_at_once(path: Path, data: bytes) -> bytes:
         wire = Wire()
         protocol = BrokerProtocol(config, ServerState(), {}, asyncio.get_running_loop())
         protocol.connection_made(wire)
-        protocol.data_received(data)
-        found = wire.written
+        yield broker, protocol, wire
         wire.close()
         protocol.connection_lost(None)
         await asyncio.gather(*protocol.tasks)
-        return found
     finally:
         await broker.stop()
+
+
+async def written_at_once(path: Path, data: bytes) -> bytes:
+    """Returns what a broker with asynchronous flush wrote before the event loop went on."""
+    async with connection(path) as (_, protocol, wire):
+        protocol.data_received(data)
+        return wire.written
 
 
 def test_a_whole_plain_send_is_answered_without_a_task(tmp_path: Path) -> None:
@@ -109,3 +121,36 @@ def test_anything_else_takes_a_task(tmp_path: Path, data: bytes) -> None:
 )
 def test_the_topic_of_a_plain_target(target: bytes, topic: str | None) -> None:
     assert send_topic(target) == topic
+
+
+def test_a_client_that_does_not_read_its_answers_gets_none_at_once(tmp_path: Path) -> None:
+    """Its sends wait for it to read, so that what it is owed is bounded."""
+
+    async def run() -> None:
+        async with connection(tmp_path) as (_, protocol, wire):
+            protocol.pause_writing()
+            protocol.data_received(PLAIN)
+            assert wire.written == b""
+            protocol.resume_writing()
+            await asyncio.gather(*protocol.tasks)
+            protocol.data_received(PLAIN)
+            assert wire.written.count(b'"status":"SEND_OK"') == 2
+
+    asyncio.run(run())
+
+
+def test_answers_that_nobody_reads_have_less_time_while_the_broker_stops(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with connection(tmp_path) as (broker, protocol, wire):
+            http = broker.settings.http
+            wire.unread = 100_000
+            now = 1000.0
+            protocol.look_at_time(now)
+            broker.begin_stop()
+            protocol.look_at_time(now + http.stop_timeout_s / 2 - 1)
+            assert not wire.closing
+            assert http.stop_timeout_s / 2 < http.write_timeout_s, "else this shows nothing"
+            protocol.look_at_time(now + http.stop_timeout_s / 2)
+            assert wire.closing
+
+    asyncio.run(run())

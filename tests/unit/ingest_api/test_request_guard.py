@@ -94,6 +94,14 @@ def test_pages_of_other_origins_are_refused() -> None:
     assert check(PAGES, (b"origin", b"https://other.example.com")) == "NO_PERMISSION"
 
 
+def test_a_request_names_one_origin() -> None:
+    """Which of two counts would be the reader's choice, and the other may be the true one."""
+    foreign = (b"origin", b"http://evil.example")
+    for guard, own in ((LOOPBACK, b"http://localhost:8090"), (PAGES, b"https://console.example.com")):
+        for pair in ([(b"origin", own), foreign], [foreign, (b"origin", own)], [(b"origin", own)] * 2):
+            assert check(guard, *pair) == "MALFORMED_REQUEST", pair
+
+
 def test_what_a_browser_says_of_the_site_counts_without_an_origin() -> None:
     for site in (b"cross-site", b"same-site", b"anything"):
         assert check(LOOPBACK, (b"sec-fetch-site", site)) == "NO_PERMISSION"

@@ -102,6 +102,17 @@ def test_a_holder_that_died_on_this_machine_is_not_waited_for(me: LeaseOwner) ->
     lease.release()
 
 
+def test_a_process_that_got_the_number_of_a_dead_holder_is_not_taken_for_it(me: LeaseOwner) -> None:
+    assert not me.is_dead()
+    earlier = dataclasses.replace(me, checkpoint="another", started=me.started - 1)
+    broker = Broker()
+    broker.acquire_lease("g", str(earlier), TTL_MS)
+    lease = lease_of(broker, me)
+    lease.acquire()
+    assert (broker.owner, lease.epoch) == (str(me), 2)
+    lease.release()
+
+
 def test_a_holder_on_another_machine_is_waited_for_only_with_our_checkpoint(me: LeaseOwner) -> None:
     away = dataclasses.replace(me, machine="elsewhere.1.2")
     broker = Broker()

@@ -1,19 +1,21 @@
-"""However many addresses a host has, connecting takes the time of one call, and one that answers is found."""
+"""However many addresses a host has, connecting takes the time of one call, and one that answers is found;
+what comes after it has the call's time, not connecting's."""
 
 from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import pytest
 
-from lakemq.client import Client, Unavailable
+from lakemq.client import Client, InvalidRequest, Unavailable, transport
 
+SIZE = 32 << 20
 SILENT = [f"127.0.0.{n}" for n in range(2, 18)]
 
 
@@ -65,6 +67,34 @@ def test_address_behind_a_silent_one_is_reached(port: int, monkeypatch: pytest.M
             assert Client(f"broker.example:{port}", timeout_s=10.0).queues("t") == []
         finally:
             server.shutdown()
+            thread.join()
+
+
+def test_sending_has_the_time_of_the_call_not_that_of_connecting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peer that takes a large body a little late is no broken one."""
+    monkeypatch.setattr(transport, "_CONNECT_TIMEOUT_S", 0.2)
+
+    def take_late(listener: socket.socket) -> None:
+        with listener.accept()[0] as peer:
+            Event().wait(0.8)  # the sender's buffers are full, and longer so than connecting may take
+            taken = 0
+            while taken < SIZE and (piece := peer.recv(1 << 20)):
+                taken += len(piece)
+            peer.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\n{}")
+
+    with listening(take_late) as port, pytest.raises(InvalidRequest):
+        Client(f"http://127.0.0.1:{port}", timeout_s=30.0, retries=0).send("t", b"x" * SIZE)
+
+
+@contextmanager
+def listening(behave: Callable[[socket.socket], None]) -> Iterator[int]:
+    """A port whose connections are taken as the test says."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = Thread(target=behave, args=(listener,))
+        thread.start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
             thread.join()
 
 
