@@ -35,6 +35,16 @@ pub trait Disk: Send + Sync {
     /// Any error is final for the caller: the pages it was about may be gone.
     fn sync(&self, file: &File) -> io::Result<()>;
 
+    /// Has `length` bytes from `offset`, written before, begin their way to the disk, and does not wait for
+    /// them: a [`Disk::sync`] that follows finds less to do. Promises nothing; where the system has no such
+    /// call, nothing happens.
+    ///
+    /// # Errors
+    /// As [`Disk::write`].
+    fn begin_writeback(&self, file: &File, offset: u64, length: u64) -> io::Result<()> {
+        crate::mapped_file::begin_writeback(file, offset, length)
+    }
+
     /// Used share of the file system that holds `path`, 0 to 1.
     ///
     /// # Errors

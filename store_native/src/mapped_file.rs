@@ -209,6 +209,14 @@ impl MappedFile {
         disk.write(&self.file, from as u64, bytes)
     }
 
+    /// Has what was written to `length` bytes from `from` begin its way to the disk.
+    ///
+    /// # Errors
+    /// As [`Disk::begin_writeback`].
+    pub fn begin_writeback(&self, from: usize, length: usize, disk: &dyn Disk) -> io::Result<()> {
+        disk.begin_writeback(&self.file, from as u64, length as u64)
+    }
+
     /// Returns when all that was written is on the disk.
     ///
     /// # Errors
@@ -318,6 +326,28 @@ pub(crate) fn descriptor_limit() -> usize {
         0 => usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX),
         _ => 0,
     }
+}
+
+/// Has the dirty pages of a range written back, without waiting for them. A failure of the writing itself is
+/// told to the next `fdatasync`, which this call, as it does not wait, takes nothing from.
+#[cfg(target_os = "linux")]
+pub(crate) fn begin_writeback(file: &File, offset: u64, length: u64) -> io::Result<()> {
+    let (offset, length) = (offset as libc::off64_t, length as libc::off64_t);
+    // SAFETY: a plain system call on an open descriptor.
+    match unsafe { libc::sync_file_range(file.as_raw_fd(), offset, length, libc::SYNC_FILE_RANGE_WRITE) } {
+        0 => Ok(()),
+        _ => match io::Error::last_os_error() {
+            error if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EINVAL | libc::ESPIPE)) => {
+                Ok(())
+            }
+            error => Err(error),
+        },
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn begin_writeback(_file: &File, _offset: u64, _length: u64) -> io::Result<()> {
+    Ok(())
 }
 
 /// Brings all data of the file system that holds `file` to the disk.

@@ -11,6 +11,7 @@ mod restart;
 mod rolls;
 mod support;
 mod waiting;
+mod writeback;
 
 use std::fs;
 use std::sync::atomic::Ordering;

@@ -35,21 +35,42 @@ pub struct LogWriter {
     next: Arc<NextFile>,
     /// Somebody was told that the current file is nearly full.
     told: bool,
+    /// Answers wait for the flush.
+    flush_follows: bool,
 }
 
 impl LogWriter {
-    /// A writer that goes on at `end`.
+    /// A writer that goes on at `end`. Where a flush follows each request (`flush_follows`), a large one is on
+    /// its way to the disk while the rest of it is written, so that the flush, and who waits for it behind the
+    /// large request, waits for the last block only.
     ///
     /// # Errors
     /// `DISK_FULL` or any I/O error while making sure of the current file's blocks.
-    pub fn new(log: Arc<CommitLog>, next: Arc<NextFile>, environment: Environment, end: i64) -> Result<Self> {
+    pub fn new(
+        log: Arc<CommitLog>,
+        next: Arc<NextFile>,
+        environment: Environment,
+        end: i64,
+        flush_follows: bool,
+    ) -> Result<Self> {
         let current = log.file_at(end);
         if let Some(current) = &current {
             let size = current.file.len() as u64;
             current.file.ensure_allocated(size, size, &*environment.disk)?;
         }
         let block = vec![0; BLOCK_BYTES];
-        Ok(Self { log, environment, current, end, block, filled: 0, block_at: end, next, told: false })
+        Ok(Self {
+            log,
+            environment,
+            current,
+            end,
+            block,
+            filled: 0,
+            block_at: end,
+            next,
+            told: false,
+            flush_follows,
+        })
     }
 
     /// Physical offset behind the last finished request.
@@ -124,7 +145,9 @@ impl LogWriter {
     /// Any I/O error, which is final: what the log has behind its end is unknown then.
     pub fn put(&mut self, size: usize, encode: impl FnOnce(&mut [u8])) -> io::Result<()> {
         if self.filled + size > BLOCK_BYTES {
+            let (from, length) = (self.block_at, self.filled);
             self.write_block()?;
+            self.begin_writeback(from, length)?;
         }
         let record = self.filled..self.filled + size;
         if self.block.len() < record.end {
@@ -158,6 +181,16 @@ impl LogWriter {
             self.block = vec![0; BLOCK_BYTES];
         }
         Ok(())
+    }
+
+    fn begin_writeback(&self, from: i64, length: usize) -> io::Result<()> {
+        match &self.current {
+            Some(current) if self.flush_follows && length > 0 => {
+                let from = (from - current.base) as usize;
+                current.file.begin_writeback(from, length, &*self.environment.disk)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Writes the block's first `length` bytes to their place.

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 
 use super::config_files::ConfigFiles;
 use super::fair_mutex::FairMutex;
-use super::options::Options;
+use super::options::{Flush, Options};
 use super::progress::{Progress, Signal};
 use super::recovery::{Parts, Report};
 use super::routing::Routing;
@@ -126,7 +126,14 @@ impl Store {
         let leases = Shared::leases_of(&dispatcher.state, &*environment.clock);
         let next_file = Arc::new(NextFile::open(&paths.next_log_file(), options.commitlog_file_size)?);
         let end = recovered.report.end_offset;
-        let writer = LogWriter::new(Arc::clone(&log), Arc::clone(&next_file), environment.clone(), end)?;
+        let flush_follows = options.flush == Flush::Sync;
+        let writer = LogWriter::new(
+            Arc::clone(&log),
+            Arc::clone(&next_file),
+            environment.clone(),
+            end,
+            flush_follows,
+        )?;
         let shared = Shared {
             next_file,
             appender: Mutex::new(Appender {
