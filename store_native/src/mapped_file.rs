@@ -256,6 +256,23 @@ impl MappedFile {
 
     fn erase(&self, from: usize, again: bool, disk: &dyn Disk) -> Result<u64> {
         let context = |e| StoreError::io(format!("erasing the tail of {}", self.path.display()), e);
+        let (erased, written) = self.zero_behind(from, again, disk).map_err(context)?;
+        if written {
+            disk.sync(&self.file).map_err(context)?;
+        }
+        Ok(erased)
+    }
+
+    /// Zeroes what lies behind `from`, where anything was written.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn clear_from(&self, from: usize, disk: &dyn Disk) -> io::Result<()> {
+        self.zero_behind(from, false, disk).map(drop)
+    }
+
+    /// Returns the bytes that were not zero, in pages, and whether any were written; `again` writes all.
+    fn zero_behind(&self, from: usize, again: bool, disk: &dyn Disk) -> io::Result<(u64, bool)> {
         let (mut erased, mut written) = (0u64, false);
         let zeros = [0u8; 4096];
         self.each_written(from, self.len(), |at, bytes| {
@@ -271,12 +288,8 @@ impl MappedFile {
                 }
             }
             Ok(())
-        })
-        .map_err(context)?;
-        if written {
-            disk.sync(&self.file).map_err(context)?;
-        }
-        Ok(erased)
+        })?;
+        Ok((erased, written))
     }
 
     /// Shows what was ever written in `[from, to)`, in pieces that are no longer than a mebibyte.

@@ -1,5 +1,7 @@
 //! One index file: header, hash slots, entries chained from the slots.
 
+mod restore;
+
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,7 +14,9 @@ use crate::message::hash::java_hash_parts;
 const HEADER_BYTES: usize = 40;
 const SLOT_BYTES: usize = 4;
 const ENTRY_BYTES: usize = 20;
-const SECTOR_BYTES: usize = 512;
+/// What an entry says is before it where nothing is. Any reader ends a chain at what is not above zero; a zero
+/// would look like a word that was lost with the power (`restore.rs`).
+const END_OF_CHAIN: i32 = -1;
 /// Blocks reserved ahead of the writer.
 const CHUNK: u64 = 1024 * 1024;
 
@@ -215,7 +219,8 @@ impl IndexFile {
         let at = self.entry_at(header.count);
         self.file.ensure_allocated((at + ENTRY_BYTES) as u64, CHUNK, disk)?;
         let slot_at = self.slot_at(hash);
-        let previous = self.slot(slot_at, header.count);
+        let before = self.slot(slot_at, header.count);
+        let previous = if before > 0 { before } else { END_OF_CHAIN };
         let seconds = if header.count <= 1 {
             0
         } else {
@@ -232,7 +237,7 @@ impl IndexFile {
             header.begin_timestamp = store_timestamp;
             header.begin_physical_offset = physical_offset;
         }
-        header.used_slots += i32::from(previous == 0);
+        header.used_slots += i32::from(before == 0);
         header.count += 1;
         header.end_timestamp = store_timestamp;
         header.end_physical_offset = physical_offset;
@@ -256,58 +261,6 @@ impl IndexFile {
             }
             // Chains lead to older entries; anything else is damage and would be a circle.
             number = if entry.previous < number { entry.previous } else { 0 };
-        }
-    }
-
-    /// Takes the file back to `header`, which it was synced with: slots that lead to entries written since
-    /// get what those entries say was there before. Where such an entry was lost with the power, all slots
-    /// are made again from the entries that `header` counts. What was written behind them is cleared.
-    pub fn restore(&self, header: &Header) {
-        let last = self.header().count.max(header.count);
-        match self.slots_before(header) {
-            Some(slots) => slots.into_iter().for_each(|(at, value)| self.file.publish_i32(at, value)),
-            None => self.make_slots(header),
-        }
-        let (from, to) = (self.entry_at(header.count), self.entry_at(last.min(self.shape.entries as i32)));
-        let to = (to + 64 * ENTRY_BYTES).min(self.file.len());
-        self.file.write(from, to.saturating_sub(from), |out| out.fill(0));
-        self.file.write(0, HEADER_BYTES, |out| header.encode(out));
-        self.dirty.store(true, Ordering::Release);
-    }
-
-    /// The slots that changed since `header`, and their values of then; `None` where that cannot be told.
-    fn slots_before(&self, header: &Header) -> Option<Vec<(usize, i32)>> {
-        let slots = self.file.bytes(HEADER_BYTES, self.shape.slots as usize * SLOT_BYTES);
-        let mut changed = Vec::new();
-        for (number, bytes) in slots.chunks_exact(SLOT_BYTES).enumerate() {
-            let mut value = i32::from_be_bytes(bytes.try_into().ok()?);
-            if value < header.count {
-                continue;
-            }
-            let at = HEADER_BYTES + number * SLOT_BYTES;
-            while value >= header.count {
-                let entry = self.entry(value).filter(|e| self.slot_at(e.hash) == at)?;
-                // A disk writes sectors whole: an entry over two of them may be half there.
-                let place = self.entry_at(value);
-                let whole = place / SECTOR_BYTES == (place + ENTRY_BYTES - 1) / SECTOR_BYTES;
-                let newer = header.count <= 1 || entry.physical_offset > header.end_physical_offset;
-                if !whole || !newer || entry.previous >= value {
-                    return None;
-                }
-                value = entry.previous.max(0);
-            }
-            changed.push((at, value));
-        }
-        Some(changed)
-    }
-
-    fn make_slots(&self, header: &Header) {
-        let slots = self.shape.slots as usize * SLOT_BYTES;
-        self.file.write(HEADER_BYTES, slots, |out| out.fill(0));
-        for number in 1..header.count {
-            if let Some(entry) = self.entry(number) {
-                self.file.publish_i32(self.slot_at(entry.hash), number);
-            }
         }
     }
 
@@ -423,33 +376,7 @@ mod tests {
         let mut found = Vec::new();
         file.find(3, 0, i64::MAX, 10, &mut found);
         assert_eq!(found, vec![40, 30, 10]);
-        file.restore(&then);
+        file.restore(&then, &RealDisk).expect("restored");
         assert_eq!(file.file.tail(0), image.as_slice(), "restore gives the bytes of that time");
-    }
-
-    #[test]
-    fn test_restore_finds_the_chains_where_entries_written_since_were_lost() {
-        let dir = tempfile::tempdir().expect("a directory");
-        for lost in [false, true] {
-            let path = dir.path().join(lost.to_string());
-            let file = IndexFile::open_owned(&path, SHAPE, &RealDisk).expect("a file");
-            for (at, hash) in [(10, 3), (20, 10), (30, 4)] {
-                file.put(hash, at, 1000 + at, &RealDisk).expect("room");
-            }
-            let then = file.header();
-            let image = file.file.tail(0).to_vec();
-            for (at, hash) in [(40, 3), (50, 5), (60, 3), (70, 4)] {
-                file.put(hash, at, 2000, &RealDisk).expect("room");
-            }
-            if lost {
-                // The slots came to the disk, the entries and the header did not.
-                let from = file.entry_at(then.count);
-                file.file.write(from, 4 * ENTRY_BYTES, |out| out.fill(0));
-                file.file.write(0, HEADER_BYTES, |out| then.encode(out));
-            }
-            assert_eq!(file.slots_before(&then).is_none(), lost, "all slots are made again only then");
-            file.restore(&then);
-            assert!(file.file.tail(0) == image.as_slice(), "lost {lost}");
-        }
     }
 }

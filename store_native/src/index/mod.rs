@@ -197,7 +197,13 @@ impl Index {
     ///
     /// # Errors
     /// Any I/O error.
-    pub fn restore(&self, state: &IndexState, trust_entries: bool, log_min: i64) -> Result<Option<i64>> {
+    pub fn restore(
+        &self,
+        state: &IndexState,
+        trust_entries: bool,
+        log_min: i64,
+        disk: &dyn Disk,
+    ) -> Result<Option<i64>> {
         let files = self.read();
         let mut kept: Vec<Arc<IndexFile>> = Vec::new();
         let mut again = None;
@@ -208,7 +214,7 @@ impl Index {
                     // A full file is never written again: only the last can have gone on.
                     let last = at + 1 == state.len();
                     if file.header() != *header || last && !trust_entries {
-                        file.restore(header);
+                        file.restore(header, disk)?;
                     }
                     kept.push(Arc::clone(file));
                 }

@@ -156,7 +156,9 @@ impl Parts<'_> {
         // After a clean stop all of it was on the disk.
         let durable = if self.clean { snapshot.applied_offset } else { snapshot.queues_durable_offset };
         let mut repair = Repair::of_queues(self.queues, snapshot, durable, log_min)?;
-        if let Some(from) = self.index.restore(&snapshot.index, self.clean, log_min)? {
+        if let Some(from) =
+            self.index.restore(&snapshot.index, self.clean, log_min, &*self.environment.disk)?
+        {
             repair.index_from(from);
         }
         Ok(repair)
