@@ -7,10 +7,10 @@ this import stays small and quick: commands such as ``lakemq sql`` need no HTTP 
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # typing's own would be imported before Ctrl-C is taken care of (cli/start.py)
 if TYPE_CHECKING:
+    from typing import Any
+
     from lakemq.client import Client, Message
     from lakemq.producer import Producer
 
@@ -23,6 +23,8 @@ _HOMES = {"Client": "lakemq.client", "Message": "lakemq.client", "Producer": "la
 def __getattr__(name: str) -> Any:
     """Loads a public name when somebody asks for it; the version is the installed distribution's."""
     if name in _HOMES:
+        from importlib import import_module
+
         return getattr(import_module(_HOMES[name]), name)
     if name == "__version__":
         from importlib.metadata import PackageNotFoundError, version

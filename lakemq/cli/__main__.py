@@ -2,6 +2,6 @@
 
 import sys
 
-from lakemq.cli.app import main
+from lakemq.cli.start import main
 
 sys.exit(main())

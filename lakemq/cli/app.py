@@ -2,7 +2,7 @@
 
 Owns the list of commands, the exit codes and how an error is shown. What never breaks: a person
 sees one clear line on stderr, not a stack, for whatever they or the broker can cause; only a defect
-of LakeMQ shows its stack. Called by the ``lakemq`` script and ``python -m lakemq.cli``.
+of LakeMQ shows its stack. Called by start.py, where the ``lakemq`` script begins.
 
 Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 130 interrupted, 141 the reader of our
 output went away.
@@ -20,13 +20,12 @@ from types import ModuleType
 
 import lakemq
 from lakemq import own_packages
-from lakemq.cli import terminal
+from lakemq.cli import start, terminal
 from lakemq.cli.failure import CommandFailed, WrongUsage
 from store_native.errors import LakeMQError
 
 FAILED = 1
 USAGE = 2
-INTERRUPTED = 130
 READER_GONE = 141
 
 
@@ -70,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _run(name, arguments)
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return start.INTERRUPTED
     except BrokenPipeError:
         # Python would complain once more when it flushes stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -130,6 +129,7 @@ def _run(name: str | None, arguments: list[str]) -> int:
     if module is None:
         parser.print_help(sys.stderr)
         return USAGE
+    start.hand_over()
     code: int = module.run(args)
     sys.stdout.flush()
     return code

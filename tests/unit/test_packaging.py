@@ -63,6 +63,11 @@ def test_uvicorn_is_pinned_to_one_minor_in_the_metadata() -> None:
     assert high == f"<{major}.{minor + 1}"
 
 
+def test_the_command_begins_where_ctrl_c_is_taken_care_of() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["scripts"]["lakemq"] == "lakemq.cli.start:main"
+
+
 def test_a_runtime_with_its_own_spark_keeps_it() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
