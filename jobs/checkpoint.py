@@ -1,10 +1,11 @@
 """A stream's checkpoint directory, as far as the jobs look into it.
 
-Owns three things: reading which offsets Spark planned for a batch (written before the batch runs, so a
-repeated batch has the same range), the start file, which remembers where a stream began, and clearing
-away what a driver left that ended while Spark planned the first batch. Never breaks: a stream's
-beginning is decided once per checkpoint; without that a driver killed in its first batch could begin
-elsewhere the second time. Called by the group, retry, dead_letter and archive jobs.
+Owns three things: the count of batches Spark has planned and finished, the files that remember where a
+stream began and where it stands, and clearing away what a driver left that ended while Spark planned the
+first batch. Never breaks: a stream's beginning is decided once per checkpoint; without that a driver
+killed in its first batch could begin elsewhere the second time. Nothing depends on what Spark writes into
+its own files, but for a checkpoint of a release that remembered no end. Called by the group, retry,
+dead_letter and archive jobs.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from typing import Any
 from structured_streaming.offsets import Offsets
 
 _START_FILE = "lakemq-start.json"
+_PLAN_FILE = "lakemq-plan.json"
+_REACHED_FILE = "lakemq-reached.json"
 NO_BATCH = -1
 
 
@@ -48,14 +51,34 @@ class StreamCheckpoint:
         """The newest batch Spark has finished, NO_BATCH when none."""
         return self._newest("commits")
 
-    def planned_end(self, batch_id: int) -> Offsets | None:
-        """The lakemq source's end offsets of a batch, None when the log does not hold it."""
+    @property
+    def plan_file(self) -> Path:
+        """Where the stream's source writes the range of the batch it is about to run."""
+        return self.directory / _PLAN_FILE
+
+    def reach(self, batch_id: int, end: Offsets) -> None:
+        """Remembers the end of a batch that is done, so that a restart knows where the stream stands."""
+        self._write(_REACHED_FILE, {"batch_id": batch_id, "end": end.to_json()})
+
+    def reached(self) -> Offsets | None:
+        """The end of the newest batch that was done, None for a new checkpoint."""
+        committed = self.last_committed()
         try:
-            text = (self.directory / "offsets" / str(batch_id)).read_text(encoding="utf-8")
+            remembered = json.loads((self.directory / _REACHED_FILE).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return self._end_in_sparks_log(committed)
+        if remembered["batch_id"] < committed:
+            return self._end_in_sparks_log(committed)
+        return Offsets.from_json(remembered["end"])
+
+    def _end_in_sparks_log(self, batch_id: int) -> Offsets | None:
+        """A batch's end as releases found it that remembered none: in the first format of Spark's log."""
+        try:
+            lines = (self.directory / "offsets" / str(batch_id)).read_text(encoding="utf-8").splitlines()
         except FileNotFoundError:
             return None
         # version line, metadata line, then one line per source; these streams have one source
-        return Offsets.from_json(json.loads(text.splitlines()[2]))
+        return Offsets.from_json(json.loads(lines[2])) if lines[:1] == ["v1"] and len(lines) > 2 else None
 
     def start(self, decide: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Where the stream begins: decided at the first call, remembered ever after.
@@ -68,14 +91,18 @@ class StreamCheckpoint:
             remembered: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
             return remembered
         decided = decide()
+        self._write(_START_FILE, decided)
+        return decided
+
+    def _write(self, name: str, value: dict[str, Any]) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
+        file = self.directory / name
         draft = file.with_suffix(".draft")
         with draft.open("w", encoding="utf-8") as out:
-            json.dump(decided, out)
+            json.dump(value, out)
             out.flush()
             os.fsync(out.fileno())
         draft.replace(file)
-        return decided
 
     def _newest(self, log: str) -> int:
         names = (entry.name for entry in self._entries(log))

@@ -5,7 +5,7 @@ Owns the streaming query of a consumer group. Never breaks, wherever the driver 
     found there is not handled again;
   - of two drivers only the one whose lease is newer gets its rows in, however late the other's commit
     comes (group_fence);
-  - a batch is run by one Spark action over the range in Spark's offset log, so no row is handled twice
+  - a batch is run by one Spark action over the range Spark planned (batch_plan), so no row is handled twice
     by the job's own doing (a task that Spark repeats does handle its rows again: at-least-once);
   - what is reported (consumer_offsets, the broker's group offsets) is reported after the ledger commit.
 Started by `consume`; `_process` runs on Spark's callback thread, one batch at a time.
@@ -39,6 +39,7 @@ from jobs.slice_tasks import ReadAndHandleTask, ReadTask, into_bins, per_bin, re
 from jobs.start_position import starting_offsets
 from lakemq.client import Client
 from store_native.errors import InvalidRequest, LakeMQError, from_code
+from structured_streaming import batch_plan
 from structured_streaming.offsets import Bounds, MessageQueue, Offsets, start_in
 from structured_streaming.partitions import QueueSlice, slices_between
 
@@ -128,9 +129,9 @@ class GroupJob:
         self._start = self._checkpoint.start(
             lambda: {"offsets": starting_offsets(settings, self._spark, self._client)}
         )["offsets"]
-        committed = self._checkpoint.planned_end(self._checkpoint.last_committed())
         for topic, offsets in self._start.items():
             self.reached.update({(topic, int(queue_id)): offset for queue_id, offset in offsets.items()})
+        committed = self._checkpoint.reached()
         if committed is not None:
             self._reach(committed.queues)
         source = (
@@ -142,6 +143,7 @@ class GroupJob:
             .option("endpoint", self._client.endpoint)
             .option("startingOffsets", json.dumps(self._start))
             .option("maxOffsetsPerTrigger", str(settings.max_messages_per_batch))
+            .option("planFile", str(self._checkpoint.plan_file))
             .option("failOnDataLoss", str(settings.on_data_loss == "fail").lower())
         )
         if settings.path is not None:
@@ -172,6 +174,7 @@ class GroupJob:
                 self._lease.check()
             self._report(batch_id, query_id, covered)
             self._reach(covered.end.queues)
+            self._checkpoint.reach(batch_id, covered.end)
 
     def _reach(self, end: Positions) -> None:
         self.reached.update({(queue.topic, queue.queue_id): offset for queue, offset in end.items()})
@@ -229,15 +232,16 @@ class GroupJob:
         return self._last_in_ledger
 
     def _range(self, batch_id: int) -> Range:
-        end = self._checkpoint.planned_end(batch_id)
-        assert end is not None, f"Spark runs batch {batch_id} without an entry in its offset log"
-        before = self._checkpoint.planned_end(batch_id - 1)
-        if before is None:
+        plan = batch_plan.take(self._checkpoint.plan_file)
+        assert plan is not None, f"Spark runs batch {batch_id} without having asked for its partitions"
+        begin, end = plan
+        if batch_id == NO_BATCH + 1:
+            # Where the group began is decided once; the source asks the broker of today at each repeat.
             offsets = {
                 queue: self._start.get(queue.topic, {}).get(str(queue.queue_id), 0) for queue in end.queues
             }
-            before = Offsets(end.epoch, end.topic_ids, offsets)
-        return Range(before, end)
+            begin = Offsets(end.epoch, end.topic_ids, offsets)
+        return Range(begin, end)
 
     def _report(self, batch_id: int, query_id: str, covered: Range) -> None:
         maxima = self._max_offsets(covered)

@@ -2,8 +2,8 @@
 
 Owns the cut of a batch into Spark tasks. The source's own DataFrame would carry every body from the
 Python worker that reads it through the JVM into a second Python worker that handles it; here one
-worker reads and handles, and the JVM sees outcomes only. Never breaks: the slices are those of Spark's
-offset log, disjoint and whole. Built by the group job on the driver, run in `mapInArrow`.
+worker reads and handles, and the JVM sees outcomes only. Never breaks: the slices are those of the range
+Spark planned, disjoint and whole. Built by the group job on the driver, run in `mapInArrow`.
 """
 
 from __future__ import annotations

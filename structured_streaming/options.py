@@ -58,6 +58,7 @@ SOURCE_OPTIONS = (
     "groupLease",
     "groupInitialOffsets",
     "retryTimeoutMs",
+    "planFile",
 )
 SINK_OPTIONS = ("endpoint", "topic", "name", "rowsPerRequest", "retryTimeoutMs")
 _SPARK_OPTIONS = (
@@ -96,6 +97,7 @@ class ReadOptions:
         group: Whose progress is reported; None reports none.
         group_lease: Only one query may run for the group.
         retry_timeout_ms: How long a broker that is away is waited for.
+        plan_file: Where begin and end of each batch are written before it runs.
     """
 
     path: str | None
@@ -114,6 +116,7 @@ class ReadOptions:
     group: str | None
     group_lease: bool
     retry_timeout_ms: int
+    plan_file: str | None = None
 
 
 @dataclass(frozen=True)
@@ -212,6 +215,7 @@ def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         group=group,
         group_lease=given.flag("groupLease", True),
         retry_timeout_ms=given.positive("retryTimeoutMs") or RETRY_TIMEOUT_MS,
+        plan_file=given.text("planFile"),
     )
 
 

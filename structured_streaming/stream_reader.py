@@ -10,6 +10,7 @@ constructing has no effect outside and all state is made at the first hook.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +18,16 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from store_native.errors import LakeMQError
-from structured_streaming import columns, data_loss, offsets, options, partitions, starting, store_view
+from structured_streaming import (
+    batch_plan,
+    columns,
+    data_loss,
+    offsets,
+    options,
+    partitions,
+    starting,
+    store_view,
+)
 from structured_streaming.admission import limit_ends
 from structured_streaming.group_lease import GroupLease
 from structured_streaming.group_progress import GroupProgress
@@ -207,6 +217,8 @@ class _Plan:
         if view is None or start != self._checked:
             view = store_view.load(self._reader, self.options.subscription)
             self._check(start, view)
+        if self.options.plan_file is not None:
+            batch_plan.write(Path(self.options.plan_file), start, end)
         return partitions.split(
             partitions.slices_between(start, end, view.bounds, self._reader.store_id),
             min_partitions=self.options.min_partitions,

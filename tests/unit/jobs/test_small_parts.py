@@ -22,7 +22,8 @@ from jobs.start_position import choose
 from lakemq.client.results import QueueBounds
 from lakemq.handler import Verdict, is_vectorised, vectorised
 from store_native.errors import InvalidRequest
-from structured_streaming.offsets import MessageQueue
+from structured_streaming import batch_plan
+from structured_streaming.offsets import MessageQueue, Offsets
 from structured_streaming.partitions import QueueSlice
 
 
@@ -74,20 +75,50 @@ def test_the_beginning_of_a_stream_is_decided_once(tmp_path: Path) -> None:
     assert StreamCheckpoint(tmp_path / "c").start(lambda: {"at": 2}) == {"at": 1}
 
 
-def test_offsets_are_read_from_sparks_log(tmp_path: Path) -> None:
+def test_batches_are_counted_in_sparks_logs(tmp_path: Path) -> None:
     checkpoint = StreamCheckpoint(tmp_path)
     assert checkpoint.last_planned() == checkpoint.last_committed() == NO_BATCH
     for name in ("offsets", "commits"):
         (tmp_path / name).mkdir()
-    (tmp_path / "commits" / "8").write_text("v1\n{}")
+    (tmp_path / "commits" / "8").write_text("whatever Spark writes")
     (tmp_path / "offsets" / ".9.crc").write_text("")
-    (tmp_path / "offsets" / "9").write_text(
+    (tmp_path / "offsets" / "9").write_text("whatever Spark writes")
+    assert (checkpoint.last_planned(), checkpoint.last_committed()) == (9, 8)
+
+
+def test_where_a_stream_stands_is_remembered_over_restarts(tmp_path: Path) -> None:
+    assert StreamCheckpoint(tmp_path / "c").reached() is None
+    end = Offsets(1, {"t": "x"}, {MessageQueue("t", "b", 0): 12})
+    StreamCheckpoint(tmp_path / "c").reach(0, end)
+    assert StreamCheckpoint(tmp_path / "c").reached() == end
+
+
+def test_a_checkpoint_of_a_release_that_remembered_no_end_stands_where_sparks_log_says(
+    tmp_path: Path,
+) -> None:
+    for name in ("offsets", "commits"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "commits" / "8").write_text("v1\n{}")
+    (tmp_path / "offsets" / "8").write_text(
         'v1\n{"batchTimestampMs":1}\n{"v":1,"epoch":1,"topics":{"t":{"id":"x","brokers":{"b":{"0":12}}}}}'
     )
-    assert (checkpoint.last_planned(), checkpoint.last_committed()) == (9, 8)
-    end = checkpoint.planned_end(9)
-    assert end is not None and end.queues == {MessageQueue("t", "b", 0): 12}
-    assert checkpoint.planned_end(8) is None
+    checkpoint = StreamCheckpoint(tmp_path)
+    twelve = Offsets(1, {"t": "x"}, {MessageQueue("t", "b", 0): 12})
+    assert checkpoint.reached() == twelve
+    checkpoint.reach(7, Offsets(1, {"t": "x"}, {MessageQueue("t", "b", 0): 3}))  # then that release ran again
+    assert checkpoint.reached() == twelve
+    (tmp_path / "offsets" / "8").write_text("v2\n{}\n{}")
+    assert checkpoint.reached() is None
+
+
+def test_a_batchs_plan_is_taken_once(tmp_path: Path) -> None:
+    file = StreamCheckpoint(tmp_path / "c").plan_file
+    begin = Offsets(1, {"t": "x"}, {MessageQueue("t", "b", 0): 3})
+    end = Offsets(1, {"t": "x"}, {MessageQueue("t", "b", 0): 12})
+    batch_plan.write(file, begin, begin)
+    batch_plan.write(file, begin, end)
+    assert batch_plan.take(file) == (begin, end)
+    assert batch_plan.take(file) is None
 
 
 def test_what_a_first_batch_left_half_planned_is_cleared_away_and_a_planned_one_is_not(
