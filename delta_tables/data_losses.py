@@ -7,12 +7,14 @@ with `--on-data-loss record`, after the batch's outcomes.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import pyarrow as pa
 
+from delta_tables.known_keys import Position
 from delta_tables.table import TIMESTAMP, Table, columns
 
 DATA_LOSSES = Table(
@@ -47,6 +49,24 @@ class LostRange:
     start: int
     end: int
     reason: str
+
+
+def without(lost: Iterable[LostRange], delivered: Iterable[Position]) -> list[LostRange]:
+    """Cuts the positions that have a delivery out of ranges."""
+    offsets: dict[tuple[str, str, int], list[int]] = {}
+    for topic, broker_name, queue_id, offset in sorted(set(delivered)):
+        offsets.setdefault((topic, broker_name, queue_id), []).append(offset)
+    left: list[LostRange] = []
+    for part in lost:
+        known = offsets.get((part.topic, part.broker_name, part.queue_id), [])
+        start = part.start
+        for offset in known[bisect_left(known, part.start) : bisect_left(known, part.end)]:
+            if offset > start:
+                left.append(replace(part, start=start, end=offset))
+            start = offset + 1
+        if part.end > start:
+            left.append(replace(part, start=start))
+    return left
 
 
 def rows(

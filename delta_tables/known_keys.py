@@ -4,7 +4,8 @@ Owns the question and its bounds. Never breaks: the answer holds every row of th
 asked for. Delta skips files by the minimum and maximum of group, topic, queue and offset that their
 entries hold, so the cost follows the batch, not the ledger. Asked before a batch is written, never
 inside the write: an append whose plan reads the same table conflicts with every other commit to it.
-Called by the group job and the dead_letter job.
+Called by the group job, its
+record of losses and the dead_letter job.
 """
 
 from __future__ import annotations
@@ -59,7 +60,20 @@ def known_rows(
         columns: what is returned of a row.
         attempts_from: only rows of this attempt or later.
     """
-    asked = spans(positions)
+    return rows_within(spark, ledger, table, group, spans(positions), columns, attempts_from=attempts_from)
+
+
+def rows_within(
+    spark: SparkSession,
+    ledger: LedgerLocation,
+    table: Table,
+    group: str,
+    asked: Sequence[Span],
+    columns: Sequence[str],
+    *,
+    attempts_from: int | None = None,
+) -> set[tuple[Any, ...]]:
+    """The rows of a group within some spans, each once; the arguments are those of `known_rows`."""
     if not asked:
         return set()
     if ledger.schema is not None:

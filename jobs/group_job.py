@@ -21,6 +21,7 @@ from datetime import UTC, datetime
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
 
 from delta_tables.consumer_offsets import CONSUMER_OFFSETS, QueueProgress, rows
 from delta_tables.deliveries import DELIVERIES
@@ -164,12 +165,20 @@ class GroupJob:
             covered = self._range(batch_id)
             if self._settings.on_data_loss == "record":
                 refuse_other_losses(covered.begin, covered.end)
+            lost = LossRecord(self._spark) if self._settings.on_data_loss == "record" else None
             if batch_id > self._newest_in_ledger(query_id):
-                self._write_outcomes(batch_id, query_id, covered)
+                self._write_outcomes(batch_id, query_id, covered, lost)
                 self._last_in_ledger = batch_id
                 self._after_ledger_commit(batch_id)
             else:
                 _log.info("batch %s is in the ledger already: its messages are not handled again", batch_id)
+                if lost is not None:
+                    self._read_again(covered, lost)
+            if lost is not None:
+                app_id = _application(self._settings.group, query_id)
+                lost.write(
+                    self._settings.ledger, self._settings.group, query_id, batch_id, app_id, self._spark
+                )
             if self._lease is not None:
                 self._lease.check()
             self._report(batch_id, query_id, covered)
@@ -179,13 +188,12 @@ class GroupJob:
     def _reach(self, end: Positions) -> None:
         self.reached.update({(queue.topic, queue.queue_id): offset for queue, offset in end.items()})
 
-    def _write_outcomes(self, batch_id: int, query_id: str, covered: Range) -> None:
+    def _write_outcomes(self, batch_id: int, query_id: str, covered: Range, lost: LossRecord | None) -> None:
         settings = self._settings
         handle = OutcomeTask(
             settings.group, settings.handler, self._policy, settings.mode, query_id, batch_id
         )
         again = retry_topic(settings.group)
-        lost = LossRecord(self._spark) if settings.on_data_loss == "record" else None
         reader = replace(self._reader, on_loss=lost)
         slices = covered.slices(self._store_id)
         if not slices:
@@ -207,15 +215,26 @@ class GroupJob:
         if self._lease is not None:
             self._lease.check()
         self._before_ledger_commit(batch_id)
-        app_id = _application(settings.group, query_id)
         if self._fence is not None:
             self._fence.append(outcomes, batch_id, has_effects=True)
         else:
+            app_id = _application(settings.group, query_id)
             append_once(
                 outcomes, settings.ledger, DELIVERIES, app_id=app_id, version=batch_id, has_effects=True
             )
-        if lost is not None:
-            lost.write(settings.ledger, settings.group, query_id, batch_id, app_id, self._spark)
+
+    def _read_again(self, covered: Range, lost: LossRecord) -> None:
+        """Finds anew what a batch could not read, when the driver may have ended before it was written.
+
+        Not on the retry topic: which of its positions have a delivery cannot be told once they are gone.
+        """
+        again = retry_topic(self._settings.group)
+        slices = [piece for piece in covered.slices(self._store_id) if piece.queue.topic != again]
+        if slices:
+            light = StructType([field for field in self._reader.schema if field.name == "queue_offset"])
+            bins = into_bins(slices, self._spark.sparkContext.defaultParallelism)
+            read = ReadTask(replace(self._reader, schema=light, on_loss=lost), bins)
+            per_bin(self._spark, bins, read, light.toDDL()).count()
 
     def _newest_in_ledger(self, query_id: str) -> int:
         """The newest batch of this checkpoint in the ledger; asked once, this job is the only writer."""

@@ -8,16 +8,21 @@ its positions would give the ledger's keys a second time. Called by the group jo
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 from pyspark import AccumulatorParam
 from pyspark.sql import SparkSession
 
-from delta_tables.data_losses import DATA_LOSSES, LostRange, rows
+from delta_tables.data_losses import DATA_LOSSES, LostRange, rows, without
+from delta_tables.deliveries import DELIVERIES
 from delta_tables.idempotent import append_arrow_once
+from delta_tables.known_keys import Span, rows_within
 from delta_tables.location import LedgerLocation
 from store_native.errors import from_code
 from structured_streaming.data_loss import Loss
 from structured_streaming.offsets import Offsets, same_topic
+
+_POSITION = ("topic", "broker_name", "queue_id", "queue_offset")
 
 
 class _Ranges(AccumulatorParam[list[LostRange]]):
@@ -55,9 +60,13 @@ class LossRecord:
         app_id: str,
         spark: SparkSession,
     ) -> None:
-        """Writes the batch's losses into the ledger, once."""
+        """Writes the batch's losses into the ledger, once, without what has a delivery all the same.
+
+        A batch that is read again after its outcomes may find less than it found then.
+        """
+        found = self._ranges.value
         lost = rows(
-            self._ranges.value,
+            without(found, _delivered(found, ledger, group, spark)),
             consumer_group=group,
             query_id=query_id,
             batch_id=batch_id,
@@ -65,6 +74,20 @@ class LossRecord:
         )
         if lost.num_rows:
             append_arrow_once(lost, ledger, DATA_LOSSES, app_id=app_id, version=batch_id, spark=spark)
+
+
+def _delivered(
+    found: list[LostRange], ledger: LedgerLocation, group: str, spark: SparkSession
+) -> set[tuple[Any, ...]]:
+    """The positions within some ranges that have a row in `deliveries`."""
+    queues: dict[tuple[str, int], list[LostRange]] = {}
+    for part in found:
+        queues.setdefault((part.topic, part.queue_id), []).append(part)
+    asked = [
+        Span(topic, queue_id, min(part.start for part in parts), max(part.end for part in parts) - 1)
+        for (topic, queue_id), parts in queues.items()
+    ]
+    return rows_within(spark, ledger, DELIVERIES, group, asked, _POSITION)
 
 
 def refuse_other_losses(begin: Offsets, end: Offsets) -> None:

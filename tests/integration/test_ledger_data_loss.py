@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -25,18 +26,25 @@ ROWS = 1_300
 LINE = json.dumps({"body": "x" * 60_000}).encode()
 
 
-def expire_first_file_and_damage(store_path: Path, topic: str, damaged: int) -> int:
-    """Runs retention as in a hundred hours, then damages one message; returns the topic's new minimum."""
-    store = open_store(store_path, commitlog_file_size=FILE_BYTES, consumequeue_file_entries=30_000)
-    last = json.loads(store.read_json(topic, 0, ROWS - 1, max_messages=1).messages)[0]
-    assert store.expire(last["store_timestamp"] + 100 * HOUR_MS) > 0
-    low, _ = store.queue_bounds(topic, 0)
-    where = json.loads(store.read_json(topic, 0, damaged, max_messages=1).messages)[0]["physical_offset"]
-    store.close()
+def expire_first_file(store_path: Path, topic: str) -> int:
+    """Runs retention as in a hundred hours; returns the topic's new minimum."""
+    with contextlib.closing(opened(store_path)) as store:
+        last = json.loads(store.read_json(topic, 0, ROWS - 1, max_messages=1).messages)[0]
+        assert store.expire(last["store_timestamp"] + 100 * HOUR_MS) > 0
+        return int(store.queue_bounds(topic, 0)[0])
+
+
+def damage(store_path: Path, topic: str, offset: int) -> None:
+    """Overwrites bytes of one message's body."""
+    with contextlib.closing(opened(store_path)) as store:
+        where = json.loads(store.read_json(topic, 0, offset, max_messages=1).messages)[0]["physical_offset"]
     with (store_path / "commitlog" / f"{where - where % FILE_BYTES:020d}").open("r+b") as file:
         file.seek(where % FILE_BYTES + 5_000)
         file.write(b"damage")
-    return int(low)
+
+
+def opened(store_path: Path) -> Any:
+    return open_store(store_path, commitlog_file_size=FILE_BYTES, consumequeue_file_entries=30_000)
 
 
 def test_what_expired_or_is_damaged_is_recorded_and_shown_as_such(
@@ -66,15 +74,27 @@ def test_what_expired_or_is_damaged_is_recorded_and_shown_as_such(
     for _ in range(0, ROWS, 260):
         client.send_ndjson("slow", b"\n".join([LINE] * 260))
     broker.stop()
-    low = expire_first_file_and_damage(broker.store_path, "slow", ROWS - 10)
+    low = expire_first_file(broker.store_path, "slow")
+    damage(broker.store_path, "slow", ROWS - 10)
     broker.start()
     client.send_ndjson("late", b'{"body":"4"}')
 
     with pytest.raises(LakeMQError, match=rf"queue 0: offsets \[3, {low}\) expired.*--on-data-loss record"):
         consume(settings(), lambda: spark)
-    consume(settings(topics=("slow", "late"), on_data_loss="record"), lambda: spark)
+    recording = settings(topics=("slow", "late"), on_data_loss="record")
 
+    def die(batch_id: int) -> None:
+        raise RuntimeError("the driver ends after the batch's outcomes")
+
+    with pytest.raises(LakeMQError, match="the driver ends"):
+        consume(recording, lambda: spark, after_ledger_commit=die)
     ledger = Ledger(tmp_path / "ledger")
+    assert ledger.sql("SELECT * FROM data_losses").num_rows == 0
+    broker.stop()
+    damage(broker.store_path, "slow", ROWS - 5)  # it has its delivery
+    broker.start()
+    consume(recording, lambda: spark)
+
     gaps = ledger.sql(
         "SELECT topic, from_offset, to_offset, missing, recorded, reason FROM delivery_gaps ORDER BY 1, 2"
     )
@@ -83,6 +103,12 @@ def test_what_expired_or_is_damaged_is_recorded_and_shown_as_such(
         ("late", 0, 2, 3, 3, expired),
         ("slow", 3, low - 1, low - 3, low - 3, expired),
         ("slow", ROWS - 10, ROWS - 10, 1, 1, damaged),
+    ]
+    lost = ledger.sql("SELECT topic, from_offset, to_offset FROM data_losses ORDER BY 1, 2")
+    assert [tuple(row.values()) for row in lost.to_pylist()] == [
+        ("late", 0, 2),
+        ("slow", 3, low - 1),
+        ("slow", ROWS - 10, ROWS - 10),
     ]
     assert ledger.sql("SELECT * FROM duplicate_deliveries").num_rows == 0
     (counted,) = ledger.sql("SELECT count(*) AS n FROM deliveries WHERE topic = 'slow'").to_pylist()

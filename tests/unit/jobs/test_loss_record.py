@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from delta_tables.data_losses import LostRange, without
 from jobs.loss_record import refuse_other_losses
 from store_native.errors import InvalidRequest
 from structured_streaming.data_loss import reconcile
@@ -49,3 +50,16 @@ def test_a_queue_that_is_gone_is_refused_and_a_topic_no_longer_subscribed_is_not
     view = StoreView(2, {"new": "n"}, {MessageQueue("new", "broker-a", 0): Bounds(0, 3)})
     found = reconcile(begin, view, lambda queue: queue.topic == "new")
     refuse_other_losses(begin, advance(begin, view, {MessageQueue("new", "broker-a", 0): 3}, found.gone))
+
+
+def test_a_position_that_has_a_delivery_is_never_lost() -> None:
+    lost = [LostRange("t", "b", 0, 3, 9, "expired"), LostRange("t", "b", 1, 0, 2, "damaged")]
+    delivered = [("t", "b", 0, offset) for offset in (8, 2, 5, 5, 3, 9)] + [
+        ("t", "b", 1, 0),
+        ("t", "b", 1, 1),
+    ]
+    assert without(lost, delivered) == [
+        LostRange("t", "b", 0, 4, 5, "expired"),
+        LostRange("t", "b", 0, 6, 8, "expired"),
+    ]
+    assert without(lost, [("other", "b", 0, 4)]) == lost
