@@ -237,26 +237,15 @@ impl MappedFile {
         })
     }
 
-    /// Zeroes what lies behind `from`, where anything was written, durably. Returns the bytes zeroed, in pages.
+    /// Zeroes what lies behind `from`, where anything was written, durably; before `again_until` also where zeros
+    /// stand already: a failed sync may have left them in memory only. Returns the bytes that were not zero, in
+    /// pages.
     ///
     /// # Errors
     /// Any I/O error.
-    pub fn erase_from(&self, from: usize, disk: &dyn Disk) -> Result<u64> {
-        self.erase(from, false, disk)
-    }
-
-    /// As [`MappedFile::erase_from`], also where zeros stand already: a failed sync may have left them in
-    /// memory only.
-    ///
-    /// # Errors
-    /// Any I/O error.
-    pub fn erase_again_from(&self, from: usize, disk: &dyn Disk) -> Result<u64> {
-        self.erase(from, true, disk)
-    }
-
-    fn erase(&self, from: usize, again: bool, disk: &dyn Disk) -> Result<u64> {
+    pub fn erase_from(&self, from: usize, again_until: usize, disk: &dyn Disk) -> Result<u64> {
         let context = |e| StoreError::io(format!("erasing the tail of {}", self.path.display()), e);
-        let (erased, written) = self.zero_behind(from, again, disk).map_err(context)?;
+        let (erased, written) = self.zero_behind(from, again_until, disk).map_err(context)?;
         if written {
             disk.sync(&self.file).map_err(context)?;
         }
@@ -268,11 +257,11 @@ impl MappedFile {
     /// # Errors
     /// Any I/O error.
     pub fn clear_from(&self, from: usize, disk: &dyn Disk) -> io::Result<()> {
-        self.zero_behind(from, false, disk).map(drop)
+        self.zero_behind(from, 0, disk).map(drop)
     }
 
-    /// Returns the bytes that were not zero, in pages, and whether any were written; `again` writes all.
-    fn zero_behind(&self, from: usize, again: bool, disk: &dyn Disk) -> io::Result<(u64, bool)> {
+    /// Returns the bytes that were not zero, in pages, and whether any were written.
+    fn zero_behind(&self, from: usize, again_until: usize, disk: &dyn Disk) -> io::Result<(u64, bool)> {
         let (mut erased, mut written) = (0u64, false);
         let zeros = [0u8; 4096];
         self.each_written(from, self.len(), |at, bytes| {
@@ -281,9 +270,9 @@ impl MappedFile {
                 if !empty {
                     erased += chunk.len() as u64;
                 }
-                if !empty || again {
-                    let place = (at + number * zeros.len()) as u64;
-                    disk.write(&self.file, place, zeros.get(..chunk.len()).unwrap_or(&zeros))?;
+                let place = at + number * zeros.len();
+                if !empty || place < again_until {
+                    disk.write(&self.file, place as u64, zeros.get(..chunk.len()).unwrap_or(&zeros))?;
                     written = true;
                 }
             }
@@ -300,16 +289,22 @@ impl MappedFile {
         mut each: impl FnMut(usize, &[u8]) -> io::Result<()>,
     ) -> io::Result<()> {
         const PIECE: usize = 1 << 20;
+        // All found before any is read: the kernel reads ahead into blocks that were reserved and never written,
+        // and then takes them for written.
+        let mut written = Vec::new();
         let mut at = from;
         while let Some((start, end)) = next_data(self.file.as_raw_fd(), at as u64)? {
             let (start, end) = ((start as usize).max(from), (end as usize).min(to));
             if start >= end {
-                return Ok(());
+                break;
             }
+            written.push((start, end));
+            at = end;
+        }
+        for (start, end) in written {
             for piece in (start..end).step_by(PIECE) {
                 each(piece, self.bytes(piece, PIECE.min(end - piece)))?;
             }
-            at = end;
         }
         Ok(())
     }
@@ -506,4 +501,61 @@ pub(crate) fn kill_self() -> ! {
     // SAFETY: sends a signal to this very process.
     unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
     std::process::abort()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::environment::RealDisk;
+
+    const LENGTH: u64 = 32 << 20;
+
+    /// A disk that counts the bytes written through it.
+    #[derive(Default)]
+    struct Counted(AtomicU64);
+
+    impl Disk for Counted {
+        fn allocate(&self, file: &File, offset: u64, length: u64) -> io::Result<()> {
+            RealDisk.allocate(file, offset, length)
+        }
+
+        fn write(&self, file: &File, offset: u64, bytes: &[u8]) -> io::Result<()> {
+            self.0.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+            RealDisk.write(file, offset, bytes)
+        }
+
+        fn sync(&self, file: &File) -> io::Result<()> {
+            RealDisk.sync(file)
+        }
+    }
+
+    fn written(bytes: &[u8]) -> (tempfile::TempDir, MappedFile) {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file =
+            MappedFile::create_owned(&dir.path().join("f"), LENGTH, LENGTH, &RealDisk).expect("a file");
+        file.write_through(0, bytes, &RealDisk).expect("written");
+        file.sync(&RealDisk).expect("synced");
+        (dir, file)
+    }
+
+    #[test]
+    fn test_erasing_reads_and_writes_what_was_written_and_not_what_was_reserved() {
+        let (_dir, file) = written(&vec![1; 300_000]);
+        // SAFETY: a plain system call on an open descriptor; the kernel then reads from the disk, and ahead.
+        let outcome = unsafe { libc::posix_fadvise(file.file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+        assert_eq!(outcome, 0);
+        let disk = Counted::default();
+        file.erase_from(0, usize::MAX, &disk).expect("erased");
+        let count = disk.0.load(Ordering::Relaxed);
+        assert!((300_000..2_000_000).contains(&count), "{count} bytes written");
+        assert!(file.tail(0).iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn test_zeros_are_written_again_as_far_as_they_may_be_in_memory_only() {
+        let (_dir, file) = written(&vec![0; 400_000]);
+        let disk = Counted::default();
+        assert_eq!(file.erase_from(0, 65_536, &disk).expect("erased"), 0);
+        assert_eq!(disk.0.load(Ordering::Relaxed), 65_536);
+    }
 }

@@ -26,6 +26,9 @@ use crate::watermarks::Watermarks;
 /// Bytes of the log walked between two writes of queue entries.
 const STORE_ENTRIES_EVERY: i64 = 1 << 20;
 
+/// What may stand behind the mark of what was appended, of a request that was being written as the process ended.
+const UNMARKED_BYTES: i64 = 64 << 20;
+
 /// What a recovery found and did.
 #[derive(Debug, Clone, Default, serde::Serialize)]
 pub struct Report {
@@ -267,11 +270,9 @@ impl Parts<'_> {
         self.log.remove_behind(end)?;
         if let Some(file) = self.log.file_at(end) {
             let from = (end - file.base) as usize;
-            report.truncated_bytes = if self.clean {
-                file.file.erase_from(from, disk)?
-            } else {
-                file.file.erase_again_from(from, disk)?
-            };
+            let again_until =
+                if self.clean { 0 } else { self.marks.appended().max(end) - file.base + UNMARKED_BYTES };
+            report.truncated_bytes = file.file.erase_from(from, again_until as usize, disk)?;
         }
         let context = |e| StoreError::io("syncing the recovered log", e);
         let flushed = self.marks.flushed();
