@@ -178,7 +178,7 @@ class Administering:
 
     def metrics(self) -> str:
         """Returns the broker's metrics, in Prometheus' text form."""
-        return self._transport.call("GET", "/metrics").body.decode()
+        return self._transport.call("GET", "/metrics").body.decode("utf-8", "replace")
 
     def _pages(self, build: Callable[[Any], Result], member: str, *segments: str) -> Iterator[Result]:
         """Yields the entries of a list, page after page."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from lakemq.client.results import ArrowPull
+from lakemq.client.transport import NOT_OF_THE_SHAPE, Answer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,8 +32,26 @@ def encode(data: bytes | pa.Table | pa.RecordBatch) -> bytes:
     return stream
 
 
-def decode_pull(headers: Mapping[str, str], body: bytes) -> ArrowPull:
-    """Builds the result of a pull from the answer's stream and its ``X-LakeMQ-*`` headers."""
+def decode_pull(answer: Answer) -> ArrowPull:
+    """Builds the result of a pull from the answer's stream and its ``X-LakeMQ-*`` headers.
+
+    Raises:
+        InvalidRequest: MALFORMED_BODY; see :meth:`Answer.read`.
+    """
+    import pyarrow as pa
+
+    try:
+        pull = _pull_of(answer.headers, answer.body)
+        pull.batch.validate()
+        said = int(answer.headers["X-LakeMQ-Count"])
+    except (pa.ArrowException, MemoryError, OSError, *NOT_OF_THE_SHAPE):
+        raise answer.malformed() from None
+    if pull.batch.num_rows != said:
+        raise answer.malformed()  # cut between two batches, where pyarrow takes the end for one
+    return pull
+
+
+def _pull_of(headers: Mapping[str, str], body: bytes) -> ArrowPull:
     import pyarrow as pa
 
     with pa.ipc.open_stream(body) as reader:

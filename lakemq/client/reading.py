@@ -81,6 +81,10 @@ class Reading:
             columns: The columns wanted, in this order; None is the default set.
 
         Other arguments and errors as :meth:`pull`.
+
+        Raises:
+            InvalidRequest: MALFORMED_BODY when the answer is no whole Arrow stream (not a LakeMQ broker, or
+                cut on its way).
         """
         query = {
             "offset": offset,
@@ -98,7 +102,7 @@ class Reading:
             headers={"Accept": arrow.CONTENT_TYPE},
             wait_s=wait_ms / 1000,
         )
-        return arrow.decode_pull(answer.headers, answer.body)
+        return arrow.decode_pull(answer)
 
     def queues(self, topic: str) -> list[QueueBounds]:
         """Returns the offsets each queue of a topic holds, by queue id."""

@@ -37,7 +37,7 @@ _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 2.0
 _CONNECT_TIMEOUT_S = 3.0
 _NO_TIME_S = 0.001  # urllib3 takes no time-out of 0
-_NOT_OF_THE_SHAPE = (AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError)
+NOT_OF_THE_SHAPE = (AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError)
 """What building a result raises when the answer has another shape than the broker's."""
 
 Result = TypeVar("Result")
@@ -48,12 +48,14 @@ class Answer:
     """A 2xx answer.
 
     Attributes:
+        endpoint: Who gave it.
         result: Of a request that stores messages, what was built of the answer.
     """
 
     status: int
     headers: Mapping[str, str]
     body: bytes
+    endpoint: str = ""
     result: Any = None
 
     def read(self, build: Callable[[Any], Result]) -> Result:
@@ -64,10 +66,17 @@ class Answer:
         """
         try:
             return build(json.loads(self.body))
-        except _NOT_OF_THE_SHAPE:
-            start = self.body[:80].decode("utf-8", "replace")
-            detail = f"the answer is not what a LakeMQ broker says, is this one? {start!r}"
-            raise InvalidRequest("MALFORMED_BODY", detail) from None
+        except NOT_OF_THE_SHAPE:
+            raise self.malformed() from None
+
+    def malformed(self) -> InvalidRequest:
+        """Makes the error of an answer that no broker gives, or not in whole."""
+        start = self.body[:80].decode("utf-8", "replace")
+        detail = (
+            f"{self.endpoint} answered what no LakeMQ broker says, or only a part of it "
+            f"({len(self.body)} bytes): {start!r}"
+        )
+        return InvalidRequest("MALFORMED_BODY", detail, endpoint=self.endpoint)
 
 
 class Transport:
@@ -195,7 +204,7 @@ class Transport:
         except HTTPError as error:
             raise self._unanswered(request, f"got no answer: {_reason(error)}") from error
         if 200 <= answer.status < 300:
-            return self._whole(request, Answer(answer.status, answer.headers, answer.data))
+            return self._whole(request, Answer(answer.status, answer.headers, answer.data, self.endpoint))
         refusal = from_problem(answer.status, answer.headers, answer.data)
         if request.stores is not None and answer.status >= 500 and not is_brokers_own(answer.data):
             raise self._unanswered(request, f"got no answer of the broker's: {refusal}") from refusal
