@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::borrow::Cow;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -350,4 +351,41 @@ fn test_one_key_sent_by_many_at_once_is_stored_once_and_answered_alike() {
     );
     assert!(store.wait_dispatched(answers[0].end_offset, SOON));
     assert_eq!(store.bounds("t", 0).expect("bounds").max, 400);
+}
+
+#[test]
+fn test_a_topic_is_made_by_the_first_message_that_is_stored_and_not_by_a_refused_one() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = open(dir.path());
+    let long = "v".repeat(40_000);
+    let refused = [
+        NewMessage {
+            queue_id: Some(99),
+            ..message("m")
+        },
+        NewMessage {
+            keys: Some(Cow::Borrowed(&long)),
+            ..message("m")
+        },
+        NewMessage {
+            body: Cow::Owned(vec![b'b'; 70_000]),
+            ..message("m")
+        },
+    ];
+    let before = store.watermarks().0;
+    for message in refused {
+        let error = store
+            .append(&request("new"), &[message], false)
+            .expect_err("refused");
+        assert!(
+            ["QUEUE_NOT_EXIST", "MESSAGE_ILLEGAL", "REQUEST_TOO_LARGE"].contains(&error.code()),
+            "{error}"
+        );
+        assert!(store.topic("new").is_none(), "{error}");
+        assert_eq!(store.watermarks().0, before, "{error}");
+    }
+    send(&store, "new", &["m"]);
+    assert_eq!(bodies(&store, "new"), ["m"]);
+    drop(store);
+    assert_eq!(bodies(&open(dir.path()), "new"), ["m"]);
 }

@@ -91,13 +91,11 @@ impl LogWriter {
         }
     }
 
-    /// Begins a request: makes room for `size` contiguous bytes, rolling when they do not fit the current
-    /// file. Returns the physical offset of the first.
+    /// Refuses a request that no file could hold.
     ///
     /// # Errors
-    /// `REQUEST_TOO_LARGE` when no file could hold them, `DISK_FULL` when the next file cannot be had, or
-    /// any I/O error of closing the current one. The log is as it was then.
-    pub fn reserve(&mut self, size: usize) -> Result<i64> {
+    /// `REQUEST_TOO_LARGE`.
+    pub fn check_size(&self, size: usize) -> Result<()> {
         let limit = self.log.file_size() as usize - END_OF_FILE_BYTES;
         if size > limit {
             return Err(StoreError::invalid(
@@ -105,6 +103,17 @@ impl LogWriter {
                 format!("the request takes {size} bytes of the log, a file holds {limit}"),
             ));
         }
+        Ok(())
+    }
+
+    /// Begins a request: makes room for `size` contiguous bytes, rolling when they do not fit the current
+    /// file. Returns the physical offset of the first.
+    ///
+    /// # Errors
+    /// `REQUEST_TOO_LARGE` when no file could hold them, `DISK_FULL` when the next file cannot be had, or
+    /// any I/O error of closing the current one. The log is as it was then.
+    pub fn reserve(&mut self, size: usize) -> Result<i64> {
+        self.check_size(size)?;
         let left = self.current.as_ref().map_or(0, |f| (f.end() - self.end) as usize);
         if size + END_OF_FILE_BYTES > left {
             self.roll()?;

@@ -153,10 +153,16 @@ impl Shared {
         request: &AppendRequest<'_>,
     ) -> Result<Vec<Put>> {
         let topic = request.topic;
-        if appender.routing.get(topic).is_none() {
-            self.auto_create(appender, topic)?;
-        }
-        let targets = self.choose_queues(appender, batch)?;
+        // A topic is made of the first request that is stored, not of one that is refused.
+        let mut made = match appender.routing.get(topic) {
+            Some(_) => None,
+            None => Some(Route::new(self.topic_on_first_use(topic)?)),
+        };
+        let route = match &mut made {
+            Some(route) => route,
+            None => appender.routing.get_mut(topic).ok_or_else(|| StoreError::no_topic(topic))?,
+        };
+        let targets = self.choose_queues(route, batch)?;
         let (longest, bytes) = batch.longest_properties();
         if bytes + crate::message::record::CRC_PROPERTY_BYTES > properties::MAX_BYTES {
             return Err(StoreError::Invalid {
@@ -172,6 +178,12 @@ impl Shared {
         }
         let plans: Vec<Plan<'_>> =
             targets.iter().enumerate().map(|(at, t)| batch.plan(at, t.topic, t.queue_id as i32)).collect();
+        if let Some(route) = made {
+            appender.writer.check_size(plans.iter().map(|p| p.size(self.options.store_host)).sum())?;
+            let op = Op::PutTopic { topic: topic.into(), config: route.config.clone() };
+            self.append_op(appender, &op)?;
+            appender.routing.insert(topic, route);
+        }
         let puts = self.put_records(appender, &plans, batch.properties(), &targets)?;
         if let Some(key) = request.idempotency_key {
             let place = KeyPlace {
@@ -185,9 +197,8 @@ impl Shared {
     }
 
     /// Chooses every message's queue, and sends delayed ones to the schedule topic.
-    fn choose_queues<'t>(&self, appender: &mut Appender, batch: &mut Batch<'t>) -> Result<Vec<Target<'t>>> {
+    fn choose_queues<'t>(&self, route: &mut Route, batch: &mut Batch<'t>) -> Result<Vec<Target<'t>>> {
         let topic = batch.topic;
-        let route = appender.routing.get_mut(topic).ok_or_else(|| StoreError::no_topic(topic))?;
         let mut out = Vec::with_capacity(batch.messages.len());
         for (at, message) in batch.messages.iter().enumerate() {
             let queue_id = route.choose(topic, message).map_err(|e| at_message(e, at))?;
@@ -269,22 +280,20 @@ impl Shared {
         StoreError::poisoned(&reason)
     }
 
-    fn auto_create(&self, appender: &mut Appender, topic: &str) -> Result<()> {
+    /// What a topic that does not exist is made with by its first message.
+    fn topic_on_first_use(&self, topic: &str) -> Result<TopicConfig> {
         let group_topic = names::is_group_topic(topic);
         if !self.options.auto_create_topics && !group_topic {
             return Err(StoreError::no_topic(topic));
         }
         let queues = if group_topic { 1 } else { self.options.default_queue_nums };
-        let config = TopicConfig {
+        Ok(TopicConfig {
             topic_id: self.new_topic_id(),
             read_queue_nums: queues,
             write_queue_nums: queues,
             perm: 6,
             attributes: std::collections::BTreeMap::new(),
-        };
-        self.append_op(appender, &Op::PutTopic { topic: topic.into(), config: config.clone() })?;
-        appender.routing.put(topic, config);
-        Ok(())
+        })
     }
 
     pub(super) fn new_topic_id(&self) -> String {

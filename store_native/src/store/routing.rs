@@ -122,6 +122,11 @@ impl Routing {
         }
     }
 
+    /// Adds a topic that messages were chosen queues of already.
+    pub fn insert(&mut self, topic: &str, route: Route) {
+        self.topics.insert(topic.into(), route);
+    }
+
     pub fn remove(&mut self, topic: &str) {
         self.topics.remove(topic);
     }
