@@ -1,0 +1,49 @@
+"""What the workers of a local session run first: PySpark out of its zip only where there is no other."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import lakemq
+
+SITE = Path(lakemq.__file__).with_name("worker_site")
+SHOW = "import sys; print([p for p in sys.path if p.endswith('.zip') and 'py' in p and 'python3' not in p])"
+
+
+@pytest.fixture
+def zips(tmp_path: Path) -> list[str]:
+    """Archives as Spark puts them before everything else."""
+    made = [tmp_path / "pyspark.zip", tmp_path / "py4j-0.10.9.9-src.zip"]
+    for path, package in zip(made, ("pyspark", "py4j"), strict=True):
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr(f"{package}/__init__.py", "")
+    return [str(path) for path in made]
+
+
+def python(paths: list[str], *arguments: str) -> str:
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(SITE), *paths])}
+    ended = subprocess.run([sys.executable, *arguments], env=env, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 0 and ended.stderr == "", ended.stderr
+    return ended.stdout
+
+
+def test_installed_pyspark_goes_before_the_zip(zips: list[str]) -> None:
+    assert python(zips, "-c", SHOW) == "[]\n"
+
+
+def test_without_an_installed_pyspark_the_zip_stays(zips: list[str]) -> None:
+    assert python(zips, "-S", "-c", f"import sitecustomize; {SHOW}") == f"{zips}\n"
+
+
+def test_sitecustomize_of_the_environment_runs_as_itself(zips: list[str], tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "sitecustomize.py").write_text("print(__file__)\n")
+    shown = python([*zips, str(own)], "-c", f"import sitecustomize; print(sitecustomize.__file__); {SHOW}")
+    assert shown == f"{own / 'sitecustomize.py'}\n" * 2 + "[]\n"
