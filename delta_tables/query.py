@@ -1,11 +1,13 @@
 """SQL over a ledger on a path, without a JVM.
 
-Owns a DataFusion session (`deltalake`'s QueryBuilder) with the ledger's tables and views. Never
+Owns a DataFusion session (`deltalake`'s QueryBuilder) with the ledger's tables and views, and which
+statements it takes: the engine would write files (COPY), also in the middle of an EXPLAIN ANALYZE. Never
 writes. Called by `lakemq sql`, by the idle watch of `lakemq consume` and by anyone from Python.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,6 +16,19 @@ from deltalake import DeltaTable, QueryBuilder
 from delta_tables.location import LedgerLocation
 from delta_tables.views import TABLES, VIEWS, view_sql
 from store_native.errors import from_code
+
+_ONLY_READ = (
+    "a ledger is only read: one SELECT, WITH, VALUES, FROM, EXPLAIN of such, or DESCRIBE of a table, with no "
+    "comment inside a comment"
+)
+_GAP = r"(?:[\s(]|--[^\n]*(?:\n|\Z)|/\*(?:(?!/\*|\*/).)*\*/)"
+"""What may stand before a word. The engine nests comments; one inside another could hide where they end."""
+
+_READS = re.compile(
+    rf"{_GAP}*(?:(?:(?:explain|describe|desc)\b{_GAP}*(?:(?:analyze|verbose|extended)\b{_GAP}*)*)?"
+    rf"(?:select|with|values|from)\b.*|(?:describe|desc)\b{_GAP}*[\w.\"]+[\s;]*)",
+    re.IGNORECASE | re.DOTALL,
+)
 
 
 class Ledger:
@@ -40,8 +55,11 @@ class Ledger:
         """Runs one SELECT on the tables as they stand now.
 
         Raises:
-            InvalidRequest: ARGUMENT_ILLEGAL when the text is not SQL the engine knows, with its reason.
+            InvalidRequest: ARGUMENT_ILLEGAL when the text does anything but read, or is not SQL the engine
+                knows, with its reason.
         """
+        if not _READS.fullmatch(text):
+            raise from_code("ARGUMENT_ILLEGAL", _ONLY_READ)
         # Outside the try: a table that cannot be opened is not the text's fault. Views are only parsed here;
         # the engine looks at those the text uses.
         session = self._session()
@@ -52,6 +70,11 @@ class Ledger:
             if not type(error).__module__.startswith(("deltalake", "_internal", "builtins")):
                 raise
             raise from_code("ARGUMENT_ILLEGAL", _first_line(error)) from error
+        if not result.schema.names:  # SELECT ... INTO: a table of this session, which ends here
+            raise from_code("ARGUMENT_ILLEGAL", f"the statement has no result; {_ONLY_READ}")
+        twice = sorted({name for name in result.schema.names if result.schema.names.count(name) > 1})
+        if twice:  # a row as a dictionary, or as JSON, would have one of them
+            raise from_code("ARGUMENT_ILLEGAL", f"several columns are called {twice[0]}: AS gives them names")
         plain = pa.schema([pa.field(field.name, plain_type(field.type)) for field in result.schema])
         return result.cast(plain, safe=False)
 

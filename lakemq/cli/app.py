@@ -21,7 +21,7 @@ from types import ModuleType
 import lakemq
 from lakemq import own_packages
 from lakemq.cli import start, terminal
-from lakemq.cli.failure import CommandFailed, WrongUsage
+from lakemq.cli.failure import CommandFailed, WrongUsage, described
 from store_native.errors import LakeMQError
 
 FAILED = 1
@@ -77,25 +77,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except WrongUsage as error:
         return _complain(str(error), USAGE)
     except (LakeMQError, CommandFailed) as error:
-        return _complain(describe(error), FAILED)
+        return _complain(described(error), FAILED)
     except ModuleNotFoundError as error:
         if name is None or not _is_missing_extra(name, error):
             raise
         return _complain(_needs(name, error), FAILED)
     except OSError as error:
         return _complain(_os_error(error), FAILED)
-
-
-def describe(error: Exception) -> str:
-    """Returns an error as one line, with the place in the input it is about."""
-    text = " ".join(str(error).split())
-    if isinstance(error, LakeMQError):
-        pointer = error.context.get("pointer")
-        if pointer and str(pointer) not in text:
-            text += f" (at {pointer})"
-        if error.context.get("sent") is False:
-            text += " (start a broker with lakemq serve, or name one with --endpoint)"
-    return text
 
 
 def parser_for(name: str | None) -> tuple[argparse.ArgumentParser, ModuleType | None]:

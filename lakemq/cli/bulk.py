@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from lakemq.cli.failure import CommandFailed
+from lakemq.cli.failure import CommandFailed, described
 from lakemq.cli.ndjson import Batch
 from lakemq.client import BatchResult, Client, LakeMQError, OutcomeUnknown
 
@@ -114,4 +114,4 @@ def _refusal(error: LakeMQError, batch: Batch, total: Posted) -> str:
         if isinstance(error, OutcomeUnknown)
         else "this batch was not"
     )
-    return f"{where}: {error} ({total.acknowledged} messages of other batches were stored, {fate})"
+    return f"{where}: {described(error)} ({total.acknowledged} messages of other batches were stored, {fate})"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from store_native.errors import LakeMQError
+
 
 class CommandFailed(Exception):
     """The command could not do what it was asked; exit code 1. The text is for a person."""
@@ -9,3 +11,15 @@ class CommandFailed(Exception):
 
 class WrongUsage(Exception):
     """The arguments do not fit together in a way argparse cannot see; exit code 2."""
+
+
+def described(error: Exception) -> str:
+    """Returns an error as one line, with the place in the input it is about."""
+    text = " ".join(str(error).split())
+    if isinstance(error, LakeMQError):
+        pointer = error.context.get("pointer")
+        if pointer and str(pointer) not in text:
+            text += f" (at {pointer})"
+        if error.context.get("sent") is False:
+            text += " (start a broker with lakemq serve, or name one with --endpoint)"
+    return text

@@ -79,9 +79,8 @@ def _list(client: Client, args: argparse.Namespace) -> None:
         print(output.as_json([asdict(group) for group in groups]))
         return
     columns = ["group", "retry_max_times", "consume_enable", "attributes"]
-    print(
-        output.table(columns, [[g.group, g.retry_max_times, g.consume_enable, g.attributes] for g in groups])
-    )
+    rows = [[g.group, g.retry_max_times, g.consume_enable, g.attributes] for g in groups]
+    print(output.table(columns, rows, widest=output.WHOLE_NAMES))
 
 
 def _create(client: Client, args: argparse.Namespace) -> None:

@@ -15,12 +15,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lakemq.client import ReceivedMessage
 
+WIDEST = 60
+"""Characters a table shows of a value, unless told otherwise."""
+
+WHOLE_NAMES = 255
+"""The longest name there is, a group's."""
+
 _NOTHING = "-"
 _LINE_ENDS = frozenset("\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")
 """As str.splitlines() has them."""
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, widest: int = 60) -> str:
+def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, widest: int = WIDEST) -> str:
     """Lays out rows under their column names; numbers stand right, long values are cut.
 
     >>> print(table(["topic", "queues"], [["orders", 4], ["a", 16]]))
@@ -39,6 +45,11 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, widest: int 
         ).rstrip()
         for line in [list(columns), *cells]
     )
+
+
+def is_cut(value: Any) -> bool:
+    """Says whether a table shows only the beginning of a value."""
+    return len(cell(value)) > WIDEST
 
 
 def fields(values: Mapping[str, Any]) -> str:

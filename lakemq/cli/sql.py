@@ -45,10 +45,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def as_table(result: pa.Table) -> str:
-    """Lays a result out for people, with the number of rows below."""
+    """Lays a result out for people, with the number of rows below, and where values are cut."""
     rows = [[_readable(value) for value in row.values()] for row in result.to_pylist()]
     counted = f"({result.num_rows} row{'' if result.num_rows == 1 else 's'})"
-    return f"{output.table(result.column_names, rows)}\n{counted}"
+    said = [output.table(result.column_names, rows), counted]
+    cut = {name: sum(output.is_cut(row[at]) for row in rows) for at, name in enumerate(result.column_names)}
+    if any(cut.values()):
+        where = ", ".join(f"{name} ({count})" for name, count in cut.items() if count)
+        said.append(f"cut to {output.WIDEST} characters: {where}; --format json or csv shows all")
+    return "\n".join(said)
 
 
 def as_json(result: pa.Table) -> str:

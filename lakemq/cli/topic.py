@@ -63,7 +63,7 @@ def _list(client: Client, args: argparse.Namespace) -> None:
         return
     columns = ["topic", "read_queue_nums", "write_queue_nums", "perm", "attributes"]
     rows = [[t.topic, t.read_queue_nums, t.write_queue_nums, perm_text(t.perm), t.attributes] for t in topics]
-    print(output.table(columns, rows))
+    print(output.table(columns, rows, widest=output.WHOLE_NAMES))
 
 
 def _is_hidden(topic: TopicConfig) -> bool:

@@ -94,7 +94,7 @@ def test_refused_line_is_named_and_its_batch_is_not_stored(client: Client, topic
     lines[16] = '{"body": "x", "colour": "red"}'
     code, out, err = run(client, "produce", topic, "--batch", "10", stdin="\n".join(lines).encode())
     assert (code, out) == (1, "")
-    assert err.startswith("lakemq: line 17: MESSAGE_ILLEGAL: ")
+    assert err.startswith("lakemq: line 17: MESSAGE_ILLEGAL: no such field (at /colour) (")
     assert err.count("\n") == 1
     assert stored(client, topic) == 10
 

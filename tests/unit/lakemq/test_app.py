@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lakemq.cli import app
+from lakemq.cli.failure import described
 from lakemq.client import InvalidRequest, Unavailable
 
 
@@ -60,12 +61,12 @@ def test_setting_outside_its_bounds_ends_the_start_with_one_line(
 
 def test_error_is_one_line_with_its_place() -> None:
     error = InvalidRequest("MESSAGE_ILLEGAL", "tags are\nwrong", pointer="/messages/3/tags")
-    assert app.describe(error) == "MESSAGE_ILLEGAL: tags are wrong (at /messages/3/tags)"
+    assert described(error) == "MESSAGE_ILLEGAL: tags are wrong (at /messages/3/tags)"
 
 
 def test_refused_connection_says_what_to_do() -> None:
     error = Unavailable("SERVICE_NOT_AVAILABLE", "no connection", sent=False)
-    assert "lakemq serve" in app.describe(error)
+    assert "lakemq serve" in described(error)
 
 
 @pytest.mark.parametrize("heavy", ["pyspark", "fastapi", "pyarrow", "deltalake"])

@@ -1,0 +1,32 @@
+"""How `lakemq sql` prints: what a person sees is all, or says what it is not."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from lakemq.cli import sql
+
+LONG = "x" * 61
+
+
+def test_table_says_which_columns_are_cut_and_how_often() -> None:
+    shown = sql.as_table(
+        pa.table(
+            {"n": [1, 2, 3], "body": [LONG, "short", LONG.encode().decode()], "reason": ["", LONG, None]}
+        )
+    )
+    assert shown.splitlines()[-2:] == [
+        "(3 rows)",
+        "cut to 60 characters: body (2), reason (1); --format json or csv shows all",
+    ]
+    assert LONG not in shown
+
+
+def test_table_that_shows_all_says_nothing_more() -> None:
+    assert sql.as_table(pa.table({"body": ["x" * 60]})).splitlines()[-1] == "(1 row)"
+
+
+def test_json_and_csv_show_all() -> None:
+    result = pa.table({"body": [LONG]})
+    assert LONG in sql.as_json(result)
+    assert LONG in sql.as_csv(result)
