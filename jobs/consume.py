@@ -27,7 +27,7 @@ from jobs.group_lease import GroupLease
 from jobs.idle import IdleWatch
 from jobs.lease_owner import LeaseOwner
 from jobs.origin import retry_topic
-from jobs.retry_policy import RetryPolicy
+from jobs.retry_policy import DEFAULT_MAX_RECONSUME_TIMES, RetryPolicy
 from jobs.run_loop import RunLoop
 from jobs.settings import ConsumeSettings
 from jobs.started_stream import StartedStream
@@ -66,9 +66,7 @@ def consume(
     settings.handler.load()
     with ExitStack() as stack:
         client = stack.enter_context(Client(settings.endpoint))
-        policy = RetryPolicy.of(
-            settings.retry_delays, client.cluster()["delay_levels_ms"], settings.max_reconsume_times
-        )
+        policy = retry_policy(client, settings)
         locks = stack.enter_context(sole_writer(settings.ledger, WRITTEN))
         _ensure_group(client, settings)
         lease = None
@@ -142,6 +140,19 @@ def _ensure_group(client: Client, settings: ConsumeSettings) -> None:
             if error.code != "TOPIC_NOT_EXIST":
                 raise
             client.put_topic(topic, read_queue_nums=1, write_queue_nums=1)
+
+
+def retry_policy(client: Client, settings: ConsumeSettings) -> RetryPolicy:
+    """The policy of the settings; how often is the group's own unless they say so."""
+    most = settings.max_reconsume_times
+    if most is None:
+        try:
+            most = client.group(settings.group).retry_max_times
+        except InvalidRequest as error:
+            if error.code != "GROUP_NOT_EXIST":
+                raise
+            most = DEFAULT_MAX_RECONSUME_TIMES
+    return RetryPolicy.of(settings.retry_delays, client.cluster()["delay_levels_ms"], most)
 
 
 def lease_owner(settings: ConsumeSettings) -> LeaseOwner:

@@ -14,7 +14,6 @@ from delta_tables.location import LedgerLocation
 from jobs.handler_loader import HandlerTarget
 from jobs.origin import dlq_topic, retry_topic
 from jobs.outcomes import Mode
-from jobs.retry_policy import DEFAULT_MAX_RECONSUME_TIMES
 from store_native.errors import from_code
 
 From = Literal["earliest", "latest"]
@@ -39,7 +38,7 @@ class ConsumeSettings:
         path: a local store to read from by mapping its files; None reads over HTTP.
         tags: tag filter, `*` or `A || B`.
         start: where a group nobody knows yet begins; the end by default, as in RocketMQ.
-        max_reconsume_times: retries before a message is given up.
+        max_reconsume_times: retries before a message is given up; None takes what the group was made with.
         retry_delays: delays of the retries, `"10s 30s"`; None for RocketMQ's.
         trigger: interval of the micro-batches.
         max_messages_per_batch: bound of one micro-batch.
@@ -58,7 +57,7 @@ class ConsumeSettings:
     path: str | None = None
     tags: str = "*"
     start: From = "latest"
-    max_reconsume_times: int = DEFAULT_MAX_RECONSUME_TIMES
+    max_reconsume_times: int | None = None
     retry_delays: str | None = None
     trigger: str = "1 second"
     max_messages_per_batch: int = 200_000

@@ -132,7 +132,8 @@ def add(routes: APIRouter, broker: Broker) -> None:
         responses={**PROBLEMS, 202: {"model": ResetPlan}},
     )
     async def reset_offsets(group: GroupPath, reset: OffsetReset, response: Response) -> ResetPlan:
-        """Moves a group on one topic; with dry_run only says what that would deliver again or skip."""
+        """Moves a group's offsets at the broker, on one topic; with dry_run only says what that would deliver
+        again or skip. A group that lakemq consume has run goes on from its checkpoint and ledger instead."""
         plan = await broker.reads.run(plan_reset, store, group, reset)
         if not reset.dry_run:
             broker.leases.check(group, reset.lease_epoch)

@@ -54,7 +54,12 @@ def register(subparsers: Any) -> None:
         "--ledger", default="ledger", metavar="DIR", help="a directory, or catalog.schema (default: ledger)"
     )
     parser.add_argument("--checkpoint", type=Path, metavar="DIR", help="default: under the ledger")
-    parser.add_argument("--max-reconsume-times", type=int, default=16, metavar="N", help="retries (16)")
+    parser.add_argument(
+        "--max-reconsume-times",
+        type=int,
+        metavar="N",
+        help="retries before a message is given up (the group's --retry-max-times; 16 for a new group)",
+    )
     parser.add_argument("--retry-delays", metavar='"10s 30s ..."', help="delay of each retry in turn")
     parser.add_argument("--tags", default="*", metavar="EXPR", help="tag filter: A || B")
     parser.add_argument(

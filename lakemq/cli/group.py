@@ -10,6 +10,11 @@ from lakemq.cli import options, output
 from lakemq.cli.failure import WrongUsage
 from lakemq.client import Client, GroupConfig, InvalidRequest
 
+_NOT_MOVED = (
+    "A group that lakemq consume has run goes on where its checkpoint and its ledger stand: it is not moved "
+    "by this."
+)
+
 
 def register(subparsers: Any) -> None:
     """Adds the command to the parser."""
@@ -19,7 +24,12 @@ def register(subparsers: Any) -> None:
     _verb(verbs, "list", _list, "list groups")
     create = _verb(verbs, "create", _create, "create a group")
     create.add_argument("group")
-    create.add_argument("--retry-max-times", type=int, metavar="N", help="attempts before the dead letters")
+    create.add_argument(
+        "--retry-max-times",
+        type=int,
+        metavar="N",
+        help="retries before a message becomes a dead letter (16); lakemq consume --max-reconsume-times wins",
+    )
     create.add_argument("--attribute", type=options.pair, action="append", metavar="NAME=VALUE")
     show = _verb(verbs, "show", _show, "show a group and where it stands")
     show.add_argument("group")
@@ -34,7 +44,11 @@ def register(subparsers: Any) -> None:
 
 def _register_reset(verbs: Any) -> None:
     reset = _verb(
-        verbs, "reset", _reset, "move a group on a topic; without --execute only says what would happen"
+        verbs,
+        "reset",
+        _reset,
+        "move where the broker says a group stands on a topic; without --execute only say what would happen. "
+        f"{_NOT_MOVED}",
     )
     reset.add_argument("group")
     reset.add_argument("--topic", required=True)
@@ -122,15 +136,23 @@ def _reset(client: Client, args: argparse.Namespace) -> None:
         args.group, args.topic, dry_run=not args.execute, lease_epoch=args.lease_epoch, **target
     )
     if args.format == "json":
-        print(output.as_json({"executed": args.execute, "queues": [asdict(move) for move in moves]}))
+        answer = {"executed": args.execute, "moves": "offsets at the broker", "not_moved": _NOT_MOVED}
+        print(output.as_json({**answer, "queues": [asdict(move) for move in moves]}))
         return
     columns = ["topic", "queue_id", "from_offset", "to_offset", "redelivered", "skipped"]
     print(output.table(columns, [[getattr(move, name) for name in columns] for move in moves]))
     again, skipped = sum(move.redelivered for move in moves), sum(move.skipped for move in moves)
     if args.execute:
-        print(f"\ndone: {again} messages will be delivered again, {skipped} skipped")
+        print(
+            f"\ndone: the broker's offsets are moved; from them {again} messages come again, "
+            f"{skipped} are skipped"
+        )
     else:
-        print(f"\npreview: {again} messages would be delivered again, {skipped} skipped; --execute does it")
+        print(
+            f"\npreview: from the broker's offsets {again} messages would come again, {skipped} be skipped; "
+            "--execute moves them"
+        )
+    print(_NOT_MOVED)
 
 
 def standing(client: Client, group: str, only_topic: str | None = None) -> list[dict[str, Any]]:

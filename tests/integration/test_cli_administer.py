@@ -100,11 +100,16 @@ def test_group_is_moved_only_with_execute(lakemq: Lakemq, name: str, shared_brok
     assert rows == [{"topic": name, "queue_id": 0, "offset": 8, "max_offset": 10, "lag": 2}]
     code, out, _ = lakemq("group", "reset", name, "--topic", name, "--to", "earliest")
     assert (code, client.group_offsets(name)) == (0, {(name, 0): 8})
-    assert "preview: 8 messages would be delivered again" in out
+    assert "preview: from the broker's offsets 8 messages would come again, 0 be skipped" in out
+    assert "where its checkpoint and its ledger stand: it is not moved by this" in out
     moved = as_json(lakemq, "group", "reset", name, "--topic", name, "--offset", "0=5", "--execute")
     assert moved["queues"][0]["redelivered"] == 3
+    assert (moved["executed"], moved["moves"]) == (True, "offsets at the broker")
+    assert "checkpoint" in moved["not_moved"]
     assert client.group_offsets(name) == {(name, 0): 5}
-    lakemq("group", "reset", name, "--topic", name, "--to", "2020-01-01", "--execute")
+    out = lakemq("group", "reset", name, "--topic", name, "--to", "2020-01-01", "--execute")[1]
+    assert "done: the broker's offsets are moved; from them 5 messages come again, 0 are skipped" in out
+    assert "not moved by this" in out
     assert client.group_offsets(name) == {(name, 0): 0}
 
     assert name in lakemq("group", "list")[1]

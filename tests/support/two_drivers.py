@@ -18,7 +18,7 @@ from jobs.batch_gate import BatchGate
 from jobs.group_job import GroupJob
 from jobs.group_lease import GroupLease
 from jobs.lease_owner import LeaseOwner
-from jobs.retry_policy import RetryPolicy
+from jobs.retry_policy import DEFAULT_MAX_RECONSUME_TIMES, RetryPolicy
 from jobs.settings import ConsumeSettings
 from jobs.started_stream import StartedStream
 from lakemq.client import Client
@@ -55,7 +55,7 @@ class Driver:
         self._group = settings.group
         self.owner = LeaseOwner.here(checkpoint.name)
         self.lease = GroupLease(client, settings.group, self.owner, ttl_ms, patience_s=patience_s)
-        policy = RetryPolicy.of("1s", [1_000], settings.max_reconsume_times)
+        policy = RetryPolicy.of("1s", [1_000], DEFAULT_MAX_RECONSUME_TIMES)
         self.committed = threading.Event()
         self.lease.acquire()
         self.job = GroupJob(
