@@ -1,17 +1,22 @@
 """`lakemq archive`: lands topics in the ledger's table `messages`.
 
-Owns the options. The work is jobs.archive's, imported when the command runs, because it needs Spark.
+Owns the options and how a failure is shown. The work is jobs.archive's, imported when the command runs,
+because it needs Spark.
 """
 
 from __future__ import annotations
 
 import argparse
+import logging
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lakemq.cli import spark_log
 from lakemq.cli.consume import duration_s
+from lakemq.cli.failure import CommandFailed
 from lakemq.cli.options import add_endpoint
+from store_native.errors import InternalError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,6 +44,9 @@ def register(subparsers: Any) -> None:
     parser.add_argument("--trigger", default="10s", type=duration_s, metavar="TIME", help="interval (10s)")
     parser.add_argument("--once", action="store_true", help="land what is there now, then end")
     parser.add_argument("--driver-memory", default="2g", metavar="SIZE", help="memory of Spark's JVM (2g)")
+    parser.add_argument(
+        "--spark-log", type=Path, metavar="FILE", help="where Spark's log goes (spark.log in the checkpoint)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -46,16 +54,22 @@ def run(args: argparse.Namespace) -> int:
     from jobs.archive import archive
     from lakemq import spark
 
+    logging.basicConfig(format="%(levelname)s %(message)s", level=logging.WARNING)
+    settings = settings_of(args)
+    log = args.spark_log or settings.checkpoint_directory / spark_log.NAME
     with ExitStack() as stack:
 
         def make_session() -> SparkSession:
             made = spark.session("lakemq archive", **{"spark.driver.memory": args.driver_memory})
             stack.callback(made.stop)
-            # Tasks of a query stopped while it was planning end with a stack nobody can use.
-            stack.callback(made.sparkContext.setLogLevel, "OFF")
+            spark_log.move_to(log, made)
             return made
 
-        archive(settings_of(args), make_session)
+        try:
+            archive(settings, make_session)
+        except InternalError as error:
+            seen = f" (Spark's log is {log})" if log.exists() else ""
+            raise CommandFailed(f"archive of {', '.join(settings.topics)}: {error.detail}{seen}") from error
     return 0
 
 

@@ -1,0 +1,49 @@
+"""What `lakemq archive` shows a person: no stack, and one sentence when it fails."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from delta_tables.query import Ledger
+from tests.support.broker_process import BrokerProcess
+from tests.support.fence import await_dispatch
+
+STACKS = ("BrokenPipeError", "Traceback", "\tat ", "ERROR", "StackOverflowError")
+
+
+def archive(broker: BrokerProcess, directory: Path, topic: str) -> subprocess.CompletedProcess[str]:
+    """Runs the command once over what a topic holds; no stack is shown, whatever happens."""
+    command = [sys.executable, "-m", "lakemq.cli", "archive", "--once", "--endpoint", broker.endpoint]
+    ended = subprocess.run(
+        [*command, "--topic", topic], cwd=directory, capture_output=True, text=True, timeout=300
+    )
+    for word in STACKS:
+        assert word not in ended.stderr, ended.stderr
+    return ended
+
+
+def test_archive_lands_a_topic_and_a_failure_is_one_sentence_with_the_stack_in_the_named_file(
+    shared_broker: BrokerProcess, tmp_path: Path
+) -> None:
+    client = shared_broker.client()
+    client.put_topic("kept", read_queue_nums=1, write_queue_nums=1)
+    client.send("kept", "one")
+    await_dispatch(client)
+    landed = archive(shared_broker, tmp_path, "kept")
+    assert landed.returncode == 0, landed.stderr
+    assert Ledger(tmp_path / "ledger").sql("SELECT * FROM messages").num_rows == 1
+
+    checkpoint = tmp_path / "again" / "ledger" / "_checkpoints" / "archive"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "lakemq-start.json").write_text(json.dumps({"offsets": {"kept": {"0": 99}}}))
+    failed = archive(shared_broker, tmp_path / "again", "kept")
+    assert failed.returncode == 1, failed.stderr
+    said = [line for line in failed.stderr.splitlines() if line.startswith("lakemq: ")]
+    assert len(said) == 1, failed.stderr
+    log = checkpoint / "spark.log"
+    for part in ("archive of kept", "queue 0 ends at 1, before 99", str(log)):
+        assert part in said[0], said[0]
+    assert "\tat " in log.read_text()
