@@ -6,6 +6,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -29,6 +30,8 @@ struct Platter {
 struct LetterOfFsync {
     platter: Mutex<Platter>,
     fail_sync: AtomicBool,
+    /// Syncs of files whose path holds this fail.
+    fail_below: Mutex<Option<&'static str>>,
     /// That many more syncs of a directory find no free descriptor.
     exhausted: AtomicU32,
 }
@@ -53,7 +56,10 @@ impl Disk for LetterOfFsync {
         let mut platter = self.platter.lock().expect("no panic");
         let inode = file.metadata()?.ino();
         let dirty = platter.dirty.remove(&inode).unwrap_or_default();
-        if self.fail_sync.load(Ordering::SeqCst) {
+        let path = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+        let below = *self.fail_below.lock().expect("no panic");
+        if self.fail_sync.load(Ordering::SeqCst) || below.is_some_and(|part| is_below(&path, part))
+        {
             return Err(io::Error::other("injected"));
         }
         let synced = platter.synced.entry(inode).or_default();
@@ -81,7 +87,27 @@ impl Disk for LetterOfFsync {
     }
 }
 
+fn is_below(path: &Path, part: &str) -> bool {
+    path.components().any(|name| name.as_os_str() == part)
+}
+
 impl LetterOfFsync {
+    /// The file, as it is for all who read it, stands on the platter.
+    fn check_file(&self, path: &Path) {
+        let bytes = fs::read(path).expect("a file");
+        let inode = fs::metadata(path).expect("a file").ino();
+        let platter = self.platter.lock().expect("no panic");
+        let mut synced = platter.synced.get(&inode).cloned().unwrap_or_default();
+        synced.resize(bytes.len(), 0);
+        let differs = (0..bytes.len()).find(|at| bytes[*at] != synced[*at]);
+        assert_eq!(
+            differs,
+            None,
+            "the first byte of {} that is not on the disk",
+            path.display()
+        );
+    }
+
     fn open(self: &Arc<Self>, root: &Path) -> Store {
         let environment = Environment {
             disk: self.clone(),
@@ -170,4 +196,61 @@ fn test_a_flush_that_finds_no_free_descriptor_waits_for_one_and_is_no_failed_flu
         disk.check(&root, end);
     }
     assert_eq!(store.poisoned(), None);
+}
+
+fn snapshot(root: &Path) -> serde_json::Value {
+    let bytes = fs::read(root.join("lakemq/snapshot.json")).expect("a snapshot");
+    serde_json::from_slice(&bytes[9..]).expect("JSON")
+}
+
+#[test]
+fn test_a_queue_whose_sync_failed_is_written_and_synced_again_though_nothing_new_comes() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let root = dir.path().join("store");
+    let disk = Arc::new(LetterOfFsync::default());
+    let store = disk.open(&root);
+    send(&store, "t", &["before"]);
+    store.checkpoint().expect("taken");
+    let first = store.watermarks().2;
+    send(&store, "t", &["one", "two"]);
+    *disk.fail_below.lock().expect("no panic") = Some("consumequeue");
+    store
+        .checkpoint()
+        .expect("a snapshot hangs on no queue file");
+    let durable = &snapshot(&root)["queues_durable_offset"];
+    assert!(
+        durable.as_i64().expect("an offset") <= first,
+        "{durable}: what failed does not count"
+    );
+    *disk.fail_below.lock().expect("no panic") = None;
+    store.checkpoint().expect("taken");
+    disk.check_file(&root.join("consumequeue/t/0/00000000000000000000"));
+    assert_eq!(
+        snapshot(&root)["queues_durable_offset"],
+        store.watermarks().2
+    );
+}
+
+#[test]
+fn test_an_index_file_whose_sync_failed_is_written_and_synced_again_before_a_snapshot_counts_on_it()
+{
+    let dir = tempfile::tempdir().expect("a directory");
+    let root = dir.path().join("store");
+    let disk = Arc::new(LetterOfFsync::default());
+    let store = disk.open(&root);
+    send(&store, "t", &["before"]);
+    store.checkpoint().expect("taken");
+    let first = store.watermarks().2;
+    send(&store, "t", &["one", "two"]);
+    *disk.fail_below.lock().expect("no panic") = Some("index");
+    for _ in 0..2 {
+        store.checkpoint().expect_err("injected");
+        assert_eq!(snapshot(&root)["applied_offset"], first);
+    }
+    *disk.fail_below.lock().expect("no panic") = None;
+    store.checkpoint().expect("taken");
+    assert_eq!(snapshot(&root)["applied_offset"], store.watermarks().2);
+    for entry in fs::read_dir(root.join("index")).expect("a directory") {
+        disk.check_file(&entry.expect("a file").path());
+    }
 }

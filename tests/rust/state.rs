@@ -178,15 +178,17 @@ fn test_a_lease_is_granted_when_its_record_is_on_the_disk_and_not_before() {
         assert!((0..300).any(|_| store.progress_wait(tick, appended)));
         let renewed = scope.spawn(|| store.acquire_lease("g", "one", 60_000));
         std::thread::sleep(Duration::from_millis(100));
-        assert!(
-            !answered.load(Ordering::SeqCst),
-            "told before it is durable"
-        );
+        let told = answered.load(Ordering::SeqCst);
+        let shown = store.lease("g").is_some();
+        // Before anything is asserted: a test that fails must not leave the store waiting for its disk.
         disk.set_closed(false);
+        assert!(!told, "told before it is durable");
+        assert!(!shown, "shown before it is durable");
         let epoch = first.join().expect("no panic").expect("granted").0;
         assert_eq!(epoch, 1);
         assert_eq!(renewed.join().expect("no panic").expect("renewed").0, epoch);
     });
+    assert_eq!(store.lease("g").expect("confirmed").epoch, 1);
     assert!(store.watermarks().1 > durable);
     // Where the power went while it waited, nobody had the epoch, and the next owner gets it.
     let after = open(power_cut.path());

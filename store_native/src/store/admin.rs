@@ -321,10 +321,12 @@ impl Shared {
         }
     }
 
-    /// Who holds a group now.
+    /// Who holds a group now. Nobody does whose record is not confirmed: a power cut may take the grant back.
     pub fn lease(&self, group: &str) -> Option<LeaseHold> {
         let passed = self.environment.clock.monotonic_ms();
-        let mut held = lock(&self.leases).get(group).filter(|l| l.deadline > passed).cloned()?;
+        let confirmed = self.marks.confirmed();
+        let holds = |l: &&LeaseHold| l.deadline > passed && l.end_offset <= confirmed;
+        let mut held = lock(&self.leases).get(group).filter(holds).cloned()?;
         held.expires_at = self.environment.clock.now_ms() + held.deadline - passed;
         Some(held)
     }
