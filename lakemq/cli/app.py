@@ -84,6 +84,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _complain(_needs(name, error), FAILED)
     except OSError as error:
         return _complain(_os_error(error), FAILED)
+    except UnicodeEncodeError as error:  # an argument that is no text, or text a terminal's encoding lacks
+        what = ascii(error.object[error.start : error.end])
+        return _complain(f"{what} cannot be written in {error.encoding}: {error.reason}", FAILED)
 
 
 def parser_for(name: str | None) -> tuple[argparse.ArgumentParser, ModuleType | None]:
@@ -119,7 +122,8 @@ def _run(name: str | None, arguments: list[str]) -> int:
         return USAGE
     start.hand_over()
     code: int = module.run(args)
-    sys.stdout.flush()
+    if sys.stdout is not None:  # closed by whoever started us
+        sys.stdout.flush()
     return code
 
 

@@ -145,7 +145,7 @@ def _idle(source: BufferedIOBase) -> bool:
 def _shaped(rule: LineRule, line: bytes, number: int) -> bytes:
     try:
         return rule.shape(line)
-    except ValueError as error:
+    except (RecursionError, ValueError) as error:
         raise CommandFailed(f"line {number} is not {_expected(rule)}: {error}") from error
 
 

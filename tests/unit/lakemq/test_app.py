@@ -59,6 +59,29 @@ def test_setting_outside_its_bounds_ends_the_start_with_one_line(
     assert not store.exists()
 
 
+def test_argument_that_is_no_text_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    for argv in (["produce", "t", "--body", "x\udcff"], ["topic", "show", "x\udcff"]):
+        assert app.main([*argv, "--endpoint", "127.0.0.1:1"]) == 1
+        said = "lakemq: '\\udcff' cannot be written in utf-8: surrogates not allowed\n"
+        assert capsys.readouterr().err == said
+
+
+def test_standard_output_may_be_closed() -> None:
+    command = f"{sys.executable} -m lakemq.cli topic list --endpoint 127.0.0.1:1 >&-"
+    refused = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=60)
+    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+    code = "from lakemq.cli import sql, app; import sys; sql.run = lambda args: print('x') or 0; "
+    code += "sys.exit(app.main(['sql', 'SELECT 1']))"
+    done = subprocess.run(
+        ["bash", "-c", f'{sys.executable} -c "{code}" >&-'],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_error_is_one_line_with_its_place() -> None:
     error = InvalidRequest("MESSAGE_ILLEGAL", "tags are\nwrong", pointer="/messages/3/tags")
     assert described(error) == "MESSAGE_ILLEGAL: tags are wrong (at /messages/3/tags)"

@@ -83,6 +83,11 @@ def test_a_line_that_does_not_parse_is_named() -> None:
         cut(b"{}\n\n{broken\n", LineRule())
 
 
+def test_a_line_nested_too_deeply_is_named() -> None:
+    with pytest.raises(CommandFailed, match=r"line 2 is not JSON: .*recursion"):
+        cut(b"1\n" + b"[" * 100_000 + b"\n", LineRule("auto"))
+
+
 def test_lines_that_stand_still_in_a_pipe_are_sent_without_waiting_for_more() -> None:
     reader, writer = os.pipe()
     with os.fdopen(reader, "rb") as source, os.fdopen(writer, "wb", buffering=0) as sink:
