@@ -153,6 +153,11 @@ impl Dispatcher {
         Ok(())
     }
 
+    /// Queues for whose staged entries files may have to be made.
+    pub fn queues_without_room(&self) -> Vec<Arc<Queue>> {
+        self.staged.iter().filter(|queue| queue.wants_room()).map(Arc::clone).collect()
+    }
+
     /// Stores what was staged, each queue's entries at once; then anyone can read them. What could not be
     /// stored stays staged, and nothing may be announced.
     ///
@@ -163,8 +168,7 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// As [`Dispatcher::flush_entries`], until it took longer than `limit`; false when some are left. Making the
-    /// files of a new queue takes much longer than filling them.
+    /// As [`Dispatcher::flush_entries`], until it took longer than `limit`; false when some are left.
     ///
     /// # Errors
     /// As [`Dispatcher::flush_entries`].

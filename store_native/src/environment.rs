@@ -134,6 +134,8 @@ pub enum Point {
     FlushBefore,
     FlushAfter,
     DispatchMid,
+    /// Files of queues are about to be made, without the dispatch lock.
+    QueuesMake,
     CheckpointMid,
     SnapshotMid,
     /// A delayed message is due and about to be delivered.
@@ -143,7 +145,7 @@ pub enum Point {
 }
 
 impl Point {
-    const NAMES: [(&'static str, Self); 14] = [
+    const NAMES: [(&'static str, Self); 15] = [
         ("append.mid", Self::AppendMid),
         ("append.after", Self::AppendAfter),
         ("next.decided", Self::NextDecided),
@@ -154,6 +156,7 @@ impl Point {
         ("flush.before", Self::FlushBefore),
         ("flush.after", Self::FlushAfter),
         ("dispatch.mid", Self::DispatchMid),
+        ("queues.make", Self::QueuesMake),
         ("checkpoint.mid", Self::CheckpointMid),
         ("snapshot.mid", Self::SnapshotMid),
         ("deliver.before", Self::DeliverBefore),

@@ -13,7 +13,7 @@ use lakemq_store::environment::{Environment, Faults, Point};
 use lakemq_store::message::NewMessage;
 use lakemq_store::store::{Options, Store};
 
-use crate::support::{SOON, environment, message, options, request, send};
+use crate::support::{SOON, bodies, bulk, environment, message, open, options, request, send};
 
 fn hooked(directory: &std::path::Path, hook: impl Fn() + Send + Sync + 'static) -> Store {
     let faults = Faults::hooked(move |point| {
@@ -99,4 +99,46 @@ fn test_a_round_of_the_dispatcher_ends_by_time_and_lets_the_next_one_in() {
     assert!(store.wait_dispatched(end, SOON));
     assert!(dispatched.load(Ordering::SeqCst) > QUEUES);
     assert!(turns.len() >= 10, "the lock was had after {turns:?} queues");
+}
+
+#[test]
+fn test_nobody_waits_for_the_dispatch_lock_while_queue_files_are_made() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (entered, inside) = sync_channel(1_000);
+    let (release, released) = sync_channel::<()>(0);
+    let released = Mutex::new(released);
+    let environment = Environment {
+        faults: Arc::new(Faults::hooked(move |point| {
+            if point == Point::QueuesMake {
+                let _ = entered.send(());
+                // Ends when the sender is dropped.
+                let _ = released.lock().expect("no panic").recv();
+            }
+        })),
+        ..environment()
+    };
+    let store = Store::open(dir.path(), options(), environment).expect("a store");
+    let done = store
+        .append(&request("t"), &[message("one")], false)
+        .expect("stored");
+    inside.recv_timeout(SOON).expect("files are to be made");
+    let (answered, answer) = sync_channel(1);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let _ = answered.send((store.topics().len(), store.checkpoint().is_ok()));
+        });
+        let outcome = answer.recv_timeout(SOON);
+        drop(release);
+        assert!(
+            matches!(outcome, Ok((_, true))),
+            "{outcome:?}: while files are made"
+        );
+    });
+    assert!(store.wait_dispatched(done.end_offset, SOON));
+    assert_eq!(bodies(&store, "t"), ["one"]);
+    // A file of 50 entries is followed by the next one.
+    let many = bulk(&store, "t", 120);
+    drop(store);
+    let found = bodies(&open(dir.path()), "t");
+    assert_eq!(found.len(), 1 + many.len());
 }

@@ -165,6 +165,20 @@ impl QueueStore for QueueFiles {
         Ok(())
     }
 
+    fn begins_storage(&self, from: i64, to: i64) -> bool {
+        from < to && (self.place(from).1 == 0 || self.place(from).0 != self.place(to - 1).0)
+    }
+
+    fn make_room(&self, queue: &QueueKey, from: i64, to: i64) -> Result<()> {
+        let mut offset = from;
+        while offset < to {
+            let (base, place) = self.place(offset);
+            self.file_to_write(queue, base, place)?;
+            offset = (base + self.file_bytes) / ENTRY;
+        }
+        Ok(())
+    }
+
     fn read(&self, queue: &QueueKey, offset: i64, out: &mut [u8]) -> Result<usize> {
         if offset < 0 {
             return Ok(0);

@@ -25,6 +25,17 @@ pub trait QueueStore: std::fmt::Debug + Send + Sync {
     /// `DISK_FULL` or any I/O error; a part may stand there, writing again is harmless.
     fn write(&self, queue: &QueueKey, offset: i64, entries: &[u8]) -> Result<()>;
 
+    /// Whether entries `[from, to)` reach into storage that may not have been made yet, where there are entries
+    /// before `from`.
+    fn begins_storage(&self, from: i64, to: i64) -> bool;
+
+    /// Makes what [`QueueStore::write`] would make for entries `[from, to)`, which takes much longer than writing.
+    /// What stands already is left alone.
+    ///
+    /// # Errors
+    /// `DISK_FULL` or any I/O error; writing tries again.
+    fn make_room(&self, queue: &QueueKey, from: i64, to: i64) -> Result<()>;
+
     /// Reads bytes of entries from `offset` on. Returns how many whole entries were read, 0 where none can
     /// be; places never written read as zeros.
     ///

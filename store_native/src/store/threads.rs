@@ -190,6 +190,15 @@ impl Shared {
                 }
             }
         }
+        let without_room = dispatcher.queues_without_room();
+        if !without_room.is_empty() {
+            // Making files takes much longer than filling them, so nobody shall wait for this lock meanwhile. Whose
+            // turn it is to dispatch deletes topics too: none of these goes before its files stand.
+            drop(dispatcher);
+            self.environment.faults.pass(Point::QueuesMake);
+            without_room.iter().try_for_each(|queue| queue.make_room())?;
+            dispatcher = lock(&self.dispatcher);
+        }
         while !dispatcher.flush_entries_for(DISPATCH_ROUND)? {
             // Who waits has a turn; what is left is not announced before all is stored.
             drop(dispatcher);
