@@ -1,18 +1,22 @@
 """One question to a ledger, answered by whichever engine is nearer.
 
 Owns the choice: `deltalake` for a ledger on a path (milliseconds, no Spark job on a cold JVM), Spark for
-one in a catalog. Called by the jobs where they decide something from the ledger.
+one in a catalog. Never breaks: a question leaves nothing behind in the session, and costs the analysis of
+the tables and views it names, not of all. Called by the jobs where they decide something from the ledger.
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from delta_tables.location import LedgerLocation
-from delta_tables.views import register_views
+from delta_tables.views import TABLES, VIEWS, view_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_COMMENT = re.compile(r"--[^\n]*")
 
 
 def ask(ledger: LedgerLocation, text: str, spark: SparkSession) -> list[tuple[Any, ...]]:
@@ -22,10 +26,27 @@ def ask(ledger: LedgerLocation, text: str, spark: SparkSession) -> list[tuple[An
         The rows as tuples; times are in UTC and say so.
     """
     if ledger.directory is None:
-        register_views(spark, ledger)
-        result = spark.sql(text).toArrow()
+        result = spark.sql(with_views(ledger, text)).toArrow()
     else:
         from delta_tables.query import Ledger
 
         result = Ledger(ledger.directory).sql(text)
     return [tuple(row.values()) for row in result.to_pylist()]
+
+
+def with_views(ledger: LedgerLocation, text: str) -> str:
+    """Puts the tables and views that a SELECT names before it, as common table expressions."""
+    found: list[str] = []
+    named = text
+    for view in reversed(VIEWS):  # a view is built on those before it
+        if _names(named, view):
+            select = _COMMENT.sub("", view_sql(view))
+            found.insert(0, f"{view} AS ({select})")
+            named = f"{named} {select}"
+    tables = [table for table in TABLES if _names(named, table.name)]
+    parts = [f"{table.name} AS (SELECT * FROM {ledger.qualified(table)})" for table in tables]
+    return f"WITH {', '.join([*parts, *found])} {text}" if parts else text
+
+
+def _names(text: str, name: str) -> bool:
+    return re.search(rf"\b{name}\b", text) is not None
