@@ -39,6 +39,9 @@ class RequestCycle(RequestResponseCycle):
         """Called by the application; ``http.disconnect`` also says that the client has closed its side."""
         if self._was_read and self.half_closed:
             return {"type": "http.disconnect"}
+        if self.disconnected:
+            # The connection has had its last answer; uvicorn would ask for the body behind it.
+            self.waiting_for_100_continue = False
         message = await super().receive()
         if message["type"] == "http.request":
             if self._was_read and self.half_closed:

@@ -276,6 +276,19 @@ def test_a_request_that_the_client_breaks_off_is_told_so_and_stores_nothing(
     assert Http(shared_broker.endpoint).messages("broken_off") == []
 
 
+def test_nobody_is_asked_for_a_body_behind_the_refusal_of_it(broker: BrokerProcess) -> None:
+    """The request's task begins when its connection has had its last answer already."""
+    for start in (START, b"PUT /api/v1/groups/g"):
+        data = request(start, CHUNKED, b"Expect: 100-continue", body=b"no chunk\r\n")
+        (found,) = exchange(broker, data)
+        found.problem(400, "MALFORMED_REQUEST")
+        with RawConnection(broker.port) as wire:
+            wire.send(request(start, b"Content-Length: 5", b"Expect: 100-continue")).half_close()
+            assert [answer.status for answer in wire.answers() if answer.status != 100] == [400]
+    assert Http(broker.endpoint).get("//healthz").status == 200
+    assert "Traceback" not in broker.log()
+
+
 def test_malformed_requests_are_logged_with_the_client_at_a_bounded_rate(broker: BrokerProcess) -> None:
     for _ in range(200):
         exchange(broker, GARBAGE)
