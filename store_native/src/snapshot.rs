@@ -54,11 +54,11 @@ impl Snapshot {
         }
     }
 
-    /// Replaces the file, keeping the old one aside.
+    /// Replaces the file, keeping the old one aside. Returns the bytes written.
     ///
     /// # Errors
     /// `DISK_FULL` or any I/O error; the old one stands then.
-    pub fn write(&self, paths: &StorePaths, halfway: impl FnOnce()) -> Result<()> {
+    pub fn write(&self, paths: &StorePaths, halfway: impl FnOnce()) -> Result<usize> {
         let context = |e| StoreError::io("writing the snapshot", e);
         let body = serde_json::to_vec(self).map_err(|e| StoreError::corrupt(format!("snapshot: {e}")))?;
         let mut out = format!("{:08x}\n", crc31(&body)).into_bytes();
@@ -70,7 +70,8 @@ impl Snapshot {
             std::fs::rename(paths.snapshot(), paths.snapshot_before()).map_err(context)?;
         }
         std::fs::rename(&fresh, paths.snapshot()).map_err(context)?;
-        paths::sync_directory(&paths.lakemq()).map_err(context)
+        paths::sync_directory(&paths.lakemq()).map_err(context)?;
+        Ok(out.len())
     }
 
     /// The newest readable one.

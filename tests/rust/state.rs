@@ -5,6 +5,7 @@
 mod support;
 
 use std::borrow::Cow;
+use std::fs;
 use std::fs::File;
 use std::io;
 use std::path::Path;
@@ -15,7 +16,7 @@ use std::time::Duration;
 use lakemq_store::environment::{Clock, Disk, Environment, RealDisk};
 use lakemq_store::error::StoreError;
 use lakemq_store::message::NewMessage;
-use lakemq_store::store::{AppendRequest, Appended, Options, Store};
+use lakemq_store::store::{AppendRequest, Appended, Options, Store, TopicChange};
 use support::{FlakyDisk, SOON, bodies, copy, environment, message, open, options, request, send};
 
 fn keyed<'a>(topic: &'a str, key: &'a str) -> AppendRequest<'a> {
@@ -577,4 +578,82 @@ fn test_a_message_is_found_by_its_id_in_any_topic_its_delayed_form_last() {
     // Months later the id's time comes out wrong, and the message is found all the same.
     clock.pass(100 * 24 * HOUR);
     assert_eq!(topic_of(&plain, None).as_deref(), Some("plain"));
+}
+
+#[test]
+fn test_one_offset_among_two_hundred_thousand_writes_no_snapshot_and_is_there_after_a_crash() {
+    const GROUPS: usize = 200;
+    const QUEUES: u32 = 1000;
+    let (dir, crashed) = (
+        tempfile::tempdir().expect("a directory"),
+        tempfile::tempdir().expect("a directory"),
+    );
+    let large = Options {
+        commitlog_file_size: 16 << 20,
+        ..options()
+    };
+    let store = open_on(dir.path(), Arc::new(FlakyDisk::default()), large.clone());
+    let change = TopicChange {
+        read_queue_nums: Some(QUEUES),
+        write_queue_nums: Some(QUEUES),
+        ..TopicChange::default()
+    };
+    store.put_topic("t", &change).expect("made");
+    let mut end = 0;
+    for group in 0..GROUPS {
+        let offsets = (0..QUEUES)
+            .map(|queue| ("t".to_owned(), queue, 0))
+            .collect();
+        end = store
+            .commit_offsets(&format!("g{group}"), offsets)
+            .expect("committed");
+    }
+    assert!(store.wait_dispatched(end, SOON));
+    assert!(
+        store.checkpoint_if_due().expect("taken"),
+        "none is written yet"
+    );
+    let place = dir.path().join("lakemq/snapshot.json");
+    let written = fs::read(&place).expect("a snapshot");
+    assert!(
+        written.len() > GROUPS * QUEUES as usize * 5,
+        "{} bytes",
+        written.len()
+    );
+    send(&store, "t", &["a message"]);
+    let stands = vec![("t".to_owned(), 0, 1)];
+    for _ in 0..3 {
+        let end = store
+            .commit_offsets("g7", stands.clone())
+            .expect("committed");
+        assert!(store.wait_dispatched(end, SOON));
+        assert!(!store.checkpoint_if_due().expect("looked"));
+    }
+    let grown = store.watermarks().2 - snapshot_offset(&written);
+    assert!(grown < 10_000, "{grown} bytes of the log tell the change");
+    assert!(
+        fs::read(&place).expect("a snapshot") == written,
+        "nothing was written"
+    );
+    copy(dir.path(), crashed.path());
+    let body = "b".repeat(60_000);
+    for _ in 0..written.len() / body.len() + 1 {
+        send(&store, "t", &[&body]);
+    }
+    assert!(
+        store.checkpoint_if_due().expect("taken"),
+        "the log grew by as much"
+    );
+    let after = open_on(crashed.path(), Arc::new(FlakyDisk::default()), large);
+    let stands_at = after.group_offsets("g7");
+    assert_eq!(
+        (stands_at.len(), &stands_at[0]),
+        (QUEUES as usize, &stands[0])
+    );
+    assert_eq!(after.group_offsets("g6")[0].2, 0);
+}
+
+fn snapshot_offset(bytes: &[u8]) -> i64 {
+    let value: serde_json::Value = serde_json::from_slice(&bytes[9..]).expect("JSON");
+    value["applied_offset"].as_i64().expect("an offset")
 }

@@ -38,7 +38,7 @@ impl Shared {
             self.prepare_next_file();
             if checkpointed_at.elapsed() >= pause {
                 checkpointed_at = Instant::now();
-                if let Err(error) = self.checkpoint() {
+                if let Err(error) = self.checkpoint_if_due() {
                     self.counters.checkpoint_errors.fetch_add(1, Ordering::Relaxed);
                     eprintln!("lakemq store: the checkpoint failed, trying again: {error}");
                 }
@@ -63,17 +63,33 @@ impl Shared {
         let _ = self.next_file.make_ahead(&self.log, &self.environment);
     }
 
+    /// Takes a checkpoint if its snapshot is worth writing (`snapshot_pace.rs`); RocketMQ's files are written
+    /// all the same. True when it was.
+    ///
+    /// # Errors
+    /// As [`Shared::checkpoint`].
+    pub fn checkpoint_if_due(&self) -> Result<bool> {
+        let dispatched = self.marks.dispatched();
+        if lock(&self.checkpointing).is_due(dispatched, self.environment.clock.monotonic_ms()) {
+            return self.checkpoint().map(|()| true);
+        }
+        if let Err(error) = self.write_config(false) {
+            self.note_config_failure(&error);
+        }
+        Ok(false)
+    }
+
     /// Brings queues and index to the disk and writes down how far everything is.
     ///
     /// # Errors
     /// `DISK_FULL` or any I/O error; the checkpoint before stands then.
     pub fn checkpoint(&self) -> Result<()> {
-        let mut last = lock(&self.checkpointing);
+        let mut pace = lock(&self.checkpointing);
         let disk = &*self.environment.disk;
         let mut dispatcher = lock(&self.dispatcher);
         // What is not in the queues yet, because a write failed, is no part of a snapshot.
         dispatcher.flush_entries()?;
-        if dispatcher.offset == *last {
+        if pace.holds(dispatcher.offset) {
             return Ok(());
         }
         self.index.rewrite_unsynced(disk)?;
@@ -108,7 +124,7 @@ impl Shared {
         key_lines.append(remembered, oldest)?;
         lock(&self.dispatcher).keys.written(&key_lines);
         self.environment.faults.pass(Point::CheckpointMid);
-        snapshot.write(&self.paths, || self.environment.faults.pass(Point::SnapshotMid))?;
+        let bytes = snapshot.write(&self.paths, || self.environment.faults.pass(Point::SnapshotMid))?;
         if let Err(error) = self.write_config(false) {
             // Only RocketMQ misses them.
             self.note_config_failure(&error);
@@ -121,8 +137,11 @@ impl Shared {
             confirmed_offset: snapshot.applied_offset,
         }
         .write(&self.paths.checkpoint())?;
-        // After an error there is something to do also where nothing new comes.
-        *last = if queues_synced.is_ok() { snapshot.applied_offset } else { -1 };
+        pace.taken(snapshot.applied_offset, bytes as i64, self.environment.clock.monotonic_ms());
+        if queues_synced.is_err() {
+            // There is something to do also where nothing new comes.
+            pace.forget();
+        }
         self.counters.checkpoints.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -134,7 +153,7 @@ impl Shared {
     pub(super) fn last_checkpoint(&self) -> Result<()> {
         lock(&self.dispatcher).flush_entries()?;
         self.queues.sync_all()?;
-        *lock(&self.checkpointing) = -1;
+        lock(&self.checkpointing).forget();
         self.checkpoint()?;
         self.write_config(true)
     }
@@ -167,7 +186,7 @@ impl Shared {
             }
         }
         let index_files = self.index.expire(log_min);
-        *lock(&self.checkpointing) = -1;
+        lock(&self.checkpointing).forget();
         self.checkpoint()?;
         self.marks.set_log_min(log_min);
         let mut removed = 0;

@@ -22,6 +22,7 @@ pub mod recovery;
 mod repair;
 mod routing;
 mod schedule;
+mod snapshot_pace;
 mod threads;
 mod time;
 
@@ -56,6 +57,7 @@ use config_files::ConfigFiles;
 use fair_mutex::{FairMutex, Lock};
 use progress::{Progress, Signal};
 use routing::Routing;
+use snapshot_pace::SnapshotPace;
 use time::{Ages, Delays};
 
 /// What the append lock guards.
@@ -127,7 +129,7 @@ pub struct Shared {
     /// Why the last dispatch round failed; `None` when it did not.
     dispatch_failure: Mutex<Option<String>>,
     /// Serialises checkpoints.
-    checkpointing: Mutex<i64>,
+    checkpointing: Mutex<SnapshotPace>,
     /// Serialises expiry; taken before every other lock.
     expiring: Mutex<()>,
     /// Whose turn it is to dispatch: the dispatcher's, or the flusher's for a small flush.

@@ -156,7 +156,7 @@ impl Store {
             stopping: AtomicBool::new(false),
             poisoned: OnceLock::new(),
             dispatch_failure: Mutex::default(),
-            checkpointing: Mutex::new(-1),
+            checkpointing: Mutex::default(),
             expiring: Mutex::default(),
             dispatching: Mutex::default(),
             config_files: Mutex::new(ConfigFiles::new(written)),
