@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ from urllib3.exceptions import (
     EmptyPoolError,
     HTTPError,
     LocationParseError,
+    ProtocolError,
     ReadTimeoutError,
 )
 
@@ -39,6 +41,11 @@ _CONNECT_TIMEOUT_S = 3.0
 _NO_TIME_S = 0.001  # urllib3 takes no time-out of 0
 NOT_OF_THE_SHAPE = (AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError)
 """What building a result raises when the answer has another shape than the broker's."""
+
+LONGEST_TIMEOUT_S = 86_400.0
+LONGEST_PATIENCE_S = 366 * 86_400.0
+MOST_CONNECTIONS = 10_000
+_KEY = re.compile(r"[\x21-\x7e]{1,255}")
 
 Result = TypeVar("Result")
 
@@ -90,6 +97,9 @@ class Transport:
         pool_size: Connections kept open; more threads than that wait for one.
         retry_until: Every call repeats what may be repeated until so many seconds after its begin.
         pause: Waits between two attempts; given in tests.
+
+    Raises:
+        InvalidRequest: ARGUMENT_ILLEGAL for what is no endpoint, or a number without sense.
     """
 
     def __init__(
@@ -103,6 +113,9 @@ class Transport:
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self.endpoint = normal_endpoint(endpoint)
+        _check_between("timeout_s", timeout_s, 0, LONGEST_TIMEOUT_S)
+        _check_between("retry_until", retry_until, 0, LONGEST_PATIENCE_S)
+        _check_between("pool_size", pool_size, 0, MOST_CONNECTIONS)
         self.timeout_s = timeout_s
         self.retry_until = retry_until
         self._retries = retries
@@ -145,10 +158,15 @@ class Transport:
                 now; nothing was stored.
             OutcomeUnknown: A request that stores left and no answer came, nor did one to its repeats.
             Closed: The client was closed; nothing was sent.
+            InvalidRequest: A key or a time without sense; nothing was sent.
             LakeMQError: Whatever else the broker refused, as its own class.
         """
         given = dict(headers or {})
+        _check_between("retry_until", retry_until, 0, LONGEST_PATIENCE_S)
         if idempotency_key is not None:
+            if not _KEY.fullmatch(idempotency_key):
+                detail = f"an Idempotency-Key has 1 to 255 visible ASCII characters: {idempotency_key!a:.80}"
+                raise InvalidRequest("ARGUMENT_ILLEGAL", detail)
             given["Idempotency-Key"] = idempotency_key
         request = _Request(method, path + _query_string(query), body, given, stores, idempotency_key)
         patience = self.retry_until if retry_until is None else retry_until
@@ -268,13 +286,22 @@ def path_of(*segments: str | int) -> str:
     """Joins segments below the API's prefix, each quoted so that no name can change the path.
 
     Raises:
-        InvalidRequest: A segment is empty, ``.`` or ``..``, which HTTP libraries fold away.
+        InvalidRequest: A segment is no text, empty, or ``.`` or ``..``, which HTTP libraries fold away.
     """
-    parts = [str(segment) for segment in segments]
-    for part in parts:
-        if part in ("", ".", ".."):
+    for part in segments:
+        if part in ("", ".", "..") or not isinstance(part, str | int):
             raise InvalidRequest("ARGUMENT_ILLEGAL", f"{part!r} is not a name")
-    return "/".join([API, *(quote(part, safe="") for part in parts)])
+    try:
+        return "/".join([API, *(quote(str(part), safe="") for part in segments)])
+    except UnicodeEncodeError as error:
+        raise InvalidRequest("ARGUMENT_ILLEGAL", f"{error.object!a} is not a name") from None
+
+
+def _check_between(name: str, value: float | None, above: float, most: float) -> None:
+    if value is not None and not (isinstance(value, int | float) and above < value <= most):
+        raise InvalidRequest(
+            "ARGUMENT_ILLEGAL", f"{name}: is {value!r}, it is above {above} and at most {most:,.0f}"
+        )
 
 
 def _query_string(query: Mapping[str, Any] | None) -> str:
@@ -302,6 +329,8 @@ def _reason(error: Exception) -> str:
     cause: BaseException = error
     while cause.__cause__ is not None:
         cause = cause.__cause__
+    if isinstance(cause, ProtocolError) and isinstance(cause.args[-1], Exception):
+        cause = cause.args[-1]  # its text is a tuple's
     if isinstance(cause, ReadTimeoutError):
         return "timed out"
     if isinstance(cause, OSError) and cause.strerror:
