@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks import appending, latency, ledger, reading, report, sending, starting
+from benchmarks import appending, latency, ledger, reading, report, retrying, sending, starting
 from benchmarks.figure import Comparison, Figure
 from benchmarks.machine import describe
 from benchmarks.scale import FULL, QUICK, Scale
@@ -35,6 +35,7 @@ GOALS: dict[str, Callable[[Path, Scale], Iterator[Comparison]]] = {
     "P14": latency.isolation,
     "P15": starting.starts,
     "P16": starting.memory,
+    "P17": retrying.retry_batch,
 }
 RESULTS = REPOSITORY / "benchmarks" / "results.json"
 DOCUMENT = REPOSITORY / "docs" / "performance.md"

@@ -22,7 +22,7 @@ class Figure:
     """What is compared, and where it comes from.
 
     Attributes:
-        goal_id: P1..P16 of the goals.
+        goal_id: P1..P17 of the goals.
         name: what was measured, short and without spaces.
         goal: what was aimed at; None for a figure that is only reported.
         unit: of both sides' measurements.

@@ -86,14 +86,14 @@ def _consume(spark: Any, lakemq: LakeMQ, topic: str, rows: int, directory: Path)
 
 def _reached(progresses: list[Any], topic: str, rows: int) -> bool:
     """Tells by offsets whether a finished batch ends behind the last row; numInputRows never got there."""
-    return any(_position(progress, "endOffset", topic) >= rows for progress in progresses)
+    return any(position(progress, "endOffset", topic) >= rows for progress in progresses)
 
 
 def _carried(progress: Any, topic: str) -> bool:
-    return _position(progress, "endOffset", topic) > _position(progress, "startOffset", topic)
+    return position(progress, "endOffset", topic) > position(progress, "startOffset", topic)
 
 
-def _position(progress: Any, side: str, topic: str) -> int:
+def position(progress: Any, side: str, topic: str) -> int:
     """Returns the sum of the topic's offsets; queues begin at 0, so it is the rows before that point."""
     offset = progress["sources"][0][side]
     if isinstance(offset, str):

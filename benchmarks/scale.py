@@ -21,6 +21,7 @@ class Scale:
         ledger_rows: rows of the group job.
         long_log_bytes, short_log_bytes: logs of the crash starts.
         queues: queues of the clean start, a multiple of 1,000.
+        history_rows: rows a long ledger holds.
     """
 
     pairs: int
@@ -32,9 +33,14 @@ class Scale:
     long_log_bytes: int
     short_log_bytes: int
     queues: int
+    history_rows: int
 
 
 FULL = Scale(
-    6, 60_000, 300_000, 1_000_000, ((1024, 600_000), (100, 1_500_000)), 400_000, 8 << 30, 1 << 30, 10_000
+    *(6, 60_000, 300_000, 1_000_000, ((1024, 600_000), (100, 1_500_000)), 400_000),
+    *(8 << 30, 1 << 30, 10_000, 10_000_000),
 )
-QUICK = Scale(2, 8_000, 40_000, 200_000, ((1024, 60_000), (100, 100_000)), 40_000, 512 << 20, 64 << 20, 1_000)
+QUICK = Scale(
+    *(2, 8_000, 40_000, 200_000, ((1024, 60_000), (100, 100_000)), 40_000),
+    *(512 << 20, 64 << 20, 1_000, 200_000),
+)
