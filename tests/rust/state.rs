@@ -638,7 +638,14 @@ fn test_one_offset_among_two_hundred_thousand_writes_no_snapshot_and_is_there_af
     copy(dir.path(), crashed.path());
     let body = "b".repeat(60_000);
     for _ in 0..written.len() / body.len() + 1 {
-        send(&store, "t", &[&body]);
+        let large = NewMessage {
+            keys: None,
+            ..message(&body)
+        };
+        let done = store
+            .append(&request("t"), &[large], false)
+            .expect("stored");
+        assert!(store.wait_dispatched(done.end_offset, SOON));
     }
     assert!(
         store.checkpoint_if_due().expect("taken"),
