@@ -81,7 +81,7 @@ impl Store {
         let paths = StorePaths::new(root);
         paths::create_directory(root, &*environment.disk)
             .and_then(|()| paths::create_directory(&paths.lakemq(), &*environment.disk))
-            .map_err(|e| StoreError::io("creating the store", e))?;
+            .map_err(|e| StoreError::io(format!("creating the store at {}", root.display()), e))?;
         let lock_file = take_lock(&paths)?;
         let identity = settle_identity(&paths, &options, &environment)?;
         let options = Options {

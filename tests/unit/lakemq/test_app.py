@@ -82,6 +82,24 @@ def test_standard_output_may_be_closed() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_store_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    for place in ("file", "file/below"):
+        (tmp_path / "file").touch()
+        command = [
+            sys.executable,
+            "-m",
+            "lakemq.cli",
+            "serve",
+            "--port",
+            "0",
+            "--store",
+            str(tmp_path / place),
+        ]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        assert ended.returncode == 1
+        assert f"creating the store at {tmp_path / place}: " in ended.stderr.splitlines()[-1]
+
+
 def test_error_is_one_line_with_its_place() -> None:
     error = InvalidRequest("MESSAGE_ILLEGAL", "tags are\nwrong", pointer="/messages/3/tags")
     assert described(error) == "MESSAGE_ILLEGAL: tags are wrong (at /messages/3/tags)"
