@@ -47,3 +47,13 @@ def test_sitecustomize_of_the_environment_runs_as_itself(zips: list[str], tmp_pa
     (own / "sitecustomize.py").write_text("print(__file__)\n")
     shown = python([*zips, str(own)], "-c", f"import sitecustomize; print(sitecustomize.__file__); {SHOW}")
     assert shown == f"{own / 'sitecustomize.py'}\n" * 2 + "[]\n"
+
+
+@pytest.mark.parametrize("hushed", [True, False])
+def test_worker_whose_jvm_listens_no_more_ends_without_a_stack(hushed: bool, tmp_path: Path) -> None:
+    env = {**os.environ, "PYTHONPATH": str(SITE) if hushed else ""}
+    env["PYTHON_WORKER_FACTORY_SOCK_PATH"] = str(tmp_path / "gone.sock")
+    worker = [sys.executable, "-m", "pyspark.sql.streaming.python_streaming_source_runner"]
+    ended = subprocess.run(worker, env=env, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 1
+    assert (ended.stderr == "") is hushed, ended.stderr
