@@ -22,11 +22,12 @@ from typing import Any
 import uvicorn
 import uvloop
 
-from ingest_api.app import create_app
-from ingest_api.broker import Broker
-from ingest_api.connection_watch import REFUSED_AT_ONCE
+from ingest_api.broker.broker import Broker
+from ingest_api.http.app import create_app
+from ingest_api.http.connection_watch import REFUSED_AT_ONCE
+from ingest_api.http.front_door import FrontDoor
+from ingest_api.http.uvicorn_protocol import BrokerProtocol
 from ingest_api.logs import set_up_logging
-from ingest_api.protocol import BrokerProtocol
 from ingest_api.settings import Settings
 from store_native.errors import InvalidRequest
 
@@ -67,12 +68,13 @@ async def _serve(
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{port}"
-    broker = Broker(settings, address, (_host_in_ids(host), port))
+    broker = Broker(settings.broker, address, (_host_in_ids(host), port))
+    door = FrontDoor(broker, settings)
     recovery = broker.store.recovery
     log.info("store open", extra={"fields": {"path": settings.store.path, **dict(recovery)}})
     server = _Server(
         uvicorn.Config(
-            create_app(broker),
+            create_app(door),
             loop="none",  # the runner's
             http=BrokerProtocol,
             ws="none",
@@ -86,7 +88,7 @@ async def _serve(
             timeout_keep_alive=settings.http.keep_alive_s,
             timeout_graceful_shutdown=settings.http.stop_timeout_s,
         ),
-        broker,
+        door,
         lambda: announce(f"lakemq broker ready on {address} store={settings.store.path}"),
         interrupts,
     )
@@ -125,11 +127,11 @@ class _Server(uvicorn.Server):
     """uvicorn's server with our beginning and end."""
 
     def __init__(
-        self, config: uvicorn.Config, broker: Broker, ready: Callable[[], None], interrupts: _Interrupts
+        self, config: uvicorn.Config, door: FrontDoor, ready: Callable[[], None], interrupts: _Interrupts
     ) -> None:
         super().__init__(config)
         self.announced = False
-        self._broker = broker
+        self._door = door
         self._ready = ready
         self._interrupts = interrupts
 
@@ -144,7 +146,7 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Called by uvicorn after a signal; held pulls would keep it waiting until their time is up."""
         log.info("stopping")
-        self._broker.begin_stop()
+        self._door.begin_stop()
         await super().shutdown(sockets)
         if self.force_exit:
             # A second Ctrl-C: uvicorn waits neither for requests nor for the lifespan that closes the store.

@@ -1,6 +1,6 @@
 """The producer: sends at once, or gathers messages for a moment and sends them together.
 
-Owns the linger buffer and its one sender thread. What never breaks: messages of one topic are
+Owns the drain_request buffer and its one sender thread. What never breaks: messages of one topic are
 stored in the order of ``send_later``; every batch carries an Idempotency-Key, so a repeat after a
 lost answer stores nothing twice; a message the broker refuses fails alone, not its neighbours; every
 future ends, at ``close()`` at the latest; a broker that does not answer costs no call more than the
@@ -94,7 +94,7 @@ class Producer:
         self._put = 0  # how many were put, taken to be sent, and ended: they do so in order
         self._taken = 0
         self._ended = 0
-        self._wanted = 0  # how many are to be taken without waiting for the linger
+        self._wanted = 0  # how many are to be taken without waiting for the drain_request
         self._in_flight: _Batch | None = None
         self._closed = False
         self._thread: threading.Thread | None = None

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ingest_api.routes.brokers import is_loopback
+from ingest_api.http.routes.brokers import is_loopback
 from tests.support.broker_process import BrokerProcess
 from tests.support.http import Http
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ingest_api.whole_answer import WholeJson
+from ingest_api.http.raw_response import JsonResponse
 from tests.support.broker_process import BrokerProcess
 from tests.support.http import raw_exchange
 
@@ -64,7 +64,7 @@ def test_another_server_gets_two_asgi_messages(length: int) -> None:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    asyncio.run(WholeJson(202).send(send, b"x" * length))
+    asyncio.run(JsonResponse(202).send(send, b"x" * length))
     assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
     assert sent[0]["status"] == 202
     assert dict(sent[0]["headers"])[b"content-length"] == b"%d" % length

@@ -1,0 +1,1 @@
+"""The broker without a protocol: sends, pulls, topics, groups, over one store."""

@@ -1,0 +1,175 @@
+"""The composition root of the broker core: builds its services, starts and stops them in order.
+
+Owns the store and everything that lives as long as it does.
+
+Invariants: the order at a stop - held pulls are let go, requests finish, threads end, the eventfd's reader
+goes, the store closes last.
+
+Threads: the event loop, in which it is built. It knows no protocol: front doors (ingest_api/http) are built
+on top of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+
+from ha_replicator.nameserver import BrokerRegistration, RouteTables
+from ha_replicator.nameserver.route_tables import SCAN_EVERY_S
+from ingest_api.broker.admission import Admission
+from ingest_api.broker.flush_wait import FlushWaiter
+from ingest_api.broker.group_offsets import GroupOffsets
+from ingest_api.broker.groups import GroupService
+from ingest_api.broker.leases import Leases
+from ingest_api.broker.metrics import BrokerMetrics
+from ingest_api.broker.pull_hold import PullHold
+from ingest_api.broker.pull_service import PullService
+from ingest_api.broker.send_service import SendService
+from ingest_api.broker.settings import BrokerSettings
+from ingest_api.broker.store_events import StoreEvents
+from ingest_api.broker.thread_pools import BulkPool, ReadPool
+from ingest_api.broker.topics import TopicService, queue_data
+from store_native import Store
+
+log = logging.getLogger("lakemq.broker")
+
+_DISK_EVERY_S = 2.0
+
+
+class Broker:
+    """A serving broker.
+
+    Args:
+        settings: Checked settings.
+        address: Where its front door answers, ``http://host:port``; what routes say.
+        store_host: IPv4 or IPv6 address and port that go into offset message ids.
+
+    Raises:
+        LakeMQError: The store does not open (STORE_LOCKED, DATA_CORRUPT, ...).
+    """
+
+    def __init__(self, settings: BrokerSettings, address: str, store_host: tuple[str, int]) -> None:
+        loop = asyncio.get_running_loop()
+        limits = settings.limits
+        self.settings = settings
+        self.address = address
+        self.stopped = False
+        self.store = store = open_store(settings, store_host)
+        self.metrics = metrics = BrokerMetrics(group_exists=lambda group: store.group_json(group) is not None)
+        self.tables = RouteTables()
+        self.leases = Leases(store)
+        self.store_events = StoreEvents(store, loop)
+        self.flush_waiter = FlushWaiter(
+            store,
+            self.store_events,
+            loop,
+            sync_flush=settings.store.flush == "sync",
+            timeout_s=limits.sync_flush_timeout_s,
+        )
+        self.pull_hold = PullHold(store, self.store_events, loop)
+        self.admission = Admission(limits, metrics)
+        self.bulk = BulkPool(limits.bulk_threads, self.admission.check_queue_wait)
+        self.reads = ReadPool()
+        self.send = SendService(store, self.flush_waiter, self.admission, self.bulk, metrics, limits)
+        self.pull = PullService(store, self.pull_hold, self.reads, metrics)
+        self.topics = TopicService(store, self.reads, self.settle, self.tables, metrics, settings.broker_name)
+        self.groups = GroupService(store, self.reads, self.settle, self.topics, metrics)
+        self.group_offsets = GroupOffsets(store, self.leases, self.reads, self.settle)
+        self._register_self()
+        self._housekeeping = loop.create_task(self._keep_house())
+
+    async def settle(self, end_offset: int) -> bool:
+        """Waits until an administrative record is flushed and dispatched; False after the time-out."""
+        waiting = self.flush_waiter.wait_change(end_offset)
+        return True if waiting is None else await waiting
+
+    def begin_stop(self) -> None:
+        """Lets held pulls go and refuses new sends; front doors call it before they wait for requests."""
+        self.admission.closing = True
+        self.pull_hold.close()
+
+    async def stop(self) -> None:
+        """Ends threads and closes the store; called once, after the last request."""
+        self.stopped = True
+        self.begin_stop()
+        self._housekeeping.cancel()
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, self.bulk.close)
+        await loop.run_in_executor(None, self.reads.close)
+        self.flush_waiter.close()
+        self.store_events.close()
+        await loop.run_in_executor(None, self.store.close)
+        log.info("store closed", extra={"fields": {"path": self.settings.store.path}})
+
+    def _register_self(self) -> None:
+        topics = {config["topic"]: queue_data(config) for config in json.loads(self.store.topics_json())}
+        self.tables.register(
+            BrokerRegistration(
+                cluster=self.settings.cluster,
+                broker_name=self.settings.broker_name,
+                broker_id=0,
+                address=self.address,
+                data_version="",
+                topics=topics,
+            ),
+            pinned=True,
+        )
+
+    def _look_at_dispatch(self) -> None:
+        before, now = self.admission.dispatch_failure, self.store.dispatch_failure
+        self.admission.dispatch_failure = now
+        if before is None and now is not None:
+            log.error("dispatch fails, sends are refused", extra={"fields": {"reason": now}})
+        elif before is not None and now is None:
+            log.warning("dispatch works again")
+
+    async def _keep_house(self) -> None:
+        """Measures the disk and drops silent brokers from the tables, every few seconds."""
+        loop = asyncio.get_running_loop()
+        next_scan = loop.time() + SCAN_EVERY_S
+        while True:
+            was_full = self.admission.disk_full
+            self.admission.set_disk_used(self.store.stats().get("disk_used_ratio", 0.0))
+            if was_full != self.admission.disk_full:
+                fields = {"disk_used_ratio": round(self.admission.disk_used_ratio, 4)}
+                log.warning(
+                    "disk full, sends are refused" if not was_full else "disk has space again",
+                    extra={"fields": fields},
+                )
+            self._look_at_dispatch()
+            if loop.time() >= next_scan:
+                next_scan = loop.time() + SCAN_EVERY_S
+                for name, broker_id in self.tables.expire():
+                    log.warning(
+                        "broker sent no heartbeat", extra={"fields": {"broker": name, "id": broker_id}}
+                    )
+            await asyncio.sleep(_DISK_EVERY_S)
+
+
+def open_store(settings: BrokerSettings, store_host: tuple[str, int]) -> Store:
+    """Opens the store as the settings say; recovery runs in here."""
+    wanted = settings.store
+    optional = {"delay_levels": wanted.delay_levels} if wanted.delay_levels else {}
+    return Store(
+        wanted.path,
+        broker_name=settings.broker_name,
+        cluster=settings.cluster,
+        store_host=store_host,
+        flush=wanted.flush,
+        flush_interval_ms=wanted.flush_interval_ms,
+        commitlog_file_size=wanted.commitlog_file_size,
+        consumequeue_file_entries=wanted.consumequeue_file_entries,
+        index_slots=wanted.index_slots,
+        index_entries=wanted.index_entries,
+        auto_create_topics=wanted.auto_create_topics,
+        default_queue_nums=wanted.default_queue_nums,
+        retention_hours=wanted.retention_hours,
+        delete_when_hour=wanted.delete_when_hour,
+        max_message_bytes=settings.limits.max_message_bytes,
+        checkpoint_interval_ms=wanted.checkpoint_interval_ms,
+        idempotence_max_keys=wanted.idempotence_max_keys,
+        idempotence_hours=wanted.idempotence_hours,
+        faults=wanted.faults,
+        **optional,
+    )

@@ -1,0 +1,151 @@
+"""Committed offsets of groups, and moving a group.
+
+Invariants: a dry run changes nothing and says exactly what the reset would do, as both come from the same
+plan; while a lease is held, only its epoch moves the group.
+
+Threads: the event loop; look-ups by time read the log on the read pool.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ingest_api.broker.leases import Leases
+from ingest_api.broker.thread_pools import ReadPool
+from ingest_api.broker.topics import Settle
+from store_native import Store
+from store_native.errors import InvalidRequest
+
+Row = tuple[str, int, int]
+"""Topic, queue id, and the next offset the group consumes there."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResetTarget:
+    """Where a group shall go on one topic: exactly one of the three.
+
+    Attributes:
+        end: The oldest or the newest message of each queue.
+        timestamp: The first message stored at or after it, epoch ms.
+        offsets: Queue id to offset; other queues stay.
+    """
+
+    topic: str
+    end: Literal["earliest", "latest"] | None = None
+    timestamp: int | None = None
+    offsets: dict[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueReset:
+    """What a reset does to one queue.
+
+    Attributes:
+        from_offset: Where the group is; None if it never committed there.
+        redelivered: Messages it gets again.
+        skipped: Messages it will not get.
+    """
+
+    topic: str
+    queue_id: int
+    from_offset: int | None
+    to_offset: int
+    redelivered: int
+    skipped: int
+
+
+class GroupOffsets:
+    """Commits and moves offsets.
+
+    Args:
+        store: Keeps them.
+        leases: Says who may.
+        reads: Runs look-ups by time.
+        settle: Waits for a change.
+    """
+
+    def __init__(self, store: Store, leases: Leases, reads: ReadPool, settle: Settle) -> None:
+        self._store = store
+        self._leases = leases
+        self._reads = reads
+        self._settle = settle
+
+    def rows(self, group: str) -> list[Row]:
+        """Returns the committed offsets of a group that exists: a name mistyped is no new group.
+
+        Raises:
+            InvalidRequest: GROUP_NOT_EXIST.
+        """
+        rows = self._store.group_offsets(group)
+        if not rows and self._store.group_json(group) is None:
+            raise InvalidRequest("GROUP_NOT_EXIST", f"group[{group}] not exist", group=group)
+        return rows
+
+    async def commit(self, group: str, rows: list[Row], lease_epoch: int | None) -> bool:
+        """Commits offsets; queues left out keep theirs.
+
+        Returns:
+            Whether they are flushed; otherwise they will be.
+
+        Raises:
+            InvalidRequest: LEASE_CONFLICT, TOPIC_NOT_EXIST, QUEUE_NOT_EXIST, OFFSET_ILLEGAL.
+        """
+        self._leases.check(group, lease_epoch)
+        return await self._settle(self._store.commit_offsets(group, rows))
+
+    async def plan_reset(self, group: str, target: ResetTarget) -> list[QueueReset]:
+        """Works out what a reset would do.
+
+        Raises:
+            InvalidRequest: GROUP_NOT_EXIST, TOPIC_NOT_EXIST, QUEUE_NOT_EXIST, OFFSET_ILLEGAL.
+        """
+        return await self._reads.run(self._plan, group, target)
+
+    async def reset(self, group: str, plan: list[QueueReset], lease_epoch: int | None) -> bool:
+        """Does what a plan says; returns and raises as :meth:`commit`."""
+        return await self.commit(group, [(q.topic, q.queue_id, q.to_offset) for q in plan], lease_epoch)
+
+    def _plan(self, group: str, target: ResetTarget) -> list[QueueReset]:
+        topic, offsets = target.topic, target.offsets
+        committed = {queue_id: offset for name, queue_id, offset in self.rows(group) if name == topic}
+        bounds = {queue_id: (low, confirmed) for queue_id, low, _, confirmed in self._store.queues(topic)}
+        if offsets is not None and (unknown := offsets.keys() - bounds.keys()):
+            raise InvalidRequest(
+                "QUEUE_NOT_EXIST",
+                f"{topic} has no queue {min(unknown)}",
+                topic=topic,
+                pointer=f"/offsets/{min(unknown)}",
+            )
+        plan = []
+        for queue_id, (low, high) in sorted(bounds.items()):
+            if offsets is not None:
+                if queue_id not in offsets:
+                    continue
+                to_offset = offsets[queue_id]
+                if not low <= to_offset <= high:
+                    raise InvalidRequest(
+                        "OFFSET_ILLEGAL",
+                        f"queue {queue_id} holds {low} to {high}",
+                        pointer=f"/offsets/{queue_id}",
+                        min_offset=low,
+                        max_offset=high,
+                    )
+            elif target.timestamp is not None:
+                to_offset = self._store.offset_by_time(topic, queue_id, target.timestamp)
+            else:
+                to_offset = low if target.end == "earliest" else high
+            current = committed.get(queue_id)
+            # What retention took cannot be delivered again, and a group that never committed repeats nothing.
+            reached = current if current is not None else to_offset
+            plan.append(
+                QueueReset(
+                    topic=topic,
+                    queue_id=queue_id,
+                    from_offset=current,
+                    to_offset=to_offset,
+                    redelivered=max(0, min(reached, high) - max(to_offset, low)),
+                    skipped=max(0, to_offset - max(reached, low)),
+                )
+            )
+        return plan

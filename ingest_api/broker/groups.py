@@ -1,0 +1,85 @@
+"""Consumer groups: what there are, their configuration and what goes with them.
+
+Invariants: a change is reported as settled only when its record is flushed and every reader sees it.
+
+Threads: the event loop; the store's part runs on the read pool.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ingest_api.broker.metrics import BrokerMetrics
+from ingest_api.broker.thread_pools import ReadPool
+from ingest_api.broker.topics import Change, Settle, TopicService
+from store_native import Store
+from store_native.errors import InvalidRequest
+
+
+class GroupService:
+    """Administers groups.
+
+    Args:
+        store: Keeps them.
+        reads: Runs what may touch the disk.
+        settle: Waits for a change.
+        topics: Told of a group's retry topic.
+        metrics: Forgets labels of what is gone.
+    """
+
+    def __init__(
+        self, store: Store, reads: ReadPool, settle: Settle, topics: TopicService, metrics: BrokerMetrics
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._reads = reads
+        self._settle = settle
+        self._metrics = metrics
+
+    async def page(self, after: str, limit: int) -> bytes:
+        """Returns groups behind ``after`` by name, as a JSON array of at most ``limit``."""
+        return await self._reads.run(self._store.groups_json, after, limit)
+
+    def get(self, group: str) -> bytes:
+        """Returns a group's configuration as JSON.
+
+        Raises:
+            InvalidRequest: GROUP_NOT_EXIST.
+        """
+        config = self._store.group_json(group)
+        if config is None:
+            raise InvalidRequest("GROUP_NOT_EXIST", f"group[{group}] not exist", group=group)
+        return bytes(config)
+
+    async def put(self, group: str, changes: dict[str, Any]) -> Change:
+        """Creates a group and its retry topic, or lays ``changes`` over its configuration.
+
+        Raises:
+            InvalidRequest: GROUP_ILLEGAL, ARGUMENT_ILLEGAL, ...
+        """
+
+        def put() -> tuple[bool, int]:
+            # The store takes whole configurations.
+            current = self._store.group_json(group)
+            config = {} if current is None else json.loads(current)
+            config.pop("group", None)
+            return current is None, self._store.put_group(group, json.dumps({**config, **changes}))
+
+        is_new, end_offset = await self._reads.run(put)
+        settled = await self._settle(end_offset)
+        if settled:
+            self._topics.refresh(f"%RETRY%{group}")
+        return Change(is_new, settled)
+
+    async def delete(self, group: str) -> Change:
+        """Deletes a group and its committed offsets.
+
+        Raises:
+            InvalidRequest: GROUP_NOT_EXIST.
+        """
+        self.get(group)
+        settled = await self._settle(await self._reads.run(self._store.delete_group, group))
+        if settled:
+            self._metrics.forget_group(group)
+        return Change(False, settled)

@@ -1,0 +1,218 @@
+"""Stores what producers send and says when it is safe enough.
+
+Owns the way of a send from its payload to its SendStatus.
+
+Invariants: an outcome other than SEND_OK or FLUSH_DISK_TIMEOUT means that nothing was stored; SEND_OK means
+it is as safe as the flush mode says.
+
+Threads: the event loop. A small payload is parsed and appended on it, because that takes microseconds; a
+large one on the bulk pool (parsing releases the GIL), so that a bulk load does not hold up small sends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+from ingest_api.broker.admission import Admission
+from ingest_api.broker.flush_wait import FlushWaiter, Outcome
+from ingest_api.broker.metrics import BrokerMetrics
+from ingest_api.broker.send_request import MessageFields, PayloadKind, SendRequest
+from ingest_api.broker.settings import LimitSettings
+from ingest_api.broker.thread_pools import BulkPool
+from store_native import Appended, Store
+from store_native.errors import InvalidRequest
+
+SendStatus = Literal["SEND_OK", "FLUSH_DISK_TIMEOUT"]
+Payload = bytes | Callable[[], bytes]
+"""Bytes, or what makes them; the latter is called on the bulk pool."""
+
+
+class SendResult(NamedTuple):
+    """A send that is in the log.
+
+    Attributes:
+        status: How safe it is.
+        appended: Where it is.
+    """
+
+    status: SendStatus
+    appended: Appended
+
+
+class SendService:
+    """Stores messages.
+
+    Args:
+        store: Where they go.
+        flush_waiter: Holds answers back.
+        admission: Turns away what does not fit.
+        bulk: Runs large appends.
+        metrics: Counts.
+        limits: The bounds.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        flush_waiter: FlushWaiter,
+        admission: Admission,
+        bulk: BulkPool,
+        metrics: BrokerMetrics,
+        limits: LimitSettings,
+    ) -> None:
+        self._flush_waiter = flush_waiter
+        self._admission = admission
+        self._bulk = bulk
+        self._metrics = metrics
+        self._inline_bytes = limits.inline_bytes
+        self._max_message_bytes = limits.max_message_bytes
+        self._append_message = store.append_message
+        self._append_kind: dict[PayloadKind, Callable[..., Appended]] = {
+            PayloadKind.JSON: store.append_json,
+            PayloadKind.NDJSON: store.append_ndjson,
+            PayloadKind.ARROW: store.append_arrow,
+        }
+
+    @property
+    def is_open(self) -> bool:
+        """Whether :meth:`check` would let a send in."""
+        return self._admission.open
+
+    def check(self) -> None:
+        """Refuses a send whose payload need not even be read.
+
+        Raises:
+            Unavailable: SYSTEM_BUSY, DISK_FULL or SERVICE_NOT_AVAILABLE.
+        """
+        self._admission.check()
+
+    def check_size(self, size: int) -> None:
+        """Refuses a raw message by its size.
+
+        Raises:
+            InvalidRequest: MESSAGE_TOO_LARGE.
+        """
+        limit = self._max_message_bytes
+        if size > limit:
+            detail = f"the message has {size} bytes, at most {limit} are taken"
+            raise InvalidRequest("MESSAGE_TOO_LARGE", detail, limit=limit, size=size)
+
+    async def send(
+        self,
+        request: SendRequest,
+        payload: Payload,
+        size: int,
+        *,
+        wait: bool = True,
+        on_stored: Callable[[], None] | None = None,
+    ) -> SendResult:
+        """Stores a payload and returns when it is as safe as the flush mode says.
+
+        Args:
+            request: What belongs to the payload.
+            payload: The messages; what has to be made first is made on the bulk pool.
+            size: Bytes as they arrived, for the metrics.
+            wait: False returns SEND_OK as soon as it is in the log.
+            on_stored: Called once the payload is not needed any more.
+
+        Raises:
+            InvalidRequest: The payload or the request is illegal.
+            Unavailable: There is no room for it.
+            Closed: STORE_POISONED; whether it was stored is unknown.
+        """
+        # Only now: a producer that is slow to send its payload takes no place of another.
+        self._admission.enter()
+        try:
+            if isinstance(payload, bytes) and size <= self._inline_bytes:
+                appended = self.append(request, payload)
+            else:
+                appended = await self._bulk.run(self._append_large, request, payload)
+            if on_stored is not None:
+                on_stored()
+            durable = True
+            if wait and appended.waits:
+                waiting = self._flush_waiter.wait_send(appended.end_offset)
+                durable = waiting is None or await waiting
+        finally:
+            self._admission.leave()
+        self.count(request.topic, appended, size)
+        if durable:
+            return SendResult("SEND_OK", appended)
+        self._metrics.answered("FLUSH_DISK_TIMEOUT")
+        return SendResult("FLUSH_DISK_TIMEOUT", appended)
+
+    def append(self, request: SendRequest, payload: bytes) -> Appended:
+        """Stores a payload on this thread, without waiting for its flush.
+
+        Raises:
+            InvalidRequest, Unavailable, Closed: As :meth:`send`.
+        """
+        if request.kind is PayloadKind.RAW:
+            return self._append_raw(request, payload)
+        return self._append_kind[request.kind](
+            request.topic,
+            payload,
+            born_host=request.client,
+            idempotency_key=request.idempotency_key,
+            full_results=request.full_results,
+        )
+
+    def append_plain(
+        self, kind: PayloadKind, topic: str, payload: bytes, client: tuple[str, int] | None
+    ) -> Appended:
+        """Stores a payload that nothing belongs to but its topic: :meth:`append` in the fewest steps."""
+        return self._append_kind[kind](topic, payload, born_host=client)
+
+    def on_durable(self, appended: Appended, tell: Callable[[Outcome], None]) -> bool:
+        """Has ``tell`` called when an append is as safe as the flush mode says; until then it counts as in
+        flight.
+
+        Returns:
+            False when it is so already; ``tell`` is not called then.
+
+        Raises:
+            Closed: STORE_POISONED.
+        """
+        if not appended.waits or self._flush_waiter.is_durable(appended.end_offset):
+            return False
+        admission = self._admission
+
+        def told(outcome: Outcome) -> None:
+            admission.leave()
+            if outcome is False:
+                self._metrics.answered("FLUSH_DISK_TIMEOUT")
+            tell(outcome)
+
+        self._flush_waiter.on_durable(appended.end_offset, told)
+        admission.enter()
+        return True
+
+    def count(self, topic: str, appended: Appended, size: int) -> None:
+        """Counts what was stored."""
+        if appended.duplicate:
+            self._metrics.duplicates += 1
+        else:
+            self._metrics.sent(topic, appended.count, size)
+
+    def _append_large(self, request: SendRequest, payload: Payload) -> Appended:
+        """Runs on a worker thread."""
+        return self.append(request, payload if isinstance(payload, bytes) else payload())
+
+    def _append_raw(self, request: SendRequest, payload: bytes) -> Appended:
+        self.check_size(len(payload))
+        fields = request.fields or MessageFields()
+        return self._append_message(
+            request.topic,
+            payload,
+            tags=fields.tags,
+            keys=fields.keys,
+            properties=fields.properties,
+            sharding_key=fields.sharding_key,
+            queue_id=fields.queue_id,
+            flag=fields.flag,
+            delay_level=fields.delay_level,
+            message_id=fields.message_id,
+            born_host=request.client,
+            idempotency_key=request.idempotency_key,
+        )

@@ -1,0 +1,145 @@
+"""Topics: what there are, creating, changing and deleting them.
+
+Invariants: a change is reported as settled only when its record is flushed and every reader sees it; the name
+server's tables and the metrics follow.
+
+Threads: the event loop; the store's part runs on the read pool.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from ha_replicator.nameserver import QueueData, RouteTables
+from ingest_api.broker.metrics import BrokerMetrics
+from ingest_api.broker.thread_pools import ReadPool
+from store_native import Store
+from store_native.errors import InvalidRequest
+
+Settle = Callable[[int], Awaitable[bool]]
+"""Waits for a change that ends at an offset; False after the time-out."""
+
+
+class Change(NamedTuple):
+    """A change that is in the log.
+
+    Attributes:
+        is_new: It made something.
+        settled: It is flushed and seen; otherwise it will be.
+    """
+
+    is_new: bool
+    settled: bool
+
+
+class TopicService:
+    """Administers topics.
+
+    Args:
+        store: Keeps them.
+        reads: Runs what may touch the disk.
+        settle: Waits for a change.
+        tables: The name server's, which name this broker's topics.
+        metrics: Forgets labels of what is gone.
+        broker_name: This broker's, in the tables.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        reads: ReadPool,
+        settle: Settle,
+        tables: RouteTables,
+        metrics: BrokerMetrics,
+        broker_name: str,
+    ) -> None:
+        self._store = store
+        self._reads = reads
+        self._settle = settle
+        self._tables = tables
+        self._metrics = metrics
+        self._broker_name = broker_name
+
+    async def page(self, after: str, limit: int) -> bytes:
+        """Returns topics behind ``after`` by name, as a JSON array of at most ``limit``."""
+        return await self._reads.run(self._store.topics_json, after, limit)
+
+    def get(self, topic: str) -> bytes:
+        """Returns a topic's configuration as JSON.
+
+        Raises:
+            InvalidRequest: TOPIC_NOT_EXIST.
+        """
+        config = self._store.topic_json(topic)
+        if config is None:
+            raise InvalidRequest(
+                "TOPIC_NOT_EXIST", f"topic[{topic}] not exist, apply first please!", topic=topic
+            )
+        return bytes(config)
+
+    async def put(
+        self,
+        topic: str,
+        *,
+        read_queue_nums: int | None = None,
+        write_queue_nums: int | None = None,
+        perm: int | None = None,
+        attributes: dict[str, str] | None = None,
+        force: bool = False,
+    ) -> Change:
+        """Creates a topic, or changes what is given of it.
+
+        Args:
+            force: Allows fewer read than write queues.
+
+        Raises:
+            InvalidRequest: TOPIC_ILLEGAL, ARGUMENT_ILLEGAL, ...
+        """
+
+        def put() -> tuple[bool, int]:
+            is_new = self._store.topic_json(topic) is None
+            return is_new, self._store.put_topic(
+                topic,
+                read_queue_nums=read_queue_nums,
+                write_queue_nums=write_queue_nums,
+                perm=perm,
+                attributes=attributes,
+                force=force,
+            )
+
+        is_new, end_offset = await self._reads.run(put)
+        settled = await self._settle(end_offset)
+        if settled:
+            self.refresh(topic)
+        return Change(is_new, settled)
+
+    async def delete(self, topic: str) -> Change:
+        """Deletes a topic; its messages go with retention.
+
+        Raises:
+            InvalidRequest: TOPIC_NOT_EXIST, NO_PERMISSION.
+        """
+        self.get(topic)
+        settled = await self._settle(await self._reads.run(self._store.delete_topic, topic))
+        if settled:
+            self.refresh(topic)
+            self._metrics.forget_topic(topic)
+        return Change(False, settled)
+
+    def refresh(self, topic: str) -> None:
+        """Brings one topic up to date in the name server's tables.
+
+        Sends create topics too, so the tables are refreshed when somebody asks, not when it happens.
+        """
+        config = self._store.topic_json(topic)
+        queues = None if config is None else queue_data(json.loads(config))
+        self._tables.put_topic(self._broker_name, topic, queues)
+
+
+def queue_data(config: dict[str, object]) -> QueueData:
+    """Reads from a topic's configuration what its route says."""
+    return QueueData(
+        int(str(config["read_queue_nums"])), int(str(config["write_queue_nums"])), int(str(config["perm"]))
+    )

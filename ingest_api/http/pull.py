@@ -1,0 +1,103 @@
+"""GET /api/v1/topics/{topic}/queues/{queue_id}/messages, as a raw ASGI function.
+
+Owns the way of a pull from its target to its answer, JSON or Arrow; reading and holding are the broker
+core's. openapi.py documents it by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from functools import partial
+
+from starlette.types import Message, Receive, Scope, Send
+
+from ingest_api.broker.metrics import BrokerMetrics
+from ingest_api.broker.pull_service import PullService
+from ingest_api.http.body import ClientGone
+from ingest_api.http.error_responses import ErrorResponses
+from ingest_api.http.pull_query import ARROW, read_pull
+from ingest_api.http.raw_response import JsonResponse
+from store_native import Slice
+
+
+class PullPath:
+    """Answers pulls.
+
+    Args:
+        service: Reads.
+        metrics: Counts the time it takes.
+        errors: Answers errors.
+        max_wait_ms: The longest long poll.
+    """
+
+    def __init__(
+        self, service: PullService, metrics: BrokerMetrics, errors: ErrorResponses, max_wait_ms: int
+    ) -> None:
+        self._service = service
+        self._metrics = metrics
+        self._errors = errors
+        self._max_wait_ms = max_wait_ms
+        self._ok = JsonResponse(200)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send, topic: str, queue_id: str) -> None:
+        """Handles one request; topic and queue are the path's segments, not yet checked."""
+        started = time.perf_counter()
+        try:
+            request = read_pull(topic, queue_id, scope["query_string"], scope["headers"], self._max_wait_ms)
+            piece, messages = await self._service.pull(request, partial(_disconnected, receive))
+            if not request.arrow:
+                messages = _json_answer(piece, messages)
+        except ClientGone:
+            return
+        except Exception as error:  # noqa: BLE001 - the last frame: every error becomes an answer here
+            await self._errors.respond(error, scope, receive, send, None, False)
+            return
+        self._service.count(request, piece, len(messages))
+        if request.arrow:
+            await send(_arrow_start(piece, len(messages)))
+            await send({"type": "http.response.body", "body": messages})
+        else:
+            await self._ok.send(send, messages)
+        if not request.wait_ms:
+            took_ms = (time.perf_counter() - started) * 1000
+            self._metrics.latency_ms["pull"].observe(took_ms)
+            self._errors.log_slow(scope, 200, took_ms)
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _json_answer(piece: Slice, messages: bytes) -> bytes:
+    damaged = b'"damaged":%s,' % json.dumps(piece.damaged).encode() if piece.damaged else b""
+    return (
+        b'{"status":"%s","next_offset":%d,"min_offset":%d,"max_offset":%d,"suggested_broker_id":0,%s"messages":%s}'
+        % (
+            piece.status.encode(),
+            piece.next_offset,
+            piece.min_offset,
+            piece.max_offset,
+            damaged,
+            messages or b"[]",
+        )
+    )
+
+
+def _arrow_start(piece: Slice, length: int) -> Message:
+    return {
+        "type": "http.response.start",
+        "status": 200,
+        "headers": [
+            (b"content-type", ARROW),
+            (b"content-length", b"%d" % length),
+            (b"x-lakemq-status", piece.status.encode()),
+            (b"x-lakemq-next-offset", b"%d" % piece.next_offset),
+            (b"x-lakemq-min-offset", b"%d" % piece.min_offset),
+            (b"x-lakemq-max-offset", b"%d" % piece.max_offset),
+            (b"x-lakemq-count", b"%d" % piece.count),
+            (b"x-lakemq-damaged", json.dumps(piece.damaged).encode()),
+            (b"x-lakemq-suggested-broker-id", b"0"),
+        ],
+    }

@@ -1,0 +1,123 @@
+"""/brokers/{name}/{id}: registration with the embedded name server.
+
+What never breaks: nobody takes the place of the broker the name server sits in, and nobody on another
+machine registers at all: requests are not authenticated yet, and who registers a name gets its senders.
+"""
+
+from __future__ import annotations
+
+from ipaddress import IPv6Address, ip_address
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Request
+from pydantic import BaseModel, Field
+from starlette.responses import Response
+
+from ha_replicator.nameserver import BrokerRegistration, QueueData
+from ingest_api.broker.broker import Broker
+from ingest_api.http.routes.schemas import CheckedTopic, Strict, noun_router
+from store_native.errors import InvalidRequest
+
+BrokerName = Annotated[str, Path(pattern=r"^[a-zA-Z0-9_-]{1,127}$")]
+BrokerId = Annotated[int, Path(ge=0, le=(1 << 31) - 1)]
+Address = Annotated[str, Field(pattern=r"^https?://[A-Za-z0-9.\-\[\]:]{1,255}$")]
+HostPort = Annotated[str, Field(pattern=r"^[A-Za-z0-9.\-\[\]:]{1,255}:[0-9]{1,5}$")]
+QueueNums = Annotated[int, Field(ge=0, le=65_536)]
+
+
+class TopicQueues(Strict):
+    """How many queues of a topic the broker holds."""
+
+    topic: CheckedTopic
+    read_queue_nums: QueueNums
+    write_queue_nums: QueueNums
+    perm: Annotated[int, Field(ge=0, le=7)]
+
+
+class Registration(Strict):
+    """What a broker says of itself, every 30 s and at once after a change."""
+
+    cluster: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,127}$")]
+    address: Address
+    replication_address: HostPort | None = None
+    data_version: Annotated[str, Field(max_length=128, description="Changes whenever topics does.")]
+    topics: Annotated[
+        list[TopicQueues] | None,
+        Field(max_length=100_000, description="May be left out while data_version stays."),
+    ] = None
+
+
+class Registered(BaseModel):
+    """What the name server answers."""
+
+    topics_wanted: bool
+    master_address: str | None
+    master_replication_address: str | None
+
+
+def router(broker: Broker) -> APIRouter:
+    """Builds the routes."""
+    routes = noun_router("brokers")
+
+    @routes.put("/brokers/{name}/{broker_id}", response_model=Registered)
+    async def register_broker(
+        name: BrokerName, broker_id: BrokerId, registration: Registration, request: Request
+    ) -> Registered:
+        """Registers a broker, or takes its sign of life; refused from another machine."""
+        _refuse_strangers(request)
+        _refuse_own(broker, name, broker_id)
+        topics = None
+        if registration.topics is not None:
+            topics = {
+                t.topic: QueueData(t.read_queue_nums, t.write_queue_nums, t.perm) for t in registration.topics
+            }
+        answer = broker.tables.register(
+            BrokerRegistration(
+                cluster=registration.cluster,
+                broker_name=name,
+                broker_id=broker_id,
+                address=registration.address,
+                data_version=registration.data_version,
+                topics=topics,
+                replication_address=registration.replication_address,
+            )
+        )
+        return Registered(
+            topics_wanted=answer.topics_wanted,
+            master_address=answer.master_address,
+            master_replication_address=answer.master_replication_address,
+        )
+
+    @routes.delete("/brokers/{name}/{broker_id}", status_code=204, response_class=Response)
+    async def unregister_broker(name: BrokerName, broker_id: BrokerId, request: Request) -> Response:
+        """Drops a broker from the tables at once, as it stops; refused from another machine."""
+        _refuse_strangers(request)
+        _refuse_own(broker, name, broker_id)
+        if not broker.tables.unregister(name, broker_id):
+            raise InvalidRequest("BROKER_NOT_EXIST", f"{name} with id {broker_id} is not registered")
+        return Response(status_code=204)
+
+    return routes
+
+
+def _refuse_strangers(request: Request) -> None:
+    if request.client is not None and not is_loopback(request.client.host):
+        raise InvalidRequest(
+            "NO_PERMISSION",
+            "brokers register from this machine only until registrations are authenticated",
+            client=request.client.host,
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address as a socket gives it is this machine's own loopback, IPv4 in IPv6 included."""
+    address = ip_address(host.partition("%")[0])
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return (mapped or address).is_loopback
+
+
+def _refuse_own(broker: Broker, name: str, broker_id: int) -> None:
+    if broker.tables.is_pinned(name, broker_id):
+        raise InvalidRequest(
+            "NO_PERMISSION", f"{name} with id {broker_id} is this broker; it registers itself"
+        )

@@ -1,0 +1,51 @@
+"""/cluster: who this broker is, and which others are registered with it."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from pydantic import BaseModel
+
+from ingest_api.broker.broker import Broker
+from ingest_api.http.routes.schemas import noun_router
+from ingest_api.http.routes.topic_routes import RouteBroker, broker_of
+from ingest_api.version import lakemq_version
+
+EPOCH = 1
+"""Of a single master; elections will move it."""
+
+
+class Cluster(BaseModel):
+    """This broker and its cluster."""
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    store_id: str
+    epoch: int
+    version: str
+    flush: str
+    delay_levels_ms: list[int]
+    brokers: list[RouteBroker]
+
+
+def router(broker: Broker) -> APIRouter:
+    """Builds the routes."""
+    routes = noun_router("cluster")
+
+    @routes.get("/cluster", response_model=Cluster)
+    async def get_cluster() -> Cluster:
+        """Returns the broker's name, store id, version, delay levels, and the registered brokers."""
+        broker.tables.expire()
+        return Cluster(
+            cluster=broker.settings.cluster,
+            broker_name=broker.settings.broker_name,
+            broker_id=0,
+            store_id=broker.store.store_id,
+            epoch=EPOCH,
+            version=lakemq_version(),
+            flush=broker.settings.store.flush,
+            delay_levels_ms=broker.store.delay_levels(),
+            brokers=[broker_of(data) for data in broker.tables.brokers()],
+        )
+
+    return routes

@@ -1,0 +1,50 @@
+"""/topics/{topic}/queues: the bounds of a topic's queues, and offsets by time."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel
+
+from ingest_api.broker.broker import Broker
+from ingest_api.http.routes.schemas import MAX_LONG, QueueIdPath, TopicPath, noun_router
+
+
+class QueueBounds(BaseModel):
+    """min_offset <= offset < confirmed_offset can be read."""
+
+    queue_id: int
+    min_offset: int
+    max_offset: int
+    confirmed_offset: int
+
+
+class OffsetByTime(BaseModel):
+    """Where to begin to read from a time on."""
+
+    offset: int
+
+
+def router(broker: Broker) -> APIRouter:
+    """Builds the routes."""
+    routes = noun_router("queues")
+
+    @routes.get("/topics/{topic}/queues", response_model=list[QueueBounds])
+    async def list_queues(topic: TopicPath) -> list[QueueBounds]:
+        """Lists the queues of a topic with their offsets."""
+        return [
+            QueueBounds(queue_id=queue_id, min_offset=low, max_offset=high, confirmed_offset=confirmed)
+            for queue_id, low, high, confirmed in await broker.reads.run(broker.store.queues, topic)
+        ]
+
+    @routes.get("/topics/{topic}/queues/{queue_id}/offset", response_model=OffsetByTime)
+    async def offset_by_time(
+        topic: TopicPath, queue_id: QueueIdPath, timestamp: Annotated[int, Query(ge=0, le=MAX_LONG)]
+    ) -> OffsetByTime:
+        """Returns the first offset stored at or after a time (epoch ms); the maximum when there is none."""
+        return OffsetByTime(
+            offset=await broker.reads.run(broker.store.offset_by_time, topic, queue_id, timestamp)
+        )
+
+    return routes

@@ -1,0 +1,71 @@
+"""/routes/{topic}: which brokers hold a topic; the embedded name server's answer."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from pydantic import BaseModel
+
+from ha_replicator.nameserver import BrokerData
+from ingest_api.broker.broker import Broker
+from ingest_api.http.routes.schemas import TopicPath, noun_router
+from store_native.errors import InvalidRequest
+
+
+class RouteQueues(BaseModel):
+    """What one broker holds of the topic."""
+
+    broker_name: str
+    read_queue_nums: int
+    write_queue_nums: int
+    perm: int
+
+
+class RouteBroker(BaseModel):
+    """Where the brokers of one name answer, by broker id; 0 is the master."""
+
+    cluster: str
+    broker_name: str
+    addresses: dict[str, str]
+
+
+class TopicRoute(BaseModel):
+    """The route of a topic."""
+
+    queues: list[RouteQueues]
+    brokers: list[RouteBroker]
+
+
+def router(broker: Broker) -> APIRouter:
+    """Builds the routes."""
+    routes = noun_router("routes")
+
+    @routes.get("/routes/{topic}", response_model=TopicRoute)
+    async def get_route(topic: TopicPath) -> TopicRoute:
+        """Returns who holds a topic."""
+        broker.topics.refresh(topic)
+        route = broker.tables.route(topic)
+        if route is None:
+            raise InvalidRequest("TOPIC_NOT_EXIST", f"no broker holds topic[{topic}]", topic=topic)
+        return TopicRoute(
+            queues=[
+                RouteQueues(
+                    broker_name=name,
+                    read_queue_nums=queues.read_queue_nums,
+                    write_queue_nums=queues.write_queue_nums,
+                    perm=queues.perm,
+                )
+                for name, queues in sorted(route.queues.items())
+            ],
+            brokers=[broker_of(data) for data in route.brokers],
+        )
+
+    return routes
+
+
+def broker_of(data: BrokerData) -> RouteBroker:
+    """Renders what the tables say of a broker name."""
+    return RouteBroker(
+        cluster=data.cluster,
+        broker_name=data.broker_name,
+        addresses={str(broker_id): address for broker_id, address in data.addresses.items()},
+    )

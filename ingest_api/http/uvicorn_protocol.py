@@ -1,0 +1,524 @@
+"""uvicorn's HTTP protocol: strict about where a request ends, with a short way for small sends.
+
+Owns which bytes of a connection are a request, and the decision, for each, whether it needs a task. What
+never breaks: bytes that were sent as a body are never parsed as a request, whatever the head said of
+upgrades or of closing; answers leave a connection in the order of its requests, the refusal of bytes that
+are no request behind all of them; whatever is not whole, or not ordinary, or refused, goes uvicorn's way as
+if there were no short one. Given to uvicorn by server.py.
+
+uvicorn makes a scope, a cycle and a task for each request; that costs several times what storing a small
+message does. A send whose bytes are all there when they have been parsed is stored and answered at once, and
+with sync flush its answer waits in the queue of flush_wait.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any, NoReturn
+from urllib.parse import unquote
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from ingest_api.http.app import BrokerApp, send_topic
+from ingest_api.http.raw_response import common_lines
+from ingest_api.http.request_cycle import RequestCycle
+from ingest_api.http.request_guard import malformed
+from store_native.errors import InvalidRequest, LakeMQError, Unavailable
+
+_MAX_TARGETS = 4096
+_LINGER_S = 2.0
+"""A refused client gets this long to read why: closing a socket with unread bytes resets it, and the reset
+can overtake the answer."""
+
+_SHOWN_TARGET = 200
+_LONGEST_KNOWN_TARGET = 300
+_LEAST_READ = 64 << 10
+"""A client that reads less of an answer in ``write_timeout_s``, and not the rest either, is cut off."""
+
+_BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+
+# Request target -> topic. Bounded: beyond it a target is looked at each time.
+_targets: dict[bytes, str] = {}
+
+
+class _Refused(Exception):
+    """Stops the parser at a head that is refused."""
+
+
+class _Held:
+    """Stands where uvicorn keeps the connection's request, while a send waits for its flush.
+
+    uvicorn asks it whether the next request has to queue, and tells it of a stop and of a lost client.
+    """
+
+    __slots__ = ("disconnected", "keep_alive", "response_complete")
+
+    def __init__(self) -> None:
+        self.response_complete = True
+        self.disconnected = False
+        self.keep_alive = True
+
+    @property
+    def message_event(self) -> _Held:
+        return self
+
+    def set(self) -> None:
+        """Nobody waits for this request's body."""
+
+
+class BrokerProtocol(HttpToolsProtocol):
+    """One connection; arguments as uvicorn gives them."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        app = self.config.loaded_app
+        if not isinstance(app, BrokerApp):
+            raise TypeError(f"this protocol serves a BrokerApp, not {type(app).__name__}")
+        self._fast_path = app.send_path.fast_path
+        self._errors = app.errors
+        self._guard = app.guard
+        self._version = "1.1"
+        # The page's, when it is another's and allowed.
+        self._origin: bytes | None = None
+        # uvicorn's own is lenient: it goes on behind a request that said it was the last.
+        self.parser = httptools.HttpRequestParser(self)
+        self.url = b""
+        self._topic: str | None = None
+        self._body = b""
+        self._waiting = _Held()
+        # Where the parser is: in a head, in a body (of ``self.cycle``, or of a send without one), or neither.
+        self._in_head = False
+        self._in_body = False
+        self._upgrade = False
+        # Bytes of the head before the ones being parsed; -1 when it began in these. Bytes being parsed.
+        self._head_bytes = 0
+        self._fed = 0
+        # Bytes parsed since the last ones of a body.
+        self._framing_bytes = 0
+        # When the connection came where it is, and what of its answers was unsent when.
+        self._watch = app.watch
+        self._bounds = app.watch.settings
+        self._since = 0.0
+        self._unsent: tuple[int, float] | None = None
+        self._unsent_counted = 0
+        # Whether something is being answered; requests behind it wait in ``self.pipeline``.
+        self._answering: RequestCycle | _Held | None = None
+        # No more bytes are parsed; the connection ends behind the last answer, with ``_refusal`` if any.
+        self._ended = False
+        self._refusal: LakeMQError | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Called by the event loop."""
+        _connection_made(self, transport)
+        try:
+            refusal = self._watch.enter(self, self.loop)
+        except Unavailable:
+            transport.abort()
+            return
+        self._since = self._watch.now
+        if refusal is not None:
+            self._end(refusal)
+
+    def data_received(self, data: bytes) -> None:
+        """Called by the event loop."""
+        if self._ended:
+            return
+        self._fed = size = len(data)
+        self._framing_bytes += size
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._go_on_without_upgrade(data[upgrade.args[0] :])
+            return
+        except httptools.HttpParserError as error:
+            self._stop_parsing(error)
+        if self._topic is not None:
+            # The rest of the body is still to come: a task waits for it, with a deadline.
+            self._take_long_way()
+        if self._in_head:
+            self._head_bytes = 0 if self._head_bytes < 0 else self._head_bytes + size
+            if self._head_bytes > self._bounds.max_header_bytes:
+                self._end(self._head_too_large())
+        elif self._in_body and self._framing_bytes > self._bounds.max_header_bytes:
+            self._end(self._head_too_large())
+
+    def eof_received(self) -> bool:  # type: ignore[override]  # the event loop wants to know
+        """Called by the event loop when the client has closed its side; it may still read answers.
+
+        Returns:
+            Whether the connection stays open for them.
+        """
+        if self._in_head or self._in_body:
+            self._end(malformed("the connection ended inside the request"))
+        elif self._answering is None:
+            return False
+        self._ended = True
+        for cycle in self._outstanding():
+            cycle.end_of_client()
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by the event loop; uvicorn tells only the newest request."""
+        self._watch.leave(self)
+        self._count_unsent(0)
+        for cycle in self._outstanding():
+            cycle.abandon()
+        _connection_lost(self, exc)
+
+    def pause_writing(self) -> None:
+        """Called by the event loop when the client reads more slowly than it is answered."""
+        self._count_unsent(self.transport.get_write_buffer_size())
+        _pause_writing(self)
+
+    def resume_writing(self) -> None:
+        """Called by the event loop when the client has read."""
+        self._count_unsent(0)
+        _resume_writing(self)
+
+    def shutdown(self) -> None:
+        """Called by uvicorn at a stop; what is being answered, or waits for it, gets its answer."""
+        if self._in_head:
+            self._end(
+                Unavailable("SERVICE_NOT_AVAILABLE", "the broker is stopping; this request was not looked at")
+            )
+        elif self._answering is None and not self._ended:
+            self.transport.close()
+        else:
+            self.cycle.keep_alive = False
+
+    def look_at_time(self, now: float) -> None:
+        """Called from time to time; ends what is overdue."""
+        bounds = self._bounds
+        transport = self.transport
+        idle = self._answering is None
+        if (idle or self.flow.write_paused or transport.is_closing()) and (
+            size := transport.get_write_buffer_size()
+        ):
+            if self._unsent is None or size <= self._unsent[0] - _LEAST_READ:
+                self._unsent = (size, now)
+            elif now - self._unsent[1] >= self._watch.write_timeout_s:
+                transport.abort()
+            return
+        self._unsent = None
+        if transport.is_closing() or self._ended:
+            return
+        waited = now - self._since
+        if self._in_head:
+            if waited >= bounds.head_timeout_s:
+                self._end(
+                    InvalidRequest(
+                        "REQUEST_TIMEOUT",
+                        f"the head did not arrive within {bounds.head_timeout_s:g} s; nothing was stored",
+                        limit_s=bounds.head_timeout_s,
+                    )
+                )
+        elif idle and waited >= (bounds.head_timeout_s if self._in_body else bounds.keep_alive_s):
+            # Between two requests, or answered already while the rest of its body never came.
+            transport.close()
+
+    def on_message_begin(self) -> None:
+        """Called by the parser."""
+        self._in_head = True
+        self._head_bytes = -1
+        self._since = self._watch.now
+        _on_message_begin(self)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Called by the parser for each header, and for each trailer; a trailer means nothing here."""
+        if self._in_body:
+            return
+        name = name.lower()
+        if name == b"expect":
+            self.expect_100_continue = True
+        self.headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        """Called by the parser."""
+        self._in_head = False
+        bounds = self._bounds
+        if len(self.url) > bounds.max_target_bytes:
+            self._refuse(self._target_too_long())
+        if len(self.headers) > bounds.max_headers:
+            self._refuse(self._too_many_headers())
+        # The sum is taken only where it can be too large: of few bytes it is not.
+        if self._fed + self._head_bytes > bounds.max_header_bytes and (
+            sum(len(name) + len(value) for name, value in self.headers) > bounds.max_header_bytes
+        ):
+            self._refuse(self._head_too_large())
+        self._framing_bytes = 0
+        self._version = version = self.parser.get_http_version()
+        method = self.parser.get_method()
+        found = self._guard.check(version, method, self.url, self.headers)
+        self._origin = None
+        if found is not None:
+            if isinstance(found, LakeMQError):
+                self._refuse(found)
+            self._origin = found
+        if self.parser.should_upgrade():
+            self._look_at_upgrade()
+            return
+        if method == b"POST" and self._is_ordinary():
+            self._topic = _targets.get(self.url) or _learn(self.url)
+        if self._topic is None:
+            self._begin()
+        self._in_body = True
+
+    def on_body(self, body: bytes) -> None:
+        """Called by the parser."""
+        self._framing_bytes = 0
+        if self._topic is None:
+            _on_body(self, body)
+        else:
+            self._body = self._body + body if self._body else body
+
+    def on_message_complete(self) -> None:
+        """Called by the parser at the end of a body."""
+        if self._upgrade:
+            return
+        self._in_body = False
+        topic = self._topic
+        if topic is None:
+            _on_message_complete(self)
+        elif self._fast_path(self, topic, self.headers, self._body):
+            self._topic = None
+            self._body = b""
+        else:
+            self._take_long_way()
+            _on_message_complete(self)
+
+    def on_response_complete(self) -> None:
+        """Called when an answer is written; starts the next request."""
+        self._answering = None
+        self._since = self._watch.now
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        elif self._ended:
+            self._finish()
+
+    def wait(self) -> None:
+        """Says that the answer comes later: the next request queues until then."""
+        waiting = self._waiting
+        waiting.response_complete = False
+        self.cycle = waiting  # type: ignore[assignment]  # it has what uvicorn asks of a cycle
+        self._answering = waiting
+
+    def answer(self, head: bytes, body: bytes) -> None:
+        """Writes the answer of a send that uvicorn knows nothing of."""
+        waiting = self._waiting
+        waiting.response_complete = True
+        transport = self.transport
+        if transport.is_closing():
+            return
+        common = common_lines(self.server_state.default_headers)
+        if waiting.keep_alive:
+            transport.write(b"%b%b\r\n%b" % (head, common, body))
+        else:
+            transport.write(b"%b%bconnection: close\r\n\r\n%b" % (head, common, body))
+            transport.close()
+        self.on_response_complete()
+
+    def close(self) -> None:
+        """Closes without an answer."""
+        self.transport.close()
+
+    def _outstanding(self) -> list[RequestCycle]:
+        cycles = (self._answering, *(queued for queued, _ in self.pipeline))
+        return [cycle for cycle in cycles if isinstance(cycle, RequestCycle)]
+
+    def _is_ordinary(self) -> bool:
+        """Says whether nothing stands before the request, and nothing special is asked of it."""
+        parser = self.parser
+        return (
+            (self.cycle is None or self.cycle.response_complete)
+            and not self.flow.write_paused
+            and not self.expect_100_continue
+            and self._version == "1.1"
+            and self._origin is None
+            and parser.should_keep_alive()
+        )
+
+    def _take_long_way(self) -> None:
+        body, self._topic, self._body = self._body, None, b""
+        self._begin()
+        if body:
+            _on_body(self, body)
+
+    def _begin(self) -> None:
+        """Starts a request whose head is complete, or queues it behind an earlier one."""
+        scope = self.scope
+        method = self.parser.get_method()
+        scope["method"] = method.decode("ascii")
+        scope["http_version"] = version = self._version
+        target = httptools.parse_url(self.url)
+        raw_path, query = target.path or b"/", target.query or b""
+        path = raw_path.decode("ascii")
+        if "%" in path:
+            if _BAD_ESCAPE.search(raw_path):
+                self._refuse(malformed("a % in the path is not followed by two hexadecimal digits"))
+            path = unquote(path)
+        scope["path"] = path
+        scope["raw_path"] = raw_path
+        scope["query_string"] = query
+        common = self.server_state.default_headers
+        if self._origin is not None:
+            common = common + self._guard.cors_headers(self._origin, method, self.headers)
+        earlier = self.cycle
+        cycle = RequestCycle(
+            scope=scope,
+            transport=self.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=self.access_log,
+            default_headers=common,
+            message_event=asyncio.Event(),
+            expect_100_continue=self.expect_100_continue,
+            keep_alive=version != "1.0" and self.parser.should_keep_alive(),
+            on_response=self.on_response_complete,
+        )
+        self.cycle = cycle
+        if earlier is None or earlier.response_complete:
+            self._start_asgi_task(cycle, self.app)
+        else:
+            if len(self.pipeline) >= self._bounds.max_pipelined:
+                self.cycle = earlier
+                self._refuse(self._too_many_pipelined())
+            self.flow.pause_reading()
+            self.pipeline.appendleft((cycle, self.app))
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        self._answering = cycle
+        _start_asgi_task(self, cycle, app)
+
+    def _look_at_upgrade(self) -> None:
+        """Decides on a head that asks for another protocol, before anything behind it is looked at.
+
+        HTTP/2 is not spoken here. A client that offers it (``curl --http2``) goes on in HTTP/1.1 when the
+        offer is ignored. Who asks for anything else would send something else.
+        """
+        if self.parser.get_method() == b"CONNECT":
+            self._refuse(malformed("CONNECT is for proxies"))
+        offered = [value for name, value in self.headers if name == b"upgrade"]
+        if any(token.strip().lower() != b"h2c" for value in offered for token in value.split(b",")):
+            self._refuse(malformed("this broker speaks HTTP/1.1 only; it takes no Upgrade"))
+        self._upgrade = True
+
+    def _go_on_without_upgrade(self, rest: bytes) -> None:
+        """Parses the head again without its offer, and then what follows it as the body that it is.
+
+        The parser takes what stands behind such a head for another protocol, and on its next call for a
+        new request; a body would be executed.
+        """
+        self._upgrade = False
+        lines = [b"%b: %b\r\n" % (name, value) for name, value in self.headers if name != b"upgrade"]
+        head = b"%b %b HTTP/%b\r\n%b\r\n" % (
+            self.parser.get_method(),
+            self.url,
+            self._version.encode(),
+            b"".join(lines),
+        )
+        self.parser = httptools.HttpRequestParser(self)
+        self.data_received(head + rest)
+
+    def _target_too_long(self) -> InvalidRequest:
+        limit = self._bounds.max_target_bytes
+        return InvalidRequest(
+            "TARGET_TOO_LONG", f"path and query string have at most {limit} bytes", limit=limit
+        )
+
+    def _head_too_large(self) -> InvalidRequest:
+        if self._in_head and len(self.url) > self._bounds.max_target_bytes:
+            return self._target_too_long()
+        limit = self._bounds.max_header_bytes
+        return InvalidRequest("HEADERS_TOO_LARGE", f"headers have at most {limit} bytes", limit=limit)
+
+    def _too_many_headers(self) -> InvalidRequest:
+        limit = self._bounds.max_headers
+        return InvalidRequest("HEADERS_TOO_LARGE", f"a request has at most {limit} headers", limit=limit)
+
+    def _too_many_pipelined(self) -> Unavailable:
+        limit = self._bounds.max_pipelined
+        detail = (
+            f"{limit} requests of this connection wait for their answer already; this one was not looked at"
+        )
+        return Unavailable("TOO_MANY_REQUESTS", detail, reason="pipelined")
+
+    def _count_unsent(self, size: int) -> None:
+        self._watch.unsent_bytes += size - self._unsent_counted
+        self._unsent_counted = size
+
+    def _refuse(self, error: LakeMQError) -> NoReturn:
+        """Refuses the request whose head was just read, and all behind it; called inside the parser."""
+        self._refusal = error
+        raise _Refused
+
+    def _stop_parsing(self, error: httptools.HttpParserError) -> None:
+        if self._ended:
+            return  # bytes behind the last request
+        self._end(self._refusal or malformed(f"these bytes are no HTTP/1.1 request: {_reason(error)}"))
+
+    def _end(self, error: LakeMQError) -> None:
+        """Ends the connection with a refusal, once everything before it is answered."""
+        self._ended = True
+        cycle = self.cycle
+        refusal: LakeMQError | None = error
+        if self._in_body and self._topic is None and isinstance(cycle, RequestCycle):
+            # The refusal is the answer to this one, unless it has another already.
+            if cycle.response_started:
+                refusal = None
+            elif self._answering is cycle:
+                self._answering = None
+                cycle.abandon()
+            else:
+                self.pipeline.popleft()
+        self._in_head = self._in_body = False
+        self._topic, self._body = None, b""
+        self._refusal = refusal
+        if self._answering is None:
+            self._finish()
+
+    def _finish(self) -> None:
+        """Writes the refusal, if there is one, and closes."""
+        error, self._refusal = self._refusal, None
+        transport = self.transport
+        if transport.is_closing():
+            return
+        if error is None:
+            transport.close()
+            return
+        target = self.url[:_SHOWN_TARGET].decode("latin-1")
+        head, body = self._errors.render(error, {"method": "-", "path": target, "client": self.client})
+        common = common_lines(self.server_state.default_headers)
+        transport.write(b"%b%bconnection: close\r\n\r\n%b" % (head, common, body))
+        self.flow.resume_reading()
+        self.loop.call_later(_LINGER_S, transport.close)
+        if transport.can_write_eof():
+            transport.write_eof()
+
+
+def _learn(target: bytes) -> str | None:
+    topic = send_topic(target)
+    if topic is not None and len(_targets) < _MAX_TARGETS and len(target) <= _LONGEST_KNOWN_TARGET:
+        _targets[target] = topic
+    return topic
+
+
+def _reason(error: httptools.HttpParserError) -> str:
+    return str(error.args[0]) if error.args and error.args[0] else type(error).__name__
+
+
+# Looked up once: super() takes longer than some of these do.
+_connection_made = HttpToolsProtocol.connection_made
+_pause_writing = HttpToolsProtocol.pause_writing
+_resume_writing = HttpToolsProtocol.resume_writing
+_connection_lost = HttpToolsProtocol.connection_lost
+_on_message_begin = HttpToolsProtocol.on_message_begin
+_on_body = HttpToolsProtocol.on_body
+_on_message_complete = HttpToolsProtocol.on_message_complete
+_start_asgi_task = HttpToolsProtocol._start_asgi_task

@@ -1,0 +1,211 @@
+"""The broker core without a front door: what a second protocol would call.
+
+Contract: sends, pulls, long polls, offsets and administration need nothing of ingest_api.http, and nothing of
+it is loaded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from ingest_api.broker.broker import Broker
+from ingest_api.broker.group_offsets import QueueReset, ResetTarget
+from ingest_api.broker.pull_service import PullRequest
+from ingest_api.broker.send_request import MessageFields, PayloadKind, SendRequest
+from ingest_api.broker.send_service import SendResult
+from ingest_api.broker.settings import BrokerSettings, LimitSettings, StoreSettings
+from store_native import Slice
+from store_native.errors import InvalidRequest, Unavailable
+
+TOPIC = "orders"
+MIB = 1 << 20
+
+
+def run(path: Path, scenario: Callable[[Broker], Awaitable[None]], **limits: int) -> None:
+    """Runs a scenario against a broker with small files."""
+
+    async def main() -> None:
+        store = StoreSettings(
+            path=str(path),
+            commitlog_file_size=4 * MIB,
+            consumequeue_file_entries=1_000,
+            index_slots=1_000,
+            index_entries=4_000,
+        )
+        settings = BrokerSettings(store=store, limits=LimitSettings(**limits))
+        broker = Broker(settings, "core://here", ("127.0.0.1", 9))
+        try:
+            await asyncio.wait_for(scenario(broker), 60)
+        finally:
+            await broker.stop()
+
+    asyncio.run(main())
+
+
+def pull_request(offset: int = 0, *, wait_ms: int = 0, arrow: bool = False, queue_id: int = 0) -> PullRequest:
+    return PullRequest(TOPIC, queue_id, offset, arrow, 100, MIB, wait_ms, "*", "", None, None)
+
+
+async def send(broker: Broker, *bodies: str) -> SendResult:
+    payload = json.dumps({"messages": [{"body": body, "queue_id": 0} for body in bodies]}).encode()
+    return await broker.send.send(SendRequest(TOPIC, PayloadKind.JSON), payload, len(payload))
+
+
+def bodies(messages: bytes) -> list[str]:
+    return [message["body"] for message in json.loads(messages)]
+
+
+def test_what_is_sent_in_each_form_is_pulled(tmp_path: Path) -> None:
+    async def scenario(broker: Broker) -> None:
+        raw = SendRequest(
+            TOPIC, PayloadKind.RAW, ("10.0.0.1", 4711), fields=MessageFields(tags="a", queue_id=0)
+        )
+        assert (await broker.send.send(raw, b"one", 3)).status == "SEND_OK"
+        assert (await send(broker, "two", "three")).appended.count == 2
+        lines = b'{"body":"four","queue_id":0}\n{"body":"five","queue_id":0}\n'
+        await broker.send.send(SendRequest(TOPIC, PayloadKind.NDJSON), lines, len(lines))
+        piece, messages = await broker.pull.pull(pull_request())
+        assert bodies(messages) == ["one", "two", "three", "four", "five"]
+        assert piece.status == "FOUND"
+        assert json.loads(messages)[0]["born_host"] == "10.0.0.1:4711"
+        _, stream = await broker.pull.pull(pull_request(arrow=True))
+        assert pa.ipc.open_stream(stream).read_all()["body"].to_pylist()[:2] == [b"one", b"two"]
+
+    run(tmp_path, scenario)
+
+
+def test_a_payload_above_the_inline_size_is_made_and_stored_on_the_pool(tmp_path: Path) -> None:
+    async def scenario(broker: Broker) -> None:
+        order: list[str] = []
+
+        def payload() -> bytes:
+            order.append("made")
+            return b'{"body":"large","queue_id":0}'
+
+        done = await broker.send.send(
+            SendRequest(TOPIC), payload, 200, on_stored=lambda: order.append("stored")
+        )
+        assert done.status == "SEND_OK"
+        assert order == ["made", "stored"]
+        assert broker.admission.inflight == 0
+
+    run(tmp_path, scenario, inline_bytes=100)
+
+
+def test_the_same_key_is_stored_once(tmp_path: Path) -> None:
+    async def scenario(broker: Broker) -> None:
+        request = SendRequest(TOPIC, idempotency_key="k-1")
+        first, second = [await broker.send.send(request, b'{"body":"x"}', 12) for _ in range(2)]
+        assert (first.appended.duplicate, second.appended.duplicate) == (False, True)
+        assert broker.metrics.duplicates == 1
+
+    run(tmp_path, scenario)
+
+
+def test_refusals_are_raised_and_leave_nothing_in_flight(tmp_path: Path) -> None:
+    async def scenario(broker: Broker) -> None:
+        with pytest.raises(InvalidRequest, match="MALFORMED_BODY"):
+            await broker.send.send(SendRequest(TOPIC), b"{", 1)
+        with pytest.raises(InvalidRequest, match="MESSAGE_TOO_LARGE"):
+            await broker.send.send(SendRequest(TOPIC, PayloadKind.RAW), b"x" * 101, 101)
+        assert broker.admission.inflight == 0
+        broker.begin_stop()
+        with pytest.raises(Unavailable, match="SERVICE_NOT_AVAILABLE"):
+            await send(broker, "late")
+
+    run(tmp_path, scenario, max_message_bytes=100)
+
+
+def test_a_held_pull_ends_with_a_message_with_its_consumer_and_with_the_broker(tmp_path: Path) -> None:
+    async def scenario(broker: Broker) -> None:
+        await send(broker, "first")
+        loop = asyncio.get_running_loop()
+
+        went = asyncio.Event()
+
+        async def gone() -> None:
+            await went.wait()
+
+        async def held(offset: int) -> asyncio.Task[tuple[Slice, bytes]]:
+            pull = broker.pull.pull(pull_request(offset, wait_ms=50_000), gone)
+            task = loop.create_task(pull)
+            while broker.pull_hold.waiting == 0:
+                assert not task.done(), "the pull was not held"
+                await asyncio.sleep(0)
+            return task
+
+        task = await held(1)
+        await send(broker, "second")
+        assert bodies((await task)[1]) == ["second"]
+
+        task = await held(2)
+        went.set()
+        assert (await task)[0].status == "NO_NEW_MSG"
+
+        went.clear()
+        task = await held(2)
+        broker.begin_stop()
+        assert (await task)[0].status == "NO_NEW_MSG"
+        assert broker.metrics.held_pulls == 0
+
+    run(tmp_path, scenario)
+
+
+def test_topics_are_administered(tmp_path: Path) -> None:
+    async def scenario(broker: Broker) -> None:
+        made = await broker.topics.put("t", read_queue_nums=2, write_queue_nums=2)
+        assert made == (True, True)
+        assert await broker.topics.put("t", perm=4) == (False, True)
+        assert json.loads(broker.topics.get("t"))["perm"] == 4
+        route = broker.tables.route("t")
+        assert route is not None
+        assert route.queues[broker.settings.broker_name].perm == 4
+        assert [entry["topic"] for entry in json.loads(await broker.topics.page("s", 10))] == ["t"]
+        assert (await broker.topics.delete("t")).settled
+        with pytest.raises(InvalidRequest, match="TOPIC_NOT_EXIST"):
+            broker.topics.get("t")
+        assert broker.tables.route("t") is None
+
+    run(tmp_path, scenario)
+
+
+def test_groups_commit_and_reset_their_offsets_under_a_lease(tmp_path: Path) -> None:
+    async def scenario(broker: Broker) -> None:
+        await send(broker, "0", "1", "2")
+        assert (await broker.groups.put("g", {"retry_max_times": 3})).is_new
+        assert json.loads(broker.groups.get("g"))["retry_max_times"] == 3
+        assert await broker.group_offsets.commit("g", [(TOPIC, 0, 2)], None)
+        assert broker.group_offsets.rows("g") == [(TOPIC, 0, 2)]
+        plan = await broker.group_offsets.plan_reset("g", ResetTarget(TOPIC, "earliest"))
+        assert plan[0] == QueueReset(TOPIC, 0, 2, 0, redelivered=2, skipped=0)
+        assert broker.group_offsets.rows("g") == [(TOPIC, 0, 2)], "a plan moves nothing"
+        epoch, _ = broker.leases.acquire("g", "driver", 60_000)
+        with pytest.raises(InvalidRequest, match="LEASE_CONFLICT"):
+            await broker.group_offsets.reset("g", plan[:1], None)
+        assert await broker.group_offsets.reset("g", plan[:1], epoch)
+        assert broker.group_offsets.rows("g") == [(TOPIC, 0, 0)]
+        assert (await broker.groups.delete("g")).settled
+        with pytest.raises(InvalidRequest, match="GROUP_NOT_EXIST"):
+            broker.group_offsets.rows("g")
+
+    run(tmp_path, scenario)
+
+
+def test_the_core_loads_no_web_framework() -> None:
+    code = (
+        "import sys, ingest_api.broker.broker; "
+        "print([m for m in sys.modules if m.split('.')[0] in ('fastapi', 'starlette', 'uvicorn', 'pydantic') "
+        "or m.startswith('ingest_api.http')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,158 @@
+"""The short way of small sends: taken when a request is whole and plain, and only then."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+from uvicorn.server import ServerState
+
+from ingest_api.broker.broker import Broker
+from ingest_api.http.app import create_app, send_topic
+from ingest_api.http.front_door import FrontDoor
+from ingest_api.http.uvicorn_protocol import BrokerProtocol
+from ingest_api.settings import load_settings
+
+BODY = b'{"body":"x"}'
+HEAD = b"POST /api/v1/topics/t/messages HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+LENGTH = b"Content-Length: %d\r\n" % len(BODY)
+PLAIN = HEAD + LENGTH + b"\r\n" + BODY
+
+
+class Wire(asyncio.Transport):
+    """Keeps what is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+        self.unread = 0
+        self.closing = False
+
+    def write(self, data: Any) -> None:
+        self.written += bytes(data)
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def close(self) -> None:
+        self.closing = True
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return {"peername": ("127.0.0.1", 4), "sockname": ("127.0.0.1", 5)}.get(name, default)
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def abort(self) -> None:
+        self.closing = True
+
+    def get_write_buffer_size(self) -> int:
+        return self.unread
+
+
+@asynccontextmanager
+async def connection(path: Path) -> AsyncIterator[tuple[FrontDoor, BrokerProtocol, Wire]]:
+    """A connection to a broker with asynchronous flush, and what it is written to."""
+    settings = load_settings(None, {"store.path": str(path), "store.flush": "async"})
+    broker = Broker(settings.broker, "http://127.0.0.1:5", ("127.0.0.1", 5))
+    door = FrontDoor(broker, settings)
+    try:
+        config = uvicorn.Config(
+            create_app(door), loop="none", log_config=None, interface="asgi3", proxy_headers=False
+        )
+        config.load()
+        wire = Wire()
+        protocol = BrokerProtocol(config, ServerState(), {}, asyncio.get_running_loop())
+        protocol.connection_made(wire)
+        yield door, protocol, wire
+        wire.close()
+        protocol.connection_lost(None)
+        await asyncio.gather(*protocol.tasks)
+    finally:
+        await broker.stop()
+
+
+async def written_at_once(path: Path, data: bytes) -> bytes:
+    """Returns what a broker with asynchronous flush wrote before the event loop went on."""
+    async with connection(path) as (_, protocol, wire):
+        protocol.data_received(data)
+        return wire.written
+
+
+def test_a_whole_plain_send_is_answered_without_a_task(tmp_path: Path) -> None:
+    found = asyncio.run(written_at_once(tmp_path, PLAIN * 3))
+    assert found.count(b"HTTP/1.1 200 OK\r\n") == 3
+    assert found.count(b'"status":"SEND_OK"') == 3
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        PLAIN[:-1],
+        HEAD + LENGTH + b"Expect: 100-continue\r\n\r\n" + BODY,
+        HEAD + LENGTH + b"Connection: close\r\n\r\n" + BODY,
+        HEAD + LENGTH + b"Content-Encoding: gzip\r\n\r\n" + BODY,
+        HEAD + b"Content-Length: 1\r\n\r\n{",
+        PLAIN.replace(b"HTTP/1.1", b"HTTP/1.0"),
+        PLAIN.replace(b"POST", b"PUT"),
+        PLAIN.replace(b"/messages", b"/messages?results=full"),
+        PLAIN.replace(b"/topics/t/", b"/topics/%74/"),
+        PLAIN.replace(b"/topics/t/", b"/topics/../"),
+    ],
+)
+def test_anything_else_takes_a_task(tmp_path: Path, data: bytes) -> None:
+    assert asyncio.run(written_at_once(tmp_path, data)) == b""
+
+
+@pytest.mark.parametrize(
+    ("target", "topic"),
+    [
+        (b"/api/v1/topics/orders/messages", "orders"),
+        (b"/api/v1/topics/%RETRY%g/messages", None),
+        (b"/api/v1/topics/orders/messages?x=1", None),
+        (b"/api/v1/topics/a/b/messages", None),
+        (b"/api/v1/topics//messages", None),
+        (b"http://host/api/v1/topics/orders/messages", None),
+    ],
+)
+def test_the_topic_of_a_plain_target(target: bytes, topic: str | None) -> None:
+    assert send_topic(target) == topic
+
+
+def test_a_client_that_does_not_read_its_answers_gets_none_at_once(tmp_path: Path) -> None:
+    """Its sends wait for it to read, so that what it is owed is bounded."""
+
+    async def run() -> None:
+        async with connection(tmp_path) as (_, protocol, wire):
+            protocol.pause_writing()
+            protocol.data_received(PLAIN)
+            assert wire.written == b""
+            protocol.resume_writing()
+            await asyncio.gather(*protocol.tasks)
+            protocol.data_received(PLAIN)
+            assert wire.written.count(b'"status":"SEND_OK"') == 2
+
+    asyncio.run(run())
+
+
+def test_answers_that_nobody_reads_have_less_time_while_the_broker_stops(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with connection(tmp_path) as (door, protocol, wire):
+            http = door.settings.http
+            wire.unread = 100_000
+            now = 1000.0
+            protocol.look_at_time(now)
+            door.begin_stop()
+            protocol.look_at_time(now + http.stop_timeout_s / 2 - 1)
+            assert not wire.closing
+            assert http.stop_timeout_s / 2 < http.write_timeout_s, "else this shows nothing"
+            protocol.look_at_time(now + http.stop_timeout_s / 2)
+            assert wire.closing
+
+    asyncio.run(run())
