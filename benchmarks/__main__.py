@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from benchmarks import appending, latency, ledger, reading, report, retrying, sending, starting
-from benchmarks.figure import Comparison, Figure
 from benchmarks.machine import describe
+from benchmarks.measurement import Comparison, Figure
 from benchmarks.scale import FULL, QUICK, Scale
 from tests.support.peer_jars import REPOSITORY
 

@@ -1,7 +1,7 @@
 """P4: records of 1 KB appended in batches of 100 in Rust, against memcpy and CRC into such a mapping.
 
-Owns only the call: the measurement is store_native/examples/append_bench.rs, built with the store itself, one
-JSON line a run: {"rate": messages/s}. Called by __main__.
+Owns only the call: the measurement is store_native/examples/append_bench.rs, built with the store itself,
+one JSON line a run: {"rate": messages/s}.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.figure import Comparison, Figure
+from benchmarks.measurement import Comparison, Figure
 from benchmarks.scale import Scale
 from tests.support.peer_jars import REPOSITORY
 

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.figure import Comparison, Figure
+from benchmarks.measurement import Comparison, Figure
 from benchmarks.scale import Scale
 from benchmarks.sending import JSON, NDJSON, TOPIC, json_body, lakemq_broker, rocketmq_broker, rocketmq_load
 from benchmarks.server import LakeMQ, post_load, start_load

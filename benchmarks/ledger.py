@@ -2,7 +2,7 @@
 
 Owns both jobs. The plain one reads the same messages from the same local store with the same batch bound
 and appends rows of the ledger's columns with Spark's own Delta sink: no handler, no retry, no exactly-once
-key, no progress report. Timed alike: the micro-batches that carried rows. Called by __main__.
+key, no progress report. Timed alike: the micro-batches that carried rows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.figure import Comparison, Figure, Measure
+from benchmarks.measurement import Comparison, Figure, Measure
 from benchmarks.reading import bench_session, fill, timed_query
 from benchmarks.scale import Scale
 from benchmarks.server import LakeMQ

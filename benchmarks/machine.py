@@ -1,6 +1,6 @@
 """What the figures were measured on: versions, cores, the disk's fdatasync and the memory's copy rate.
 
-Owns two tiny measurements that let a reader judge another machine's figures. Called by __main__.
+Owns two tiny measurements that let a reader judge another machine's figures.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
+from tests.support.peer_brokers import java_version
 from tests.support.peer_jars import POMS
-from tests.support.peers import java_version
 
 PACKAGES: Final = ("pyspark", "delta-spark", "pyarrow", "uvicorn", "fastapi", "uvloop", "httptools")
 SYNCS: Final = 200

@@ -2,7 +2,7 @@
 
 Owns the filling of both sides with the same rows, the queries and how a run is timed: AvailableNow into the
 noop sink, the time of the micro-batches that carried rows as Spark's own progress tells it (planning and
-offset log included, session start not). Called by __main__.
+offset log included, session start not).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from benchmarks.figure import Comparison, Figure, Measure
+from benchmarks.measurement import Comparison, Figure, Measure
 from benchmarks.scale import Scale
 from benchmarks.server import LakeMQ
 from lakemq.client import Client
 from lakemq.spark import session
+from tests.support.peer_brokers import Kafka
 from tests.support.peer_jars import jar_list
-from tests.support.peers import Kafka
 
 PARTITIONS: Final = 4
 ARROW_ROWS: Final = 5_000

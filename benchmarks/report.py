@@ -1,7 +1,7 @@
 """What a bench leaves behind: results.json, the table in docs/performance.md, and a chart of the ratios.
 
-Owns their form. A partial run (`--only P7`) replaces its own figures and keeps the others, each with the date
-and the machine it was measured on. Called by __main__.
+Owns their form. A partial run (`--only P7`) replaces its own figures and keeps the others, each with the
+date and the machine it was measured on.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 from xml.sax.saxutils import escape
 
-from benchmarks.figure import Figure, median
+from benchmarks.measurement import Figure, median
 
 BEGIN: Final = "<!-- bench:begin (written by make bench) -->"
 END: Final = "<!-- bench:end -->"

@@ -2,7 +2,6 @@
 
 Owns the load's shape. Equal promises only: both sides answer before the flush, or both after it. RocketMQ:
 flushDiskType; Kafka: log.flush.interval.messages=1 flushes each append before its acknowledgement.
-Called by __main__.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from benchmarks.figure import Comparison, Figure, Measure
+from benchmarks.measurement import Comparison, Figure, Measure
 from benchmarks.scale import Scale
 from benchmarks.server import BareServer, HyperServer, LakeMQ, post_load
+from tests.support.peer_brokers import Kafka, RocketMQ, run_java
 from tests.support.peer_jars import POMS, classes
-from tests.support.peers import Kafka, RocketMQ, run_java
 
 TOPIC: Final = "bench"
 BODY: Final = "".join(chr(ord("a") + at % 26) for at in range(1024))

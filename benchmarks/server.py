@@ -1,7 +1,7 @@
 """LakeMQ's broker and the HTTP load that is put on it, for the bench.
 
-Owns one `lakemq serve` process with default sizes on a scratch store, and the compiled load generator (Rust,
-no dependency: one thread with epoll costs the two cores least). Called by sending.py and reading.py.
+Owns one `lakemq serve` process with default sizes on a scratch store, and the compiled load generator
+(Rust, no dependency: one thread with epoll costs the two cores least).
 """
 
 from __future__ import annotations

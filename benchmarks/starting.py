@@ -15,11 +15,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.figure import Comparison, Figure
+from benchmarks.measurement import Comparison, Figure
 from benchmarks.scale import Scale
 from benchmarks.server import LakeMQ
+from tests.support.peer_brokers import RocketMQ
 from tests.support.peer_jars import REPOSITORY
-from tests.support.peers import RocketMQ
 
 EXAMPLE: Final = "start_bench"
 BUILD_TIMEOUT_S: Final = 900

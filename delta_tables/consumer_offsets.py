@@ -1,8 +1,10 @@
 """Table `consumer_offsets`: one row per group, queue and batch: how far the group has come.
 
-Owns its schema and its rows. Never breaks: ranges of one queue follow each other, begin to next, so
-that `delivery_gaps` can compare what was reported done with what is there. A report, not the truth:
-the truth is `deliveries`, and a row here may be one batch late. Written by the group job.
+Owns its schema and its rows.
+
+Invariants: ranges of one queue follow each other, begin to next, so that `delivery_gaps` can compare what
+was reported done with what is there. A report, not the truth: the truth is `deliveries`, and a row here may
+be one batch late. Written by the group job.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """Table `data_losses`: one row per range a group could not read any more and went on behind.
 
-Owns its schema and its rows. Never breaks: a row names positions that have no delivery and will have
-none, so `delivery_gaps` can tell what is known to be lost from what is missing. Written by the group job
-with `--on-data-loss record`, after the batch's outcomes.
+Owns its schema and its rows.
+
+Invariants: a row names positions that have no delivery and will have none, so `delivery_gaps` can tell what
+is known to be lost from what is missing. Written by the group job with `--on-data-loss record`, after the
+batch's outcomes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """Table `dead_letters`: one row per message a group has given up.
 
-Owns its schema and how a DEAD delivery becomes a dead letter. Never breaks: at most one row per
-original position and group. Written by the dead_letter job after the message went to `%DLQ%<group>`.
+Owns its schema and how a DEAD delivery becomes a dead letter.
+
+Invariants: at most one row per original position and group. Written by the dead_letter job after the
+message went to `%DLQ%<group>`.
 """
 
 from __future__ import annotations

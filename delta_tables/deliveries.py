@@ -1,9 +1,11 @@
 """Table `deliveries`: one row per attempt of a group at a message.
 
-Owns the schema of an outcome. Never breaks: at most one row per key, which is the message's ORIGINAL
-position plus the attempt, wherever this attempt was read (`source_*`); body and properties are kept
-only when the verdict is not ACK (an acknowledged message still stands in the log or in `messages`).
-Written by the group job through `idempotent.append_once`; read by the retry and dead_letter jobs.
+Owns the schema of an outcome.
+
+Invariants: at most one row per key, which is the message's ORIGINAL position plus the attempt, wherever
+this attempt was read (`source_*`); body and properties are kept only when the verdict is not ACK (an
+acknowledged message still stands in the log or in `messages`). Written by the group job through
+`idempotent.append_once`; read by the retry and dead_letter jobs.
 """
 
 from __future__ import annotations

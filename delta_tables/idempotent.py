@@ -1,9 +1,9 @@
 """Appends that happen once, however often a batch is run.
 
-Owns the use of Delta's transaction identifiers: a commit carries (application, version), and a
-commit with a version at or below the one the table knows for that application is left out. Never
-breaks: for one application id, versions only grow, and whoever appends learns whether its rows are in.
-Called by the jobs from `foreachBatch`.
+Owns the use of Delta's transaction identifiers: a commit carries (application, version), and a commit with
+a version at or below the one the table knows for that application is left out.
+
+Invariants: for one application id, versions only grow, and whoever appends learns whether its rows are in.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from delta_tables.asking import ask
+from delta_tables.ledger_query import select
 from delta_tables.location import LedgerLocation
 from delta_tables.table import Table
 
@@ -136,7 +136,7 @@ def newest_batch(ledger: LedgerLocation, table: Table, *, query_id: str, spark: 
         query_id: the streaming query.
         spark: the session.
     """
-    ((newest,),) = ask(
+    ((newest,),) = select(
         ledger, f"SELECT max(batch_id) AS newest FROM {table.name} WHERE query_id = '{query_id}'", spark
     )
     return NEVER if newest is None else int(newest)

@@ -1,11 +1,11 @@
 """What a table knows already of a batch's own positions, without reading its history.
 
-Owns the question and its bounds. Never breaks: the answer holds every row of the group at the positions
-asked for. Delta skips files by the minimum and maximum of group, topic, queue and offset that their
-entries hold, so the cost follows the batch, not the ledger. Asked before a batch is written, never
-inside the write: an append whose plan reads the same table conflicts with every other commit to it.
-Called by the group job, its
-record of losses and the dead_letter job.
+Owns the question and its bounds.
+
+Invariants: the answer holds every row of the group at the positions asked for. Delta skips files by the
+minimum and maximum of group, topic, queue and offset that their entries hold, so the cost follows the
+batch, not the ledger. Asked before a batch is written, never inside the write: an append whose plan reads
+the same table conflicts with every other commit to it.
 """
 
 from __future__ import annotations

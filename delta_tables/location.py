@@ -1,8 +1,8 @@
 """Where a ledger lives: a directory, or a schema of a catalog.
 
-Owns the mapping from a table to its path or name and the creation of empty tables. Never breaks: a
-table's place follows from the ledger alone, so readers and writers always agree. Called by the jobs,
-by `query` and by `register_views`.
+Owns the mapping from a table to its path or name and the creation of empty tables.
+
+Invariants: a table's place follows from the ledger alone, so readers and writers always agree.
 """
 
 from __future__ import annotations

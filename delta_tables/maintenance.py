@@ -1,9 +1,9 @@
 """Keeping the ledger small and quick: compaction, clean-up, retention.
 
-Owns OPTIMIZE, VACUUM and the deletion of old rows. Never breaks: the streams over `deliveries` go on
-(compaction changes no data, deletions are passed over by `skipChangeCommits`), and no file a reader or
-a stream may still need goes before the retention hours. Called by the maintenance job; on a path it
-takes the tables' writer locks, so it runs while no `lakemq consume` does.
+Owns OPTIMIZE, VACUUM and the deletion of old rows.
+
+Invariants: the streams over `deliveries` go on (compaction changes no data, deletions are passed over by
+`skipChangeCommits`), and no file a reader or a stream may still need goes before the retention hours.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Table `messages`: one row per stored message, landed by the archive job.
 
-Owns its schema only: the archive job writes it with Delta's own streaming sink, which commits a
-batch once. Never breaks: a row is never changed; the key is the message's position.
+Owns its schema only: the archive job writes it with Delta's own streaming sink, which commits a batch once.
+
+Invariants: a row is never changed; the key is the message's position.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """One ledger table: its name, its columns, its key, in Arrow's and in Spark's words.
 
-Owns the translation of a column list into an Arrow schema (handlers' workers, `deltalake`) and a
-Spark DDL string (`mapInArrow`, CREATE TABLE), so that both always say the same. Never breaks: the
-order of the columns, which is the order on disk. Called by the modules of the single tables.
+Owns the translation of a column list into an Arrow schema (handlers' workers, `deltalake`) and a Spark DDL
+string (`mapInArrow`, CREATE TABLE), so that both always say the same.
+
+Invariants: the order of the columns, which is the order on disk.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The ledger's views: state is a view over append-only tables, not an update.
 
-Owns the list of views and their text in `views/*.sql`. Never breaks: the text runs unchanged in Spark
-SQL and in DataFusion (`deltalake`), so it keeps to what both know. Called by `query` and by users of
-Spark through `register_views`.
+Owns the list of views and their text in `views/*.sql`.
+
+Invariants: the text runs unchanged in Spark SQL and in DataFusion (`deltalake`), so it keeps to what both
+know.
 """
 
 from __future__ import annotations

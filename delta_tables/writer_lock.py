@@ -1,9 +1,10 @@
 """The lock that keeps a table of a local ledger to one writing process.
 
-Owns one lock file per table under `_locks`. Delta on a local path excludes writers inside one JVM
-only, so two processes would overwrite each other's commits. Never breaks: while the lock is held no
-other process of this host writes the table, and neither does a JVM that outlived a killed holder.
-Taken by the jobs before they start Spark's queries, and by maintenance.
+Owns one lock file per table under `_locks`. Delta on a local path excludes writers inside one JVM only, so
+two processes would overwrite each other's commits.
+
+Invariants: while the lock is held no other process of this host writes the table, and neither does a JVM
+that outlived a killed holder. Taken by the jobs before they start Spark's queries, and by maintenance.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Runs a broker: socket, event loop, uvicorn, signals.
 
-Owns the life of the process from the bound socket to the exit status. What never breaks: the port is
-taken before the store is opened, so a second broker on one port fails before it touches a store; the
-ready line is printed when a request would be answered; SIGTERM and SIGINT end in a closed store.
-Called by ``lakemq serve``.
+Owns the life of the process from the bound socket to the exit status.
+
+Invariants: the port is taken before the store is opened, so a second broker on one port fails before it
+touches a store; the ready line is printed when a request would be answered; SIGTERM and SIGINT end in a
+closed store.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The bounds of every number in the settings, and what the values must be together.
 
-Owns the numbers; settings.py has the names and defaults. What never breaks: a value the store's files
-cannot hold, or that would make the broker wait for ever or never, is refused by its name before a
-socket or a file is opened - wherever it came from. Called by ``Settings.checked``.
+Owns the numbers; settings.py has the names and defaults.
+
+Invariants: a value the store's files cannot hold, or that would make the broker wait for ever or never, is
+refused by its name before a socket or a file is opened - wherever it came from.
 """
 
 from __future__ import annotations

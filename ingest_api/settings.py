@@ -1,8 +1,9 @@
 """The broker's settings: values only, parsed once from defaults, a TOML file and the command line.
 
-Owns names, types and defaults; setting_bounds.py has what a value may be. What never breaks: an unknown
-name or a value of the wrong type is refused with its full name, so a typing error never means a silent
-default. Called by server.py; the rest of the broker gets values from here through constructors.
+Owns names, types and defaults; setting_bounds.py has what a value may be.
+
+Invariants: an unknown name or a value of the wrong type is refused with its full name, so a typing error
+never means a silent default.
 """
 
 from __future__ import annotations

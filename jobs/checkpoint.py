@@ -2,10 +2,11 @@
 
 Owns three things: the count of batches Spark has planned and finished, the files that remember where a
 stream began and where it stands, and clearing away what a driver left that ended while Spark planned the
-first batch. Never breaks: a stream's beginning is decided once per checkpoint; without that a driver
-killed in its first batch could begin elsewhere the second time. Nothing depends on what Spark writes into
-its own files, but for a checkpoint of a release that remembered no end. Called by the group, retry,
-dead_letter and archive jobs.
+first batch.
+
+Invariants: a stream's beginning is decided once per checkpoint; without that a driver killed in its first
+batch could begin elsewhere the second time. Nothing depends on what Spark writes into its own files, but
+for a checkpoint of a release that remembered no end.
 """
 
 from __future__ import annotations

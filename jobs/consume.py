@@ -1,8 +1,10 @@
 """A consumer group's application: the group, retry and dead_letter streams in one Spark application.
 
-The composition root of this package: it takes the locks and the lease, makes the tables, starts the
-streams and waits. Never breaks: nothing is started before this process is the only one that may write
-the ledger and drive the group. Called by `lakemq consume` and by Databricks entry points.
+The composition root of this package: it takes the locks and the lease, makes the tables, starts the streams
+and waits.
+
+Invariants: nothing is started before this process is the only one that may write the ledger and drive the
+group.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from jobs.checkpoint import StreamCheckpoint
 from jobs.group_lease import GroupLease
 from jobs.idle import IdleWatch
 from jobs.lease_owner import LeaseOwner
-from jobs.origin import retry_topic
+from jobs.original_position import retry_topic
 from jobs.retry_policy import DEFAULT_MAX_RECONSUME_TIMES, RetryPolicy
 from jobs.run_loop import RunLoop
 from jobs.settings import ConsumeSettings
@@ -92,14 +94,14 @@ def _run(
 ) -> None:
     from jobs.dead_letter import DeadLetterJob
     from jobs.group_job import GroupJob
-    from jobs.reaction import Reaction
+    from jobs.ledger_consumer import LedgerConsumer
     from jobs.retry import RetryJob
 
     gate = BatchGate()
     loop = RunLoop(spark, gate)
     group = GroupJob(spark, settings, policy, client, gate, lease, after_ledger_commit=after_ledger_commit)
     with loop.stopped_by_signals():
-        reactions: list[Reaction] = []
+        reactions: list[LedgerConsumer] = []
         if settings.mode == "concurrent":
             assert lease is not None, "a concurrent group holds its lease"
             reactions = [

@@ -1,9 +1,10 @@
 """Which of a message's failed attempts count towards its limit, carried from attempt to attempt.
 
-Owns the properties that carry it on the retry topic. Never breaks: an attempt that failed only together
-with other messages says nothing about this one, so it does not count; a message known to fail by itself
-is handled by itself. The properties are those of the ledger's row, so the retry job sends them without
-knowing of them. Called on executors by `outcomes`.
+Owns the properties that carry it on the retry topic.
+
+Invariants: an attempt that failed only together with other messages says nothing about this one, so it does
+not count; a message known to fail by itself is handled by itself. The properties are those of the ledger's
+row, so the retry job sends them without knowing of them. Called on executors by `outcomes`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.origin import Positions, retry_topic
+from jobs.original_position import Positions, retry_topic
 
 UNCOUNTED = "LMQ_UNCOUNTED"
 ALONE = "LMQ_ALONE"

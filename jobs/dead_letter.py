@@ -1,9 +1,10 @@
 """The dead_letter job: what is given up goes to `%DLQ%<group>` and to `dead_letters`, each once.
 
-Owns the stream from `deliveries` (verdict DEAD). Never breaks: the message is on the DLQ topic before
-its row is in the table, so a row is proof; a driver killed between the two sends the same rows under
-the same keys again. Rows the table has are passed over, so a rebuilt checkpoint repeats none.
-Started by `consume` beside the group job.
+Owns the stream from `deliveries` (verdict DEAD).
+
+Invariants: the message is on the DLQ topic before its row is in the table, so a row is proof; a driver
+killed between the two sends the same rows under the same keys again. Rows the table has are passed over, so
+a rebuilt checkpoint repeats none. Started by `consume` beside the group job.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from delta_tables.known_keys import known_rows
 from jobs.batch_gate import BatchGate
 from jobs.group_fence import GroupFence
 from jobs.group_lease import GroupLease
-from jobs.origin import DLQ_ORIGIN_MESSAGE_ID, DLQ_ORIGIN_TOPIC, ORIGIN, dlq_topic
-from jobs.property_room import fits_in_sql
-from jobs.reaction import Reaction
-from jobs.sent_messages import POSITION_SQL, carried_properties, lineage, messages_for, send_once
+from jobs.ledger_consumer import LedgerConsumer
+from jobs.original_position import DLQ_ORIGIN_MESSAGE_ID, DLQ_ORIGIN_TOPIC, ORIGIN, dlq_topic
+from jobs.property_limit import fits_in_sql
+from jobs.redelivery import POSITION_SQL, carried_properties, lineage, messages_for, send_once
 from jobs.settings import ConsumeSettings
 
 _ADDED = {DLQ_ORIGIN_TOPIC: "topic", DLQ_ORIGIN_MESSAGE_ID: "message_id", ORIGIN: POSITION_SQL}
 
 
-class DeadLetterJob(Reaction):
+class DeadLetterJob(LedgerConsumer):
     """One group's dead_letter stream."""
 
     name = "dead_letter"
@@ -45,7 +46,7 @@ class DeadLetterJob(Reaction):
         super().__init__(spark, settings, endpoint, gate, lease)
         self._fence = GroupFence(spark.newSession(), settings.ledger, DEAD_LETTERS, settings.group, lease)
 
-    def react(self, rows: DataFrame, batch_id: int) -> None:
+    def process_batch(self, rows: DataFrame, batch_id: int) -> None:
         """Sends what was given up, then writes its rows."""
         self._fence.take()  # before the table is asked what it has
         # The rows' own keys are looked up before the write: an append that read the table would conflict

@@ -1,7 +1,7 @@
 """What a Databricks task runs: the same jobs with arguments instead of a command line's comfort.
 
 Owns the entry points named in jobs/resources. They take the session the cluster gives and register the
-source by themselves. Called by Databricks' python_wheel_task.
+source by themselves.
 """
 
 from __future__ import annotations

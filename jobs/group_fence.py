@@ -1,11 +1,12 @@
 """The fence between two drivers of one group: whose appends a table takes.
 
 Owns the group's application id at a Delta table and its versions: the epoch of the driver's lease in the
-upper half, the batch in the lower. Never breaks: once a driver has taken the fence, the table takes
-nothing more from a driver that took it before, wherever that one stands between its last look at the
-lease and its commit: Delta leaves out the older version, or ends that commit as overtaken. So the
-fence is taken before anything is read that decides what to append. Called by the group job and the
-dead_letter job.
+upper half, the batch in the lower.
+
+Invariants: once a driver has taken the fence, the table takes nothing more from a driver that took it
+before, wherever that one stands between its last look at the lease and its commit: Delta leaves out the
+older version, or ends that commit as overtaken. So the fence is taken before anything is read that decides
+what to append.
 """
 
 from __future__ import annotations

@@ -30,14 +30,14 @@ from jobs.batch_gate import BatchGate
 from jobs.checkpoint import NO_BATCH, StreamCheckpoint
 from jobs.group_fence import GroupFence
 from jobs.group_lease import GroupLease
+from jobs.group_start import starting_offsets
 from jobs.known_attempts import WithoutKnown, known_attempts
 from jobs.loss_record import LossRecord, refuse_other_losses
-from jobs.origin import retry_topic
+from jobs.original_position import retry_topic
 from jobs.outcomes import OutcomeTask
 from jobs.retry_policy import RetryPolicy
 from jobs.settings import ConsumeSettings
 from jobs.slice_tasks import ReadAndHandleTask, ReadTask, into_bins, per_bin, reader_of
-from jobs.start_position import starting_offsets
 from lakemq.client import Client
 from store_native.errors import InvalidRequest, LakeMQError, from_code
 from structured_streaming import batch_plan

@@ -1,8 +1,9 @@
 """Finding a user's handler: `module:function`, imported on whichever process runs it.
 
-Owns the import and the choice between row and vectorised. Never breaks: a target is code the person
-who starts the job names, never text that came over the network. Called on the driver (to fail early)
-and by each executor's Python worker.
+Owns the import and the choice between row and vectorised.
+
+Invariants: a target is code the person who starts the job names, never text that came over the network.
+Called on the driver (to fail early) and by each executor's Python worker.
 """
 
 from __future__ import annotations

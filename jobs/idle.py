@@ -1,9 +1,8 @@
 """Knowing that a group has nothing left to do, for `--until-idle`.
 
-Owns the question, not the waiting. Idle means: every queue of the subscription is handled up to its
-end, no failed attempt waits for its retry, every message given up has reached the dead letters, and no
-delayed message waits at the broker. Each is asked of the broker or the ledger; nothing is
-guessed from quiet. Called by the run loop on the main thread.
+Owns the question, not the waiting. Idle means: every queue of the subscription is handled up to its end, no
+failed attempt waits for its retry, every message given up has reached the dead letters, and no delayed
+message waits at the broker. Each is asked of the broker or the ledger; nothing is guessed from quiet.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from delta_tables.asking import ask
+from delta_tables.ledger_query import select
 from delta_tables.location import LedgerLocation
 from lakemq.client import Client
 
@@ -67,7 +66,7 @@ class IdleWatch:
         )
 
     def _unfinished(self) -> int:
-        ((unfinished,),) = ask(self._ledger, _UNFINISHED.format(group=self._group), self._spark)
+        ((unfinished,),) = select(self._ledger, _UNFINISHED.format(group=self._group), self._spark)
         return int(unfinished)
 
     def _delayed(self) -> bool:

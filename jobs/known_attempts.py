@@ -1,9 +1,10 @@
 """Attempts at a batch's retried messages that the ledger has: they are not handled again.
 
-Owns how they are found and left out. A broker that crashed may put a delayed message twice, and two
-drivers may each have sent it back; the ledger has one row per attempt. Never breaks: the batch's own
-origins are read first, on the driver and without bodies, and only they are looked up. Called by the
-group job; `WithoutKnown` travels to the executors.
+Owns how they are found and left out. A broker that crashed may put a delayed message twice, and two drivers
+may each have sent it back; the ledger has one row per attempt.
+
+Invariants: the batch's own origins are read first, on the driver and without bodies, and only they are
+looked up.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pyspark.sql.types import StructType
 from delta_tables.deliveries import DELIVERIES, DELIVERY_KEY
 from delta_tables.known_keys import known_rows
 from delta_tables.location import LedgerLocation
-from jobs.origin import original_positions
+from jobs.original_position import original_positions
 from jobs.slice_tasks import ReadTask
 from structured_streaming.partitions import QueueSlice
 from structured_streaming.slice_reader import SliceReader

@@ -1,8 +1,9 @@
 """Who holds a group's lease: a checkpoint, and the process that runs it.
 
-Owns the owner's text at the broker. Never breaks: two processes are never the same owner, whatever
-they have copied of each other; and a process counts as dead only where that can be seen, on its own
-machine and in its own namespace of process ids. Called by the group's lease.
+Owns the owner's text at the broker.
+
+Invariants: two processes are never the same owner, whatever they have copied of each other; and a process
+counts as dead only where that can be seen, on its own machine and in its own namespace of process ids.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Where a stream over a ledger table begins, also after its checkpoint was lost.
 
-Owns that decision. Never breaks: the beginning is decided once per checkpoint and
-remembered, since the exactly-once sink takes a repeated batch for the same rows. A stream over a
-ledger with history begins at its oldest unfinished row, not at the ledger's first. Called by the retry
-and dead_letter jobs.
+Owns that decision.
+
+Invariants: the beginning is decided once per checkpoint and remembered, since the exactly-once sink takes a
+repeated batch for the same rows. A stream over a ledger with history begins at its oldest unfinished row,
+not at the ledger's first.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from delta_tables.asking import ask
+from delta_tables.ledger_query import select
 from delta_tables.location import LedgerLocation
 from delta_tables.table import Table
 from jobs.checkpoint import StreamCheckpoint
@@ -41,9 +42,9 @@ def decide_start(
     """
 
     def decide() -> dict[str, str]:
-        if not ask(ledger, f"SELECT 1 AS one FROM {table.name} LIMIT 1", spark):
+        if not select(ledger, f"SELECT 1 AS one FROM {table.name} LIMIT 1", spark):
             return {}
-        ((oldest,),) = ask(ledger, unfinished, spark)
+        ((oldest,),) = select(ledger, unfinished, spark)
         if oldest is None:
             # Not "latest": that would be resolved later, when the group job may have written already.
             return {"startingVersion": str(ledger.version(spark, table))}

@@ -1,8 +1,10 @@
 """What a group's tasks could not read, on its way from the executors to the ledger.
 
 Owns the accumulator tasks add lost ranges to, and which losses a group may go on behind: expired and
-damaged ranges. Never breaks: a topic that is gone or made again, or a store put back, is refused, since
-its positions would give the ledger's keys a second time. Called by the group job.
+damaged ranges.
+
+Invariants: a topic that is gone or made again, or a store put back, is refused, since its positions would
+give the ledger's keys a second time.
 """
 
 from __future__ import annotations

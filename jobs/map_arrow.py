@@ -1,8 +1,8 @@
 """`DataFrame.mapInArrow` without pandas.
 
-Owns one workaround: PySpark 4.2 demands pandas for mapInArrow although the path is Arrow only, and
-warns when it finds pandas 3. Called by the group job. Where pandas is there (Databricks), or the
-session is remote, the public method is used.
+Owns one workaround: PySpark 4.2 demands pandas for mapInArrow although the path is Arrow only, and warns
+when it finds pandas 3. Where pandas is there (Databricks), or the session is remote, the public method is
+used.
 """
 
 from __future__ import annotations

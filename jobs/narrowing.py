@@ -1,10 +1,12 @@
 """Finding the messages that make a vectorised handler fail.
 
 Owns the search: which slices of a batch the handler is called with, and when the search ends. Knows no
-Arrow. Never breaks: every row ends in exactly one call's result, and a row is only blamed for what its
-own call did. A handler that fails whatever it gets (its database is down) is not called once per row:
-while no call has succeeded, the calls that fail are bounded; what is left then failed in company. Once a
-call has succeeded the handler works, and the search goes on down to single rows. Called by `judging`.
+Arrow.
+
+Invariants: every row ends in exactly one call's result, and a row is only blamed for what its own call did.
+A handler that fails whatever it gets (its database is down) is not called once per row: while no call has
+succeeded, the calls that fail are bounded; what is left then failed in company. Once a call has succeeded
+the handler works, and the search goes on down to single rows.
 """
 
 from __future__ import annotations

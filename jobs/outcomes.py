@@ -1,9 +1,10 @@
 """From messages to rows of `deliveries`: what the group job runs on executors.
 
-Owns the making of an outcome row. Never breaks: one row per message, keyed by its original position
-and attempt; a failed attempt becomes RETRY while attempts are left and the broker can take it back,
-DEAD otherwise, DROPPED in broadcast mode. Pickled by the group job into `mapInArrow`; called once per
-task with the task's Arrow batches.
+Owns the making of an outcome row.
+
+Invariants: one row per message, keyed by its original position and attempt; a failed attempt becomes RETRY
+while attempts are left and the broker can take it back, DEAD otherwise, DROPPED in broadcast mode. Pickled
+by the group job into `mapInArrow`; called once per task with the task's Arrow batches.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ import pyarrow.compute as pc
 
 from delta_tables.deliveries import ACK, DEAD, DELIVERIES, DROPPED, RETRY
 from jobs.counted_attempts import Standing, marked, standing_of
+from jobs.handler_invocation import Before, HandlerResults, invoke
 from jobs.handler_loader import HandlerTarget
-from jobs.judging import Before, Judged, judge
-from jobs.origin import LAST_ATTEMPT, Positions, original_positions, retry_topic
-from jobs.property_room import NO_ROOM, has_room_for_retry
+from jobs.original_position import LAST_ATTEMPT, Positions, original_positions, retry_topic
+from jobs.property_limit import PROPERTIES_TOO_LARGE, has_room_for_retry
 from jobs.retry_policy import RetryPolicy
 
 Mode = Literal["concurrent", "broadcast"]
@@ -54,8 +55,8 @@ class OutcomeTask:
             positions = original_positions(fresh, self.group)
             standing = standing_of(fresh, positions, self.group)
             before = self._before(fresh, positions, standing) if handler.vectorised else None
-            judged = judge(handler, _as_handled(fresh, positions), self.policy, before)
-            yield self._rows(fresh, positions, standing, judged, worker)
+            results = invoke(handler, _as_handled(fresh, positions), self.policy, before)
+            yield self._rows(fresh, positions, standing, results, worker)
 
     def _before(self, batch: pa.RecordBatch, positions: Positions, standing: Standing) -> Before:
         """What a failure would mean for each row; worked out when something fails."""
@@ -77,7 +78,12 @@ class OutcomeTask:
         return Before(again, isolated, lambda row: last_chance()[row], lambda row: cannot_return()[row])
 
     def _rows(
-        self, batch: pa.RecordBatch, positions: Positions, standing: Standing, judged: Judged, worker: str
+        self,
+        batch: pa.RecordBatch,
+        positions: Positions,
+        standing: Standing,
+        results: HandlerResults,
+        worker: str,
     ) -> pa.RecordBatch:
         rows = batch.num_rows
         columns: dict[str, pa.Array] = {
@@ -90,18 +96,18 @@ class OutcomeTask:
             "source_topic": batch.column("topic"),
             "source_queue_id": batch.column("queue_id"),
             "source_queue_offset": batch.column("queue_offset"),
-            "started_at": judged.started_at,
-            "finished_at": judged.finished_at,
+            "started_at": results.started_at,
+            "finished_at": results.finished_at,
             "worker": _constant(worker, pa.string(), rows),
             "query_id": _constant(self.query_id, pa.string(), rows),
             "batch_id": _constant(self.batch_id, pa.int64(), rows),
         }
         for name in ("message_id", "keys", "tags", "born_timestamp", "store_timestamp"):
             columns[name] = batch.column(name)
-        if judged.verdict is None:
+        if results.verdict is None:
             columns["verdict"] = _constant(ACK, pa.string(), rows)
         else:
-            columns |= self._decided(batch, positions, standing, judged)
+            columns |= self._decided(batch, positions, standing, results)
         return pa.RecordBatch.from_arrays(
             [
                 columns[field.name].cast(field.type) if field.name in columns else pa.nulls(rows, field.type)
@@ -111,15 +117,15 @@ class OutcomeTask:
         )
 
     def _decided(
-        self, batch: pa.RecordBatch, positions: Positions, standing: Standing, judged: Judged
+        self, batch: pa.RecordBatch, positions: Positions, standing: Standing, results: HandlerResults
     ) -> dict[str, pa.Array]:
         """The columns of a batch in which not every row is acknowledged."""
         rows = batch.num_rows
-        verdict = judged.verdict
+        verdict = results.verdict
         nowhere = _constant(False, pa.bool_(), rows)
-        in_company = nowhere if judged.in_company is None else judged.in_company
-        isolated = nowhere if judged.isolated is None else judged.isolated
-        reason = judged.reason if judged.reason is not None else pa.nulls(rows, pa.string())
+        in_company = nowhere if results.in_company is None else results.in_company
+        isolated = nowhere if results.isolated is None else results.isolated
+        reason = results.reason if results.reason is not None else pa.nulls(rows, pa.string())
         if self.mode == "broadcast":
             verdict = pc.if_else(pc.equal(verdict, ACK), ACK, DROPPED)
         else:
@@ -134,22 +140,22 @@ class OutcomeTask:
             reason = pc.if_else(used_up, pc.coalesce(reason, pa.scalar(text)), reason)
             stuck = pc.and_(pc.equal(verdict, RETRY), pc.invert(has_room_for_retry(batch, positions)))
             verdict = pc.if_else(stuck, DEAD, verdict)
-            why = pc.binary_join_element_wise(NO_ROOM, reason, "; ", null_handling="skip")
+            why = pc.binary_join_element_wise(PROPERTIES_TOO_LARGE, reason, "; ", null_handling="skip")
             reason = pc.if_else(stuck, why, reason)
         comes_again = pc.equal(verdict, RETRY)
-        level = pc.if_else(comes_again, self._levels(positions, judged), pa.scalar(None, pa.int32()))
+        level = pc.if_else(comes_again, self._levels(positions, results), pa.scalar(None, pa.int32()))
         level_us = pa.array([ms * 1_000 for ms in self.policy.level_ms], pa.int64())
         wait = pc.take(level_us, pc.subtract(level, pa.scalar(1, pa.int32())))
-        due = pc.add(judged.finished_at.cast(pa.int64()), wait)
+        due = pc.add(results.finished_at.cast(pa.int64()), wait)
         not_done = pc.not_equal(verdict, ACK)
         columns = {
             "verdict": verdict,
             "reason": reason,
             "delay_level": level,
-            "next_attempt_at": due.cast(judged.finished_at.type),
+            "next_attempt_at": due.cast(results.finished_at.type),
         }
         for name in ("error_type", "error_text", "error_trace"):
-            column = getattr(judged, name)
+            column = getattr(results, name)
             if column is not None:
                 columns[name] = column
         kept = pa.array(range(rows), pa.int32())
@@ -164,13 +170,13 @@ class OutcomeTask:
         )
         return columns
 
-    def _levels(self, positions: Positions, judged: Judged) -> pa.Array:
+    def _levels(self, positions: Positions, results: HandlerResults) -> pa.Array:
         levels = pa.array(self.policy.delay_levels, pa.int32())
         last = pa.scalar(len(self.policy.delay_levels), pa.int32())
         first = pa.scalar(1, pa.int32())
         nth = pc.subtract(pc.max_element_wise(pc.min_element_wise(positions.attempt, last), first), first)
         usual = pc.take(levels, nth)
-        return usual if judged.delay_level is None else pc.coalesce(judged.delay_level, usual)
+        return usual if results.delay_level is None else pc.coalesce(results.delay_level, usual)
 
 
 def _as_handled(batch: pa.RecordBatch, positions: Positions) -> pa.RecordBatch:

@@ -1,8 +1,9 @@
 """Texts a handler gave, made fit for the ledger.
 
-Owns what is stored of an exception or of a verdict's reason. Pure. Never breaks: making the text never
-raises, whatever the object's own methods do, and the text is Unicode that every reader of the table
-takes, of a bounded length. Called by `judging` on executors.
+Owns what is stored of an exception or of a verdict's reason. Pure.
+
+Invariants: making the text never raises, whatever the object's own methods do, and the text is Unicode that
+every reader of the table takes, of a bounded length.
 """
 
 from __future__ import annotations

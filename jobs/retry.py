@@ -1,8 +1,9 @@
 """The retry job: what failed and has attempts left goes back to the broker, delayed, once.
 
-Owns the stream from `deliveries` (verdict RETRY) to `%RETRY%<group>`. Never breaks: a repeated batch is
-sent under the same keys, which the broker stores once. Started by `consume` beside the group job, which
-reads the retry topic.
+Owns the stream from `deliveries` (verdict RETRY) to `%RETRY%<group>`.
+
+Invariants: a repeated batch is sent under the same keys, which the broker stores once. Started by `consume`
+beside the group job, which reads the retry topic.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from pyspark.sql import functions as F
 
 from delta_tables.dead_letters import FIRST_ATTEMPT_PROPERTY
 from delta_tables.deliveries import RETRY
-from jobs.origin import ORIGIN, ORIGIN_MESSAGE_ID, RETRY_TOPIC, retry_topic
-from jobs.reaction import Reaction
-from jobs.sent_messages import POSITION_SQL, carried_properties, messages_for, send_once
+from jobs.ledger_consumer import LedgerConsumer
+from jobs.original_position import ORIGIN, ORIGIN_MESSAGE_ID, RETRY_TOPIC, retry_topic
+from jobs.redelivery import POSITION_SQL, carried_properties, messages_for, send_once
 
 _ADDED = {
     RETRY_TOPIC: "topic",
@@ -26,14 +27,14 @@ _ADDED = {
 }
 
 
-class RetryJob(Reaction):
+class RetryJob(LedgerConsumer):
     """One group's retry stream."""
 
     name = "retry"
     verdict = RETRY
     oldest_unfinished = "SELECT min(failed_at) AS oldest FROM pending_retries"
 
-    def react(self, rows: DataFrame, batch_id: int) -> None:
+    def process_batch(self, rows: DataFrame, batch_id: int) -> None:
         """Sends the failed attempts' messages."""
         send_once(retried_messages(rows, self._settings.group), self._endpoint, purpose="retry")
 

@@ -1,9 +1,9 @@
 """Running a set of streams until they are told to stop, fail, or have nothing left to do.
 
-Owns the main thread's wait and the order of stopping. Never breaks: a stop comes between batches, all
-streams end together, and a failed stream is reported with its own reason. Only a batch that waits for a
-broker that is away is not waited for. Called by `consume` and `archive` with streams that are already
-running.
+Owns the main thread's wait and the order of stopping.
+
+Invariants: a stop comes between batches, all streams end together, and a failed stream is reported with its
+own reason. Only a batch that waits for a broker that is away is not waited for.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What a consumer group's job is told: values only, checked once.
-
-Built by the command line and by Databricks entry points, read by everything in this package.
-"""
+"""What a consumer group's job is told: values only, checked once."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from typing import Literal
 
 from delta_tables.location import LedgerLocation
 from jobs.handler_loader import HandlerTarget
-from jobs.origin import dlq_topic, retry_topic
+from jobs.original_position import dlq_topic, retry_topic
 from jobs.outcomes import Mode
 from store_native.errors import from_code
 

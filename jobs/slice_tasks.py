@@ -1,9 +1,10 @@
 """Reading a batch where it is handled: slices of queues become tasks that read for themselves.
 
-Owns the cut of a batch into Spark tasks. The source's own DataFrame would carry every body from the
-Python worker that reads it through the JVM into a second Python worker that handles it; here one
-worker reads and handles, and the JVM sees outcomes only. Never breaks: the slices are those of the range
-Spark planned, disjoint and whole. Built by the group job on the driver, run in `mapInArrow`.
+Owns the cut of a batch into Spark tasks. The source's own DataFrame would carry every body from the Python
+worker that reads it through the JVM into a second Python worker that handles it; here one worker reads and
+handles, and the JVM sees outcomes only.
+
+Invariants: the slices are those of the range Spark planned, disjoint and whole.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from jobs.map_arrow import ArrowFunction, map_in_arrow
-from jobs.origin import retry_topic
+from jobs.original_position import retry_topic
 from jobs.outcomes import OutcomeTask
 from jobs.settings import ConsumeSettings
 from structured_streaming import columns

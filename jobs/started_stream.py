@@ -1,9 +1,9 @@
 """A running stream, and how it is started again when only Spark's own start-up took too long.
 
 Owns the telling apart. Spark gives the Python process of a streaming source ten seconds to connect back,
-and has no setting for it: on a busy machine that is too short, and the query ends. Never breaks: any
-other failure stays one, and the starts are bounded. Made by `consume` and `archive` around each of
-their streams; the run loop asks it.
+and has no setting for it: on a busy machine that is too short, and the query ends.
+
+Invariants: any other failure stays one, and the starts are bounded.
 """
 
 from __future__ import annotations

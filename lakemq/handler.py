@@ -1,8 +1,9 @@
 """What a consumer's handler sees and says: the message, the verdict, the `vectorised` mark.
 
-Owns the types users write handlers with; it imports nothing of Spark, so a handler's module can be
-tested alone. Never breaks: a handler that returns nothing has acknowledged. Called by users' handler
-modules and by the group job on executors.
+Owns the types users write handlers with; it imports nothing of Spark, so a handler's module can be tested
+alone.
+
+Invariants: a handler that returns nothing has acknowledged.
 
     from lakemq.handler import Verdict
 

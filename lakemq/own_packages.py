@@ -1,10 +1,11 @@
 """LakeMQ's own top-level packages keep their names, whatever stands beside the user.
 
-Owns the rule of imports. What never breaks: ``jobs``, ``delta_tables`` and the others are the ones
-that were installed with ``lakemq``, even when the working directory or PYTHONPATH holds a user's
-package of that name; the modules of the user's package are found all the same, as long as ours has
-none of that name (its ``__init__`` is not run). Nothing is imported by this. Called by the command
-line and by Spark's Python workers, before anything else.
+Owns the rule of imports.
+
+Invariants: ``jobs``, ``delta_tables`` and the others are the ones that were installed with ``lakemq``, even
+when the working directory or PYTHONPATH holds a user's package of that name; the modules of the user's
+package are found all the same, as long as ours has none of that name (its ``__init__`` is not run). Nothing
+is imported by this.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """The producer: sends at once, or gathers messages for a moment and sends them together.
 
-Owns the drain_request buffer and its one sender thread. What never breaks: messages of one topic are
-stored in the order of ``send_later``; every batch carries an Idempotency-Key, so a repeat after a
-lost answer stores nothing twice; a message the broker refuses fails alone, not its neighbours; every
-future ends, at ``close()`` at the latest; a broker that does not answer costs no call more than the
-time it was given. Built on lakemq.client.Client, used by applications.
+Owns the drain_request buffer and its one sender thread.
+
+Invariants: messages of one topic are stored in the order of ``send_later``; every batch carries an
+Idempotency-Key, so a repeat after a lost answer stores nothing twice; a message the broker refuses fails
+alone, not its neighbours; every future ends, at ``close()`` at the latest; a broker that does not answer
+costs no call more than the time it was given. Built on lakemq.client.Client, used by applications.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """A local Spark session that has what newcomers trip over: ``lakemq.spark.session()``.
 
 Owns the settings of a session on one machine: the workers' Python, Delta's JARs, UTC, few shuffle
-partitions, no UI. Called by the command line's jobs, the quick start, the tests and people; a
-cluster brings its own session and does not need this.
+partitions, no UI.
 """
 
 from __future__ import annotations

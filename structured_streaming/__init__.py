@@ -2,8 +2,8 @@
 
     datasource.py      what Spark finds
     options.py         every option, checked once        subscription.py  which queues
-    starting.py        where a read starts and ends      columns.py       the schemas
-    offsets.py         positions, the checkpoint's JSON  admission.py     how much goes into a batch
+    starting_offsets.py        where a read starts and ends      columns.py       the schemas
+    offsets.py         positions, the checkpoint's JSON  read_limit.py     how much goes into a batch
     data_loss.py       what is gone, in words            partitions.py    which task reads what
     stream_reader.py   driver, stream                    batch_reader.py  driver, batch
     slice_reader.py    executors                         readers/         mapped files or HTTP

@@ -1,9 +1,10 @@
 """Begin and end of the batch a query is about to run, for a job that runs it by itself.
 
-Owns the file behind the option ``planFile``. Spark's offset log says the same, but its form is Spark's
-own. What never breaks: the file holds the range Spark planned last, whole or not at all, and is taken
-once: a job that finds none has not been given this batch's. Written on the driver by stream_reader.py,
-taken on the driver by the group job.
+Owns the file behind the option ``planFile``. Spark's offset log says the same, but its form is Spark's own.
+
+Invariants: the file holds the range Spark planned last, whole or not at all, and is taken once: a job that
+finds none has not been given this batch's. Written on the driver by stream_reader.py, taken on the driver
+by the group job.
 """
 
 from __future__ import annotations

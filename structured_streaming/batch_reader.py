@@ -12,7 +12,15 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from structured_streaming import columns, data_loss, offsets, options, partitions, starting, store_view
+from structured_streaming import (
+    columns,
+    data_loss,
+    offsets,
+    options,
+    partitions,
+    starting_offsets,
+    topic_metadata,
+)
 from structured_streaming.group_progress import GroupProgress
 from structured_streaming.readers import StoreReader, open_reader
 from structured_streaming.readers.http import shared_client
@@ -47,11 +55,11 @@ class LakeMQBatchReader(DataSourceReader):
         """Fixes start and end and cuts the read into tasks; called once, on the driver."""
         chosen = self._options
         reader = open_reader(chosen.path, chosen.endpoint, patience_s=chosen.retry_timeout_ms / 1000)
-        view = store_view.load(reader, chosen.subscription)
-        store_view.check_exists(view, chosen.subscription)
+        view = topic_metadata.load(reader, chosen.subscription)
+        topic_metadata.check_exists(view, chosen.subscription)
         lookups = self._lookups(reader)
-        begins = starting.resolve(chosen.starting, view, lookups, "startingOffsets")
-        ends = starting.resolve(chosen.ending, view, lookups, "endingOffsets")
+        begins = starting_offsets.resolve(chosen.starting, view, lookups, "startingOffsets")
+        ends = starting_offsets.resolve(chosen.ending, view, lookups, "endingOffsets")
         start = offsets.initial(view, begins)
         sound = data_loss.reconcile(start, view, chosen.subscription.covers)
         data_loss.report(sound.losses, chosen.fail_on_data_loss)
@@ -68,14 +76,14 @@ class LakeMQBatchReader(DataSourceReader):
             return iter(())
         return self._slices.read(partition)
 
-    def _lookups(self, reader: StoreReader) -> starting.Lookups:
+    def _lookups(self, reader: StoreReader) -> starting_offsets.Lookups:
         def group_offsets() -> Mapping[tuple[str, int], int]:
             chosen = self._options
             assert chosen.group is not None and chosen.endpoint is not None  # parse_read has checked it
             client = shared_client(chosen.endpoint)
-            return GroupProgress(client, chosen.group, chosen.subscription.covers).stands()
+            return GroupProgress(client, chosen.group, chosen.subscription.covers).committed_offsets()
 
-        return starting.Lookups(
+        return starting_offsets.Lookups(
             offset_by_time=lambda queue, at: reader.offset_by_time(queue.topic, queue.queue_id, at),
             group_offsets=group_offsets,
         )

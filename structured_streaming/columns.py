@@ -1,8 +1,8 @@
 """The columns the source offers, and which of them a query reads.
 
-Owns the schemas of both layouts. The names and Arrow types are those the store builds (Reader.
-read_arrow); a user's ``.schema(...)`` picks some of them, and only those are built, because each
-column costs on the JVM's side. Called by datasource.py and the readers.
+Owns the schemas of both layouts. The names and Arrow types are those the store builds (Reader. read_arrow);
+a user's ``.schema(...)`` picks some of them, and only those are built, because each column costs on the
+JVM's side.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Messages a query has not read and can no longer read.
 
-Owns the comparison of a checkpoint's positions with what the store holds now, and the words for
-each kind of loss. What never breaks: no loss is silent; failOnDataLoss decides between the error
-and going on with a count. Pure; called by stream_reader.py, batch_reader.py (driver) and
-slice_reader.py (executors).
+Owns the comparison of a checkpoint's positions with what the store holds now, and the words for each kind
+of loss.
+
+Invariants: no loss is silent; failOnDataLoss decides between the error and going on with a count. Pure;
+called by stream_reader.py, batch_reader.py (driver) and slice_reader.py (executors).
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The right of one query to drive a consumer group.
 
-Owns taking, renewing and giving back the lease at the broker. What never breaks: while a live query
-holds it a second one fails and names the owner; a dead owner's lease is waited out, so a restart
-after a crash goes on by itself; and a lease that ran out while the broker was away goes on unless
-another query has had the group meanwhile. The fencing epoch goes with every progress report. Called by
-stream_reader.py, on the driver only.
+Owns taking, renewing and giving back the lease at the broker.
+
+Invariants: while a live query holds it a second one fails and names the owner; a dead owner's lease is
+waited out, so a restart after a crash goes on by itself; and a lease that ran out while the broker was away
+goes on unless another query has had the group meanwhile. The fencing epoch goes with every progress report.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Tells the broker how far a consumer group has come.
 
-Owns the reports of one query. What never breaks: only what Spark has finished is reported, and only
-by the driver; a report that does not get through costs nothing but freshness, because the position
-of truth is the checkpoint, while a report refused because the lease was lost fails the query.
-Called by stream_reader.py.
+Owns the reports of one query.
+
+Invariants: only what Spark has finished is reported, and only by the driver; a report that does not get
+through costs nothing but freshness, because the position of truth is the checkpoint, while a report refused
+because the lease was lost fails the query.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class GroupProgress:
         self._subscribed = subscribed
         self._told: dict[MessageQueue, int] = {}
 
-    def stands(self) -> dict[tuple[str, int], int]:
+    def committed_offsets(self) -> dict[tuple[str, int], int]:
         """Returns where the group stands; nowhere when the broker does not know the group."""
         try:
             return self._client.group_offsets(self._group)

@@ -4,10 +4,11 @@ Owns the offset JSON, which is final because checkpoints outlive releases:
 
     {"v":1,"epoch":1,"topics":{"orders":{"id":"<topic id>","brokers":{"broker-a":{"0":12,"1":7}}}}}
 
-Each number is the *next* queue offset to read. The topic id tells a topic that was deleted and made
-again from one whose old messages expired; the epoch tells a log that was put back to an older state.
-What never breaks: equal positions give equal JSON text, because Spark compares offsets as text.
-Pure; called by everything that plans a read.
+Each number is the *next* queue offset to read. The topic id tells a topic that was deleted and made again
+from one whose old messages expired; the epoch tells a log that was put back to an older state.
+
+Invariants: equal positions give equal JSON text, because Spark compares offsets as text. Pure; called by
+everything that plans a read.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """The options of ``format("lakemq")``: names, values, and what is wrong with them.
 
-Owns every option name of source and sink. What never breaks: an option is never ignored in silence.
-An unknown name is refused with the nearest known one, an option of a later release says so, and a
-value is checked here once; what comes out are frozen values that pickle. Names and meanings are
-those of Spark's Kafka source where there is one. Called by datasource.py.
+Owns every option name of source and sink.
+
+Invariants: an option is never ignored in silence. An unknown name is refused with the nearest known one, an
+option of a later release says so, and a value is checked here once; what comes out are frozen values that
+pickle. Names and meanings are those of Spark's Kafka source where there is one.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from store_native import validate_group, validate_topic
 from store_native.errors import from_code
 from structured_streaming.offsets import illegal
 from structured_streaming.patience import RETRY_TIMEOUT_MS
-from structured_streaming.starting import (
+from structured_streaming.starting_offsets import (
     EARLIEST,
     LATEST,
     ByTimestamps,

@@ -1,7 +1,6 @@
 """How long a call waits for a broker that is away, busy or restarting.
 
-Owns the pauses and what may pass by waiting. Called by the sink (sender.py) and the source
-(readers/patient.py), on the driver and on executors.
+Owns the pauses and what may pass by waiting.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 _Answer = TypeVar("_Answer")
 
 
-def patiently(
+def retry_until(
     call: Callable[[], _Answer],
     patience_s: float,
     *,
@@ -50,5 +49,5 @@ def patiently(
 
 def may_pass(error: LakeMQError) -> bool:
     """Says whether waiting can help: the broker is away, overloaded, or closed for a restart, or its
-    answer got lost (every call made patiently may be repeated)."""
+    answer got lost (every call made retry_until may be repeated)."""
     return isinstance(error, Unavailable | OutcomeUnknown | Closed) or error.code == "REQUEST_TIMEOUT"

@@ -1,9 +1,10 @@
 """One request until the broker has it.
 
-Owns the sink's keys and its patience. What never breaks: a chunk counts as sent only when the
-broker answered that all its rows are stored as safely as its policy asks; whatever happened before
-that, the same key is sent again, and the broker stores a key once. Runs on executors; called by
-stream_writer.py and batch_writer.py.
+Owns the sink's keys and its patience.
+
+Invariants: a chunk counts as sent only when the broker answered that all its rows are stored as safely as
+its policy asks; whatever happened before that, the same key is sent again, and the broker stores a key
+once. Runs on executors; called by stream_writer.py and batch_writer.py.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from lakemq.client import BatchResult, Client
 from store_native.errors import InternalError, LakeMQError, Unavailable
 from structured_streaming.chunks import RowChunk, TopicChunks, halves
 from structured_streaming.options import WriteOptions
-from structured_streaming.patience import patiently
+from structured_streaming.patience import retry_until
 
 _LONGEST_TOPIC_IN_KEY = 100
 
@@ -95,7 +96,7 @@ def _send(client: Client, chunk: RowChunk, key: str, patience_s: float) -> Batch
             raise Unavailable("SYSTEM_BUSY", "the broker did not flush in time")
         return result
 
-    result = patiently(once, patience_s)
+    result = retry_until(once, patience_s)
     if result.count != chunk.rows.num_rows:
         raise InternalError(
             "SYSTEM_ERROR",

@@ -1,7 +1,7 @@
 """The columns the sink takes.
 
-Owns their names and types, and the check of a query's columns against them, made on the driver
-before anything is sent. Called by stream_writer.py and batch_writer.py.
+Owns their names and types, and the check of a query's columns against them, made on the driver before
+anything is sent.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """One task's work: a slice of a queue becomes Arrow batches in the query's columns.
 
-Owns the read loop on executors. What never breaks: exactly the messages of [start, end) that the
-tags let through are given, in queue order, once; what is missing or damaged is an error or a logged
-count. Pickled from the driver inside the readers; holds values only.
+Owns the read loop on executors.
+
+Invariants: exactly the messages of [start, end) that the tags let through are given, in queue order, once;
+what is missing or damaged is an error or a logged count. Pickled from the driver inside the readers; holds
+values only.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from pyspark.sql.types import StructType
 from store_native.errors import InternalError
 from structured_streaming import data_loss
 from structured_streaming.partitions import QueueSlice
-from structured_streaming.patience import RETRY_TIMEOUT_MS, patiently
+from structured_streaming.patience import RETRY_TIMEOUT_MS, retry_until
 from structured_streaming.readers import Chunk, StoreReader, open_reader
 from structured_streaming.spark_versions import arrow_schema
 
@@ -48,7 +50,7 @@ class SliceReader:
     def read(self, piece: QueueSlice) -> Iterator[pa.RecordBatch]:
         """Yields the slice's rows in batches of about 10,000."""
         # The driver has been there already: a store that cannot be opened now is one that restarts.
-        reader = patiently(
+        reader = retry_until(
             lambda: open_reader(self.path, self.endpoint, piece.store_id, patience_s=self.patience_s),
             self.patience_s,
         )

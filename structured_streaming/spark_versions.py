@@ -1,9 +1,8 @@
 """What Spark 4.0, 4.1 and 4.2 name differently, under one name each.
 
-Owns the differences of Spark's interface for Python sources. Below 4.2 Spark asks a source for the end
-of a batch without saying where the batch begins and knows no read limits (`TELLS_START` is False);
-below 4.1 a streaming sink gets rows, not Arrow batches (`ARROW_SINK` is False). Called by the readers
-and writers, so that each is one class for all versions.
+Owns the differences of Spark's interface for Python sources. Below 4.2 Spark asks a source for the end of a
+batch without saying where the batch begins and knows no read limits (`TELLS_START` is False); below 4.1 a
+streaming sink gets rows, not Arrow batches (`ARROW_SINK` is False).
 """
 
 from __future__ import annotations

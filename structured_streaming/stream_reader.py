@@ -1,10 +1,11 @@
 """The driver's side of ``readStream``: which messages make the next micro-batch.
 
-Owns the hooks Spark calls and their order. What never breaks: every confirmed message is in exactly
-one batch; a batch planned once is planned the same again after a restart; progress is reported only
-for what Spark has finished. Spark makes one instance in a process of its own for a query's life
-(all hooks but read), and further ones, short-lived, only to pickle read() for the executors; so
-constructing has no effect outside and all state is made at the first hook.
+Owns the hooks Spark calls and their order.
+
+Invariants: every confirmed message is in exactly one batch; a batch planned once is planned the same again
+after a restart; progress is reported only for what Spark has finished. Spark makes one instance in a
+process of its own for a query's life (all hooks but read), and further ones, short-lived, only to pickle
+read() for the executors; so constructing has no effect outside and all state is made at the first hook.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from structured_streaming import (
     offsets,
     options,
     partitions,
-    starting,
-    store_view,
+    starting_offsets,
+    topic_metadata,
 )
-from structured_streaming.admission import limit_ends
 from structured_streaming.group_lease import GroupLease
 from structured_streaming.group_progress import GroupProgress
 from structured_streaming.offsets import MessageQueue, Offsets, StoreView
+from structured_streaming.read_limit import limit_ends
 from structured_streaming.readers import StoreReader, open_reader
 from structured_streaming.readers.http import shared_client
 from structured_streaming.slice_reader import SliceReader
@@ -154,7 +155,7 @@ class _Plan:
     def freeze(self) -> None:
         """Fixes the ends of an AvailableNow run."""
         self._hold_lease()
-        view = store_view.load(self._reader, self.options.subscription)
+        view = topic_metadata.load(self._reader, self.options.subscription)
         self._frozen = {queue: bounds.max_offset for queue, bounds in view.bounds.items()}
 
     def initial(self) -> Offsets:
@@ -165,12 +166,12 @@ class _Plan:
         """
         if self._initial is None:
             self._hold_lease()
-            view = store_view.load(self._reader, self.options.subscription)
-            store_view.check_exists(view, self.options.subscription)
+            view = topic_metadata.load(self._reader, self.options.subscription)
+            topic_metadata.check_exists(view, self.options.subscription)
             start = self.options.starting
-            positions = starting.resolve(start, view, self._lookups(), "startingOffsets")
+            positions = starting_offsets.resolve(start, view, self._lookups(), "startingOffsets")
             self._initial = offsets.initial(view, positions)
-            if not isinstance(start, starting.Earliest):
+            if not isinstance(start, starting_offsets.Earliest):
                 self._moving = frozenset(q for q, p in positions.items() if p >= view.bounds[q].max_offset)
         return self._initial
 
@@ -181,7 +182,7 @@ class _Plan:
         first = start == self._initial and self._view is None
         if not first:
             self.done(start)
-        view = self._view = store_view.load(self._reader, self.options.subscription)
+        view = self._view = topic_metadata.load(self._reader, self.options.subscription)
         sound = self._check(start, view)
         ends = {q: max(sound.starts[q], bounds.max_offset) for q, bounds in view.bounds.items()}
         if self._frozen is not None:
@@ -205,8 +206,8 @@ class _Plan:
             self._end = self.latest(self._end, self.options.max_offsets_per_trigger)
         else:
             self._hold_lease()
-            view = self._view = store_view.load(self._reader, self.options.subscription)
-            store_view.check_exists(view, self.options.subscription)
+            view = self._view = topic_metadata.load(self._reader, self.options.subscription)
+            topic_metadata.check_exists(view, self.options.subscription)
             self._end = offsets.initial(view, {queue: b.max_offset for queue, b in view.bounds.items()})
         return self._end
 
@@ -215,7 +216,7 @@ class _Plan:
         self._hold_lease()
         view = self._view
         if view is None or start != self._checked:
-            view = store_view.load(self._reader, self.options.subscription)
+            view = topic_metadata.load(self._reader, self.options.subscription)
             self._check(start, view)
         if self.options.plan_file is not None:
             batch_plan.write(Path(self.options.plan_file), start, end)
@@ -258,9 +259,9 @@ class _Plan:
     def _hold_lease(self) -> int | None:
         return None if self._lease is None else self._lease.hold()
 
-    def _lookups(self) -> starting.Lookups:
+    def _lookups(self) -> starting_offsets.Lookups:
         reader, progress = self._reader, self._progress
-        return starting.Lookups(
+        return starting_offsets.Lookups(
             offset_by_time=lambda queue, at: reader.offset_by_time(queue.topic, queue.queue_id, at),
-            group_offsets=lambda: {} if progress is None else progress.stands(),
+            group_offsets=lambda: {} if progress is None else progress.committed_offsets(),
         )

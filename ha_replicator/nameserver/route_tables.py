@@ -1,8 +1,10 @@
 """The name server's four tables: topics, brokers, clusters, signs of life.
 
-Owns who holds which topic. What never breaks: a topic's row names only registered brokers, and a
-broker without a sign of life for ``dead_after_s`` is gone from every table. Name servers do not talk
-to each other and push nothing; clients ask. Single-threaded: called by the broker's event loop only.
+Owns who holds which topic.
+
+Invariants: a topic's row names only registered brokers, and a broker without a sign of life for
+``dead_after_s`` is gone from every table. Name servers do not talk to each other and push nothing; clients
+ask. Single-threaded: called by the broker's event loop only.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Decides whether a send may come in: flow control's places 2, 3 and 4 (place 1 is the store's).
 
 Owns how many sends are in flight, how many bytes of large bodies are held, and how full the disk is.
-What never breaks: whoever is turned away hears why, when to come back, and that nothing was stored.
+
+Invariants: whoever is turned away hears why, when to come back, and that nothing was stored.
 Single-threaded: called by send.py on the event loop.
 """
 

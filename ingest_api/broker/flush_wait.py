@@ -1,9 +1,10 @@
 """Holds answers back until the store's watermarks have passed them.
 
-Owns the queue of waiting sends and changes. What never breaks: a send is answered SEND_OK only when
-the watermark its flush mode names has passed its end offset; one flush completes every waiter below
-it. With sync flush that is the dispatched one, which follows the flushed one: whoever has the answer can
-read the message. A poisoned store fails all of them at once.
+Owns the queue of waiting sends and changes.
+
+Invariants: a send is answered SEND_OK only when the watermark its flush mode names has passed its end
+offset; one flush completes every waiter below it. With sync flush that is the dispatched one, which follows
+the flushed one: whoever has the answer can read the message. A poisoned store fails all of them at once.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Fences group commits: only the driver that holds a group's lease may move its offsets.
 
-Owns the newest fencing epoch of each group that took a lease since this broker started. What never
-breaks: a commit with an epoch older than the newest granted one is refused, also after a restart,
-because then no epoch is known and the driver has to renew (the store gives the same owner the same
-epoch, and another owner a higher one); a commit or reset without an epoch is refused while somebody
-holds the group. Called by routes/group_leases.py and group_offsets.py on the event loop.
+Owns the newest fencing epoch of each group that took a lease since this broker started.
+
+Invariants: a commit with an epoch older than the newest granted one is refused, also after a restart,
+because then no epoch is known and the driver has to renew (the store gives the same owner the same epoch,
+and another owner a higher one); a commit or reset without an epoch is refused while somebody holds the
+group.
 """
 
 from __future__ import annotations

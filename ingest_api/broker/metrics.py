@@ -1,8 +1,9 @@
 """What the broker counts: RocketMQ 5's metric names and labels under the prefix ``lakemq_``.
 
-Owns the counters that the HTTP side moves; the store counts its own. What never breaks: a counter
-only grows, and a label set exists only for topics and groups that exist. Called on the event loop by
-send.py, pull.py and problems.py; prometheus.py renders it.
+Owns the counters that the HTTP side moves; the store counts its own.
+
+Invariants: a counter only grows, and a label set exists only for topics and groups that exist. Called on
+the event loop by send.py, pull.py and problems.py; prometheus.py renders it.
 """
 
 from __future__ import annotations

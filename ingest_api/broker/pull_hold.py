@@ -1,8 +1,10 @@
 """Holds long-polling pulls until their queue gets a message.
 
-Owns who waits for which queue. What never breaks: a pull is woken by the store's dispatcher, not by
-a timer; a message that arrives between the read and the wait is seen, because the caller reads again
-after :meth:`PullHold.wait_for` and before it waits. Called by pull.py; runs on the event loop.
+Owns who waits for which queue.
+
+Invariants: a pull is woken by the store's dispatcher, not by a timer; a message that arrives between the
+read and the wait is seen, because the caller reads again after :meth:`PullHold.wait_for` and before it
+waits.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Hears from the store that something moved: flushed, dispatched, poisoned.
 
-Owns the reader on the store's eventfd. What never breaks: no wake-up is lost, because the eventfd
-counts while nobody listens and is read before the watermarks are. It listens only while somebody
-waits, so an idle broker, or one that flushes asynchronously, is not woken for nothing. Called by
-flush_wait.py and pull_hold.py; runs on the event loop.
+Owns the reader on the store's eventfd.
+
+Invariants: no wake-up is lost, because the eventfd counts while nobody listens and is read before the
+watermarks are. It listens only while somebody waits, so an idle broker, or one that flushes asynchronously,
+is not woken for nothing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Runs what takes longer than the event loop may be held: large appends, cold reads, administration.
 
-Owns two small thread pools, so that a bulk load cannot keep reads and administration waiting. What
-never breaks: a large append that waited too long for a thread is refused instead of stored after its
-sender gave up. Called by send.py, pull.py and the routes.
+Owns two small thread pools, so that a bulk load cannot keep reads and administration waiting.
+
+Invariants: a large append that waited too long for a thread is refused instead of stored after its sender
+gave up.
 """
 
 from __future__ import annotations

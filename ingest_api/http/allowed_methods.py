@@ -1,6 +1,6 @@
 """Which methods a path takes, over all doors.
 
-Owns the answer to OPTIONS and the Allow header of 405. Called by app.py and problems.py.
+Owns the answer to OPTIONS and the Allow header of 405.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Builds the FastAPI application around a broker.
 
 Owns the dispatch: produce and pull leave for their raw ASGI functions before Starlette sees them;
-everything else gets its body read within bounds and goes on to FastAPI. Called by server.py.
+everything else gets its body read within bounds and goes on to FastAPI.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Reads a request's body: within a size, within a time, within the memory large bodies may take.
 
-Owns the deadline of slow bodies. What never breaks: a client that sends too much is answered before
-the rest is read, and one that stops sending is answered after ``timeout_s``; both keep nothing here.
-Called by send.py and by app.py for the control routes, on the event loop.
+Owns the deadline of slow bodies.
+
+Invariants: a client that sends too much is answered before the rest is read, and one that stops sending is
+answered after ``timeout_s``; both keep nothing here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Ends connections that cost more than they should: in number, and in time.
 
-Owns one timer for all connections, and the bytes of answers that nobody reads. What never breaks: a client
-that stops in the middle - of a head, of reading an answer, between requests - keeps nothing here beyond its
-time. Asked by protocol.py, which knows where each connection is.
+Owns one timer for all connections, and the bytes of answers that nobody reads.
+
+Invariants: a client that stops in the middle - of a head, of reading an answer, between requests - keeps
+nothing here beyond its time.
 
 A timer of its own for each request would cost a tenth of storing a small message; looking at all connections
 from time to time costs nothing a request could notice. So a time-out may come late by a quarter of the

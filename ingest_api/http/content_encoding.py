@@ -1,8 +1,10 @@
 """Undoes Content-Encoding, with a bound on what comes out.
 
-Owns the two codings the API takes. What never breaks: no more than the limit (and one step) is ever
-held, however small the input was, so a decompression bomb costs its sender a 413 and the broker
-nothing. Pure; called by send.py on a worker thread (both libraries release the GIL).
+Owns the two codings the API takes.
+
+Invariants: no more than the limit (and one step) is ever held, however small the input was, so a
+decompression bomb costs its sender a 413 and the broker nothing. Pure; called by send.py on a worker thread
+(both libraries release the GIL).
 """
 
 from __future__ import annotations

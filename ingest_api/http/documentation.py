@@ -1,7 +1,8 @@
 """Renders an OpenAPI document as one HTML page that needs no network, no script and no second file.
 
-Owns the look of /docs. What never breaks: whatever stands in the document is shown as text. Called once
-by routes/docs.py.
+Owns the look of /docs.
+
+Invariants: whatever stands in the document is shown as text.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How the raw ASGI paths refuse, and what is written to the access log.
 
-Owns the way of an error to the client when Starlette is not there to carry it, connections that still
-hold unread bytes included. Called by send.py, pull.py and app.py.
+Owns the way of an error to the client when Starlette is not there to carry it, connections that still hold
+unread bytes included.
 """
 
 from __future__ import annotations

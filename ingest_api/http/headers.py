@@ -1,8 +1,8 @@
 """Reads the headers of a send, in bytes, in one pass.
 
-Owns which header means what; pure. What never breaks: a header this broker does not implement is
-refused, not ignored. Called by send.py for every request, so the common case does no more than one
-loop and a few comparisons.
+Owns which header means what; pure.
+
+Invariants: a header this broker does not implement is refused, not ignored.
 """
 
 from __future__ import annotations

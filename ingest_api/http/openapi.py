@@ -1,8 +1,9 @@
 """Completes the OpenAPI document that FastAPI derives from the routes.
 
 Owns the path items FastAPI cannot derive, because the two raw ASGI functions take no parameters it could
-read, and what holds for the whole document: licence, server, the place of problems and examples. What never
-breaks: an operation's id is its function's name and stays. Called once by app.py.
+read, and what holds for the whole document: licence, server, the place of problems and examples.
+
+Invariants: an operation's id is its function's name and stays.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """The examples of the OpenAPI document, by operation.
 
-Owns the values only. What never breaks: each request here is one a broker takes, and each answer has the
-members it gives; a test sends them. Called by openapi.py.
+Owns the values only.
+
+Invariants: each request here is one a broker takes, and each answer has the members it gives; a test sends
+them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which codes an operation may answer: the problem responses of the OpenAPI document.
 
-Owns the table operation -> codes. problems.py owns code -> status; a code of its table that no
-operation claims here belongs to all of them. Called by openapi.py.
+Owns the table operation -> codes. problems.py owns code -> status; a code of its table that no operation
+claims here belongs to all of them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The one place where errors become HTTP: RFC 9457 ``application/problem+json``.
 
-Owns the table code -> status and the shape of a problem. What never breaks: a caller sees a code, a
-sentence, a request id and what it may do next, and never a stack. Called by the raw paths (send.py,
-pull.py) through ``problem_of`` and by FastAPI through the handlers that ``install`` registers.
+Owns the table code -> status and the shape of a problem.
+
+Invariants: a caller sees a code, a sentence, a request id and what it may do next, and never a stack.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Renders /metrics: Prometheus text, version 0.0.4.
 
-Owns metric names, types and labels; RocketMQ 5's (BrokerMetricsConstant, DefaultStoreMetricsConstant)
-with the prefix ``lakemq_`` instead of ``rocketmq_``. Called by routes/metrics.py on a worker thread,
-because consumer lag reads every group's offsets.
+Owns metric names, types and labels; RocketMQ 5's (BrokerMetricsConstant, DefaultStoreMetricsConstant) with
+the prefix ``lakemq_`` instead of ``rocketmq_``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Reads what a pull asks for: path, query string, Accept.
 
-Owns names, defaults and bounds of a pull's parameters; pure. What never breaks: a parameter that is
-not known or not implemented is refused, not ignored. Called by pull.py.
+Owns names, defaults and bounds of a pull's parameters; pure.
+
+Invariants: a parameter that is not known or not implemented is refused, not ignored.
 """
 
 from __future__ import annotations

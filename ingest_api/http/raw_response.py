@@ -1,11 +1,12 @@
 """Answers JSON in one piece: status, headers and body in one write.
 
 Owns the shortest way from an answer to the socket. Over ASGI an answer is two messages; uvicorn checks
-every header of the first, and writes each with a system call of its own. For a small answer that costs
-more than storing the message. So where the server is uvicorn on httptools, the bytes are written to
-its connection at once, with the same state changes ``RequestCycle.send`` makes; on any other
-server, or when anything is out of the ordinary, the two ASGI messages are sent. What never breaks:
-the answer is the same either way. Called by send.py and pull.py.
+every header of the first, and writes each with a system call of its own. For a small answer that costs more
+than storing the message. So where the server is uvicorn on httptools, the bytes are written to its
+connection at once, with the same state changes ``RequestCycle.send`` makes; on any other server, or when
+anything is out of the ordinary, the two ASGI messages are sent.
+
+Invariants: the answer is the same either way.
 """
 
 from __future__ import annotations

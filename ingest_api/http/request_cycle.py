@@ -1,8 +1,9 @@
 """One request and its answer, with what uvicorn's own does not know: a client that has said all it will say.
 
 Owns the difference between a client that is gone and one that has only closed its side of the connection.
-What never breaks: the latter still gets its answer; a request that waits for something to happen learns that
-nobody will wait with it. Made by protocol.py.
+
+Invariants: the latter still gets its answer; a request that waits for something to happen learns that
+nobody will wait with it.
 """
 
 from __future__ import annotations

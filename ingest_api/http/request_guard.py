@@ -1,10 +1,10 @@
 """Looks at a request's head before anything else does, and says whether the request is taken at all.
 
-Owns what may stand in a head of this broker, whatever the request is for: who it is addressed to, which page
-sent it, how its end is told. What never breaks: a page of another site, in the browser of somebody who can
-reach the broker, neither changes nor reads anything here unless its origin is allowed, by whatever name it
-reaches the broker. Called by protocol.py for every request, so the common case is one loop over the headers
-and one look into a set.
+Owns what may stand in a head of this broker, whatever the request is for: who it is addressed to, which
+page sent it, how its end is told.
+
+Invariants: a page of another site, in the browser of somebody who can reach the broker, neither changes nor
+reads anything here unless its origin is allowed, by whatever name it reaches the broker.
 """
 
 from __future__ import annotations

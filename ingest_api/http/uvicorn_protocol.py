@@ -1,10 +1,11 @@
 """uvicorn's HTTP protocol: strict about where a request ends, with a short way for small sends.
 
-Owns which bytes of a connection are a request, and the decision, for each, whether it needs a task. What
-never breaks: bytes that were sent as a body are never parsed as a request, whatever the head said of
-upgrades or of closing; answers leave a connection in the order of its requests, the refusal of bytes that
-are no request behind all of them; whatever is not whole, or not ordinary, or refused, goes uvicorn's way as
-if there were no short one. Given to uvicorn by server.py.
+Owns which bytes of a connection are a request, and the decision, for each, whether it needs a task.
+
+Invariants: bytes that were sent as a body are never parsed as a request, whatever the head said of upgrades
+or of closing; answers leave a connection in the order of its requests, the refusal of bytes that are no
+request behind all of them; whatever is not whole, or not ordinary, or refused, goes uvicorn's way as if
+there were no short one. Given to uvicorn by server.py.
 
 uvicorn makes a scope, a cycle and a task for each request; that costs several times what storing a small
 message does. A send whose bytes are all there when they have been parsed is stored and answered at once, and

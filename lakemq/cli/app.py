@@ -1,8 +1,9 @@
 """The command line's front door: finds the noun, parses, runs, turns errors into one line.
 
-Owns the list of commands, the exit codes and how an error is shown. What never breaks: a person
-sees one clear line on stderr, not a stack, for whatever they or the broker can cause; only a defect
-of LakeMQ shows its stack. Called by start.py, where the ``lakemq`` script begins.
+Owns the list of commands, the exit codes and how an error is shown.
+
+Invariants: a person sees one clear line on stderr, not a stack, for whatever they or the broker can cause;
+only a defect of LakeMQ shows its stack.
 
 Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 130 interrupted, 141 the reader of our
 output went away.

@@ -1,8 +1,9 @@
 """Posts batches, several at a time, and counts what the broker acknowledged.
 
-Owns the window of requests in flight. What never breaks: with one connection messages are stored in
-the order of the input; each batch has an Idempotency-Key, so a repeat stores nothing twice; after
-the first refusal nothing further is sent. Called by ``lakemq produce`` and the quick start.
+Owns the window of requests in flight.
+
+Invariants: with one connection messages are stored in the order of the input; each batch has an
+Idempotency-Key, so a repeat stores nothing twice; after the first refusal nothing further is sent.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ def _create(client: Client, args: argparse.Namespace) -> None:
 
 
 def _show(client: Client, args: argparse.Namespace) -> None:
-    _print(client.group(args.group), standing(client, args.group), args)
+    _print(client.group(args.group), consumer_lag(client, args.group), args)
 
 
 def _delete(client: Client, args: argparse.Namespace) -> None:
@@ -120,8 +120,8 @@ def _delete(client: Client, args: argparse.Namespace) -> None:
 
 
 def _offsets(client: Client, args: argparse.Namespace) -> None:
-    rows = standing(client, args.group, args.topic)
-    print(output.as_json(rows) if args.format == "json" else _standing_table(rows))
+    rows = consumer_lag(client, args.group, args.topic)
+    print(output.as_json(rows) if args.format == "json" else _lag_table(rows))
 
 
 def _reset(client: Client, args: argparse.Namespace) -> None:
@@ -155,7 +155,7 @@ def _reset(client: Client, args: argparse.Namespace) -> None:
     print(_NOT_MOVED)
 
 
-def standing(client: Client, group: str, only_topic: str | None = None) -> list[dict[str, Any]]:
+def consumer_lag(client: Client, group: str, only_topic: str | None = None) -> list[dict[str, Any]]:
     """Returns one row per queue a group has committed: offset, the queue's end, and the lag."""
     rows = []
     ends: dict[str, dict[int, int]] = {}
@@ -193,9 +193,9 @@ def _print(group: GroupConfig, rows: list[dict[str, Any]], args: argparse.Namesp
     print(output.fields(asdict(group)))
     if rows:
         print()
-        print(_standing_table(rows))
+        print(_lag_table(rows))
 
 
-def _standing_table(rows: list[dict[str, Any]]) -> str:
+def _lag_table(rows: list[dict[str, Any]]) -> str:
     columns = ["topic", "queue_id", "offset", "max_offset", "lag"]
     return output.table(columns, [[row[name] for name in columns] for row in rows])

@@ -1,8 +1,9 @@
 """Lines of JSON on their way to the broker: read, shaped into message objects, cut into batches.
 
-Owns the rule of what a line means. What never breaks: lines keep their order, a body is sent as the
-bytes it was written with, and every batch knows the line numbers of its messages, so that a refusal
-names the line of the file. Called by ``lakemq produce`` and the quick start.
+Owns the rule of what a line means.
+
+Invariants: lines keep their order, a body is sent as the bytes it was written with, and every batch knows
+the line numbers of its messages, so that a refusal names the line of the file.
 """
 
 from __future__ import annotations

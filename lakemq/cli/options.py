@@ -1,7 +1,6 @@
 """Options and argument types that several commands share.
 
-Owns their names, so that ``--endpoint``, ``--format`` and times mean the same everywhere. Called by
-the command modules.
+Owns their names, so that ``--endpoint``, ``--format`` and times mean the same everywhere.
 """
 
 from __future__ import annotations

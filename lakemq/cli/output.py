@@ -1,8 +1,7 @@
 """What commands print: aligned tables for people, JSON for programs.
 
-Owns the look of a table, of a time and of a body. Pure: everything returns text, control characters
-of messages included; terminal.py keeps them from a terminal. Called by the
-command modules and the quick start.
+Owns the look of a table, of a time and of a body. Pure: everything returns text, control characters of
+messages included; terminal.py keeps them from a terminal.
 """
 
 from __future__ import annotations

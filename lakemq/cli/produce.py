@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from lakemq.cli import bulk, ndjson, options, output
 from lakemq.cli.failure import WrongUsage
-from lakemq.cli.progress import Progress
+from lakemq.cli.progress_bar import Progress
 from lakemq.client import Message
 
 BATCH = 1_000

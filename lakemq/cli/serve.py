@@ -1,6 +1,6 @@
 """``lakemq serve``: runs a broker until it is told to stop.
 
-Owns the options and how they become settings; ingest_api.server does the work. Called by app.py.
+Owns the options and how they become settings; ingest_api.server does the work.
 """
 
 from __future__ import annotations

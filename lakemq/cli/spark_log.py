@@ -1,8 +1,7 @@
 """Where Spark's own log goes while a command runs: into a named file, not over the terminal.
 
-Owns the file's form and bounds (10 MB and two older ones) and the name it has beside a checkpoint. A
-person reads one sentence; the stacks of Java that go with it are in the file. Called by the commands
-that run streams.
+Owns the file's form and bounds (10 MB and two older ones) and the name it has beside a checkpoint. A person
+reads one sentence; the stacks of Java that go with it are in the file.
 """
 
 from __future__ import annotations

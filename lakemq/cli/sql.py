@@ -1,7 +1,7 @@
 """`lakemq sql`: asks the ledger, without a JVM.
 
-Owns the three ways of printing a result. The engine is delta_tables.query's, imported when the command
-runs, because it needs an extra.
+Owns the three ways of printing a result. The engine is delta_tables.ledger_reader's, imported when the
+command runs, because it needs an extra.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def register(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Prints a statement's result."""
-    from delta_tables.query import Ledger
+    from delta_tables.ledger_reader import LedgerReader
 
     query = sys.stdin.read() if args.query == "-" else args.query
-    result = Ledger(args.ledger).sql(query)
+    result = LedgerReader(args.ledger).sql(query)
     print({"table": as_table, "json": as_json, "csv": as_csv}[args.format](result))
     return 0
 

@@ -1,9 +1,10 @@
 """Where every ``lakemq`` command begins: Ctrl-C ends it without a stack, however early or late it comes.
 
-Owns SIGINT while no command runs: before, when modules are imported, and after, when Python ends. What never
-breaks: there is nothing to clean up then, so the process ends at once with 130; while a command runs, SIGINT
-is the command's. Who starts it with SIGINT ignored (``nohup``, a job in the background) keeps it ignored.
-Imports nothing that takes time. Called by the ``lakemq`` script and ``python -m lakemq.cli``.
+Owns SIGINT while no command runs: before, when modules are imported, and after, when Python ends.
+
+Invariants: there is nothing to clean up then, so the process ends at once with 130; while a command runs,
+SIGINT is the command's. Who starts it with SIGINT ignored (``nohup``, a job in the background) keeps it
+ignored. Imports nothing that takes time.
 """
 
 from __future__ import annotations

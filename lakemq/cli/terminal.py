@@ -1,8 +1,9 @@
 """What reaches a person's terminal: text, and nothing that steers it.
 
-Owns the one place where control characters are taken out. What never breaks: no byte of a message,
-a key, a property or an attribute is obeyed by a terminal; into a pipe or a file everything goes as it
-is. Called by app.py before a command runs.
+Owns the one place where control characters are taken out.
+
+Invariants: no byte of a message, a key, a property or an attribute is obeyed by a terminal; into a pipe or
+a file everything goes as it is.
 """
 
 from __future__ import annotations

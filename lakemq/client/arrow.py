@@ -1,7 +1,7 @@
 """Arrow streams to and from the broker.
 
-Owns the only place of the client that imports pyarrow, and does so when called: the command line
-and small producers start without it. Called by sending.py and reading.py.
+Owns the only place of the client that imports pyarrow, and does so when called: the command line and small
+producers start without it.
 """
 
 from __future__ import annotations

@@ -9,16 +9,16 @@ from __future__ import annotations
 import os
 from typing import Any, Self
 
-from lakemq.client.administering import Administering
-from lakemq.client.reading import Reading
-from lakemq.client.sending import Sending
+from lakemq.client.admin_api import AdminApi
+from lakemq.client.produce_api import ProduceApi
+from lakemq.client.pull_api import PullApi
 from lakemq.client.transport import Transport
 
 DEFAULT_ENDPOINT = "http://127.0.0.1:8090"
 ENDPOINT_VARIABLE = "LAKEMQ_ENDPOINT"
 
 
-class Client(Sending, Reading, Administering):
+class Client(ProduceApi, PullApi, AdminApi):
     """Speaks to one LakeMQ broker.
 
     >>> client = Client("http://127.0.0.1:8090")

@@ -1,9 +1,10 @@
 """The time one attempt may take in all: connecting, sending, waiting and reading together.
 
-Owns the connections of the pool. What never breaks: a peer that answers a byte at a time, or takes
-the body a byte at a time, gets no more time than one that says nothing; a socket's own time-out would
-begin anew with each read. What the clock does not reach is the resolver's look-up of a host name.
-Called by transport.py.
+Owns the connections of the pool.
+
+Invariants: a peer that answers a byte at a time, or takes the body a byte at a time, gets no more time than
+one that says nothing; a socket's own time-out would begin anew with each read. What the clock does not
+reach is the resolver's look-up of a host name.
 """
 
 from __future__ import annotations

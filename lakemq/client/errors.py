@@ -1,7 +1,7 @@
 """The one error only a client can have, and how a broker's refusal becomes an error again.
 
-The tree itself stands in store_native/errors.py; the classes a caller sees here are the same ones
-the store raises, rebuilt from the problem's ``code``. Called by transport.py.
+The tree itself stands in store_native/errors.py; the classes a caller sees here are the same ones the store
+raises, rebuilt from the problem's ``code``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """A message to send and a message read, in the words of the HTTP API.
 
-Owns the translation between Python values and the API's JSON objects. A body is bytes to the
-broker; a ``str`` is its UTF-8, a mapping or list is sent as JSON. Called by sending.py, reading.py,
-the producer and the command line.
+Owns the translation between Python values and the API's JSON objects. A body is bytes to the broker; a
+``str`` is its UTF-8, a mapping or list is sent as JSON.
 """
 
 from __future__ import annotations

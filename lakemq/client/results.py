@@ -1,7 +1,7 @@
 """What the broker's answers become: small frozen values, one per kind of answer.
 
-Owns the shapes only; field names are the API's own. Every ``from_json`` ignores fields it does not
-know, so an older client reads a newer broker. Called by sending.py, reading.py, administering.py.
+Owns the shapes only; field names are the API's own. Every ``from_json`` ignores fields it does not know, so
+an older client reads a newer broker.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """One HTTP request to the broker: pool, deadline, retry where it is safe, refusal to error.
 
-Owns the urllib3 pool and the rule of when a request may be repeated. What never breaks: a request
-that could store a message twice is repeated only if no byte of it left this process, if the broker
-said that it stored nothing, or if it carries an Idempotency-Key, the same each time; a call lasts
-no longer than it was given, whatever the peer does; "nothing was stored" is said only when that is
-known. Called by sending.py, reading.py and administering.py; many threads may
-share one transport.
+Owns the urllib3 pool and the rule of when a request may be repeated.
+
+Invariants: a request that could store a message twice is repeated only if no byte of it left this process,
+if the broker said that it stored nothing, or if it carries an Idempotency-Key, the same each time; a call
+lasts no longer than it was given, whatever the peer does; "nothing was stored" is said only when that is
+known.
 """
 
 from __future__ import annotations

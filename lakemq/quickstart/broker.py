@@ -1,6 +1,6 @@
 """A real broker as a child process, on a free port, with a store of its own.
 
-Owns the process: started, waited for, stopped, never left behind. Called by run.py.
+Owns the process: started, waited for, stopped, never left behind.
 """
 
 from __future__ import annotations

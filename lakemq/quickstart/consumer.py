@@ -1,7 +1,7 @@
 """``lakemq consume`` as a child process, watched until it finds nothing more to do.
 
-Owns its command line and its process; the progress shown comes from the broker, where the group
-reports its offsets. Called by run.py.
+Owns its command line and its process; the progress shown comes from the broker, where the group reports its
+offsets.
 """
 
 from __future__ import annotations

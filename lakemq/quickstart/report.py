@@ -1,7 +1,9 @@
 """The numbers of a quick start, what must hold between them, and report.json.
 
-Owns the checks. What never breaks: no number is made here; each was counted by the one who knows it
-(the client what it posted, the broker's answers what was acknowledged, the ledger the rest).
+Owns the checks.
+
+Invariants: no number is made here; each was counted by the one who knows it (the client what it posted, the
+broker's answers what was acknowledged, the ledger the rest).
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The quick start's order of steps, and what a person sees of them.
 
-Owns the directory it works in: only what carries its mark is ever deleted. Called by
-lakemq/cli/quickstart.py.
+Owns the directory it works in: only what carries its mark is ever deleted.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from pathlib import Path
 
 from lakemq.cli import bulk, ndjson
 from lakemq.cli.failure import CommandFailed
-from lakemq.cli.progress import Progress
+from lakemq.cli.progress_bar import Progress
 from lakemq.client import Client
 from lakemq.java import require_java
-from lakemq.quickstart import flights, telling
+from lakemq.quickstart import flights, summary
 from lakemq.quickstart.broker import BrokerProcess
 from lakemq.quickstart.consumer import Consumption
-from lakemq.quickstart.questions import Questions
 from lakemq.quickstart.report import Report
+from lakemq.quickstart.sql_queries import Questions
 
 GROUP = "arrivals"
 FLIGHTS_HANDLER = "lakemq.quickstart.handlers:arrived"
@@ -92,7 +91,7 @@ def run(settings: Settings, say: Callable[[str], None] = print) -> Report:
         questions = _questions(consumption.ledger)
         report = _report(posted, questions, started, consume_seconds, expected)
         report.write(home / "report.json")
-        say(telling.outcome(questions, report, broker.endpoint, GROUP))
+        say(summary.outcome(questions, report, broker.endpoint, GROUP))
         _tell_further(settings, home, broker, report, say)
     return report
 
@@ -147,9 +146,9 @@ def _posted_text(posted: bulk.Posted) -> str:
 
 
 def _questions(ledger: Path) -> Questions:
-    from delta_tables.query import Ledger
+    from delta_tables.ledger_reader import LedgerReader
 
-    return Questions(Ledger(ledger), GROUP)
+    return Questions(LedgerReader(ledger), GROUP)
 
 
 def _report(

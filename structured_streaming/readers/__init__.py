@@ -1,16 +1,15 @@
 """The two ways to read a store: mapped files on this host, Arrow over HTTP.
 
-Owns the choice between them, and that whoever reads waits for a broker that is away. Called by
-store_view.py (driver) and slice_reader.py (executors).
+Owns the choice between them, and that whoever reads waits for a broker that is away.
 """
 
 from __future__ import annotations
 
 from structured_streaming.offsets import illegal
+from structured_streaming.readers.base import Chunk, StoreReader
 from structured_streaming.readers.http import http_reader
 from structured_streaming.readers.local import is_here, local_reader
 from structured_streaming.readers.patient import PatientReader
-from structured_streaming.readers.port import Chunk, StoreReader
 
 __all__ = ["Chunk", "StoreReader", "open_reader"]
 

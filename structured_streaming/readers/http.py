@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from lakemq.client import Client
 from store_native.errors import LakeMQError
 from structured_streaming.offsets import Bounds
-from structured_streaming.readers.port import Chunk
+from structured_streaming.readers.base import Chunk
 
 BATCH_ROWS = 10_000
 BATCH_BYTES = 16 << 20

@@ -15,7 +15,7 @@ import pyarrow as pa
 from store_native import Reader
 from store_native.errors import LakeMQError
 from structured_streaming.offsets import Bounds
-from structured_streaming.readers.port import Chunk
+from structured_streaming.readers.base import Chunk
 
 BATCH_ROWS = 10_000
 BATCH_BYTES = 16 << 20

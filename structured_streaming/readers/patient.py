@@ -1,8 +1,7 @@
 """A reader that waits while its broker is away.
 
 Owns the source's patience: each question is asked again until `retryTimeoutMs` is over. Reading changes
-nothing, so every call may be repeated. Made by readers/__init__.py around either reader; implements
-readers/port.py.
+nothing, so every call may be repeated.
 """
 
 from __future__ import annotations
@@ -10,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from structured_streaming.offsets import Bounds
-from structured_streaming.patience import patiently
-from structured_streaming.readers.port import Chunk, StoreReader
+from structured_streaming.patience import retry_until
+from structured_streaming.readers.base import Chunk, StoreReader
 
 
 class PatientReader:
@@ -30,23 +29,23 @@ class PatientReader:
         self.ahead = reader.ahead
 
     def epoch(self) -> int:
-        return patiently(self._reader.epoch, self._patience_s)
+        return retry_until(self._reader.epoch, self._patience_s)
 
     def topics(self) -> dict[str, str]:
-        return patiently(self._reader.topics, self._patience_s)
+        return retry_until(self._reader.topics, self._patience_s)
 
     def topic_id(self, topic: str) -> str | None:
-        return patiently(lambda: self._reader.topic_id(topic), self._patience_s)
+        return retry_until(lambda: self._reader.topic_id(topic), self._patience_s)
 
     def bounds(self, topic: str) -> dict[int, Bounds]:
-        return patiently(lambda: self._reader.bounds(topic), self._patience_s)
+        return retry_until(lambda: self._reader.bounds(topic), self._patience_s)
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
-        return patiently(lambda: self._reader.offset_by_time(topic, queue_id, timestamp), self._patience_s)
+        return retry_until(lambda: self._reader.offset_by_time(topic, queue_id, timestamp), self._patience_s)
 
     def read(
         self, topic: str, queue_id: int, offset: int, end: int, columns: Sequence[str], tags: str
     ) -> Chunk:
-        return patiently(
+        return retry_until(
             lambda: self._reader.read(topic, queue_id, offset, end, columns, tags), self._patience_s
         )

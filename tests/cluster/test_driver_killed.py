@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from delta_tables.query import Ledger
+from delta_tables.ledger_reader import LedgerReader
 from tests.support.broker_process import BrokerProcess
 from tests.support.consumer_process import ConsumerProcess
 
@@ -49,7 +49,7 @@ def test_a_driver_killed_after_the_ledger_commit_leaves_one_row_per_attempt(
 
     # A batch found in the ledger is not handled again, so each round got to a new one.
     assert killed_in == sorted(set(killed_in)), killed_in
-    ledger = Ledger(tmp_path / "ledger")
+    ledger = LedgerReader(tmp_path / "ledger")
     assert ledger.sql("SELECT * FROM duplicate_deliveries").num_rows == 0
     assert ledger.sql("SELECT * FROM delivery_gaps").num_rows == 0
     failing = messages // EVERY

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from store_native import Reader
-from tests.support.peers import RocketMQ
+from tests.support.peer_brokers import RocketMQ
 from tests.support.plain_log import read_log
 from tests.support.stores import COMMITLOG_FILE_SIZE, copy_store, open_store, rocketmq_sizes
 

@@ -30,7 +30,7 @@ from tests.support.known_messages import (
     wait_delivered,
     write,
 )
-from tests.support.peers import RocketMQ
+from tests.support.peer_brokers import RocketMQ
 from tests.support.stores import COMMITLOG_FILE_SIZE, copy_store, open_store, rocketmq_sizes
 
 Written = tuple[Path, dict[Place, Content], dict[tuple[str, int], tuple[int, int]]]

@@ -7,8 +7,8 @@ import time
 from contextlib import closing
 from pathlib import Path
 
+from tests.support.peer_brokers import ROCKETMQ_TOOL, run_java
 from tests.support.peer_jars import classes
-from tests.support.peers import ROCKETMQ_TOOL, run_java
 from tests.support.stores import open_store
 
 

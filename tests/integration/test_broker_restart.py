@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from delta_tables.ledger_reader import LedgerReader
 from delta_tables.location import LedgerLocation
-from delta_tables.query import Ledger
 from delta_tables.views import TABLES
 from jobs.handler_loader import HandlerTarget
 from jobs.settings import ConsumeSettings
@@ -81,7 +81,7 @@ def test_a_query_and_a_group_go_on_over_restarts_of_their_broker(
     wanted = (RESTARTS + 1) * EACH
     seen = Counter((row.queue_id, row.queue_offset) for row in batches.rows)
     assert len(seen) == wanted and set(seen.values()) == {1}
-    ledger = Ledger(tmp_path / "ledger")
+    ledger = LedgerReader(tmp_path / "ledger")
     ((rows, keys),) = [
         tuple(row.values())
         for row in ledger.sql(

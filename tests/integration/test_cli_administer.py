@@ -13,7 +13,7 @@ import pytest
 from lakemq import Message
 from lakemq.cli import app
 from tests.support.broker_process import BrokerProcess
-from tests.support.fence import await_dispatch
+from tests.support.dispatch_barrier import await_dispatch
 
 Lakemq = Callable[..., tuple[int, str, str]]
 

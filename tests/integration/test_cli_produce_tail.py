@@ -15,7 +15,7 @@ import pytest
 
 from lakemq import Client
 from tests.support.broker_process import BrokerProcess
-from tests.support.fence import await_dispatch
+from tests.support.dispatch_barrier import await_dispatch
 
 ROOT = Path(__file__).resolve().parents[2]
 READ_S = 60

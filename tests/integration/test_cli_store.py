@@ -11,7 +11,7 @@ import pytest
 from lakemq import Message
 from lakemq.cli import app
 from tests.support.broker_process import BrokerProcess
-from tests.support.fence import await_dispatch
+from tests.support.dispatch_barrier import await_dispatch
 
 
 def output_of(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any]:

@@ -12,7 +12,7 @@ import pytest
 from lakemq import Client, Message
 from lakemq.client import InvalidRequest, QueueRange
 from tests.support.broker_process import BrokerProcess
-from tests.support.fence import await_dispatch
+from tests.support.dispatch_barrier import await_dispatch
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from lakemq import Client
 from lakemq.client import OutcomeUnknown, Unavailable
 from lakemq.client.transport import Transport
 from tests.support.broker_process import BrokerProcess
-from tests.support.fence import await_dispatch
+from tests.support.dispatch_barrier import await_dispatch
 
 RETRIES = 2
 

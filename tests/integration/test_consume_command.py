@@ -7,7 +7,7 @@ from pathlib import Path
 from lakemq import Message
 from tests.support.broker_process import BrokerProcess
 from tests.support.consumer_process import ConsumerProcess
-from tests.support.fence import await_dispatch
+from tests.support.dispatch_barrier import await_dispatch
 
 STACKS = ("BrokenPipeError", "Traceback", "\tat ", "ERROR", "StackOverflowError")
 

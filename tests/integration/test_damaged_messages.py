@@ -7,7 +7,7 @@ import sys
 
 from lakemq import Message
 from tests.support.broker_process import BrokerProcess
-from tests.support.fence import await_dispatch
+from tests.support.dispatch_barrier import await_dispatch
 
 BODIES = [f"body-of-message-{number}" for number in range(5)]
 

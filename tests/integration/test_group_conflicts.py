@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from delta_tables.asking import ask
 from delta_tables.dead_letters import DEAD_LETTERS
 from delta_tables.deliveries import DELIVERIES
 from delta_tables.known_keys import known_rows
+from delta_tables.ledger_query import select
 from delta_tables.location import LedgerLocation
 from delta_tables.table import Table
 from delta_tables.views import TABLES
@@ -95,7 +95,7 @@ def test_a_batch_of_retries_lands_beside_other_groups_and_optimize(
     finally:
         (tmp_path / "go on").touch()
         driver.stop()
-    handled = ask(
+    handled = select(
         ledger,
         "SELECT attempt, source_queue_offset FROM deliveries WHERE consumer_group = 'g' AND attempt = 2",
         spark,

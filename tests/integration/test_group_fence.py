@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from delta_tables.asking import ask
 from delta_tables.deliveries import DELIVERIES
+from delta_tables.ledger_query import select
 from delta_tables.location import LedgerLocation
 from delta_tables.views import TABLES
 from jobs.group_fence import GroupFence
@@ -111,13 +111,13 @@ def test_a_driver_that_lost_its_lease_between_check_and_commit_adds_no_row(
             newer.stop()
         assert not late.committed.is_set()
 
-    ((rows, keys),) = ask(
+    ((rows, keys),) = select(
         ledger,
         "SELECT count(*) AS n, count(DISTINCT concat_ws('/', queue_id, queue_offset)) AS d FROM deliveries",
         spark,
     )
     assert (rows, keys) == (ROUNDS * EACH, ROUNDS * EACH)
-    assert ask(ledger, "SELECT * FROM delivery_gaps", spark) == []
+    assert select(ledger, "SELECT * FROM delivery_gaps", spark) == []
 
 
 def test_a_ledger_that_outlived_its_brokers_memory_is_written_again(

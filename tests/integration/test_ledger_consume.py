@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from delta_tables.ledger_reader import LedgerReader
 from delta_tables.location import LedgerLocation
-from delta_tables.query import Ledger
 from jobs.archive import ArchiveSettings, archive
 from jobs.consume import consume
 from jobs.handler_loader import HandlerTarget
@@ -77,7 +77,7 @@ def post(client: Client, topic: str, numbers: range, tags: str = "A") -> None:
 
 
 def ask(settings: ConsumeSettings, text: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = Ledger(str(settings.ledger)).sql(text).to_pylist()
+    rows: list[dict[str, Any]] = LedgerReader(str(settings.ledger)).sql(text).to_pylist()
     return rows
 
 
@@ -279,6 +279,6 @@ def test_the_archive_lands_each_message_once_also_after_losing_its_checkpoint(
     shutil.rmtree(tmp_path / "ledger" / "_checkpoints")
     post(client, "kept", range(10, 15))
     archive(chosen, lambda: spark)
-    bodies = Ledger(tmp_path / "ledger").sql("SELECT body, properties FROM messages").to_pylist()
+    bodies = LedgerReader(tmp_path / "ledger").sql("SELECT body, properties FROM messages").to_pylist()
     assert sorted(int(row["body"]) for row in bodies) == list(range(15))
     assert bodies[0]["properties"] == [("colour", "red")]

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from delta_tables.ledger_reader import LedgerReader
 from delta_tables.location import LedgerLocation
-from delta_tables.query import Ledger
 from jobs.consume import consume
 from jobs.handler_loader import HandlerTarget
 from jobs.settings import ConsumeSettings
@@ -88,7 +88,7 @@ def test_what_expired_or_is_damaged_is_recorded_and_shown_as_such(
 
     with pytest.raises(LakeMQError, match="the driver ends"):
         consume(recording, lambda: spark, after_ledger_commit=die)
-    ledger = Ledger(tmp_path / "ledger")
+    ledger = LedgerReader(tmp_path / "ledger")
     assert ledger.sql("SELECT * FROM data_losses").num_rows == 0
     broker.stop()
     damage(broker.store_path, "slow", ROWS - 5)  # it has its delivery

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from delta_tables.ledger_reader import LedgerReader
 from delta_tables.location import LedgerLocation
-from delta_tables.query import Ledger
 from jobs.consume import consume
 from jobs.handler_loader import HandlerTarget
 from jobs.settings import ConsumeSettings
@@ -47,7 +47,7 @@ def test_a_group_runs_and_goes_on_whatever_the_offset_logs_format(
                     file.unlink()
     finally:
         spark.conf.unset(FORMAT)
-    ledger = Ledger(tmp_path / "ledger")
+    ledger = LedgerReader(tmp_path / "ledger")
     (counted,) = ledger.sql(
         "SELECT count(*) AS n, count(DISTINCT batch_id) AS batches FROM deliveries"
     ).to_pylist()

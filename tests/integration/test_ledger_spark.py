@@ -14,16 +14,16 @@ from delta_tables.consumer_offsets import CONSUMER_OFFSETS
 from delta_tables.dead_letters import DEAD_LETTERS, from_deliveries
 from delta_tables.deliveries import DELIVERIES
 from delta_tables.idempotent import NEVER, append_once, newest_batch
+from delta_tables.ledger_reader import LedgerReader
 from delta_tables.location import LedgerLocation
-from delta_tables.query import Ledger
 from delta_tables.views import TABLES, VIEWS, register_views
 from jobs.dead_letter import dead_messages
+from jobs.group_start import handled_offsets
 from jobs.handler_loader import HandlerTarget
 from jobs.map_arrow import map_in_arrow
 from jobs.outcomes import OutcomeTask
 from jobs.retry import retried_messages
 from jobs.retry_policy import RetryPolicy
-from jobs.start_position import handled_offsets
 from tests.support.ledger_rows import append, delivery, ledger_at, report
 
 SOURCE = (
@@ -71,7 +71,7 @@ def test_each_message_is_handled_once_for_one_commit(
     append_once(outcomes, ledger, DELIVERIES, app_id="job/q", version=0)
     calls = (tmp_path / "calls").read_text().split()
     assert sorted(map(int, calls)) == list(range(30))
-    counted = Ledger(str(ledger)).sql(
+    counted = LedgerReader(str(ledger)).sql(
         "SELECT verdict, count(*) AS n, count(body) AS bodies FROM deliveries "
         "GROUP BY verdict ORDER BY verdict"
     )
@@ -114,7 +114,7 @@ def test_spark_and_deltalake_answer_the_views_alike(spark: SparkSession, ledger:
     report(ledger, 0, 3, max_offset=9)
     report(ledger, 3, 9, batch_id=1, max_offset=9)
     register_views(spark, ledger)
-    asked = Ledger(str(ledger))
+    asked = LedgerReader(str(ledger))
     for view in VIEWS:
         wanted = asked.sql(f"SELECT * FROM {view}")
         names = [name for name in wanted.column_names if name != "age"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from delta_tables.query import Ledger
+from delta_tables.ledger_reader import LedgerReader
 from jobs.batch_gate import BatchGate
 from jobs.run_loop import RunLoop
 from jobs.started_stream import StartedStream
@@ -72,6 +72,6 @@ def test_sigterm_ends_the_command_between_batches_with_exit_code_0_and_a_clean_l
             assert word not in consumer.log(), consumer.log()
     with ConsumerProcess(tmp_path, *arguments, "--until-idle", "500ms") as consumer:
         assert consumer.wait() == 0, consumer.log()
-    ledger = Ledger(tmp_path / "ledger")
+    ledger = LedgerReader(tmp_path / "ledger")
     assert ledger.sql("SELECT DISTINCT queue_offset FROM deliveries").num_rows == 100
     assert ledger.sql("SELECT * FROM duplicate_deliveries").num_rows == 0

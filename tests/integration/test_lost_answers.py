@@ -16,8 +16,8 @@ from lakemq.cli import bulk, ndjson
 from lakemq.cli.failure import CommandFailed
 from lakemq.client import Closed, InvalidRequest, OutcomeUnknown, Unavailable
 from tests.support.broker_process import BrokerProcess
+from tests.support.dispatch_barrier import await_dispatch
 from tests.support.faulty_proxy import Fault, FaultyProxy
-from tests.support.fence import await_dispatch
 
 SOON_S = 10.0
 """Longer than the time-outs asked for here, however busy the machine is; shorter than none at all."""

@@ -9,7 +9,7 @@ import pytest
 from lakemq import Message, Producer
 from lakemq.client import InvalidRequest, LakeMQError, Unavailable
 from tests.support.broker_process import BrokerProcess
-from tests.support.fence import await_dispatch
+from tests.support.dispatch_barrier import await_dispatch
 
 FOR_EVER_MS = 3_600_000
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from delta_tables.query import Ledger
+from delta_tables.ledger_reader import LedgerReader
 from jobs.started_stream import StartedStream
 from structured_streaming.patience import RETRY_TIMEOUT_MS
 from tests.support.broker_process import BrokerProcess
@@ -55,7 +55,7 @@ def test_a_batch_that_waits_for_the_broker_is_given_up_and_handled_at_the_next_s
     broker.start()
     with ConsumerProcess(tmp_path, *arguments, "--until-idle", "500ms") as consumer:
         assert consumer.wait() == 0, consumer.log()
-    ledger = Ledger(tmp_path / "ledger")
+    ledger = LedgerReader(tmp_path / "ledger")
     assert ledger.sql("SELECT queue_id, queue_offset FROM deliveries").num_rows == 10
     assert ledger.sql("SELECT * FROM duplicate_deliveries").num_rows == 0
 

@@ -1,7 +1,8 @@
 """Starts and stops real brokers: ``lakemq serve`` as a subprocess on a free port.
 
-Owns the subprocess. What never breaks: whatever a test did, :meth:`BrokerProcess.close` leaves no
-process behind. Used by tests/conftest.py and by tests that need a broker of their own.
+Owns the subprocess.
+
+Invariants: whatever a test did, :meth:`BrokerProcess.close` leaves no process behind.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Compares what was acknowledged with what can be read back, and says what is lost, repeated or invented.
 
 Owns the judgement only: it takes journals (tests/support/journal.py) and readings. A reading comes from one
-of three independent paths: HTTP pull, Spark, or the plain file parser. A message's identity is the first word
-of its body. What never breaks: an empty report means every rule below held for every message.
-Called by the chaos rounds and the compatibility tests; its own tests feed it broken readings.
+of three independent paths: HTTP pull, Spark, or the plain file parser. A message's identity is the first
+word of its body.
+
+Invariants: an empty report means every rule below held for every message.
 """
 
 from __future__ import annotations

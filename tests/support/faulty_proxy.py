@@ -1,7 +1,8 @@
 """A proxy between a client and a broker that loses, delays or spoils answers, one request at a time.
 
-Owns its listener and threads. What never breaks: the broker has answered before an answer is lost, so
-what the request stores is stored by then.
+Owns its listener and threads.
+
+Invariants: the broker has answered before an answer is lost, so what the request stores is stored by then.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
     python -m tests.support.full_disk_writer DIR        (DIR on a file system of a few MiB)
 
 Runs as a process of its own, because a store into a mapped hole of a full disk would kill it with SIGBUS.
-Called by tests/integration/test_store_damage.py.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Owns what is written (3 topics, tags, keys, properties, batches, delayed ones, more than one commitlog file)
 and the form readings are compared in. `python -m tests.support.known_messages DIR` writes a store and then
-kills itself with SIGKILL. Called by tests/cluster/test_rocketmq_*.py.
+kills itself with SIGKILL.
 """
 
 from __future__ import annotations

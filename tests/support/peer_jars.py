@@ -1,9 +1,8 @@
 """Fetches the JARs of RocketMQ, Kafka and Spark's Kafka source, and compiles the Java tools beside them.
 
 Owns the git-ignored folder `.peers/` (another place: LAKEMQ_PEERS): one folder of JARs per POM in
-benchmarks/peers/, one folder of classes per Java source. Never downloads or compiles twice: a stamp holds the
-digest of what a folder was made from, and a file lock keeps two test processes from filling it at once.
-Called by tests/support/peers.py and by the benchmarks.
+benchmarks/peers/, one folder of classes per Java source. Never downloads or compiles twice: a stamp holds
+the digest of what a folder was made from, and a file lock keeps two test processes from filling it at once.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 Owns a second, independent reading of the on-disk format: it imports nothing of LakeMQ. What it returns is
 what the bytes say; it repairs nothing and skips nothing silently. Works on a store of RocketMQ too.
-Called by tests/support/checker.py and the store's tests.
 """
 
 from __future__ import annotations

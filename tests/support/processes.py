@@ -1,8 +1,7 @@
 """Runs a foreign server process for a test or a bench: started, asked until it answers, always stopped.
 
 Owns the process and its log file. No process outlives the Python that started it: at exit what is left is
-killed, and the kernel kills it when this process is itself killed. Called by tests/support/peers.py and the
-chaos rounds.
+killed, and the kernel kills it when this process is itself killed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Runs streaming queries to their end and keeps what each batch brought.
 
-Owns the small moves the Spark tests repeat. Used by tests/integration/test_source_*.py and
-test_sink_*.py.
+Owns the small moves the Spark tests repeat.
 """
 
 from __future__ import annotations

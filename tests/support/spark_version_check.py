@@ -22,8 +22,8 @@ def main(endpoint: str, directory: Path) -> None:
     """Prints what each step saw."""
     import pyspark
 
+    from delta_tables.ledger_reader import LedgerReader
     from delta_tables.location import LedgerLocation
-    from delta_tables.query import Ledger
     from jobs.consume import consume
     from jobs.handler_loader import HandlerTarget
     from jobs.settings import ConsumeSettings
@@ -71,7 +71,7 @@ def main(endpoint: str, directory: Path) -> None:
         until_idle_s=0.5,
     )
     consume(settings, lambda: spark)
-    verdicts = Ledger(ledger).sql(
+    verdicts = LedgerReader(ledger).sql(
         "SELECT attempt, verdict, count(*) AS n FROM deliveries GROUP BY attempt, verdict ORDER BY 1, 2"
     )
     spark.stop()

@@ -1,7 +1,6 @@
 """Small native stores for tests: opened with files of a few MiB, filled with known messages, copied sparsely.
 
-Owns the sizes, so that a peer's configuration and the store's agree. Called by the compatibility tests and
-the tests of damage.
+Owns the sizes, so that a peer's configuration and the store's agree.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Two drivers of one consumer group in one process, one of them held where it hurts.
 
-Owns the building of a group job with a lease of its own, whatever other driver the group has. Used by
-tests of the fence between drivers.
+Owns the building of a group job with a lease of its own, whatever other driver the group has.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
     python -m tests.support.unflushed_writer DIR
 
-What a crash may tear is only what was not flushed; this makes such a tail on purpose. Called by
-tests/integration/test_store_damage.py.
+What a crash may tear is only what was not flushed; this makes such a tail on purpose.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A connection byte by byte: what a client library would never send, and every answer told apart.
 
-Owns one socket. What never breaks: nothing waits longer than the connection's time-out. Used by tests of
-the HTTP protocol.
+Owns one socket.
+
+Invariants: nothing waits longer than the connection's time-out.
 """
 
 from __future__ import annotations

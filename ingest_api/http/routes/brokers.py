@@ -1,7 +1,7 @@
 """/brokers/{name}/{id}: registration with the embedded name server.
 
-What never breaks: nobody takes the place of the broker the name server sits in, and nobody on another
-machine registers at all: requests are not authenticated yet, and who registers a name gets its senders.
+Invariants: nobody takes the place of the broker the name server sits in, and nobody on another machine
+registers at all: requests are not authenticated yet, and who registers a name gets its senders.
 """
 
 from __future__ import annotations

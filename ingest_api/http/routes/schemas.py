@@ -1,8 +1,7 @@
 """What the documents of several routes share: names, problems, messages, pages.
 
 Owns the OpenAPI fragments, the checked types of parameters, and the rule that a query parameter nobody
-reads is refused, as a typing error in it would otherwise be a silent default. Used by every module here
-and by openapi.py.
+reads is refused, as a typing error in it would otherwise be a silent default.
 """
 
 from __future__ import annotations

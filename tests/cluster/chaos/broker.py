@@ -1,6 +1,6 @@
 """A real `lakemq serve` that can be told to die: small files, injected faults, SIGKILL.
 
-Owns the process and its configuration file. Called by the chaos rounds.
+Owns the process and its configuration file.
 """
 
 from __future__ import annotations

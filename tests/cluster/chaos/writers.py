@@ -1,9 +1,9 @@
 """Writer threads that load a broker over HTTP and journal every request before and after.
 
-Owns the shape of the load: single messages, JSON, NDJSON and Arrow batches, some with an Idempotency-Key.
-A writer waits for each answer before its next request, so the order it sent is the order it may expect. A
+Owns the shape of the load: single messages, JSON, NDJSON and Arrow batches, some with an Idempotency-Key. A
+writer waits for each answer before its next request, so the order it sent is the order it may expect. A
 request that got no answer is left unknown, or, when it carried an Idempotency-Key, sent again after the
-restart. Called by the chaos rounds.
+restart.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from delta_tables.deliveries import DELIVERIES
+from delta_tables.ledger_reader import LedgerReader
 from delta_tables.maintenance import maintain
-from delta_tables.query import Ledger
 from delta_tables.writer_lock import WriterLock
 from store_native.errors import Unavailable
 from tests.support.ledger_rows import START, append, delivery, ledger_at
@@ -21,7 +21,7 @@ def test_small_files_become_one_and_no_row_changes(tmp_path: Path) -> None:
         append(ledger, DELIVERIES, [delivery(offset)])
     (report,) = maintain(ledger)
     assert (report.files_removed, report.files_added, report.rows_deleted) == (6, 1, 0)
-    assert Ledger(tmp_path).sql("SELECT count(*) AS n FROM deliveries").to_pylist() == [{"n": 6}]
+    assert LedgerReader(tmp_path).sql("SELECT count(*) AS n FROM deliveries").to_pylist() == [{"n": 6}]
 
 
 def test_rows_older_than_asked_are_deleted(tmp_path: Path) -> None:
@@ -29,7 +29,7 @@ def test_rows_older_than_asked_are_deleted(tmp_path: Path) -> None:
     append(ledger, DELIVERIES, [delivery(0), delivery(1, finished_at=START + timedelta(days=20))])
     (report,) = maintain(ledger, keep_days=10, now=START + timedelta(days=25))
     assert report.rows_deleted == 1
-    left = Ledger(tmp_path).sql("SELECT queue_offset FROM deliveries").to_pylist()
+    left = LedgerReader(tmp_path).sql("SELECT queue_offset FROM deliveries").to_pylist()
     assert left == [{"queue_offset": 1}]
 
 

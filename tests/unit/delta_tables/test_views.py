@@ -13,8 +13,8 @@ from delta_tables.data_losses import DATA_LOSSES, LostRange
 from delta_tables.data_losses import rows as lost_rows
 from delta_tables.dead_letters import DEAD_LETTERS
 from delta_tables.deliveries import DELIVERIES
+from delta_tables.ledger_reader import LedgerReader
 from delta_tables.location import LedgerLocation
-from delta_tables.query import Ledger
 from delta_tables.views import TABLES, VIEWS
 from store_native.errors import InvalidRequest
 from tests.support.ledger_rows import START, append, delivery, ledger_at, report
@@ -28,7 +28,7 @@ def ledger(tmp_path: Path) -> LedgerLocation:
 
 
 def ask(ledger: LedgerLocation, text: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = Ledger(str(ledger)).sql(text).to_pylist()
+    rows: list[dict[str, Any]] = LedgerReader(str(ledger)).sql(text).to_pylist()
     return rows
 
 
@@ -175,7 +175,7 @@ def test_progress_is_the_newest_report_with_its_rate(ledger: LedgerLocation) -> 
 
 def test_results_hold_plain_arrow_types(ledger: LedgerLocation) -> None:
     append(ledger, DELIVERIES, [delivery(0, verdict="DEAD", body=b"\xff", properties=[("a", "b")])])
-    result = Ledger(str(ledger)).sql("SELECT keys, tags, body, properties FROM deliveries")
+    result = LedgerReader(str(ledger)).sql("SELECT keys, tags, body, properties FROM deliveries")
     assert "view" not in str(result.schema)
     assert result.to_pylist() == [
         {"keys": ["K0", "all"], "tags": "A", "body": b"\xff", "properties": [("a", "b")]}
@@ -184,7 +184,7 @@ def test_results_hold_plain_arrow_types(ledger: LedgerLocation) -> None:
 
 def test_wrong_sql_is_refused_with_the_engines_reason(ledger: LedgerLocation) -> None:
     with pytest.raises(InvalidRequest, match="no_such_column"):
-        Ledger(str(ledger)).sql("SELECT no_such_column FROM deliveries")
+        LedgerReader(str(ledger)).sql("SELECT no_such_column FROM deliveries")
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_a_statement_that_does_more_than_read_is_refused(
     ledger: LedgerLocation, text: str, tmp_path: Path
 ) -> None:
     before = sorted(tmp_path.rglob("*"))
-    asked = Ledger(str(ledger))
+    asked = LedgerReader(str(ledger))
     asked.sql("SELECT 1")
     with pytest.raises(InvalidRequest) as refused:
         asked.sql(text.replace("{out}", str(tmp_path / "out.csv")))
@@ -242,16 +242,16 @@ def test_a_statement_that_does_more_than_read_is_refused(
     ],
 )
 def test_statements_that_read_are_taken(ledger: LedgerLocation, text: str) -> None:
-    assert Ledger(str(ledger)).sql(text).num_rows > 0
+    assert LedgerReader(str(ledger)).sql(text).num_rows > 0
 
 
 def test_two_columns_of_one_name_are_refused(ledger: LedgerLocation) -> None:
     join = "FROM (SELECT 1 AS n) a CROSS JOIN (SELECT 2 AS n) b"
     with pytest.raises(InvalidRequest, match="columns are called n: AS"):
-        Ledger(str(ledger)).sql(f"SELECT a.n, b.n {join}")
-    assert Ledger(str(ledger)).sql(f"SELECT a.n, b.n AS m {join}").to_pylist() == [{"n": 1, "m": 2}]
+        LedgerReader(str(ledger)).sql(f"SELECT a.n, b.n {join}")
+    assert LedgerReader(str(ledger)).sql(f"SELECT a.n, b.n AS m {join}").to_pylist() == [{"n": 1, "m": 2}]
 
 
 def test_a_directory_without_a_ledger_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="no ledger"):
-        Ledger(tmp_path)
+        LedgerReader(tmp_path)

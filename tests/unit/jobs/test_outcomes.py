@@ -13,7 +13,7 @@ import pytest
 from delta_tables.deliveries import DELIVERIES
 from jobs.counted_attempts import standing_of
 from jobs.handler_loader import HandlerTarget
-from jobs.origin import LAST_ATTEMPT, original_positions
+from jobs.original_position import LAST_ATTEMPT, original_positions
 from jobs.outcomes import Mode, OutcomeTask
 from jobs.retry_policy import RetryPolicy
 from lakemq.handler import DeliveredMessage, Verdict

@@ -14,11 +14,11 @@ import pytest
 from delta_tables.location import LedgerLocation
 from jobs.batch_gate import BatchGate, JobStopped
 from jobs.checkpoint import NO_BATCH, StreamCheckpoint
+from jobs.group_start import choose
 from jobs.handler_loader import HandlerTarget
 from jobs.idle import waiting_messages
 from jobs.settings import ConsumeSettings
 from jobs.slice_tasks import into_bins
-from jobs.start_position import choose
 from lakemq.client.results import QueueBounds
 from lakemq.handler import Verdict, is_vectorised, vectorised
 from store_native.errors import InvalidRequest

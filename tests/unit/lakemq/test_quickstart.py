@@ -14,8 +14,8 @@ import pytest
 from lakemq.cli.failure import CommandFailed
 from lakemq.quickstart import flights, handlers, run
 from lakemq.quickstart.consumer import Consumption
-from lakemq.quickstart.questions import literal
 from lakemq.quickstart.report import Report
+from lakemq.quickstart.sql_queries import literal
 
 CSV = """\
 year,dep_time,carrier,flight,tailnum,time_hour

@@ -70,8 +70,8 @@ def test_command_shows_escapes_on_a_terminal_and_the_bytes_in_a_pipe() -> None:
 
 def test_progress_still_draws_itself() -> None:
     code = (
-        "from lakemq.cli import progress, terminal\nterminal.guard()\n"
-        "with progress.Progress('to \\x07orders') as bar: bar.add(1)"
+        "from lakemq.cli import progress_bar, terminal\nterminal.guard()\n"
+        "with progress_bar.Progress('to \\x07orders') as bar: bar.add(1)"
     )
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, 80))

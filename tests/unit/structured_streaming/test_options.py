@@ -19,7 +19,7 @@ from structured_streaming.options import (
     parse_write,
     with_environment,
 )
-from structured_streaming.starting import (
+from structured_streaming.starting_offsets import (
     EARLIEST,
     LATEST,
     ByTimestamps,

@@ -9,8 +9,8 @@ import pytest
 from lakemq.client import Client, Lease
 from store_native.errors import InvalidRequest, LakeMQError, Unavailable
 from structured_streaming.group_lease import GroupLease
+from structured_streaming.readers.base import StoreReader
 from structured_streaming.readers.patient import PatientReader
-from structured_streaming.readers.port import StoreReader
 
 AWAY = Unavailable("SERVICE_NOT_AVAILABLE", "no connection")
 

@@ -9,7 +9,7 @@ from lakemq.client import BatchResult, OutcomeUnknown
 from store_native.errors import Closed, InvalidRequest, LakeMQError, Unavailable
 from structured_streaming.chunks import RowChunk
 from structured_streaming.options import WriteOptions
-from structured_streaming.patience import LONGEST_PAUSE_S, patiently
+from structured_streaming.patience import LONGEST_PAUSE_S, retry_until
 from structured_streaming.sender import key_of, send_all
 
 STORED = BatchResult("SEND_OK", 1, ())
@@ -38,7 +38,7 @@ def after(*errors: LakeMQError) -> tuple[Clock, BatchResult]:
             raise left.pop(0)
         return STORED
 
-    return clock, patiently(call, 60.0, clock=clock, pause=clock.pause)
+    return clock, retry_until(call, 60.0, clock=clock, pause=clock.pause)
 
 
 def test_a_broker_that_comes_back_gets_the_request_again() -> None:
@@ -71,7 +71,7 @@ def test_the_last_refusal_is_raised_when_the_time_is_over() -> None:
         raise Unavailable("SERVICE_NOT_AVAILABLE", f"no connection at {clock.now:.0f}")
 
     with pytest.raises(Unavailable, match="no connection at 60"):
-        patiently(away, 60.0, clock=clock, pause=clock.pause)
+        retry_until(away, 60.0, clock=clock, pause=clock.pause)
     assert max(clock.pauses) <= LONGEST_PAUSE_S
 
 

@@ -1,8 +1,10 @@
 """One question to a ledger, answered by whichever engine is nearer.
 
 Owns the choice: `deltalake` for a ledger on a path (milliseconds, no Spark job on a cold JVM), Spark for
-one in a catalog. Never breaks: a question leaves nothing behind in the session, and costs the analysis of
-the tables and views it names, not of all. Called by the jobs where they decide something from the ledger.
+one in a catalog.
+
+Invariants: a question leaves nothing behind in the session, and costs the analysis of the tables and views it
+names, not of all.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 _COMMENT = re.compile(r"--[^\n]*")
 
 
-def ask(ledger: LedgerLocation, text: str, spark: SparkSession) -> list[tuple[Any, ...]]:
+def select(ledger: LedgerLocation, text: str, spark: SparkSession) -> list[tuple[Any, ...]]:
     """Runs a SELECT over the ledger's tables and views.
 
     Returns:
@@ -28,9 +30,9 @@ def ask(ledger: LedgerLocation, text: str, spark: SparkSession) -> list[tuple[An
     if ledger.directory is None:
         result = spark.sql(with_views(ledger, text)).toArrow()
     else:
-        from delta_tables.query import Ledger
+        from delta_tables.ledger_reader import LedgerReader
 
-        result = Ledger(ledger.directory).sql(text)
+        result = LedgerReader(ledger.directory).sql(text)
     return [tuple(row.values()) for row in result.to_pylist()]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from store_native.errors import InvalidRequest
 from structured_streaming.offsets import Bounds, MessageQueue, Offsets, StoreView
-from structured_streaming.starting import (
+from structured_streaming.starting_offsets import (
     EARLIEST,
     LATEST,
     ByTimestamps,

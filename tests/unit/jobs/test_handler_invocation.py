@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from jobs.handler_invocation import HandlerResults, invoke
 from jobs.handler_loader import LoadedHandler
-from jobs.judging import Judged, judge
 from jobs.retry_policy import RetryPolicy
 from lakemq.handler import Verdict
 
@@ -19,16 +19,16 @@ def batch(rows: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"body": pa.array([b"%d" % i for i in range(rows)], pa.binary())})
 
 
-def judged(function: Any, rows: int = 4, *, vectorised: bool = False) -> Judged:
-    return judge(LoadedHandler(function, vectorised), batch(rows), POLICY)
+def results(function: Any, rows: int = 4, *, vectorised: bool = False) -> HandlerResults:
+    return invoke(LoadedHandler(function, vectorised), batch(rows), POLICY)
 
 
-def verdicts(result: Judged) -> list[str]:
+def verdicts(result: HandlerResults) -> list[str]:
     return ["ACK"] * result.rows if result.verdict is None else result.verdict.to_pylist()
 
 
 def test_a_row_handler_that_returns_nothing_acknowledges_without_any_verdict_column() -> None:
-    result = judged(lambda message: None)
+    result = results(lambda message: None)
     assert result.verdict is None
     assert result.rows == 4
     times = zip(result.started_at.to_pylist(), result.finished_at.to_pylist(), strict=True)
@@ -40,7 +40,7 @@ def test_an_exception_is_a_retry_of_its_own_message_only() -> None:
         if message.body == b"2":
             raise ValueError("never departed")
 
-    result = judged(handle)
+    result = results(handle)
     assert verdicts(result) == ["ACK", "ACK", "RETRY", "ACK"]
     assert result.error_type is not None and result.error_type.to_pylist() == [None, None, "ValueError", None]
     assert result.error_text is not None and result.error_text[2].as_py() == "never departed"
@@ -51,32 +51,32 @@ def test_sys_exit_in_a_handler_does_not_end_the_worker() -> None:
     def handle(message: Any) -> None:
         raise SystemExit(3)
 
-    assert verdicts(judged(handle, 1)) == ["RETRY"]
+    assert verdicts(results(handle, 1)) == ["RETRY"]
 
 
 def test_an_error_text_that_is_no_unicode_can_be_stored() -> None:
     def handle(message: Any) -> None:
         raise ValueError("\ud800 lone")
 
-    result = judged(handle, 1)
+    result = results(handle, 1)
     assert result.error_text is not None and result.error_text[0].as_py() == "? lone"
 
 
 def test_verdicts_of_a_row_handler_carry_level_and_reason() -> None:
     answers = iter([Verdict.ACK, Verdict.retry(4), Verdict.retry("20s", reason="later"), Verdict.dead("no")])
-    result = judged(lambda message: next(answers))
+    result = results(lambda message: next(answers))
     assert verdicts(result) == ["ACK", "RETRY", "RETRY", "DEAD"]
     assert result.delay_level is not None and result.delay_level.to_pylist() == [None, 4, 3, None]
     assert result.reason is not None and result.reason.to_pylist() == [None, None, "later", "no"]
 
 
 def test_a_delay_level_above_the_last_clamps() -> None:
-    result = judged(lambda message: Verdict.retry(99), 1)
+    result = results(lambda message: Verdict.retry(99), 1)
     assert result.delay_level is not None and result.delay_level.to_pylist() == [4]
 
 
 def test_a_row_handler_that_returns_something_else_is_a_failure_with_that_text() -> None:
-    result = judged(lambda message: "ok", 1)
+    result = results(lambda message: "ok", 1)
     assert verdicts(result) == ["RETRY"]
     assert result.error_text is not None and "None or a Verdict, not str" in result.error_text[0].as_py()
 
@@ -93,7 +93,7 @@ def test_a_row_handler_that_returns_something_else_is_a_failure_with_that_text()
     ],
 )
 def test_a_vectorised_handler_that_acknowledges_all_costs_no_verdict_column(answer: Any) -> None:
-    assert judged(lambda batch: answer, vectorised=True).verdict is None
+    assert results(lambda batch: answer, vectorised=True).verdict is None
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_a_vectorised_handler_that_acknowledges_all_costs_no_verdict_column(answ
     ],
 )
 def test_every_shape_of_verdicts_says_the_same(answer: Any) -> None:
-    assert verdicts(judged(lambda batch: answer, vectorised=True)) == ["ACK", "RETRY", "ACK", "DEAD"]
+    assert verdicts(results(lambda batch: answer, vectorised=True)) == ["ACK", "RETRY", "ACK", "DEAD"]
 
 
 def test_verdict_columns_carry_level_and_reason() -> None:
@@ -121,7 +121,7 @@ def test_verdict_columns_carry_level_and_reason() -> None:
             "reason": list("abcd"),
         }
     )
-    result = judged(lambda batch: answer, vectorised=True)
+    result = results(lambda batch: answer, vectorised=True)
     assert result.delay_level is not None and result.delay_level.to_pylist() == [2, None, 1, 4]
     assert result.reason is not None and result.reason.to_pylist() == ["a", "b", "c", "d"]
 
@@ -131,7 +131,7 @@ def test_a_vectorised_handler_that_raises_is_narrowed_down_to_the_bad_message() 
         if b"700" in batch.column("body").to_pylist():
             raise KeyError("poison")
 
-    result = judged(handle, 1_000, vectorised=True)
+    result = results(handle, 1_000, vectorised=True)
     assert [row for row, verdict in enumerate(verdicts(result)) if verdict == "RETRY"] == [700]
     assert result.error_type is not None and result.error_type[700].as_py() == "KeyError"
     assert len(result.started_at) == len(result.finished_at) == 1_000
@@ -145,12 +145,12 @@ def test_a_vectorised_handler_that_always_raises_is_not_called_once_per_message(
         calls += 1
         raise ConnectionError("database is down")
 
-    result = judged(handle, 10_000, vectorised=True)
+    result = results(handle, 10_000, vectorised=True)
     assert verdicts(result) == ["RETRY"] * 10_000
     assert calls < 150
 
 
 @pytest.mark.parametrize("answer", [["ACK"], pa.array(["ACK", "WHAT", "ACK", "ACK"]), {"verdict": 1}, "ACK"])
 def test_a_result_of_the_wrong_shape_is_a_failure_of_the_messages(answer: Any) -> None:
-    result = judged(lambda batch: answer if batch.num_rows == 4 else "WHAT", vectorised=True)
+    result = results(lambda batch: answer if batch.num_rows == 4 else "WHAT", vectorised=True)
     assert verdicts(result) == ["RETRY"] * 4

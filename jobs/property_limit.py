@@ -1,8 +1,10 @@
 """Whether a message has room for the properties a retry or a dead letter adds.
 
-Owns the broker's limit and the counting of bytes against it, in Arrow for the outcomes and in Spark SQL
-for the dead letters. Pure. Never breaks: what counts as fitting is taken by the broker, so that no single
-message stops the retry or the dead_letter stream. Called by `outcomes` and `dead_letter`.
+Owns the broker's limit and the counting of bytes against it, in Arrow for the outcomes and in Spark SQL for
+the dead letters. Pure.
+
+Invariants: what counts as fitting is taken by the broker, so that no single message stops the retry or the
+dead_letter stream.
 """
 
 from __future__ import annotations
@@ -12,12 +14,14 @@ import pyarrow.compute as pc
 
 from delta_tables.dead_letters import FIRST_ATTEMPT_PROPERTY
 from jobs.counted_attempts import ALONE, UNCOUNTED
-from jobs.origin import ORIGIN, ORIGIN_MESSAGE_ID, RETRY_TOPIC, Positions
+from jobs.original_position import ORIGIN, ORIGIN_MESSAGE_ID, RETRY_TOPIC, Positions
 
 LIMIT_BYTES = 32_767 - 512
 """What a sender may give as tags, keys, id and properties together; the store keeps the rest for itself."""
 
-NO_ROOM = f"its properties leave no room for those a retry adds (all of them: {LIMIT_BYTES:,} bytes at most)"
+PROPERTIES_TOO_LARGE = (
+    f"its properties leave no room for those a retry adds (all of them: {LIMIT_BYTES:,} bytes at most)"
+)
 
 RETRY_PROPERTIES = (RETRY_TOPIC, ORIGIN_MESSAGE_ID, ORIGIN, FIRST_ATTEMPT_PROPERTY, UNCOUNTED, ALONE)
 

@@ -15,7 +15,7 @@ from lakemq.client.results import ArrowPull, PullResult, QueueBounds
 from lakemq.client.transport import Transport, path_of
 
 
-class Reading:
+class PullApi:
     """Reads messages; see :class:`lakemq.client.Client`."""
 
     _transport: Transport

@@ -1,8 +1,9 @@
 """A reaction: a stream over the ledger's rows of one verdict, beside the group job.
 
-Owns how such a stream begins, passes the gate and is named. Never breaks: its start is decided before any
-stream of the group writes, so it misses no row. The retry and the dead_letter job say what is done
-with the rows; `consume` starts them.
+Owns how such a stream begins, passes the gate and is named.
+
+Invariants: its start is decided before any stream of the group writes, so it misses no row. The retry and
+the dead_letter job say what is done with the rows; `consume` starts them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from jobs.ledger_stream import decide_start
 from jobs.settings import ConsumeSettings
 
 
-class Reaction(ABC):
+class LedgerConsumer(ABC):
     """One group's stream over `deliveries`.
 
     Attributes:
@@ -75,7 +76,7 @@ class Reaction(ABC):
         )
 
     @abstractmethod
-    def react(self, rows: DataFrame, batch_id: int) -> None:
+    def process_batch(self, rows: DataFrame, batch_id: int) -> None:
         """Works off a batch's rows; called inside foreachBatch, again after a crash before its commit."""
 
     def _process(self, rows: DataFrame, batch_id: int) -> None:
@@ -83,4 +84,4 @@ class Reaction(ABC):
             # Every commit of the ledger makes a batch here; most hold no row of this verdict.
             if not rows.isEmpty():
                 self._lease.check()
-                self.react(rows, batch_id)
+                self.process_batch(rows, batch_id)

@@ -1,8 +1,7 @@
 """Where a read starts and ends when no checkpoint says it.
 
-Owns the kinds of position (earliest, latest, offsets, times, where a group stands) and their
-resolution to one number per queue. Look-ups come through the port, so the arithmetic is testable
-without a store. Called by stream_reader.py (starting) and batch_reader.py (starting and ending).
+Owns the kinds of position (earliest, latest, offsets, times, where a group stands) and their resolution to
+one number per queue. Look-ups come through the port, so the arithmetic is testable without a store.
 """
 
 from __future__ import annotations

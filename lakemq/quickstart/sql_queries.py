@@ -1,7 +1,6 @@
 """What the quick start asks the ledger, in the SQL a user would type into ``lakemq sql``.
 
-Owns the texts. Every answer comes from the tables; nothing is remembered from the run. Called by
-run.py.
+Owns the texts. Every answer comes from the tables; nothing is remembered from the run.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from delta_tables.query import Ledger
+    from delta_tables.ledger_reader import LedgerReader
 
 Row = dict[str, Any]
 
@@ -35,7 +34,7 @@ class Questions:
         group: The group.
     """
 
-    def __init__(self, ledger: Ledger, group: str) -> None:
+    def __init__(self, ledger: LedgerReader, group: str) -> None:
         self._ledger = ledger
         self._mine = f"consumer_group = {literal(group)}"
 

@@ -1,9 +1,10 @@
 """Where a group without a checkpoint begins.
 
-Owns the order of authority: the ledger (the truth about what was handled), then the broker's offsets
-of the group (another ledger, a move from RocketMQ), then what the user asked for. Never breaks: a
-rebuilt checkpoint neither skips nor repeats a message the ledger knows. Called once per checkpoint by
-the group job; its answer goes into the start file.
+Owns the order of authority: the ledger (the truth about what was handled), then the broker's offsets of the
+group (another ledger, a move from RocketMQ), then what the user asked for.
+
+Invariants: a rebuilt checkpoint neither skips nor repeats a message the ledger knows. Called once per
+checkpoint by the group job; its answer goes into the start file.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from delta_tables.asking import ask
+from delta_tables.ledger_query import select
 from delta_tables.location import LedgerLocation
-from jobs.origin import RETRY_TOPIC_PREFIX
+from jobs.original_position import RETRY_TOPIC_PREFIX
 from jobs.settings import ConsumeSettings, From
 from lakemq.client import Client
 from lakemq.client.results import QueueBounds
@@ -85,13 +86,13 @@ def handled_offsets(ledger: LedgerLocation, spark: SparkSession, group: str) -> 
     `deliveries` is exact up to what a tag filter leaves out; `consumer_offsets` knows of that, but may
     be one batch late. The greater of the two is right.
     """
-    delivered = ask(
+    delivered = select(
         ledger,
         "SELECT source_topic, source_queue_id, max(source_queue_offset) + 1 AS next_offset FROM deliveries "
         f"WHERE consumer_group = '{group}' GROUP BY source_topic, source_queue_id",
         spark,
     )
-    reported = ask(
+    reported = select(
         ledger,
         "SELECT topic, queue_id, max(next_offset) AS next_offset FROM consumer_offsets "
         f"WHERE consumer_group = '{group}' GROUP BY topic, queue_id",

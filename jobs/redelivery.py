@@ -1,9 +1,10 @@
 """Rows of `deliveries` as messages that go back to the broker: what they carry, and sent once.
 
-Owns what a retried message and a dead letter have in common. Never breaks: the sink's key is (query,
-batch, partition, sequence), so a repeated batch must cut its rows in the same way; hence a fixed number
-of partitions by hash of the key and an order within each, whatever the cluster's size. Called by the
-retry and dead_letter jobs inside foreachBatch.
+Owns what a retried message and a dead letter have in common.
+
+Invariants: the sink's key is (query, batch, partition, sequence), so a repeated batch must cut its rows in
+the same way; hence a fixed number of partitions by hash of the key and an order within each, whatever the
+cluster's size.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """How many messages of which queue go into one batch (maxOffsetsPerTrigger).
 
-Owns the arithmetic. What never breaks: the batch takes exactly min(limit, backlog) messages, none
-beyond a queue's end, each queue in proportion to its backlog, and no queue waits for ever behind a
-larger one. Pure; called by stream_reader.py.
+Owns the arithmetic.
+
+Invariants: the batch takes exactly min(limit, backlog) messages, none beyond a queue's end, each queue in
+proportion to its backlog, and no queue waits for ever behind a larger one. Pure; called by
+stream_reader.py.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Sending:
+class ProduceApi:
     """Sends messages; see :class:`lakemq.client.Client`."""
 
     _transport: Transport

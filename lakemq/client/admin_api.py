@@ -18,7 +18,7 @@ _PAGE = 10_000
 """Entries asked for at once, the most a broker gives."""
 
 
-class Administering:
+class AdminApi:
     """Administers the broker; see :class:`lakemq.client.Client`."""
 
     _transport: Transport

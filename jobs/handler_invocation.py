@@ -1,8 +1,9 @@
 """Calling a handler on a batch of messages and collecting its verdicts.
 
-Owns the contract with the handler: what it may return, and what an exception means. Never breaks: one
-bad message never fails the batch, and a batch always yields exactly one verdict per row. Runs on
-executors, called by `outcomes` once per Arrow batch.
+Owns the contract with the handler: what it may return, and what an exception means.
+
+Invariants: one bad message never fails the batch, and a batch always yields exactly one verdict per row.
+Runs on executors, called by `outcomes` once per Arrow batch.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _KINDS = pa.array([ACK, RETRY, DEAD])
 
 
 @dataclass
-class Judged:
+class HandlerResults:
     """Verdicts of some consecutive rows, as Arrow columns; a None column means null everywhere.
 
     `verdict` None means that every row is acknowledged: the common case carries no column at all.
@@ -88,13 +89,13 @@ class _Made:
 
     started: int
     finished: int
-    verdicts: Judged | None
+    verdicts: HandlerResults | None
     failure: _Outcome | None = None
 
 
-def judge(
+def invoke(
     handler: LoadedHandler, batch: pa.RecordBatch, policy: RetryPolicy, before: Before | None = None
-) -> Judged:
+) -> HandlerResults:
     """Runs a handler over a batch.
 
     Args:
@@ -113,7 +114,7 @@ def judge(
 
 def _judge_rows(
     handle: Callable[[DeliveredMessage], Any], batch: pa.RecordBatch, policy: RetryPolicy
-) -> Judged:
+) -> HandlerResults:
     columns = BatchColumns(batch)
     others: dict[int, _Outcome] = {}
     times = [_now_us()]
@@ -132,7 +133,7 @@ def _judge_rows(
 
 def _judge_batch(
     handle: Callable[[pa.RecordBatch], Any], batch: pa.RecordBatch, policy: RetryPolicy, before: Before
-) -> Judged:
+) -> HandlerResults:
     """Calls a vectorised handler; where it raises, `narrowing` finds the messages it raises for.
 
     Parts of the batch are handled again on the way, as at-least-once allows.
@@ -156,38 +157,38 @@ def _judge_batch(
     return _concat([_judged(part) for part in found])
 
 
-def _judged(found: Found[_Made]) -> Judged:
+def _judged(found: Found[_Made]) -> HandlerResults:
     """The rows of one result."""
     made, rows = found.result, found.rows
     times = [pa.repeat(pa.scalar(at, _TIME), rows) for at in (made.started, made.finished)]
-    judged = Judged(rows, *times)
+    results = HandlerResults(rows, *times)
     if made.verdicts is not None:
         for name in _VALUES:
             column = getattr(made.verdicts, name)
-            setattr(judged, name, None if column is None else column.slice(found.at, rows))
+            setattr(results, name, None if column is None else column.slice(found.at, rows))
     elif made.failure is not None:
-        judged.verdict = pa.repeat(pa.scalar(made.failure.kind), rows)
+        results.verdict = pa.repeat(pa.scalar(made.failure.kind), rows)
         for name in ("error_type", "error_text", "error_trace"):
-            setattr(judged, name, pa.repeat(pa.scalar(getattr(made.failure, name), pa.string()), rows))
+            setattr(results, name, pa.repeat(pa.scalar(getattr(made.failure, name), pa.string()), rows))
     if found.in_company:
-        judged.in_company = pa.repeat(pa.scalar(True), rows)
+        results.in_company = pa.repeat(pa.scalar(True), rows)
     if found.isolated:
-        judged.isolated = pa.repeat(pa.scalar(True), rows)
-    return judged
+        results.isolated = pa.repeat(pa.scalar(True), rows)
+    return results
 
 
-def _retried(verdicts: Judged) -> list[int]:
+def _retried(verdicts: HandlerResults) -> list[int]:
     if verdicts.verdict is None:
         return []
     found: list[int] = pc.indices_nonzero(pc.equal(verdicts.verdict, RETRY)).to_pylist()
     return found
 
 
-def _verdicts(result: Any, rows: int, policy: RetryPolicy) -> Judged:
+def _verdicts(result: Any, rows: int, policy: RetryPolicy) -> HandlerResults:
     """Reads what a vectorised handler returned: see docs/ledger.md for the shapes it may have."""
     untimed = pa.nulls(rows, _TIME)
     if result is None:
-        return Judged(rows, untimed, untimed)
+        return HandlerResults(rows, untimed, untimed)
     if isinstance(result, Verdict):
         result = [result] * rows
     if isinstance(result, (pa.Array, pa.ChunkedArray)) and not pa.types.is_struct(result.type):
@@ -210,7 +211,7 @@ def _verdicts(result: Any, rows: int, policy: RetryPolicy) -> Judged:
     return _of_columns(columns["verdict"], columns.get("delay_level"), columns.get("reason"), rows, policy)
 
 
-def _of_sequence(result: Sequence[Any], rows: int, policy: RetryPolicy) -> Judged:
+def _of_sequence(result: Sequence[Any], rows: int, policy: RetryPolicy) -> HandlerResults:
     answers = list(result)  # foreign code again: what it gives counts, not what it says of its length
     if len(answers) != rows:
         raise ValueError(f"the handler returned {len(answers)} verdicts for {rows} messages")
@@ -231,13 +232,13 @@ def _of_columns(
     reason: pa.Array | pa.ChunkedArray | None,
     rows: int,
     policy: RetryPolicy,
-) -> Judged:
+) -> HandlerResults:
     if len(verdict) != rows:
         raise ValueError(f"the handler returned {len(verdict)} verdicts for {rows} messages")
     kinds = pc.fill_null(_flat(verdict, pa.string()), ACK)
     untimed = pa.nulls(rows, _TIME)
     if pc.all(pc.equal(kinds, ACK)).as_py():
-        return Judged(rows, untimed, untimed)
+        return HandlerResults(rows, untimed, untimed)
     known = pc.is_in(kinds, value_set=_KINDS)
     if not pc.all(known).as_py():
         wrong = kinds.filter(pc.invert(known))[0].as_py()
@@ -250,7 +251,7 @@ def _of_columns(
     texts = None
     if reason is not None:
         texts = pc.utf8_slice_codeunits(_flat(reason, pa.string()), 0, reasons.MAX_REASON)
-    return Judged(rows, untimed, untimed, verdict=kinds, delay_level=levels, reason=texts)
+    return HandlerResults(rows, untimed, untimed, verdict=kinds, delay_level=levels, reason=texts)
 
 
 def _flat(column: pa.Array | pa.ChunkedArray, wanted: pa.DataType) -> pa.Array:
@@ -292,12 +293,14 @@ def _failure(error: BaseException) -> _Outcome:
     )
 
 
-def _with_outcomes(rows: int, started: list[int], finished: list[int], others: dict[int, _Outcome]) -> Judged:
-    judged = Judged(
+def _with_outcomes(
+    rows: int, started: list[int], finished: list[int], others: dict[int, _Outcome]
+) -> HandlerResults:
+    results = HandlerResults(
         rows, pa.array(started, pa.int64()).cast(_TIME), pa.array(finished, pa.int64()).cast(_TIME)
     )
     if not others:
-        return judged
+        return results
 
     def column(name: str, kind: pa.DataType, otherwise: Any = None) -> pa.Array:
         values = [otherwise] * rows
@@ -305,13 +308,13 @@ def _with_outcomes(rows: int, started: list[int], finished: list[int], others: d
             values[row] = getattr(outcome, name)
         return pa.array(values, kind)
 
-    judged.verdict = column("kind", pa.string(), ACK)
-    judged.delay_level = column("delay_level", pa.int32())
-    judged.reason = column("reason", pa.string())
-    judged.error_type = column("error_type", pa.string())
-    judged.error_text = column("error_text", pa.string())
-    judged.error_trace = column("error_trace", pa.string())
-    return judged
+    results.verdict = column("kind", pa.string(), ACK)
+    results.delay_level = column("delay_level", pa.int32())
+    results.reason = column("reason", pa.string())
+    results.error_type = column("error_type", pa.string())
+    results.error_text = column("error_text", pa.string())
+    results.error_trace = column("error_trace", pa.string())
+    return results
 
 
 _VALUES = {
@@ -325,7 +328,7 @@ _VALUES = {
 _MARKS = {"in_company": (pa.bool_(), False), "isolated": (pa.bool_(), False)}
 
 
-def _concat(pieces: list[Judged]) -> Judged:
+def _concat(pieces: list[HandlerResults]) -> HandlerResults:
     if len(pieces) == 1:
         return pieces[0]
 
@@ -340,7 +343,7 @@ def _concat(pieces: list[Judged]) -> Judged:
             ]
         )
 
-    return Judged(
+    return HandlerResults(
         sum(piece.rows for piece in pieces),
         pa.concat_arrays([piece.started_at for piece in pieces]),
         pa.concat_arrays([piece.finished_at for piece in pieces]),

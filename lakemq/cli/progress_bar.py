@@ -1,7 +1,6 @@
 """A progress bar on stderr, there only when a person looks at it.
 
-Owns the choice of the library (tqdm: small, no dependencies of its own) and nothing else. Called by
-long commands.
+Owns the choice of the library (tqdm: small, no dependencies of its own) and nothing else.
 """
 
 from __future__ import annotations

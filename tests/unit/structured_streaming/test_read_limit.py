@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from structured_streaming.admission import limit_ends
 from structured_streaming.offsets import MessageQueue
+from structured_streaming.read_limit import limit_ends
 
 from .strategies import counts, queues
 

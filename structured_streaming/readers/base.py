@@ -1,8 +1,7 @@
 """What the source needs of a store, whichever way it is reached.
 
-Owns the port between Spark's side and a transport: readers/local.py maps the store's files,
-readers/http.py asks the broker. Both give equal answers for equal stores. Called by store_view.py
-(driver) and slice_reader.py (executors).
+Owns the port between Spark's side and a transport: readers/local.py maps the store's files, readers/http.py
+asks the broker. Both give equal answers for equal stores.
 """
 
 from __future__ import annotations

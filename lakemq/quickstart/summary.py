@@ -1,14 +1,14 @@
 """The ledger's answers as a person reads them: verdicts, a dead letter's story, a flight's history.
 
-Owns the wording of the quick start's last sections; asks through questions.py. Called by run.py.
+Owns the wording of the quick start's last sections; asks through sql_queries.py.
 """
 
 from __future__ import annotations
 
 from lakemq.cli import output
 from lakemq.client import Client
-from lakemq.quickstart.questions import Questions, Row
 from lakemq.quickstart.report import Report
+from lakemq.quickstart.sql_queries import Questions, Row
 
 _BODY_SHOWN = 160
 

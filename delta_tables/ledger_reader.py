@@ -2,7 +2,7 @@
 
 Owns a DataFusion session (`deltalake`'s QueryBuilder) with the ledger's tables and views, and which
 statements it takes: the engine would write files (COPY), also in the middle of an EXPLAIN ANALYZE. Never
-writes. Called by `lakemq sql`, by the idle watch of `lakemq consume` and by anyone from Python.
+writes.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _READS = re.compile(
 )
 
 
-class Ledger:
+class LedgerReader:
     """A ledger to ask.
 
     Example:
-        >>> Ledger("./ledger").sql("SELECT verdict, count(*) FROM deliveries GROUP BY verdict")
+        >>> LedgerReader("./ledger").sql("SELECT verdict, count(*) FROM deliveries GROUP BY verdict")
     """
 
     def __init__(self, path: str | Path) -> None:

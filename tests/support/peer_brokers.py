@@ -1,8 +1,8 @@
 """Real RocketMQ and Kafka brokers for compatibility tests and for the bench.
 
-Owns their configuration files, ports and processes in a directory the caller gives. A broker is ready when it
-answers (RocketMQ: the name server knows it; Kafka: its admin client creates a topic), never after a pause.
-Called by tests/cluster/test_rocketmq_*.py and benchmarks/.
+Owns their configuration files, ports and processes in a directory the caller gives. A broker is ready when
+it answers (RocketMQ: the name server knows it; Kafka: its admin client creates a topic), never after a
+pause.
 """
 
 from __future__ import annotations
