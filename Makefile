@@ -14,13 +14,18 @@ SEED ?= 1
 ROLLS ?= 100000
 
 NATIVE := $(shell find store_native/src store_native/Cargo.toml store_native/Cargo.lock -type f 2>/dev/null)
+# One way through each package: broker, client and command line, source, sink, jobs and ledger.
+FAST := tests/integration/test_http_produce.py tests/integration/test_client_calls.py \
+	tests/integration/test_cli_produce_tail.py
+
 CARGO_TEST := cargo test --locked --no-default-features --manifest-path store_native/Cargo.toml
 
-.PHONY: help quickstart test check check-spark-versions bench chaos lock wheel clean
+.PHONY: help quickstart test test-fast check check-spark-versions bench chaos lock wheel clean
 
 help:
 	@echo "make quickstart   the whole path on 336,776 real flights (Python, Java 17+, Rust)"
 	@echo "make test         all tests"
+	@echo "make test-fast    unit and Rust tests, one integration test of each package (under 3 minutes)"
 	@echo "make check        ruff, mypy, clippy, formats, import rules"
 	@echo "make check-spark-versions   the path on PySpark 4.0 and 4.1, in environments of their own"
 	@echo "make bench        the figures of docs/performance.md      [ONLY=P7] (Maven)"
@@ -50,6 +55,11 @@ quickstart: $(VENV)/.built
 test: $(VENV)/.built
 	$(CARGO_TEST) --quiet
 	$(BIN)/python -m pytest
+
+# Unit and Rust tests and one integration test of each package: for every save.
+test-fast: $(VENV)/.built
+	$(CARGO_TEST) --quiet
+	$(BIN)/python -m pytest tests/unit $(FAST)
 
 check: $(VENV)/.built
 	$(BIN)/ruff check .
