@@ -28,13 +28,13 @@ from jobs.checkpoint import StreamCheckpoint
 from jobs.group_lease import GroupLease
 from jobs.idle import IdleWatch
 from jobs.lease_owner import LeaseOwner
-from jobs.original_position import retry_topic
 from jobs.retry_policy import DEFAULT_MAX_RECONSUME_TIMES, RetryPolicy
 from jobs.run_loop import RunLoop
 from jobs.settings import ConsumeSettings
 from jobs.started_stream import StartedStream
 from lakemq.client import Client
 from store_native.errors import InvalidRequest
+from store_native.names import retry_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.original_position import Positions, retry_topic
+from jobs.original_position import Positions
+from store_native.names import retry_topic
 
 UNCOUNTED = "LMQ_UNCOUNTED"
 ALONE = "LMQ_ALONE"

@@ -33,13 +33,13 @@ from jobs.group_lease import GroupLease
 from jobs.group_start import starting_offsets
 from jobs.known_attempts import WithoutKnown, known_attempts
 from jobs.loss_record import LossRecord, refuse_other_losses
-from jobs.original_position import retry_topic
 from jobs.outcomes import OutcomeTask
 from jobs.retry_policy import RetryPolicy
 from jobs.settings import ConsumeSettings
 from jobs.slice_tasks import ReadAndHandleTask, ReadTask, into_bins, per_bin, reader_of
 from lakemq.client import Client
 from store_native.errors import InvalidRequest, LakeMQError, from_code
+from store_native.names import retry_topic
 from structured_streaming import batch_plan
 from structured_streaming.offsets import Bounds, MessageQueue, Offsets, start_in
 from structured_streaming.partitions import QueueSlice, slices_between

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 from delta_tables.ledger_query import select
 from delta_tables.location import LedgerLocation
-from jobs.original_position import RETRY_TOPIC_PREFIX
 from jobs.settings import ConsumeSettings, From
 from lakemq.client import Client
 from lakemq.client.results import QueueBounds
+from store_native.names import is_retry_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,8 +44,8 @@ def starting_offsets(settings: ConsumeSettings, spark: SparkSession, client: Cli
                 handled.get((topic, queue.queue_id)),
                 reported.get((topic, queue.queue_id)),
                 # What waits on the retry topic belongs to the group since before it had a checkpoint.
-                "earliest" if topic.startswith(RETRY_TOPIC_PREFIX) else settings.start,
-                retry=topic.startswith(RETRY_TOPIC_PREFIX),
+                "earliest" if is_retry_topic(topic) else settings.start,
+                retry=is_retry_topic(topic),
             )
             for queue in held
         }

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-RETRY_TOPIC_PREFIX = "%RETRY%"
-DLQ_TOPIC_PREFIX = "%DLQ%"
+from store_native.names import retry_topic
 
 ORIGIN = "LMQ_ORIGIN"
 RETRY_TOPIC = "RETRY_TOPIC"
@@ -30,16 +29,6 @@ _MOST_QUEUE_ID = 2**31 - 1
 _MOST_QUEUE_OFFSET = 2**63 - 1
 # As this project writes it, so that one position has one text; the digits fit uint64, bounds come after.
 _POSITION = r"^(?P<broker_name>.+)/(?P<queue_id>0|[1-9][0-9]{0,9})/(?P<queue_offset>0|[1-9][0-9]{0,18})$"
-
-
-def retry_topic(group: str) -> str:
-    """The topic on which a group's failed messages come back."""
-    return RETRY_TOPIC_PREFIX + group
-
-
-def dlq_topic(group: str) -> str:
-    """The topic of a group's dead letters."""
-    return DLQ_TOPIC_PREFIX + group
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,10 @@ from delta_tables.deliveries import ACK, DEAD, DELIVERIES, DROPPED, RETRY
 from jobs.counted_attempts import Standing, marked, standing_of
 from jobs.handler_invocation import Before, HandlerResults, invoke
 from jobs.handler_loader import HandlerTarget
-from jobs.original_position import LAST_ATTEMPT, Positions, original_positions, retry_topic
+from jobs.original_position import LAST_ATTEMPT, Positions, original_positions
 from jobs.property_limit import PROPERTIES_TOO_LARGE, has_room_for_retry
 from jobs.retry_policy import RetryPolicy
+from store_native.names import retry_topic
 
 Mode = Literal["concurrent", "broadcast"]
 

@@ -9,9 +9,9 @@ from typing import Literal
 
 from delta_tables.location import LedgerLocation
 from jobs.handler_loader import HandlerTarget
-from jobs.original_position import dlq_topic, retry_topic
 from jobs.outcomes import Mode
 from store_native.errors import from_code
+from store_native.names import dlq_topic, retry_topic
 
 From = Literal["earliest", "latest"]
 OnDataLoss = Literal["fail", "record"]

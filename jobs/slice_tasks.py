@@ -18,9 +18,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from jobs.map_arrow import ArrowFunction, map_in_arrow
-from jobs.original_position import retry_topic
 from jobs.outcomes import OutcomeTask
 from jobs.settings import ConsumeSettings
+from store_native.names import retry_topic
 from structured_streaming import columns
 from structured_streaming.partitions import QueueSlice, split
 from structured_streaming.slice_reader import SliceReader

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from lakemq.client.client import ENDPOINT_VARIABLE
 from store_native import validate_group, validate_topic
 from store_native.errors import from_code
 from structured_streaming.offsets import illegal
@@ -76,7 +77,6 @@ _LATER = {
     "maxTriggerDelay": "use the trigger's interval until then",
     "maxBytesPerTrigger": "use maxOffsetsPerTrigger until then",
 }
-ENDPOINT_VARIABLE = "LAKEMQ_ENDPOINT"
 
 
 @dataclass(frozen=True)

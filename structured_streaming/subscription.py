@@ -11,10 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from store_native import SYSTEM_TOPICS
+from store_native.names import is_group_topic, is_system_prefixed
 from structured_streaming.offsets import MessageQueue
-
-_SYSTEM_PREFIXES = ("RMQ_SYS_",)
-_GROUP_PREFIXES = ("%RETRY%", "%DLQ%")
 
 
 @dataclass(frozen=True)
@@ -51,6 +49,6 @@ class Subscription:
 
     def _may_match(self, topic: str) -> bool:
         """A pattern such as ``.*`` must not bring in a group's retry topic unless it asks for it."""
-        if topic in SYSTEM_TOPICS or topic.startswith(_SYSTEM_PREFIXES):
+        if topic in SYSTEM_TOPICS or is_system_prefixed(topic):
             return False
-        return not topic.startswith(_GROUP_PREFIXES) or (self.pattern or "").startswith("%")
+        return not is_group_topic(topic) or (self.pattern or "").startswith("%")

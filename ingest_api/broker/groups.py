@@ -15,6 +15,7 @@ from ingest_api.broker.thread_pools import ReadPool
 from ingest_api.broker.topics import Change, Settle, TopicService
 from store_native import Store
 from store_native.errors import InvalidRequest
+from store_native.names import retry_topic
 
 
 class GroupService:
@@ -69,7 +70,7 @@ class GroupService:
         is_new, end_offset = await self._reads.run(put)
         settled = await self._settle(end_offset)
         if settled:
-            self._topics.refresh(f"%RETRY%{group}")
+            self._topics.refresh(retry_topic(group))
         return Change(is_new, settled)
 
     async def delete(self, group: str) -> Change:

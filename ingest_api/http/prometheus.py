@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from ingest_api.broker.metrics import BrokerMetrics, Histogram
+from store_native.names import is_retry_topic, is_system_prefixed
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 Labels = Mapping[str, str]
@@ -168,8 +169,8 @@ def _out_labels(topic: str, group: str) -> dict[str, str]:
     return {
         "topic": topic,
         "consumer_group": group,
-        "is_retry": str(topic.startswith("%RETRY%")).lower(),
-        "is_system": str(topic.startswith("RMQ_SYS_")).lower(),
+        "is_retry": str(is_retry_topic(topic)).lower(),
+        "is_system": str(is_system_prefixed(topic)).lower(),
     }
 
 

@@ -8,10 +8,9 @@ from typing import Any
 
 from lakemq.cli import options, output
 from lakemq.client import Client, InvalidRequest, TopicConfig
+from store_native.names import PERM_READ, PERM_WRITE, is_group_topic
 
-_READ, _WRITE = 4, 2
-_OF_GROUPS = ("%RETRY%", "%DLQ%")
-_PERMS = {"rw": _READ | _WRITE, "r": _READ, "w": _WRITE, "none": 0}
+_PERMS = {"rw": PERM_READ | PERM_WRITE, "r": PERM_READ, "w": PERM_WRITE, "none": 0}
 
 
 def register(subparsers: Any) -> None:
@@ -68,7 +67,7 @@ def _list(client: Client, args: argparse.Namespace) -> None:
 
 def _is_hidden(topic: TopicConfig) -> bool:
     """Whether nobody made the topic by name: the system's, and the retry and dead-letter topics of groups."""
-    return topic.system or topic.topic.startswith(_OF_GROUPS)
+    return topic.system or is_group_topic(topic.topic)
 
 
 def _create(client: Client, args: argparse.Namespace) -> None:
@@ -130,4 +129,4 @@ def _print(client: Client, topic: TopicConfig, args: argparse.Namespace) -> None
 
 def perm_text(perm: int) -> str:
     """Writes permission bits as ``rw``, ``r``, ``w`` or ``none``."""
-    return ("r" if perm & _READ else "") + ("w" if perm & _WRITE else "") or "none"
+    return ("r" if perm & PERM_READ else "") + ("w" if perm & PERM_WRITE else "") or "none"

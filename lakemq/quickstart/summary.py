@@ -9,6 +9,7 @@ from lakemq.cli import output
 from lakemq.client import Client
 from lakemq.quickstart.report import Report
 from lakemq.quickstart.sql_queries import Questions, Row
+from store_native.names import dlq_topic
 
 _BODY_SHOWN = 160
 
@@ -38,7 +39,7 @@ def _verdicts(rows: list[Row]) -> str:
 def _kept(endpoint: str, group: str, letter: Row) -> str:
     """Asks the broker where the dead letter is kept now."""
     with Client(endpoint) as client:
-        found = client.query(f"%DLQ%{group}", letter["message_id"])
+        found = client.query(dlq_topic(group), letter["message_id"])
     return ", ".join(f"{m.topic} q{m.queue_id}@{m.queue_offset}" for m in found) or "not found"
 
 

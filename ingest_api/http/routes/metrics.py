@@ -15,6 +15,7 @@ from ingest_api.http.prometheus import CONTENT_TYPE, Exposition, Labels, add_bro
 from ingest_api.http.routes.schemas import PROBLEMS
 from store_native import Store
 from store_native.errors import LakeMQError
+from store_native.names import is_retry_topic
 
 _TEXT: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Prometheus text."}
@@ -91,7 +92,7 @@ def _lag(store: Store, groups: Iterable[str]) -> Iterator[tuple[Labels, float]]:
                 {
                     "consumer_group": group,
                     "topic": topic,
-                    "is_retry": str(topic.startswith("%RETRY%")).lower(),
+                    "is_retry": str(is_retry_topic(topic)).lower(),
                 },
                 messages,
             )

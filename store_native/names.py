@@ -1,0 +1,41 @@
+"""Names that mean something: the topics of consumer groups and of the system, and the bits of a permission.
+
+RocketMQ's `MixAll`, `TopicValidator` and `PermName`; the store's Rust part has them in `meta/names.rs`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+RETRY_TOPIC_PREFIX: Final = "%RETRY%"
+DLQ_TOPIC_PREFIX: Final = "%DLQ%"
+SYSTEM_TOPIC_PREFIX: Final = "RMQ_SYS_"
+
+PERM_READ: Final = 4
+PERM_WRITE: Final = 2
+PERM_INHERIT: Final = 1
+
+
+def retry_topic(group: str) -> str:
+    """Returns the topic on which a group's failed messages come back."""
+    return RETRY_TOPIC_PREFIX + group
+
+
+def dlq_topic(group: str) -> str:
+    """Returns the topic of a group's dead letters."""
+    return DLQ_TOPIC_PREFIX + group
+
+
+def is_retry_topic(topic: str) -> bool:
+    """Says whether a group's failed messages come back on it."""
+    return topic.startswith(RETRY_TOPIC_PREFIX)
+
+
+def is_group_topic(topic: str) -> bool:
+    """Says whether a topic belongs to a group: its retries or its dead letters."""
+    return topic.startswith((RETRY_TOPIC_PREFIX, DLQ_TOPIC_PREFIX))
+
+
+def is_system_prefixed(topic: str) -> bool:
+    """Says whether a topic's name is kept for the system."""
+    return topic.startswith(SYSTEM_TOPIC_PREFIX)
