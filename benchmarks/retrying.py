@@ -2,7 +2,7 @@
 
 Owns the histories and how a batch is timed: both groups run in one session, each gets the same number of
 retries in one request, and the time is that of the micro-batch that carried them, by Spark's own progress
-(planning, the look-up of what is known, the handler, the commit, the report). Called by __main__.
+(planning, the look-up of what is known, the handler, the commit, the report).
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ from typing import Any, Final, Self
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from benchmarks.figure import Comparison, Figure
 from benchmarks.ledger import BATCH_ROWS, position
+from benchmarks.measurement import Comparison, Figure
 from benchmarks.scale import Scale
 from benchmarks.server import LakeMQ
 from delta_tables.deliveries import ACK, DELIVERIES
 from delta_tables.location import LedgerLocation
 from delta_tables.views import TABLES
 from jobs.handler_loader import HandlerTarget
-from jobs.origin import ORIGIN, RETRY_TOPIC, retry_topic
+from jobs.original_position import ORIGIN, RETRY_TOPIC
 from jobs.settings import ConsumeSettings
 from lakemq.client import Client
 from lakemq.spark import session
+from store_native.names import retry_topic
 from tests.support.peer_jars import REPOSITORY
 from tests.support.two_drivers import Driver
 

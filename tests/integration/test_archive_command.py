@@ -7,9 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from delta_tables.query import Ledger
+from delta_tables.ledger_reader import LedgerReader
 from tests.support.broker_process import BrokerProcess
-from tests.support.fence import await_dispatch
+from tests.support.dispatch_barrier import await_dispatch
 
 STACKS = ("BrokenPipeError", "Traceback", "\tat ", "ERROR", "StackOverflowError")
 
@@ -34,7 +34,7 @@ def test_archive_lands_a_topic_and_a_failure_is_one_sentence_with_the_stack_in_t
     await_dispatch(client)
     landed = archive(shared_broker, tmp_path, "kept")
     assert landed.returncode == 0, landed.stderr
-    assert Ledger(tmp_path / "ledger").sql("SELECT * FROM messages").num_rows == 1
+    assert LedgerReader(tmp_path / "ledger").sql("SELECT * FROM messages").num_rows == 1
 
     checkpoint = tmp_path / "again" / "ledger" / "_checkpoints" / "archive"
     checkpoint.mkdir(parents=True)

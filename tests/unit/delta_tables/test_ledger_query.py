@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from delta_tables.asking import with_views
+from delta_tables.ledger_query import with_views
 from delta_tables.location import LedgerLocation
 
 LEDGER = LedgerLocation.parse("main.ledger")
