@@ -21,7 +21,7 @@ from benchmarks.reading import bench_session, fill, timed_query
 from benchmarks.scale import Scale
 from benchmarks.server import LakeMQ
 from delta_tables.deliveries import DELIVERIES
-from delta_tables.location import LedgerLocation
+from delta_tables.ledger import ledger_at
 from jobs.consume import consume
 from jobs.handler_loader import HandlerTarget
 from jobs.run_loop import RunLoop
@@ -70,7 +70,7 @@ def _consume(spark: Any, lakemq: LakeMQ, topic: str, rows: int, directory: Path)
             group=group,
             topics=(topic,),
             handler=HandlerTarget("benchmarks.trivial_handler:acknowledge", search_path=(str(REPOSITORY),)),
-            ledger=LedgerLocation.parse(str(ledger)),
+            ledger=ledger_at(str(ledger)),
             endpoint=lakemq.endpoint,
             path=str(lakemq.store),
             start="earliest",

@@ -24,7 +24,7 @@ from benchmarks.measurement import Comparison, Figure
 from benchmarks.scale import Scale
 from benchmarks.server import LakeMQ
 from delta_tables.deliveries import ACK, DELIVERIES
-from delta_tables.location import LedgerLocation
+from delta_tables.ledger import ledger_at
 from delta_tables.views import TABLES
 from jobs.handler_loader import HandlerTarget
 from jobs.original_position import ORIGIN, RETRY_TOPIC
@@ -70,7 +70,7 @@ class _Group:
         self._group = f"group-of-{rows}"
         self._client = Client(lakemq.endpoint, timeout_s=60)
         self._runs = itertools.count()
-        ledger = LedgerLocation.parse(str(directory / f"ledger-{rows}"))
+        ledger = ledger_at(str(directory / f"ledger-{rows}"))
         ledger.create(*TABLES)
         for first in range(0, rows, BATCH_ROWS):
             batch = _history(self._group, first, min(BATCH_ROWS, rows - first))

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from delta_tables.ledger_query import select
 from delta_tables.location import LedgerLocation
+from delta_tables.path_ledger import PathLedger
 from delta_tables.table import Table
 
 if TYPE_CHECKING:
@@ -75,10 +76,7 @@ def append_once(
             .option("txnVersion", str(version))
         )
         try:
-            if ledger.schema is not None:
-                writer.saveAsTable(ledger.qualified(table))
-            else:
-                writer.save(str(ledger.path(table)))
+            ledger.append(writer, table)
         except Exception as error:
             # Delta's conflicts have no classes of their own in Python: the JVM's are named in the text.
             text = str(error)
@@ -105,13 +103,13 @@ def append_arrow_once(
     Returns:
         Whether the rows were appended; False when the table knew this version already.
     """
-    if ledger.schema is not None:
+    if not isinstance(ledger, PathLedger):
         assert spark is not None, "a ledger in a catalog is written through Spark"
         return append_once(spark.createDataFrame(rows), ledger, table, app_id=app_id, version=version)
 
-    from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+    from deltalake import CommitProperties, Transaction, write_deltalake
 
-    delta = DeltaTable(str(ledger.path(table)))
+    delta = ledger.open(table)
     known = delta.transaction_version(app_id)
     if known is not None and known >= version:
         return False

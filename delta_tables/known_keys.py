@@ -17,6 +17,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from delta_tables.location import LedgerLocation
+from delta_tables.path_ledger import PathLedger
 from delta_tables.table import Table
 
 if TYPE_CHECKING:
@@ -76,24 +77,23 @@ def rows_within(
     """The rows of a group within some spans, each once; the arguments are those of `known_rows`."""
     if not asked:
         return set()
-    if ledger.schema is not None:
-        from pyspark.sql import functions as F
-
-        where = (F.col("consumer_group") == group) & _any_of(asked)
-        if attempts_from is not None:
-            where = where & (F.col("attempt") >= attempts_from)
-        found = ledger.read(spark, table).where(where).select(*columns).toArrow()
-    else:
+    if isinstance(ledger, PathLedger):
         import pyarrow as pa
-        from deltalake import DeltaTable, QueryBuilder
+        from deltalake import QueryBuilder
 
         later = "" if attempts_from is None else f" AND attempt >= {attempts_from}"
         text = (
             f"SELECT {', '.join(columns)} FROM {table.name} "
             f"WHERE consumer_group = {_quoted(group)}{later} AND ({' OR '.join(map(_as_sql, asked))})"
         )
-        delta = DeltaTable(str(ledger.path(table)))
-        found = pa.table(QueryBuilder().register(table.name, delta).execute(text).read_all())
+        found = pa.table(QueryBuilder().register(table.name, ledger.open(table)).execute(text).read_all())
+    else:
+        from pyspark.sql import functions as F
+
+        where = (F.col("consumer_group") == group) & _any_of(asked)
+        if attempts_from is not None:
+            where = where & (F.col("attempt") >= attempts_from)
+        found = ledger.read(spark, table).where(where).select(*columns).toArrow()
     return {tuple(row.values()) for row in found.to_pylist()}
 
 

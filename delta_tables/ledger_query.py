@@ -13,6 +13,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from delta_tables.location import LedgerLocation
+from delta_tables.path_ledger import PathLedger
 from delta_tables.views import TABLES, VIEWS, view_sql
 
 if TYPE_CHECKING:
@@ -27,12 +28,12 @@ def select(ledger: LedgerLocation, text: str, spark: SparkSession) -> list[tuple
     Returns:
         The rows as tuples; times are in UTC and say so.
     """
-    if ledger.directory is None:
-        result = spark.sql(with_views(ledger, text)).toArrow()
-    else:
+    if isinstance(ledger, PathLedger):
         from delta_tables.ledger_reader import LedgerReader
 
         result = LedgerReader(ledger.directory).sql(text)
+    else:
+        result = spark.sql(with_views(ledger, text)).toArrow()
     return [tuple(row.values()) for row in result.to_pylist()]
 
 

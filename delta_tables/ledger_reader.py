@@ -13,7 +13,8 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
-from delta_tables.location import LedgerLocation
+from delta_tables.ledger import ledger_at
+from delta_tables.path_ledger import PathLedger
 from delta_tables.views import TABLES, VIEWS, view_sql
 from store_native.errors import from_code
 
@@ -44,11 +45,11 @@ class LedgerReader:
         Raises:
             InvalidRequest: ARGUMENT_ILLEGAL when it names a catalog or holds no ledger.
         """
-        location = LedgerLocation.parse(str(path))
-        if location.directory is None:
+        location = ledger_at(str(path))
+        if not isinstance(location, PathLedger):
             raise from_code("ARGUMENT_ILLEGAL", f"{path} is a catalog's schema: ask it with Spark SQL")
         self._location = location
-        if not any(DeltaTable.is_deltatable(str(location.path(table))) for table in TABLES):
+        if not any(location.exists(table) for table in TABLES):
             raise from_code("ARGUMENT_ILLEGAL", f"there is no ledger at {path}")
 
     def sql(self, text: str) -> pa.Table:

@@ -1,69 +1,77 @@
-"""Where a ledger lives: a directory, or a schema of a catalog.
+"""What a ledger is to those who read and write it, wherever its tables are.
 
-Owns the mapping from a table to its path or name and the creation of empty tables.
+Owns the operations that differ between a directory and a catalog; `path_ledger` and `catalog_ledger` have
+them, `ledger.ledger_at` chooses.
 
 Invariants: a table's place follows from the ledger alone, so readers and writers always agree.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from delta_tables.table import Table
+from delta_tables.writer_lock import WriterLock
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-
-_CATALOG_NAME = re.compile(r"[A-Za-z_]\w*\.[A-Za-z_]\w*")
+    from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
 # Small commits follow each other fast: a checkpoint every 50 keeps the log short to read without
 # paying for one every ten batches. The log itself may be cleaned after a week.
 _PROPERTIES = {"delta.checkpointInterval": "50", "delta.logRetentionDuration": "interval 7 days"}
 
 
-@dataclass(frozen=True)
-class LedgerLocation:
-    """The place of a ledger's tables.
+class LedgerLocation(ABC):
+    """The place of a ledger's tables."""
 
-    Attributes:
-        directory: the ledger's directory, None for a ledger in a catalog.
-        schema: `catalog.schema` (Unity Catalog), None for a ledger on a path.
-    """
+    @property
+    @abstractmethod
+    def checkpoints(self) -> Path | None:
+        """Where the ledger keeps the checkpoints of its streams; None where it cannot."""
 
-    directory: Path | None
-    schema: str | None
-
-    @classmethod
-    def parse(cls, text: str) -> LedgerLocation:
-        """Reads `--ledger`: two plain names with a dot are catalog.schema, anything else is a path."""
-        if _CATALOG_NAME.fullmatch(text) and not Path(text).exists():
-            return cls(directory=None, schema=text)
-        return cls(directory=Path(text).absolute(), schema=None)
-
-    def __str__(self) -> str:
-        return self.schema if self.schema is not None else str(self.directory)
-
-    def path(self, table: Table) -> Path:
-        """The directory of a table of a ledger on a path."""
-        assert self.directory is not None, f"{self} is a catalog's schema"
-        return self.directory / table.name
-
+    @abstractmethod
     def qualified(self, table: Table) -> str:
         """The table as Spark SQL names it."""
-        if self.schema is not None:
-            return f"{self.schema}.{table.name}"
-        return f"delta.`{self.path(table)}`"
 
+    @abstractmethod
     def read(self, spark: SparkSession, table: Table) -> DataFrame:
-        """The table as it stands when an action runs."""
-        if self.schema is not None:
-            return spark.read.table(self.qualified(table))
-        return spark.read.format("delta").load(str(self.path(table)))
+        """The table as it is when an action runs."""
+
+    @abstractmethod
+    def version(self, spark: SparkSession, table: Table) -> int:
+        """The table's newest version."""
+
+    @abstractmethod
+    def append(self, writer: DataFrameWriter, table: Table) -> None:
+        """Ends a writer of rows by appending them to a table."""
+
+    @abstractmethod
+    def create(self, *tables: Table, spark: SparkSession | None = None) -> None:
+        """Creates the tables that are missing, empty.
+
+        Args:
+            tables: the tables.
+            spark: the session, needed for a ledger in a catalog only.
+        """
+
+    @abstractmethod
+    def create_for(self, written: Sequence[Table], named: Sequence[Table], spark: SparkSession) -> None:
+        """Creates what a job needs.
+
+        Args:
+            written: the tables it writes.
+            named: the tables that views name; in a catalog one that does not exist fails them all.
+            spark: the session.
+        """
+
+    @abstractmethod
+    def writer_locks(self, tables: Sequence[Table]) -> list[WriterLock]:
+        """The locks, not taken yet, that exclude another writing process; none where Delta does it."""
 
     def read_stream(self, spark: SparkSession, table: Table, start: Mapping[str, str]) -> DataFrame:
         """The table's rows as they are appended; rewrites and deletions by maintenance are passed over.
@@ -73,20 +81,7 @@ class LedgerLocation:
             table: the table.
             start: Delta's startingVersion or startingTimestamp; empty begins with the table's first row.
         """
-        reader = spark.readStream.option("skipChangeCommits", "true").options(**start)
-        if self.schema is not None:
-            return reader.table(self.qualified(table))
-        return reader.format("delta").load(str(self.path(table)))
-
-    def version(self, spark: SparkSession, table: Table) -> int:
-        """The table's newest version."""
-        if self.schema is not None:
-            newest = spark.sql(f"DESCRIBE HISTORY {self.qualified(table)} LIMIT 1").head()
-            assert newest is not None, f"{self.qualified(table)} has no history"
-            return int(newest["version"])
-        from deltalake import DeltaTable
-
-        return DeltaTable(str(self.path(table))).version()
+        return self._stream_from(spark.readStream.option("skipChangeCommits", "true").options(**start), table)
 
     def append_stream(self, rows: DataFrame, table: Table, **options: str) -> StreamingQuery:
         """Starts a stream of rows into a table through Delta's own exactly-once sink.
@@ -103,43 +98,15 @@ class LedgerLocation:
             writer = writer.trigger(availableNow=True)
         else:
             writer = writer.trigger(processingTime=trigger)
-        if self.schema is not None:
-            return writer.toTable(self.qualified(table))
-        return writer.start(str(self.path(table)))
+        return self._stream_to(writer, table)
 
-    def create(self, *tables: Table, spark: SparkSession | None = None) -> None:
-        """Creates the tables that are missing, empty.
+    @abstractmethod
+    def _stream_from(self, reader: DataStreamReader, table: Table) -> DataFrame: ...
 
-        Args:
-            tables: the tables.
-            spark: the session, needed for a ledger in a catalog only.
-        """
-        for table in tables:
-            if self.schema is not None:
-                assert spark is not None, "a ledger in a catalog is created through Spark"
-                properties = ", ".join(f"'{key}' = '{value}'" for key, value in _properties(table).items())
-                spark.sql(
-                    f"CREATE TABLE IF NOT EXISTS {self.qualified(table)} ({table.ddl}) USING delta "
-                    f"TBLPROPERTIES ({properties})"
-                )
-            else:
-                self._create_on_path(table)
-
-    def _create_on_path(self, table: Table) -> None:
-        from deltalake import DeltaTable
-
-        path = self.path(table)
-        if DeltaTable.is_deltatable(str(path)):
-            return
-        DeltaTable.create(
-            str(path),
-            schema=table.arrow_schema,
-            mode="ignore",
-            name=table.name,
-            description=table.comment,
-            configuration=_properties(table),
-        )
+    @abstractmethod
+    def _stream_to(self, writer: DataStreamWriter, table: Table) -> StreamingQuery: ...
 
 
-def _properties(table: Table) -> dict[str, str]:
+def table_properties(table: Table) -> dict[str, str]:
+    """The Delta properties that every table of a ledger is made with."""
     return {**_PROPERTIES, "delta.dataSkippingStatsColumns": ",".join(table.skipping)}

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from delta_tables.location import LedgerLocation
+from delta_tables.catalog_ledger import CatalogLedger
+from delta_tables.path_ledger import PathLedger
 from delta_tables.table import Table
 from delta_tables.views import TABLES
-from delta_tables.writer_lock import WriterLock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,7 +41,7 @@ class MaintenanceReport:
 
 
 def maintain(
-    ledger: LedgerLocation,
+    ledger: PathLedger,
     *,
     vacuum_hours: int = 168,
     keep_days: int | None = None,
@@ -59,21 +59,17 @@ def maintain(
     Raises:
         Unavailable: STORE_LOCKED when a table is being written.
     """
-    assert ledger.directory is not None, "a catalog's tables are maintained with Spark SQL"
     before = None if keep_days is None else (now or datetime.now(UTC)) - timedelta(days=keep_days)
-    return [_maintain(ledger, table, vacuum_hours, before) for table in TABLES if _exists(ledger, table)]
+    return [_maintain(ledger, table, vacuum_hours, before) for table in TABLES if ledger.exists(table)]
 
 
 def _maintain(
-    ledger: LedgerLocation, table: Table, vacuum_hours: int, before: datetime | None
+    ledger: PathLedger, table: Table, vacuum_hours: int, before: datetime | None
 ) -> MaintenanceReport:
-    from deltalake import DeltaTable
-
-    assert ledger.directory is not None
-    lock = WriterLock(ledger.directory, table.name)
+    (lock,) = ledger.writer_locks([table])
     lock.acquire()
     try:
-        delta = DeltaTable(str(ledger.path(table)))
+        delta = ledger.open(table)
         deleted = 0
         if before is not None:
             cut = before.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
@@ -95,7 +91,7 @@ def _maintain(
 
 
 def maintain_in_catalog(
-    spark: SparkSession, ledger: LedgerLocation, *, vacuum_hours: int = 168, keep_days: int | None = None
+    spark: SparkSession, ledger: CatalogLedger, *, vacuum_hours: int = 168, keep_days: int | None = None
 ) -> None:
     """The same for a ledger in a catalog, whose tables exclude writers by themselves."""
     for table in TABLES:
@@ -107,9 +103,3 @@ def maintain_in_catalog(
             )
         spark.sql(f"OPTIMIZE {name}")
         spark.sql(f"VACUUM {name} RETAIN {int(vacuum_hours)} HOURS")
-
-
-def _exists(ledger: LedgerLocation, table: Table) -> bool:
-    from deltalake import DeltaTable
-
-    return bool(DeltaTable.is_deltatable(str(ledger.path(table))))

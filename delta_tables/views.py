@@ -16,8 +16,10 @@ from delta_tables.consumer_offsets import CONSUMER_OFFSETS
 from delta_tables.data_losses import DATA_LOSSES
 from delta_tables.dead_letters import DEAD_LETTERS
 from delta_tables.deliveries import DELIVERIES
+from delta_tables.ledger import ledger_at
 from delta_tables.location import LedgerLocation
 from delta_tables.messages import MESSAGES
+from delta_tables.path_ledger import PathLedger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,8 +51,8 @@ def register_views(spark: SparkSession, ledger: LedgerLocation | str) -> None:
         spark: the session.
         ledger: a directory, `catalog.schema`, or a location; in a catalog its tables must exist.
     """
-    location = LedgerLocation.parse(ledger) if isinstance(ledger, str) else ledger
-    if location.directory is not None:
+    location = ledger_at(ledger) if isinstance(ledger, str) else ledger
+    if isinstance(location, PathLedger):
         location.create(*TABLES)  # one of a later release than the ledger reads as empty
     for table in TABLES:
         location.read(spark, table).createOrReplaceTempView(table.name)

@@ -53,11 +53,11 @@ class ArchiveSettings:
         """Where the stream's checkpoint is."""
         if self.checkpoint is not None:
             return self.checkpoint
-        if self.ledger.directory is None:
+        if self.ledger.checkpoints is None:
             raise from_code(
                 "ARGUMENT_ILLEGAL", "a ledger in a catalog needs --checkpoint (a mounted directory)"
             )
-        return self.ledger.directory / "_checkpoints" / "archive"
+        return self.ledger.checkpoints / "archive"
 
 
 def archive(settings: ArchiveSettings, make_session: Callable[[], SparkSession]) -> None:

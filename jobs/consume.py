@@ -78,8 +78,7 @@ def consume(
             stack.callback(lease.release)
         spark = make_session()
         name_jvm(locks, spark)
-        # The views name every table; in a catalog one that does not exist fails them all.
-        settings.ledger.create(*(TABLES if settings.ledger.directory is None else WRITTEN), spark=spark)
+        settings.ledger.create_for(WRITTEN, TABLES, spark)
         _run(spark, settings, policy, client, lease, after_ledger_commit, started)
 
 
@@ -169,11 +168,9 @@ def sole_writer(ledger: LedgerLocation, tables: tuple[Table, ...]) -> Iterator[l
     """Holds the locks of a local ledger's tables; a catalog excludes writers by itself."""
     locks: list[WriterLock] = []
     try:
-        if ledger.directory is not None:
-            for table in tables:
-                lock = WriterLock(ledger.directory, table.name)
-                lock.acquire()
-                locks.append(lock)
+        for lock in ledger.writer_locks(tables):
+            lock.acquire()
+            locks.append(lock)
         yield locks
     finally:
         for lock in locks:

@@ -34,19 +34,22 @@ def archive_task(arguments: Sequence[str] | None = None) -> None:
 
 def maintenance_task(arguments: Sequence[str] | None = None) -> None:
     """Compacts and cleans a ledger; arguments --ledger, --vacuum-hours, --keep-days."""
-    from delta_tables.location import LedgerLocation
+    from delta_tables.catalog_ledger import CatalogLedger
+    from delta_tables.ledger import ledger_at
     from delta_tables.maintenance import maintain, maintain_in_catalog
+    from delta_tables.path_ledger import PathLedger
 
     parser = argparse.ArgumentParser(prog="lakemq-maintenance")
     parser.add_argument("--ledger", required=True, help="a directory, or catalog.schema")
     parser.add_argument("--vacuum-hours", type=int, default=168)
     parser.add_argument("--keep-days", type=int)
     args = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
-    ledger = LedgerLocation.parse(args.ledger)
-    if ledger.directory is None:
-        maintain_in_catalog(_session(), ledger, vacuum_hours=args.vacuum_hours, keep_days=args.keep_days)
-    else:
-        for report in maintain(ledger, vacuum_hours=args.vacuum_hours, keep_days=args.keep_days):
+    ledger = ledger_at(args.ledger)
+    limits = {"vacuum_hours": args.vacuum_hours, "keep_days": args.keep_days}
+    if isinstance(ledger, CatalogLedger):
+        maintain_in_catalog(_session(), ledger, **limits)
+    elif isinstance(ledger, PathLedger):
+        for report in maintain(ledger, **limits):
             print(report)
 
 

@@ -69,7 +69,7 @@ class ConsumeSettings:
             raise from_code("GROUP_ILLEGAL", f"{self.group!r} is not a group name: %|a-zA-Z0-9_- up to 120")
         if not self.topics:
             raise from_code("ARGUMENT_ILLEGAL", "a group reads at least one topic")
-        if self.checkpoint is None and self.ledger.directory is None:
+        if self.checkpoint is None and self.ledger.checkpoints is None:
             raise from_code(
                 "ARGUMENT_ILLEGAL", "a ledger in a catalog needs --checkpoint (a mounted directory)"
             )
@@ -90,7 +90,7 @@ class ConsumeSettings:
         """The checkpoint directory of one of the group's streams."""
         if self.checkpoint is not None:
             return self.checkpoint / stream
-        assert self.ledger.directory is not None
+        assert self.ledger.checkpoints is not None, "a catalog's ledger needs a checkpoint of its own"
         # Spark escapes % in a path it is given as a URL-like string; a plain name avoids the question.
         plain = self.group.replace("%", "=25").replace("|", "=7C")
-        return self.ledger.directory / "_checkpoints" / plain / stream
+        return self.ledger.checkpoints / plain / stream

@@ -75,12 +75,12 @@ def run(args: argparse.Namespace) -> int:
 
 def settings_of(args: argparse.Namespace) -> ArchiveSettings:
     """Reads the options."""
-    from delta_tables.location import LedgerLocation
+    from delta_tables.ledger import ledger_at
     from jobs.archive import ArchiveSettings
 
     return ArchiveSettings(
         topics=tuple(dict.fromkeys(args.topics)),
-        ledger=LedgerLocation.parse(args.ledger),
+        ledger=ledger_at(args.ledger),
         checkpoint=None if args.checkpoint is None else args.checkpoint.absolute(),
         endpoint=args.endpoint,
         path=None if args.path is None else str(Path(args.path).absolute()),

@@ -147,7 +147,7 @@ def settings_of(args: argparse.Namespace) -> ConsumeSettings:
     Raises:
         InvalidRequest: an option is wrong; NOT_IMPLEMENTED for the orderly mode.
     """
-    from delta_tables.location import LedgerLocation
+    from delta_tables.ledger import ledger_at
     from jobs.handler_loader import HandlerTarget
     from jobs.settings import ConsumeSettings
     from store_native.errors import from_code
@@ -160,7 +160,7 @@ def settings_of(args: argparse.Namespace) -> ConsumeSettings:
         group=args.group,
         topics=tuple(dict.fromkeys(args.topics)),
         handler=HandlerTarget(args.handler, args.vectorised, (str(Path.cwd()),)),
-        ledger=LedgerLocation.parse(args.ledger),
+        ledger=ledger_at(args.ledger),
         checkpoint=None if args.checkpoint is None else args.checkpoint.absolute(),
         endpoint=args.endpoint,
         path=None if args.path is None else str(Path(args.path).absolute()),

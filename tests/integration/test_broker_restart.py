@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from delta_tables.ledger import ledger_at
 from delta_tables.ledger_reader import LedgerReader
-from delta_tables.location import LedgerLocation
 from delta_tables.views import TABLES
 from jobs.handler_loader import HandlerTarget
 from jobs.settings import ConsumeSettings
@@ -43,7 +43,7 @@ def test_a_query_and_a_group_go_on_over_restarts_of_their_broker(
         "working",
         ("steady",),
         HandlerTarget("steady_handler:handle", "auto", (str(tmp_path),)),
-        LedgerLocation.parse(str(tmp_path / "ledger")),
+        ledger_at(str(tmp_path / "ledger")),
         endpoint=broker.endpoint,
         start="earliest",
         trigger="100 milliseconds",

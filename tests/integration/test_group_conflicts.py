@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from delta_tables.dead_letters import DEAD_LETTERS
 from delta_tables.deliveries import DELIVERIES
 from delta_tables.known_keys import known_rows
+from delta_tables.ledger import ledger_at
 from delta_tables.ledger_query import select
 from delta_tables.location import LedgerLocation
 from delta_tables.table import Table
@@ -48,7 +49,7 @@ def write(spark: SparkSession, ledger: LedgerLocation, table: Table, **fields: o
 @pytest.fixture
 def ledger(spark: SparkSession) -> LedgerLocation:
     spark.sql("CREATE SCHEMA IF NOT EXISTS shared_ledger")
-    location = LedgerLocation.parse("spark_catalog.shared_ledger")
+    location = ledger_at("spark_catalog.shared_ledger")
     location.create(*TABLES, spark=spark)
     return location
 

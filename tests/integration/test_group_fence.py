@@ -16,6 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from delta_tables.deliveries import DELIVERIES
+from delta_tables.ledger import ledger_at
 from delta_tables.ledger_query import select
 from delta_tables.location import LedgerLocation
 from delta_tables.views import TABLES
@@ -48,11 +49,11 @@ Ledger = Callable[[str], LedgerLocation]
 def ledger(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> LedgerLocation:
     """An empty ledger of either kind."""
     if request.param == "path":
-        location = LedgerLocation.parse(str(tmp_path / "ledger"))
+        location = ledger_at(str(tmp_path / "ledger"))
     else:
         schema = f"fence_{abs(hash(request.node.name)) % 10**8}"
         spark.sql(f"CREATE SCHEMA {schema}")
-        location = LedgerLocation.parse(f"spark_catalog.{schema}")
+        location = ledger_at(f"spark_catalog.{schema}")
     location.create(*TABLES, spark=spark)
     return location
 

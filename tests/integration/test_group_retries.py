@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from delta_tables.location import LedgerLocation
+from delta_tables.ledger import ledger_at
 from jobs.consume import retry_policy
 from jobs.handler_loader import HandlerTarget
 from jobs.settings import ConsumeSettings
@@ -20,7 +20,7 @@ def settings(group: str, tmp_path: Path, most: int | None = None) -> ConsumeSett
         group=group,
         topics=("orders",),
         handler=HandlerTarget("shop:handle"),
-        ledger=LedgerLocation.parse(str(tmp_path)),
+        ledger=ledger_at(str(tmp_path)),
         max_reconsume_times=most,
     )
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from delta_tables.location import LedgerLocation
+from delta_tables.ledger import ledger_at
 from delta_tables.views import TABLES, register_views
 from jobs.consume import consume
 from jobs.handler_loader import HandlerTarget
@@ -27,7 +27,7 @@ def test_a_group_runs_and_goes_on_with_its_ledger_in_a_catalog(
     client.put_topic("catalogued", read_queue_nums=1, write_queue_nums=1)
     (tmp_path / "catalog_handlers.py").write_text(HANDLER)
     spark.sql("CREATE SCHEMA IF NOT EXISTS spark_catalog.lakemq_ledger")
-    ledger = LedgerLocation.parse("spark_catalog.lakemq_ledger")
+    ledger = ledger_at("spark_catalog.lakemq_ledger")
     settings = ConsumeSettings(
         group="group-of-catalogued",
         topics=("catalogued",),

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from delta_tables.ledger import ledger_at
 from delta_tables.ledger_reader import LedgerReader
-from delta_tables.location import LedgerLocation
 from jobs.archive import ArchiveSettings, archive
 from jobs.consume import consume
 from jobs.handler_loader import HandlerTarget
@@ -56,7 +56,7 @@ def settings(tmp_path: Path, shared_broker: BrokerProcess) -> Settings:
             "group": f"group-of-{topic}",
             "topics": (topic,),
             "handler": HandlerTarget(f"{module}:{handler}", "auto", (str(tmp_path),)),
-            "ledger": LedgerLocation.parse(str(tmp_path / "ledger")),
+            "ledger": ledger_at(str(tmp_path / "ledger")),
             "endpoint": shared_broker.endpoint,
             "start": "earliest",
             "max_reconsume_times": 1,
@@ -92,8 +92,8 @@ def test_a_group_handles_retries_and_gives_up_each_message_once_also_after_losin
     consume(chosen, lambda: spark)
     post(client, "orders", range(1_001, 1_201))
     consume(chosen, lambda: spark)
-    assert chosen.ledger.directory is not None
-    shutil.rmtree(chosen.ledger.directory / "_checkpoints")
+    assert chosen.ledger.checkpoints is not None
+    shutil.rmtree(chosen.ledger.checkpoints)
     post(client, "orders", range(1_201, 1_301))
     consume(chosen, lambda: spark)
 
@@ -185,7 +185,7 @@ def test_a_new_group_begins_at_the_end_unless_told_otherwise(
     client = shared_broker.client()
     client.put_topic("old", read_queue_nums=1, write_queue_nums=1)
     post(client, "old", range(1, 4))
-    default = ConsumeSettings("g", ("t",), HandlerTarget("m:f"), LedgerLocation.parse("ledger")).start
+    default = ConsumeSettings("g", ("t",), HandlerTarget("m:f"), ledger_at("ledger")).start
     chosen = settings("old", "hundredths", start=default)
     consume(chosen, lambda: spark)
     post(client, "old", range(4, 6))
@@ -272,7 +272,7 @@ def test_the_archive_lands_each_message_once_also_after_losing_its_checkpoint(
 ) -> None:
     client = shared_broker.client()
     client.put_topic("kept", read_queue_nums=2, write_queue_nums=2)
-    location = LedgerLocation.parse(str(tmp_path / "ledger"))
+    location = ledger_at(str(tmp_path / "ledger"))
     chosen = ArchiveSettings(("kept",), location, endpoint=shared_broker.endpoint, trigger="availableNow")
     post(client, "kept", range(10))
     archive(chosen, lambda: spark)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from delta_tables.ledger import ledger_at
 from delta_tables.ledger_reader import LedgerReader
-from delta_tables.location import LedgerLocation
 from jobs.consume import consume
 from jobs.handler_loader import HandlerTarget
 from jobs.settings import ConsumeSettings
@@ -62,7 +62,7 @@ def test_what_expired_or_is_damaged_is_recorded_and_shown_as_such(
             "group": "slow-group",
             "topics": ("slow",),
             "handler": HandlerTarget("loss_handlers:handle", "auto", (str(tmp_path),)),
-            "ledger": LedgerLocation.parse(str(tmp_path / "ledger")),
+            "ledger": ledger_at(str(tmp_path / "ledger")),
             "endpoint": broker.endpoint,
             "start": "earliest",
             "trigger": "100 milliseconds",

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from delta_tables.ledger import ledger_at
 from delta_tables.ledger_reader import LedgerReader
-from delta_tables.location import LedgerLocation
 from jobs.consume import consume
 from jobs.handler_loader import HandlerTarget
 from jobs.settings import ConsumeSettings
@@ -29,7 +29,7 @@ def test_a_group_runs_and_goes_on_whatever_the_offset_logs_format(
         group=f"group-of-{topic}",
         topics=(topic,),
         handler=HandlerTarget(f"format_{version}:handle", "auto", (str(tmp_path),)),
-        ledger=LedgerLocation.parse(str(tmp_path / "ledger")),
+        ledger=ledger_at(str(tmp_path / "ledger")),
         endpoint=shared_broker.endpoint,
         start="earliest",
         trigger="100 milliseconds",

@@ -24,7 +24,7 @@ from jobs.map_arrow import map_in_arrow
 from jobs.outcomes import OutcomeTask
 from jobs.retry import retried_messages
 from jobs.retry_policy import RetryPolicy
-from tests.support.ledger_rows import append, delivery, ledger_at, report
+from tests.support.ledger_rows import append, delivery, path_ledger, report
 
 SOURCE = (
     "topic STRING, broker_name STRING, queue_id INT, queue_offset BIGINT, message_id STRING, "
@@ -44,7 +44,7 @@ def handle(message):
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> LedgerLocation:
-    location = ledger_at(tmp_path / "ledger")
+    location = path_ledger(tmp_path / "ledger")
     location.create(*TABLES)
     return location
 

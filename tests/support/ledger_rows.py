@@ -10,7 +10,7 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from delta_tables.consumer_offsets import CONSUMER_OFFSETS, QueueProgress, rows
-from delta_tables.location import LedgerLocation
+from delta_tables.path_ledger import PathLedger
 from delta_tables.table import Table
 
 START = datetime(2026, 11, 21, 8, tzinfo=UTC)
@@ -44,7 +44,7 @@ def delivery(offset: int, attempt: int = 1, verdict: str = "ACK", **fields: Any)
     return row | fields
 
 
-def append(ledger: LedgerLocation, table: Table, rows_: list[dict[str, Any]]) -> None:
+def append(ledger: PathLedger, table: Table, rows_: list[dict[str, Any]]) -> None:
     """Appends rows as one commit."""
     ledger.create(table)
     write_deltalake(
@@ -53,7 +53,7 @@ def append(ledger: LedgerLocation, table: Table, rows_: list[dict[str, Any]]) ->
 
 
 def report(
-    ledger: LedgerLocation, begin: int, end: int, *, batch_id: int = 0, subscription: str = "*", **queue: Any
+    ledger: PathLedger, begin: int, end: int, *, batch_id: int = 0, subscription: str = "*", **queue: Any
 ) -> None:
     """Appends the report of a batch to consumer_offsets."""
     position = {"topic": "orders", "broker_name": "broker-a", "queue_id": 0, "max_offset": end} | queue
@@ -69,6 +69,6 @@ def report(
     append(ledger, CONSUMER_OFFSETS, table.to_pylist())
 
 
-def ledger_at(path: Path) -> LedgerLocation:
+def path_ledger(path: Path) -> PathLedger:
     """The location of a ledger in a test's directory."""
-    return LedgerLocation.parse(str(path))
+    return PathLedger(path.absolute())

@@ -22,8 +22,8 @@ def main(endpoint: str, directory: Path) -> None:
     """Prints what each step saw."""
     import pyspark
 
+    from delta_tables.ledger import ledger_at
     from delta_tables.ledger_reader import LedgerReader
-    from delta_tables.location import LedgerLocation
     from jobs.consume import consume
     from jobs.handler_loader import HandlerTarget
     from jobs.settings import ConsumeSettings
@@ -62,7 +62,7 @@ def main(endpoint: str, directory: Path) -> None:
         group="group",
         topics=(second,),
         handler=HandlerTarget("version_handlers:handle", "auto", (str(directory),)),
-        ledger=LedgerLocation.parse(str(ledger)),
+        ledger=ledger_at(str(ledger)),
         endpoint=endpoint,
         start="earliest",
         max_reconsume_times=2,

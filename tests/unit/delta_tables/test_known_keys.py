@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from delta_tables.deliveries import DELIVERIES, DELIVERY_KEY
 from delta_tables.known_keys import MOST_SPANS, Position, known_rows, spans
-from tests.support.ledger_rows import append, delivery, ledger_at
+from tests.support.ledger_rows import append, delivery, path_ledger
 
 NO_SESSION = cast(SparkSession, None)
 
@@ -42,7 +42,7 @@ def test_one_old_message_does_not_make_a_batch_cover_the_history() -> None:
 
 
 def test_the_rows_of_one_group_at_some_positions_are_found(tmp_path: Path) -> None:
-    ledger = ledger_at(tmp_path)
+    ledger = path_ledger(tmp_path)
     append(ledger, DELIVERIES, [delivery(offset) for offset in range(100)])
     append(ledger, DELIVERIES, [delivery(7, attempt=2), delivery(7, attempt=3), delivery(50, attempt=2)])
     append(ledger, DELIVERIES, [delivery(8, attempt=2, consumer_group="other")])

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
+from delta_tables.ledger import ledger_at
 from delta_tables.ledger_query import with_views
-from delta_tables.location import LedgerLocation
 
-LEDGER = LedgerLocation.parse("main.ledger")
+LEDGER = ledger_at("main.ledger")
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ from delta_tables.ledger_reader import LedgerReader
 from delta_tables.maintenance import maintain
 from delta_tables.writer_lock import WriterLock
 from store_native.errors import Unavailable
-from tests.support.ledger_rows import START, append, delivery, ledger_at
+from tests.support.ledger_rows import START, append, delivery, path_ledger
 
 
 def test_small_files_become_one_and_no_row_changes(tmp_path: Path) -> None:
-    ledger = ledger_at(tmp_path)
+    ledger = path_ledger(tmp_path)
     for offset in range(6):
         append(ledger, DELIVERIES, [delivery(offset)])
     (report,) = maintain(ledger)
@@ -25,7 +25,7 @@ def test_small_files_become_one_and_no_row_changes(tmp_path: Path) -> None:
 
 
 def test_rows_older_than_asked_are_deleted(tmp_path: Path) -> None:
-    ledger = ledger_at(tmp_path)
+    ledger = path_ledger(tmp_path)
     append(ledger, DELIVERIES, [delivery(0), delivery(1, finished_at=START + timedelta(days=20))])
     (report,) = maintain(ledger, keep_days=10, now=START + timedelta(days=25))
     assert report.rows_deleted == 1
@@ -34,7 +34,7 @@ def test_rows_older_than_asked_are_deleted(tmp_path: Path) -> None:
 
 
 def test_a_table_being_written_is_left_alone(tmp_path: Path) -> None:
-    ledger = ledger_at(tmp_path)
+    ledger = path_ledger(tmp_path)
     append(ledger, DELIVERIES, [delivery(0)])
     lock = WriterLock(tmp_path, DELIVERIES.name)
     lock.acquire()

@@ -10,20 +10,22 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from delta_tables.catalog_ledger import CatalogLedger
 from delta_tables.consumer_offsets import CONSUMER_OFFSETS, QueueProgress, rows
 from delta_tables.deliveries import DELIVERIES, DELIVERY_KEY
 from delta_tables.idempotent import append_arrow_once
-from delta_tables.location import LedgerLocation
+from delta_tables.ledger import ledger_at
+from delta_tables.path_ledger import PathLedger
 from delta_tables.table import Table
 from delta_tables.views import TABLES
 from delta_tables.writer_lock import WriterLock
 from store_native.errors import Unavailable
-from tests.support.ledger_rows import START, ledger_at
+from tests.support.ledger_rows import START, path_ledger
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
 def test_a_table_is_created_with_its_columns_and_has_its_key_among_them(table: Table, tmp_path: Path) -> None:
-    ledger = ledger_at(tmp_path)
+    ledger = path_ledger(tmp_path)
     ledger.create(table)
     ledger.create(table)
     stored = DeltaTable(str(ledger.path(table)))
@@ -41,14 +43,14 @@ def test_a_delivery_is_keyed_by_group_original_position_and_attempt() -> None:
     ("text", "schema"), [("main.lmq", "main.lmq"), ("./main.lmq", None), ("ledger", None), ("/a/b.c", None)]
 )
 def test_two_plain_names_with_a_dot_are_a_catalogs_schema(text: str, schema: str | None) -> None:
-    location = LedgerLocation.parse(text)
-    assert location.schema == schema
-    assert (location.directory is None) == (schema is not None)
+    location = ledger_at(text)
+    assert location == (PathLedger(Path(text).absolute()) if schema is None else CatalogLedger(schema))
+    assert (location.checkpoints is None) == (schema is not None)
     assert location.qualified(DELIVERIES).startswith("main.lmq." if schema else "delta.`/")
 
 
 def test_an_arrow_append_of_a_known_version_adds_nothing(tmp_path: Path) -> None:
-    ledger = ledger_at(tmp_path)
+    ledger = path_ledger(tmp_path)
     ledger.create(CONSUMER_OFFSETS)
     progress = [QueueProgress("t", "b", 0, 0, 5, None), QueueProgress("t", "b", 1, 5, 5, 9)]
     table = rows(progress, consumer_group="g", subscription="*", query_id="q", batch_id=1, recorded_at=START)

@@ -17,12 +17,12 @@ from delta_tables.ledger_reader import LedgerReader
 from delta_tables.location import LedgerLocation
 from delta_tables.views import TABLES, VIEWS
 from store_native.errors import InvalidRequest
-from tests.support.ledger_rows import START, append, delivery, ledger_at, report
+from tests.support.ledger_rows import START, append, delivery, path_ledger, report
 
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> LedgerLocation:
-    location = ledger_at(tmp_path / "ledger")
+    location = path_ledger(tmp_path / "ledger")
     location.create(*TABLES)
     return location
 
@@ -94,7 +94,7 @@ def test_a_gap_without_any_recorded_loss_has_none_recorded(ledger: LedgerLocatio
 def test_a_position_recorded_as_lost_by_several_batches_counts_once(
     tmp_path_factory: pytest.TempPathFactory, ranges: list[tuple[int, int]]
 ) -> None:
-    ledger = ledger_at(tmp_path_factory.mktemp("ledger") / "ledger")
+    ledger = path_ledger(tmp_path_factory.mktemp("ledger") / "ledger")
     ledger.create(*TABLES)
     append(ledger, DELIVERIES, [delivery(2), delivery(9), delivery(12), delivery(20)])
     rows: list[dict[str, Any]] = []

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from delta_tables.location import LedgerLocation
+from delta_tables.ledger import ledger_at
 from jobs.handler_loader import HandlerTarget
 from jobs.settings import ConsumeSettings
 from jobs.slice_tasks import reader_of
@@ -38,7 +38,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def test_what_waits_on_the_retry_topic_is_read_whatever_the_tags_are_now(
     store: Store, tmp_path: Path, tags: str, first: list[bytes]
 ) -> None:
-    ledger = LedgerLocation.parse(str(tmp_path / "ledger"))
+    ledger = ledger_at(str(tmp_path / "ledger"))
     settings = ConsumeSettings("g", ("orders",), HandlerTarget("m:f"), ledger, path=store.path, tags=tags)
     reader = reader_of(settings, "http://127.0.0.1:1")
 

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from delta_tables.location import LedgerLocation
+from delta_tables.ledger import ledger_at
 from jobs.batch_gate import BatchGate, JobStopped
 from jobs.checkpoint import NO_BATCH, StreamCheckpoint
 from jobs.group_start import choose
@@ -217,11 +217,11 @@ def test_delayed_messages_are_counted_over_all_levels() -> None:
 @pytest.mark.parametrize("group", ["", "a/b", "..", "a b", "x" * 121])
 def test_a_group_name_that_could_become_another_path_is_refused(group: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest):
-        ConsumeSettings(group, ("t",), HandlerTarget("m:f"), LedgerLocation.parse(str(tmp_path)))
+        ConsumeSettings(group, ("t",), HandlerTarget("m:f"), ledger_at(str(tmp_path)))
 
 
 def test_a_group_reads_its_retry_topic_too_but_not_in_broadcast_mode(tmp_path: Path) -> None:
-    ledger = LedgerLocation.parse(str(tmp_path))
+    ledger = ledger_at(str(tmp_path))
     concurrent = ConsumeSettings("g", ("t",), HandlerTarget("m:f"), ledger)
     broadcast = ConsumeSettings("g", ("t",), HandlerTarget("m:f"), ledger, mode="broadcast")
     assert (concurrent.subscription, broadcast.subscription) == (("t", "%RETRY%g"), ("t",))
@@ -230,4 +230,4 @@ def test_a_group_reads_its_retry_topic_too_but_not_in_broadcast_mode(tmp_path: P
 
 def test_a_ledger_in_a_catalog_needs_a_checkpoint() -> None:
     with pytest.raises(InvalidRequest, match="checkpoint"):
-        ConsumeSettings("g", ("t",), HandlerTarget("m:f"), LedgerLocation.parse("main.lmq"))
+        ConsumeSettings("g", ("t",), HandlerTarget("m:f"), ledger_at("main.lmq"))

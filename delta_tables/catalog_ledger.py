@@ -1,0 +1,80 @@
+"""A ledger in a schema of a catalog, such as Unity Catalog's: all of it goes through Spark SQL.
+
+Owns the names of its tables. Writers are kept apart by Delta itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from delta_tables.location import LedgerLocation, table_properties
+from delta_tables.table import Table
+from delta_tables.writer_lock import WriterLock
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
+
+
+@dataclass(frozen=True)
+class CatalogLedger(LedgerLocation):
+    """A ledger in a catalog.
+
+    Attributes:
+        schema: `catalog.schema`.
+    """
+
+    schema: str
+
+    def __str__(self) -> str:
+        return self.schema
+
+    @property
+    def checkpoints(self) -> None:
+        """None: a catalog keeps tables only."""
+        return None
+
+    def qualified(self, table: Table) -> str:
+        """The table as Spark SQL names it."""
+        return f"{self.schema}.{table.name}"
+
+    def read(self, spark: SparkSession, table: Table) -> DataFrame:
+        """The table as it is when an action runs."""
+        return spark.read.table(self.qualified(table))
+
+    def version(self, spark: SparkSession, table: Table) -> int:
+        """The table's newest version."""
+        newest = spark.sql(f"DESCRIBE HISTORY {self.qualified(table)} LIMIT 1").head()
+        assert newest is not None, f"{self.qualified(table)} has no history"
+        return int(newest["version"])
+
+    def append(self, writer: DataFrameWriter, table: Table) -> None:
+        """Ends a writer of rows by appending them to a table."""
+        writer.saveAsTable(self.qualified(table))
+
+    def create(self, *tables: Table, spark: SparkSession | None = None) -> None:
+        """Creates the tables that are missing, empty."""
+        assert spark is not None, "a ledger in a catalog is created through Spark"
+        for table in tables:
+            properties = ", ".join(f"'{key}' = '{value}'" for key, value in table_properties(table).items())
+            spark.sql(
+                f"CREATE TABLE IF NOT EXISTS {self.qualified(table)} ({table.ddl}) USING delta "
+                f"TBLPROPERTIES ({properties})"
+            )
+
+    def create_for(self, written: Sequence[Table], named: Sequence[Table], spark: SparkSession) -> None:
+        """Creates what a job writes and what views name."""
+        self.create(*dict.fromkeys([*written, *named]), spark=spark)
+
+    def writer_locks(self, tables: Sequence[Table]) -> list[WriterLock]:
+        """None are needed."""
+        return []
+
+    def _stream_from(self, reader: DataStreamReader, table: Table) -> DataFrame:
+        return reader.table(self.qualified(table))
+
+    def _stream_to(self, writer: DataStreamWriter, table: Table) -> StreamingQuery:
+        return writer.toTable(self.qualified(table))

@@ -1,0 +1,19 @@
+"""Chooses where a ledger is from what a user wrote."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from delta_tables.catalog_ledger import CatalogLedger
+from delta_tables.location import LedgerLocation
+from delta_tables.path_ledger import PathLedger
+
+_CATALOG_NAME = re.compile(r"[A-Za-z_]\w*\.[A-Za-z_]\w*")
+
+
+def ledger_at(text: str) -> LedgerLocation:
+    """Reads `--ledger`: two plain names with a dot are catalog.schema, anything else is a path."""
+    if _CATALOG_NAME.fullmatch(text) and not Path(text).exists():
+        return CatalogLedger(text)
+    return PathLedger(Path(text).absolute())
