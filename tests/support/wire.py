@@ -67,8 +67,9 @@ class RawConnection:
         return self
 
     def half_close(self) -> RawConnection:
-        """Says that nothing more will be sent."""
-        self.sock.shutdown(socket.SHUT_WR)
+        """Says that nothing more will be sent; to a broker that has closed, nothing."""
+        with contextlib.suppress(OSError):
+            self.sock.shutdown(socket.SHUT_WR)
         return self
 
     def answer(self, head: bool = False) -> Answer:
