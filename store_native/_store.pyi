@@ -5,7 +5,7 @@ Every call that does work lets go of the interpreter lock. Errors are those of `
 
 from collections.abc import Iterator, Sequence
 from os import PathLike
-from typing import Any, Self, final, type_check_only
+from typing import Any, Literal, Self, final, type_check_only
 
 __all__ = [
     "SYSTEM_TOPICS",
@@ -297,6 +297,8 @@ class Store(_Reads):
     def watch(self, topic: str, queue_id: int) -> None:
         """Asks to have the queue's next message reported by `take_arrivals`, once."""
     def take_arrivals(self) -> list[tuple[str, int]]: ...
+    def take_events(self) -> list[tuple[Literal["warning", "error"], str]]:
+        """What the store has to say to its operator since the last call, oldest first; 256 lines are kept."""
     def delay_progress(self) -> list[tuple[int, int, int]]:
         """(level, next offset, max offset) of every level with entries."""
     def stats(self) -> dict[str, float]: ...

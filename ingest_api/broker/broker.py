@@ -100,6 +100,7 @@ class Broker:
         self.flush_waiter.close()
         self.store_events.close()
         await loop.run_in_executor(None, self.store.close)
+        self._log_events()
         log.info("store closed", extra={"fields": {"path": self.settings.store.path}})
 
     def _register_self(self) -> None:
@@ -115,6 +116,11 @@ class Broker:
             ),
             pinned=True,
         )
+
+    def _log_events(self) -> None:
+        """Writes what the store has to say to the broker's log."""
+        for severity, text in self.store.take_events():
+            log.log(logging.ERROR if severity == "error" else logging.WARNING, "store: %s", text)
 
     def _look_at_dispatch(self) -> None:
         before, now = self.admission.dispatch_failure, self.store.dispatch_failure
@@ -138,6 +144,7 @@ class Broker:
                     extra={"fields": fields},
                 )
             self._look_at_dispatch()
+            self._log_events()
             if loop.time() >= next_scan:
                 next_scan = loop.time() + SCAN_EVERY_S
                 for name, broker_id in self.tables.expire():

@@ -142,11 +142,11 @@ impl Dispatcher {
             Staged::First => self.staged.push(queue),
             Staged::Next | Staged::Known => {}
             Staged::Impossible => {
-                eprintln!(
-                    "lakemq store: the record at {} says it is message {} of topic[{}] queue {queue_id}, \
-                     which cannot be: it is passed over",
+                self.environment.events.error(format!(
+                    "the record at {} says it is message {} of topic[{}] queue {queue_id}, which cannot be: \
+                     it is passed over",
                     record.physical_offset, record.queue_offset, record.topic
-                );
+                ));
                 return Ok(());
             }
         }

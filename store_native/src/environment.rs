@@ -1,4 +1,4 @@
-//! What the store takes from outside: disk, clock, and (in tests) faults.
+//! What the store takes from outside: disk, clock, whom it tells, and (in tests) faults.
 //!
 //! They come in through [`Environment`], so that a test injects a failing fsync, a full disk or a crash
 //! at a named point instead of patching code.
@@ -14,6 +14,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::error::{Result, StoreError};
+use crate::events::Events;
 
 /// The calls whose failure decides about durability.
 pub trait Disk: Send + Sync {
@@ -259,6 +260,8 @@ pub struct Environment {
     pub disk: Arc<dyn Disk>,
     pub clock: Arc<dyn Clock>,
     pub faults: Arc<Faults>,
+    /// What the operator should know.
+    pub events: Arc<Events>,
     /// Random bytes, new at each opening: the prefix of message ids.
     pub random: [u8; 16],
 }
@@ -278,6 +281,7 @@ impl Environment {
             disk: Arc::new(RealDisk),
             clock: Arc::new(SystemClock),
             faults: Arc::new(Faults::parse(faults)?),
+            events: Arc::default(),
             random,
         })
     }

@@ -12,6 +12,7 @@ pub mod consumequeue;
 pub mod dispatch;
 pub mod environment;
 pub mod error;
+pub mod events;
 pub mod filter;
 pub mod idempotence;
 pub mod identity;

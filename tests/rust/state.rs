@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use lakemq_store::environment::{Clock, Disk, Environment, RealDisk};
 use lakemq_store::error::StoreError;
+use lakemq_store::events::Severity;
 use lakemq_store::message::NewMessage;
 use lakemq_store::store::{AppendRequest, Appended, Options, Store, TopicChange};
 use support::{FlakyDisk, SOON, bodies, copy, environment, message, open, options, request, send};
@@ -527,6 +528,13 @@ fn test_delayed_messages_that_a_full_disk_takes_are_counted() {
     scheduler_looked(&store, &clock, "wake");
     assert!(arrives(&store, "later"), "the level goes on");
     assert_eq!(dropped(), 3.0);
+    let events = store.take_events();
+    assert!(events.iter().any(|e| {
+        e.severity == Severity::Error
+            && e.text
+                .contains("3 delayed messages of level 18 expired before they were due")
+    }));
+    assert!(store.take_events().is_empty(), "each is told once");
 }
 
 #[test]

@@ -515,6 +515,10 @@ impl PyStore {
         py.detach(|| self.0.take_arrivals())
     }
 
+    fn take_events(&self) -> Vec<(&'static str, String)> {
+        self.0.take_events().into_iter().map(|event| (event.severity.name(), event.text)).collect()
+    }
+
     fn delay_levels(&self) -> Vec<i64> {
         self.0.options().delay_levels_ms.clone()
     }

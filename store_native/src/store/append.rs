@@ -262,10 +262,9 @@ impl Shared {
         let now = self.environment.clock.now_ms();
         let back = appender.last_store_timestamp - now;
         if back > MAX_STAMP_LEAD_MS {
-            eprintln!(
-                "lakemq store: the clock was set back by {} s, store timestamps follow it",
-                back / 1000
-            );
+            self.environment
+                .events
+                .warn(format!("the clock was set back by {} s, store timestamps follow it", back / 1000));
         }
         if back <= 0 || back > MAX_STAMP_LEAD_MS {
             appender.last_store_timestamp = now;

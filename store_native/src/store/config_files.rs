@@ -79,6 +79,7 @@ impl Shared {
     /// Counts and says that the files could not be written.
     pub(super) fn note_config_failure(&self, error: &crate::error::StoreError) {
         self.counters.config_errors.fetch_add(1, Ordering::Relaxed);
-        eprintln!("lakemq store: the files under config/ are behind, trying again: {error}");
+        let text = format!("the files under config/ are behind, trying again: {error}");
+        self.environment.events.error(text);
     }
 }

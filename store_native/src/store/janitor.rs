@@ -40,14 +40,16 @@ impl Shared {
                 checkpointed_at = Instant::now();
                 if let Err(error) = self.checkpoint_if_due() {
                     self.counters.checkpoint_errors.fetch_add(1, Ordering::Relaxed);
-                    eprintln!("lakemq store: the checkpoint failed, trying again: {error}");
+                    let text = format!("the checkpoint failed, trying again: {error}");
+                    self.environment.events.error(text);
                 }
                 self.queues.store().sweep();
             }
             if expired_at.elapsed() >= EXPIRE_EVERY {
                 expired_at = Instant::now();
                 if let Err(error) = self.expire(self.now_for_ages(), false) {
-                    eprintln!("lakemq store: expiring files failed, trying again: {error}");
+                    let text = format!("expiring files failed, trying again: {error}");
+                    self.environment.events.error(text);
                 }
             }
         }
@@ -114,7 +116,7 @@ impl Shared {
         if let Err(error) = &queues_synced {
             // No snapshot hangs on it: a start looks at what was not synced.
             self.counters.checkpoint_errors.fetch_add(1, Ordering::Relaxed);
-            eprintln!("lakemq store: syncing a queue failed, trying again: {error}");
+            self.environment.events.error(format!("syncing a queue failed, trying again: {error}"));
         }
         snapshot.queues_durable_offset = self.queues.durable_offset(snapshot.applied_offset);
         let (remembered, oldest) = {

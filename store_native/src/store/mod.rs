@@ -46,6 +46,7 @@ use crate::consumequeue::QueueTable;
 use crate::dispatch::Dispatcher;
 use crate::environment::Environment;
 use crate::error::{Result, StoreError};
+use crate::events::Event;
 use crate::idempotence::IdempotenceTable;
 use crate::identity::Identity;
 use crate::index::Index;
@@ -150,6 +151,11 @@ impl Shared {
         &self.options
     }
 
+    /// What the operator should know and nobody took yet.
+    pub fn take_events(&self) -> Vec<Event> {
+        self.environment.events.take()
+    }
+
     /// Who the store is.
     pub fn identity(&self) -> &Identity {
         &self.identity
@@ -168,7 +174,7 @@ impl Shared {
     /// The time at which ages are taken: the clock's, but that nothing grows old by a jump of it.
     pub fn now_for_ages(&self) -> i64 {
         let clock = &self.environment.clock;
-        lock(&self.ages).now(clock.now_ms(), clock.monotonic_ms())
+        lock(&self.ages).now(clock.now_ms(), clock.monotonic_ms(), &self.environment.events)
     }
 
     /// appended, flushed, dispatched, confirmed.

@@ -248,8 +248,9 @@ impl std::ops::Deref for Store {
 impl Drop for Store {
     fn drop(&mut self) {
         if let Err(error) = self.close() {
-            eprintln!("lakemq store: closing failed: {error}");
+            self.shared.environment.events.error(format!("closing failed: {error}"));
         }
+        self.shared.environment.events.flush_to_stderr();
     }
 }
 

@@ -42,7 +42,8 @@ impl Shared {
                 Ok(wait_ms) => self.schedule_changed.wait(Duration::from_millis(wait_ms.max(1) as u64)),
                 Err(StoreError::Closed { .. }) => return,
                 Err(error) => {
-                    eprintln!("lakemq store: delivering delayed messages failed, trying again: {error}");
+                    let text = format!("delivering delayed messages failed, trying again: {error}");
+                    self.environment.events.error(text);
                     self.schedule_changed.wait(AFTER_ERROR);
                 }
             }
@@ -120,9 +121,9 @@ impl Shared {
     /// Delayed messages went before their time, because the disk was too full to keep the log.
     fn note_expired(&self, level: u32, count: i64, reached: i64) -> Result<()> {
         self.counters.delayed_dropped.fetch_add(count as u64, Ordering::Relaxed);
-        eprintln!(
-            "lakemq store: {count} delayed messages of level {level} expired before they were due and are lost"
-        );
+        self.environment.events.error(format!(
+            "{count} delayed messages of level {level} expired before they were due and are lost"
+        ));
         let mut appender = lock(&self.appender);
         self.check_open(&appender)?;
         self.append_op(&mut appender, &Op::DelayProgress { offsets: vec![(level, reached)] })

@@ -143,7 +143,7 @@ impl Shared {
             drop(turn);
             if let Err(error) = outcome {
                 self.counters.dispatch_errors.fetch_add(1, Ordering::Relaxed);
-                eprintln!("lakemq store: dispatching failed, trying again: {error}");
+                self.environment.events.error(format!("dispatching failed, trying again: {error}"));
                 if self.stopping() {
                     return;
                 }

@@ -7,6 +7,8 @@
 
 use std::collections::VecDeque;
 
+use crate::events::Events;
+
 /// How far the clock may be set back before stamps follow it.
 pub(super) const MAX_STAMP_LEAD_MS: i64 = 60_000;
 /// A difference to the time that passed of more than this is a jump.
@@ -39,22 +41,22 @@ impl Ages {
     }
 
     /// The time that ages are taken at, when the clock says `day` and `passed`.
-    pub fn now(&mut self, day: i64, passed: i64) -> i64 {
+    pub fn now(&mut self, day: i64, passed: i64, events: &Events) -> i64 {
         let expected = self.day + (passed - self.passed);
         let ahead = day - expected;
         if ahead > JUMP_MS {
             let since = *self.ahead_since.get_or_insert_with(|| {
-                eprintln!(
-                    "lakemq store: the clock jumped ahead by {} s; nothing grows old by that for an hour",
+                events.warn(format!(
+                    "the clock jumped ahead by {} s; nothing grows old by that for an hour",
                     ahead / 1000
-                );
+                ));
                 passed
             });
             if passed - since < HOLD_MS {
                 return expected;
             }
         } else if ahead < -JUMP_MS {
-            eprintln!("lakemq store: the clock was set back by {} s", -ahead / 1000);
+            events.warn(format!("the clock was set back by {} s", -ahead / 1000));
         }
         (self.day, self.passed, self.ahead_since) = (day, passed, None);
         day
@@ -117,19 +119,31 @@ mod tests {
     #[test]
     fn test_nothing_grows_old_by_a_jump_ahead_until_it_has_stood_for_an_hour() {
         let mut ages = Ages::new(1_000 * HOUR, 0, 0);
-        assert_eq!(ages.now(1_000 * HOUR + 5_000, 5_000), 1_000 * HOUR + 5_000);
-        assert_eq!(ages.now(9_000 * HOUR, 6_000), 1_000 * HOUR + 6_000, "a jump");
-        assert_eq!(ages.now(1_000 * HOUR + 7_000, 7_000), 1_000 * HOUR + 7_000, "set right");
-        assert_eq!(ages.now(9_000 * HOUR, 8_000), 1_000 * HOUR + 8_000);
-        assert_eq!(ages.now(9_000 * HOUR + HOUR, 8_000 + HOUR), 9_000 * HOUR + HOUR, "it stands");
-        assert_eq!(ages.now(500 * HOUR, 9_000 + HOUR), 500 * HOUR, "back is followed at once");
+        assert_eq!(ages.now(1_000 * HOUR + 5_000, 5_000, &Events::default()), 1_000 * HOUR + 5_000);
+        assert_eq!(ages.now(9_000 * HOUR, 6_000, &Events::default()), 1_000 * HOUR + 6_000, "a jump");
+        assert_eq!(
+            ages.now(1_000 * HOUR + 7_000, 7_000, &Events::default()),
+            1_000 * HOUR + 7_000,
+            "set right"
+        );
+        assert_eq!(ages.now(9_000 * HOUR, 8_000, &Events::default()), 1_000 * HOUR + 8_000);
+        assert_eq!(
+            ages.now(9_000 * HOUR + HOUR, 8_000 + HOUR, &Events::default()),
+            9_000 * HOUR + HOUR,
+            "it stands"
+        );
+        assert_eq!(
+            ages.now(500 * HOUR, 9_000 + HOUR, &Events::default()),
+            500 * HOUR,
+            "back is followed at once"
+        );
     }
 
     #[test]
     fn test_a_start_long_after_the_last_record_waits_too() {
         let mut ages = Ages::new(1_000 * HOUR, 0, 900 * HOUR);
-        assert_eq!(ages.now(1_000 * HOUR + 1, 1), 900 * HOUR + 1);
-        assert_eq!(ages.now(1_001 * HOUR, HOUR), 1_001 * HOUR);
+        assert_eq!(ages.now(1_000 * HOUR + 1, 1, &Events::default()), 900 * HOUR + 1);
+        assert_eq!(ages.now(1_001 * HOUR, HOUR, &Events::default()), 1_001 * HOUR);
     }
 
     #[test]

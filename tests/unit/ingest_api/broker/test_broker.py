@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import shutil
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -197,6 +199,25 @@ def test_groups_commit_and_reset_their_offsets_under_a_lease(tmp_path: Path) -> 
             broker.group_offsets.rows("g")
 
     run(tmp_path, scenario)
+
+
+def test_what_the_store_has_to_say_stands_in_the_brokers_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(broker: Broker) -> None:
+        shutil.rmtree(tmp_path / "config")
+        (tmp_path / "config").write_text("a file where a directory belongs")
+        await broker.topics.put("t")
+        while not any("the files under config/ are behind" in text for text in caplog.messages):
+            await asyncio.sleep(0.05)
+        (tmp_path / "config").unlink()
+        (tmp_path / "config").mkdir()
+
+    with caplog.at_level(logging.WARNING, "lakemq.broker"):
+        run(tmp_path, scenario)
+    (record,) = [r for r in caplog.records if "are behind" in r.getMessage()][:1]
+    assert record.levelname == "ERROR"
+    assert record.getMessage().startswith("store: ")
 
 
 def test_the_core_loads_no_web_framework() -> None:
