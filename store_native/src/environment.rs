@@ -122,7 +122,7 @@ impl Clock for SystemClock {
 pub enum Point {
     AppendMid,
     AppendAfter,
-    /// The janitor is about to make the next log file.
+    /// The maintenance thread is about to make the next log file.
     NextDecided,
     /// The next log file is made and has no name in the log yet.
     NextMade,

@@ -20,7 +20,7 @@ use crate::index::{Index, Shape};
 use crate::message::RecordView;
 use crate::meta::TopicConfig;
 use crate::paths::StorePaths;
-use crate::read::{Bounds, ReadSide, SliceMeta, SliceRequest};
+use crate::read::{Bounds, QueueReader, SliceMeta, SliceRequest};
 use crate::topic_table::TopicTable;
 use crate::watermarks::Watermarks;
 
@@ -39,7 +39,7 @@ pub struct Reader {
     log: Arc<CommitLog>,
     index: Arc<Index>,
     marks: Option<Watermarks>,
-    side: ReadSide,
+    side: QueueReader,
     /// The topic table as it was looked at last.
     topics: Mutex<TopicTable>,
     /// The owner's generation under which the files were mapped.
@@ -73,7 +73,7 @@ impl Reader {
         });
         let index = Arc::new(Index::open(&paths.index(), shape, false, &RealDisk)?);
         let broker_name = identity.as_ref().map_or("broker-a", |i| i.broker_name.as_str());
-        let side = ReadSide::new(&log, &queues, &index, broker_name);
+        let side = QueueReader::new(&log, &queues, &index, broker_name);
         let topics = Mutex::new(TopicTable::read(&paths)?);
         Ok(Self { paths, identity, log, index, marks, side, topics, generation })
     }
@@ -253,7 +253,7 @@ impl Reader {
         Ok(settled.map_or(Bounds { min: 0, max: 0 }, |(_, bounds)| bounds))
     }
 
-    /// Reads a slice; see [`ReadSide::read`].
+    /// Reads a slice; see [`QueueReader::read`].
     ///
     /// # Errors
     /// `TOPIC_ILLEGAL`; `SERVICE_NOT_AVAILABLE` while the owner recovers the store, and what `each` got of this
@@ -280,7 +280,7 @@ impl Reader {
         Ok(meta)
     }
 
-    /// As [`ReadSide::offset_by_time`].
+    /// As [`QueueReader::offset_by_time`].
     ///
     /// # Errors
     /// `TOPIC_ILLEGAL`; any I/O error.
@@ -308,7 +308,7 @@ impl Reader {
         self.find_within(topic, key, range, (max_messages, usize::MAX))
     }
 
-    /// As [`ReadSide::find`].
+    /// As [`QueueReader::find`].
     ///
     /// # Errors
     /// Any I/O error; `DATA_CORRUPT`.
@@ -324,7 +324,7 @@ impl Reader {
         self.side.find(topic, key, range, limits, self.confirmed())
     }
 
-    /// As [`ReadSide::find_by_id`], over one topic or all.
+    /// As [`QueueReader::find_by_id`], over one topic or all.
     ///
     /// # Errors
     /// As [`Reader::find`].

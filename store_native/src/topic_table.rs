@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 
 use crate::error::Result;
 use crate::filter::TagFilter;
-use crate::meta::{Op, TopicConfig, config, names};
+use crate::meta::{Op, TopicConfig, names, rocketmq_files};
 use crate::paths::StorePaths;
-use crate::read::{Bounds, ReadSide, SliceRequest};
+use crate::read::{Bounds, QueueReader, SliceRequest};
 
 /// The topics, and how far the changes of them are in.
 #[derive(Debug, Clone, Default)]
@@ -26,7 +26,7 @@ impl TopicTable {
     /// # Errors
     /// `DATA_CORRUPT`; any I/O error.
     pub fn read(paths: &StorePaths) -> Result<Self> {
-        let state = config::read_topics(paths)?;
+        let state = rocketmq_files::read_topics(paths)?;
         let changes = i64::try_from(state.topics_version.counter).unwrap_or(i64::MAX);
         Ok(Self { topics: state.topics, changes, next: state.topics_at })
     }
@@ -35,7 +35,7 @@ impl TopicTable {
     ///
     /// # Errors
     /// `DATA_CORRUPT` for a change of a later version; any I/O error.
-    pub fn follow(&mut self, side: &ReadSide, log_min: i64, confirmed: i64) -> Result<()> {
+    pub fn follow(&mut self, side: &QueueReader, log_min: i64, confirmed: i64) -> Result<()> {
         let queues = side.queues();
         if queues.get(names::META_TOPIC, 0).is_none() {
             queues.load_topic(names::META_TOPIC)?;

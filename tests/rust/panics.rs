@@ -43,7 +43,7 @@ fn test_a_thread_that_panics_poisons_the_store_with_its_message() {
     for (fault, thread) in [
         ("flush.before:2:panic", "lakemq-flusher"),
         ("dispatch.mid:3:panic", "lakemq-"),
-        ("checkpoint.mid:2:panic", "lakemq-janitor"),
+        ("checkpoint.mid:2:panic", "lakemq-maintain"),
         ("deliver.before:1:panic", "lakemq-scheduler"),
     ] {
         let dir = tempfile::tempdir().expect("a directory");

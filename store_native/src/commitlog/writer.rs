@@ -31,7 +31,7 @@ pub struct LogWriter {
     filled: usize,
     /// Physical offset of the block's first byte.
     block_at: i64,
-    /// The next file, made ahead by the janitor.
+    /// The next file, made ahead by the maintenance thread.
     next: Arc<NextFile>,
     /// Somebody was told that the current file is nearly full.
     told: bool,

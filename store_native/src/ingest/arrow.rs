@@ -11,8 +11,8 @@ use arrow_buffer::Buffer;
 use super::Limits;
 use super::arrow_columns::{Bodies, Item, Lists, Maps, Texts, booleans, integers, times};
 use super::arrow_stream::decode;
-use super::fault::{Fault, Parse};
-use super::rules::{self, TIMER_FIELDS, Tally, repeated, twice};
+use super::parse_error::{Parse, ParseError};
+use super::validate::{self, TIMER_FIELDS, Tally, repeated, twice};
 use crate::error::Result;
 use crate::message::NewMessage;
 
@@ -31,10 +31,10 @@ impl ArrowMessages {
     /// compressed buffers.
     pub fn read(stream: Buffer) -> Result<Self> {
         if stream.is_empty() {
-            let fault = Fault::malformed(0, "the request is empty");
-            return Err(fault.into_error(b"", None, None));
+            let error = ParseError::malformed(0, "the request is empty");
+            return Err(error.into_error(b"", None, None));
         }
-        let batches = decode(stream).map_err(|fault| fault.into_error(b"", None, None))?;
+        let batches = decode(stream).map_err(|error| error.into_error(b"", None, None))?;
         Ok(Self { batches })
     }
 
@@ -48,17 +48,17 @@ impl ArrowMessages {
         let mut messages = Vec::with_capacity(rows.min(limits.max_messages));
         let mut tally = Tally::new(limits);
         for batch in &self.batches {
-            let columns = Columns::of(batch).map_err(|fault| fault.into_error(b"", None, None))?;
+            let columns = Columns::of(batch).map_err(|error| error.into_error(b"", None, None))?;
             for row in 0..batch.num_rows() {
                 let message = columns.message(row, limits).and_then(|(message, bytes)| {
                     tally.add(bytes)?;
                     Ok(message)
                 });
-                messages.push(message.map_err(|fault| fault.into_error(b"", None, Some(messages.len())))?);
+                messages.push(message.map_err(|error| error.into_error(b"", None, Some(messages.len())))?);
             }
         }
         if messages.is_empty() {
-            return Err(Fault::illegal("the stream holds no row").into_error(b"", None, None));
+            return Err(ParseError::illegal("the stream holds no row").into_error(b"", None, None));
         }
         Ok(messages)
     }
@@ -83,9 +83,9 @@ impl<'a> Columns<'a> {
             return Err(twice().within(name));
         }
         let Some(body) = batch.column_by_name("body") else {
-            return Err(Fault::illegal("the stream has no column \"body\"").within("body"));
+            return Err(ParseError::illegal("the stream has no column \"body\"").within("body"));
         };
-        let body = Bodies::of(body).map_err(|fault| fault.within("body"))?;
+        let body = Bodies::of(body).map_err(|error| error.within("body"))?;
         let mut columns = Self {
             body,
             tags: Texts::Absent,
@@ -97,7 +97,7 @@ impl<'a> Columns<'a> {
             wait_store_ok: None,
         };
         for (field, column) in schema.fields().iter().zip(batch.columns()) {
-            columns.set(field.name(), column).map_err(|fault| fault.within(field.name()))?;
+            columns.set(field.name(), column).map_err(|error| error.within(field.name()))?;
         }
         Ok(columns)
     }
@@ -117,8 +117,8 @@ impl<'a> Columns<'a> {
             }
             // A sink may send its whole schema: only values ask for timers.
             timer if TIMER_FIELDS.contains(&timer) && column.logical_null_count() == column.len() => {}
-            timer if TIMER_FIELDS.contains(&timer) => return Err(rules::timers_follow()),
-            _ => return Err(Fault::illegal("no such column")),
+            timer if TIMER_FIELDS.contains(&timer) => return Err(validate::timers_follow()),
+            _ => return Err(ParseError::illegal("no such column")),
         }
         Ok(())
     }
@@ -128,44 +128,44 @@ impl<'a> Columns<'a> {
     fn message(&self, row: usize, limits: &Limits) -> Parse<(NewMessage<'a>, usize)> {
         let text = |texts: Texts<'a>, name: &str| match texts.get(row) {
             None => Ok(None),
-            Some(value) => rules::text(Cow::Borrowed(value)).map_err(|fault| fault.within(name)),
+            Some(value) => validate::text(Cow::Borrowed(value)).map_err(|error| error.within(name)),
         };
         let mut message = NewMessage {
             body: Cow::Borrowed(self.body.get(row).unwrap_or_default()),
             tags: text(self.tags, "tags")?,
-            keys: self.keys(row).map_err(|fault| fault.within("keys"))?,
+            keys: self.keys(row).map_err(|error| error.within("keys"))?,
             sharding_key: text(self.sharding_key, "sharding_key")?,
             wait_store_ok: self.wait_store_ok.is_none_or(|column| column.is_null(row) || column.value(row)),
             ..NewMessage::default()
         };
         if let Some(id) = self.message_id.get(row) {
             message.message_id =
-                rules::message_id(Cow::Borrowed(id)).map_err(|fault| fault.within("message_id"))?;
+                validate::message_id(Cow::Borrowed(id)).map_err(|error| error.within("message_id"))?;
         }
         for (name, values) in &self.integers {
             if values.is_valid(row) {
-                rules::set_integer(&mut message, name, values.value(row))
-                    .map_err(|fault| fault.within(name))?;
+                validate::set_integer(&mut message, name, values.value(row))
+                    .map_err(|error| error.within(name))?;
             }
         }
         if let Some(maps) = self.properties {
-            properties(&mut message, maps, row, limits).map_err(|fault| fault.within("properties"))?;
+            properties(&mut message, maps, row, limits).map_err(|error| error.within("properties"))?;
         }
-        let bytes = rules::finish(&message, "body", limits)?;
+        let bytes = validate::finish(&message, "body", limits)?;
         Ok((message, bytes))
     }
 
     fn keys(&self, row: usize) -> Parse<Option<Cow<'a, str>>> {
         let (texts, range) = match self.keys.get(row) {
             None => return Ok(None),
-            Some(Item::Text(text)) => return rules::keys(Cow::Borrowed(text)),
+            Some(Item::Text(text)) => return validate::keys(Cow::Borrowed(text)),
             Some(Item::List(texts, range)) => (texts, range),
         };
         let mut keys = None;
         for (index, at) in range.enumerate() {
-            let key = texts.get(at).ok_or_else(|| Fault::illegal("a key is null"));
-            key.and_then(|key| rules::push_key(&mut keys, Cow::Borrowed(key)))
-                .map_err(|fault| fault.within(&index.to_string()))?;
+            let key = texts.get(at).ok_or_else(|| ParseError::illegal("a key is null"));
+            key.and_then(|key| validate::push_key(&mut keys, Cow::Borrowed(key)))
+                .map_err(|error| error.within(&index.to_string()))?;
         }
         Ok(keys)
     }
@@ -173,10 +173,10 @@ impl<'a> Columns<'a> {
 
 fn properties<'a>(message: &mut NewMessage<'a>, maps: Maps<'a>, row: usize, limits: &Limits) -> Parse<()> {
     for (name, value) in maps.get(row) {
-        let name = name.ok_or_else(|| Fault::illegal("a property's name is null"))?;
-        let value = value.ok_or_else(|| Fault::illegal("the value is null").within(name))?;
-        rules::push_property(message, Cow::Borrowed(name), Cow::Borrowed(value), limits)
-            .map_err(|fault| fault.within(name))?;
+        let name = name.ok_or_else(|| ParseError::illegal("a property's name is null"))?;
+        let value = value.ok_or_else(|| ParseError::illegal("the value is null").within(name))?;
+        validate::push_property(message, Cow::Borrowed(name), Cow::Borrowed(value), limits)
+            .map_err(|error| error.within(name))?;
     }
     match repeated(&message.properties, |(name, _)| name) {
         Some(name) => Err(twice().within(name)),

@@ -13,7 +13,7 @@ use arrow_array::{
 };
 use arrow_schema::{DataType, TimeUnit};
 
-use super::fault::{Fault, Parse};
+use super::parse_error::{Parse, ParseError};
 
 /// Texts or bytes. A column that is missing, or of the type null, is `Absent`.
 #[derive(Clone, Copy)]
@@ -218,6 +218,6 @@ pub(super) fn booleans(column: &ArrayRef) -> Parse<Option<&BooleanArray>> {
 }
 
 #[cold]
-fn wrong_type(wanted: &str, found: &DataType) -> Box<Fault> {
-    Fault::illegal(format!("expected a column of {wanted}, found {found}"))
+fn wrong_type(wanted: &str, found: &DataType) -> Box<ParseError> {
+    ParseError::illegal(format!("expected a column of {wanted}, found {found}"))
 }

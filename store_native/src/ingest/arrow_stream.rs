@@ -12,7 +12,7 @@ use arrow_buffer::Buffer;
 use arrow_ipc::reader::StreamDecoder;
 use arrow_ipc::{Message, MessageHeader, root_as_message};
 
-use super::fault::{Fault, MALFORMED_BODY, MESSAGE_ILLEGAL, Parse};
+use super::parse_error::{MALFORMED_BODY, MESSAGE_ILLEGAL, Parse, ParseError};
 
 const CONTINUATION: u32 = 0xffff_ffff;
 
@@ -39,8 +39,8 @@ fn decode_checked(mut stream: Buffer) -> Parse<Vec<RecordBatch>> {
 }
 
 #[cold]
-fn malformed(why: impl AsRef<str>) -> Box<Fault> {
-    Fault::whole(MALFORMED_BODY, format!("not an Arrow IPC stream: {}", why.as_ref()))
+fn malformed(why: impl AsRef<str>) -> Box<ParseError> {
+    ParseError::whole(MALFORMED_BODY, format!("not an Arrow IPC stream: {}", why.as_ref()))
 }
 
 fn check(stream: &[u8]) -> Parse<()> {
@@ -62,7 +62,7 @@ fn check(stream: &[u8]) -> Parse<()> {
             MessageHeader::Schema if !schema_seen => schema_seen = true,
             MessageHeader::RecordBatch if schema_seen => check_batch(&message, body)?,
             MessageHeader::DictionaryBatch => {
-                return Err(Fault::whole(
+                return Err(ParseError::whole(
                     MESSAGE_ILLEGAL,
                     "dictionary-encoded columns are not read; send plain ones",
                 ));
@@ -82,7 +82,7 @@ fn check(stream: &[u8]) -> Parse<()> {
 fn check_batch(message: &Message<'_>, body: usize) -> Parse<()> {
     let batch = message.header_as_record_batch().ok_or_else(|| malformed("a batch without its header"))?;
     if batch.compression().is_some() {
-        return Err(Fault::whole(
+        return Err(ParseError::whole(
             MESSAGE_ILLEGAL,
             "compressed Arrow buffers are not read; compress the request instead",
         ));

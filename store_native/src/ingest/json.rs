@@ -10,9 +10,9 @@ use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
 use super::Limits;
-use super::fault::{Fault, Parse};
-use super::rules::{self, Tally, repeated, twice};
+use super::parse_error::{Parse, ParseError};
 use super::scanner::{Kind, Scanner};
+use super::validate::{self, Tally, repeated, twice};
 use crate::error::Result;
 use crate::message::NewMessage;
 
@@ -40,12 +40,12 @@ pub struct Parsed<'a> {
 /// `REQUEST_TOO_LARGE` or `NOT_IMPLEMENTED` with the message's number and a JSON pointer.
 pub fn parse_json<'a>(data: &'a [u8], limits: &Limits) -> Result<Parsed<'a>> {
     let mut index = None;
-    request(data, limits, &mut index).map_err(|fault| fault.into_error(data, None, index))
+    request(data, limits, &mut index).map_err(|error| error.into_error(data, None, index))
 }
 
 /// The request as text.
 pub(super) fn utf8(data: &[u8]) -> Parse<&str> {
-    simdutf8::compat::from_utf8(data).map_err(|e| Fault::malformed(e.valid_up_to(), "not UTF-8"))
+    simdutf8::compat::from_utf8(data).map_err(|e| ParseError::malformed(e.valid_up_to(), "not UTF-8"))
 }
 
 /// Room for the messages that so many bytes may hold.
@@ -58,7 +58,7 @@ fn request<'a>(data: &'a [u8], limits: &Limits, index: &mut Option<usize>) -> Pa
     let mut scanner = Scanner::new(utf8(data)?);
     let s = &mut scanner;
     if s.peek().is_none() {
-        return Err(Fault::malformed(0, "the request is empty"));
+        return Err(ParseError::malformed(0, "the request is empty"));
     }
     of_kind(s, Kind::Object, "an object: a message, or {\"messages\": [...]}")?;
     let many = is_list(s);
@@ -89,16 +89,16 @@ fn list<'a>(
 ) -> Parse<Vec<NewMessage<'a>>> {
     s.expect(b'{')?;
     s.name()?;
-    of_kind(s, Kind::Array, "a list of messages").map_err(|fault| fault.within("messages"))?;
+    of_kind(s, Kind::Array, "a list of messages").map_err(|error| error.within("messages"))?;
     s.expect(b'[')?;
     if s.take(b']') {
-        return Err(Fault::illegal("the list holds no message").within("messages"));
+        return Err(ParseError::illegal("the list holds no message").within("messages"));
     }
     let mut messages = Vec::with_capacity(room(bytes, limits));
     let mut tally = Tally::new(limits);
     loop {
         *index = Some(messages.len());
-        let at_item = |fault: Box<Fault>| fault.within(&messages.len().to_string()).within("messages");
+        let at_item = |error: Box<ParseError>| error.within(&messages.len().to_string()).within("messages");
         let (message, bytes) = message(s, limits).map_err(at_item)?;
         tally.add(bytes)?;
         messages.push(message);
@@ -109,9 +109,12 @@ fn list<'a>(
     *index = None;
     if s.another(b'}')? {
         let name = s.name()?;
-        let fault =
-            if name == "messages" { twice() } else { Fault::illegal("no such field beside \"messages\"") };
-        return Err(fault.within(&name));
+        let error = if name == "messages" {
+            twice()
+        } else {
+            ParseError::illegal("no such field beside \"messages\"")
+        };
+        return Err(error.within(&name));
     }
     Ok(messages)
 }
@@ -124,13 +127,13 @@ pub(super) fn message<'a>(s: &mut Scanner<'a>, limits: &Limits) -> Parse<(NewMes
     if !s.take(b'}') {
         loop {
             let name = s.name()?;
-            draft.member(s, &name, limits).map_err(|fault| fault.within(&name))?;
+            draft.member(s, &name, limits).map_err(|error| error.within(&name))?;
             if !s.another(b'}')? {
                 break;
             }
         }
     }
-    let bytes = rules::finish(&draft.message, draft.body_field.unwrap_or("body"), limits)?;
+    let bytes = validate::finish(&draft.message, draft.body_field.unwrap_or("body"), limits)?;
     Ok((draft.message, bytes))
 }
 
@@ -150,8 +153,8 @@ const FIELDS: [&str; 16] = [
     "body_base64",
     "reconsume_times",
     "wait_store_ok",
-    rules::TIMER_FIELDS[0],
-    rules::TIMER_FIELDS[1],
+    validate::TIMER_FIELDS[0],
+    validate::TIMER_FIELDS[1],
 ];
 
 /// A message while its members come in.
@@ -169,7 +172,7 @@ impl<'a> Draft<'a> {
 
     fn member(&mut self, s: &mut Scanner<'a>, name: &str, limits: &Limits) -> Parse<()> {
         let Some((field, name)) = FIELDS.iter().enumerate().find(|(_, field)| **field == name) else {
-            return Err(Fault::illegal("no such field"));
+            return Err(ParseError::illegal("no such field"));
         };
         if self.seen & 1 << field != 0 {
             return Err(twice());
@@ -182,18 +185,18 @@ impl<'a> Draft<'a> {
         }
         match name {
             "body" | "body_base64" | "body_json" => self.body(s, name, limits)?,
-            "tags" => self.message.tags = rules::text(string(s)?)?,
+            "tags" => self.message.tags = validate::text(string(s)?)?,
             "keys" => self.message.keys = keys(s)?,
             "properties" => self.properties(s, limits)?,
-            "sharding_key" => self.message.sharding_key = rules::text(string(s)?)?,
-            "message_id" => self.message.message_id = rules::message_id(string(s)?)?,
+            "sharding_key" => self.message.sharding_key = validate::text(string(s)?)?,
+            "message_id" => self.message.message_id = validate::message_id(string(s)?)?,
             "wait_store_ok" => {
                 of_kind(s, Kind::Bool, "true or false")?;
                 self.message.wait_store_ok = s.boolean()?;
             }
-            "delay_ms" | "deliver_at" => return Err(rules::timers_follow()),
+            "delay_ms" | "deliver_at" => return Err(validate::timers_follow()),
             _ => {
-                rules::set_integer(&mut self.message, name, integer(s)?)?;
+                validate::set_integer(&mut self.message, name, integer(s)?)?;
             }
         }
         Ok(())
@@ -201,7 +204,7 @@ impl<'a> Draft<'a> {
 
     fn body(&mut self, s: &mut Scanner<'a>, name: &'static str, limits: &Limits) -> Parse<()> {
         if let Some(other) = self.body_field.replace(name) {
-            return Err(Fault::illegal(format!("{other} and {name} exclude each other")));
+            return Err(ParseError::illegal(format!("{other} and {name} exclude each other")));
         }
         self.message.body = match name {
             "body_json" => Cow::Borrowed(s.value()?.as_bytes()),
@@ -222,9 +225,9 @@ impl<'a> Draft<'a> {
         }
         loop {
             let name = s.name()?;
-            let at_name = |fault: Box<Fault>| fault.within(&name);
+            let at_name = |error: Box<ParseError>| error.within(&name);
             let value = string(s).map_err(at_name)?;
-            rules::push_property(&mut self.message, name.clone(), value, limits).map_err(at_name)?;
+            validate::push_property(&mut self.message, name.clone(), value, limits).map_err(at_name)?;
             if !s.another(b'}')? {
                 break;
             }
@@ -238,7 +241,7 @@ impl<'a> Draft<'a> {
 
 fn keys<'a>(s: &mut Scanner<'a>) -> Parse<Option<Cow<'a, str>>> {
     if s.kind() == Kind::String {
-        return rules::keys(s.string()?);
+        return validate::keys(s.string()?);
     }
     of_kind(s, Kind::Array, "a list of strings")?;
     s.expect(b'[')?;
@@ -247,8 +250,8 @@ fn keys<'a>(s: &mut Scanner<'a>) -> Parse<Option<Cow<'a, str>>> {
         return Ok(keys);
     }
     for index in 0usize.. {
-        let key = string(s).and_then(|key| rules::push_key(&mut keys, key));
-        key.map_err(|fault| fault.within(&index.to_string()))?;
+        let key = string(s).and_then(|key| validate::push_key(&mut keys, key));
+        key.map_err(|error| error.within(&index.to_string()))?;
         if !s.another(b']')? {
             break;
         }
@@ -259,9 +262,9 @@ fn keys<'a>(s: &mut Scanner<'a>) -> Parse<Option<Cow<'a, str>>> {
 fn base64(text: &str, limits: &Limits) -> Parse<Vec<u8>> {
     let bytes = text.len() / 4 * 3;
     if bytes > limits.max_message_bytes.saturating_add(3) {
-        return Err(rules::body_too_large(bytes, limits));
+        return Err(validate::body_too_large(bytes, limits));
     }
-    BASE64.decode(text).map_err(|e| Fault::illegal(format!("not base64: {e}")))
+    BASE64.decode(text).map_err(|e| ParseError::illegal(format!("not base64: {e}")))
 }
 
 fn string<'a>(s: &mut Scanner<'a>) -> Parse<Cow<'a, str>> {
@@ -278,7 +281,7 @@ fn integer(s: &mut Scanner<'_>) -> Parse<i64> {
         Cow::Borrowed(s.number()?)
     };
     let parsed = if text.starts_with('+') { None } else { text.parse().ok() };
-    parsed.ok_or_else(|| Fault::illegal(format!("expected an integer of 64 bits, found {text:.40}")))
+    parsed.ok_or_else(|| ParseError::illegal(format!("expected an integer of 64 bits, found {text:.40}")))
 }
 
 /// Checks that a value of this kind begins here. A value of another kind is read to its end first, as it
@@ -296,5 +299,5 @@ fn of_kind(s: &mut Scanner<'_>, wanted: Kind, name: &str) -> Parse<()> {
 fn wrong_kind(s: &mut Scanner<'_>, found: Kind, name: &str) -> Parse<()> {
     s.value()?;
     let found = format!("{found:?}").to_lowercase();
-    Err(Fault::illegal(format!("expected {name}, found a value of the kind {found}")))
+    Err(ParseError::illegal(format!("expected {name}, found a value of the kind {found}")))
 }

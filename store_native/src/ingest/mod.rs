@@ -12,18 +12,18 @@
 mod arrow;
 mod arrow_columns;
 mod arrow_stream;
-mod fault;
+mod escape_scan;
 mod json;
 mod ndjson;
-mod plain;
-mod rules;
+mod parse_error;
 mod scanner;
 mod single;
+mod validate;
 
 pub use arrow::ArrowMessages;
+pub(crate) use escape_scan::plain_len;
 pub use json::{Parsed, parse_json};
 pub use ndjson::parse_ndjson;
-pub(crate) use plain::plain_len;
 pub use single::SingleMessage;
 
 use crate::message::properties;

@@ -1,10 +1,10 @@
 //! Many messages, one JSON object a line. Blank lines are passed over.
 
 use super::Limits;
-use super::fault::{Fault, Parse};
 use super::json::{message, room, utf8};
-use super::rules::Tally;
+use super::parse_error::{Parse, ParseError};
 use super::scanner::Scanner;
+use super::validate::Tally;
 use crate::error::Result;
 use crate::message::NewMessage;
 
@@ -14,7 +14,7 @@ use crate::message::NewMessage;
 /// As `parse_json`, with the line's number (from 1) beside the message's (from 0); pointers begin at the
 /// message.
 pub fn parse_ndjson<'a>(data: &'a [u8], limits: &Limits) -> Result<Vec<NewMessage<'a>>> {
-    let mut rest = utf8(data).map_err(|fault| fault.into_error(data, None, None))?;
+    let mut rest = utf8(data).map_err(|error| error.into_error(data, None, None))?;
     let mut messages = Vec::with_capacity(room(data.len(), limits));
     let mut tally = Tally::new(limits);
     let mut line = 0;
@@ -27,11 +27,11 @@ pub fn parse_ndjson<'a>(data: &'a [u8], limits: &Limits) -> Result<Vec<NewMessag
         match one(text, limits, &mut tally) {
             Ok(Some(message)) => messages.push(message),
             Ok(None) => {}
-            Err(fault) => return Err(fault.into_error(text.as_bytes(), Some(line), Some(index))),
+            Err(error) => return Err(error.into_error(text.as_bytes(), Some(line), Some(index))),
         }
     }
     if messages.is_empty() {
-        return Err(Fault::malformed(0, "the request is empty").into_error(data, None, None));
+        return Err(ParseError::malformed(0, "the request is empty").into_error(data, None, None));
     }
     Ok(messages)
 }

@@ -6,9 +6,9 @@
 
 use std::borrow::Cow;
 
-use super::fault::{Fault, Parse};
-use super::plain::{plain_len, special_bytes};
-use super::rules::{repeated, twice};
+use super::escape_scan::{plain_len, special_bytes};
+use super::parse_error::{Parse, ParseError};
+use super::validate::{repeated, twice};
 
 /// How deep a value may be nested.
 const MAX_DEPTH: usize = 128;
@@ -83,13 +83,13 @@ impl<'a> Scanner<'a> {
         if self.take(wanted) { Ok(()) } else { Err(self.unexpected(&format!("'{}'", char::from(wanted)))) }
     }
 
-    /// The fault "this is not what should stand here".
+    /// The error "this is not what should stand here".
     #[cold]
-    pub fn unexpected(&self, wanted: &str) -> Box<Fault> {
+    pub fn unexpected(&self, wanted: &str) -> Box<ParseError> {
         let found = self.text.get(self.at..).and_then(|rest| rest.chars().next());
         match found {
-            Some(found) => Fault::malformed(self.at, format!("expected {wanted}, found {found:?}")),
-            None => Fault::malformed(self.at, format!("expected {wanted}, the text ends here")),
+            Some(found) => ParseError::malformed(self.at, format!("expected {wanted}, found {found:?}")),
+            None => ParseError::malformed(self.at, format!("expected {wanted}, the text ends here")),
         }
     }
 
@@ -156,13 +156,16 @@ impl<'a> Scanner<'a> {
                 Some(b'"') => {
                     self.at += 1;
                     // Pieces of UTF-8 cut at ASCII bytes, and whole characters between them.
-                    return String::from_utf8(out).map_err(|_| Fault::malformed(start, "not UTF-8"));
+                    return String::from_utf8(out).map_err(|_| ParseError::malformed(start, "not UTF-8"));
                 }
                 Some(b'\\') => self.escape(&mut out)?,
                 Some(_) => {
-                    return Err(Fault::malformed(self.at, "a control character in a string must be escaped"));
+                    return Err(ParseError::malformed(
+                        self.at,
+                        "a control character in a string must be escaped",
+                    ));
                 }
-                None => return Err(Fault::malformed(self.at, "the text ends inside a string")),
+                None => return Err(ParseError::malformed(self.at, "the text ends inside a string")),
             }
             self.copy_plain(&mut out);
         }
@@ -204,7 +207,7 @@ impl<'a> Scanner<'a> {
                 out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
                 return Ok(());
             }
-            _ => return Err(Fault::malformed(self.at, "no such escape")),
+            _ => return Err(ParseError::malformed(self.at, "no such escape")),
         };
         out.push(byte);
         self.at += 2;
@@ -214,7 +217,7 @@ impl<'a> Scanner<'a> {
     /// `\uXXXX`, or two of them for a character beyond 16 bits.
     fn unicode_escape(&mut self) -> Parse<char> {
         let start = self.at;
-        let half = || Fault::malformed(start, "half a surrogate pair");
+        let half = || ParseError::malformed(start, "half a surrogate pair");
         self.at += 2;
         let unit = self.hex4(start)?;
         let mut code = unit;
@@ -232,7 +235,7 @@ impl<'a> Scanner<'a> {
     fn hex4(&mut self, escape: usize) -> Parse<u32> {
         let digits = self.bytes.get(self.at..self.at + 4).unwrap_or_default();
         if digits.len() != 4 || !digits.iter().all(u8::is_ascii_hexdigit) {
-            return Err(Fault::malformed(escape, "\\u needs four hex digits"));
+            return Err(ParseError::malformed(escape, "\\u needs four hex digits"));
         }
         self.at += 4;
         Ok(digits.iter().fold(0, |n, d| n << 4 | char::from(*d).to_digit(16).unwrap_or_default()))
@@ -299,7 +302,7 @@ impl<'a> Scanner<'a> {
             Kind::Null => self.word("null"),
             Kind::Nothing => Err(self.unexpected("a value")),
             Kind::Object | Kind::Array if depth == 0 => {
-                Err(Fault::illegal(format!("a value is nested deeper than {MAX_DEPTH} levels")))
+                Err(ParseError::illegal(format!("a value is nested deeper than {MAX_DEPTH} levels")))
             }
             Kind::Array => {
                 self.at += 1;
@@ -307,7 +310,7 @@ impl<'a> Scanner<'a> {
                     return Ok(());
                 }
                 for index in 0usize.. {
-                    self.skip(depth - 1).map_err(|fault| fault.within(&index.to_string()))?;
+                    self.skip(depth - 1).map_err(|error| error.within(&index.to_string()))?;
                     if !self.another(b']')? {
                         break;
                     }
@@ -326,7 +329,7 @@ impl<'a> Scanner<'a> {
         let mut names = Vec::new();
         loop {
             let name = self.name()?;
-            self.skip(depth - 1).map_err(|fault| fault.within(&name))?;
+            self.skip(depth - 1).map_err(|error| error.within(&name))?;
             names.push(name);
             if !self.another(b'}')? {
                 break;
@@ -373,8 +376,8 @@ mod tests {
             ("", 0),
         ] {
             assert_eq!(Scanner::new(text).value().map_err(|f| f.detail.is_empty()), Err(false), "{text}");
-            let fault = Scanner::new(text).value().expect_err("no JSON");
-            assert_eq!(*fault, *Fault::malformed(at, fault.detail.clone()), "{text}");
+            let error = Scanner::new(text).value().expect_err("no JSON");
+            assert_eq!(*error, *ParseError::malformed(at, error.detail.clone()), "{text}");
         }
         for text in ["01", "1 2", "\"a\"b", "1.5x"] {
             let mut scanner = Scanner::new(text);
@@ -386,14 +389,14 @@ mod tests {
     fn test_nesting_is_bounded_and_repeated_names_are_refused() {
         let nested = |n: usize| "[".repeat(n) + &"]".repeat(n);
         assert!(Scanner::new(&nested(MAX_DEPTH)).value().is_ok());
-        let fault = Scanner::new(&nested(1_000_000)).value().expect_err("too deep");
-        assert_eq!(fault.code, "MESSAGE_ILLEGAL");
+        let error = Scanner::new(&nested(1_000_000)).value().expect_err("too deep");
+        assert_eq!(error.code, "MESSAGE_ILLEGAL");
         let many: String = (0..20).map(|i| format!("\"{i}\":1,")).collect();
         for text in
             ["{\"a\":1,\"a\":2}".into(), "[{\"a\":1,\"\\u0061\":2}]".into(), format!("{{{many}\"7\":2}}")]
         {
-            let fault = Scanner::new(&text).value().expect_err("a repeated name");
-            assert_eq!(fault.code, "MESSAGE_ILLEGAL", "{text}");
+            let error = Scanner::new(&text).value().expect_err("a repeated name");
+            assert_eq!(error.code, "MESSAGE_ILLEGAL", "{text}");
         }
     }
 
@@ -405,7 +408,7 @@ mod tests {
             let serde = serde_json::from_str::<serde::de::IgnoredAny>(&text);
             match ours {
                 Ok(()) => prop_assert!(serde.is_ok()),
-                Err(fault) => prop_assert!(serde.is_err() || fault.code == "MESSAGE_ILLEGAL"),
+                Err(error) => prop_assert!(serde.is_err() || error.code == "MESSAGE_ILLEGAL"),
             }
         }
     }

@@ -5,8 +5,8 @@
 use std::borrow::Cow;
 
 use super::Limits;
-use super::fault::{Fault, Parse};
-use super::rules;
+use super::parse_error::{Parse, ParseError};
+use super::validate;
 use crate::error::Result;
 use crate::message::NewMessage;
 
@@ -31,7 +31,7 @@ impl<'a> SingleMessage<'a> {
     /// # Errors
     /// `MESSAGE_ILLEGAL` or `MESSAGE_TOO_LARGE` with a pointer to the part.
     pub fn check(&self, limits: &Limits) -> Result<NewMessage<'a>> {
-        self.message(limits).map_err(|fault| fault.into_error(b"", None, Some(0)))
+        self.message(limits).map_err(|error| error.into_error(b"", None, Some(0)))
     }
 
     fn message(&self, limits: &Limits) -> Parse<NewMessage<'a>> {
@@ -45,28 +45,29 @@ impl<'a> SingleMessage<'a> {
             ..NewMessage::default()
         };
         let text = |value: Option<&'a str>, field: &str| match value {
-            Some(value) => rules::text(Cow::Borrowed(value)).map_err(|fault| fault.within(field)),
+            Some(value) => validate::text(Cow::Borrowed(value)).map_err(|error| error.within(field)),
             None => Ok(None),
         };
         message.tags = text(self.tags, "tags")?;
         message.sharding_key = text(self.sharding_key, "sharding_key")?;
         if let Some(id) = self.message_id {
-            let id = rules::message_id(Cow::Borrowed(id));
-            message.message_id = id.map_err(|fault| fault.within("message_id"))?;
+            let id = validate::message_id(Cow::Borrowed(id));
+            message.message_id = id.map_err(|error| error.within("message_id"))?;
         }
         for key in self.keys {
-            rules::push_key(&mut message.keys, Cow::Borrowed(key)).map_err(|fault| fault.within("keys"))?;
+            validate::push_key(&mut message.keys, Cow::Borrowed(key))
+                .map_err(|error| error.within("keys"))?;
         }
         for (name, value) in self.properties {
             let pushed =
-                rules::push_property(&mut message, Cow::Borrowed(name), Cow::Borrowed(value), limits);
-            pushed.map_err(|fault| fault.within(name).within("properties"))?;
+                validate::push_property(&mut message, Cow::Borrowed(name), Cow::Borrowed(value), limits);
+            pushed.map_err(|error| error.within(name).within("properties"))?;
         }
-        if let Some(name) = rules::repeated(self.properties, |(name, _)| name) {
-            let twice: Box<Fault> = rules::twice();
+        if let Some(name) = validate::repeated(self.properties, |(name, _)| name) {
+            let twice: Box<ParseError> = validate::twice();
             return Err(twice.within(name).within("properties"));
         }
-        rules::finish(&message, "body", limits)?;
+        validate::finish(&message, "body", limits)?;
         Ok(message)
     }
 }

@@ -8,9 +8,9 @@
     deny(clippy::indexing_slicing, clippy::string_slice, clippy::unwrap_used, clippy::expect_used)
 )]
 
-pub mod config;
 pub mod names;
 mod op;
+pub mod rocketmq_files;
 mod state;
 
 pub use op::Op;

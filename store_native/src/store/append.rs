@@ -7,7 +7,7 @@
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 
-use super::answer::{AnswerFacts, Appended, Placed, write_tail};
+use super::append_result::{AnswerFacts, Appended, Placed, write_tail};
 use super::duplicate::request_digest;
 use super::routing::Route;
 use super::time::MAX_STAMP_LEAD_MS;
@@ -252,7 +252,7 @@ impl Shared {
         self.counters.bytes_in.fetch_add(total as u64, Ordering::Relaxed);
         self.marks.set_appended(appender.writer.end());
         if appender.writer.wants_next() {
-            self.janitor_wanted.set();
+            self.maintenance_wanted.set();
         }
         Ok(out)
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::{Shared, lock};
 use crate::error::Result;
-use crate::meta::config::{self, Written};
+use crate::meta::rocketmq_files::{self, Written};
 
 /// The topic table is written this often at most.
 const TOPICS_EVERY: Duration = Duration::from_millis(200);
@@ -44,7 +44,7 @@ impl Shared {
         let offsets_changed = files.written.offsets != state.offsets_version;
         let offsets_due = all || files.offsets_next <= Instant::now();
         let started = Instant::now();
-        config::write_changed(&self.paths, &state, &mut files.written, offsets_due)?;
+        rocketmq_files::write_changed(&self.paths, &state, &mut files.written, offsets_due)?;
         if offsets_changed && offsets_due {
             files.offsets_next = Instant::now() + started.elapsed() * 100;
         }

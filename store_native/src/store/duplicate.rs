@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use twox_hash::XxHash3_128;
 
 use super::Shared;
-use super::answer::{Appended, Placed, write_tail};
 use super::append::AppendRequest;
+use super::append_result::{Appended, Placed, write_tail};
 use crate::commitlog::scan::{Found, look};
 use crate::error::{FirstUse, Result, StoreError};
 use crate::idempotence::KeyPlace;

@@ -1,22 +1,22 @@
 //! The store: the owner of a store directory.
 //!
 //! `open.rs` puts the parts together and takes them apart; `append.rs` is the way in; `threads.rs` holds
-//! the flusher and the dispatcher; `schedule.rs` delivers delayed messages; `janitor.rs` takes checkpoints,
+//! the flusher and the dispatcher; `schedule.rs` delivers delayed messages; `maintenance.rs` takes checkpoints,
 //! expires files and makes the next one ready; `admin.rs` changes topics, groups and offsets; `duplicate.rs`
 //! answers a request sent again; `recovery.rs` brings a directory back after a stop of any kind.
 
 mod admin;
-mod answer;
 mod append;
+mod append_result;
 mod config_files;
 mod duplicate;
 mod fair_mutex;
-mod janitor;
 mod listing;
+mod maintenance;
 mod metrics;
+mod notify;
 mod open;
 mod options;
-mod progress;
 mod queries;
 pub mod recovery;
 mod repair;
@@ -32,8 +32,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 pub use admin::TopicChange;
-pub use answer::{Appended, Placed};
 pub use append::{AppendRequest, Payload};
+pub use append_result::{Appended, Placed};
 pub use open::Store;
 pub use options::{Flush, Options, parse_levels};
 pub use recovery::Report;
@@ -52,11 +52,11 @@ use crate::identity::Identity;
 use crate::index::Index;
 use crate::message::message_id::UniqKeys;
 use crate::paths::StorePaths;
-use crate::read::ReadSide;
+use crate::read::QueueReader;
 use crate::watermarks::Watermarks;
 use config_files::ConfigFiles;
 use fair_mutex::{FairMutex, Lock};
-use progress::{Progress, Signal};
+use notify::{Progress, Signal};
 use routing::Routing;
 use snapshot_pace::SnapshotPace;
 use time::{Ages, Delays};
@@ -112,7 +112,7 @@ pub struct Shared {
     pub(crate) queues: Arc<QueueTable>,
     pub(crate) index: Arc<Index>,
     pub(crate) marks: Watermarks,
-    pub(crate) read_side: ReadSide,
+    pub(crate) read_side: QueueReader,
     appender: Mutex<Appender>,
     next_file: Arc<NextFile>,
     dispatcher: FairMutex<Dispatcher>,
@@ -124,7 +124,7 @@ pub struct Shared {
     pub(crate) progress: Progress,
     flush_wanted: Signal,
     schedule_changed: Signal,
-    janitor_wanted: Signal,
+    maintenance_wanted: Signal,
     stopping: AtomicBool,
     poisoned: OnceLock<String>,
     /// Why the last dispatch round failed; `None` when it did not.

@@ -9,8 +9,8 @@ use std::thread::JoinHandle;
 
 use super::config_files::ConfigFiles;
 use super::fair_mutex::FairMutex;
+use super::notify::{Progress, Signal};
 use super::options::{Flush, Options};
-use super::progress::{Progress, Signal};
 use super::recovery::{Parts, Report};
 use super::routing::Routing;
 use super::time::{Ages, Delays};
@@ -26,9 +26,9 @@ use crate::identity::Identity;
 use crate::index::{Index, Shape};
 use crate::mapped_file;
 use crate::message::message_id::UniqKeys;
-use crate::meta::config::{self, Written};
+use crate::meta::rocketmq_files::{self, Written};
 use crate::paths::{self, StorePaths};
-use crate::read::ReadSide;
+use crate::read::QueueReader;
 use crate::watermarks::Watermarks;
 
 /// What a thread of the store does until it stops.
@@ -83,7 +83,7 @@ impl Store {
             .and_then(|()| paths::create_directory(&paths.lakemq(), &*environment.disk))
             .map_err(|e| StoreError::io(format!("creating the store at {}", root.display()), e))?;
         let lock_file = take_lock(&paths)?;
-        let identity = settle_identity(&paths, &options, &environment)?;
+        let identity = load_or_create_identity(&paths, &options, &environment)?;
         let options = Options {
             broker_name: identity.broker_name.clone(),
             cluster: identity.cluster.clone(),
@@ -117,7 +117,7 @@ impl Store {
         };
         let recovered = parts.recover()?;
         let dispatcher = recovered.dispatcher;
-        config::write(&paths, &dispatcher.state)?;
+        rocketmq_files::write(&paths, &dispatcher.state)?;
         let written = Written::of(&dispatcher.state);
         marks.set_topic_changes(dispatcher.state.topics_version.counter as i64);
         let (day, passed) = (environment.clock.now_ms(), environment.clock.monotonic_ms());
@@ -152,7 +152,7 @@ impl Store {
             progress: Progress::new()?,
             flush_wanted: Signal::default(),
             schedule_changed: Signal::default(),
-            janitor_wanted: Signal::default(),
+            maintenance_wanted: Signal::default(),
             stopping: AtomicBool::new(false),
             poisoned: OnceLock::new(),
             dispatch_failure: Mutex::default(),
@@ -161,7 +161,7 @@ impl Store {
             dispatching: Mutex::default(),
             config_files: Mutex::new(ConfigFiles::new(written)),
             counters: Counters::default(),
-            read_side: ReadSide::new(&log, &queues, &index, &identity.broker_name),
+            read_side: QueueReader::new(&log, &queues, &index, &identity.broker_name),
             options,
             identity,
             paths,
@@ -185,7 +185,7 @@ impl Store {
             ("lakemq-flusher", Shared::run_flusher),
             ("lakemq-dispatcher", Shared::run_dispatcher),
             ("lakemq-scheduler", Shared::run_scheduler),
-            ("lakemq-janitor", Shared::run_janitor),
+            ("lakemq-maintain", Shared::run_maintenance),
         ];
         let mut threads = lock(&self.threads);
         for (name, run) in jobs {
@@ -216,7 +216,7 @@ impl Store {
         }
         shared.stopping.store(true, Ordering::Release);
         shared.schedule_changed.set();
-        shared.janitor_wanted.set();
+        shared.maintenance_wanted.set();
         shared.flush_wanted.set();
         shared.progress.moved();
         for (_, handle) in lock(&self.threads).drain(..) {
@@ -282,7 +282,11 @@ fn write_abort(paths: &StorePaths) -> Result<()> {
 }
 
 /// The store's identity: as it stands, or made from the options and from the files RocketMQ left.
-fn settle_identity(paths: &StorePaths, options: &Options, environment: &Environment) -> Result<Identity> {
+fn load_or_create_identity(
+    paths: &StorePaths,
+    options: &Options,
+    environment: &Environment,
+) -> Result<Identity> {
     if let Some(identity) = Identity::read(paths)? {
         let differs = [
             ("commitlog_file_size", identity.commitlog_file_size, options.commitlog_file_size),

@@ -55,7 +55,7 @@ impl Shared {
         Ok(self.queue(topic, queue_id)?.map_or(Bounds { min: 0, max: 0 }, |q| Self::bounds_of(&q)))
     }
 
-    /// Reads a slice; see [`crate::read::ReadSide::read`].
+    /// Reads a slice; see [`crate::read::QueueReader::read`].
     ///
     /// # Errors
     /// `TOPIC_NOT_EXIST`, `QUEUE_NOT_EXIST`, `NO_PERMISSION`; any I/O error or the first one of `each`.
@@ -84,7 +84,7 @@ impl Shared {
         }
     }
 
-    /// Messages of a topic that carry a key; see [`crate::read::ReadSide::find`].
+    /// Messages of a topic that carry a key; see [`crate::read::QueueReader::find`].
     ///
     /// # Errors
     /// `TOPIC_NOT_EXIST`; `DATA_CORRUPT`.

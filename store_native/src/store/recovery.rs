@@ -18,7 +18,7 @@ use crate::environment::Environment;
 use crate::error::{Result, StoreError};
 use crate::idempotence::{IdempotenceTable, KeyFile};
 use crate::index::Index;
-use crate::meta::{Op, config, names};
+use crate::meta::{Op, names, rocketmq_files};
 use crate::paths::StorePaths;
 use crate::snapshot::Snapshot;
 use crate::watermarks::Watermarks;
@@ -124,7 +124,7 @@ impl Parts<'_> {
         let known_to = if known { applied } else { i64::MAX };
         let end = self.walk(&mut dispatcher, &repair, (from_offset, known_to), durable, &mut report)?;
         self.settle(&mut dispatcher, (durable, end), rebuild || repair.is_needed(), &mut report)?;
-        config::take_over(self.paths, &mut dispatcher.state)?;
+        rocketmq_files::take_over(self.paths, &mut dispatcher.state)?;
         for (key, place) in dispatcher.recovered() {
             keys.insert(&key, place);
         }
@@ -136,7 +136,7 @@ impl Parts<'_> {
     /// The snapshot, or a substitute that starts at the log's beginning with what RocketMQ's files say.
     fn load_snapshot(&self, log_min: i64) -> Result<(Snapshot, bool)> {
         let Some(mut snapshot) = Snapshot::read(self.paths) else {
-            return Ok((Snapshot::empty(log_min, config::read(self.paths)?), false));
+            return Ok((Snapshot::empty(log_min, rocketmq_files::read(self.paths)?), false));
         };
         if snapshot.applied_offset > self.log.capacity_end() && !self.rebuild {
             return Err(StoreError::corrupt(format!(

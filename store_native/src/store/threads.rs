@@ -147,7 +147,7 @@ impl Shared {
                 if self.stopping() {
                     return;
                 }
-                self.janitor_wanted.set();
+                self.maintenance_wanted.set();
                 self.progress.wait_until(IDLE, || self.stopping());
             }
         }
@@ -215,7 +215,7 @@ impl Shared {
         }
         self.marks.set_dispatched(offset);
         if topics_changed {
-            self.janitor_wanted.set();
+            self.maintenance_wanted.set();
         }
         self.counters.dispatched.fetch_add(count, Ordering::Relaxed);
         if announce {

@@ -1,4 +1,4 @@
-//! The janitor: checkpoints, expiry, and the next log file made ahead.
+//! The maintenance thread: checkpoints, expiry, and the next log file made ahead.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -24,13 +24,13 @@ const DISK_FORCE: f64 = 0.85;
 
 impl Shared {
     /// Works until the store stops.
-    pub(super) fn run_janitor(&self) {
+    pub(super) fn run_maintenance(&self) {
         let pause = Duration::from_millis(self.options.checkpoint_interval_ms.max(10));
         let mut expired_at = Instant::now();
         let mut checkpointed_at = Instant::now();
         let mut topics_within = Duration::MAX;
         while !self.stopping() {
-            self.janitor_wanted.wait(pause.min(topics_within));
+            self.maintenance_wanted.wait(pause.min(topics_within));
             if self.stopping() {
                 return;
             }

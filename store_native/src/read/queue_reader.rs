@@ -35,7 +35,7 @@ pub struct Bounds {
 
 /// Reads records through queues and index.
 #[derive(Debug)]
-pub struct ReadSide {
+pub struct QueueReader {
     log: Arc<CommitLog>,
     queues: Arc<QueueTable>,
     index: Arc<Index>,
@@ -43,7 +43,7 @@ pub struct ReadSide {
     damaged: AtomicU64,
 }
 
-impl ReadSide {
+impl QueueReader {
     pub fn new(
         log: &Arc<CommitLog>,
         queues: &Arc<QueueTable>,
@@ -223,7 +223,7 @@ impl ReadSide {
     /// when it was made, and index files from before that are looked at last.
     ///
     /// # Errors
-    /// As [`ReadSide::find`].
+    /// As [`QueueReader::find`].
     pub fn find_by_id<'t>(
         &self,
         id: &str,

@@ -1,6 +1,6 @@
 //! Why a request is refused, and where in it.
 //!
-//! A fault starts at the value that is wrong and collects its JSON pointer on the way out; only then is
+//! A error starts at the value that is wrong and collects its JSON pointer on the way out; only then is
 //! it turned into the store's error. So the way that succeeds keeps no path.
 
 use crate::error::StoreError;
@@ -12,10 +12,10 @@ pub(crate) const MALFORMED_BODY: &str = "MALFORMED_BODY";
 pub(crate) const NOT_IMPLEMENTED: &str = "NOT_IMPLEMENTED";
 
 /// Boxed, as it is rare: results stay small.
-pub(crate) type Parse<T> = Result<T, Box<Fault>>;
+pub(crate) type Parse<T> = Result<T, Box<ParseError>>;
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Fault {
+pub(crate) struct ParseError {
     pub code: &'static str,
     pub detail: String,
     place: Place,
@@ -31,7 +31,7 @@ enum Place {
     Nowhere,
 }
 
-impl Fault {
+impl ParseError {
     /// The request is not in its own format, from `byte` on.
     #[cold]
     pub fn malformed(byte: usize, detail: impl Into<String>) -> Box<Self> {
@@ -44,7 +44,7 @@ impl Fault {
         Box::new(Self { code, detail: detail.into(), place: Place::Nowhere })
     }
 
-    /// A value that is not allowed; callers add where it stands with [`Fault::within`].
+    /// A value that is not allowed; callers add where it stands with [`ParseError::within`].
     #[cold]
     pub fn new(code: &'static str, detail: impl Into<String>) -> Box<Self> {
         Box::new(Self { code, detail: detail.into(), place: Place::Pointer(String::new()) })
@@ -101,8 +101,9 @@ mod tests {
 
     #[test]
     fn test_a_pointer_grows_outwards_and_is_escaped() {
-        let fault = Fault::illegal("no").within("a/b~c").within("properties").within("3").within("messages");
-        let StoreError::Invalid { pointer, index, .. } = fault.into_error(b"", None, Some(3)) else {
+        let error =
+            ParseError::illegal("no").within("a/b~c").within("properties").within("3").within("messages");
+        let StoreError::Invalid { pointer, index, .. } = error.into_error(b"", None, Some(3)) else {
             panic!("another kind of error");
         };
         assert_eq!(pointer.as_deref(), Some("/messages/3/properties/a~1b~0c"));

@@ -1,13 +1,13 @@
 //! What a message may hold, whichever format it came in.
 //!
-//! Values go in one by one, so that a fault knows its field; `finish` checks what only the whole message
+//! Values go in one by one, so that a error knows its field; `finish` checks what only the whole message
 //! shows. Called by `json` and `arrow`.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
 
 use super::Limits;
-use super::fault::{Fault, MESSAGE_TOO_LARGE, NOT_IMPLEMENTED, Parse, REQUEST_TOO_LARGE};
+use super::parse_error::{MESSAGE_TOO_LARGE, NOT_IMPLEMENTED, Parse, ParseError, REQUEST_TOO_LARGE};
 use crate::message::NewMessage;
 use crate::message::properties;
 use crate::message::reserved::is_reserved;
@@ -15,8 +15,8 @@ use crate::message::reserved::is_reserved;
 /// Fields that are known, but come with the timers.
 pub(crate) const TIMER_FIELDS: [&str; 2] = ["delay_ms", "deliver_at"];
 
-pub(crate) fn timers_follow() -> Box<Fault> {
-    Fault::new(NOT_IMPLEMENTED, "timers follow later; delay_level is there")
+pub(crate) fn timers_follow() -> Box<ParseError> {
+    ParseError::new(NOT_IMPLEMENTED, "timers follow later; delay_level is there")
 }
 
 /// A text that goes into the properties. An empty one is as good as none.
@@ -30,7 +30,7 @@ pub(crate) fn text(value: Cow<'_, str>) -> Parse<Option<Cow<'_, str>>> {
 pub(crate) fn message_id(value: Cow<'_, str>) -> Parse<Option<Cow<'_, str>>> {
     match text(value)? {
         Some(id) => Ok(Some(id)),
-        None => Err(Fault::illegal("a message id is not empty; leave it out and the broker makes one")),
+        None => Err(ParseError::illegal("a message id is not empty; leave it out and the broker makes one")),
     }
 }
 
@@ -38,7 +38,7 @@ pub(crate) fn message_id(value: Cow<'_, str>) -> Parse<Option<Cow<'_, str>>> {
 pub(crate) fn push_key<'a>(keys: &mut Option<Cow<'a, str>>, key: Cow<'a, str>) -> Parse<()> {
     no_control(&key)?;
     if key.is_empty() || key.chars().any(char::is_whitespace) {
-        return Err(Fault::illegal("a key is not empty and holds no white space"));
+        return Err(ParseError::illegal("a key is not empty and holds no white space"));
     }
     match keys {
         None => *keys = Some(key),
@@ -80,13 +80,13 @@ pub(crate) fn push_property<'a>(
     no_control(&name)?;
     no_control(&value)?;
     if name.is_empty() || value.is_empty() {
-        return Err(Fault::illegal("a property has a name and a value, neither is empty"));
+        return Err(ParseError::illegal("a property has a name and a value, neither is empty"));
     }
     if is_reserved(&name) {
-        return Err(Fault::illegal("the name belongs to the store"));
+        return Err(ParseError::illegal("the name belongs to the store"));
     }
     if message.properties.len() >= limits.max_properties_bytes / MIN_PROPERTY_BYTES {
-        return Err(Fault::new(MESSAGE_TOO_LARGE, "more properties than a record holds"));
+        return Err(ParseError::new(MESSAGE_TOO_LARGE, "more properties than a record holds"));
     }
     message.properties.push((name, value));
     Ok(())
@@ -96,7 +96,7 @@ pub(crate) fn push_property<'a>(
 #[inline]
 pub(crate) fn ranged<T: TryFrom<i64>>(value: i64, low: i64, high: i64) -> Parse<T> {
     let fitting = if (low..=high).contains(&value) { T::try_from(value).ok() } else { None };
-    fitting.ok_or_else(|| Fault::illegal(format!("an integer between {low} and {high}, not {value}")))
+    fitting.ok_or_else(|| ParseError::illegal(format!("an integer between {low} and {high}, not {value}")))
 }
 
 const MAX_I32: i64 = i32::MAX as i64;
@@ -118,7 +118,7 @@ pub(crate) fn set_integer(message: &mut NewMessage<'_>, name: &str, value: i64) 
 pub(crate) fn finish(message: &NewMessage<'_>, body_field: &'static str, limits: &Limits) -> Parse<usize> {
     let body = message.body.len();
     if body == 0 {
-        return Err(Fault::illegal("a message has a body, and it is not empty").within(body_field));
+        return Err(ParseError::illegal("a message has a body, and it is not empty").within(body_field));
     }
     if body > limits.max_message_bytes {
         return Err(body_too_large(body, limits).within(body_field));
@@ -129,16 +129,16 @@ pub(crate) fn finish(message: &NewMessage<'_>, body_field: &'static str, limits:
             "tags, keys, properties, sharding key and message id take at most {} bytes, these {encoded}",
             limits.max_properties_bytes
         );
-        let fault = Fault::new(MESSAGE_TOO_LARGE, detail);
-        return Err(if message.properties.is_empty() { fault } else { fault.within("properties") });
+        let error = ParseError::new(MESSAGE_TOO_LARGE, detail);
+        return Err(if message.properties.is_empty() { error } else { error.within("properties") });
     }
     Ok(body + encoded)
 }
 
 #[cold]
-pub(crate) fn body_too_large(bytes: usize, limits: &Limits) -> Box<Fault> {
+pub(crate) fn body_too_large(bytes: usize, limits: &Limits) -> Box<ParseError> {
     let detail = format!("a body has at most {} bytes, this one {bytes}", limits.max_message_bytes);
-    Fault::new(MESSAGE_TOO_LARGE, detail)
+    ParseError::new(MESSAGE_TOO_LARGE, detail)
 }
 
 /// Bytes of the properties as a record holds them.
@@ -154,10 +154,10 @@ fn encoded_bytes(message: &NewMessage<'_>) -> usize {
     fixed.chain(own).sum()
 }
 
-/// The fault of a name that an object holds twice: readers differ in which value they take.
+/// The error of a name that an object holds twice: readers differ in which value they take.
 #[cold]
-pub(crate) fn twice() -> Box<Fault> {
-    Fault::illegal("the name stands twice in its object")
+pub(crate) fn twice() -> Box<ParseError> {
+    ParseError::illegal("the name stands twice in its object")
 }
 
 /// The first name that was there before.
@@ -176,7 +176,7 @@ pub(crate) fn repeated<T>(items: &[T], name: impl Fn(&T) -> &str) -> Option<&str
 #[inline]
 fn no_control(value: &str) -> Parse<()> {
     if value.bytes().fold(false, |hit, b| hit | (b < 0x20) | (b == 0x7f)) {
-        return Err(Fault::illegal("control characters are not allowed here"));
+        return Err(ParseError::illegal("control characters are not allowed here"));
     }
     Ok(())
 }
@@ -200,12 +200,12 @@ impl<'l> Tally<'l> {
         self.bytes += bytes;
         if self.messages > self.limits.max_messages {
             let detail = format!("a request has at most {} messages", self.limits.max_messages);
-            return Err(Fault::whole(REQUEST_TOO_LARGE, detail));
+            return Err(ParseError::whole(REQUEST_TOO_LARGE, detail));
         }
         if self.bytes > self.limits.max_request_bytes {
             let detail =
                 format!("the messages of a request take at most {} bytes", self.limits.max_request_bytes);
-            return Err(Fault::whole(REQUEST_TOO_LARGE, detail));
+            return Err(ParseError::whole(REQUEST_TOO_LARGE, detail));
         }
         Ok(())
     }
