@@ -1,4 +1,5 @@
-"""The broker's settings: values only, parsed once from defaults, a TOML file and the command line.
+"""The broker's settings: values only, parsed once from defaults, a TOML file, the environment and the
+command line.
 
 Owns names, types and defaults; setting_bounds.py has what a value may be.
 
@@ -18,6 +19,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 from ingest_api import setting_bounds
 from ingest_api.broker.settings import BrokerSettings, LimitSettings, StoreSettings
 from ingest_api.setting_bounds import illegal as _illegal
+from ingest_api.setting_environment import read_environment
 
 LogFormat = Literal["plain", "json"]
 Section = TypeVar("Section")
@@ -107,12 +109,15 @@ class Settings:
         return self
 
 
-def load_settings(config: Path | None, overrides: Mapping[str, Any]) -> Settings:
-    """Builds the settings: defaults, then the file, then the command line.
+def load_settings(
+    config: Path | None, overrides: Mapping[str, Any], environment: Mapping[str, str] | None = None
+) -> Settings:
+    """Builds the settings: defaults, then the file, then the environment, then the command line.
 
     Args:
         config: A TOML file with the tables ``[http]``, ``[store]``, ``[limits]``, ``[log]``, or None.
         overrides: Dotted names (``http.port``) to values; None counts as not given.
+        environment: Variables such as ``LAKEMQ_HTTP_PORT``; None means there are none.
 
     Raises:
         InvalidRequest: ARGUMENT_ILLEGAL with the name in question.
@@ -120,6 +125,7 @@ def load_settings(config: Path | None, overrides: Mapping[str, Any]) -> Settings
     settings = Settings()
     if config is not None:
         settings = _merge(settings, _read(config), "")
+    settings = _merge(settings, read_environment(settings, environment or {}), "")
     tree: dict[str, Any] = {}
     for dotted, value in overrides.items():
         if value is None:

@@ -6,6 +6,7 @@ Owns the options and how they become settings; ingest_api.server does the work.
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
 from ingest_api.server import serve
@@ -19,7 +20,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="run a broker",
         description=(
             "Runs a broker on one store until SIGTERM or Ctrl-C. "
-            "Options win over the file, the file over the defaults."
+            "Options win over LAKEMQ_* variables (LAKEMQ_HTTP_PORT), those over the file, the file over the defaults."
         ),
     )
     parser.add_argument("--store", metavar="DIR", help="the store's directory (default: ./store)")
@@ -69,6 +70,7 @@ def run(args: argparse.Namespace) -> int:
             "log.format": args.log_format,
             "log.level": args.log_level,
         },
+        os.environ,
     )
     return serve(settings, _announce)
 

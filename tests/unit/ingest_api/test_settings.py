@@ -1,4 +1,4 @@
-"""Settings: defaults < file < command line; whatever is wrong is named."""
+"""Settings: defaults < file < environment < command line; whatever is wrong is named."""
 
 from __future__ import annotations
 
@@ -36,6 +36,43 @@ def test_the_file_wins_over_defaults_and_options_win_over_the_file(tmp_path: Pat
     assert settings.store.flush == "async"
     assert settings.broker_name == "b"
     assert settings.limits.body_timeout_s == 2.0
+
+
+def test_the_environment_wins_over_the_file_and_options_win_over_it(tmp_path: Path) -> None:
+    path = written(tmp_path, "[http]\nport = 1\nmax_headers = 50\n[store]\nauto_create_topics = true\n")
+    environment = {
+        "LAKEMQ_BROKER_NAME": "b",
+        "LAKEMQ_HTTP_PORT": "2",
+        "LAKEMQ_HTTP_ALLOWED_HOSTS": "one, two",
+        "LAKEMQ_STORE_AUTO_CREATE_TOPICS": "false",
+        "LAKEMQ_LIMITS_BODY_TIMEOUT_S": "1.5",
+        "LAKEMQ_LOG_FORMAT": "json",
+        "LAKEMQ_ENDPOINT": "the client's",
+        "HTTP_PORT": "nobody's",
+    }
+    settings = load_settings(path, {"log.format": "plain"}, environment)
+    assert (settings.broker_name, settings.http.port, settings.http.max_headers) == ("b", 2, 50)
+    assert settings.http.allowed_hosts == ("one", "two")
+    assert settings.store.auto_create_topics is False
+    assert settings.limits.body_timeout_s == 1.5
+    assert settings.log.format == "plain"
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "name"),
+    [
+        ("LAKEMQ_HTTP_PROT", "1", "http.prot"),
+        ("LAKEMQ_HTTP_PORT", "eight", "http.port"),
+        ("LAKEMQ_HTTP_PORT", "70000", "http.port"),
+        ("LAKEMQ_HTTP_INSECURE", "yes", "http.insecure"),
+        ("LAKEMQ_STORE_FLUSH", "sometimes", "store.flush"),
+        ("LAKEMQ_CLUSTER", "a b", "cluster"),
+    ],
+)
+def test_a_wrong_variable_is_refused_by_its_settings_name(variable: str, text: str, name: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        load_settings(None, {}, {variable: text})
+    assert refused.value.context["setting"] == name
 
 
 @pytest.mark.parametrize(
