@@ -8,8 +8,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
+
+from jobs.arguments import (
+    add_archive_arguments,
+    add_consume_arguments,
+    archive_settings,
+    consume_settings,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,18 +25,15 @@ if TYPE_CHECKING:
 def consume_task(arguments: Sequence[str] | None = None) -> None:
     """Runs a consumer group; arguments as `lakemq consume`."""
     from jobs.consume import consume
-    from lakemq.cli import consume as command
 
-    args = _parse(command, "consume", arguments)
-    consume(command.settings_of(args), _session)
+    consume(consume_settings(_parse("consume", add_consume_arguments, arguments)), _session)
 
 
 def archive_task(arguments: Sequence[str] | None = None) -> None:
     """Lands topics; arguments as `lakemq archive`."""
     from jobs.archive import archive
-    from lakemq.cli import archive as command
 
-    archive(command.settings_of(_parse(command, "archive", arguments)), _session)
+    archive(archive_settings(_parse("archive", add_archive_arguments, arguments)), _session)
 
 
 def maintenance_task(arguments: Sequence[str] | None = None) -> None:
@@ -53,10 +57,12 @@ def maintenance_task(arguments: Sequence[str] | None = None) -> None:
             print(report)
 
 
-def _parse(command: object, name: str, arguments: Sequence[str] | None) -> argparse.Namespace:
+def _parse(
+    name: str, add: Callable[[argparse.ArgumentParser], None], arguments: Sequence[str] | None
+) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog=f"lakemq-{name}")
-    command.register(parser.add_subparsers(required=True))  # type: ignore[attr-defined]  # a module
-    return parser.parse_args([name, *(sys.argv[1:] if arguments is None else arguments)])
+    add(parser)
+    return parser.parse_args(sys.argv[1:] if arguments is None else arguments)
 
 
 def _session() -> SparkSession:

@@ -21,8 +21,8 @@ from types import ModuleType
 
 import lakemq
 from lakemq import own_packages
-from lakemq.cli import start, terminal
-from lakemq.cli.failure import CommandFailed, WrongUsage, described
+from lakemq.terminal import guard, interrupts
+from lakemq.terminal.failure import CommandFailed, WrongUsage, described
 from store_native.errors import LakeMQError
 
 FAILED = 1
@@ -64,13 +64,13 @@ _OWN_PACKAGES = own_packages.NAMES | {"lakemq"}
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
     own_packages.claim()
-    terminal.guard()
+    guard.guard()
     arguments = list(sys.argv[1:] if argv is None else argv)
     name = next((argument for argument in arguments if argument in COMMANDS), None)
     try:
         return _run(name, arguments)
     except KeyboardInterrupt:
-        return start.INTERRUPTED
+        return interrupts.INTERRUPTED
     except BrokenPipeError:
         # Python would complain once more when it flushes stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -121,7 +121,7 @@ def _run(name: str | None, arguments: list[str]) -> int:
     if module is None:
         parser.print_help(sys.stderr)
         return USAGE
-    start.hand_over()
+    interrupts.hand_over()
     code: int = module.run(args)
     if sys.stdout is not None:  # closed by whoever started us
         sys.stdout.flush()

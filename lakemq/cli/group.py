@@ -6,9 +6,10 @@ import argparse
 from dataclasses import asdict
 from typing import Any
 
-from lakemq.cli import options, output
-from lakemq.cli.failure import WrongUsage
+from lakemq.cli import options
 from lakemq.client import Client, GroupConfig, InvalidRequest
+from lakemq.terminal import output
+from lakemq.terminal.failure import WrongUsage
 
 _NOT_MOVED = (
     "A group that lakemq consume has run goes on where its checkpoint and its ledger stand: it is not moved "

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from lakemq.cli import options, output
+from lakemq.cli import options
 from lakemq.client import Client
+from lakemq.terminal import output
 
 
 def register(subparsers: Any) -> None:

@@ -11,9 +11,9 @@ import sys
 import time
 from datetime import UTC, datetime
 
-from lakemq.cli.failure import CommandFailed, WrongUsage
 from lakemq.client import Client
 from lakemq.client.client import DEFAULT_ENDPOINT, ENDPOINT_VARIABLE
+from lakemq.terminal.failure import CommandFailed, WrongUsage
 
 _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _AGO = re.compile(r"(\d+)([smhd])")

@@ -12,10 +12,12 @@ from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, cast
 
-from lakemq.cli import bulk, ndjson, options, output
-from lakemq.cli.failure import WrongUsage
-from lakemq.cli.progress_bar import Progress
+from lakemq.cli import options
 from lakemq.client import Message
+from lakemq.terminal import output
+from lakemq.terminal.failure import WrongUsage
+from lakemq.terminal.progress_bar import Progress
+from lakemq.upload import bulk, ndjson
 
 BATCH = 1_000
 BATCH_BYTES = 1 << 20

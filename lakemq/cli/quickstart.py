@@ -8,8 +8,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from lakemq.cli.ndjson import MEANINGS, LineRule
 from lakemq.quickstart import run as quickstart
+from lakemq.upload.ndjson import MEANINGS, LineRule
 
 
 def register(subparsers: Any) -> None:

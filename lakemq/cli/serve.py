@@ -20,7 +20,8 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="run a broker",
         description=(
             "Runs a broker on one store until SIGTERM or Ctrl-C. "
-            "Options win over LAKEMQ_* variables (LAKEMQ_HTTP_PORT), those over the file, the file over the defaults."
+            "Options win over LAKEMQ_* variables (LAKEMQ_HTTP_PORT), those over the file, "
+            "the file over the defaults."
         ),
     )
     parser.add_argument("--store", metavar="DIR", help="the store's directory (default: ./store)")

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lakemq.cli import options, output
-from lakemq.cli.failure import CommandFailed
+from lakemq.cli import options
+from lakemq.terminal import output
+from lakemq.terminal.failure import CommandFailed
 
 
 def register(subparsers: Any) -> None:

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from lakemq.cli import options, output
+from lakemq.cli import options
 from lakemq.client import Client, PullResult, QueueBounds, ReceivedMessage, Unavailable
+from lakemq.terminal import output
 
 PULL = 256
 WAIT_MS = 15_000

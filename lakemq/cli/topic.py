@@ -6,8 +6,9 @@ import argparse
 from dataclasses import asdict
 from typing import Any
 
-from lakemq.cli import options, output
+from lakemq.cli import options
 from lakemq.client import Client, InvalidRequest, TopicConfig
+from lakemq.terminal import output
 from store_native.names import PERM_READ, PERM_WRITE, is_group_topic
 
 _PERMS = {"rw": PERM_READ | PERM_WRITE, "r": PERM_READ, "w": PERM_WRITE, "none": 0}

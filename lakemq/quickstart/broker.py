@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Self
 
-from lakemq.cli.failure import CommandFailed
+from lakemq.terminal.failure import CommandFailed
 
 _READY = "lakemq broker ready on "
 _ERROR = "lakemq: "

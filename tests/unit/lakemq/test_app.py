@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from lakemq.cli import app
-from lakemq.cli.failure import described
 from lakemq.client import InvalidRequest, Unavailable
+from lakemq.terminal.failure import described
 
 
 def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:

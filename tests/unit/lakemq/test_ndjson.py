@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakemq.cli.failure import CommandFailed
-from lakemq.cli.ndjson import LineRule, batches
+from lakemq.terminal.failure import CommandFailed
+from lakemq.upload.ndjson import LineRule, batches
 
 
 def shaped(rule: LineRule, line: bytes) -> Any:

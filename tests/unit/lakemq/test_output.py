@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lakemq.cli import output
 from lakemq.client import ReceivedMessage
+from lakemq.terminal import output
 
 
 def received(body: bytes, **fields: object) -> ReceivedMessage:

@@ -11,11 +11,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lakemq.cli.failure import CommandFailed
 from lakemq.quickstart import flights, handlers, run
 from lakemq.quickstart.consumer import Consumption
 from lakemq.quickstart.report import Report
 from lakemq.quickstart.sql_queries import literal
+from lakemq.terminal.failure import CommandFailed
 
 CSV = """\
 year,dep_time,carrier,flight,tailnum,time_hour

@@ -13,11 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakemq.cli.terminal import Terminal, shown
+from lakemq.terminal.guard import Terminal, shown
 
 SAYING = """\
 import argparse, sys, types
-from lakemq.cli import app, output
+from lakemq.cli import app
+from lakemq.terminal import output
 
 command = types.ModuleType("saying")
 command.register = lambda subparsers: subparsers.add_parser("topic")
@@ -70,7 +71,7 @@ def test_command_shows_escapes_on_a_terminal_and_the_bytes_in_a_pipe() -> None:
 
 def test_progress_still_draws_itself() -> None:
     code = (
-        "from lakemq.cli import progress_bar, terminal\nterminal.guard()\n"
+        "from lakemq.terminal import guard, progress_bar\nguard.guard()\n"
         "with progress_bar.Progress('to \\x07orders') as bar: bar.add(1)"
     )
     ours, theirs = pty.openpty()

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from io import BufferedIOBase
 from typing import Any, Literal
 
-from lakemq.cli.failure import CommandFailed
 from lakemq.client.message import encode_json
+from lakemq.terminal.failure import CommandFailed
 
 BODY_FIELDS = frozenset({"body", "body_base64", "body_json"})
 _READ_BYTES = 1 << 20

@@ -16,9 +16,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from lakemq.cli.failure import CommandFailed, described
-from lakemq.cli.ndjson import Batch
 from lakemq.client import BatchResult, Client, LakeMQError, OutcomeUnknown
+from lakemq.terminal.failure import CommandFailed, described
+from lakemq.upload.ndjson import Batch
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from typing import Self
 
 from tqdm import tqdm
 
-from lakemq.cli import terminal
+from lakemq.terminal import guard
 
 
 class Progress:
@@ -24,8 +24,8 @@ class Progress:
 
     def __init__(self, what: str, total: int | None = None) -> None:
         self._bar = tqdm(
-            desc=terminal.shown(what),
-            file=terminal.drawing(),
+            desc=guard.shown(what),
+            file=guard.drawing(),
             total=total,
             unit=" messages",
             disable=not sys.stderr.isatty(),

@@ -1,7 +1,7 @@
 """What commands print: aligned tables for people, JSON for programs.
 
 Owns the look of a table, of a time and of a body. Pure: everything returns text, control characters of
-messages included; terminal.py keeps them from a terminal.
+messages included; guard.py keeps them from a terminal.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def message_card(message: ReceivedMessage) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Shows what would end the line as escapes; other control characters are terminal.py's matter."""
+    """Shows what would end the line as escapes; other control characters are guard.py's matter."""
     return "".join(c if c not in _LINE_ENDS else c.encode("unicode_escape").decode("ascii") for c in text)
 
 

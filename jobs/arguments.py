@@ -1,0 +1,167 @@
+"""The arguments of the jobs: what `lakemq consume`, `lakemq archive` and a cluster's tasks take.
+
+Owns their names, defaults and how they become settings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lakemq.client.client import DEFAULT_ENDPOINT, ENDPOINT_VARIABLE
+
+if TYPE_CHECKING:
+    from jobs.archive import ArchiveSettings
+    from jobs.settings import ConsumeSettings
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)?")
+_UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
+
+
+def add_consume_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what a consumer group can be told."""
+    parser.add_argument("--group", required=True, help="the consumer group")
+    parser.add_argument(
+        "--topic", required=True, action="append", dest="topics", metavar="TOPIC", help="a topic; repeatable"
+    )
+    parser.add_argument(
+        "--handler",
+        required=True,
+        metavar="MODULE:FUNCTION",
+        help="called with each message, or with batches",
+    )
+    _add_endpoint(parser)
+    parser.add_argument("--path", metavar="STORE", help="read a store on this machine from its files")
+    parser.add_argument(
+        "--ledger", default="ledger", metavar="DIR", help="a directory, or catalog.schema (default: ledger)"
+    )
+    parser.add_argument("--checkpoint", type=Path, metavar="DIR", help="default: under the ledger")
+    parser.add_argument(
+        "--max-reconsume-times",
+        type=int,
+        metavar="N",
+        help="retries before a message is given up (the group's --retry-max-times; 16 for a new group)",
+    )
+    parser.add_argument("--retry-delays", metavar='"10s 30s ..."', help="delay of each retry in turn")
+    parser.add_argument("--tags", default="*", metavar="EXPR", help="tag filter: A || B")
+    parser.add_argument(
+        "--trigger", default="1s", type=duration_s, metavar="TIME", help="batch interval (1s)"
+    )
+    parser.add_argument(
+        "--max-batch", default=200_000, type=int, metavar="N", help="messages in one batch at most (200000)"
+    )
+    parser.add_argument(
+        "--mode",
+        choices=("concurrent", "broadcast", "orderly"),
+        default="concurrent",
+        help="concurrent: a failed message is retried; broadcast: it is not",
+    )
+    parser.add_argument(
+        "--from",
+        choices=("earliest", "latest"),
+        default="latest",
+        dest="start",
+        help="where a group begins that neither the ledger nor the broker knows (latest: at the end)",
+    )
+    parser.add_argument(
+        "--on-data-loss",
+        choices=("fail", "record"),
+        default="fail",
+        help="what expired or is damaged: end with an error, or pass over it and record it in the ledger",
+    )
+    parser.add_argument(
+        "--until-idle",
+        type=duration_s,
+        metavar="TIME",
+        help="end when nothing was new, pending or due so long",
+    )
+    parser.add_argument(
+        "--vectorised", choices=("auto", "yes", "no"), default="auto", help="handler of batches"
+    )
+
+
+def add_archive_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds what the archive can be told."""
+    parser.add_argument(
+        "--topic", required=True, action="append", dest="topics", metavar="TOPIC", help="a topic; repeatable"
+    )
+    _add_endpoint(parser)
+    parser.add_argument("--path", metavar="STORE", help="read a store on this machine from its files")
+    parser.add_argument(
+        "--ledger", default="ledger", metavar="DIR", help="a directory, or catalog.schema (default: ledger)"
+    )
+    parser.add_argument("--checkpoint", type=Path, metavar="DIR", help="default: under the ledger")
+    parser.add_argument("--trigger", default="10s", type=duration_s, metavar="TIME", help="interval (10s)")
+    parser.add_argument("--once", action="store_true", help="land what is there now, then end")
+
+
+def consume_settings(args: argparse.Namespace) -> ConsumeSettings:
+    """Reads the arguments of a group.
+
+    Raises:
+        InvalidRequest: an option is wrong; NOT_IMPLEMENTED for the orderly mode.
+    """
+    from delta_tables.ledger import ledger_at
+    from jobs.handler_loader import HandlerTarget
+    from jobs.settings import ConsumeSettings
+    from store_native.errors import from_code
+
+    if args.mode == "orderly":
+        raise from_code(
+            "NOT_IMPLEMENTED", "orderly mode comes with a later release: use concurrent until then"
+        )
+    return ConsumeSettings(
+        group=args.group,
+        topics=tuple(dict.fromkeys(args.topics)),
+        handler=HandlerTarget(args.handler, args.vectorised, (str(Path.cwd()),)),
+        ledger=ledger_at(args.ledger),
+        checkpoint=None if args.checkpoint is None else args.checkpoint.absolute(),
+        endpoint=args.endpoint,
+        path=None if args.path is None else str(Path(args.path).absolute()),
+        tags=args.tags,
+        start=args.start,
+        max_reconsume_times=args.max_reconsume_times,
+        retry_delays=args.retry_delays,
+        trigger=f"{round(args.trigger * 1000)} milliseconds",
+        max_messages_per_batch=args.max_batch,
+        mode=args.mode,
+        on_data_loss=args.on_data_loss,
+        until_idle_s=args.until_idle,
+    )
+
+
+def archive_settings(args: argparse.Namespace) -> ArchiveSettings:
+    """Reads the arguments of the archive."""
+    from delta_tables.ledger import ledger_at
+    from jobs.archive import ArchiveSettings
+
+    return ArchiveSettings(
+        topics=tuple(dict.fromkeys(args.topics)),
+        ledger=ledger_at(args.ledger),
+        checkpoint=None if args.checkpoint is None else args.checkpoint.absolute(),
+        endpoint=args.endpoint,
+        path=None if args.path is None else str(Path(args.path).absolute()),
+        trigger="availableNow" if args.once else f"{round(args.trigger * 1000)} milliseconds",
+    )
+
+
+def duration_s(text: str) -> float:
+    """Reads `10s`, `500ms`, `2m` or plain seconds (an argparse type).
+
+    >>> duration_s("2m")
+    120.0
+    """
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 10s, 500ms or 2m")
+    return float(match[1]) * _UNIT_S[match[2]]
+
+
+def _add_endpoint(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--endpoint",
+        metavar="URL",
+        help=f"the broker (default: the environment's {ENDPOINT_VARIABLE}, else {DEFAULT_ENDPOINT})",
+    )

@@ -1,0 +1,1 @@
+"""Sending many messages from files and streams."""
