@@ -24,7 +24,7 @@ from benchmarks.measurement import Comparison, Figure
 from benchmarks.scale import Scale
 from benchmarks.server import LakeMQ
 from delta_tables.deliveries import ACK, DELIVERIES
-from delta_tables.ledger import ledger_at
+from delta_tables.path_ledger import PathLedger
 from delta_tables.views import TABLES
 from jobs.handler_loader import HandlerTarget
 from jobs.original_position import ORIGIN, RETRY_TOPIC
@@ -70,11 +70,11 @@ class _Group:
         self._group = f"group-of-{rows}"
         self._client = Client(lakemq.endpoint, timeout_s=60)
         self._runs = itertools.count()
-        ledger = ledger_at(str(directory / f"ledger-{rows}"))
+        ledger = PathLedger(directory / f"ledger-{rows}")
         ledger.create(*TABLES)
         for first in range(0, rows, BATCH_ROWS):
             batch = _history(self._group, first, min(BATCH_ROWS, rows - first))
-            write_deltalake(str(ledger.path(DELIVERIES)), batch, mode="append")
+            write_deltalake(ledger.path(DELIVERIES), batch, mode="append")
         topic = f"new-{rows}"
         for name in (topic, retry_topic(self._group)):
             self._client.put_topic(name, read_queue_nums=1, write_queue_nums=1)

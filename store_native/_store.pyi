@@ -294,6 +294,8 @@ class Store(_Reads):
     def release_lease(self, group: str, owner: str) -> bool: ...
     def lease(self, group: str) -> tuple[str, int, int] | None:
         """(owner, epoch, expires at) of the lease in force."""
+    def lease_or_claim(self, group: str) -> tuple[str, int, int] | None:
+        """As `lease`, also where its record is in the log and not confirmed yet."""
     def watch(self, topic: str, queue_id: int) -> None:
         """Asks to have the queue's next message reported by `take_arrivals`, once."""
     def take_arrivals(self) -> list[tuple[str, int]]: ...

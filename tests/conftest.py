@@ -58,7 +58,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "tests",
         home / "warehouse",
         master="local[2, 2]",  # a failed task is run once more, as on a cluster
-        **{
+        **{  # type: ignore[arg-type]  # a name with dots is no parameter's
             "spark.driver.memory": "1g",
             "spark.local.dir": str(home / "scratch"),
             "spark.sql.streaming.checkpointLocation": str(home / "checkpoints"),

@@ -69,7 +69,7 @@ class Leases:
         )
 
     def _refuse_while_held(self, group: str) -> None:
-        held = self._store.lease(group)
+        held = self._store.lease_or_claim(group)
         if held is None:
             return
         owner, epoch, expires_at = held

@@ -128,6 +128,8 @@ class SendService:
                 appended = self.append(request, payload)
             else:
                 appended = await self._bulk.run(self._append_large, request, payload)
+            # Whoever waits for the flush holds nothing but its place.
+            del payload
             if on_stored is not None:
                 on_stored()
             durable = True

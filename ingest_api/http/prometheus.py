@@ -115,7 +115,7 @@ def add_broker(page: Exposition, metrics: BrokerMetrics) -> None:
         (({"protocol_type": "http", "request_code": name}, h) for name, h in metrics.latency_ms.items()),
     )
     page.counter(
-        "errors_total", "ErrorResponses by code.", (({"code": c}, n) for c, n in dict(metrics.errors).items())
+        "errors_total", "Refusals by code.", (({"code": c}, n) for c, n in dict(metrics.errors).items())
     )
     page.counter(
         "flow_control_total",

@@ -85,6 +85,10 @@ impl StorePaths {
     pub fn snapshot(&self) -> PathBuf {
         self.lakemq().join("snapshot.json")
     }
+    /// Stands while the log's tail is being erased; see recovery.
+    pub fn erasing(&self) -> PathBuf {
+        self.lakemq().join("erasing")
+    }
     pub fn snapshot_before(&self) -> PathBuf {
         self.lakemq().join("snapshot.json.bak")
     }

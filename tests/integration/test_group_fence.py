@@ -19,6 +19,7 @@ from delta_tables.deliveries import DELIVERIES
 from delta_tables.ledger import ledger_at
 from delta_tables.ledger_query import select
 from delta_tables.location import LedgerLocation
+from delta_tables.path_ledger import PathLedger
 from delta_tables.views import TABLES
 from jobs.group_fence import GroupFence
 from jobs.handler_loader import HandlerTarget
@@ -62,7 +63,7 @@ def test_a_driver_that_lost_its_lease_between_check_and_commit_adds_no_row(
     spark: SparkSession, shared_broker: BrokerProcess, ledger: LedgerLocation, tmp_path: Path
 ) -> None:
     client = shared_broker.client()
-    name = "path" if ledger.schema is None else "catalog"
+    name = "path" if isinstance(ledger, PathLedger) else "catalog"
     topic, group, module = f"fenced-{name}", f"fenced-group-{name}", f"handlers_of_{tmp_path.name}"
     client.put_topic(topic, read_queue_nums=2, write_queue_nums=2)
     client.put_group(group)

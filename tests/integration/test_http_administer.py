@@ -178,7 +178,7 @@ def test_a_lease_has_one_owner_and_fences_the_old_one(http: Http) -> None:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     assert second.json["epoch"] > first["epoch"]
-    commit["offsets"][0]["offset"] = 2  # type: ignore[index]  # the list above
+    commit["offsets"][0]["offset"] = 2
     http.put("/groups/leased/offsets", commit).problem(409, "LEASE_CONFLICT")
     assert [o["offset"] for o in http.get("/groups/leased/offsets").json["offsets"]] == [1]
 

@@ -15,7 +15,7 @@ from delta_tables.dead_letters import DEAD_LETTERS, from_deliveries
 from delta_tables.deliveries import DELIVERIES
 from delta_tables.idempotent import NEVER, append_once, newest_batch
 from delta_tables.ledger_reader import LedgerReader
-from delta_tables.location import LedgerLocation
+from delta_tables.path_ledger import PathLedger
 from delta_tables.views import TABLES, VIEWS, register_views
 from jobs.dead_letter import dead_messages
 from jobs.group_start import handled_offsets
@@ -43,7 +43,7 @@ def handle(message):
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> LedgerLocation:
+def ledger(tmp_path: Path) -> PathLedger:
     location = path_ledger(tmp_path / "ledger")
     location.create(*TABLES)
     return location
@@ -58,7 +58,7 @@ def messages(spark: SparkSession, rows: int) -> Any:
 
 
 def test_each_message_is_handled_once_for_one_commit(
-    spark: SparkSession, ledger: LedgerLocation, tmp_path: Path
+    spark: SparkSession, ledger: PathLedger, tmp_path: Path
 ) -> None:
     (tmp_path / "counts_calls.py").write_text(COUNTING_HANDLER.format(directory=str(tmp_path)))
     policy = RetryPolicy.of("10s", [10_000], 16)
@@ -81,7 +81,7 @@ def test_each_message_is_handled_once_for_one_commit(
     ]
 
 
-def test_a_batch_is_appended_once_per_checkpoint(spark: SparkSession, ledger: LedgerLocation) -> None:
+def test_a_batch_is_appended_once_per_checkpoint(spark: SparkSession, ledger: PathLedger) -> None:
     session = spark.newSession()
     rows = session.createDataFrame(pa.Table.from_pylist([delivery(0)], schema=DELIVERIES.arrow_schema))
     appended = [
@@ -92,21 +92,19 @@ def test_a_batch_is_appended_once_per_checkpoint(spark: SparkSession, ledger: Le
     assert ledger.read(spark, DELIVERIES).count() == 3
 
 
-def test_an_empty_batch_is_remembered_too(spark: SparkSession, ledger: LedgerLocation) -> None:
+def test_an_empty_batch_is_remembered_too(spark: SparkSession, ledger: PathLedger) -> None:
     none = spark.newSession().createDataFrame([], DELIVERIES.ddl)
     assert append_once(none, ledger, DELIVERIES, app_id="job/one", version=4)
     assert not append_once(none, ledger, DELIVERIES, app_id="job/one", version=4)
 
 
-def test_the_newest_batch_of_a_query_is_found_by_its_rows(
-    spark: SparkSession, ledger: LedgerLocation
-) -> None:
+def test_the_newest_batch_of_a_query_is_found_by_its_rows(spark: SparkSession, ledger: PathLedger) -> None:
     assert newest_batch(ledger, DELIVERIES, query_id="q", spark=spark) == NEVER
     append(ledger, DELIVERIES, [delivery(0, batch_id=3), delivery(1, batch_id=8, query_id="other")])
     assert newest_batch(ledger, DELIVERIES, query_id="q", spark=spark) == 3
 
 
-def test_spark_and_deltalake_answer_the_views_alike(spark: SparkSession, ledger: LedgerLocation) -> None:
+def test_spark_and_deltalake_answer_the_views_alike(spark: SparkSession, ledger: PathLedger) -> None:
     append(ledger, DELIVERIES, [delivery(0), delivery(1, verdict="RETRY"), delivery(4), delivery(4)])
     append(ledger, DELIVERIES, [delivery(1, attempt=2, verdict="RETRY"), delivery(5, verdict="DEAD")])
     landed = delivery(6) | {"attempts": 3, "reason": "no"}
@@ -134,7 +132,7 @@ def _comparable(value: Any) -> str:
     return str(value.replace(tzinfo=None)) if isinstance(value, datetime) else str(value)
 
 
-def test_a_retried_message_says_where_it_comes_from(spark: SparkSession, ledger: LedgerLocation) -> None:
+def test_a_retried_message_says_where_it_comes_from(spark: SparkSession, ledger: PathLedger) -> None:
     first = delivery(3, verdict="RETRY", body=b"x", flag=7, delay_level=3, properties=[("colour", "red")])
     again = delivery(
         4,
@@ -166,7 +164,7 @@ def test_a_retried_message_says_where_it_comes_from(spark: SparkSession, ledger:
     assert two["properties"]["LMQ_FIRST_ATTEMPT_AT"] == "1000"
 
 
-def test_a_dead_letter_spans_first_to_last_attempt(spark: SparkSession, ledger: LedgerLocation) -> None:
+def test_a_dead_letter_spans_first_to_last_attempt(spark: SparkSession, ledger: PathLedger) -> None:
     dead = delivery(
         3,
         attempt=3,
@@ -193,7 +191,7 @@ def test_a_dead_letter_spans_first_to_last_attempt(spark: SparkSession, ledger: 
 
 
 def test_a_rebuilt_checkpoint_goes_on_after_the_last_row_or_report(
-    spark: SparkSession, ledger: LedgerLocation
+    spark: SparkSession, ledger: PathLedger
 ) -> None:
     append(ledger, DELIVERIES, [delivery(0), delivery(1), delivery(0, attempt=2, source_queue_offset=7)])
     append(ledger, DELIVERIES, [delivery(9, consumer_group="other")])

@@ -62,7 +62,16 @@ def test_sigterm_ends_the_command_between_batches_with_exit_code_0_and_a_clean_l
     client.put_topic("stopped", read_queue_nums=1, write_queue_nums=1)
     client.send_ndjson("stopped", "\n".join(json.dumps({"body": str(n)}) for n in range(100)).encode())
     (tmp_path / "beside_me.py").write_text("def handle(message): pass\n")
-    arguments = ("--group", "s", "--topic", "stopped", "--handler", "beside_me:handle", "--from", "earliest")
+    arguments: tuple[str, ...] = (
+        "--group",
+        "s",
+        "--topic",
+        "stopped",
+        "--handler",
+        "beside_me:handle",
+        "--from",
+        "earliest",
+    )
     arguments = (*arguments, "--endpoint", shared_broker.endpoint)
     with ConsumerProcess(tmp_path, *arguments) as consumer:
         consumer.await_started()

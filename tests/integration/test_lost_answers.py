@@ -140,7 +140,8 @@ def test_answer_that_does_not_arrive_whole_is_a_lost_one(
 
 
 def test_retry_until_goes_on_beyond_the_number_of_retries(shared_broker: BrokerProcess, topic: str) -> None:
-    with FaultyProxy(shared_broker.endpoint, *["lose"] * 5, "pass") as proxy:
+    faults: list[Fault] = ["lose"] * 5
+    with FaultyProxy(shared_broker.endpoint, *faults, "pass") as proxy:
         client = Client(proxy.endpoint, retries=0)
         assert client.send(topic, "x", idempotency_key=f"k-{topic}", retry_until=60).duplicate
         assert len(proxy.keys) == 6

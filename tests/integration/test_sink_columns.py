@@ -15,7 +15,7 @@ def client(shared_broker: BrokerProcess) -> Client:
     return shared_broker.client()
 
 
-def write(frame: DataFrame, broker: BrokerProcess, **options: object) -> None:
+def write(frame: DataFrame, broker: BrokerProcess, **options: str | int) -> None:
     frame.write.format("lakemq").mode("append").options(endpoint=broker.endpoint, **options).save()
 
 
@@ -99,7 +99,7 @@ def test_rows_of_one_sharding_key_go_to_one_queue(
     ],
 )
 def test_what_cannot_be_sent_is_named(
-    spark: SparkSession, shared_broker: BrokerProcess, query: str, options: dict[str, object], said: str
+    spark: SparkSession, shared_broker: BrokerProcess, query: str, options: dict[str, str | int], said: str
 ) -> None:
     with pytest.raises(PySparkException) as caught:
         write(spark.sql(query), shared_broker, **options)

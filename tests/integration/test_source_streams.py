@@ -107,7 +107,9 @@ def test_a_stream_from_latest_reads_what_comes_after_its_start(
     query.processAllAvailable()
     send(client, topic, 100, 20)
     query.processAllAvailable()
-    backlog = json.loads(query.lastProgress.sources[0].latestOffset)
+    progress = query.lastProgress
+    assert progress is not None
+    backlog = json.loads(progress.sources[0].latestOffset)
     query.stop()
     assert sorted(numbers(batches.rows)) == list(range(100, 120))
     queues = backlog["topics"][topic]["brokers"]["broker-a"]

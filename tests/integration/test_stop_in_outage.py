@@ -40,7 +40,16 @@ def test_a_batch_that_waits_for_the_broker_is_given_up_and_handled_at_the_next_s
     client.put_topic("cut", read_queue_nums=2, write_queue_nums=2)
     client.send_ndjson("cut", "\n".join(json.dumps({"body": str(n)}) for n in range(10)).encode())
     (tmp_path / "slow_handler.py").write_text(HANDLER.format(directory=str(tmp_path)))
-    arguments = ("--group", "c", "--topic", "cut", "--handler", "slow_handler:handle", "--from", "earliest")
+    arguments: tuple[str, ...] = (
+        "--group",
+        "c",
+        "--topic",
+        "cut",
+        "--handler",
+        "slow_handler:handle",
+        "--from",
+        "earliest",
+    )
     arguments = (*arguments, "--endpoint", broker.endpoint)
     with ConsumerProcess(tmp_path, *arguments) as consumer:
         consumer.await_line(tmp_path / "handling")

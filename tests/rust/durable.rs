@@ -7,15 +7,15 @@ use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use lakemq_store::environment::{Disk, Environment, RealDisk};
-use lakemq_store::store::Store;
+use lakemq_store::store::{Options, Store};
 
-use crate::support::{SOON, bodies, environment, message, options, request, send};
+use crate::support::{SOON, bodies, copy, environment, message, options, request, send};
 
 #[derive(Default)]
 struct Platter {
@@ -253,4 +253,88 @@ fn test_an_index_file_whose_sync_failed_is_written_and_synced_again_before_a_sna
     for entry in fs::read_dir(root.join("index")).expect("a directory") {
         disk.check_file(&entry.expect("a file").path());
     }
+}
+
+/// Notes where zeros are written, and fails syncs while told to.
+#[derive(Default)]
+struct ErasingDisk {
+    fail_sync: AtomicBool,
+    zeroed: Mutex<Vec<(u64, u64)>>,
+}
+
+impl Disk for ErasingDisk {
+    fn allocate(&self, file: &File, offset: u64, length: u64) -> io::Result<()> {
+        RealDisk.allocate(file, offset, length)
+    }
+
+    fn write(&self, file: &File, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        if bytes.iter().all(|b| *b == 0) {
+            self.zeroed
+                .lock()
+                .expect("no panic")
+                .push((offset, offset + bytes.len() as u64));
+        }
+        RealDisk.write(file, offset, bytes)
+    }
+
+    fn sync(&self, file: &File) -> io::Result<()> {
+        if self.fail_sync.load(Ordering::SeqCst) {
+            return Err(io::Error::other("injected"));
+        }
+        RealDisk.sync(file)
+    }
+}
+
+#[test]
+fn test_a_tail_whose_erasing_failed_is_erased_again_however_long_it_is() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let crashed = tempfile::tempdir().expect("a directory");
+    let options = || Options {
+        commitlog_file_size: 8 << 20,
+        ..options()
+    };
+    let store = Store::open(dir.path(), options(), environment()).expect("a store");
+    let end = send(&store, "t", &["kept"]).end_offset;
+    copy(dir.path(), crashed.path());
+    drop(store);
+    // Half a request behind the end, which no mark tells of.
+    let tail = (end as u64 + 1, 6 << 20);
+    let log = crashed.path().join("commitlog").join("0".repeat(20));
+    let file = fs::OpenOptions::new()
+        .write(true)
+        .open(&log)
+        .expect("the log");
+    file.write_all_at(&vec![7; (tail.1 - tail.0) as usize], tail.0)
+        .expect("written");
+    drop(file);
+    let disk = Arc::new(ErasingDisk::default());
+    let open = || {
+        let environment = Environment {
+            disk: disk.clone(),
+            ..environment()
+        };
+        Store::open(crashed.path(), options(), environment)
+    };
+    disk.fail_sync.store(true, Ordering::SeqCst);
+    assert!(open().is_err(), "the zeros are in memory only");
+    disk.fail_sync.store(false, Ordering::SeqCst);
+    disk.zeroed.lock().expect("no panic").clear();
+    drop(open().expect("a store"));
+    let mut zeroed = std::mem::take(&mut *disk.zeroed.lock().expect("no panic"));
+    zeroed.sort_unstable();
+    let mut reached = tail.0;
+    for (from, to) in zeroed {
+        if from <= reached {
+            reached = reached.max(to);
+        }
+    }
+    assert!(
+        reached >= tail.1,
+        "written again up to {reached} of {}",
+        tail.1
+    );
+    assert!(
+        !crashed.path().join("lakemq/erasing").exists(),
+        "it is done"
+    );
 }

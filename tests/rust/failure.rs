@@ -231,6 +231,20 @@ fn test_a_full_disk_refuses_cleanly_and_service_returns() {
         }
     };
     assert_eq!(refused.code(), "DISK_FULL");
+    let before = store.watermarks().0;
+    let refused = store
+        .append(&request("new"), &[message(&body)], false)
+        .expect_err("there is no room");
+    assert_eq!(refused.code(), "DISK_FULL");
+    assert_eq!(
+        store.watermarks().0,
+        before,
+        "a refused request writes nothing"
+    );
+    assert!(
+        store.topic("new").is_none(),
+        "a refused first message makes no topic"
+    );
     disk.full.store(false, Ordering::SeqCst);
     send(&store, "t", &["after"]);
     expected.extend(std::iter::repeat_n(body, stored));

@@ -182,10 +182,16 @@ fn test_a_lease_is_granted_when_its_record_is_on_the_disk_and_not_before() {
         std::thread::sleep(Duration::from_millis(100));
         let told = answered.load(Ordering::SeqCst);
         let shown = store.lease("g").is_some();
+        let claimed = store.lease_or_claim("g").map(|hold| hold.owner);
         // Before anything is asserted: a test that fails must not leave the store waiting for its disk.
         disk.set_closed(false);
         assert!(!told, "told before it is durable");
         assert!(!shown, "shown before it is durable");
+        assert_eq!(
+            claimed.as_deref(),
+            Some("one"),
+            "nobody else moves the group from its record on"
+        );
         let epoch = first.join().expect("no panic").expect("granted").0;
         assert_eq!(epoch, 1);
         assert_eq!(renewed.join().expect("no panic").expect("renewed").0, epoch);

@@ -56,7 +56,12 @@ def report(
     ledger: PathLedger, begin: int, end: int, *, batch_id: int = 0, subscription: str = "*", **queue: Any
 ) -> None:
     """Appends the report of a batch to consumer_offsets."""
-    position = {"topic": "orders", "broker_name": "broker-a", "queue_id": 0, "max_offset": end} | queue
+    position: dict[str, Any] = {
+        "topic": "orders",
+        "broker_name": "broker-a",
+        "queue_id": 0,
+        "max_offset": end,
+    } | queue
     progress = QueueProgress(begin_offset=begin, next_offset=end, **position)
     table = rows(
         [progress],

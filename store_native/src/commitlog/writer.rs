@@ -91,12 +91,17 @@ impl LogWriter {
         }
     }
 
+    /// Bytes of the largest request that a file holds.
+    pub fn largest(&self) -> usize {
+        self.log.file_size() as usize - END_OF_FILE_BYTES
+    }
+
     /// Refuses a request that no file could hold.
     ///
     /// # Errors
     /// `REQUEST_TOO_LARGE`.
     pub fn check_size(&self, size: usize) -> Result<()> {
-        let limit = self.log.file_size() as usize - END_OF_FILE_BYTES;
+        let limit = self.largest();
         if size > limit {
             return Err(StoreError::invalid(
                 "REQUEST_TOO_LARGE",

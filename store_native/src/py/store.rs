@@ -507,6 +507,10 @@ impl PyStore {
         py.detach(|| self.0.lease(group)).map(|l| (l.owner, l.epoch, l.expires_at))
     }
 
+    fn lease_or_claim(&self, py: Python<'_>, group: &str) -> Option<(String, i64, i64)> {
+        py.detach(|| self.0.lease_or_claim(group)).map(|l| (l.owner, l.epoch, l.expires_at))
+    }
+
     fn watch(&self, py: Python<'_>, topic: &str, queue_id: u32) {
         py.detach(|| self.0.watch(topic, queue_id));
     }

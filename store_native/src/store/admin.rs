@@ -323,8 +323,17 @@ impl Shared {
 
     /// Who holds a group now. Nobody does whose record is not confirmed: a power cut may take the grant back.
     pub fn lease(&self, group: &str) -> Option<LeaseHold> {
+        self.lease_up_to(group, self.marks.confirmed())
+    }
+
+    /// Who holds a group now or is about to: whose record is in the log, confirmed or not. Who moves a group
+    /// without a lease is refused from then on.
+    pub fn lease_or_claim(&self, group: &str) -> Option<LeaseHold> {
+        self.lease_up_to(group, i64::MAX)
+    }
+
+    fn lease_up_to(&self, group: &str, confirmed: i64) -> Option<LeaseHold> {
         let passed = self.environment.clock.monotonic_ms();
-        let confirmed = self.marks.confirmed();
         let holds = |l: &&LeaseHold| l.deadline > passed && l.end_offset <= confirmed;
         let mut held = lock(&self.leases).get(group).filter(holds).cloned()?;
         held.expires_at = self.environment.clock.now_ms() + held.deadline - passed;

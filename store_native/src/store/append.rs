@@ -40,6 +40,8 @@ pub enum Payload<'a> {
 }
 
 const MAX_IDEMPOTENCY_KEY_BYTES: usize = 255;
+/// More than the record of a topic made by its first message takes.
+const TOPIC_OP_BYTES: usize = 4096;
 
 impl Shared {
     /// What one request may hold.
@@ -179,7 +181,10 @@ impl Shared {
         let plans: Vec<Plan<'_>> =
             targets.iter().enumerate().map(|(at, t)| batch.plan(at, t.topic, t.queue_id as i32)).collect();
         if let Some(route) = made {
-            appender.writer.check_size(plans.iter().map(|p| p.size(self.options.store_host)).sum())?;
+            let size: usize = plans.iter().map(|p| p.size(self.options.store_host)).sum();
+            appender.writer.check_size(size)?;
+            // Room for both: a disk without space for the next file leaves no topic either.
+            appender.writer.reserve((size + TOPIC_OP_BYTES).min(appender.writer.largest()))?;
             let op = Op::PutTopic { topic: topic.into(), config: route.config.clone() };
             self.append_op(appender, &op)?;
             appender.routing.insert(topic, route);

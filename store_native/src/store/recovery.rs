@@ -26,9 +26,6 @@ use crate::watermarks::Watermarks;
 /// Bytes of the log walked between two writes of queue entries.
 const STORE_ENTRIES_EVERY: i64 = 1 << 20;
 
-/// What may stand behind the mark of what was appended, of a request that was being written as the process ended.
-const UNMARKED_BYTES: i64 = 64 << 20;
-
 /// What a recovery found and did.
 #[derive(Debug, Clone, Default, serde::Serialize)]
 pub struct Report {
@@ -268,12 +265,7 @@ impl Parts<'_> {
     ) -> Result<()> {
         let disk = &*self.environment.disk;
         self.log.remove_behind(end)?;
-        if let Some(file) = self.log.file_at(end) {
-            let from = (end - file.base) as usize;
-            let again_until =
-                if self.clean { 0 } else { self.marks.appended().max(end) - file.base + UNMARKED_BYTES };
-            report.truncated_bytes = file.file.erase_from(from, again_until as usize, disk)?;
-        }
+        report.truncated_bytes = self.erase_behind(end)?;
         let context = |e| StoreError::io("syncing the recovered log", e);
         let flushed = self.marks.flushed();
         for file in self.log.files() {
@@ -300,6 +292,27 @@ impl Parts<'_> {
         self.marks.set_log_min(self.log.min_offset());
         Ok(())
     }
+
+    /// Erases the log's tail durably; returns the bytes that were not zero.
+    ///
+    /// A sync that failed may have left the zeros in memory only, and the tail on the disk: the next start would
+    /// see zeros and a later one, after a power cut, the tail. So a mark stands from before the first zero until
+    /// after the sync, and where a start finds it, it writes all zeros again.
+    fn erase_behind(&self, end: i64) -> Result<u64> {
+        let Some(file) = self.log.file_at(end).filter(|_| !self.clean) else { return Ok(0) };
+        let (mark, context) = (self.paths.erasing(), |e| StoreError::io("erasing the log's tail", e));
+        let again = mark.exists();
+        if !again {
+            crate::paths::replace_file(&mark, b"").map_err(context)?;
+        }
+        let from = (end - file.base) as usize;
+        let again_until = if again { file.file.len() } else { 0 };
+        let erased = file.file.erase_from(from, again_until, &*self.environment.disk)?;
+        // Should its removal be lost in a power cut, the next start erases once more.
+        std::fs::remove_file(&mark).map_err(context)?;
+        Ok(erased)
+    }
+
     /// Clears what stands behind the queues' ends, and takes away queues that nothing in the log speaks of.
     fn clear_queue_ends(&self) -> Result<()> {
         let store = self.queues.store();

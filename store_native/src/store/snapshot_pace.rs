@@ -8,7 +8,7 @@
 /// A snapshot of at most this many bytes never waits.
 const SMALL_BYTES: i64 = 64 << 10;
 /// None waits longer than this, by the monotonic clock.
-const LONGEST_WAIT_MS: i64 = 300_000;
+pub(super) const LONGEST_WAIT_MS: i64 = 300_000;
 
 /// The last snapshot: the log offset it holds for, its size, and when it was written.
 #[derive(Debug, Default)]

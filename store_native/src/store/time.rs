@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 
+use super::snapshot_pace::LONGEST_WAIT_MS;
 use crate::events::Events;
 
 /// How far the clock may be set back before stamps follow it.
@@ -29,10 +30,11 @@ pub(super) struct Ages {
 }
 
 impl Ages {
-    /// At a start: `aged_to` is where ages stood before it, 0 where nothing did. A start long after may follow
-    /// a jump as well as a long stop, so ages wait there too.
+    /// At a start: `aged_to` is where ages stood in the last snapshot, 0 where there was none. A start long after
+    /// it, longer than a running store goes without one, may follow a jump as well as a long stop, so ages wait
+    /// there too.
     pub fn new(day: i64, passed: i64, aged_to: i64) -> Self {
-        let long_after = aged_to > 0 && day > aged_to + JUMP_MS;
+        let long_after = aged_to > 0 && day > aged_to + LONGEST_WAIT_MS + JUMP_MS;
         Self {
             day: if long_after { aged_to } else { day },
             passed,
@@ -144,6 +146,9 @@ mod tests {
         let mut ages = Ages::new(1_000 * HOUR, 0, 900 * HOUR);
         assert_eq!(ages.now(1_000 * HOUR + 1, 1, &Events::default()), 900 * HOUR + 1);
         assert_eq!(ages.now(1_001 * HOUR, HOUR, &Events::default()), 1_001 * HOUR);
+        // A running store may be so long without a snapshot: ages go on.
+        let mut ages = Ages::new(1_000 * HOUR, 0, 1_000 * HOUR - LONGEST_WAIT_MS - JUMP_MS);
+        assert_eq!(ages.now(1_000 * HOUR + 1, 1, &Events::default()), 1_000 * HOUR + 1);
     }
 
     #[test]

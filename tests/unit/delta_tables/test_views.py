@@ -14,35 +14,35 @@ from delta_tables.data_losses import rows as lost_rows
 from delta_tables.dead_letters import DEAD_LETTERS
 from delta_tables.deliveries import DELIVERIES
 from delta_tables.ledger_reader import LedgerReader
-from delta_tables.location import LedgerLocation
+from delta_tables.path_ledger import PathLedger
 from delta_tables.views import TABLES, VIEWS
 from store_native.errors import InvalidRequest
 from tests.support.ledger_rows import START, append, delivery, path_ledger, report
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> LedgerLocation:
+def ledger(tmp_path: Path) -> PathLedger:
     location = path_ledger(tmp_path / "ledger")
     location.create(*TABLES)
     return location
 
 
-def ask(ledger: LedgerLocation, text: str) -> list[dict[str, Any]]:
+def ask(ledger: PathLedger, text: str) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = LedgerReader(str(ledger)).sql(text).to_pylist()
     return rows
 
 
-def gaps(ledger: LedgerLocation) -> list[tuple[int, int, int]]:
+def gaps(ledger: PathLedger) -> list[tuple[int, int, int]]:
     rows = ask(ledger, "SELECT from_offset, to_offset, missing FROM delivery_gaps ORDER BY from_offset")
     return [(row["from_offset"], row["to_offset"], row["missing"]) for row in rows]
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_every_view_is_empty_on_an_empty_ledger(ledger: LedgerLocation, view: str) -> None:
+def test_every_view_is_empty_on_an_empty_ledger(ledger: PathLedger, view: str) -> None:
     assert ask(ledger, f"SELECT * FROM {view}") == []
 
 
-def test_a_whole_delivery_has_neither_gaps_nor_duplicates(ledger: LedgerLocation) -> None:
+def test_a_whole_delivery_has_neither_gaps_nor_duplicates(ledger: PathLedger) -> None:
     append(ledger, DELIVERIES, [delivery(0), delivery(1, verdict="RETRY"), delivery(2)])
     append(ledger, DELIVERIES, [delivery(1, attempt=2), delivery(3)])
     report(ledger, 0, 3)
@@ -51,23 +51,23 @@ def test_a_whole_delivery_has_neither_gaps_nor_duplicates(ledger: LedgerLocation
     assert ask(ledger, "SELECT * FROM duplicate_deliveries") == []
 
 
-def test_a_hole_between_two_rows_is_a_gap(ledger: LedgerLocation) -> None:
+def test_a_hole_between_two_rows_is_a_gap(ledger: PathLedger) -> None:
     append(ledger, DELIVERIES, [delivery(0), delivery(4), delivery(5)])
     assert gaps(ledger) == [(1, 3, 3)]
 
 
-def test_what_was_reported_done_and_has_no_row_is_a_gap(ledger: LedgerLocation) -> None:
+def test_what_was_reported_done_and_has_no_row_is_a_gap(ledger: PathLedger) -> None:
     append(ledger, DELIVERIES, [delivery(2), delivery(3)])
     report(ledger, 0, 9)
     assert gaps(ledger) == [(0, 1, 2), (4, 8, 5)]
 
 
-def test_a_reported_queue_without_any_row_is_one_gap(ledger: LedgerLocation) -> None:
+def test_a_reported_queue_without_any_row_is_one_gap(ledger: PathLedger) -> None:
     report(ledger, 5, 9, queue_id=3)
     assert gaps(ledger) == [(5, 8, 4)]
 
 
-def test_a_gap_says_how_much_of_it_is_recorded_as_lost(ledger: LedgerLocation) -> None:
+def test_a_gap_says_how_much_of_it_is_recorded_as_lost(ledger: PathLedger) -> None:
     append(ledger, DELIVERIES, [delivery(0), delivery(9), delivery(12)])
     lost = [
         LostRange("orders", "broker-a", 0, 1, 4, "expired"),
@@ -82,7 +82,7 @@ def test_a_gap_says_how_much_of_it_is_recorded_as_lost(ledger: LedgerLocation) -
     assert [tuple(row.values()) for row in found] == [(1, 8, 5, "expired"), (10, 2, 2, "damaged")]
 
 
-def test_a_gap_without_any_recorded_loss_has_none_recorded(ledger: LedgerLocation) -> None:
+def test_a_gap_without_any_recorded_loss_has_none_recorded(ledger: PathLedger) -> None:
     append(ledger, DELIVERIES, [delivery(0), delivery(9)])
     (row,) = ask(ledger, "SELECT missing, recorded, reason FROM delivery_gaps")
     assert (row["missing"], row["recorded"], row["reason"]) == (8, 0, None)
@@ -113,26 +113,26 @@ def test_a_position_recorded_as_lost_by_several_batches_counts_once(
         assert (row["missing"], row["recorded"]) == (len(gap), len(gap & lost_offsets))
 
 
-def test_a_tag_filter_is_not_taken_for_gaps(ledger: LedgerLocation) -> None:
+def test_a_tag_filter_is_not_taken_for_gaps(ledger: PathLedger) -> None:
     append(ledger, DELIVERIES, [delivery(0), delivery(4)])
     report(ledger, 0, 9, subscription="A || B")
     assert gaps(ledger) == []
 
 
-def test_the_retry_topic_is_not_taken_for_gaps(ledger: LedgerLocation) -> None:
+def test_the_retry_topic_is_not_taken_for_gaps(ledger: PathLedger) -> None:
     append(ledger, DELIVERIES, [delivery(0, verdict="RETRY"), delivery(0, attempt=2, source_queue_offset=7)])
     report(ledger, 0, 1)
     report(ledger, 0, 8, topic="%RETRY%g")
     assert gaps(ledger) == []
 
 
-def test_a_repeated_key_is_a_duplicate(ledger: LedgerLocation) -> None:
+def test_a_repeated_key_is_a_duplicate(ledger: PathLedger) -> None:
     append(ledger, DELIVERIES, [delivery(0), delivery(1), delivery(1, worker="another")])
     (row,) = ask(ledger, "SELECT * FROM duplicate_deliveries")
     assert (row["queue_offset"], row["attempt"], row["copies"], row["message_id"]) == (1, 1, 2, "ID1")
 
 
-def test_history_has_the_attempts_of_a_message_in_order(ledger: LedgerLocation) -> None:
+def test_history_has_the_attempts_of_a_message_in_order(ledger: PathLedger) -> None:
     append(ledger, DELIVERIES, [delivery(7, attempt=3), delivery(7, verdict="RETRY"), delivery(8)])
     append(ledger, DELIVERIES, [delivery(7, attempt=2, verdict="RETRY")])
     (row,) = ask(ledger, "SELECT * FROM delivery_history WHERE message_id = 'ID7'")
@@ -142,19 +142,19 @@ def test_history_has_the_attempts_of_a_message_in_order(ledger: LedgerLocation) 
 
 
 @pytest.mark.parametrize(("verdict", "state"), [("RETRY", "RETRY"), ("DEAD", "DEAD"), ("DROPPED", "DROPPED")])
-def test_history_says_how_a_message_stands(ledger: LedgerLocation, verdict: str, state: str) -> None:
+def test_history_says_how_a_message_stands(ledger: PathLedger, verdict: str, state: str) -> None:
     append(ledger, DELIVERIES, [delivery(0, verdict="RETRY"), delivery(0, attempt=2, verdict=verdict)])
     assert [row["state"] for row in ask(ledger, "SELECT state FROM delivery_history")] == [state]
 
 
-def test_a_retry_is_pending_until_its_next_attempt_has_a_row(ledger: LedgerLocation) -> None:
+def test_a_retry_is_pending_until_its_next_attempt_has_a_row(ledger: PathLedger) -> None:
     append(ledger, DELIVERIES, [delivery(0, verdict="RETRY"), delivery(1, verdict="RETRY"), delivery(2)])
     append(ledger, DELIVERIES, [delivery(1, attempt=2, verdict="RETRY")])
     rows = ask(ledger, "SELECT queue_offset, attempt FROM pending_retries ORDER BY queue_offset")
     assert [(row["queue_offset"], row["attempt"]) for row in rows] == [(0, 1), (1, 2)]
 
 
-def test_a_dead_message_is_pending_until_it_is_landed(ledger: LedgerLocation) -> None:
+def test_a_dead_message_is_pending_until_it_is_landed(ledger: PathLedger) -> None:
     append(ledger, DELIVERIES, [delivery(0, verdict="DEAD"), delivery(1, verdict="DEAD")])
     landed = delivery(0) | {"attempts": 1, "reason": "no", "last_attempt_at": None, "first_attempt_at": None}
     append(ledger, DEAD_LETTERS, [{name: landed.get(name) for name in DEAD_LETTERS.column_names}])
@@ -164,7 +164,7 @@ def test_a_dead_message_is_pending_until_it_is_landed(ledger: LedgerLocation) ->
     assert (summary["messages"], summary["reason"]) == (1, "no")
 
 
-def test_progress_is_the_newest_report_with_its_rate(ledger: LedgerLocation) -> None:
+def test_progress_is_the_newest_report_with_its_rate(ledger: PathLedger) -> None:
     report(ledger, 0, 100, max_offset=400)
     report(ledger, 100, 300, batch_id=1, max_offset=400)
     (row,) = ask(ledger, "SELECT * FROM group_progress")
@@ -173,7 +173,7 @@ def test_progress_is_the_newest_report_with_its_rate(ledger: LedgerLocation) -> 
     assert row["age"] is not None
 
 
-def test_results_hold_plain_arrow_types(ledger: LedgerLocation) -> None:
+def test_results_hold_plain_arrow_types(ledger: PathLedger) -> None:
     append(ledger, DELIVERIES, [delivery(0, verdict="DEAD", body=b"\xff", properties=[("a", "b")])])
     result = LedgerReader(str(ledger)).sql("SELECT keys, tags, body, properties FROM deliveries")
     assert "view" not in str(result.schema)
@@ -182,7 +182,7 @@ def test_results_hold_plain_arrow_types(ledger: LedgerLocation) -> None:
     ]
 
 
-def test_wrong_sql_is_refused_with_the_engines_reason(ledger: LedgerLocation) -> None:
+def test_wrong_sql_is_refused_with_the_engines_reason(ledger: PathLedger) -> None:
     with pytest.raises(InvalidRequest, match="no_such_column"):
         LedgerReader(str(ledger)).sql("SELECT no_such_column FROM deliveries")
 
@@ -213,7 +213,7 @@ def test_wrong_sql_is_refused_with_the_engines_reason(ledger: LedgerLocation) ->
     ],
 )
 def test_a_statement_that_does_more_than_read_is_refused(
-    ledger: LedgerLocation, text: str, tmp_path: Path
+    ledger: PathLedger, text: str, tmp_path: Path
 ) -> None:
     before = sorted(tmp_path.rglob("*"))
     asked = LedgerReader(str(ledger))
@@ -241,11 +241,11 @@ def test_a_statement_that_does_more_than_read_is_refused(
         "SELECT 'COPY (SELECT 1) TO x' AS text",
     ],
 )
-def test_statements_that_read_are_taken(ledger: LedgerLocation, text: str) -> None:
+def test_statements_that_read_are_taken(ledger: PathLedger, text: str) -> None:
     assert LedgerReader(str(ledger)).sql(text).num_rows > 0
 
 
-def test_two_columns_of_one_name_are_refused(ledger: LedgerLocation) -> None:
+def test_two_columns_of_one_name_are_refused(ledger: PathLedger) -> None:
     join = "FROM (SELECT 1 AS n) a CROSS JOIN (SELECT 2 AS n) b"
     with pytest.raises(InvalidRequest, match="columns are called n: AS"):
         LedgerReader(str(ledger)).sql(f"SELECT a.n, b.n {join}")

@@ -39,7 +39,9 @@ def test_what_waits_on_the_retry_topic_is_read_whatever_the_tags_are_now(
     store: Store, tmp_path: Path, tags: str, first: list[bytes]
 ) -> None:
     ledger = ledger_at(str(tmp_path / "ledger"))
-    settings = ConsumeSettings("g", ("orders",), HandlerTarget("m:f"), ledger, path=store.path, tags=tags)
+    settings = ConsumeSettings(
+        "g", ("orders",), HandlerTarget("m:f"), ledger, path=str(store.path), tags=tags
+    )
     reader = reader_of(settings, "http://127.0.0.1:1")
 
     def bodies(topic: str) -> list[bytes]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import enum
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -129,7 +130,7 @@ def test_the_reasons_of_a_column_are_bounded_too() -> None:
         Verdict("RETRY", delay_level=2.5),  # type: ignore[arg-type]
         Verdict("RETRY", delay_level="3"),  # type: ignore[arg-type]
         Verdict("RETRY", delay_ms=float("nan")),  # type: ignore[arg-type]
-        (x for x in ()),
+        iter(()),
     ],
     ids=lambda answer: type(answer).__name__,
 )
@@ -187,19 +188,23 @@ class Agrees(str):
     __hash__ = str.__hash__
 
 
+def _answers(answer: object, _: object) -> object:
+    return answer
+
+
 @pytest.mark.parametrize("kind", [*Kind, Agrees("ACK"), Agrees("RETRY"), Agrees("DEAD")], ids=repr)
 def test_a_kind_that_is_a_subclass_of_str_is_stored_as_the_plain_word(kind: str) -> None:
     plain = str.__str__(kind)
     assert handled(lambda _: Verdict(kind))["verdict"] == plain
     for answer in (kind, Verdict(kind)):
-        assert handled(lambda _, answer=answer: [answer], vectorised=True)["verdict"] == plain
+        assert handled(partial(_answers, [answer]), vectorised=True)["verdict"] == plain
     assert handled(lambda _: Verdict(kind), vectorised=True)["verdict"] == plain
 
 
 @pytest.mark.parametrize("kind", [Agrees("FOO"), Agrees(""), Agrees("Kind.DEAD"), "dead"], ids=repr)
 def test_a_kind_that_only_claims_to_be_one_is_a_failure_of_the_message(kind: str) -> None:
     for answer in (Verdict(kind), [kind], [Verdict(kind)]):
-        row = handled(lambda _, answer=answer: answer, vectorised=True)
+        row = handled(partial(_answers, answer), vectorised=True)
         assert (row["verdict"], row["error_type"]) == ("RETRY", "ValueError")
     assert handled(lambda _: Verdict(kind))["error_type"] == "ValueError"
 

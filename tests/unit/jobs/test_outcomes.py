@@ -161,7 +161,7 @@ def test_an_empty_batch_gives_no_rows() -> None:
 
 
 def test_a_message_without_room_for_a_retrys_properties_is_given_up_with_that_reason() -> None:
-    full = {"properties": [("long", "x" * 32_200)]}
+    full: dict[str, Any] = {"properties": [("long", "x" * 32_200)]}
     rows = outcomes([message(0, {"raise": "x"}, **full), message(1, {"raise": "x"}), message(2, **full)])
     assert [row["verdict"] for row in rows] == ["DEAD", "RETRY", "ACK"]
     assert rows[0]["reason"].startswith("its properties leave no room") and rows[0]["error_text"] == "x"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from lakemq.client import ReceivedMessage
 from lakemq.terminal import output
 
@@ -33,7 +35,8 @@ def test_long_values_are_cut() -> None:
 
 
 def test_nothing_and_truth_have_words() -> None:
-    assert [output.cell(value) for value in (None, "", [], {}, True, False, 0)] == [
+    values: tuple[Any, ...] = (None, "", [], {}, True, False, 0)
+    assert [output.cell(value) for value in values] == [
         "-",
         "-",
         "-",

@@ -48,7 +48,7 @@ def test_text_stays_as_it_is(plain: str) -> None:
 def test_stream_behind_is_still_there() -> None:
     stream = io.StringIO()
     terminal = Terminal(stream)
-    print("a\x1b]0;title\x07b", file=terminal)  # type: ignore[arg-type]  # a stream in all that print needs
+    print("a\x1b]0;title\x07b", file=terminal)
     assert stream.getvalue() == "a\\x1b]0;title\\x07b\n"
     assert not terminal.isatty()
 

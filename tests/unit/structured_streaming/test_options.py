@@ -195,7 +195,7 @@ def test_the_sink() -> None:
 def test_sparks_own_options_of_a_table_are_known() -> None:
     check_names({"provider": "lakemq", "subscribe": "t", "option.subscribe": "t"})
     chosen = read(False, **{"provider": "lakemq", "option.subscribe": "orders", "option.tags": "A"})
-    assert (chosen.subscription.topics, chosen.tags) == ({"orders"}, "A")
+    assert (chosen.subscription.topics, chosen.tags) == (frozenset({"orders"}), "A")
     with pytest.raises(LakeMQError, match="did you mean tags"):
         check_names({"option.tag": "A"})
 
