@@ -1,10 +1,11 @@
 """The ledger: what was delivered to whom, in append-only Delta tables, and the views over them.
 
-One module per table; `idempotent` appends, `views` derives state, `query` asks without a JVM.
-Importing this package needs neither Spark nor a JVM.
+One module per table; `idempotent` appends, `views` derives state, `ledger_reader` asks without a JVM,
+`ledger_at` finds a ledger by what a user wrote: a directory or a catalog's schema. Importing this package
+needs neither Spark nor a JVM.
 """
 
-from delta_tables.location import LedgerLocation
+from delta_tables.ledger import ledger_at
 from delta_tables.views import register_views
 
-__all__ = ["LedgerLocation", "register_views"]
+__all__ = ["ledger_at", "register_views"]

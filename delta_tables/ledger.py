@@ -8,12 +8,19 @@ from pathlib import Path
 from delta_tables.catalog_ledger import CatalogLedger
 from delta_tables.location import LedgerLocation
 from delta_tables.path_ledger import PathLedger
+from store_native.errors import from_code
 
 _CATALOG_NAME = re.compile(r"[A-Za-z_]\w*\.[A-Za-z_]\w*")
 
 
 def ledger_at(text: str) -> LedgerLocation:
-    """Reads `--ledger`: two plain names with a dot are catalog.schema, anything else is a path."""
+    """Reads `--ledger`: two plain names with a dot are catalog.schema, anything else is a path.
+
+    Raises:
+        InvalidRequest: ARGUMENT_ILLEGAL for an empty text, which would be the working directory.
+    """
+    if not text.strip():
+        raise from_code("ARGUMENT_ILLEGAL", "the ledger's name is empty: give a directory, or catalog.schema")
     if _CATALOG_NAME.fullmatch(text) and not Path(text).exists():
         return CatalogLedger(text)
     return PathLedger(Path(text).absolute())

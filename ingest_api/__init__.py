@@ -1,5 +1,9 @@
-"""The broker: accepts messages over HTTP, hands them to the store, answers when they are as safe as asked.
+"""The broker: accepts messages, hands them to the store, answers when they are as safe as asked.
 
-``app.create_app(broker)`` builds the application, ``broker.Broker`` owns what it works with, and
-``server.serve`` runs both. The path of a message is send.py -> store -> flush_wait.py.
+    server.py   the process: builds the core and its front doors, runs them, stops them
+    settings.py what `lakemq serve` can be told, from a file, the environment and the command line
+    broker/     the core, which knows no protocol
+    http/       the HTTP front door
+
+The path of a message: http/send.py -> broker/send_service.py -> the store -> broker/flush_wait.py.
 """

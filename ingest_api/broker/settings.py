@@ -18,7 +18,7 @@ class StoreSettings:
 
     Attributes:
         flush: ``sync`` answers a send when its bytes are on disk, ``async`` when they are in the
-            log's memory map (a power failure then loses up to ``flush_interval_ms``).
+            system's memory (a power failure then loses up to ``flush_interval_ms``).
         delay_levels: The delays of levels 1..n; empty means the store's 18.
         faults: Points at which the store fails on purpose; for tests.
     """

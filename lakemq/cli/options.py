@@ -114,5 +114,5 @@ def positive(text: str) -> int:
 def whole(text: str) -> int:
     """Reads a whole number, 0 included (an argparse type)."""
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
     return int(text)

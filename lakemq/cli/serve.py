@@ -30,7 +30,7 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "--flush",
         choices=("sync", "async"),
-        help="sync: answer when the message is on disk (default); async: when it is in the log's memory map",
+        help="sync: answer when the message is on disk (default); async: when it is in the system's memory",
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="a TOML file with further settings")
     parser.add_argument("--broker-name", metavar="NAME", help="the broker's name (default: broker-a)")

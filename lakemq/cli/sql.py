@@ -25,9 +25,9 @@ def register(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "sql",
         help="ask the ledger in SQL",
-        description="Tables: messages, deliveries, dead_letters, consumer_offsets. Views: delivery_history, "
-        "group_progress, pending_retries, pending_dead_letters, dead_letter_summary, delivery_gaps, "
-        "duplicate_deliveries.",
+        description="Tables: messages, deliveries, dead_letters, consumer_offsets, data_losses. "
+        "Views: delivery_history, group_progress, pending_retries, pending_dead_letters, "
+        "dead_letter_summary, delivery_gaps, duplicate_deliveries.",
     )
     parser.add_argument("query", metavar="SELECT", help="one SQL statement; - reads it from standard input")
     parser.add_argument("--ledger", default="ledger", metavar="DIR", help="the ledger (default: ledger)")

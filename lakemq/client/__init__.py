@@ -3,13 +3,13 @@
 Owns the public names of the package. The command line, the Spark source over HTTP and the Spark
 sink all call the broker through :class:`Client`; nothing else in the project speaks HTTP to it.
 
-    transport.py   one request: pool, deadline, retry where it is safe, problem -> error
-    produce_api.py     the calls that store messages
+    transport.py    one request: pool, deadline, retry where it is safe, problem -> error
+    produce_api.py  the calls that store messages
     pull_api.py     the calls that read them
-    admin_api.py  topics, groups, offsets, leases, the cluster
-    message.py     a message to send, a message read
-    results.py     what the calls answer
-    arrow.py       Arrow streams in and out (imports pyarrow only when used)
+    admin_api.py    topics, groups, offsets, leases, the cluster
+    message.py      a message to send, a message read
+    results.py      what the calls answer
+    arrow.py        Arrow streams in and out (imports pyarrow only when used)
 """
 
 from __future__ import annotations

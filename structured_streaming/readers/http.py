@@ -1,7 +1,7 @@
 """Reads a store over HTTP: bounds as JSON, messages as Arrow streams.
 
 Owns the use of lakemq.client for reading. One client per endpoint and process keeps its
-connections, because a Spark worker runs many tasks. Implements readers/port.py.
+connections, because a Spark worker runs many tasks. Implements readers/base.py.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Owns the use of the native Reader: read-only, no lock, never more than the confirmed offset. One
 reader per store and process is kept open, because a Spark worker runs many tasks. Implements
-readers/port.py.
+readers/base.py.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from delta_tables.path_ledger import PathLedger
 from delta_tables.table import Table
 from delta_tables.views import TABLES
 from delta_tables.writer_lock import WriterLock
-from store_native.errors import Unavailable
+from store_native.errors import InvalidRequest, Unavailable
 from tests.support.ledger_rows import START, path_ledger
 
 
@@ -47,6 +47,11 @@ def test_two_plain_names_with_a_dot_are_a_catalogs_schema(text: str, schema: str
     assert location == (PathLedger(Path(text).absolute()) if schema is None else CatalogLedger(schema))
     assert (location.checkpoints is None) == (schema is not None)
     assert location.qualified(DELIVERIES).startswith("main.lmq." if schema else "delta.`/")
+
+
+def test_an_empty_name_is_no_ledger() -> None:
+    with pytest.raises(InvalidRequest, match="empty"):
+        ledger_at(" ")
 
 
 def test_an_arrow_append_of_a_known_version_adds_nothing(tmp_path: Path) -> None:
