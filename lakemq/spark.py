@@ -113,9 +113,26 @@ def session(
         for name, value in settings.items():
             builder = builder.config(name, value)
         with _worker_path():
+            _start_jvm({"spark.master": master, "spark.app.name": app_name} | settings)
             spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+def _start_jvm(settings: dict[str, str]) -> None:
+    """Starts the JVM, unless there is one, in a process group of its own.
+
+    A signal to this process's group (``timeout``, a supervisor) is for this process: a JVM that got it too
+    would be gone before the batch under way is committed. It ends with this process all the same, when the
+    pipe to its standard input closes.
+    """
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is None:
+        conf = SparkConf().setAll(list(settings.items()))
+        gateway = launch_gateway(conf, {"start_new_session": True})  # type: ignore[no-untyped-call]
+        SparkContext._ensure_initialized(gateway=gateway)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A real `lakemq consume` in a session of its own, so that a kill takes its JVM and workers along."""
+"""A real `lakemq consume` in a session of its own; a kill takes its JVM and workers along."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ class ConsumerProcess:
             time.sleep(0.05)
 
     def terminate(self) -> None:
-        """Asks the process, not its JVM, to stop."""
-        self.process.send_signal(signal.SIGTERM)
+        """Asks the process to stop, and with it all of its process group, as `timeout` and supervisors do."""
+        os.killpg(self.process.pid, signal.SIGTERM)
 
     def wait(self) -> int:
         """Waits for the end and returns the exit code."""
@@ -86,8 +86,9 @@ class ConsumerProcess:
 
     def kill(self) -> None:
         """SIGKILL for the process, its JVM and its workers, at once."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        for leader in [self.process.pid, *_children(self.process.pid)]:  # the JVM leads a group of its own
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(leader, signal.SIGKILL)
         self.process.wait(30)
         if self.process.stdout is not None:
             self.process.stdout.close()
@@ -95,3 +96,12 @@ class ConsumerProcess:
     def log(self) -> str:
         """What the process wrote to standard error."""
         return self.log_path.read_text(errors="replace")
+
+
+def _children(pid: int) -> list[int]:
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == pid:
+                found.append(int(stat.parent.name))
+    return found
