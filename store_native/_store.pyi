@@ -41,9 +41,8 @@ class Appended:
     @property
     def duplicate(self) -> bool:
         """The Idempotency-Key was seen before: the first result again, nothing stored."""
-    @property
-    def tail(self) -> bytes:
-        """The JSON answer behind its status: ``,"message_id":...,"duplicate":false}``."""
+    def answer(self, status: str) -> bytes:
+        """Renders the sender's answer, in JSON; ``status`` is the outcome (RocketMQ's SendStatus)."""
 
 @final
 class Batch:

@@ -13,14 +13,14 @@ from __future__ import annotations
 import logging
 import time
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from starlette.types import Receive, Scope, Send
 
 from ingest_api.broker.flush_wait import Outcome
 from ingest_api.broker.metrics import BrokerMetrics
 from ingest_api.broker.send_request import PayloadKind, SendRequest
-from ingest_api.broker.send_service import Payload, SendService
+from ingest_api.broker.send_service import Payload, SendService, SendStatus
 from ingest_api.broker.settings import LimitSettings
 from ingest_api.http.body import Body, BodyReader, ClientGone
 from ingest_api.http.content_encoding import expand
@@ -34,8 +34,8 @@ RawHeaders = list[tuple[bytes, bytes]]
 
 log = logging.getLogger("lakemq.broker")
 
-_OK = b'{"status":"SEND_OK"'
-_FLUSH_DISK_TIMEOUT = b'{"status":"FLUSH_DISK_TIMEOUT"'
+_OK: Final = "SEND_OK"
+_FLUSH_DISK_TIMEOUT: Final = "FLUSH_DISK_TIMEOUT"
 
 
 class Connection(Protocol):
@@ -127,12 +127,12 @@ class SendPath:
         finally:
             self._forget(body)
         if headers.one_way:
-            answers, prefix = self._one_way, _OK
-        elif status == "SEND_OK":
-            answers, prefix = self._ok, _OK
+            answers = self._one_way
+        elif status == _OK:
+            answers = self._ok
         else:
-            answers, prefix = self._accepted, _FLUSH_DISK_TIMEOUT
-        await answers.send(send, prefix + appended.tail)
+            answers = self._accepted
+        await answers.send(send, appended.answer(status))
         took_ms = (time.perf_counter() - started) * 1000
         self._metrics.latency_ms["bulk_send" if large else "send"].observe(took_ms)
         self._errors.log_slow(scope, 200, took_ms)
@@ -198,10 +198,10 @@ class SendPath:
         except Exception:  # noqa: BLE001 - others wait behind this one
             _give_up(stored.connection)
 
-    def _answer(self, stored: _Stored, answers: JsonResponse, prefix: bytes) -> None:
+    def _answer(self, stored: _Stored, answers: JsonResponse, status: SendStatus) -> None:
         connection, topic, size, started, appended = stored
         self._service.count(topic, appended, size)
-        answer = prefix + appended.tail
+        answer = appended.answer(status)
         connection.answer(answers.head(len(answer)), answer)
         took_ms = (time.perf_counter() - started) * 1000
         self._metrics.latency_ms["send"].observe(took_ms)

@@ -11,9 +11,9 @@ use std::time::Instant;
 use arrow_array::{BinaryArray, RecordBatch, StringArray};
 use arrow_buffer::Buffer;
 use lakemq_store::filter::TagFilter;
-use lakemq_store::ingest::{ArrowMessages, Limits, parse_json, parse_ndjson};
 use lakemq_store::message::{RecordView, properties};
-use lakemq_store::read::{Capacity, ColumnSet, SliceBuilder, to_ipc, write_message};
+use lakemq_store::wire::answer::{Capacity, ColumnSet, SliceBuilder, to_ipc, write_message};
+use lakemq_store::wire::request::{ArrowMessages, Limits, parse_json, parse_ndjson};
 
 const MESSAGES: usize = 10_000;
 const RUNS: usize = 15;
@@ -135,7 +135,7 @@ fn slices(size: usize, memcpy: f64) {
         records.iter().for_each(|record| write_message(&mut out, record, "broker-a").expect("sound"));
     });
     report(&format!("write_message {size} B"), MESSAGES * size, seconds, memcpy);
-    let filter = TagFilter::parse("paid || shipped").expect("legal");
+    let filter = TagFilter::parse("paid || shipped").expect("legal").expect("tags");
     let seconds = best(|| records.iter().filter(|r| filter.matches(r.property("TAGS"))).count());
     report(&format!("tag filter {size} B"), MESSAGES * size, seconds, memcpy);
 }

@@ -33,13 +33,12 @@ fn append(directory: &Path, count: usize, body: &[u8]) -> Result<f64, Box<dyn Er
     let store = Store::open(directory, options, Environment::real("")?)?;
     let message = NewMessage { body: Cow::Borrowed(body), wait_store_ok: true, ..NewMessage::default() };
     let messages = vec![message; BATCH];
-    let request =
-        AppendRequest { topic: "bench", born_host: None, idempotency_key: None, full_results: false };
+    let request = AppendRequest { topic: "bench", born_host: None, idempotency_key: None };
     // Touch the path once: the topic is created and the first file mapped.
-    store.append(&request, &messages, true)?;
+    store.append(&request, &messages)?;
     let started = Instant::now();
     for _ in 0..count / BATCH {
-        store.append(&request, &messages, true)?;
+        store.append(&request, &messages)?;
     }
     let rate = (count / BATCH * BATCH) as f64 / started.elapsed().as_secs_f64();
     store.close()?;

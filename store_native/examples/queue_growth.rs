@@ -39,7 +39,7 @@ fn descriptors() -> usize {
 }
 
 fn request(topic: &str) -> AppendRequest<'_> {
-    AppendRequest { topic, born_host: None, idempotency_key: None, full_results: false }
+    AppendRequest { topic, born_host: None, idempotency_key: None }
 }
 
 fn one_to_each(store: &Store, topics: usize, queues: usize) -> i64 {
@@ -53,7 +53,7 @@ fn one_to_each(store: &Store, topics: usize, queues: usize) -> i64 {
                 ..NewMessage::default()
             })
             .collect();
-        end = store.append(&request(&format!("t{topic}")), &batch, true).expect("stored").end_offset;
+        end = store.append(&request(&format!("t{topic}")), &batch).expect("stored").end_offset;
     }
     assert!(store.wait_dispatched(end, WAIT));
     end
@@ -122,7 +122,7 @@ fn crash(path: &Path, mib: usize) {
                 ..NewMessage::default()
             })
             .collect();
-        written = store.append(&request("t"), &batch, true).expect("stored").end_offset as usize;
+        written = store.append(&request("t"), &batch).expect("stored").end_offset as usize;
         assert!(store.wait_dispatched(written as i64, WAIT));
     }
     store.checkpoint().expect("a checkpoint");

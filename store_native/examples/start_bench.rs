@@ -31,8 +31,8 @@ fn open(directory: &Path) -> Result<Store, Box<dyn Error>> {
 }
 
 fn append(store: &Store, topic: &str, messages: &[NewMessage<'_>]) -> Result<i64, Box<dyn Error>> {
-    let request = AppendRequest { topic, born_host: None, idempotency_key: None, full_results: false };
-    Ok(store.append(&request, messages, true)?.end_offset)
+    let request = AppendRequest { topic, born_host: None, idempotency_key: None };
+    Ok(store.append(&request, messages)?.end_offset)
 }
 
 /// Appends batches until `enough` of the log's end; returns when all is dispatched.

@@ -9,8 +9,8 @@ use crate::consumequeue::files::found_file_bytes;
 use crate::consumequeue::{QueueFiles, QueueTable};
 use crate::error::Result;
 use crate::paths::StorePaths;
-use crate::read::write_message;
 use crate::watermarks::Watermarks;
+use crate::wire::answer::write_message;
 
 /// What a verification found.
 #[derive(Debug, Clone, Default, serde::Serialize)]
@@ -74,20 +74,20 @@ pub fn verify(root: &Path) -> Result<Verification> {
             },
         }
     }
-    let confirmed = marks.as_ref().map_or(i64::MAX, Watermarks::confirmed);
-    verify_queues(&paths, &log, confirmed, &mut out)?;
+    let readable = marks.as_ref().map_or(i64::MAX, Watermarks::dispatched);
+    verify_queues(&paths, &log, readable, &mut out)?;
     out.ok = out.damaged_ranges.is_empty() && out.bad_entry_count == 0;
     Ok(out)
 }
 
-fn verify_queues(paths: &StorePaths, log: &CommitLog, confirmed: i64, out: &mut Verification) -> Result<()> {
+fn verify_queues(paths: &StorePaths, log: &CommitLog, readable: i64, out: &mut Verification) -> Result<()> {
     let directory = paths.consumequeue();
     let Some(file_bytes) = found_file_bytes(&directory) else { return Ok(()) };
     let table = QueueTable::new(Arc::new(QueueFiles::for_reading(&directory, file_bytes)));
     table.load_all()?;
     for queue in table.all() {
         out.queues += 1;
-        let (min, max) = queue.bounds_on_disk(log.min_offset(), confirmed)?;
+        let (min, max) = queue.bounds_on_disk(log.min_offset(), readable)?;
         queue.walk(min, max, |offset, entry| {
             out.queue_entries += 1;
             let located = log.locate(entry.physical_offset);

@@ -1,33 +1,45 @@
 //! LakeMQ's message store: Apache RocketMQ's on-disk format, written, recovered and read into Arrow.
 //!
-//! The way of a message: `ingest` parses a request, `store` appends it to the `commitlog`, the flusher
-//! brings it to the disk, `dispatch` makes queue entries (`consumequeue`), `index` entries and state
-//! (`meta`) of it, `read` gives it out. `py` is the only part that knows Python.
+//! The way of a message: `wire` parses a request, `append` lays it behind the end of the `commitlog`, `flush` brings
+//! it to the disk, `confirmation` says that nobody takes it back, `dispatch` makes queue entries (`consumequeue`),
+//! `index` entries and state (`meta`) of it, `read` gives it out, `wire` renders it. `store` puts the parts together;
+//! `py` is the only part that knows Python.
 
-pub mod arrivals;
+pub mod ages;
+pub mod append;
 pub mod calendar;
 pub mod checkpoint;
 pub mod commitlog;
+pub mod confirmation;
 pub mod consumequeue;
 pub mod dispatch;
 pub mod environment;
 pub mod error;
 pub mod events;
 pub mod filter;
+pub mod flush;
 pub mod idempotence;
 pub mod identity;
 pub mod index;
-pub mod ingest;
 pub mod inspect;
+pub mod leases;
+pub mod lifecycle;
+pub mod lock;
+pub mod maintenance;
 pub mod mapped_file;
 pub mod message;
 pub mod meta;
+pub mod notify;
+pub mod options;
 pub mod paths;
 #[cfg(feature = "python")]
 mod py;
 pub mod read;
 pub mod reader;
+pub mod recovery;
+pub mod schedule;
 pub mod snapshot;
 pub mod store;
-pub mod topic_table;
+pub mod topic_view;
 pub mod watermarks;
+pub mod wire;

@@ -21,8 +21,9 @@ use crate::message::RecordView;
 use crate::meta::TopicConfig;
 use crate::paths::StorePaths;
 use crate::read::{Bounds, QueueReader, SliceMeta, SliceRequest};
-use crate::topic_table::TopicTable;
+use crate::topic_view::TopicView;
 use crate::watermarks::Watermarks;
+use crate::wire::answer::{FoundJson, write_message};
 
 /// Length of a queue file by RocketMQ's default.
 const ROCKETMQ_QUEUE_FILE_BYTES: u64 = 6_000_000;
@@ -41,7 +42,7 @@ pub struct Reader {
     marks: Option<Watermarks>,
     side: QueueReader,
     /// The topic table as it was looked at last.
-    topics: Mutex<TopicTable>,
+    topics: Mutex<TopicView>,
     /// The owner's generation under which the files were mapped.
     generation: AtomicI64,
 }
@@ -72,9 +73,8 @@ impl Reader {
             entries: i.index_entries,
         });
         let index = Arc::new(Index::open(&paths.index(), shape, false, &RealDisk)?);
-        let broker_name = identity.as_ref().map_or("broker-a", |i| i.broker_name.as_str());
-        let side = QueueReader::new(&log, &queues, &index, broker_name);
-        let topics = Mutex::new(TopicTable::read(&paths)?);
+        let side = QueueReader::new(&log, &queues, &index);
+        let topics = Mutex::new(TopicView::read(&paths)?);
         Ok(Self { paths, identity, log, index, marks, side, topics, generation })
     }
 
@@ -84,12 +84,12 @@ impl Reader {
     }
 
     pub fn broker_name(&self) -> &str {
-        self.side.broker_name()
+        self.identity.as_ref().map_or("broker-a", |identity| identity.broker_name.as_str())
     }
 
-    /// Nothing that ends behind this offset is read.
-    pub fn confirmed(&self) -> i64 {
-        self.marks.as_ref().map_or(i64::MAX, Watermarks::confirmed)
+    /// Nothing that ends behind this offset is read: as far as the owner dispatched what is confirmed.
+    pub fn readable(&self) -> i64 {
+        self.marks.as_ref().map_or(i64::MAX, Watermarks::dispatched)
     }
 
     fn log_min(&self) -> i64 {
@@ -98,19 +98,19 @@ impl Reader {
 
     /// The topic table as of what is confirmed. Forgets the queues of topics that were deleted, or made again
     /// since the last look: their files are other ones now.
-    fn refreshed_topics(&self) -> Result<MutexGuard<'_, TopicTable>> {
+    fn refreshed_topics(&self) -> Result<MutexGuard<'_, TopicView>> {
         let mut known = self.topics.lock().unwrap_or_else(PoisonError::into_inner);
         let changes = self.marks.as_ref().map_or(-1, Watermarks::topic_changes);
         if known.changes != changes || changes < 0 {
             let mut fresh = known.clone();
             if changes >= 0 && fresh.changes >= 0 {
-                fresh.follow(&self.side, self.log_min(), self.confirmed())?;
+                fresh.follow(&self.side, self.log_min(), self.readable())?;
             }
             if fresh.changes != changes {
                 // The owner restarted, RocketMQ owned it meanwhile, or the log no longer holds the changes.
-                fresh = TopicTable::read(&self.paths)?;
+                fresh = TopicView::read(&self.paths)?;
                 if changes >= 0 {
-                    fresh.follow(&self.side, self.log_min(), self.confirmed())?;
+                    fresh.follow(&self.side, self.log_min(), self.readable())?;
                 }
             }
             for (topic, before) in &known.topics {
@@ -167,7 +167,7 @@ impl Reader {
     }
 
     fn bounds_of(&self, queue: &Queue) -> Result<Bounds> {
-        let (min, max) = queue.bounds_on_disk(self.log_min(), self.confirmed())?;
+        let (min, max) = queue.bounds_on_disk(self.log_min(), self.readable())?;
         Ok(Bounds { min, max })
     }
 
@@ -179,7 +179,7 @@ impl Reader {
             return Ok(0);
         };
         let generation = marks.generation();
-        let stale = marks.confirmed() > self.log.capacity_end() || marks.log_min() > self.log.min_offset();
+        let stale = marks.dispatched() > self.log.capacity_end() || marks.log_min() > self.log.min_offset();
         if generation != self.generation.load(Ordering::Acquire) {
             // The owner may have cut, replaced or rebuilt any file since.
             self.topics.lock().unwrap_or_else(PoisonError::into_inner).changes = i64::MIN;
@@ -321,7 +321,10 @@ impl Reader {
     ) -> Result<Vec<Vec<u8>>> {
         self.index.refresh()?;
         self.refresh_log()?;
-        self.side.find(topic, key, range, limits, self.confirmed())
+        let (max_messages, max_bytes) = limits;
+        let mut found = FoundJson::new(self.broker_name(), max_bytes);
+        self.side.find(topic, key, range, max_messages, self.readable(), |record| found.take(record))?;
+        Ok(found.oldest_first())
     }
 
     /// As [`QueueReader::find_by_id`], over one topic or all.
@@ -333,7 +336,10 @@ impl Reader {
         self.refresh_log()?;
         let all = self.topics()?;
         let topics = all.keys().map(String::as_str).filter(|t| topic.is_none_or(|only| only == *t));
-        self.side.find_by_id(id, topics, SystemClock.now_ms(), self.confirmed())
+        let mut json = Vec::new();
+        let render = |record: &RecordView<'_>| write_message(&mut json, record, self.broker_name());
+        let found = self.side.find_by_id(id, topics, SystemClock.now_ms(), self.readable(), render)?;
+        Ok(found.then_some(json))
     }
 }
 

@@ -1,5 +1,7 @@
-//! How far the log is appended, flushed, dispatched and confirmed: one mapped page, written by the owner
+//! How far the log is appended, flushed, confirmed and dispatched: one mapped page, written by the owner
 //! with release stores and read by other processes with acquire loads.
+//!
+//! Readers go by the dispatched mark: all before it is confirmed, and stands in queues and index.
 //!
 //! Layout, each field eight bytes in native order: magic, appended, flushed, dispatched, confirmed, first
 //! offset kept, changes of the topic table, generation of the owner, recoveries.
@@ -14,7 +16,7 @@ use crate::mapped_file::MappedFile;
 const BYTES: u64 = 4096;
 const MAGIC: u64 = u64::from_le_bytes(*b"LAKEMQW1");
 
-/// The marks. confirmed <= dispatched <= flushed <= appended.
+/// The marks. dispatched <= confirmed <= flushed <= appended.
 #[derive(Debug)]
 pub struct Watermarks(MappedFile);
 
@@ -77,10 +79,11 @@ impl Watermarks {
     pub fn flushed(&self) -> i64 {
         self.get(Mark::Flushed)
     }
+    /// Nothing behind it is shown to a reader.
     pub fn dispatched(&self) -> i64 {
         self.get(Mark::Dispatched)
     }
-    /// Nothing behind it is shown to a reader.
+    /// What lies before it is never taken back.
     pub fn confirmed(&self) -> i64 {
         self.get(Mark::Confirmed)
     }
@@ -114,10 +117,13 @@ impl Watermarks {
     pub fn set_flushed(&self, offset: i64) {
         self.set(Mark::Flushed, offset);
     }
-    /// With one broker, what is dispatched is confirmed.
+    /// Raises the confirmed mark; false when it was there already.
+    pub fn raise_confirmed(&self, offset: i64) -> bool {
+        let mark = self.0.atomic_u64(Mark::Confirmed as usize);
+        (mark.fetch_max(offset.max(0) as u64, Ordering::AcqRel) as i64) < offset
+    }
     pub fn set_dispatched(&self, offset: i64) {
         self.set(Mark::Dispatched, offset);
-        self.set(Mark::Confirmed, offset);
     }
     pub fn set_log_min(&self, offset: i64) {
         self.set(Mark::LogMin, offset);
@@ -131,6 +137,7 @@ impl Watermarks {
     pub fn reset(&self, end: i64) {
         self.set(Mark::Generation, self.generation().wrapping_add(1));
         self.set_dispatched(end);
+        self.set(Mark::Confirmed, end);
         self.set_flushed(end);
         self.set_appended(end);
     }

@@ -10,11 +10,20 @@ use std::fs;
 use lakemq_store::inspect::{Dump, verify};
 use lakemq_store::message::NewMessage;
 use lakemq_store::store::{AppendRequest, Appended, TopicChange};
+use lakemq_store::wire::answer::AppendAnswer;
 use support::*;
 
-fn answer(done: &Appended) -> serde_json::Value {
-    let text = [b"{\"status\":\"SEND_OK\"".as_slice(), &done.tail].concat();
-    serde_json::from_slice(&text).expect("JSON")
+fn answer(done: &Appended, many: bool) -> serde_json::Value {
+    let answer = AppendAnswer {
+        topic: "t",
+        broker_name: "broker-a",
+        store_host: ([127, 0, 0, 1], 8090).into(),
+        many,
+        full_results: false,
+        duplicate: done.duplicate,
+        placed: &done.placed,
+    };
+    serde_json::from_slice(&answer.render("SEND_OK")).expect("JSON")
 }
 
 fn delayed(body: &str, queue_id: u32, delay_level: u32) -> NewMessage<'_> {
@@ -33,10 +42,8 @@ fn test_the_answer_to_a_delayed_send_says_that_its_position_is_the_schedules() {
         idempotency_key: Some("once"),
         ..request("t")
     };
-    let first = store
-        .append(&keyed, &[delayed("a", 3, 5)], false)
-        .expect("stored");
-    let told = answer(&first);
+    let first = store.append(&keyed, &[delayed("a", 3, 5)]).expect("stored");
+    let told = answer(&first, false);
     assert_eq!(told["topic"], "t");
     assert_eq!(told["scheduled"], true);
     assert_eq!(
@@ -45,8 +52,9 @@ fn test_the_answer_to_a_delayed_send_says_that_its_position_is_the_schedules() {
     );
     let again = answer(
         &store
-            .append(&keyed, &[delayed("a", 3, 5)], false)
+            .append(&keyed, &[delayed("a", 3, 5)])
             .expect("the first result"),
+        false,
     );
     assert_eq!(again["duplicate"], true);
     assert_eq!(
@@ -55,8 +63,9 @@ fn test_the_answer_to_a_delayed_send_says_that_its_position_is_the_schedules() {
     );
     let plain = answer(
         &store
-            .append(&request("t"), &[message("b")], false)
+            .append(&request("t"), &[message("b")])
             .expect("stored"),
+        false,
     );
     assert!(plain.get("scheduled").is_none());
 
@@ -66,7 +75,7 @@ fn test_the_answer_to_a_delayed_send_says_that_its_position_is_the_schedules() {
         delayed("e", 1, 5),
         delayed("f", 1, 6),
     ];
-    let told = answer(&store.append(&request("t"), &mixed, true).expect("stored"));
+    let told = answer(&store.append(&request("t"), &mixed).expect("stored"), true);
     assert_eq!(
         told["queues"],
         serde_json::json!([

@@ -9,7 +9,7 @@ use arrow_array::{Array, RecordBatch};
 use arrow_ipc::reader::StreamReader;
 use arrow_schema::DataType;
 use lakemq_store::message::{RecordView, properties};
-use lakemq_store::read::{Capacity, ColumnSet, SliceBuilder, to_ipc, write_message};
+use lakemq_store::wire::answer::{Capacity, ColumnSet, SliceBuilder, to_ipc, write_message};
 use proptest::prelude::*;
 
 fn encoded(pairs: &[(&str, &str)]) -> Vec<u8> {

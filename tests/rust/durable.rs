@@ -170,7 +170,7 @@ fn test_after_a_failed_flush_the_next_start_writes_again_what_it_then_counts_as_
         disk.fail_sync.store(true, Ordering::SeqCst);
         let body = "l".repeat(if large { 20_000 } else { 10 });
         let lost = store
-            .append(&request("t"), &[message(&body)], false)
+            .append(&request("t"), &[message(&body)])
             .expect("appended");
         assert!(!store.wait_flushed(lost.end_offset, SOON));
         drop(store);

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use lakemq_store::environment::{Clock, Environment, Faults, Point};
-use lakemq_store::filter::TagFilter;
+use lakemq_store::filter::Filter;
 use lakemq_store::read::SliceRequest;
 use lakemq_store::store::Store;
 
@@ -80,7 +80,7 @@ fn test_expired_messages_are_never_called_damaged_while_their_files_go() {
         end_offset: None,
         max_messages: 1000,
         max_bytes: usize::MAX,
-        tags: TagFilter::ALL,
+        filter: Filter::All,
     };
     std::thread::scope(|scope| {
         let now = store.now_ms() + 100 * HOUR;

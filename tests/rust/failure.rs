@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use lakemq_store::environment::Faults;
-use lakemq_store::filter::TagFilter;
+use lakemq_store::filter::Filter;
 use lakemq_store::read::SliceRequest;
 use lakemq_store::reader::Reader;
 use support::{SOON, bodies, bulk, copy, image, message, open, open_on_flaky_disk, request, send};
@@ -144,7 +144,7 @@ fn test_damage_in_the_middle_is_quarantined_and_what_follows_is_served() {
         end_offset: None,
         max_messages: 1000,
         max_bytes: usize::MAX,
-        tags: TagFilter::parse("*").expect("a filter"),
+        filter: Filter::of_tags("*").expect("a filter"),
     };
     let mut read = Vec::new();
     let mut damaged = Vec::new();
@@ -171,7 +171,7 @@ fn test_a_failed_flush_is_final() {
     send(&store, "t", &["safe"]);
     disk.fail_sync.store(true, Ordering::SeqCst);
     let done = store
-        .append(&request("t"), &[message("lost")], false)
+        .append(&request("t"), &[message("lost")])
         .expect("in memory");
     assert!(
         !store.wait_flushed(done.end_offset, SOON),
@@ -179,7 +179,7 @@ fn test_a_failed_flush_is_final() {
     );
     disk.fail_sync.store(false, Ordering::SeqCst);
     let refused = store
-        .append(&request("t"), &[message("later")], false)
+        .append(&request("t"), &[message("later")])
         .expect_err("read-only");
     assert_eq!(refused.code(), "STORE_POISONED");
     assert_eq!(
@@ -198,12 +198,12 @@ fn test_a_failed_write_to_the_log_is_final_and_half_a_request_is_none() {
     let texts: Vec<String> = (0..20).map(|at| format!("{at:0200}")).collect();
     let request_of_many: Vec<_> = texts.iter().map(|text| message(text)).collect();
     let failed = store
-        .append(&request("t"), &request_of_many, true)
+        .append(&request("t"), &request_of_many)
         .expect_err("half of it stands behind the log's end");
     assert_eq!(failed.code(), "STORE_POISONED");
     disk.fail_write.store(false, Ordering::SeqCst);
     let refused = store
-        .append(&request("t"), &[message("later")], false)
+        .append(&request("t"), &[message("later")])
         .expect_err("read-only");
     assert_eq!(refused.code(), "STORE_POISONED");
     assert_eq!(bodies(&store, "t"), expected);
@@ -225,7 +225,7 @@ fn test_a_full_disk_refuses_cleanly_and_service_returns() {
     let body = "y".repeat(10_000);
     let mut stored = 0;
     let refused = loop {
-        match store.append(&request("t"), &[message(&body)], false) {
+        match store.append(&request("t"), &[message(&body)]) {
             Ok(_) => stored += 1,
             Err(error) => break error,
         }
@@ -233,7 +233,7 @@ fn test_a_full_disk_refuses_cleanly_and_service_returns() {
     assert_eq!(refused.code(), "DISK_FULL");
     let before = store.watermarks().0;
     let refused = store
-        .append(&request("new"), &[message(&body)], false)
+        .append(&request("new"), &[message(&body)])
         .expect_err("there is no room");
     assert_eq!(refused.code(), "DISK_FULL");
     assert_eq!(

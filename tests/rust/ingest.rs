@@ -4,8 +4,8 @@
 use std::borrow::Cow;
 
 use lakemq_store::error::StoreError;
-use lakemq_store::ingest::{Limits, parse_json, parse_ndjson};
 use lakemq_store::message::NewMessage;
+use lakemq_store::wire::request::{Limits, parse_json, parse_ndjson};
 use proptest::prelude::*;
 
 /// Code, message number, line and pointer of a refusal.

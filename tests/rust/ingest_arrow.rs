@@ -13,7 +13,7 @@ use arrow_array::{
 use arrow_buffer::Buffer;
 use arrow_ipc::writer::StreamWriter;
 use lakemq_store::error::StoreError;
-use lakemq_store::ingest::{ArrowMessages, Limits};
+use lakemq_store::wire::request::{ArrowMessages, Limits};
 use proptest::prelude::*;
 
 /// Code, message number, line and pointer of a refusal.

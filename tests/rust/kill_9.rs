@@ -34,9 +34,7 @@ fn write_until_killed(store: &Store) {
                 .map(|at| format!("{writer} {request_number} {at} {}", "x".repeat(700)))
                 .collect();
             let messages: Vec<_> = bodies.iter().map(|body| message(body)).collect();
-            let done = store
-                .append(&request("t"), &messages, true)
-                .expect("stored");
+            let done = store.append(&request("t"), &messages).expect("stored");
             let safe = store.options().flush == Flush::Async
                 || store.wait_dispatched(done.end_offset, SOON);
             assert!(safe);

@@ -49,14 +49,14 @@ fn test_a_thread_that_panics_poisons_the_store_with_its_message() {
         let dir = tempfile::tempdir().expect("a directory");
         let store = failing(dir.path(), fault);
         let first = store
-            .append(&request("t"), &[message("one")], false)
+            .append(&request("t"), &[message("one")])
             .expect("stored");
         assert!(store.wait_dispatched(first.end_offset, SOON), "{fault}");
         let delayed = NewMessage {
             delay_level: 1,
             ..message("later")
         };
-        let second = store.append(&request("t"), &[message("two"), delayed], true);
+        let second = store.append(&request("t"), &[message("two"), delayed]);
         let reason = wait_poisoned(&store);
         assert!(reason.starts_with(thread), "{fault}: {reason}");
         assert!(
@@ -71,7 +71,7 @@ fn test_a_thread_that_panics_poisons_the_store_with_its_message() {
                 "{fault}: nobody waits for a dead thread"
             );
         }
-        let refused = store.append(&request("t"), &[message("three")], false);
+        let refused = store.append(&request("t"), &[message("three")]);
         assert_eq!(
             refused.expect_err("poisoned").code(),
             "STORE_POISONED",
@@ -93,15 +93,11 @@ fn test_an_append_that_panics_under_its_lock_poisons_the_store() {
     let store = failing(dir.path(), "append.mid:4:panic");
     send(&store, "t", &["one", "two"]);
     let panicked = std::thread::scope(|scope| {
-        let append = || {
-            store
-                .append(&request("t"), &[message("three")], false)
-                .is_ok()
-        };
+        let append = || store.append(&request("t"), &[message("three")]).is_ok();
         scope.spawn(append).join().is_err()
     });
     assert!(panicked);
-    let refused = store.append(&request("t"), &[message("four")], false);
+    let refused = store.append(&request("t"), &[message("four")]);
     assert_eq!(refused.expect_err("poisoned").code(), "STORE_POISONED");
     assert!(
         store

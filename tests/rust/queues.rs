@@ -10,7 +10,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use lakemq_store::filter::TagFilter;
+use lakemq_store::filter::Filter;
 use lakemq_store::message::NewMessage;
 use lakemq_store::read::SliceRequest;
 use lakemq_store::reader::Reader;
@@ -25,7 +25,7 @@ fn everything(offset: i64, tags: &str) -> SliceRequest {
         end_offset: None,
         max_messages: 100_000,
         max_bytes: usize::MAX,
-        tags: TagFilter::parse(tags).expect("a filter"),
+        filter: Filter::of_tags(tags).expect("a filter"),
     }
 }
 
@@ -42,7 +42,7 @@ fn one_to_each(store: &Store, topic: &str, count: u32) {
     let mut end = 0;
     for part in batch.chunks(100) {
         end = store
-            .append(&request(topic), part, true)
+            .append(&request(topic), part)
             .expect("stored")
             .end_offset;
     }
@@ -470,7 +470,7 @@ fn test_a_delay_level_goes_on_behind_a_quarantined_record() {
     };
     let store = open(dir.path());
     let all = [late("one-late"), late("two-late"), late("three-late")];
-    let done = store.append(&request("t"), &all, true).expect("stored");
+    let done = store.append(&request("t"), &all).expect("stored");
     assert!(store.wait_dispatched(done.end_offset, SOON));
     let place = crash(dir.path());
     drop(store);

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use lakemq_store::environment::Environment;
-use lakemq_store::filter::TagFilter;
+use lakemq_store::filter::Filter;
 use lakemq_store::message::NewMessage;
 use lakemq_store::read::SliceRequest;
 use lakemq_store::store::{AppendRequest, Options, Store};
@@ -43,9 +43,8 @@ fn append(store: &Store, first: usize, sizes: &[usize]) -> i64 {
         topic: "t",
         born_host: None,
         idempotency_key: None,
-        full_results: false,
     };
-    let done = store.append(&request, &messages, true).expect("stored");
+    let done = store.append(&request, &messages).expect("stored");
     assert!(store.wait_dispatched(done.end_offset, Duration::from_secs(10)));
     done.end_offset
 }
@@ -56,7 +55,7 @@ fn numbers(store: &Store) -> Vec<usize> {
         end_offset: None,
         max_messages: 10_000,
         max_bytes: usize::MAX,
-        tags: TagFilter::parse("*").expect("a filter"),
+        filter: Filter::of_tags("*").expect("a filter"),
     };
     let mut out = Vec::new();
     if store.topic("t").is_none() {

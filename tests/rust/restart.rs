@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::Path;
 
-use lakemq_store::filter::TagFilter;
+use lakemq_store::filter::Filter;
 use lakemq_store::read::SliceRequest;
 use lakemq_store::reader::Reader;
 
@@ -19,7 +19,7 @@ fn read(reader: &Reader, offset: i64) -> Vec<String> {
         end_offset: None,
         max_messages: 100_000,
         max_bytes: usize::MAX,
-        tags: TagFilter::ALL,
+        filter: Filter::All,
     };
     let mut out = Vec::new();
     let meta = reader

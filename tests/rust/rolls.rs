@@ -63,7 +63,7 @@ fn round(directory: &Path, seed: u64) -> usize {
         for number in 0..requests {
             let body = format!("{writer} {number} {}", "z".repeat(BODY_BYTES));
             store
-                .append(&request("t"), &[message(&body)], false)
+                .append(&request("t"), &[message(&body)])
                 .expect("stored");
         }
     };
@@ -140,7 +140,7 @@ fn test_a_file_made_ahead_that_a_crash_left_is_removed_and_the_log_goes_on() {
     let store = Store::open(dir.path(), small_files(), environment()).expect("a store");
     let body = "z".repeat(BODY_BYTES);
     let done = store
-        .append(&request("t"), &[message(&body)], false)
+        .append(&request("t"), &[message(&body)])
         .expect("stored");
     assert!(store.wait_dispatched(done.end_offset, SOON));
     store.close().expect("a clean stop");
@@ -155,7 +155,7 @@ fn test_a_file_made_ahead_that_a_crash_left_is_removed_and_the_log_goes_on() {
     assert!(!left.exists());
     for _ in 0..3 {
         let done = store
-            .append(&request("t"), &[message(&body)], false)
+            .append(&request("t"), &[message(&body)])
             .expect("stored");
         assert!(store.wait_dispatched(done.end_offset, SOON));
     }

@@ -28,7 +28,7 @@ fn keyed<'a>(topic: &'a str, key: &'a str) -> AppendRequest<'a> {
 }
 
 fn reused(store: &Store, topic: &str, messages: &[NewMessage<'_>]) -> (String, i64, usize) {
-    match store.append(&keyed(topic, "k"), messages, messages.len() > 1) {
+    match store.append(&keyed(topic, "k"), messages) {
         Err(StoreError::KeyReused(first)) => {
             assert_eq!(first.message_id.len(), 32);
             assert_eq!(first.offset_message_id.len(), 32);
@@ -44,12 +44,10 @@ fn test_a_key_used_for_another_request_is_refused_with_the_place_of_the_first() 
     let crashed = tempfile::tempdir().expect("a directory");
     let store = open(dir.path());
     store
-        .append(&request("t"), &[message("before")], false)
+        .append(&request("t"), &[message("before")])
         .expect("stored");
     let first = [message("a"), message("b")];
-    let done = store
-        .append(&keyed("t", "k"), &first, true)
-        .expect("stored");
+    let done = store.append(&keyed("t", "k"), &first).expect("stored");
     assert!(store.wait_dispatched(done.end_offset, SOON));
     copy(dir.path(), crashed.path());
     for path in [dir.path(), crashed.path()] {
@@ -83,7 +81,7 @@ fn test_a_key_used_for_another_request_is_refused_with_the_place_of_the_first() 
         ];
         assert!(
             store
-                .append(&keyed("t", "k"), &again, true)
+                .append(&keyed("t", "k"), &again)
                 .expect("the same request")
                 .duplicate
         );
@@ -102,11 +100,11 @@ fn test_a_delayed_message_keeps_its_key_and_shows_the_queue_its_sender_was_told(
         ..message("late")
     };
     store
-        .append(&keyed("t", "k"), &[late("x", 18)], false)
+        .append(&keyed("t", "k"), &[late("x", 18)])
         .expect("stored");
     assert!(
         store
-            .append(&keyed("t", "k"), &[late("x", 18)], false)
+            .append(&keyed("t", "k"), &[late("x", 18)])
             .expect("known")
             .duplicate
     );
@@ -255,7 +253,7 @@ fn test_a_message_has_all_its_keys_in_the_index_though_the_disk_was_full_between
         keys: Some(Cow::Owned(keys.join(" "))),
         ..message("many")
     };
-    let done = store.append(&request("t"), &[many], false).expect("stored");
+    let done = store.append(&request("t"), &[many]).expect("stored");
     let failed = || {
         let tried = |(name, count): &(&str, f64)| *name == "dispatch_errors_total" && *count > 0.0;
         store.stats().iter().any(tried)
@@ -343,7 +341,7 @@ fn delayed(body: &str, level: u32) -> NewMessage<'_> {
 
 fn send_delayed(store: &Store, topic: &str, body: &str, level: u32) {
     let done = store
-        .append(&request(topic), &[delayed(body, level)], false)
+        .append(&request(topic), &[delayed(body, level)])
         .expect("stored");
     assert!(store.wait_dispatched(done.end_offset, SOON));
 }
@@ -425,17 +423,17 @@ fn test_a_jump_ahead_takes_neither_files_nor_keys() {
     let opened = || Store::open(dir.path(), options(), environment()).expect("a store");
     let store = opened();
     store
-        .append(&keyed("t", "k"), &[message("a")], false)
+        .append(&keyed("t", "k"), &[message("a")])
         .expect("stored");
     support::bulk(&store, "t", 300);
     clock.jump(9_000 * HOUR);
     assert_eq!(store.expire(store.now_for_ages(), true).expect("looked"), 0);
     store
-        .append(&keyed("t", "another"), &[message("b")], false)
+        .append(&keyed("t", "another"), &[message("b")])
         .expect("stored");
     let repeated = |store: &Store| {
         store
-            .append(&keyed("t", "k"), &[message("a")], false)
+            .append(&keyed("t", "k"), &[message("a")])
             .expect("known")
             .duplicate
     };
@@ -449,7 +447,7 @@ fn test_a_jump_ahead_takes_neither_files_nor_keys() {
     assert!(store.expire(store.now_for_ages(), true).expect("expired") > 0);
     assert!(
         !store
-            .append(&keyed("t", "k"), &[message("a")], false)
+            .append(&keyed("t", "k"), &[message("a")])
             .expect("a request of its own")
             .duplicate,
         "its first result went with the log"
@@ -551,13 +549,10 @@ fn test_a_message_is_found_by_its_id_in_any_topic_its_delayed_form_last() {
     for at in 0..50 {
         send(&store, &format!("topic-{at}"), &["x"]);
     }
-    let id_of = |done: &Appended| {
-        let text = String::from_utf8(done.tail.clone()).expect("text");
-        text.split('"').nth(3).expect("an id").to_owned()
-    };
+    let id_of = |done: &Appended| done.placed[0].message_id.clone();
     let plain = id_of(&send(&store, "plain", &["plain"]));
     let done = store
-        .append(&request("zlate"), &[delayed("late", 1)], false)
+        .append(&request("zlate"), &[delayed("late", 1)])
         .expect("stored");
     let late = id_of(&done);
     assert!(store.wait_dispatched(done.end_offset, SOON));
@@ -566,7 +561,7 @@ fn test_a_message_is_found_by_its_id_in_any_topic_its_delayed_form_last() {
         ..message("foreign")
     };
     let done = store
-        .append(&request("foreign"), &[foreign], false)
+        .append(&request("foreign"), &[foreign])
         .expect("stored");
     assert!(store.wait_dispatched(done.end_offset, SOON));
     let topic_of = |id: &str, topic: Option<&str>| {
@@ -656,9 +651,7 @@ fn test_one_offset_among_two_hundred_thousand_writes_no_snapshot_and_is_there_af
             keys: None,
             ..message(&body)
         };
-        let done = store
-            .append(&request("t"), &[large], false)
-            .expect("stored");
+        let done = store.append(&request("t"), &[large]).expect("stored");
         assert!(store.wait_dispatched(done.end_offset, SOON));
     }
     assert!(

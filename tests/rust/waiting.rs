@@ -45,7 +45,7 @@ fn test_watching_and_taking_arrivals_never_wait_for_the_dispatcher() {
         let _ = released.lock().expect("no panic").recv();
     });
     let done = store
-        .append(&request("t"), &[message("one")], false)
+        .append(&request("t"), &[message("one")])
         .expect("stored");
     inside
         .recv_timeout(SOON)
@@ -87,7 +87,7 @@ fn test_a_round_of_the_dispatcher_ends_by_time_and_lets_the_next_one_in() {
     };
     let messages: Vec<_> = (0..QUEUES).map(to).collect();
     let end = store
-        .append(&request("t"), &messages, true)
+        .append(&request("t"), &messages)
         .expect("stored")
         .end_offset;
     // How far the dispatcher was each time the lock was had.
@@ -119,7 +119,7 @@ fn test_nobody_waits_for_the_dispatch_lock_while_queue_files_are_made() {
     };
     let store = Store::open(dir.path(), options(), environment).expect("a store");
     let done = store
-        .append(&request("t"), &[message("one")], false)
+        .append(&request("t"), &[message("one")])
         .expect("stored");
     inside.recv_timeout(SOON).expect("files are to be made");
     let (answered, answer) = sync_channel(1);

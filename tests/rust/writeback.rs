@@ -86,9 +86,7 @@ fn calls_of_a_large_request(flush: Flush) -> Vec<Call> {
     let (store, disk) = open_noting(dir.path(), flush);
     let texts: Vec<String> = (0..1024).map(|at| format!("{at:01000}")).collect();
     let messages: Vec<_> = texts.iter().map(|text| message(text)).collect();
-    let done = store
-        .append(&request("t"), &messages, true)
-        .expect("stored");
+    let done = store.append(&request("t"), &messages).expect("stored");
     assert!(store.wait_dispatched(done.end_offset, SOON));
     let calls = disk.take();
     assert_eq!(bodies(&store, "t"), texts);
@@ -133,12 +131,12 @@ fn test_a_small_request_is_one_write_and_one_flush() {
     let dir = tempfile::tempdir().expect("a directory");
     let (store, disk) = open_noting(dir.path(), Flush::Sync);
     let first = store
-        .append(&request("t"), &[message("the topic is made")], false)
+        .append(&request("t"), &[message("the topic is made")])
         .expect("stored");
     assert!(store.wait_dispatched(first.end_offset, SOON));
     disk.take();
     let done = store
-        .append(&request("t"), &[message("small")], false)
+        .append(&request("t"), &[message("small")])
         .expect("stored");
     assert!(store.wait_flushed(done.end_offset, SOON));
     let log_calls: Vec<_> = disk.take();
@@ -153,14 +151,14 @@ fn test_a_failure_to_begin_is_a_failed_write() {
     let dir = tempfile::tempdir().expect("a directory");
     let (store, disk) = open_noting(dir.path(), Flush::Sync);
     let first = store
-        .append(&request("t"), &[message("first")], false)
+        .append(&request("t"), &[message("first")])
         .expect("stored");
     assert!(store.wait_dispatched(first.end_offset, SOON));
     disk.fail_begin.store(true, Ordering::SeqCst);
     let texts: Vec<String> = (0..1024).map(|at| format!("{at:01000}")).collect();
     let messages: Vec<_> = texts.iter().map(|text| message(text)).collect();
     let failed = store
-        .append(&request("t"), &messages, true)
+        .append(&request("t"), &messages)
         .expect_err("not stored");
     assert_eq!(failed.code(), "STORE_POISONED");
     drop(store);

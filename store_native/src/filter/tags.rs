@@ -10,33 +10,24 @@ use crate::message::java_hash;
 const CODE: &str = "FILTER_ILLEGAL";
 const MAX_EXPRESSION_BYTES: usize = 64 << 10;
 
-/// A parsed tag expression.
+/// The tags of an expression.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TagFilter {
-    /// `None` = every message.
-    wanted: Option<Wanted>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Wanted {
     /// Sorted, without repeats, like `tags`.
     codes: Vec<i64>,
     tags: Vec<Box<str>>,
 }
 
 impl TagFilter {
-    /// Lets every message pass.
-    pub const ALL: Self = Self { wanted: None };
-
-    /// Reads `*` (or nothing at all) as every message, and `A || B` as the messages tagged A or B.
+    /// Reads `*` (or nothing at all) as every message (`None`), and `A || B` as the messages tagged A or B.
     ///
     /// # Errors
     /// `FILTER_ILLEGAL` where the expression names no tag, puts `*` beside others, or holds a single `|`
     /// or a control character; each would silently match nothing.
-    pub fn parse(expression: &str) -> Result<Self> {
+    pub fn parse(expression: &str) -> Result<Option<Self>> {
         let text = expression.trim();
         if text.is_empty() || text == "*" {
-            return Ok(Self::ALL);
+            return Ok(None);
         }
         if text.len() > MAX_EXPRESSION_BYTES {
             return Err(StoreError::invalid(
@@ -74,31 +65,19 @@ impl TagFilter {
         let mut codes: Vec<i64> = tags.iter().map(|tag| i64::from(java_hash(tag))).collect();
         codes.sort_unstable();
         codes.dedup();
-        Ok(Self { wanted: Some(Wanted { codes, tags }) })
-    }
-
-    /// Whether every message passes, so that nothing need be looked at.
-    pub fn is_all(&self) -> bool {
-        self.wanted.is_none()
+        Ok(Some(Self { codes, tags }))
     }
 
     /// First step: whether a message with this tags code may pass.
     #[inline]
     pub fn matches_code(&self, tags_code: i64) -> bool {
-        match &self.wanted {
-            None => true,
-            Some(wanted) => wanted.codes.binary_search(&tags_code).is_ok(),
-        }
+        self.codes.binary_search(&tags_code).is_ok()
     }
 
     /// Second step: whether a message with these tags passes.
     #[inline]
     pub fn matches(&self, tags: Option<&str>) -> bool {
-        match (&self.wanted, tags) {
-            (None, _) => true,
-            (Some(_), None) => false,
-            (Some(wanted), Some(tags)) => wanted.tags.binary_search_by(|tag| tag.as_ref().cmp(tags)).is_ok(),
-        }
+        tags.is_some_and(|tags| self.tags.binary_search_by(|tag| tag.as_ref().cmp(tags)).is_ok())
     }
 }
 
@@ -110,31 +89,25 @@ mod tests {
     #[test]
     fn test_a_star_or_nothing_lets_everything_pass() {
         for text in ["*", " * ", "", "  "] {
-            let filter = TagFilter::parse(text).expect("legal");
-            assert!(
-                filter.is_all()
-                    && filter.matches_code(0)
-                    && filter.matches(None)
-                    && filter.matches(Some("x"))
-            );
+            assert_eq!(TagFilter::parse(text).expect("legal"), None);
         }
     }
 
     #[test]
     fn test_each_tag_of_a_list_passes_and_no_other() {
-        let filter = TagFilter::parse(" paid||shipped  || Grüße || paid || ").expect("legal");
+        let filter = TagFilter::parse(" paid||shipped  || Grüße || paid || ").expect("legal").expect("tags");
         for tag in ["paid", "shipped", "Grüße"] {
             assert!(filter.matches_code(tags_code(Some(tag))) && filter.matches(Some(tag)), "{tag}");
         }
         for tag in ["pai", "Paid", "", "paid||shipped"] {
             assert!(!filter.matches(Some(tag)), "{tag}");
         }
-        assert!(!filter.matches_code(0) && !filter.matches(None) && !filter.is_all());
+        assert!(!filter.matches_code(0) && !filter.matches(None));
     }
 
     #[test]
     fn test_a_hash_collision_passes_the_first_step_only() {
-        let filter = TagFilter::parse("Aa").expect("legal");
+        let filter = TagFilter::parse("Aa").expect("legal").expect("tags");
         assert!(filter.matches_code(tags_code(Some("BB"))));
         assert!(!filter.matches(Some("BB")));
     }

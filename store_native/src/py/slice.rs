@@ -5,9 +5,10 @@ use pyo3::types::PyBytes;
 
 use super::arrow::PyBatch;
 use crate::error::Result;
-use crate::filter::TagFilter;
+use crate::filter::Filter;
 use crate::message::RecordView;
-use crate::read::{Capacity, ColumnSet, SliceBuilder, SliceMeta, SliceRequest, to_ipc, write_message};
+use crate::read::{SliceMeta, SliceRequest};
+use crate::wire::answer::{Capacity, ColumnSet, SliceBuilder, to_ipc, write_message};
 
 /// A slice of a queue.
 #[pyclass(name = "Slice", module = "store_native._store", frozen)]
@@ -96,7 +97,7 @@ fn read_content(reads: &dyn Reads, arguments: &ReadArguments, form: Form) -> Res
         end_offset: arguments.end_offset,
         max_messages: arguments.max_messages,
         max_bytes: arguments.max_bytes,
-        tags: TagFilter::parse(&arguments.tags)?,
+        filter: Filter::of_tags(&arguments.tags)?,
     };
     let (columns, ipc) = match form {
         Form::Json => {

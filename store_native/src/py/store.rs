@@ -1,7 +1,9 @@
 //! `Store`: the owner of a store directory.
 
 use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use pyo3::prelude::*;
@@ -13,42 +15,69 @@ use super::inspect::to_python;
 use super::slice::{Form, PySlice, ReadArguments, Reads, read};
 use crate::environment::Environment;
 use crate::error::{Result, StoreError};
-use crate::ingest::SingleMessage;
 use crate::message::RecordView;
 use crate::meta::{TopicConfig, names};
 use crate::read::{SliceMeta, SliceRequest};
-use crate::store::{AppendRequest, Appended, Flush, Options, Payload, Store, TopicChange, parse_levels};
+use crate::store::{AppendRequest, Appended, Flush, Options, Store, TopicChange, parse_levels};
+use crate::wire::answer::AppendAnswer;
+use crate::wire::request::{ArrowMessages, SingleMessage, parse_json, parse_ndjson};
 
-/// The result of an append.
+/// The result of an append, with what its answer says beside it.
 #[pyclass(name = "Appended", module = "store_native._store", frozen)]
-pub struct PyAppended(Appended);
+pub struct PyAppended {
+    appended: Appended,
+    topic: String,
+    broker_name: Arc<str>,
+    store_host: SocketAddr,
+    many: bool,
+    full_results: bool,
+}
 
 #[pymethods]
 impl PyAppended {
     #[getter]
     fn end_offset(&self) -> i64 {
-        self.0.end_offset
+        self.appended.end_offset
     }
     #[getter]
     fn count(&self) -> usize {
-        self.0.count
+        self.appended.placed.len()
     }
     #[getter]
     fn waits(&self) -> bool {
-        self.0.waits
+        self.appended.waits
     }
     #[getter]
     fn duplicate(&self) -> bool {
-        self.0.duplicate
+        self.appended.duplicate
     }
-    #[getter]
-    fn tail<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, &self.0.tail)
+    fn answer<'py>(&self, py: Python<'py>, status: &str) -> Bound<'py, PyBytes> {
+        let answer = AppendAnswer {
+            topic: &self.topic,
+            broker_name: &self.broker_name,
+            store_host: self.store_host,
+            many: self.many,
+            full_results: self.full_results,
+            duplicate: self.appended.duplicate,
+            placed: &self.appended.placed,
+        };
+        PyBytes::new(py, &answer.render(status))
     }
 }
 
+/// What is asked of an append beside its messages.
+struct Asked<'a> {
+    topic: &'a str,
+    born_host: Option<SocketAddr>,
+    idempotency_key: Option<&'a str>,
+    full_results: bool,
+}
+
 #[pyclass(name = "Store", module = "store_native._store", frozen)]
-pub struct PyStore(Store);
+pub struct PyStore {
+    store: Store,
+    broker_name: Arc<str>,
+}
 
 impl Reads for Store {
     fn broker_name(&self) -> &str {
@@ -67,22 +96,27 @@ impl Reads for Store {
 
 impl PyStore {
     fn run<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&Store) -> Result<T> + Send) -> PyResult<T> {
-        py.detach(|| work(&self.0)).map_err(|e| raise(py, e))
+        py.detach(|| work(&self.store)).map_err(|e| raise(py, e))
     }
 
-    #[allow(clippy::too_many_arguments)]
-    fn append_payload(
+    /// Runs an append without the interpreter's lock.
+    fn append(
         &self,
         py: Python<'_>,
-        topic: &str,
-        payload: Payload<'_>,
-        born_host: Option<&HostPair>,
-        idempotency_key: Option<&str>,
-        full_results: bool,
+        asked: &Asked<'_>,
+        many: bool,
+        work: impl FnOnce(&Store, &AppendRequest<'_>) -> Result<Appended> + Send,
     ) -> PyResult<PyAppended> {
-        let born_host = host_or_none(born_host);
-        let request = AppendRequest { topic, born_host, idempotency_key, full_results };
-        self.run(py, |store| store.append_payload(&request, payload)).map(PyAppended)
+        let Asked { topic, born_host, idempotency_key, full_results } = *asked;
+        let request = AppendRequest { topic, born_host, idempotency_key };
+        Ok(PyAppended {
+            appended: self.run(py, |store| work(store, &request))?,
+            topic: topic.to_owned(),
+            broker_name: Arc::clone(&self.broker_name),
+            store_host: self.store.options().store_host,
+            many,
+            full_results,
+        })
     }
 }
 
@@ -177,54 +211,56 @@ impl PyStore {
             idempotence_hours,
         };
         let faults = faults.to_owned();
-        py.detach(|| Store::open(&path, options, Environment::real(&faults)?))
-            .map(Self)
-            .map_err(|e| raise(py, e))
+        let store = py
+            .detach(|| Store::open(&path, options, Environment::real(&faults)?))
+            .map_err(|e| raise(py, e))?;
+        let broker_name = store.identity().broker_name.as_str().into();
+        Ok(Self { store, broker_name })
     }
 
     #[getter]
     fn recovery(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        to_python(py, self.0.report())
+        to_python(py, self.store.report())
     }
     #[getter]
     fn broker_name(&self) -> &str {
-        &self.0.identity().broker_name
+        &self.store.identity().broker_name
     }
     #[getter]
     fn cluster(&self) -> &str {
-        &self.0.identity().cluster
+        &self.store.identity().cluster
     }
     #[getter]
     fn store_id(&self) -> &str {
-        &self.0.identity().store_id
+        &self.store.identity().store_id
     }
     #[getter]
     fn epoch(&self) -> i64 {
-        self.0.identity().epoch
+        self.store.identity().epoch
     }
     #[getter]
     fn store_host(&self) -> HostPair {
-        let host = self.0.options().store_host;
+        let host = self.store.options().store_host;
         (host.ip().to_string(), host.port())
     }
     #[getter]
     fn path(&self) -> PathBuf {
-        self.0.root().to_owned()
+        self.store.root().to_owned()
     }
     #[getter]
     fn flush_mode(&self) -> &'static str {
-        match self.0.options().flush {
+        match self.store.options().flush {
             Flush::Sync => "sync",
             Flush::Async => "async",
         }
     }
     #[getter]
     fn poisoned(&self) -> Option<&str> {
-        self.0.poisoned()
+        self.store.poisoned()
     }
     #[getter]
     fn dispatch_failure(&self) -> Option<String> {
-        self.0.dispatch_failure()
+        self.store.dispatch_failure()
     }
 
     #[pyo3(signature = (topic, body, *, tags=None, keys=None, properties=None, sharding_key=None,
@@ -248,12 +284,8 @@ impl PyStore {
         born_host: Option<HostPair>,
         idempotency_key: Option<&str>,
     ) -> PyResult<PyAppended> {
-        let request = AppendRequest {
-            topic,
-            born_host: host_or_none(born_host.as_ref()),
-            idempotency_key,
-            full_results: false,
-        };
+        let born_host = host_or_none(born_host.as_ref());
+        let asked = Asked { topic, born_host, idempotency_key, full_results: false };
         let (keys, properties) = (keys.unwrap_or_default(), properties.unwrap_or_default());
         let message = SingleMessage {
             body,
@@ -267,11 +299,10 @@ impl PyStore {
             message_id,
             born_timestamp,
         };
-        self.run(py, |store| {
+        self.append(py, &asked, false, |store, request| {
             let message = message.check(&store.limits())?;
-            store.append(&request, std::slice::from_ref(&message), false)
+            store.append(request, std::slice::from_ref(&message))
         })
-        .map(PyAppended)
     }
 
     #[pyo3(signature = (topic, data, *, born_host=None, idempotency_key=None, full_results=false))]
@@ -284,7 +315,16 @@ impl PyStore {
         idempotency_key: Option<&str>,
         full_results: bool,
     ) -> PyResult<PyAppended> {
-        self.append_payload(py, topic, Payload::Json(data), born_host.as_ref(), idempotency_key, full_results)
+        let born_host = host_or_none(born_host.as_ref());
+        let asked = Asked { topic, born_host, idempotency_key, full_results };
+        // A request of one object is answered as one message, a list by queue.
+        let mut many = false;
+        let appended = self.append(py, &asked, false, |store, request| {
+            let parsed = parse_json(data, &store.limits())?;
+            many = parsed.many;
+            store.append(request, &parsed.messages)
+        })?;
+        Ok(PyAppended { many, ..appended })
     }
 
     #[pyo3(signature = (topic, data, *, born_host=None, idempotency_key=None, full_results=false))]
@@ -297,14 +337,11 @@ impl PyStore {
         idempotency_key: Option<&str>,
         full_results: bool,
     ) -> PyResult<PyAppended> {
-        self.append_payload(
-            py,
-            topic,
-            Payload::Ndjson(data),
-            born_host.as_ref(),
-            idempotency_key,
-            full_results,
-        )
+        let born_host = host_or_none(born_host.as_ref());
+        let asked = Asked { topic, born_host, idempotency_key, full_results };
+        self.append(py, &asked, true, |store, request| {
+            store.append(request, &parse_ndjson(data, &store.limits())?)
+        })
     }
 
     #[pyo3(signature = (topic, data, *, born_host=None, idempotency_key=None, full_results=false))]
@@ -317,24 +354,28 @@ impl PyStore {
         idempotency_key: Option<&str>,
         full_results: bool,
     ) -> PyResult<PyAppended> {
-        let payload = Payload::ArrowStream(data);
-        self.append_payload(py, topic, payload, born_host.as_ref(), idempotency_key, full_results)
+        let born_host = host_or_none(born_host.as_ref());
+        let asked = Asked { topic, born_host, idempotency_key, full_results };
+        self.append(py, &asked, true, |store, request| {
+            let stream = ArrowMessages::read(arrow_buffer::Buffer::from(data))?;
+            store.append(request, &stream.messages(&store.limits())?)
+        })
     }
 
     fn watermarks(&self) -> (i64, i64, i64, i64) {
-        self.0.watermarks()
+        self.store.watermarks()
     }
 
     fn progress_fd(&self) -> i32 {
-        self.0.progress_fd()
+        self.store.progress_fd()
     }
 
     fn wait_flushed(&self, py: Python<'_>, end_offset: i64, timeout_ms: u64) -> bool {
-        py.detach(|| self.0.wait_flushed(end_offset, Duration::from_millis(timeout_ms)))
+        py.detach(|| self.store.wait_flushed(end_offset, Duration::from_millis(timeout_ms)))
     }
 
     fn wait_dispatched(&self, py: Python<'_>, end_offset: i64, timeout_ms: u64) -> bool {
-        py.detach(|| self.0.wait_dispatched(end_offset, Duration::from_millis(timeout_ms)))
+        py.detach(|| self.store.wait_dispatched(end_offset, Duration::from_millis(timeout_ms)))
     }
 
     fn queues(&self, py: Python<'_>, topic: &str) -> PyResult<Vec<(u32, i64, i64, i64)>> {
@@ -360,7 +401,7 @@ impl PyStore {
         let tags = tags.to_owned();
         let arguments =
             ReadArguments { topic, queue_id, offset, end_offset: None, max_messages, max_bytes, tags };
-        read(py, &self.0, &arguments, Form::Json)
+        read(py, &self.store, &arguments, Form::Json)
     }
 
     #[pyo3(signature = (topic, queue_id, offset, *, end_offset=None, max_messages=10_000, max_bytes=16_777_216, tags="*", columns=None))]
@@ -379,7 +420,7 @@ impl PyStore {
     ) -> PyResult<PySlice> {
         let tags = tags.to_owned();
         let arguments = ReadArguments { topic, queue_id, offset, end_offset, max_messages, max_bytes, tags };
-        read(py, &self.0, &arguments, Form::Arrow(columns))
+        read(py, &self.store, &arguments, Form::Arrow(columns))
     }
 
     #[pyo3(signature = (topic, queue_id, offset, *, end_offset=None, max_messages=10_000, max_bytes=16_777_216, tags="*", columns=None))]
@@ -398,7 +439,7 @@ impl PyStore {
     ) -> PyResult<PySlice> {
         let tags = tags.to_owned();
         let arguments = ReadArguments { topic, queue_id, offset, end_offset, max_messages, max_bytes, tags };
-        read(py, &self.0, &arguments, Form::Ipc(columns))
+        read(py, &self.store, &arguments, Form::Ipc(columns))
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -434,12 +475,12 @@ impl PyStore {
 
     #[pyo3(signature = (after="", limit=usize::MAX))]
     fn topics_json<'py>(&self, py: Python<'py>, after: &str, limit: usize) -> PyResult<Bound<'py, PyBytes>> {
-        let topics = py.detach(|| self.0.topics_after(after, limit));
+        let topics = py.detach(|| self.store.topics_after(after, limit));
         to_json(py, &topics.iter().map(|(t, c)| topic_json(t, c)).collect::<Vec<_>>())
     }
 
     fn topic_json<'py>(&self, py: Python<'py>, topic: &str) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        match py.detach(|| self.0.topic(topic)) {
+        match py.detach(|| self.store.topic(topic)) {
             Some(config) => to_json(py, &topic_json(topic, &config)).map(Some),
             None => Ok(None),
         }
@@ -467,12 +508,12 @@ impl PyStore {
 
     #[pyo3(signature = (after="", limit=usize::MAX))]
     fn groups_json<'py>(&self, py: Python<'py>, after: &str, limit: usize) -> PyResult<Bound<'py, PyBytes>> {
-        let groups = py.detach(|| self.0.groups_after(after, limit));
+        let groups = py.detach(|| self.store.groups_after(after, limit));
         to_json(py, &groups.iter().map(|(group, config)| GroupJson { group, config }).collect::<Vec<_>>())
     }
 
     fn group_json<'py>(&self, py: Python<'py>, group: &str) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        match py.detach(|| self.0.group(group)) {
+        match py.detach(|| self.store.group(group)) {
             Some(config) => to_json(py, &GroupJson { group, config: &config }).map(Some),
             None => Ok(None),
         }
@@ -492,7 +533,7 @@ impl PyStore {
     }
 
     fn group_offsets(&self, py: Python<'_>, group: &str) -> Vec<(String, u32, i64)> {
-        py.detach(|| self.0.group_offsets(group))
+        py.detach(|| self.store.group_offsets(group))
     }
 
     fn acquire_lease(&self, py: Python<'_>, group: &str, owner: &str, ttl_ms: i64) -> PyResult<(i64, i64)> {
@@ -500,39 +541,39 @@ impl PyStore {
     }
 
     fn release_lease(&self, py: Python<'_>, group: &str, owner: &str) -> bool {
-        py.detach(|| self.0.release_lease(group, owner))
+        py.detach(|| self.store.release_lease(group, owner))
     }
 
     fn lease(&self, py: Python<'_>, group: &str) -> Option<(String, i64, i64)> {
-        py.detach(|| self.0.lease(group)).map(|l| (l.owner, l.epoch, l.expires_at))
+        py.detach(|| self.store.lease(group)).map(|l| (l.owner, l.epoch, l.expires_at))
     }
 
     fn lease_or_claim(&self, py: Python<'_>, group: &str) -> Option<(String, i64, i64)> {
-        py.detach(|| self.0.lease_or_claim(group)).map(|l| (l.owner, l.epoch, l.expires_at))
+        py.detach(|| self.store.lease_or_claim(group)).map(|l| (l.owner, l.epoch, l.expires_at))
     }
 
     fn watch(&self, py: Python<'_>, topic: &str, queue_id: u32) {
-        py.detach(|| self.0.watch(topic, queue_id));
+        py.detach(|| self.store.watch(topic, queue_id));
     }
 
     fn take_arrivals(&self, py: Python<'_>) -> Vec<(String, u32)> {
-        py.detach(|| self.0.take_arrivals())
+        py.detach(|| self.store.take_arrivals())
     }
 
     fn take_events(&self) -> Vec<(&'static str, String)> {
-        self.0.take_events().into_iter().map(|event| (event.severity.name(), event.text)).collect()
+        self.store.take_events().into_iter().map(|event| (event.severity.name(), event.text)).collect()
     }
 
     fn delay_levels(&self) -> Vec<i64> {
-        self.0.options().delay_levels_ms.clone()
+        self.store.options().delay_levels_ms.clone()
     }
 
     fn delay_progress(&self, py: Python<'_>) -> Vec<(u32, i64, i64)> {
-        py.detach(|| self.0.delay_progress())
+        py.detach(|| self.store.delay_progress())
     }
 
     fn stats(&self, py: Python<'_>) -> HashMap<&'static str, f64> {
-        py.detach(|| self.0.stats()).into_iter().collect()
+        py.detach(|| self.store.stats()).into_iter().collect()
     }
 
     fn checkpoint(&self, py: Python<'_>) -> PyResult<()> {

@@ -1,14 +1,8 @@
-//! Reading: slices of a queue, single messages by id, key or time, as Arrow or JSON.
+//! Reading: slices of a queue, and single messages by id, key or time. What becomes of a record that was read is
+//! the caller's: see `wire`.
 
-pub mod columns;
-mod json;
-pub mod layout;
-mod property_columns;
 mod queue_reader;
 mod slice;
 
-pub use columns::{Capacity, SliceBuilder, to_ipc};
-pub use json::{write_message, write_string};
-pub use layout::ColumnSet;
 pub use queue_reader::{Bounds, QueueReader};
 pub use slice::{SliceMeta, SliceRequest, Status};

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::slice::{SliceMeta, SliceRequest, Status};
-use super::write_message;
 use crate::commitlog::{CommitLog, Located, LogFile};
 use crate::consumequeue::{Queue, QueueTable};
 use crate::error::Result;
@@ -39,28 +38,17 @@ pub struct QueueReader {
     log: Arc<CommitLog>,
     queues: Arc<QueueTable>,
     index: Arc<Index>,
-    broker_name: String,
     damaged: AtomicU64,
 }
 
 impl QueueReader {
-    pub fn new(
-        log: &Arc<CommitLog>,
-        queues: &Arc<QueueTable>,
-        index: &Arc<Index>,
-        broker_name: &str,
-    ) -> Self {
+    pub fn new(log: &Arc<CommitLog>, queues: &Arc<QueueTable>, index: &Arc<Index>) -> Self {
         Self {
             log: Arc::clone(log),
             queues: Arc::clone(queues),
             index: Arc::clone(index),
-            broker_name: broker_name.to_owned(),
             damaged: AtomicU64::new(0),
         }
-    }
-
-    pub fn broker_name(&self) -> &str {
-        &self.broker_name
     }
 
     /// Records met so far that failed their checksum or were not what their queue says.
@@ -98,7 +86,7 @@ impl QueueReader {
             if meta.count >= request.max_messages {
                 return Ok(false);
             }
-            if !entry.is_tombstone() && !request.tags.matches_code(entry.tags_code) {
+            if !entry.is_tombstone() && !request.filter.may_match(entry.tags_code) {
                 meta.next_offset = offset + 1;
                 return Ok(true);
             }
@@ -122,7 +110,7 @@ impl QueueReader {
                         && record.queue_id == queue_id as i32
                         && record.topic == topic =>
                 {
-                    if request.tags.is_all() || request.tags.matches(record.property(properties::TAGS)) {
+                    if request.filter.matches(&record) {
                         bytes += record.total_size as usize;
                         meta.count += 1;
                         each(&record, offset)?;
@@ -161,41 +149,42 @@ impl QueueReader {
         })
     }
 
-    /// The message at a physical offset, as JSON, when it ends before `limit`.
+    /// Shows the message at a physical offset to `each`, when it ends before `limit`; false when there is none.
     ///
     /// # Errors
-    /// `DATA_CORRUPT` when its body cannot be decompressed.
-    pub fn message_at(&self, physical_offset: i64, limit: i64) -> Result<Option<Vec<u8>>> {
-        let Some(located) = self.log.locate(physical_offset) else { return Ok(None) };
-        let Ok(record) = located.record() else { return Ok(None) };
-        if record.end_offset() > limit || !record.is_visible() {
-            return Ok(None);
+    /// The error of `each`.
+    pub fn message_at(
+        &self,
+        physical_offset: i64,
+        limit: i64,
+        each: impl FnOnce(&RecordView<'_>) -> Result<()>,
+    ) -> Result<bool> {
+        let Some(located) = self.log.locate(physical_offset) else { return Ok(false) };
+        match located.record() {
+            Ok(record) if record.end_offset() <= limit && record.is_visible() => each(&record).map(|()| true),
+            _ => Ok(false),
         }
-        let mut out = Vec::with_capacity(record.total_size as usize + 256);
-        write_message(&mut out, &record, &self.broker_name)?;
-        Ok(Some(out))
     }
 
-    /// Messages of `topic` that carry `key` (one of KEYS, or UNIQ_KEY), stored in `[begin, end]`, oldest
-    /// first, each as JSON: the newest, so many at most and with at most so many bytes together, but at
-    /// least one.
+    /// Shows the messages of `topic` that carry `key` (one of KEYS, or UNIQ_KEY), stored in `[begin, end]`, to `each`,
+    /// newest first, until it returns false; at most `max_messages`.
     ///
     /// # Errors
-    /// `DATA_CORRUPT` when a body cannot be decompressed.
+    /// The first error of `each`.
     pub fn find(
         &self,
         topic: &str,
         key: &str,
         (begin, end): (i64, i64),
-        (max_messages, max_bytes): (usize, usize),
+        max_messages: usize,
         limit: i64,
-    ) -> Result<Vec<Vec<u8>>> {
-        let mut bytes = 0usize;
+        mut each: impl FnMut(&RecordView<'_>) -> Result<bool>,
+    ) -> Result<()> {
         let mut offsets = self.index.find(topic, key, begin, end, max_messages.saturating_mul(4).max(64));
         offsets.dedup();
-        let mut out = Vec::new();
+        let mut left = max_messages;
         for offset in offsets {
-            if out.len() >= max_messages {
+            if left == 0 {
                 break;
             }
             let Some(located) = self.log.locate(offset) else { continue };
@@ -205,37 +194,35 @@ impl QueueReader {
                 && record.end_offset() <= limit
                 && (begin..=end).contains(&record.store_timestamp)
             {
-                let mut json = Vec::new();
-                write_message(&mut json, &record, &self.broker_name)?;
-                bytes = bytes.saturating_add(json.len());
-                if bytes > max_bytes && !out.is_empty() {
+                if !each(&record)? {
                     break;
                 }
-                out.push(json);
+                left -= 1;
             }
         }
-        out.reverse();
-        Ok(out)
+        Ok(())
     }
 
     /// A message by offset id, or by client id in the given topics: of several with the same id (a delayed
     /// message and its delivery, a retry) the one that users sent. `now_ms` is the reader's time: an id says
-    /// when it was made, and index files from before that are looked at last.
+    /// when it was made, and index files from before that are looked at last. Shows it to `each`; false when there
+    /// is none.
     ///
     /// # Errors
-    /// As [`QueueReader::find`].
+    /// The error of `each`.
     pub fn find_by_id<'t>(
         &self,
         id: &str,
         topics: impl Iterator<Item = &'t str>,
         now_ms: i64,
         limit: i64,
-    ) -> Result<Option<Vec<u8>>> {
+        each: impl FnOnce(&RecordView<'_>) -> Result<()>,
+    ) -> Result<bool> {
         if let Some((host, offset)) = message_id::parse_offset_id(id)
             && let Some(located) = self.log.locate(offset)
             && located.record().is_ok_and(|r| r.store_host == host)
         {
-            return self.message_at(offset, limit);
+            return self.message_at(offset, limit, each);
         }
         let topics: HashSet<&str> = topics.collect();
         let hashes: HashSet<i32> = topics.iter().map(|topic| key_hash(topic, id)).collect();
@@ -257,10 +244,10 @@ impl QueueReader {
                 }
             }
             if let Some((_, offset)) = found {
-                return self.message_at(offset, limit);
+                return self.message_at(offset, limit, each);
             }
         }
-        Ok(None)
+        Ok(false)
     }
 
     /// The queues.

@@ -1,6 +1,6 @@
 //! A slice of a queue: what is asked for, and what came of it.
 
-use crate::filter::TagFilter;
+use crate::filter::Filter;
 
 /// RocketMQ's outcomes of a pull.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub struct SliceRequest {
     pub max_messages: usize,
     /// Of the records' bytes; the first message comes whatever its size.
     pub max_bytes: usize,
-    pub tags: TagFilter,
+    pub filter: Filter,
 }
 
 /// What came of it, beside the messages.

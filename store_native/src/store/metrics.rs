@@ -2,33 +2,35 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Shared, lock};
+use super::Store;
 use crate::mapped_file::disk_used_ratio;
 
-impl Shared {
+impl Store {
     /// Counters (`_total`) and gauges as they stand.
     pub fn stats(&self) -> Vec<(&'static str, f64)> {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
-        let c = &self.counters;
+        let (appends, flushes) = (&self.appender.counters, &self.flusher.counters);
+        let (dispatch, schedule) = (&self.dispatch.counters, &self.scheduler.counters);
+        let maintenance = &self.maintenance.counters;
         let (appended, flushed, dispatched, confirmed) = self.watermarks();
-        let quarantined: i64 = lock(&self.dispatcher).quarantine.iter().map(|(from, to)| to - from).sum();
-        let keys = lock(&self.appender).keys.len();
+        let quarantined: i64 = self.dispatch.applied().quarantine.0.iter().map(|(from, to)| to - from).sum();
+        let keys = self.appender.remembered_keys().0;
         vec![
-            ("messages_in_total", count(&c.messages_in)),
-            ("bytes_in_total", count(&c.bytes_in)),
-            ("requests_in_total", count(&c.requests_in)),
-            ("duplicate_requests_total", count(&c.duplicates)),
-            ("flush_total", count(&c.flushes)),
-            ("flush_seconds_total", count(&c.flush_micros) / 1e6),
-            ("dispatch_total", count(&c.dispatched)),
-            ("dispatch_errors_total", count(&c.dispatch_errors)),
-            ("delayed_delivered_total", count(&c.delayed_delivered)),
-            ("delayed_dropped_total", count(&c.delayed_dropped)),
-            ("checkpoint_total", count(&c.checkpoints)),
-            ("checkpoint_errors_total", count(&c.checkpoint_errors)),
-            ("config_errors_total", count(&c.config_errors)),
-            ("expired_files_total", count(&c.expired_files)),
-            ("damaged_records_total", self.read_side.damaged_records() as f64),
+            ("messages_in_total", count(&appends.messages)),
+            ("bytes_in_total", count(&appends.bytes)),
+            ("requests_in_total", count(&appends.requests)),
+            ("duplicate_requests_total", count(&appends.duplicates)),
+            ("flush_total", count(&flushes.flushes)),
+            ("flush_seconds_total", count(&flushes.micros) / 1e6),
+            ("dispatch_total", count(&dispatch.dispatched)),
+            ("dispatch_errors_total", count(&dispatch.errors)),
+            ("delayed_delivered_total", count(&schedule.delivered)),
+            ("delayed_dropped_total", count(&schedule.dropped)),
+            ("checkpoint_total", count(&maintenance.checkpoints)),
+            ("checkpoint_errors_total", count(&maintenance.checkpoint_errors)),
+            ("config_errors_total", count(&maintenance.config_errors)),
+            ("expired_files_total", count(&maintenance.expired_files)),
+            ("damaged_records_total", self.reads.damaged_records() as f64),
             ("quarantined_bytes", quarantined as f64),
             ("idempotence_keys", keys as f64),
             ("disk_used_ratio", disk_used_ratio(self.paths.root()).unwrap_or(0.0)),

@@ -1,154 +1,97 @@
 //! The store: the owner of a store directory.
 //!
-//! `open.rs` puts the parts together and takes them apart; `append.rs` is the way in; `threads.rs` holds
-//! the flusher and the dispatcher; `schedule.rs` delivers delayed messages; `maintenance.rs` takes checkpoints,
-//! expires files and makes the next one ready; `admin.rs` changes topics, groups and offsets; `duplicate.rs`
-//! answers a request sent again; `recovery.rs` brings a directory back after a stop of any kind.
+//! `Store` opens, recovers and closes (`open.rs`), and asks the owners of its parts: `append` for the way in, `flush`,
+//! `dispatch`, `schedule` and `maintenance` for what their threads do, `leases` for who holds a group. Here are
+//! only the questions that concern several of them: reads (`queries.rs`), groups (`groups.rs`), lists (`listing.rs`) and
+//! figures (`metrics.rs`).
+//! Invariants: appended >= flushed >= confirmed >= dispatched; one owner a directory.
+//! Threads: the four that it starts and joins, and those of callers.
 
-mod admin;
-mod append;
-mod append_result;
-mod config_files;
-mod duplicate;
-mod fair_mutex;
+mod groups;
 mod listing;
-mod maintenance;
 mod metrics;
-mod notify;
 mod open;
-mod options;
 mod queries;
-pub mod recovery;
-mod repair;
-mod routing;
-mod schedule;
-mod snapshot_pace;
-mod threads;
-mod time;
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::fs::File;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
-pub use admin::TopicChange;
-pub use append::{AppendRequest, Payload};
-pub use append_result::{Appended, Placed};
-pub use open::Store;
-pub use options::{Flush, Options, parse_levels};
-pub use recovery::Report;
+pub use crate::append::{AppendRequest, Appended, Placed, TopicChange};
+pub use crate::options::{Flush, Options, parse_levels};
+pub use crate::recovery::Report;
 
-use crate::arrivals::Arrivals;
+use crate::ages::AgeClock;
+use crate::append::Appender;
 use crate::commitlog::CommitLog;
 use crate::commitlog::next_file::NextFile;
-use crate::commitlog::writer::LogWriter;
+use crate::confirmation::Confirmation;
 use crate::consumequeue::QueueTable;
-use crate::dispatch::Dispatcher;
+use crate::dispatch::Dispatch;
 use crate::environment::Environment;
-use crate::error::{Result, StoreError};
+use crate::error::Result;
 use crate::events::Event;
-use crate::idempotence::IdempotenceTable;
+use crate::flush::Flusher;
 use crate::identity::Identity;
-use crate::index::Index;
-use crate::message::message_id::UniqKeys;
+use crate::leases::{LeaseHold, Leases};
+use crate::lifecycle::Lifecycle;
+use crate::maintenance::Maintenance;
+use crate::message::NewMessage;
+use crate::meta::TopicConfig;
 use crate::paths::StorePaths;
 use crate::read::QueueReader;
+use crate::schedule::Scheduler;
 use crate::watermarks::Watermarks;
-use config_files::ConfigFiles;
-use fair_mutex::{FairMutex, Lock};
-use notify::{Progress, Signal};
-use routing::Routing;
-use snapshot_pace::SnapshotPace;
-use time::{Ages, Delays};
+use crate::wire::request::Limits;
 
-/// What the append lock guards.
-struct Appender {
-    writer: LogWriter,
-    routing: Routing,
-    keys: IdempotenceTable,
-    last_store_timestamp: i64,
-    closed: bool,
-}
-
-/// Who holds a group now.
-#[derive(Debug, Clone)]
-pub struct LeaseHold {
-    pub owner: String,
-    pub epoch: i64,
-    /// Epoch milliseconds, for people; what counts is `deadline`.
-    pub expires_at: i64,
-    /// When it ends, by the monotonic clock.
-    deadline: i64,
-    /// The end of the record that grants it: nobody is told of it before that is confirmed.
-    end_offset: i64,
-}
-
-/// Counters for the metrics.
-#[derive(Debug, Default)]
-pub struct Counters {
-    pub messages_in: AtomicU64,
-    pub bytes_in: AtomicU64,
-    pub requests_in: AtomicU64,
-    pub duplicates: AtomicU64,
-    pub flushes: AtomicU64,
-    pub flush_micros: AtomicU64,
-    pub dispatched: AtomicU64,
-    pub dispatch_errors: AtomicU64,
-    pub delayed_delivered: AtomicU64,
-    pub delayed_dropped: AtomicU64,
-    pub checkpoints: AtomicU64,
-    pub checkpoint_errors: AtomicU64,
-    pub config_errors: AtomicU64,
-    pub expired_files: AtomicU64,
-}
-
-/// Everything the store's threads share, and what a [`Store`] can do.
-pub struct Shared {
-    pub(crate) options: Options,
-    pub(crate) identity: Identity,
-    pub(crate) paths: StorePaths,
-    pub(crate) environment: Environment,
-    pub(crate) log: Arc<CommitLog>,
-    pub(crate) queues: Arc<QueueTable>,
-    pub(crate) index: Arc<Index>,
-    pub(crate) marks: Watermarks,
-    pub(crate) read_side: QueueReader,
-    appender: Mutex<Appender>,
+/// The owner of a store directory. Dropping it closes it.
+pub struct Store {
+    options: Arc<Options>,
+    identity: Identity,
+    paths: StorePaths,
+    environment: Environment,
+    log: Arc<CommitLog>,
+    queues: Arc<QueueTable>,
+    marks: Arc<Watermarks>,
+    ages: Arc<AgeClock>,
+    lifecycle: Arc<Lifecycle>,
     next_file: Arc<NextFile>,
-    dispatcher: FairMutex<Dispatcher>,
-    arrivals: Arc<Arrivals>,
-    leases: Mutex<HashMap<String, LeaseHold>>,
-    ids: UniqKeys,
-    ages: Mutex<Ages>,
-    delays: Mutex<Delays>,
-    pub(crate) progress: Progress,
-    flush_wanted: Signal,
-    schedule_changed: Signal,
-    maintenance_wanted: Signal,
-    stopping: AtomicBool,
-    poisoned: OnceLock<String>,
-    /// Why the last dispatch round failed; `None` when it did not.
-    dispatch_failure: Mutex<Option<String>>,
-    /// Serialises checkpoints.
-    checkpointing: Mutex<SnapshotPace>,
-    /// Serialises expiry; taken before every other lock.
-    expiring: Mutex<()>,
-    /// Whose turn it is to dispatch: the dispatcher's, or the flusher's for a small flush.
-    dispatching: Mutex<()>,
-    /// Serialises writes of RocketMQ's files; taken before the dispatch lock.
-    config_files: Mutex<ConfigFiles>,
-    pub(crate) counters: Counters,
+    reads: QueueReader,
+    appender: Arc<Appender>,
+    confirmation: Arc<Confirmation>,
+    flusher: Arc<Flusher>,
+    dispatch: Arc<Dispatch>,
+    scheduler: Arc<Scheduler>,
+    maintenance: Arc<Maintenance>,
+    leases: Leases,
+    report: Report,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Held until the end.
+    lock_file: Mutex<Option<File>>,
 }
 
-fn lock<L: Lock>(mutex: &L) -> MutexGuard<'_, L::Data> {
-    // A panic under a lock poisons the store (`run_thread`, `check_open`): what it guards is only read then.
-    mutex.take()
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").field("path", &self.paths.root()).finish_non_exhaustive()
+    }
 }
 
-impl Shared {
+impl Store {
     /// The settings in force.
     pub fn options(&self) -> &Options {
         &self.options
+    }
+
+    /// What one request may hold.
+    pub fn limits(&self) -> Limits {
+        Limits { max_message_bytes: self.options.max_message_bytes, ..Limits::default() }
+    }
+
+    /// What recovery found.
+    pub fn report(&self) -> &Report {
+        &self.report
     }
 
     /// What the operator should know and nobody took yet.
@@ -162,7 +105,7 @@ impl Shared {
     }
 
     /// The store's directory.
-    pub fn root(&self) -> &std::path::Path {
+    pub fn root(&self) -> &Path {
         self.paths.root()
     }
 
@@ -173,61 +116,159 @@ impl Shared {
 
     /// The time at which ages are taken: the clock's, but that nothing grows old by a jump of it.
     pub fn now_for_ages(&self) -> i64 {
-        let clock = &self.environment.clock;
-        lock(&self.ages).now(clock.now_ms(), clock.monotonic_ms(), &self.environment.events)
+        self.ages.now()
+    }
+
+    /// Appends messages, all or none; see [`Appender::append`].
+    ///
+    /// # Errors
+    /// As [`Appender::append`].
+    pub fn append(&self, request: &AppendRequest<'_>, messages: &[NewMessage<'_>]) -> Result<Appended> {
+        self.appender.append(request, messages)
+    }
+
+    /// Creates or changes a topic. Returns the offset to wait for.
+    ///
+    /// # Errors
+    /// As [`Appender::put_topic`].
+    pub fn put_topic(&self, topic: &str, change: &TopicChange) -> Result<i64> {
+        self.appender.put_topic(topic, change)
+    }
+
+    /// Deletes a topic. Returns the offset to wait for.
+    ///
+    /// # Errors
+    /// As [`Appender::delete_topic`].
+    pub fn delete_topic(&self, topic: &str) -> Result<i64> {
+        self.appender.delete_topic(topic)
+    }
+
+    /// A topic's settings, system topics included, also of one created a moment ago.
+    pub fn topic(&self, topic: &str) -> Option<TopicConfig> {
+        self.appender.topic(topic)
+    }
+
+    /// Takes or renews a group's lease; see [`Leases::acquire`].
+    ///
+    /// # Errors
+    /// As [`Leases::acquire`].
+    pub fn acquire_lease(&self, group: &str, owner: &str, ttl_ms: i64) -> Result<(i64, i64)> {
+        self.leases.acquire(group, owner, ttl_ms)
+    }
+
+    /// Gives a lease back. False when `owner` does not hold it.
+    pub fn release_lease(&self, group: &str, owner: &str) -> bool {
+        self.leases.release(group, owner)
+    }
+
+    /// Who holds a group now.
+    pub fn lease(&self, group: &str) -> Option<LeaseHold> {
+        self.leases.hold(group)
+    }
+
+    /// Who holds a group now or is about to.
+    pub fn lease_or_claim(&self, group: &str) -> Option<LeaseHold> {
+        self.leases.hold_or_claim(group)
+    }
+
+    /// (level, next offset, max offset) of every delay level with entries.
+    pub fn delay_progress(&self) -> Vec<(u32, i64, i64)> {
+        self.scheduler.progress()
     }
 
     /// appended, flushed, dispatched, confirmed.
     pub fn watermarks(&self) -> (i64, i64, i64, i64) {
         // Read from the lowest up, so that their order holds in what is returned.
-        let (confirmed, dispatched) = (self.marks.confirmed(), self.marks.dispatched());
-        (self.marks.appended(), self.marks.flushed(), dispatched, confirmed)
+        let (dispatched, confirmed) = (self.marks.dispatched(), self.marks.confirmed());
+        let flushed = self.marks.flushed();
+        (self.marks.appended(), flushed, dispatched, confirmed)
     }
 
     /// Waits until all before `end_offset` is flushed; false when the time was over or a flush failed.
     pub fn wait_flushed(&self, end_offset: i64, timeout: Duration) -> bool {
-        let done = || self.marks.flushed() >= end_offset;
-        self.progress.wait_until(timeout, || done() || self.poisoned.get().is_some()) && done()
+        self.lifecycle.wait(timeout, || self.marks.flushed() >= end_offset)
     }
 
     /// Waits until all before `end_offset` is dispatched; false when the time was over or a flush failed.
     pub fn wait_dispatched(&self, end_offset: i64, timeout: Duration) -> bool {
-        let done = || self.marks.dispatched() >= end_offset;
-        self.progress.wait_until(timeout, || done() || self.poisoned.get().is_some()) && done()
+        self.lifecycle.wait(timeout, || self.marks.dispatched() >= end_offset)
     }
 
     /// Waits until `done` holds, looking each time a watermark moved; false when the time was over.
     pub fn progress_wait(&self, timeout: Duration, done: impl FnMut() -> bool) -> bool {
-        self.progress.wait_until(timeout, done)
+        self.lifecycle.progress.wait_until(timeout, done)
     }
 
     /// Readable when a watermark moved; for an event loop.
     pub fn progress_fd(&self) -> std::os::fd::RawFd {
-        self.progress.fd()
+        self.lifecycle.progress.fd()
+    }
+
+    /// Reports the next message of a queue; see [`Store::take_arrivals`].
+    pub fn watch(&self, topic: &str, queue_id: u32) {
+        self.dispatch.arrivals().watch(topic, queue_id);
+    }
+
+    /// Watched queues that got messages since the last call; they are watched no longer.
+    pub fn take_arrivals(&self) -> Vec<(String, u32)> {
+        self.dispatch.arrivals().take()
+    }
+
+    /// From now on nothing is confirmed behind `replicated` before [`Store::replicated`] says that the replicas hold
+    /// it; with `None` what is flushed is confirmed.
+    pub fn ask_replicas(&self, replicated: Option<i64>) {
+        let moved = match replicated {
+            Some(replicated) => {
+                self.confirmation.follow_replicas(replicated);
+                false
+            }
+            None => self.confirmation.follow_flush(),
+        };
+        self.wake_if(moved);
+    }
+
+    /// The replicas that are asked hold the log up to `offset`, the end of a request.
+    pub fn replicated(&self, offset: i64) {
+        self.wake_if(self.confirmation.replicated(offset));
+    }
+
+    fn wake_if(&self, moved: bool) {
+        if moved {
+            self.lifecycle.progress.moved();
+        }
     }
 
     /// Why the store is read-only for good, if it is.
     pub fn poisoned(&self) -> Option<&str> {
-        self.poisoned.get().map(String::as_str)
+        self.lifecycle.poisoned()
     }
 
     /// Why what is stored cannot be read at the moment, if so; the dispatcher goes on trying.
     pub fn dispatch_failure(&self) -> Option<String> {
-        lock(&self.dispatch_failure).clone()
+        self.dispatch.failure()
     }
 
-    fn stopping(&self) -> bool {
-        self.stopping.load(Ordering::Acquire)
+    /// Brings queues and index to the disk and writes down how far everything is.
+    ///
+    /// # Errors
+    /// As [`Maintenance::checkpoint`].
+    pub fn checkpoint(&self) -> Result<()> {
+        self.maintenance.checkpoint()
     }
 
-    /// Makes the store read-only for good: pages that a failed fsync was about may be gone, and what a failed
-    /// write left is unknown.
-    fn poison(&self, reason: String) {
-        let _ = self.poisoned.set(reason);
-        self.progress.moved();
+    /// Takes a checkpoint if its snapshot is worth writing; true when it was.
+    ///
+    /// # Errors
+    /// As [`Maintenance::checkpoint`].
+    pub fn checkpoint_if_due(&self) -> Result<bool> {
+        self.maintenance.checkpoint_if_due()
     }
 
-    fn check_writable(&self) -> Result<()> {
-        self.poisoned().map_or(Ok(()), |reason| Err(StoreError::poisoned(reason)))
+    /// Deletes what retention or a full disk gives up; see [`Maintenance::expire`].
+    ///
+    /// # Errors
+    /// As [`Maintenance::expire`].
+    pub fn expire(&self, now_ms: i64, now_only: bool) -> Result<usize> {
+        self.maintenance.expire(now_ms, now_only)
     }
 }

@@ -3,50 +3,48 @@
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex};
 
-use super::config_files::ConfigFiles;
-use super::fair_mutex::FairMutex;
-use super::notify::{Progress, Signal};
-use super::options::{Flush, Options};
-use super::recovery::{Parts, Report};
-use super::routing::Routing;
-use super::time::{Ages, Delays};
-use super::{Appender, Counters, Shared, lock};
+use super::Store;
+use crate::ages::AgeClock;
+use crate::append::{AppendStart, Appender, TopicTable};
 use crate::commitlog::CommitLog;
 use crate::commitlog::next_file::NextFile;
 use crate::commitlog::writer::LogWriter;
+use crate::confirmation::Confirmation;
 use crate::consumequeue::files::found_file_bytes;
 use crate::consumequeue::{ENTRY_BYTES, QueueFiles, QueueTable};
+use crate::dispatch::Dispatch;
 use crate::environment::Environment;
 use crate::error::{Result, StoreError};
+use crate::flush::Flusher;
 use crate::identity::Identity;
 use crate::index::{Index, Shape};
+use crate::leases::Leases;
+use crate::lifecycle::Lifecycle;
+use crate::lock::lock;
+use crate::maintenance::{Maintained, Maintenance};
 use crate::mapped_file;
-use crate::message::message_id::UniqKeys;
 use crate::meta::rocketmq_files::{self, Written};
+use crate::options::{Flush, Options};
 use crate::paths::{self, StorePaths};
 use crate::read::QueueReader;
+use crate::recovery::{Parts, Recovered, Report};
+use crate::schedule::{DelayTimes, Scheduler};
 use crate::watermarks::Watermarks;
 
-/// What a thread of the store does until it stops.
-pub(super) type Job = fn(&Shared);
-
-/// The owner of a store directory. Dropping it closes it.
-pub struct Store {
-    shared: Arc<Shared>,
-    threads: Mutex<Vec<(&'static str, JoinHandle<()>)>>,
-    report: Report,
-    /// Held until the end.
-    lock_file: Mutex<Option<File>>,
-}
-
-impl std::fmt::Debug for Store {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Store").field("path", &self.shared.paths.root()).finish_non_exhaustive()
-    }
+/// What recovery works on, opened.
+struct Opened {
+    options: Arc<Options>,
+    identity: Identity,
+    paths: StorePaths,
+    environment: Environment,
+    log: Arc<CommitLog>,
+    queues: Arc<QueueTable>,
+    index: Arc<Index>,
+    marks: Arc<Watermarks>,
+    lock_file: File,
+    clean: bool,
 }
 
 impl Store {
@@ -55,9 +53,9 @@ impl Store {
     /// # Errors
     /// `STORE_LOCKED` when another process owns it; `ARGUMENT_ILLEGAL`; `DATA_CORRUPT`; `DISK_FULL`.
     pub fn open(root: &Path, options: Options, environment: Environment) -> Result<Self> {
-        let opened = Self::open_without_threads(root, options, environment, false)?;
-        opened.start_threads()?;
-        Ok(opened)
+        let store = Self::open_without_threads(root, options, environment, false)?;
+        store.start_threads()?;
+        Ok(store)
     }
 
     /// Recovers the directory with every queue and the index built again, and closes it.
@@ -77,6 +75,70 @@ impl Store {
         environment: Environment,
         rebuild: bool,
     ) -> Result<Self> {
+        let opened = Opened::open(root, options, environment)?;
+        let recovered = opened.recover(rebuild)?;
+        opened.start(recovered)
+    }
+
+    fn start_threads(&self) -> Result<()> {
+        let (flusher, dispatch) = (Arc::clone(&self.flusher), Arc::clone(&self.dispatch));
+        let (scheduler, maintenance) = (Arc::clone(&self.scheduler), Arc::clone(&self.maintenance));
+        self.start_thread("lakemq-flusher", move || flusher.run())?;
+        self.start_thread("lakemq-dispatcher", move || dispatch.run())?;
+        self.start_thread("lakemq-scheduler", move || scheduler.run())?;
+        self.start_thread("lakemq-maintain", move || maintenance.run())
+    }
+
+    fn start_thread(&self, name: &'static str, job: impl FnOnce() + Send + 'static) -> Result<()> {
+        let lifecycle = Arc::clone(&self.lifecycle);
+        let handle = std::thread::Builder::new()
+            .name(name.into())
+            .spawn(move || lifecycle.run(name, job))
+            .map_err(|e| StoreError::io("starting a thread", e))?;
+        lock(&self.threads).push(handle);
+        Ok(())
+    }
+
+    /// Refuses further appends, brings all to the disk, writes the last checkpoint and gives the directory
+    /// back. A second call does nothing.
+    ///
+    /// # Errors
+    /// The last checkpoint's error; the store is closed all the same, and its next start is an unclean one.
+    pub fn close(&self) -> Result<()> {
+        if !self.appender.close() {
+            return Ok(());
+        }
+        self.lifecycle.stop();
+        for handle in lock(&self.threads).drain(..) {
+            // A panic ends inside the thread: see `Lifecycle::run`.
+            let _ = handle.join();
+        }
+        let outcome = match self.lifecycle.poisoned() {
+            None => self.maintenance.last_checkpoint().and_then(|()| {
+                std::fs::remove_file(self.paths.abort())
+                    .map_err(|e| StoreError::io("removing the abort file", e))
+            }),
+            // What the failed flush was about is unknown: the next start shall look.
+            Some(_) => Ok(()),
+        };
+        self.next_file.discard();
+        drop(lock(&self.lock_file).take());
+        outcome
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        if let Err(error) = self.close() {
+            self.environment.events.error(format!("closing failed: {error}"));
+        }
+        self.environment.events.flush_to_stderr();
+    }
+}
+
+impl Opened {
+    /// Takes the directory and opens what is in it.
+    fn open(root: &Path, options: Options, environment: Environment) -> Result<Self> {
         options.validate()?;
         let paths = StorePaths::new(root);
         paths::create_directory(root, &*environment.disk)
@@ -84,7 +146,7 @@ impl Store {
             .map_err(|e| StoreError::io(format!("creating the store at {}", root.display()), e))?;
         let lock_file = take_lock(&paths)?;
         let identity = load_or_create_identity(&paths, &options, &environment)?;
-        let options = Options {
+        let options = Arc::new(Options {
             broker_name: identity.broker_name.clone(),
             cluster: identity.cluster.clone(),
             commitlog_file_size: identity.commitlog_file_size,
@@ -92,7 +154,7 @@ impl Store {
             index_slots: identity.index_slots,
             index_entries: identity.index_entries,
             ..options
-        };
+        });
         let disk = &*environment.disk;
         let clean = !paths.abort().exists();
         write_abort(&paths)?;
@@ -103,154 +165,137 @@ impl Store {
         let queues = Arc::new(QueueTable::new(Arc::new(files)));
         let shape = Shape { slots: options.index_slots, entries: options.index_entries };
         let index = Arc::new(Index::open(&paths.index(), shape, true, disk)?);
-        let marks = Watermarks::open_owned(&paths.watermarks(), disk)?;
+        let marks = Arc::new(Watermarks::open_owned(&paths.watermarks(), disk)?);
+        Ok(Self { options, identity, paths, environment, log, queues, index, marks, lock_file, clean })
+    }
+
+    fn recover(&self, rebuild: bool) -> Result<Recovered> {
         let parts = Parts {
-            paths: &paths,
-            options: &options,
-            environment: &environment,
-            log: &log,
-            queues: &queues,
-            index: &index,
-            marks: &marks,
-            clean,
+            paths: &self.paths,
+            options: &self.options,
+            environment: &self.environment,
+            log: &self.log,
+            queues: &self.queues,
+            index: &self.index,
+            marks: &self.marks,
+            clean: self.clean,
             rebuild,
         };
         let recovered = parts.recover()?;
-        let dispatcher = recovered.dispatcher;
-        rocketmq_files::write(&paths, &dispatcher.state)?;
-        let written = Written::of(&dispatcher.state);
-        marks.set_topic_changes(dispatcher.state.topics_version.counter as i64);
-        let (day, passed) = (environment.clock.now_ms(), environment.clock.monotonic_ms());
+        rocketmq_files::write(&self.paths, recovered.dispatcher.state())?;
+        self.marks.set_topic_changes(recovered.dispatcher.state().topics_version.counter as i64);
+        Ok(recovered)
+    }
+
+    /// Puts the owners together, each with what it works on, and takes the first checkpoint.
+    fn start(self, recovered: Recovered) -> Result<Store> {
+        let Self { options, identity, paths, environment, log, queues, index, marks, lock_file, .. } = self;
+        let Recovered { dispatcher, keys, report } = recovered;
+        let (clock, events) = (Arc::clone(&environment.clock), Arc::clone(&environment.events));
+        let written = Written::of(dispatcher.state());
         // What a snapshot says is from before a jump; a stamp may be from after it.
         let aged_to = if dispatcher.ages_at > 0 { dispatcher.ages_at } else { dispatcher.store_timestamp };
-        let leases = Shared::leases_of(&dispatcher.state, &*environment.clock);
+        let ages = Arc::new(AgeClock::new(Arc::clone(&clock), events, aged_to));
+        let longest_delay_ms = options.delay_levels_ms.iter().copied().max().unwrap_or(0);
+        let delays = Arc::new(DelayTimes::new(Arc::clone(&clock), longest_delay_ms));
+        let lifecycle = Arc::new(Lifecycle::new()?);
         let next_file = Arc::new(NextFile::open(&paths.next_log_file(), options.commitlog_file_size)?);
-        let end = recovered.report.end_offset;
-        let flush_follows = options.flush == Flush::Sync;
-        let writer = LogWriter::new(
-            Arc::clone(&log),
-            Arc::clone(&next_file),
+        let start = AppendStart {
+            writer: LogWriter::new(
+                Arc::clone(&log),
+                Arc::clone(&next_file),
+                environment.clone(),
+                report.end_offset,
+                options.flush == Flush::Sync,
+            )?,
+            topics: TopicTable::new(dispatcher.state(), &queues, options.delay_levels_ms.len() as u32),
+            keys,
+            last_store_timestamp: dispatcher.store_timestamp,
+        };
+        let appender = Arc::new(Appender::new(
+            Arc::clone(&options),
             environment.clone(),
-            end,
-            flush_follows,
-        )?;
-        let shared = Shared {
-            next_file,
-            appender: Mutex::new(Appender {
-                writer,
-                routing: Routing::new(&dispatcher.state, &queues, options.delay_levels_ms.len() as u32),
-                keys: recovered.keys,
-                last_store_timestamp: dispatcher.store_timestamp,
-                closed: false,
-            }),
-            arrivals: Arc::clone(&dispatcher.arrivals),
-            dispatcher: FairMutex::new(dispatcher),
-            leases: Mutex::new(leases),
-            ages: Mutex::new(Ages::new(day, passed, aged_to)),
-            delays: Mutex::new(Delays::new(day, passed)),
-            ids: UniqKeys::new(options.store_host.ip(), &environment.random),
-            progress: Progress::new()?,
-            flush_wanted: Signal::default(),
-            schedule_changed: Signal::default(),
-            maintenance_wanted: Signal::default(),
-            stopping: AtomicBool::new(false),
-            poisoned: OnceLock::new(),
-            dispatch_failure: Mutex::default(),
-            checkpointing: Mutex::default(),
-            expiring: Mutex::default(),
-            dispatching: Mutex::default(),
-            config_files: Mutex::new(ConfigFiles::new(written)),
-            counters: Counters::default(),
-            read_side: QueueReader::new(&log, &queues, &index, &identity.broker_name),
+            Arc::clone(&log),
+            Arc::clone(&marks),
+            Arc::clone(&lifecycle),
+            Arc::clone(&ages),
+            Arc::clone(&delays),
+            start,
+        ));
+        let dispatch = Arc::new(Dispatch::new(
+            environment.clone(),
+            Arc::clone(&log),
+            Arc::clone(&marks),
+            Arc::clone(&lifecycle),
+            dispatcher,
+        ));
+        let confirmation = Arc::new(Confirmation::new(Arc::clone(&marks)));
+        let flusher = Arc::new(Flusher::new(
+            &options,
+            environment.clone(),
+            Arc::clone(&log),
+            Arc::clone(&marks),
+            Arc::clone(&confirmation),
+            Arc::clone(&dispatch),
+            Arc::clone(&lifecycle),
+        ));
+        let scheduler = Arc::new(Scheduler::new(
+            options.delay_levels_ms.clone(),
+            environment.clone(),
+            Arc::clone(&log),
+            Arc::clone(&queues),
+            Arc::clone(&appender),
+            Arc::clone(&dispatch),
+            Arc::clone(&lifecycle),
+            delays,
+        ));
+        let maintained = Maintained {
+            options: Arc::clone(&options),
+            paths: paths.clone(),
+            environment: environment.clone(),
+            log: Arc::clone(&log),
+            next_file: Arc::clone(&next_file),
+            queues: Arc::clone(&queues),
+            index: Arc::clone(&index),
+            marks: Arc::clone(&marks),
+            ages: Arc::clone(&ages),
+            appender: Arc::clone(&appender),
+            dispatch: Arc::clone(&dispatch),
+            scheduler: Arc::clone(&scheduler),
+            lifecycle: Arc::clone(&lifecycle),
+        };
+        let maintenance = Arc::new(Maintenance::new(maintained, written));
+        maintenance.checkpoint()?;
+        let leases = Leases::new(
+            clock,
+            Arc::clone(&appender),
+            Arc::clone(&dispatch),
+            Arc::clone(&marks),
+            Arc::clone(&lifecycle),
+        );
+        Ok(Store {
+            reads: QueueReader::new(&log, &queues, &index),
             options,
             identity,
             paths,
             environment,
             log,
             queues,
-            index,
             marks,
-        };
-        shared.checkpoint()?;
-        Ok(Self {
-            shared: Arc::new(shared),
+            ages,
+            lifecycle,
+            next_file,
+            appender,
+            confirmation,
+            flusher,
+            dispatch,
+            scheduler,
+            maintenance,
+            leases,
+            report,
             threads: Mutex::default(),
-            report: recovered.report,
             lock_file: Mutex::new(Some(lock_file)),
         })
-    }
-
-    fn start_threads(&self) -> Result<()> {
-        let jobs: [(&'static str, Job); 4] = [
-            ("lakemq-flusher", Shared::run_flusher),
-            ("lakemq-dispatcher", Shared::run_dispatcher),
-            ("lakemq-scheduler", Shared::run_scheduler),
-            ("lakemq-maintain", Shared::run_maintenance),
-        ];
-        let mut threads = lock(&self.threads);
-        for (name, run) in jobs {
-            let shared = Arc::clone(&self.shared);
-            let handle = std::thread::Builder::new()
-                .name(name.into())
-                .spawn(move || shared.run_thread(name, run))
-                .map_err(|e| StoreError::io("starting a thread", e))?;
-            threads.push((name, handle));
-        }
-        Ok(())
-    }
-
-    /// What recovery found.
-    pub fn report(&self) -> &Report {
-        &self.report
-    }
-
-    /// Refuses further appends, brings all to the disk, writes the last checkpoint and gives the directory
-    /// back. A second call does nothing.
-    ///
-    /// # Errors
-    /// The last checkpoint's error; the store is closed all the same, and its next start is an unclean one.
-    pub fn close(&self) -> Result<()> {
-        let shared = &self.shared;
-        if std::mem::replace(&mut lock(&shared.appender).closed, true) {
-            return Ok(());
-        }
-        shared.stopping.store(true, Ordering::Release);
-        shared.schedule_changed.set();
-        shared.maintenance_wanted.set();
-        shared.flush_wanted.set();
-        shared.progress.moved();
-        for (_, handle) in lock(&self.threads).drain(..) {
-            // A panic ends inside the thread: see `run_thread`.
-            let _ = handle.join();
-        }
-        let outcome = match shared.poisoned.get() {
-            None => shared.last_checkpoint().and_then(|()| {
-                std::fs::remove_file(shared.paths.abort())
-                    .map_err(|e| StoreError::io("removing the abort file", e))
-            }),
-            // What the failed flush was about is unknown: the next start shall look.
-            Some(_) => Ok(()),
-        };
-        shared.next_file.discard();
-        drop(lock(&self.lock_file).take());
-        outcome
-    }
-}
-
-impl std::ops::Deref for Store {
-    type Target = Shared;
-
-    fn deref(&self) -> &Shared {
-        &self.shared
-    }
-}
-
-impl Drop for Store {
-    fn drop(&mut self) {
-        if let Err(error) = self.close() {
-            self.shared.environment.events.error(format!("closing failed: {error}"));
-        }
-        self.shared.environment.events.flush_to_stderr();
     }
 }
 

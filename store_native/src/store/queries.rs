@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use super::Shared;
+use super::Store;
 use crate::consumequeue::Queue;
 use crate::error::{Result, StoreError};
 use crate::message::RecordView;
 use crate::meta::names;
 use crate::read::{Bounds, SliceMeta, SliceRequest, Status};
+use crate::wire::answer::{FoundJson, write_message};
 
-impl Shared {
+impl Store {
     fn bounds_of(queue: &Queue) -> Bounds {
         let max = queue.max_offset();
         Bounds { min: queue.min_offset().min(max), max }
@@ -70,7 +71,7 @@ impl Shared {
             let status = if request.offset == 0 { Status::NoNewMessage } else { Status::OffsetIllegal };
             return Ok(SliceMeta::empty(status, 0, 0, 0));
         };
-        self.read_side.read(topic, queue_id, &queue, Self::bounds_of(&queue), request, each)
+        self.reads.read(topic, queue_id, &queue, Self::bounds_of(&queue), request, each)
     }
 
     /// First queue offset stored at or after `timestamp`; the end when none was.
@@ -79,7 +80,7 @@ impl Shared {
     /// `TOPIC_NOT_EXIST`, `QUEUE_NOT_EXIST`; any I/O error.
     pub fn offset_by_time(&self, topic: &str, queue_id: u32, timestamp: i64) -> Result<i64> {
         match self.queue(topic, queue_id)? {
-            Some(queue) => self.read_side.offset_by_time(&queue, Self::bounds_of(&queue), timestamp),
+            Some(queue) => self.reads.offset_by_time(&queue, Self::bounds_of(&queue), timestamp),
             None => Ok(0),
         }
     }
@@ -113,7 +114,11 @@ impl Shared {
         if self.topic(topic).is_none() {
             return Err(StoreError::no_topic(topic));
         }
-        self.read_side.find(topic, key, range, limits, self.marks.confirmed())
+        let (max_messages, max_bytes) = limits;
+        let mut found = FoundJson::new(&self.identity.broker_name, max_bytes);
+        let readable = self.marks.dispatched();
+        self.reads.find(topic, key, range, max_messages, readable, |record| found.take(record))?;
+        Ok(found.oldest_first())
     }
 
     /// A message by offset id or client id, in one topic or in all.
@@ -123,6 +128,10 @@ impl Shared {
     pub fn find_by_id(&self, id: &str, topic: Option<&str>) -> Result<Option<Vec<u8>>> {
         let all = self.topics();
         let topics = all.keys().map(String::as_str).filter(|t| topic.is_none_or(|only| only == *t));
-        self.read_side.find_by_id(id, topics, self.now_ms(), self.marks.confirmed())
+        let mut json = Vec::new();
+        let broker_name = &self.identity.broker_name;
+        let render = |record: &RecordView<'_>| write_message(&mut json, record, broker_name);
+        let readable = self.marks.dispatched();
+        Ok(self.reads.find_by_id(id, topics, self.now_ms(), readable, render)?.then_some(json))
     }
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use lakemq_store::environment::{Clock, Disk, Environment, RealDisk};
-use lakemq_store::filter::TagFilter;
+use lakemq_store::filter::Filter;
 use lakemq_store::message::NewMessage;
 use lakemq_store::read::SliceRequest;
 use lakemq_store::store::{AppendRequest, Appended, Options, Store};
@@ -95,7 +95,6 @@ pub fn request(topic: &str) -> AppendRequest<'_> {
         topic,
         born_host: None,
         idempotency_key: None,
-        full_results: false,
     }
 }
 
@@ -112,9 +111,7 @@ pub fn message(body: &str) -> NewMessage<'_> {
 
 pub fn send(store: &Store, topic: &str, bodies: &[&str]) -> Appended {
     let messages: Vec<_> = bodies.iter().map(|b| message(b)).collect();
-    let done = store
-        .append(&request(topic), &messages, bodies.len() > 1)
-        .expect("stored");
+    let done = store.append(&request(topic), &messages).expect("stored");
     assert!(store.wait_dispatched(done.end_offset, SOON));
     done
 }
@@ -125,7 +122,7 @@ pub fn bodies(store: &Store, topic: &str) -> Vec<String> {
         end_offset: None,
         max_messages: 100_000,
         max_bytes: usize::MAX,
-        tags: TagFilter::parse("*").expect("a filter"),
+        filter: Filter::of_tags("*").expect("a filter"),
     };
     let mut out = Vec::new();
     let meta = store

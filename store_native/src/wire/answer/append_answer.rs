@@ -1,73 +1,60 @@
-//! What an append answers: where the messages stand, and the JSON of it.
+//! What a sender is answered: where its messages are, in JSON.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 
+use super::write_string;
+use crate::append::Placed;
 use crate::message::message_id;
-use crate::read::write_string;
 
-/// Where one message was put.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Placed {
-    pub message_id: String,
-    pub physical_offset: i64,
-    pub queue_id: u32,
-    pub queue_offset: i64,
-    /// Delayed: queue and offset are the schedule's; the message gets its own when it is delivered.
-    pub scheduled: bool,
-}
-
-/// The result of an append: stored in the log, safe as far as the watermarks have passed
-/// `end_offset`.
-#[derive(Debug, Clone)]
-pub struct Appended {
-    pub end_offset: i64,
-    pub count: usize,
-    /// Whether the sender waits for the flush (`wait_store_ok` of any message).
-    pub waits: bool,
-    /// The request was stored before; this is its first result again.
-    pub duplicate: bool,
-    /// The answer's JSON behind the status: `,"message_id":...}`.
-    pub tail: Vec<u8>,
-}
-
-/// What an answer says beside the places.
+/// What an answer says.
 #[derive(Debug, Clone, Copy)]
-pub struct AnswerFacts<'a> {
+pub struct AppendAnswer<'a> {
     pub topic: &'a str,
     pub broker_name: &'a str,
     pub store_host: SocketAddr,
+    /// The request may hold several messages: it is answered by queue.
     pub many: bool,
+    /// One result for each message, too.
     pub full_results: bool,
     pub duplicate: bool,
+    pub placed: &'a [Placed],
 }
 
 const SCHEDULED: &[u8] = b",\"scheduled\":true";
 
-/// Writes the answer behind its status.
-pub fn write_tail(facts: &AnswerFacts<'_>, placed: &[Placed]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(256);
-    match placed {
-        [one] if !facts.many => {
-            out.push(b',');
-            write_fields(&mut out, facts, one);
+impl AppendAnswer<'_> {
+    /// Renders the whole document; `status` is the name of the outcome.
+    pub fn render(&self, status: &str) -> Vec<u8> {
+        let mut out = Vec::with_capacity(384);
+        out.extend_from_slice(b"{\"status\":");
+        write_string(&mut out, status);
+        match self.placed {
+            [one] if !self.many => {
+                out.push(b',');
+                write_fields(&mut out, self, one);
+            }
+            _ => write_many(&mut out, self),
         }
-        _ => write_many(&mut out, facts, placed),
+        out.extend_from_slice(if self.duplicate {
+            b",\"duplicate\":true}"
+        } else {
+            b",\"duplicate\":false}"
+        });
+        out
     }
-    out.extend_from_slice(if facts.duplicate { b",\"duplicate\":true}" } else { b",\"duplicate\":false}" });
-    out
 }
 
-fn write_fields(out: &mut Vec<u8>, facts: &AnswerFacts<'_>, placed: &Placed) {
+fn write_fields(out: &mut Vec<u8>, answer: &AppendAnswer<'_>, placed: &Placed) {
     out.extend_from_slice(b"\"message_id\":");
     write_string(out, &placed.message_id);
-    let offset_id = message_id::offset_id(facts.store_host, placed.physical_offset);
+    let offset_id = message_id::offset_id(answer.store_host, placed.physical_offset);
     // Topic and broker names were validated: nothing in them needs an escape.
     push(
         out,
         format_args!(
             ",\"offset_message_id\":\"{offset_id}\",\"topic\":\"{}\",\"broker_name\":\"{}\",\"queue_id\":{},\"queue_offset\":{}",
-            facts.topic, facts.broker_name, placed.queue_id, placed.queue_offset
+            answer.topic, answer.broker_name, placed.queue_id, placed.queue_offset
         ),
     );
     if placed.scheduled {
@@ -75,10 +62,10 @@ fn write_fields(out: &mut Vec<u8>, facts: &AnswerFacts<'_>, placed: &Placed) {
     }
 }
 
-fn write_many(out: &mut Vec<u8>, facts: &AnswerFacts<'_>, placed: &[Placed]) {
+fn write_many(out: &mut Vec<u8>, answer: &AppendAnswer<'_>) {
     // Offsets of one queue in one request follow each other: the append lock is held over all of it.
     let mut queues: Vec<(bool, u32, i64, usize)> = Vec::new();
-    for place in placed {
+    for place in answer.placed {
         let same = |(scheduled, id, _, _): &&mut (bool, u32, i64, usize)| {
             (*scheduled, *id) == (place.scheduled, place.queue_id)
         };
@@ -88,7 +75,7 @@ fn write_many(out: &mut Vec<u8>, facts: &AnswerFacts<'_>, placed: &[Placed]) {
         }
     }
     queues.sort_unstable();
-    push(out, format_args!(",\"count\":{},\"queues\":[", placed.len()));
+    push(out, format_args!(",\"count\":{},\"queues\":[", answer.placed.len()));
     for (at, (scheduled, id, first, count)) in queues.iter().enumerate() {
         let comma = if at == 0 { "" } else { "," };
         push(
@@ -101,11 +88,11 @@ fn write_many(out: &mut Vec<u8>, facts: &AnswerFacts<'_>, placed: &[Placed]) {
         out.push(b'}');
     }
     out.push(b']');
-    if facts.full_results {
+    if answer.full_results {
         out.extend_from_slice(b",\"results\":[");
-        for (at, place) in placed.iter().enumerate() {
+        for (at, place) in answer.placed.iter().enumerate() {
             out.extend_from_slice(if at == 0 { b"{" } else { b",{" });
-            write_fields(out, facts, place);
+            write_fields(out, answer, place);
             out.push(b'}');
         }
         out.push(b']');

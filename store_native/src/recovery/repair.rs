@@ -191,7 +191,7 @@ impl Repair {
     /// # Errors
     /// `DISK_FULL` or any I/O error.
     pub fn finish(&self, queues: &QueueTable, dispatcher: &mut Dispatcher) -> Result<()> {
-        dispatcher.flush_entries()?;
+        dispatcher.store()?;
         for queue in self.broken(queues) {
             let (floor_min, floor_max) = self.floor_of(&queue);
             if queue.max_offset() < floor_max {
@@ -201,7 +201,7 @@ impl Repair {
                 };
                 match last {
                     Some(last) => {
-                        let (from, to) = dispatcher.damaged_between(last.end(), i64::MAX);
+                        let (from, to) = dispatcher.quarantine.between(last.end(), i64::MAX);
                         let to = if to == i64::MAX { from + 1 } else { to };
                         queue.fill(floor_max, from, to)?;
                     }

@@ -5,14 +5,14 @@
 use std::collections::BTreeMap;
 
 use crate::error::Result;
-use crate::filter::TagFilter;
+use crate::filter::Filter;
 use crate::meta::{Op, TopicConfig, names, rocketmq_files};
 use crate::paths::StorePaths;
 use crate::read::{Bounds, QueueReader, SliceRequest};
 
 /// The topics, and how far the changes of them are in.
 #[derive(Debug, Clone, Default)]
-pub struct TopicTable {
+pub struct TopicView {
     pub topics: BTreeMap<String, TopicConfig>,
     /// Changes so far, as the watermarks count them.
     pub changes: i64,
@@ -20,7 +20,7 @@ pub struct TopicTable {
     next: i64,
 }
 
-impl TopicTable {
+impl TopicView {
     /// Reads the file.
     ///
     /// # Errors
@@ -31,17 +31,17 @@ impl TopicTable {
         Ok(Self { topics: state.topics, changes, next: state.topics_at })
     }
 
-    /// Applies the changes that the log holds behind those that are in, as far as `confirmed` lets it read.
+    /// Applies the changes that the log holds behind those that are in, as far as `readable`.
     ///
     /// # Errors
     /// `DATA_CORRUPT` for a change of a later version; any I/O error.
-    pub fn follow(&mut self, side: &QueueReader, log_min: i64, confirmed: i64) -> Result<()> {
+    pub fn follow(&mut self, side: &QueueReader, log_min: i64, readable: i64) -> Result<()> {
         let queues = side.queues();
         if queues.get(names::META_TOPIC, 0).is_none() {
             queues.load_topic(names::META_TOPIC)?;
         }
         let Some(queue) = queues.get(names::META_TOPIC, 0) else { return Ok(()) };
-        let (min, max) = queue.bounds_on_disk(log_min, confirmed)?;
+        let (min, max) = queue.bounds_on_disk(log_min, readable)?;
         self.next = self.next.max(min);
         while self.next < max {
             let request = SliceRequest {
@@ -49,7 +49,7 @@ impl TopicTable {
                 end_offset: Some(max),
                 max_messages: usize::MAX,
                 max_bytes: usize::MAX,
-                tags: TagFilter::ALL,
+                filter: Filter::All,
             };
             let bounds = Bounds { min, max };
             let (topics, changes) = (&mut self.topics, &mut self.changes);

@@ -9,10 +9,10 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::error::Result;
-use crate::ingest::plain_len;
 use crate::message::properties::{self, KEYS, TAGS, UNIQ_KEY};
 use crate::message::reserved::is_reserved;
 use crate::message::{RecordView, compress, offset_id};
+use crate::wire::request::plain_len;
 
 /// Appends the message as one JSON object.
 ///

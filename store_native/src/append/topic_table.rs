@@ -6,18 +6,21 @@ use std::collections::HashMap;
 
 use crate::consumequeue::QueueTable;
 use crate::error::{Result, StoreError};
-use crate::message::{NewMessage, java_hash};
-use crate::meta::{MetaState, TopicConfig, names};
+use crate::message::{NewMessage, RecordView, java_hash};
+use crate::meta::{MetaState, Op, TopicConfig, names};
 
-/// A topic's settings and where its queues stand.
+/// Queues of a topic at most.
+pub const MAX_QUEUES: u32 = 1024;
+
+/// A topic's settings and the next offset of each of its queues.
 #[derive(Debug, Clone)]
-pub struct Route {
+pub struct TopicState {
     pub config: TopicConfig,
     next: Vec<i64>,
     round_robin: u32,
 }
 
-impl Route {
+impl TopicState {
     pub fn new(config: TopicConfig) -> Self {
         Self { config, next: Vec::new(), round_robin: 0 }
     }
@@ -61,7 +64,8 @@ impl Route {
         self.next[index] - 1
     }
 
-    fn raise(&mut self, queue_id: u32, offset: i64) {
+    /// No message gets an offset below this one.
+    pub fn raise(&mut self, queue_id: u32, offset: i64) {
         let index = queue_id as usize;
         if self.next.len() <= index {
             self.next.resize(index + 1, 0);
@@ -72,26 +76,26 @@ impl Route {
 
 /// All topics.
 #[derive(Debug, Default)]
-pub struct Routing {
-    topics: HashMap<Box<str>, Route>,
+pub struct TopicTable {
+    topics: HashMap<Box<str>, TopicState>,
 }
 
-impl Routing {
+impl TopicTable {
     /// From the recovered state and queues.
     pub fn new(state: &MetaState, queues: &QueueTable, delay_levels: u32) -> Self {
-        let mut topics: HashMap<Box<str>, Route> = HashMap::new();
+        let mut topics: HashMap<Box<str>, TopicState> = HashMap::new();
         for (topic, config) in &state.topics {
-            topics.insert(topic.as_str().into(), Route::new(config.clone()));
+            topics.insert(topic.as_str().into(), TopicState::new(config.clone()));
         }
         for system in [names::SCHEDULE_TOPIC, names::META_TOPIC] {
             if let Some(config) = MetaState::system_topic(system, delay_levels) {
-                topics.entry(system.into()).or_insert_with(|| Route::new(config));
+                topics.entry(system.into()).or_insert_with(|| TopicState::new(config));
             }
         }
         for queue in queues.all() {
             // A queue of a topic that no table knows keeps its place, but takes nothing.
-            let route = topics.entry(Box::from(&**queue.topic())).or_insert_with(|| {
-                Route::new(TopicConfig {
+            let of_queue = topics.entry(Box::from(&**queue.topic())).or_insert_with(|| {
+                TopicState::new(TopicConfig {
                     topic_id: String::new(),
                     read_queue_nums: 0,
                     write_queue_nums: 0,
@@ -99,32 +103,49 @@ impl Routing {
                     attributes: std::collections::BTreeMap::new(),
                 })
             });
-            route.raise(queue.queue_id(), queue.max_offset());
+            of_queue.raise(queue.queue_id(), queue.max_offset());
         }
         Self { topics }
     }
 
-    pub fn get(&self, topic: &str) -> Option<&Route> {
+    /// Takes a record that is in the log and not dispatched: whoever appends behind it goes on from there.
+    pub fn follow(&mut self, record: &RecordView<'_>) {
+        if record.topic == names::META_TOPIC {
+            match Op::decode(record.body, record.physical_offset) {
+                Ok(Op::PutTopic { topic, config }) => self.put(&topic, config),
+                Ok(Op::DeleteTopic { topic }) => self.remove(&topic),
+                _ => {}
+            }
+        }
+        if let (Ok(queue_id), Some(state)) =
+            (u32::try_from(record.queue_id), self.topics.get_mut(record.topic))
+            && queue_id < MAX_QUEUES
+        {
+            state.raise(queue_id, record.queue_offset + 1);
+        }
+    }
+
+    pub fn get(&self, topic: &str) -> Option<&TopicState> {
         self.topics.get(topic)
     }
 
-    pub fn get_mut(&mut self, topic: &str) -> Option<&mut Route> {
+    pub fn get_mut(&mut self, topic: &str) -> Option<&mut TopicState> {
         self.topics.get_mut(topic)
     }
 
     /// Creates the topic or changes its settings.
     pub fn put(&mut self, topic: &str, config: TopicConfig) {
         match self.topics.get_mut(topic) {
-            Some(route) => route.config = config,
+            Some(state) => state.config = config,
             None => {
-                self.topics.insert(topic.into(), Route::new(config));
+                self.topics.insert(topic.into(), TopicState::new(config));
             }
         }
     }
 
     /// Adds a topic that messages were chosen queues of already.
-    pub fn insert(&mut self, topic: &str, route: Route) {
-        self.topics.insert(topic.into(), route);
+    pub fn insert(&mut self, topic: &str, state: TopicState) {
+        self.topics.insert(topic.into(), state);
     }
 
     pub fn remove(&mut self, topic: &str) {

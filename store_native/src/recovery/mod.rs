@@ -6,10 +6,10 @@
 //! before a write is accepted.
 //! An invalid place before it is damage: it is quarantined, counted and passed over, never cut off.
 
+mod repair;
+
 use std::sync::Arc;
 
-use super::options::Options;
-use super::repair::Repair;
 use crate::commitlog::CommitLog;
 use crate::commitlog::scan::{Found, look, next_record_after_damage, request_is_whole};
 use crate::consumequeue::QueueTable;
@@ -19,9 +19,11 @@ use crate::error::{Result, StoreError};
 use crate::idempotence::{IdempotenceTable, KeyFile};
 use crate::index::Index;
 use crate::meta::{Op, names, rocketmq_files};
+use crate::options::Options;
 use crate::paths::StorePaths;
 use crate::snapshot::Snapshot;
 use crate::watermarks::Watermarks;
+use repair::Repair;
 
 /// Bytes of the log walked between two writes of queue entries.
 const STORE_ENTRIES_EVERY: i64 = 1 << 20;
@@ -44,7 +46,7 @@ pub struct Report {
 }
 
 /// The parts that recovery works on.
-pub(super) struct Parts<'a> {
+pub struct Parts<'a> {
     pub paths: &'a StorePaths,
     pub options: &'a Options,
     pub environment: &'a Environment,
@@ -58,7 +60,7 @@ pub(super) struct Parts<'a> {
 }
 
 /// What recovery hands on.
-pub(super) struct Recovered {
+pub struct Recovered {
     pub dispatcher: Dispatcher,
     pub keys: IdempotenceTable,
     pub report: Report,
@@ -107,8 +109,8 @@ impl Parts<'_> {
         );
         dispatcher.store_timestamp = snapshot.store_timestamp;
         dispatcher.ages_at = snapshot.ages_at;
-        dispatcher.quarantine = snapshot.quarantine.clone();
-        dispatcher.quarantine.retain(|(_, to)| *to > log_min);
+        dispatcher.quarantine.0 = snapshot.quarantine.clone();
+        dispatcher.quarantine.0.retain(|(_, to)| *to > log_min);
         let from_offset = repair.from.min(applied);
         let mut report = Report {
             clean: self.clean,
@@ -121,8 +123,8 @@ impl Parts<'_> {
         let known_to = if known { applied } else { i64::MAX };
         let end = self.walk(&mut dispatcher, &repair, (from_offset, known_to), durable, &mut report)?;
         self.settle(&mut dispatcher, (durable, end), rebuild || repair.is_needed(), &mut report)?;
-        rocketmq_files::take_over(self.paths, &mut dispatcher.state)?;
-        for (key, place) in dispatcher.recovered() {
+        rocketmq_files::take_over(self.paths, dispatcher.state_mut())?;
+        for (key, place) in dispatcher.take_unknown_keys() {
             keys.insert(&key, place);
         }
         report.end_offset = end;
@@ -217,8 +219,8 @@ impl Parts<'_> {
                 repair.finish(self.queues, dispatcher)?;
                 repairing = false;
             }
-            if let Some((_, to)) = dispatcher.quarantine.iter().find(|(a, b)| (*a..*b).contains(&offset)) {
-                offset = *to;
+            if let Some(to) = dispatcher.quarantine.end_of(offset) {
+                offset = to;
                 continue;
             }
             match look(&file, offset) {
@@ -237,18 +239,18 @@ impl Parts<'_> {
                 }
                 Found::Nothing { .. } if offset < durable => {
                     let next = next_record_after_damage(self.log, offset + 1, durable).unwrap_or(durable);
-                    dispatcher.quarantine.push((offset, next));
+                    dispatcher.quarantine.0.push((offset, next));
                     report.quarantined_bytes += (next - offset) as u64;
                     offset = next;
                 }
                 Found::Nothing { .. } => break,
             }
             if offset - unstored >= STORE_ENTRIES_EVERY {
-                dispatcher.flush_entries()?;
+                dispatcher.store()?;
                 unstored = offset;
             }
         }
-        dispatcher.flush_entries()?;
+        dispatcher.store()?;
         if repairing {
             repair.finish(self.queues, dispatcher)?;
         }

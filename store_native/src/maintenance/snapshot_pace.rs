@@ -5,10 +5,10 @@
 //! costs no more than its own record, however many there are of its kind: one offset among 200,000 does not write
 //! the others.
 
+use crate::ages::LONGEST_SNAPSHOT_WAIT_MS as LONGEST_WAIT_MS;
+
 /// A snapshot of at most this many bytes never waits.
 const SMALL_BYTES: i64 = 64 << 10;
-/// None waits longer than this, by the monotonic clock.
-pub(super) const LONGEST_WAIT_MS: i64 = 300_000;
 
 /// The last snapshot: the log offset it holds for, its size, and when it was written.
 #[derive(Debug, Default)]

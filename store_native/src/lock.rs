@@ -1,5 +1,6 @@
-//! A lock whose holder cannot take it again before the one who waits.
+//! Taking locks, and one whose holder cannot take it again before the one who waits.
 //!
+//! A panic under a lock poisons the store (`lifecycle.rs`), not the lock: what it guards is only read then.
 //! The system's mutex lets a thread that gives it back and wants it again at once overtake everybody who
 //! sleeps for it: a dispatcher with work for seconds would keep them out for as long.
 
@@ -18,11 +19,16 @@ impl<T> FairMutex<T> {
     }
 }
 
-/// What [`super::lock`] takes.
+/// Takes a lock.
+pub fn lock<L: Lock>(mutex: &L) -> MutexGuard<'_, L::Data> {
+    mutex.take()
+}
+
+/// What [`lock`] takes.
 pub trait Lock {
     type Data;
 
-    /// Waits for the lock. A panic under it is reported elsewhere: see [`super::lock`].
+    /// Waits for the lock.
     fn take(&self) -> MutexGuard<'_, Self::Data>;
 }
 

@@ -1,13 +1,11 @@
-//! A request that comes again under its Idempotency-Key: whether it is the same one, and its first answer,
-//! read back from its records.
+//! A request that comes again under its Idempotency-Key: whether it is the same one, and its first result, read
+//! back from its records.
 
 use std::sync::atomic::Ordering;
 
 use twox_hash::XxHash3_128;
 
-use super::Shared;
-use super::append::AppendRequest;
-use super::append_result::{Appended, Placed, write_tail};
+use super::{AppendRequest, Appended, Appender, Placed};
 use crate::commitlog::scan::{Found, look};
 use crate::error::{FirstUse, Result, StoreError};
 use crate::idempotence::KeyPlace;
@@ -54,7 +52,7 @@ pub(super) fn request_digest(messages: &[NewMessage<'_>]) -> String {
     format!("{:032x}", sum.finish_128())
 }
 
-impl Shared {
+impl Appender {
     /// The result of a request that is in the log already.
     ///
     /// # Errors
@@ -107,7 +105,6 @@ impl Shared {
             offset = view.end_offset();
         }
         self.counters.duplicates.fetch_add(1, Ordering::Relaxed);
-        let tail = write_tail(&self.answer_facts(request, count > 1, true), &placed);
-        Ok(Appended { end_offset: offset, count, waits: true, duplicate: true, tail })
+        Ok(Appended { end_offset: offset, waits: true, duplicate: true, placed })
     }
 }

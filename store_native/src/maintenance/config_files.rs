@@ -7,8 +7,9 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::{Shared, lock};
-use crate::error::Result;
+use super::Maintenance;
+use crate::error::{Result, StoreError};
+use crate::lock::lock;
 use crate::meta::rocketmq_files::{self, Written};
 
 /// The topic table is written this often at most.
@@ -32,7 +33,7 @@ impl ConfigFiles {
     }
 }
 
-impl Shared {
+impl Maintenance {
     /// Writes the files that are behind the state of this moment; `all` of them, or those that are due.
     ///
     /// # Errors
@@ -40,7 +41,7 @@ impl Shared {
     pub(super) fn write_config(&self, all: bool) -> Result<()> {
         // One writer at a time, and the state is taken after that is sure: none writes an older one.
         let mut files = lock(&self.config_files);
-        let state = lock(&self.dispatcher).state.clone();
+        let state = self.dispatch.applied().state().clone();
         let offsets_changed = files.written.offsets != state.offsets_version;
         let offsets_due = all || files.offsets_next <= Instant::now();
         let started = Instant::now();
@@ -77,7 +78,7 @@ impl Shared {
     }
 
     /// Counts and says that the files could not be written.
-    pub(super) fn note_config_failure(&self, error: &crate::error::StoreError) {
+    pub(super) fn note_config_failure(&self, error: &StoreError) {
         self.counters.config_errors.fetch_add(1, Ordering::Relaxed);
         let text = format!("the files under config/ are behind, trying again: {error}");
         self.environment.events.error(text);

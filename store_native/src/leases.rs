@@ -1,0 +1,176 @@
+//! Who holds a group: leases with a fencing epoch.
+//!
+//! `Leases` owns the table of holds; the epoch of each is a record in the log.
+//! Invariants: an epoch is given to one owner only, also over a power cut: nobody hears of a hold before its record
+//! is confirmed and dispatched. Holds end by the time that passes, not by the time of day.
+//! Threads: those of callers.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::append::Appender;
+use crate::dispatch::Dispatch;
+use crate::environment::Clock;
+use crate::error::{Result, StoreError};
+use crate::lifecycle::Lifecycle;
+use crate::lock::lock;
+use crate::meta::{Lease, MetaState, Op, names};
+use crate::watermarks::Watermarks;
+
+/// How long the owner of a lease taken before a restart may take to renew it.
+const LEASE_GRACE_MS: i64 = 10_000;
+/// How long a lease waits for its record.
+const LEASE_CONFIRMED_IN: Duration = Duration::from_secs(5);
+
+/// Who holds a group now.
+#[derive(Debug, Clone)]
+pub struct LeaseHold {
+    pub owner: String,
+    pub epoch: i64,
+    /// Epoch milliseconds, for people; what counts is `deadline`.
+    pub expires_at: i64,
+    /// When it ends, by the monotonic clock.
+    deadline: i64,
+    /// The end of the record that grants it: nobody hears of it before that is confirmed.
+    end_offset: i64,
+}
+
+impl LeaseHold {
+    fn give_up(&mut self) {
+        self.owner.clear();
+        self.expires_at = 0;
+        self.deadline = i64::MIN;
+    }
+}
+
+/// The holds; see the module.
+pub struct Leases {
+    holds: Mutex<HashMap<String, LeaseHold>>,
+    clock: Arc<dyn Clock>,
+    appender: Arc<Appender>,
+    dispatch: Arc<Dispatch>,
+    marks: Arc<Watermarks>,
+    lifecycle: Arc<Lifecycle>,
+}
+
+impl Leases {
+    /// The leases that the log holds, as after a start: their owners have a moment to renew them.
+    pub fn new(
+        clock: Arc<dyn Clock>,
+        appender: Arc<Appender>,
+        dispatch: Arc<Dispatch>,
+        marks: Arc<Watermarks>,
+        lifecycle: Arc<Lifecycle>,
+    ) -> Self {
+        let holds = holds_of(dispatch.applied().state(), &*clock);
+        Self { holds: Mutex::new(holds), clock, appender, dispatch, marks, lifecycle }
+    }
+
+    /// Takes or renews a group's lease. Taking it from somebody else raises the epoch; this returns when the
+    /// record that says so is on the disk and dispatched, so that no power cut can give an epoch twice.
+    ///
+    /// # Errors
+    /// `LEASE_CONFLICT` while another owner holds it; `SERVICE_NOT_AVAILABLE` when the record was not
+    /// confirmed in time: the same owner may ask again, and gets the same epoch.
+    pub fn acquire(&self, group: &str, owner: &str, ttl_ms: i64) -> Result<(i64, i64)> {
+        names::validate_group(group)?;
+        if owner.is_empty() || owner.len() > 255 || !(1..=3_600_000).contains(&ttl_ms) {
+            let detail = "a lease has an owner of 1 to 255 bytes and lives 1 ms to 1 h";
+            return Err(StoreError::invalid("ARGUMENT_ILLEGAL", detail));
+        }
+        let hold = self.take(group, owner, ttl_ms)?;
+        let applied = || self.marks.dispatched() >= hold.end_offset;
+        if !self.lifecycle.wait(LEASE_CONFIRMED_IN, applied) {
+            self.lifecycle.check_writable()?;
+            let detail = format!("the lease on group[{group}] is not confirmed yet; ask again");
+            return Err(StoreError::Unavailable { code: "SERVICE_NOT_AVAILABLE", detail });
+        }
+        Ok((hold.epoch, hold.expires_at))
+    }
+
+    /// Grants the lease; nobody may be told before its record is confirmed.
+    fn take(&self, group: &str, owner: &str, ttl_ms: i64) -> Result<LeaseHold> {
+        let passed = self.clock.monotonic_ms();
+        let mut holds = lock(&self.holds);
+        let held = holds.get(group).cloned();
+        if let Some(held) = &held
+            && held.owner != owner
+            && held.deadline > passed
+        {
+            let expires_at = self.clock.now_ms() + held.deadline - passed;
+            return Err(StoreError::LeaseConflict { owner: held.owner.clone(), expires_at });
+        }
+        let (epoch, end_offset) = match held {
+            Some(held) if held.owner == owner => (held.epoch, held.end_offset),
+            held => {
+                let logged = self.dispatch.applied().state().leases.get(group).map_or(0, |l| l.epoch);
+                let epoch = held.map_or(0, |h| h.epoch).max(logged) + 1;
+                let op = Op::Lease { group: group.into(), owner: owner.into(), epoch };
+                (epoch, self.appender.append_op(&op)?)
+            }
+        };
+        let hold = LeaseHold {
+            owner: owner.into(),
+            epoch,
+            expires_at: self.clock.now_ms() + ttl_ms,
+            deadline: passed + ttl_ms,
+            end_offset,
+        };
+        holds.insert(group.into(), hold.clone());
+        Ok(hold)
+    }
+
+    /// Gives a lease back. False when `owner` does not hold it. The next owner gets a higher epoch.
+    pub fn release(&self, group: &str, owner: &str) -> bool {
+        let mut holds = lock(&self.holds);
+        match holds.get_mut(group) {
+            Some(held) if held.owner == owner => {
+                held.give_up();
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Who holds a group now. Nobody does whose record is not confirmed: a power cut may take the grant back.
+    pub fn hold(&self, group: &str) -> Option<LeaseHold> {
+        self.hold_up_to(group, self.marks.dispatched())
+    }
+
+    /// Who holds a group now or is about to: whose record is in the log, confirmed or not. Who moves a group
+    /// without a lease is refused from then on.
+    pub fn hold_or_claim(&self, group: &str) -> Option<LeaseHold> {
+        self.hold_up_to(group, i64::MAX)
+    }
+
+    fn hold_up_to(&self, group: &str, confirmed: i64) -> Option<LeaseHold> {
+        let passed = self.clock.monotonic_ms();
+        let holds = |l: &&LeaseHold| l.deadline > passed && l.end_offset <= confirmed;
+        let mut held = lock(&self.holds).get(group).filter(holds).cloned()?;
+        held.expires_at = self.clock.now_ms() + held.deadline - passed;
+        Some(held)
+    }
+
+    /// Ends the hold of a group that is deleted. Its epoch stays, here and in the state: the owner before the
+    /// deletion must not meet it again.
+    pub fn end(&self, group: &str) {
+        if let Some(held) = lock(&self.holds).get_mut(group) {
+            held.give_up();
+        }
+    }
+}
+
+fn holds_of(state: &MetaState, clock: &dyn Clock) -> HashMap<String, LeaseHold> {
+    let hold = |lease: &Lease| {
+        let grace = if lease.owner.is_empty() { 0 } else { LEASE_GRACE_MS };
+        LeaseHold {
+            owner: lease.owner.clone(),
+            epoch: lease.epoch,
+            expires_at: clock.now_ms() + grace,
+            deadline: clock.monotonic_ms() + grace,
+            end_offset: 0,
+        }
+    };
+    state.leases.iter().map(|(group, lease)| (group.clone(), hold(lease))).collect()
+}
