@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.measurement import Comparison, Figure, Measure
 from benchmarks.reading import bench_session, fill, timed_query
@@ -27,6 +27,9 @@ from jobs.handler_loader import HandlerTarget
 from jobs.run_loop import RunLoop
 from jobs.settings import ConsumeSettings
 from tests.support.peer_jars import REPOSITORY
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 BATCH_ROWS: Final = 200_000
 BODY_BYTES: Final = 1024
@@ -44,7 +47,7 @@ def group_job(directory: Path, scale: Scale) -> Iterator[Comparison]:
         yield Comparison(figure, ours, _append(spark, lakemq, topic, scale.ledger_rows, directory))
 
 
-def _consume(spark: Any, lakemq: LakeMQ, topic: str, rows: int, directory: Path) -> Measure:
+def _consume(spark: SparkSession, lakemq: LakeMQ, topic: str, rows: int, directory: Path) -> Measure:
     runs = iter(range(1_000_000))
 
     def measure() -> float:
@@ -103,7 +106,7 @@ def position(progress: Any, side: str, topic: str) -> int:
     return sum(position for queues in brokers.values() for position in queues.values())
 
 
-def _append(spark: Any, lakemq: LakeMQ, topic: str, rows: int, directory: Path) -> Measure:
+def _append(spark: SparkSession, lakemq: LakeMQ, topic: str, rows: int, directory: Path) -> Measure:
     from pyspark.sql import functions as F
 
     known = {

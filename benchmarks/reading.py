@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -24,6 +24,10 @@ from lakemq.client import Client
 from lakemq.spark import session
 from tests.support.peer_brokers import Kafka
 from tests.support.peer_jars import jar_list
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 PARTITIONS: Final = 4
 ARROW_ROWS: Final = 5_000
@@ -69,7 +73,7 @@ def over_http(directory: Path, scale: Scale) -> Iterator[Comparison]:
             yield Comparison(figure, ours, theirs, SPARK_WARM_UPS)
 
 
-def bench_session(directory: Path) -> Any:
+def bench_session(directory: Path) -> SparkSession:
     """Returns the session of P7-P9: two threads, 2 GB, Kafka's source beside Delta."""
     conf: dict[str, Any] = {"spark.driver.memory": "2g", "spark.jars": jar_list("spark_kafka")}
     return session("lakemq-bench", directory / "warehouse", master="local[2]", **conf)
@@ -90,7 +94,7 @@ def fill(lakemq: LakeMQ, kafka: Kafka | None, size: int, rows: int) -> str:
     return topic
 
 
-def timed_query(query: Any, rows: int) -> float:
+def timed_query(query: StreamingQuery, rows: int) -> float:
     """Waits for an AvailableNow query and returns its rows/s.
 
     Raises:
@@ -106,7 +110,7 @@ def timed_query(query: Any, rows: int) -> float:
 
 
 def _read_lakemq(
-    spark: Any, options: dict[str, str], schema: str | None, rows: int, directory: Path
+    spark: SparkSession, options: dict[str, str], schema: str | None, rows: int, directory: Path
 ) -> Measure:
     def measure() -> float:
         reader = spark.readStream.format("lakemq").options(startingOffsets="earliest", **options)
@@ -115,7 +119,7 @@ def _read_lakemq(
     return measure
 
 
-def _read_kafka(spark: Any, kafka: Kafka, topic: str, rows: int, directory: Path) -> Measure:
+def _read_kafka(spark: SparkSession, kafka: Kafka, topic: str, rows: int, directory: Path) -> Measure:
     def measure() -> float:
         options = {
             "kafka.bootstrap.servers": kafka.bootstrap,
@@ -127,7 +131,7 @@ def _read_kafka(spark: Any, kafka: Kafka, topic: str, rows: int, directory: Path
     return measure
 
 
-def _to_noop(frame: Any, rows: int, directory: Path) -> float:
+def _to_noop(frame: DataFrame, rows: int, directory: Path) -> float:
     checkpoint = tempfile.mkdtemp(prefix="checkpoint-", dir=directory)
     try:
         writer = frame.writeStream.format("noop").option("checkpointLocation", checkpoint)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import pyarrow as pa
 from deltalake import write_deltalake
@@ -34,6 +34,9 @@ from lakemq.spark import session
 from store_native.names import retry_topic
 from tests.support.peer_jars import REPOSITORY
 from tests.support.two_drivers import Driver
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SHORT_ROWS: Final = 10_000
 RETRIES: Final = 1_024
@@ -65,7 +68,7 @@ def retry_batch(directory: Path, scale: Scale) -> Iterator[Comparison]:
 class _Group:
     """A running group with a history."""
 
-    def __init__(self, spark: Any, lakemq: LakeMQ, rows: int, directory: Path) -> None:
+    def __init__(self, spark: SparkSession, lakemq: LakeMQ, rows: int, directory: Path) -> None:
         self._rows = rows
         self._group = f"group-of-{rows}"
         self._client = Client(lakemq.endpoint, timeout_s=60)

@@ -159,8 +159,11 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Called by uvicorn; its own version raises the signal again at the end, and then a graceful
-        stop would exit with 143 instead of 0."""
+        """Handles SIGINT and SIGTERM while uvicorn serves; called by uvicorn.
+
+        Its own version raises the signal again at the end, and then a graceful stop would exit with 143
+        instead of 0.
+        """
         handled = (signal.SIGINT, signal.SIGTERM)
         before = {number: signal.signal(number, self.handle_exit) for number in handled}
         try:

@@ -1,5 +1,4 @@
-"""The broker's settings: values only, parsed once from defaults, a TOML file, the environment and the
-command line.
+"""The broker's settings, parsed once from defaults, a TOML file, the environment and the command line.
 
 Owns names, types and defaults; setting_bounds.py has what a value may be.
 

@@ -145,8 +145,10 @@ class Search(Generic[Result]):
         return [self._found[start] for start in sorted(self._found)]
 
     def _probe(self, small: bool) -> int:
-        """While nothing has succeeded, looks in turn for a row that fails alone, in the smallest slice,
-        and for a part that succeeds, in the largest."""
+        """Chooses the slice to look at while nothing has succeeded.
+
+        In turn: for a row that fails alone the smallest, for a part that succeeds the largest.
+        """
         choose = min if small else max
         return choose(reversed(range(len(self._waiting))), key=lambda at: self._waiting[at][1])
 

@@ -79,7 +79,8 @@ class LakeMQBatchReader(DataSourceReader):
     def _lookups(self, reader: StoreReader) -> starting_offsets.Lookups:
         def group_offsets() -> Mapping[tuple[str, int], int]:
             chosen = self._options
-            assert chosen.group is not None and chosen.endpoint is not None  # parse_read has checked it
+            assert chosen.group is not None
+            assert chosen.endpoint is not None
             client = shared_client(chosen.endpoint)
             return GroupProgress(client, chosen.group, chosen.subscription.covers).committed_offsets()
 

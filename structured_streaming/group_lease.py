@@ -90,8 +90,11 @@ class GroupLease:
             log.warning("group %s: lease not given back, it runs out by itself: %s", self._group, error)
 
     def _acquire(self) -> Lease:
-        """Takes the lease. On a conflict waits until the other lease runs out; an owner that renews
-        it meanwhile is alive, and that is the error."""
+        """Takes the lease.
+
+        On a conflict waits until the other lease runs out; an owner that renews it meanwhile is alive, and
+        that is the error.
+        """
         seen: tuple[str, int] | None = None
         while True:
             try:

@@ -48,6 +48,9 @@ def retry_until(
 
 
 def may_pass(error: LakeMQError) -> bool:
-    """Says whether waiting can help: the broker is away, overloaded, or closed for a restart, or its
-    answer got lost (every call made retry_until may be repeated)."""
+    """Says whether waiting can help.
+
+    It can when the broker is away, overloaded, or closed for a restart, or its answer got lost (every call
+    made retry_until may be repeated).
+    """
     return isinstance(error, Unavailable | OutcomeUnknown | Closed) or error.code == "REQUEST_TIMEOUT"

@@ -50,8 +50,10 @@ def _in_turn(
 
 
 def _by_share(backlog: Mapping[MessageQueue, int], total: int, max_messages: int) -> dict[MessageQueue, int]:
-    """One message each, then the rest over what is left of each backlog. total > max_messages, so
-    the shares never exceed a backlog and the remainders always find room."""
+    """Grants one message each, then the rest over what is left of each backlog.
+
+    total > max_messages, so the shares never exceed a backlog and the remainders always fit.
+    """
     spare = max_messages - len(backlog)
     left = total - len(backlog)
     granted = {queue: 1 + spare * (size - 1) // left for queue, size in backlog.items()}

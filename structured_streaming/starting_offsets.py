@@ -157,8 +157,11 @@ def _by_time(queue: MessageQueue, bounds: Bounds, timestamp: int, no_match: NoMa
 def _by_group(
     view: StoreView, stands: Mapping[QueueId, int], fallback: Earliest | Latest
 ) -> dict[MessageQueue, int]:
-    """A queue the group never reported on begins at its start if the group knows the topic (the
-    queue is new), else at the fallback (the topic is new to the group)."""
+    """Returns where each queue begins that a group reads.
+
+    One that the group never reported on begins at its start if the group knows the topic (the queue is new),
+    else at the fallback (the topic is new to the group).
+    """
     known = {topic for topic, _ in stands}
     positions: dict[MessageQueue, int] = {}
     for queue, bounds in view.bounds.items():

@@ -141,8 +141,11 @@ class FlushWaiter:
         self.settled = min(self.flushed, dispatched)
 
     def _expire(self) -> None:
-        """Gives up the waiters that are due. All have the same time-out, and nearly come in order
-        of it, so this runs once in a time-out, not once a send."""
+        """Gives up the waiters that are due.
+
+        All have the same time-out, and nearly come in order of it, so this runs once in a time-out, not once
+        a send.
+        """
         self._armed = False
         now = self._loop.time()
         next_due = float("inf")

@@ -167,8 +167,7 @@ class SendService:
         return self._append_kind[kind](topic, payload, born_host=client)
 
     def on_durable(self, appended: Appended, tell: Callable[[Outcome], None]) -> bool:
-        """Has ``tell`` called when an append is as safe as the flush mode says; until then it counts as in
-        flight.
+        """Has ``tell`` called when an append is as safe as the flush mode says; until then it is in flight.
 
         Returns:
             False when it is so already; ``tell`` is not called then.

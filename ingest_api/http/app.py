@@ -197,8 +197,10 @@ class BrokerApp(FastAPI):
 
 
 def send_topic(target: bytes) -> str | None:
-    """Returns the topic when a request's target is a send's in its plain form: without a host, an escape,
-    or a query string."""
+    """Returns the topic when a request's target is a send's in its plain form.
+
+    Plain is a target without a host, an escape, or a query string.
+    """
     if not target.endswith(_MESSAGES.encode()) or not target.startswith(_TOPICS.encode()):
         return None
     topic = target[len(_TOPICS) : -len(_MESSAGES)]

@@ -522,4 +522,4 @@ _connection_lost = HttpToolsProtocol.connection_lost
 _on_message_begin = HttpToolsProtocol.on_message_begin
 _on_body = HttpToolsProtocol.on_body
 _on_message_complete = HttpToolsProtocol.on_message_complete
-_start_asgi_task = HttpToolsProtocol._start_asgi_task
+_start_asgi_task = HttpToolsProtocol._start_asgi_task  # noqa: SLF001 - this file's class is a subclass

@@ -80,9 +80,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (LakeMQError, CommandFailed) as error:
         return _complain(described(error), FAILED)
     except ModuleNotFoundError as error:
-        if name is None or not _is_missing_extra(name, error):
+        if name is None or not is_missing_extra(name, error):
             raise
-        return _complain(_needs(name, error), FAILED)
+        return _complain(missing_extra_text(name, error), FAILED)
     except OSError as error:
         return _complain(_os_error(error), FAILED)
     except UnicodeEncodeError as error:  # an argument that is no text, or text a terminal's encoding lacks
@@ -133,12 +133,14 @@ def _complain(line: str, code: int) -> int:
     return code
 
 
-def _is_missing_extra(name: str, error: ModuleNotFoundError) -> bool:
+def is_missing_extra(name: str, error: ModuleNotFoundError) -> bool:
+    """Tells whether a command failed for want of its extra's packages, not by a defect of our own."""
     missing = (error.name or "").partition(".")[0]
     return COMMANDS[name].extra is not None and missing not in _OWN_PACKAGES
 
 
-def _needs(name: str, error: ModuleNotFoundError) -> str:
+def missing_extra_text(name: str, error: ModuleNotFoundError) -> str:
+    """Returns what to install for a command."""
     extra = COMMANDS[name].extra
     return f"lakemq {name} needs: pip install 'lakemq[{extra}]' (there is no module {error.name!r} here)"
 

@@ -10,10 +10,11 @@ import argparse
 import logging
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jobs.arguments import add_archive_arguments, archive_settings
 from lakemq.cli import spark_log
+from lakemq.cli.command import Subparsers
 from lakemq.terminal.failure import CommandFailed
 from store_native.errors import InternalError
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def register(subparsers: Any) -> None:
+def register(subparsers: Subparsers) -> None:
     """Adds the command."""
     parser = subparsers.add_parser(
         "archive",

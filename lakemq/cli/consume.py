@@ -12,10 +12,11 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jobs.arguments import add_consume_arguments, consume_settings
 from lakemq.cli import spark_log
+from lakemq.cli.command import Subparsers
 from lakemq.terminal.failure import CommandFailed
 from store_native.errors import InternalError, LakeMQError
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from jobs.settings import ConsumeSettings
 
 
-def register(subparsers: Any) -> None:
+def register(subparsers: Subparsers) -> None:
     """Adds the command."""
     parser = subparsers.add_parser(
         "consume",

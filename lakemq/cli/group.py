@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 from lakemq.cli import options
+from lakemq.cli.command import Subparsers
 from lakemq.client import Client, GroupConfig, InvalidRequest
 from lakemq.terminal import output
 from lakemq.terminal.failure import WrongUsage
@@ -17,7 +19,7 @@ _NOT_MOVED = (
 )
 
 
-def register(subparsers: Any) -> None:
+def register(subparsers: Subparsers) -> None:
     """Adds the command to the parser."""
     parser = subparsers.add_parser("group", help="list, create, show, delete groups; see and reset offsets")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
@@ -43,7 +45,7 @@ def register(subparsers: Any) -> None:
     _register_reset(verbs)
 
 
-def _register_reset(verbs: Any) -> None:
+def _register_reset(verbs: Subparsers) -> None:
     reset = _verb(
         verbs,
         "reset",
@@ -80,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _verb(verbs: Any, name: str, action: Any, text: str) -> argparse.ArgumentParser:
+def _verb(verbs: Subparsers, name: str, action: Callable[..., object], text: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=text)
     parser.set_defaults(action=action)
     options.add_endpoint(parser)

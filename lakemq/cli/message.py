@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from collections.abc import Callable
 
 from lakemq.cli import options
+from lakemq.cli.command import Subparsers
 from lakemq.client import Client
 from lakemq.terminal import output
 
 
-def register(subparsers: Any) -> None:
+def register(subparsers: Subparsers) -> None:
     """Adds the command to the parser."""
     parser = subparsers.add_parser("message", help="show one message, or find messages by key")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
@@ -34,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     return 0 if found else 1
 
 
-def _verb(verbs: Any, name: str, action: Any, text: str) -> argparse.ArgumentParser:
+def _verb(verbs: Subparsers, name: str, action: Callable[..., object], text: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=text)
     parser.set_defaults(action=action)
     options.add_endpoint(parser)

@@ -10,9 +10,10 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from io import BufferedIOBase
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from lakemq.cli import options
+from lakemq.cli.command import Subparsers
 from lakemq.client import Message
 from lakemq.terminal import output
 from lakemq.terminal.failure import WrongUsage
@@ -32,7 +33,7 @@ value, which becomes the body. A batch is stored whole or not at all.
 """
 
 
-def register(subparsers: Any) -> None:
+def register(subparsers: Subparsers) -> None:
     """Adds the command to the parser."""
     parser = subparsers.add_parser(
         "produce",

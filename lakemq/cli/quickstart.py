@@ -6,13 +6,13 @@ import argparse
 import signal
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
+from lakemq.cli.command import Subparsers
 from lakemq.quickstart import run as quickstart
 from lakemq.upload.ndjson import MEANINGS, LineRule
 
 
-def register(subparsers: Any) -> None:
+def register(subparsers: Subparsers) -> None:
     """Adds the command to the parser."""
     parser = subparsers.add_parser(
         "quickstart",

@@ -60,7 +60,7 @@ def configuration(path: Path) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Writes a value as Java's properties files want it: backslashes and beyond ASCII as \\uXXXX."""
+    r"""Writes a value as Java's properties files want it: backslashes and beyond ASCII as \uXXXX."""
     units = text.encode("utf-16-be", "surrogatepass")
     codes = (int.from_bytes(units[at : at + 2]) for at in range(0, len(units), 2))
     return "".join(

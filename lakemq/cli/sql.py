@@ -14,13 +14,14 @@ import sys
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from lakemq.cli.command import Subparsers
 from lakemq.terminal import output
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def register(subparsers: Any) -> None:
+def register(subparsers: Subparsers) -> None:
     """Adds the command."""
     parser = subparsers.add_parser(
         "sql",

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from lakemq.cli import options
+from lakemq.cli.command import Subparsers
 from lakemq.terminal import output
 from lakemq.terminal.failure import CommandFailed
 
 
-def register(subparsers: Any) -> None:
+def register(subparsers: Subparsers) -> None:
     """Adds the command to the parser."""
     parser = subparsers.add_parser("store", help="verify, dump or recover a store's files")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
@@ -40,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     return code
 
 
-def _verb(verbs: Any, name: str, action: Any, text: str) -> argparse.ArgumentParser:
+def _verb(verbs: Subparsers, name: str, action: Callable[..., object], text: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=text)
     parser.add_argument("dir", metavar="DIR", help="the store's directory")
     parser.set_defaults(action=action)

@@ -15,9 +15,9 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
 from lakemq.cli import options
+from lakemq.cli.command import Subparsers
 from lakemq.client import Client, PullResult, QueueBounds, ReceivedMessage, Unavailable
 from lakemq.terminal import output
 
@@ -30,7 +30,7 @@ LOOK_BACK = 100_000
 _RECONNECT_S = 1.0
 
 
-def register(subparsers: Any) -> None:
+def register(subparsers: Subparsers) -> None:
     """Adds the command to the parser."""
     parser = subparsers.add_parser(
         "tail",

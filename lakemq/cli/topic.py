@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 from lakemq.cli import options
+from lakemq.cli.command import Subparsers
 from lakemq.client import Client, InvalidRequest, TopicConfig
 from lakemq.terminal import output
 from store_native.names import PERM_READ, PERM_WRITE, is_group_topic
@@ -14,7 +16,7 @@ from store_native.names import PERM_READ, PERM_WRITE, is_group_topic
 _PERMS = {"rw": PERM_READ | PERM_WRITE, "r": PERM_READ, "w": PERM_WRITE, "none": 0}
 
 
-def register(subparsers: Any) -> None:
+def register(subparsers: Subparsers) -> None:
     """Adds the command to the parser."""
     parser = subparsers.add_parser("topic", help="list, create, show, update, delete topics")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
@@ -48,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _verb(verbs: Any, name: str, action: Any, text: str) -> argparse.ArgumentParser:
+def _verb(verbs: Subparsers, name: str, action: Callable[..., object], text: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=text)
     parser.set_defaults(action=action)
     options.add_endpoint(parser)

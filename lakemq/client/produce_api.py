@@ -129,8 +129,15 @@ class ProduceApi:
         idempotency_key: str | None = None,
         retry_until: float | None = None,
     ) -> BatchResult:
-        """Sends rows: a table or batch with the column ``body`` and optionally keys, tags,
-        properties, sharding_key, queue_id, delay_level; or the bytes of an Arrow IPC stream."""
+        """Sends rows in one request; otherwise as :meth:`send_many`.
+
+        Args:
+            topic: The topic.
+            data: A table or batch with the column ``body`` and optionally keys, tags, properties,
+                sharding_key, queue_id, delay_level; or the bytes of an Arrow IPC stream.
+            idempotency_key: As for :meth:`send`.
+            retry_until: As for :meth:`send`.
+        """
         build = BatchResult.from_json
         return self._post(topic, arrow.encode(data), arrow.CONTENT_TYPE, build, idempotency_key, retry_until)
 

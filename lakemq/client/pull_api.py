@@ -110,8 +110,10 @@ class PullApi:
         return answer.read(_bounds_of)
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
-        """Returns the first queue offset stored at or after a time (epoch ms); the queue's end when
-        nothing is that young."""
+        """Returns the first queue offset stored at or after a time (epoch ms).
+
+        It is the queue's end when nothing is that young.
+        """
         answer = self._transport.call(
             "GET", path_of("topics", topic, "queues", queue_id, "offset"), query={"timestamp": timestamp}
         )

@@ -176,8 +176,11 @@ class QueueBounds:
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """A topic. ``perm`` is a sum of 4 (read), 2 (write) and 1 (inherit); ``topic_id`` changes when
-    a topic is deleted and made again."""
+    """A topic.
+
+    ``perm`` is a sum of 4 (read), 2 (write) and 1 (inherit); ``topic_id`` changes when a topic is deleted and
+    made again.
+    """
 
     topic: str
     topic_id: str
@@ -225,8 +228,10 @@ class GroupConfig:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right of one owner to drive a group until ``expires_at`` (epoch ms). ``epoch`` grows
-    with each new owner and fences the commits of the old one."""
+    """The right of one owner to drive a group until ``expires_at`` (epoch ms).
+
+    ``epoch`` grows with each new owner and fences the commits of the old one.
+    """
 
     epoch: int
     expires_at: int

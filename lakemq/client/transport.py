@@ -317,8 +317,11 @@ def _may_repeat(error: LakeMQError, request: _Request) -> bool:
 
 
 def _pause_before(attempt: int, error: LakeMQError) -> float:
-    """Grows from 0.1 s to 2 s, half of it random so that clients do not return together; the
-    broker's own Retry-After counts when it is longer."""
+    """Returns the pause before a repeat in seconds.
+
+    It grows from 0.1 s to 2 s, half of it random so that clients do not return together; the broker's own
+    Retry-After counts when it is longer.
+    """
     own = min(_FIRST_PAUSE_S * (1 << min(attempt, 10)), _LONGEST_PAUSE_S) * random.uniform(0.5, 1.0)
     asked = float(error.context.get("retry_after_ms") or 0) / 1000
     return max(own, asked)

@@ -66,7 +66,7 @@ def run(settings: Settings, say: Callable[[str], None] = print) -> Report:
     """
     require_java()
     started = time.monotonic()
-    home = _fresh(settings.directory)
+    home = empty_home(settings.directory)
     say("LakeMQ quick start\n==================")
     source, rule, total, expected = _input(settings, say)
     with BrokerProcess(home) as broker:
@@ -96,7 +96,7 @@ def run(settings: Settings, say: Callable[[str], None] = print) -> Report:
     return report
 
 
-def _fresh(directory: Path) -> Path:
+def empty_home(directory: Path) -> Path:
     """Empties a directory of an earlier quick start; refuses one that is somebody else's."""
     if directory.exists() and any(directory.iterdir()) and not (directory / _MARK).exists():
         raise CommandFailed(f"{directory} is not empty and no quick start made it; give another --dir")

@@ -44,10 +44,10 @@ def drawing() -> TextIO:
 
 
 def shown(text: str) -> str:
-    """Writes what is not printable as escapes, line breaks and tabs of the layout aside.
+    r"""Writes what is not printable as escapes, line breaks and tabs of the layout aside.
 
-    >>> shown("a\\x1b[2Jb")
-    'a\\\\x1b[2Jb'
+    >>> shown("a\x1b[2Jb")
+    'a\\x1b[2Jb'
     """
     if text.isprintable():
         return text

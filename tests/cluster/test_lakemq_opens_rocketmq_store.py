@@ -11,11 +11,11 @@ import json
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
-from store_native import Reader
+from store_native import Reader, Store
 from tests.support.peer_brokers import RocketMQ
 from tests.support.plain_log import read_log
 from tests.support.stores import COMMITLOG_FILE_SIZE, copy_store, open_store, rocketmq_sizes
@@ -72,7 +72,7 @@ def peer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return Peer(rocketmq.store, messages, delayed, killed)
 
 
-def _read(store: Any) -> dict[Place, Row]:
+def _read(store: Store | Reader) -> dict[Place, Row]:
     found: dict[Place, Row] = {}
     for topic in TOPICS:
         for queue_id, offset, high, _confirmed in store.queues(topic):
@@ -124,7 +124,7 @@ def test_delayed_messages_come_again_only_where_rocketmq_would_repeat_them(
     assert extra == 0 if not peer.killed else extra <= peer.delayed
 
 
-def test_spark_reads_every_message(peer: Peer, spark: Any) -> None:
+def test_spark_reads_every_message(peer: Peer, spark: SparkSession) -> None:
     frame = spark.read.format("lakemq").options(path=str(peer.path), subscribe=",".join(TOPICS)).load()
     rows = frame.select("topic", "queue_id", "queue_offset", "body", "tags", "keys").collect()
     read = {

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from lakemq.client import Client
 from tests.support.broker_process import BrokerProcess
 from tests.support.spark_streams import Batches, source, start
 from tests.support.two_drivers import Driver
+from tests.support.waiting import wait_until
 
 RESTARTS = int(os.environ.get("LAKEMQ_RESTARTS", "2"))
 EACH = 50
@@ -59,18 +61,23 @@ def test_a_query_and_a_group_go_on_over_restarts_of_their_broker(
 
     def await_all(wanted: int) -> None:
         """Waits until query and group are through: the group reports after its ledger's commit."""
-        deadline = time.monotonic() + WAIT_S
-        while len(batches.rows) < wanted or reported(client) < wanted:
-            assert stream.goes_on() and driver.stream.goes_on(), (stream.failure(), driver.stream.failure())
-            at = f"the query is at {len(batches.rows)}, the group at {reported(client)} of {wanted}"
-            assert time.monotonic() < deadline, at
-            time.sleep(0.05)
+
+        def all_there() -> bool:
+            assert stream.goes_on(), stream.failure()
+            assert driver.stream.goes_on(), driver.stream.failure()
+            return len(batches.rows) >= wanted and reported(client) >= wanted
+
+        wait_until(
+            all_there,
+            WAIT_S,
+            lambda: f"the query is at {len(batches.rows)}, the group at {reported(client)} of {wanted}",
+        )
 
     try:
         await_all(EACH)
         for number in range(1, RESTARTS + 1):
             broker.kill()
-            time.sleep(2 * LEASE_MS / 1000)  # the group's lease runs out meanwhile
+            wait_until(partial(_is_past, time.monotonic() + 2 * LEASE_MS / 1000))  # the lease has run out
             broker.start()
             send(client, number)
             await_all((number + 1) * EACH)
@@ -80,7 +87,8 @@ def test_a_query_and_a_group_go_on_over_restarts_of_their_broker(
 
     wanted = (RESTARTS + 1) * EACH
     seen = Counter((row.queue_id, row.queue_offset) for row in batches.rows)
-    assert len(seen) == wanted and set(seen.values()) == {1}
+    assert len(seen) == wanted
+    assert set(seen.values()) == {1}
     ledger = LedgerReader(tmp_path / "ledger")
     ((rows, keys),) = [
         tuple(row.values())
@@ -94,6 +102,10 @@ def test_a_query_and_a_group_go_on_over_restarts_of_their_broker(
 
 def send(client: Client, number: int) -> None:
     client.send_ndjson("steady", "\n".join(f'{{"body":"{number}-{n}"}}' for n in range(EACH)).encode())
+
+
+def _is_past(at_s: float) -> bool:
+    return time.monotonic() > at_s
 
 
 def reported(client: Client) -> int:

@@ -57,10 +57,16 @@ def nobody() -> str:
         return f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
+class Pausing(Client):
+    """A client whose pauses between two attempts are the test's."""
+
+    def __init__(self, endpoint: str, pause: Callable[[float], None]) -> None:
+        super().__init__(endpoint)
+        self._transport = Transport(endpoint, timeout_s=5.0, retries=RETRIES, pool_size=1, pause=pause)
+
+
 def client_of(endpoint: str, pause: Callable[[float], None] = lambda seconds: None) -> Client:
-    client = Client(endpoint, retries=RETRIES)
-    client._transport = Transport(endpoint, timeout_s=5.0, retries=RETRIES, pool_size=1, pause=pause)
-    return client
+    return Pausing(endpoint, pause)
 
 
 def test_send_that_got_no_answer_is_not_repeated(peer: HangingUp) -> None:

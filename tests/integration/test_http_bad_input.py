@@ -79,13 +79,7 @@ def test_a_client_that_sends_all_of_an_oversized_request_still_reads_why(http: H
 
 def test_a_chunked_request_over_64_mib_is_refused(http: Http) -> None:
     line = json.dumps({"body": "x" * (MIB - 100)}).encode() + b"\n"
-    answer = http._pool.request(
-        "POST",
-        f"{http.endpoint}/api/v1/topics/huge3/messages",
-        body=(line for _ in range(66)),
-        headers={"Content-Type": NDJSON},
-    )
-    assert answer.status == 413
+    assert http.send("huge3", (line for _ in range(66)), NDJSON).status == 413
     nothing_stored(http, "huge3")
 
 

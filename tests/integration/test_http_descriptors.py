@@ -77,7 +77,8 @@ def test_without_descriptors_no_send_is_ok_readyz_says_why_and_all_heals(
     late = http.post("/topics/t/messages", {"body": "meanwhile", "queue_id": 1})
     assert (late.status, late.json["status"]) == (202, "FLUSH_DISK_TIMEOUT")
     unready = http.get("//readyz").problem(503, "SERVICE_NOT_AVAILABLE")
-    assert "cannot be read" in unready["detail"] and "open files" in unready["detail"]
+    assert "cannot be read" in unready["detail"]
+    assert "open files" in unready["detail"]
     wait_for(lambda: http.post("/topics/t/messages", {"body": "no", "queue_id": 2}).status == 503)
     resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, (hard, hard))
     wait_for(lambda: http.get("//readyz").status == 200)

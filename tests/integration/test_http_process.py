@@ -154,7 +154,8 @@ def test_labels_exist_only_for_topics_and_groups_that_do_and_go_with_them(broker
     for _ in range(2):
         http.get("/topics/seen/queues/0/messages", offset=0, group="known")
     http.get("/topics/unseen/queues/0/messages", offset=0, group="known").problem(404, "TOPIC_NOT_EXIST")
-    assert not labelled("invented-") and not labelled("unseen")
+    assert not labelled("invented-")
+    assert not labelled("unseen")
     (unknown,) = labelled("messages_out_total", 'topic="seen"', 'consumer_group=""')
     (known,) = labelled("messages_out_total", 'topic="seen"', 'consumer_group="known"')
     assert (unknown.split()[-1], known.split()[-1]) == ("30", "2")

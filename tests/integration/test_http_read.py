@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.broker_process import BrokerProcess
 from tests.support.http import Http
+from tests.support.waiting import wait_until
 
 ARROW = "application/vnd.apache.arrow.stream"
 
@@ -244,13 +245,4 @@ def test_a_reader_follows_a_writer_without_a_gap(http: Http) -> None:
 
 
 def _until_held(http: Http, count: int) -> None:
-    """Waits until the broker holds so many pulls, by its own gauge."""
-    deadline = time.monotonic() + 10
-    shown = ""
-    while time.monotonic() < deadline:
-        page = http.get("//metrics").body.decode()
-        shown = next(line for line in page.splitlines() if 'processor="pull_hold"' in line)
-        if shown.endswith(f" {count}"):
-            return
-        time.sleep(0.02)
-    raise AssertionError(shown)
+    wait_until(lambda: http.pulls_held() == count, otherwise=http.pulls_held)

@@ -48,7 +48,8 @@ def test_a_batch_planned_while_the_job_stops_leaves_no_trace_and_runs_at_the_nex
     stopping.close()
     run_until(at_the_gate, stopping)
     assert handled == []
-    assert (tmp_path / "offsets" / "0").exists() and not (tmp_path / "commits" / "0").exists()
+    assert (tmp_path / "offsets" / "0").exists()
+    assert not (tmp_path / "commits" / "0").exists()
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
     run_until(inside, BatchGate())

@@ -1,5 +1,7 @@
-"""What a sender is told when the broker's answer is lost: never that nothing was stored, and what is
-repeated is stored once."""
+"""What a sender is told when the broker's answer is lost.
+
+Never that nothing was stored; and what is repeated is stored once.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ import io
 import pickle
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
 import pytest
@@ -18,6 +21,8 @@ from lakemq.upload import bulk, ndjson
 from tests.support.broker_process import BrokerProcess
 from tests.support.dispatch_barrier import await_dispatch
 from tests.support.faulty_proxy import Fault, FaultyProxy
+from tests.support.http import Http
+from tests.support.waiting import wait_until
 
 SOON_S = 10.0
 """Longer than the time-outs asked for here, however busy the machine is; shorter than none at all."""
@@ -73,8 +78,10 @@ def test_sender_told_that_the_outcome_is_unknown_repeats_with_the_key_and_stores
             producer.send("x")
         assert proxy.stored == 3  # the broker stored it, then answered from its memory
         key = unknown.value.idempotency_key
-        assert key is not None and proxy.keys == [key] * 3
-        assert key in str(unknown.value) and "safe" in str(unknown.value)
+        assert key is not None
+        assert proxy.keys == [key] * 3
+        assert key in str(unknown.value)
+        assert "safe" in str(unknown.value)
         assert pickle.loads(pickle.dumps(unknown.value)).idempotency_key == key
         assert producer.send("x", idempotency_key=key).duplicate
     assert bodies() == ["x"]
@@ -192,12 +199,16 @@ def test_waiting_for_a_connection_is_within_the_time_asked_for(
     shared_broker: BrokerProcess, topic: str
 ) -> None:
     client = Client(shared_broker.endpoint, timeout_s=0.5, pool_size=1)
-    holding = client._transport._pool._get_conn()
-    with pytest.raises(Unavailable, match="in use") as unsent:
-        client.send(topic, "x")
-    assert unsent.value.context["sent"] is False
-    client._transport._pool._put_conn(holding)
-    assert client.send(topic, "x").queue_offset == 0
+    shared_broker.client().put_topic(topic, read_queue_nums=1, write_queue_nums=1)
+    with ThreadPoolExecutor(1) as thread:
+        holding = thread.submit(client.pull, topic, 0, 0, wait_ms=15_000)
+        wait_until(lambda: Http(shared_broker.endpoint).pulls_held() == 1)
+        with pytest.raises(Unavailable, match="in use") as unsent:
+            client.send(topic, "x")
+        assert unsent.value.context["sent"] is False
+        assert shared_broker.client().send(topic, "ends the pull").queue_offset == 0
+        assert [message.text for message in holding.result(30).messages] == ["ends the pull"]
+    assert client.send(topic, "x").queue_offset == 1
 
 
 def test_closed_client_says_so(shared_broker: BrokerProcess, topic: str) -> None:
@@ -252,7 +263,8 @@ def test_close_ends_every_future_in_the_time_it_is_given(shared_broker: BrokerPr
         producer.close(0.2)
         assert time.monotonic() - began < SOON_S
         ends = [future.exception(0) for future in futures]
-        assert isinstance(ends[0], OutcomeUnknown) and ends[0].idempotency_key == proxy.keys[0]
+        assert isinstance(ends[0], OutcomeUnknown)
+        assert ends[0].idempotency_key == proxy.keys[0]
         assert all(isinstance(end, Closed) and "not sent" in str(end) for end in ends[1:])
 
 
@@ -265,7 +277,8 @@ def test_full_buffer_before_a_dead_broker_fails_together(shared_broker: BrokerPr
         assert time.monotonic() - began < SOON_S
         ends = [future.exception(0) for future in futures]
         assert isinstance(ends[0], OutcomeUnknown)
-        assert isinstance(ends[-1], Unavailable) and ends[-1].context["sent"] is False
+        assert isinstance(ends[-1], Unavailable)
+        assert ends[-1].context["sent"] is False
 
 
 def test_bulk_load_does_not_call_a_batch_unstored_whose_answer_was_lost(

@@ -65,7 +65,8 @@ def test_a_stream_whose_python_process_starts_late_is_started_again(
             time.sleep(0.1)
     finally:
         stream.stop()
-    assert (tmp_path / "was slow").exists() and len(started) >= 2
+    assert (tmp_path / "was slow").exists()
+    assert len(started) >= 2
     assert [bytes(row.body) for row in batches.rows] == [b"x"]
 
 

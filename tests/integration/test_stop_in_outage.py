@@ -18,6 +18,7 @@ from structured_streaming.patience import RETRY_TIMEOUT_MS
 from tests.support.broker_process import BrokerProcess
 from tests.support.consumer_process import ConsumerProcess
 from tests.support.spark_streams import Batches, source, start
+from tests.support.waiting import wait_until
 
 AT_ONCE_S = RETRY_TIMEOUT_MS / 1000 / 2
 WAIT_S = 240.0
@@ -80,19 +81,23 @@ def test_a_source_that_waits_for_the_broker_stops_at_once(
     batches = Batches()
     broker.client().send("quiet", b"x")
     stream = StartedStream(lambda: start(frame, tmp_path / "checkpoint", batches))
-    deadline = time.monotonic() + WAIT_S
-    while not batches.rows:
-        assert stream.goes_on() and time.monotonic() < deadline, stream.failure()
-        time.sleep(0.05)
+
+    def read() -> bool:
+        assert stream.goes_on(), stream.failure()
+        return bool(batches.rows)
+
+    wait_until(read, WAIT_S)
     broker.kill()
-    asking_since: float | None = None
-    while asking_since is None or time.monotonic() - asking_since < 2:  # longer than any answer takes
-        assert time.monotonic() < deadline, stream.query.status
+    last_seen_elsewhere = time.monotonic()
+
+    def asks_for_long() -> bool:
+        """The query asks for offsets for longer than any answer takes."""
+        nonlocal last_seen_elsewhere
         if not stream.query.status["message"].startswith("Getting offsets"):
-            asking_since = None
-        elif asking_since is None:
-            asking_since = time.monotonic()
-        time.sleep(0.05)
+            last_seen_elsewhere = time.monotonic()
+        return time.monotonic() - last_seen_elsewhere > 2
+
+    wait_until(asks_for_long, WAIT_S, lambda: stream.query.status)
     asked_at = time.monotonic()
     stream.stop()
     assert time.monotonic() - asked_at < AT_ONCE_S

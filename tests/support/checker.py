@@ -15,11 +15,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from tests.support.journal import Sent
 from tests.support.plain_log import Log, read_log
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 PULL_SIZE = 1000
 
@@ -59,16 +62,16 @@ class Report:
     unknown: int = 0
     read: int = 0
 
-    _KINDS = ("lost", "misplaced", "duplicated", "reordered", "phantom", "torn", "holes")
+    KINDS = ("lost", "misplaced", "duplicated", "reordered", "phantom", "torn", "holes")
 
     @property
     def clean(self) -> bool:
         """Tells whether every rule held."""
-        return not any(getattr(self, kind) for kind in self._KINDS)
+        return not any(getattr(self, kind) for kind in self.KINDS)
 
     def __str__(self) -> str:
         head = f"{self.path}: {self.read} read, {self.acknowledged} acknowledged, {self.unknown} unknown"
-        wrong = [(kind, getattr(self, kind)) for kind in self._KINDS]
+        wrong = [(kind, getattr(self, kind)) for kind in self.KINDS]
         return head + "".join(f"; {len(items)} {kind}: {items[:5]}" for kind, items in wrong if items)
 
 
@@ -137,7 +140,7 @@ def read_http(port: int, topics: Iterable[str], host: str = "127.0.0.1") -> list
     return found
 
 
-def read_spark(spark: Any, topics: Sequence[str], **options: str) -> list[Found]:
+def read_spark(spark: SparkSession, topics: Sequence[str], **options: str) -> list[Found]:
     """Reads topics with Spark's batch source; options are `path` or `endpoint`."""
     frame = spark.read.format("lakemq").options(subscribe=",".join(topics), **options).load()
     rows = frame.select("topic", "queue_id", "queue_offset", "body").collect()

@@ -40,7 +40,8 @@ def main(folder: Path) -> None:
                 assert store.wait_flushed(end, 5000), "a stored message was not flushed"
                 assert stored < 100_000, "the disk does not get full"
         except Unavailable as error:
-            assert error.code == "DISK_FULL", str(error)
+            refusal = error
+        assert refusal.code == "DISK_FULL", str(refusal)
         assert stored > 100
         assert store.wait_dispatched(end, 5000), "what was stored is not in its queue"
         assert _count(store) == stored, (_count(store), stored)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -49,11 +50,14 @@ class Http:
         self,
         method: str,
         path: str,
-        body: bytes | None = None,
+        body: bytes | Iterator[bytes] | None = None,
         headers: dict[str, str] | None = None,
         **query: Any,
     ) -> Reply:
-        """Sends one request; ``path`` is below /api/v1 unless it starts with ``//``."""
+        """Sends one request; ``path`` is below /api/v1 unless it starts with ``//``.
+
+        A body in pieces goes in chunks.
+        """
         url = self.endpoint + (path[1:] if path.startswith("//") else API + path)
         if query:
             url += "?" + "&".join(f"{name}={value}" for name, value in query.items())
@@ -76,7 +80,7 @@ class Http:
     def send(
         self,
         topic: str,
-        body: bytes,
+        body: bytes | Iterator[bytes],
         content_type: str | None = None,
         headers: dict[str, str] | None = None,
         **query: Any,
@@ -96,6 +100,12 @@ class Http:
             mark = page["next"]
             if mark is None:
                 return found
+
+    def pulls_held(self) -> int:
+        """Returns how many pulls the broker holds, by its own gauge."""
+        page = self.get("//metrics").body.decode()
+        line = next(line for line in page.splitlines() if 'processor="pull_hold"' in line)
+        return int(float(line.rpartition(" ")[2]))
 
     def settle(self) -> None:
         """Returns when everything sent so far can be read.

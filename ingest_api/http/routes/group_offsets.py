@@ -128,8 +128,11 @@ def add(routes: APIRouter, broker: Broker) -> None:
         responses={**PROBLEMS, 202: {"model": ResetPlan}},
     )
     async def reset_offsets(group: GroupPath, reset: OffsetReset, response: Response) -> ResetPlan:
-        """Moves a group's offsets at the broker, on one topic; with dry_run only says what that would deliver
-        again or skip. A group that lakemq consume has run goes on from its checkpoint and ledger instead."""
+        """Moves a group's offsets at the broker, on one topic.
+
+        With dry_run only says what that would deliver again or skip. A group that lakemq consume has run goes
+        on from its checkpoint and ledger instead.
+        """
         plan = await group_offsets.plan_reset(group, _target(reset))
         if not reset.dry_run:
             _note(await group_offsets.reset(group, plan, reset.lease_epoch), response)

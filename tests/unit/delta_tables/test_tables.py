@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -78,17 +79,12 @@ def test_a_second_writer_is_refused_with_the_first_ones_process(tmp_path: Path) 
     refused = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False
     )
-    assert refused.returncode == 1 and "STORE_LOCKED" in refused.stderr
+    assert refused.returncode == 1
+    assert "STORE_LOCKED" in refused.stderr
     with pytest.raises(Unavailable, match="another process writes deliveries"):
         WriterLock(tmp_path, "deliveries").acquire()
     lock.release()
     assert subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False).returncode == 0
-
-
-def _drop_as_if_killed(lock: WriterLock) -> None:
-    """What the system does with the lock of a process killed with SIGKILL: nothing is tidied up."""
-    assert lock._file is not None
-    lock._file.close()
 
 
 def test_a_jvm_that_lives_on_after_a_clean_end_is_not_waited_for(tmp_path: Path) -> None:
@@ -101,10 +97,14 @@ def test_a_jvm_that_lives_on_after_a_clean_end_is_not_waited_for(tmp_path: Path)
 
 def test_the_lock_waits_for_a_jvm_that_outlives_its_killed_holder(tmp_path: Path) -> None:
     jvm = subprocess.Popen(["sleep", "600"])
-    first = WriterLock(tmp_path, "deliveries")
-    first.acquire()
-    first.name_jvm(jvm.pid)
-    _drop_as_if_killed(first)
+    code = (
+        "import os, sys; from pathlib import Path; from delta_tables.writer_lock import WriterLock\n"
+        "lock = WriterLock(Path(sys.argv[1]), 'deliveries'); lock.acquire()\n"
+        "lock.name_jvm(int(sys.argv[2]))\n"
+        "os.kill(os.getpid(), 9)"
+    )
+    killed = subprocess.run([sys.executable, "-c", code, str(tmp_path), str(jvm.pid)], check=False)
+    assert killed.returncode == -signal.SIGKILL
     clock = iter([0.0, 31.0, 62.0])
     with pytest.raises(Unavailable, match=f"JVM {jvm.pid}"):
         WriterLock(tmp_path, "deliveries", clock=lambda: next(clock)).acquire()

@@ -68,7 +68,8 @@ def ended_process() -> int:
 
 def test_an_owner_is_read_from_its_text(me: LeaseOwner) -> None:
     assert LeaseOwner.parse(str(me)) == me
-    assert not me.is_dead() and me.pid == os.getpid()
+    assert not me.is_dead()
+    assert me.pid == os.getpid()
     for foreign in ("", "somebody", "spark/host/1/abc", f"{me}x"):
         assert LeaseOwner.parse(foreign) is None
 

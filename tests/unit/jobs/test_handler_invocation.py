@@ -42,9 +42,12 @@ def test_an_exception_is_a_retry_of_its_own_message_only() -> None:
 
     result = results(handle)
     assert verdicts(result) == ["ACK", "ACK", "RETRY", "ACK"]
-    assert result.error_type is not None and result.error_type.to_pylist() == [None, None, "ValueError", None]
-    assert result.error_text is not None and result.error_text[2].as_py() == "never departed"
-    assert result.error_trace is not None and "in handle" in result.error_trace[2].as_py()
+    assert result.error_type is not None
+    assert result.error_type.to_pylist() == [None, None, "ValueError", None]
+    assert result.error_text is not None
+    assert result.error_text[2].as_py() == "never departed"
+    assert result.error_trace is not None
+    assert "in handle" in result.error_trace[2].as_py()
 
 
 def test_sys_exit_in_a_handler_does_not_end_the_worker() -> None:
@@ -59,26 +62,31 @@ def test_an_error_text_that_is_no_unicode_can_be_stored() -> None:
         raise ValueError("\ud800 lone")
 
     result = results(handle, 1)
-    assert result.error_text is not None and result.error_text[0].as_py() == "? lone"
+    assert result.error_text is not None
+    assert result.error_text[0].as_py() == "? lone"
 
 
 def test_verdicts_of_a_row_handler_carry_level_and_reason() -> None:
     answers = iter([Verdict.ACK, Verdict.retry(4), Verdict.retry("20s", reason="later"), Verdict.dead("no")])
     result = results(lambda message: next(answers))
     assert verdicts(result) == ["ACK", "RETRY", "RETRY", "DEAD"]
-    assert result.delay_level is not None and result.delay_level.to_pylist() == [None, 4, 3, None]
-    assert result.reason is not None and result.reason.to_pylist() == [None, None, "later", "no"]
+    assert result.delay_level is not None
+    assert result.delay_level.to_pylist() == [None, 4, 3, None]
+    assert result.reason is not None
+    assert result.reason.to_pylist() == [None, None, "later", "no"]
 
 
 def test_a_delay_level_above_the_last_clamps() -> None:
     result = results(lambda message: Verdict.retry(99), 1)
-    assert result.delay_level is not None and result.delay_level.to_pylist() == [4]
+    assert result.delay_level is not None
+    assert result.delay_level.to_pylist() == [4]
 
 
 def test_a_row_handler_that_returns_something_else_is_a_failure_with_that_text() -> None:
     result = results(lambda message: "ok", 1)
     assert verdicts(result) == ["RETRY"]
-    assert result.error_text is not None and "None or a Verdict, not str" in result.error_text[0].as_py()
+    assert result.error_text is not None
+    assert "None or a Verdict, not str" in result.error_text[0].as_py()
 
 
 @pytest.mark.parametrize(
@@ -122,8 +130,10 @@ def test_verdict_columns_carry_level_and_reason() -> None:
         }
     )
     result = results(lambda batch: answer, vectorised=True)
-    assert result.delay_level is not None and result.delay_level.to_pylist() == [2, None, 1, 4]
-    assert result.reason is not None and result.reason.to_pylist() == ["a", "b", "c", "d"]
+    assert result.delay_level is not None
+    assert result.delay_level.to_pylist() == [2, None, 1, 4]
+    assert result.reason is not None
+    assert result.reason.to_pylist() == ["a", "b", "c", "d"]
 
 
 def test_a_vectorised_handler_that_raises_is_narrowed_down_to_the_bad_message() -> None:
@@ -133,7 +143,8 @@ def test_a_vectorised_handler_that_raises_is_narrowed_down_to_the_bad_message() 
 
     result = results(handle, 1_000, vectorised=True)
     assert [row for row, verdict in enumerate(verdicts(result)) if verdict == "RETRY"] == [700]
-    assert result.error_type is not None and result.error_type[700].as_py() == "KeyError"
+    assert result.error_type is not None
+    assert result.error_type[700].as_py() == "KeyError"
     assert len(result.started_at) == len(result.finished_at) == 1_000
 
 

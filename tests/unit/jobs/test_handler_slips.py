@@ -154,7 +154,8 @@ def test_an_answer_that_is_no_verdict_is_a_failure_of_the_message(answer: Any) -
 )
 def test_columns_that_cannot_be_read_are_a_failure_of_the_message(answer: Any) -> None:
     row = handled(lambda _: answer, vectorised=True)
-    assert row["verdict"] == "RETRY" and row["error_type"] is not None
+    assert row["verdict"] == "RETRY"
+    assert row["error_type"] is not None
 
 
 def test_a_null_struct_is_an_acknowledgement() -> None:

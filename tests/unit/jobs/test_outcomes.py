@@ -103,8 +103,10 @@ def test_body_and_properties_are_kept_of_those_not_acknowledged_only() -> None:
     rows = outcomes([message(0), message(1, {"raise": "x"}), message(2, {"dead": "bad"})])
     assert [row["verdict"] for row in rows] == ["ACK", "RETRY", "DEAD"]
     assert [row["body"] is None for row in rows] == [True, False, False]
-    assert rows[1]["properties"] == [("colour", "red")] and rows[1]["flag"] == 7
-    assert rows[2]["reason"] == "bad" and rows[2]["next_attempt_at"] is None
+    assert rows[1]["properties"] == [("colour", "red")]
+    assert rows[1]["flag"] == 7
+    assert rows[2]["reason"] == "bad"
+    assert rows[2]["next_attempt_at"] is None
 
 
 def test_the_next_attempt_is_due_after_the_delay_of_this_attempt() -> None:
@@ -164,7 +166,8 @@ def test_a_message_without_room_for_a_retrys_properties_is_given_up_with_that_re
     full: dict[str, Any] = {"properties": [("long", "x" * 32_200)]}
     rows = outcomes([message(0, {"raise": "x"}, **full), message(1, {"raise": "x"}), message(2, **full)])
     assert [row["verdict"] for row in rows] == ["DEAD", "RETRY", "ACK"]
-    assert rows[0]["reason"].startswith("its properties leave no room") and rows[0]["error_text"] == "x"
+    assert rows[0]["reason"].startswith("its properties leave no room")
+    assert rows[0]["error_text"] == "x"
     assert rows[0]["next_attempt_at"] is rows[0]["delay_level"] is None
     assert rows[0]["properties"] == full["properties"]
 

@@ -143,7 +143,8 @@ def test_while_everything_fails_the_handler_is_not_called_per_row_and_nothing_co
         group.rows += before
     down = False
     group.settle(waiting, most_rounds=4)
-    assert group.offsets("DEAD") == [] and group.offsets("ACK") == list(range(rows))
+    assert group.offsets("DEAD") == []
+    assert group.offsets("ACK") == list(range(rows))
 
 
 def test_a_failure_in_company_is_not_counted_and_says_so() -> None:

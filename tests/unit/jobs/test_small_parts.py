@@ -35,7 +35,8 @@ def module(directory: Path, name: str, text: str) -> Path:
 def test_a_handler_is_found_beside_the_user(tmp_path: Path) -> None:
     module(tmp_path, "beside_user", "class Shop:\n    @staticmethod\n    def sell(message): return None\n")
     loaded = HandlerTarget("beside_user:Shop.sell", "auto", (str(tmp_path),)).load()
-    assert loaded.function(None) is None and not loaded.vectorised
+    assert loaded.function(None) is None
+    assert not loaded.vectorised
 
 
 @pytest.mark.parametrize(
@@ -183,7 +184,8 @@ def test_tasks_cover_every_message_once_and_are_no_more_than_cores(sizes: list[i
     covered = sorted((p.queue.queue_id, p.start, p.end) for pieces in bins for p in pieces)
     for queue, rows in enumerate(sizes):
         mine = [(start, end) for q, start, end in covered if q == queue]
-        assert mine[0][0] == 100 and mine[-1][1] == 100 + rows
+        assert mine[0][0] == 100
+        assert mine[-1][1] == 100 + rows
         assert all(a[1] == b[0] for a, b in itertools.pairwise(mine))
 
 

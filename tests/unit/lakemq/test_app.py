@@ -128,7 +128,9 @@ def test_sql_is_asked_without_an_http_client() -> None:
 
 def test_missing_extra_is_named_and_own_defects_are_not_taken_for_one() -> None:
     missing = ModuleNotFoundError("No module named 'fastapi'", name="fastapi")
-    assert app._is_missing_extra("serve", missing)
-    assert app._needs("serve", missing).startswith("lakemq serve needs: pip install 'lakemq[server]'")
-    assert not app._is_missing_extra("serve", ModuleNotFoundError("x", name="ingest_api.nowhere"))
-    assert not app._is_missing_extra("topic", missing)
+    assert app.is_missing_extra("serve", missing)
+    assert app.missing_extra_text("serve", missing).startswith(
+        "lakemq serve needs: pip install 'lakemq[server]'"
+    )
+    assert not app.is_missing_extra("serve", ModuleNotFoundError("x", name="ingest_api.nowhere"))
+    assert not app.is_missing_extra("topic", missing)

@@ -1,5 +1,7 @@
-"""However many addresses a host has, connecting takes the time of one call, and one that answers is found;
-what comes after it has the call's time, not connecting's."""
+"""However many addresses a host has, connecting takes the time of one call, and one that answers is found.
+
+What comes after it has the call's time, not connecting's.
+"""
 
 from __future__ import annotations
 

@@ -105,15 +105,15 @@ def test_report_file_says_the_numbers_and_the_problems(tmp_path: Path) -> None:
 def test_directory_of_somebody_else_is_not_emptied(tmp_path: Path) -> None:
     (tmp_path / "store").mkdir()
     with pytest.raises(CommandFailed, match="no quick start made it"):
-        run._fresh(tmp_path)
+        run.empty_home(tmp_path)
     assert (tmp_path / "store").exists()
 
 
 def test_directory_of_an_earlier_run_is_emptied_but_for_its_input(tmp_path: Path) -> None:
-    home = run._fresh(tmp_path / "q")
+    home = run.empty_home(tmp_path / "q")
     for name in ("store", "ledger", "checkpoint", "input"):
         (home / name).mkdir()
-    run._fresh(home)
+    run.empty_home(home)
     assert {path.name for path in home.iterdir() if path.is_dir()} == {"input"}
 
 

@@ -56,7 +56,8 @@ def test_stream_behind_is_still_there() -> None:
 def test_command_shows_escapes_on_a_terminal_and_the_bytes_in_a_pipe() -> None:
     command = [sys.executable, "-c", SAYING]
     piped = subprocess.run(command, capture_output=True, check=True, timeout=120).stdout
-    assert b"\x7f\xc2\x9b2J" in piped and b"\x1b[2J \x07" in piped
+    assert b"\x7f\xc2\x9b2J" in piped
+    assert b"\x1b[2J \x07" in piped
     ours, theirs = pty.openpty()
     try:
         subprocess.run(command, stdout=theirs, stderr=theirs, check=True, timeout=120)
@@ -64,7 +65,8 @@ def test_command_shows_escapes_on_a_terminal_and_the_bytes_in_a_pipe() -> None:
     finally:
         os.close(ours)
         os.close(theirs)
-    assert b'"\\u007f\\u009b2J"' in on_terminal and b"\\x1b[2J \\x07" in on_terminal
+    assert b'"\\u007f\\u009b2J"' in on_terminal
+    assert b"\\x1b[2J \\x07" in on_terminal
     assert b"\\x1b]0;error\\x07" in on_terminal
     assert not set(on_terminal) & (set(range(0x20)) - set(b"\r\n\t"))
 

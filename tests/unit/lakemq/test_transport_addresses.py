@@ -59,7 +59,8 @@ def test_endpoint_comes_from_the_environment_when_none_is_given(monkeypatch: pyt
 
 
 def test_client_travels_to_a_worker_as_its_settings() -> None:
-    client = pickle.loads(pickle.dumps(Client("127.0.0.1:1", timeout_s=7.0, retries=5)))
+    sent = Client("127.0.0.1:1", timeout_s=7.0, retries=5)
+    client = pickle.loads(pickle.dumps(sent))
     assert client.endpoint == "http://127.0.0.1:1"
-    assert client._settings["timeout_s"] == 7.0
-    assert client._settings["retries"] == 5
+    assert client.patience_s == 7.0
+    assert client.__reduce__() == sent.__reduce__(), "what travels on is what came"

@@ -29,7 +29,7 @@ def zips(tmp_path: Path) -> list[str]:
 def python(paths: list[str], *arguments: str) -> str:
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(SITE), *paths])}
     ended = subprocess.run([sys.executable, *arguments], env=env, capture_output=True, text=True, timeout=60)
-    assert ended.returncode == 0 and ended.stderr == "", ended.stderr
+    assert (ended.returncode, ended.stderr) == (0, "")
     return ended.stdout
 
 

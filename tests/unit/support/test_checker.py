@@ -35,7 +35,7 @@ def _reading(unknown_stored: bool = True) -> list[Found]:
 
 def _wrong(reading: list[Found]) -> set[str]:
     report = check("test", _sent(), reading)
-    return {kind for kind in Report._KINDS if getattr(report, kind)}
+    return {kind for kind in Report.KINDS if getattr(report, kind)}
 
 
 @pytest.mark.parametrize("unknown_stored", [True, False])

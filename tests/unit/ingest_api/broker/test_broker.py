@@ -26,6 +26,7 @@ from ingest_api.broker.send_service import SendResult
 from ingest_api.broker.settings import BrokerSettings, LimitSettings, StoreSettings
 from store_native import Slice
 from store_native.errors import InvalidRequest, Unavailable
+from tests.support.waiting import wait_until_async
 
 TOPIC = "orders"
 MIB = 1 << 20
@@ -208,8 +209,9 @@ def test_what_the_store_has_to_say_stands_in_the_brokers_log(
         shutil.rmtree(tmp_path / "config")
         (tmp_path / "config").write_text("a file where a directory belongs")
         await broker.topics.put("t")
-        while not any("the files under config/ are behind" in text for text in caplog.messages):
-            await asyncio.sleep(0.05)
+        await wait_until_async(
+            lambda: any("the files under config/ are behind" in text for text in caplog.messages)
+        )
         (tmp_path / "config").unlink()
         (tmp_path / "config").mkdir()
 
