@@ -180,7 +180,7 @@ def _within_open_files(settings: Settings) -> Settings:
     if limit == resource.RLIM_INFINITY or settings.http.max_connections <= fits:
         return settings
     log.warning("fewer connections, for want of open files", extra={"fields": {"max": fits, "limit": limit}})
-    return replace(settings, http=replace(settings.http, max_connections=fits))
+    return settings.model_copy(update={"http": replace(settings.http, max_connections=fits)})
 
 
 def _raise_descriptor_limit() -> None:

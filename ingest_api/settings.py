@@ -1,31 +1,85 @@
-"""The broker's settings, parsed once from defaults, a TOML file, the environment and the command line.
+"""The broker's settings: one model for the file, the environment and the command line.
 
-Owns names, types and defaults; setting_bounds.py has what a value may be.
+Owns names, types, defaults, bounds and what the values must be together; broker/settings.py has the part
+that the broker core takes, setting_sources.py reads.
 
-Invariants: an unknown name or a value of the wrong type is refused with its full name, so a typing error
-never means a silent default.
+Invariants: an unknown name, a value of the wrong type, one outside its bounds and values that do not fit
+together are refused: a store that its files cannot hold or a time-out that never ends is no settings.
 """
 
 from __future__ import annotations
 
-import tomllib
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, is_dataclass, replace
+from functools import cache
 from ipaddress import ip_address
-from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal
 
-from ingest_api import setting_bounds
+from annotated_types import Interval
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    field_validator,
+    model_validator,
+)
+from pydantic.dataclasses import dataclass
+from pydantic_core import CoreSchema
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
 from ingest_api.broker.settings import BrokerSettings, LimitSettings, StoreSettings
-from ingest_api.setting_bounds import illegal as _illegal
-from ingest_api.setting_environment import read_environment
+from ingest_api.setting_errors import illegal
+from ingest_api.setting_fields import SettingField, setting_fields
 
 LogFormat = Literal["plain", "json"]
-Section = TypeVar("Section")
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+MAX_INDEX_FILE_BYTES = (1 << 31) - 1
+"""RocketMQ maps an index file with a 32-bit length: a header of 40 bytes, 4 a slot, 20 an entry."""
+
+RECORD_OVERHEAD = 33 << 10
+"""What a log file holds beside a message's body: the record's fields, its topic, 32,767 bytes of properties
+at most, and the end of the file."""
+
+MAX_DELAY_LEVELS = 64
+_DAY_MS = 86_400_000
+MAX_DELAY_MS = 366 * _DAY_MS
+_UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": _DAY_MS}
+_DELAY = re.compile(r"([0-9]{1,9})([smhd])")
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,127}")
+_HOST_NAME = re.compile(r"[A-Za-z0-9_.-]{1,253}|\[?[0-9A-Fa-f:.]{2,45}\]?")
+_ORIGIN = re.compile(r"https?://[A-Za-z0-9_.:\[\]-]{1,261}")
+_SECTION = ConfigDict(strict=True, extra="forbid")
 
 
-@dataclass(frozen=True, slots=True)
-class HttpSettings:
+def _split(value: Any) -> Any:
+    """Reads the environment's form of a list: ``one, two``."""
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+Texts = Annotated[tuple[str, ...], BeforeValidator(_split), Field(strict=False)]
+
+
+class _Section:
+    """A table of the settings."""
+
+    __slots__ = ()
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: type[Any], handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Called once by pydantic: a table becomes a section, although its values must be of their types."""
+        schema = handler(source)
+        handler.resolve_ref_schema(schema)["strict"] = False  # type: ignore[index]  # one of a union of tables
+        return schema
+
+
+@dataclass(frozen=True, slots=True, config=_SECTION)
+class HttpSettings(_Section):
     """Where the broker listens.
 
     Attributes:
@@ -48,23 +102,34 @@ class HttpSettings:
     """
 
     host: str = "127.0.0.1"
-    port: int = 8090
+    port: Annotated[int, Interval(ge=0, le=65_535)] = 8090
     insecure: bool = False
-    keep_alive_s: int = 75
-    stop_timeout_s: int = 10
-    max_connections: int = 10_000
-    max_pipelined: int = 128
-    max_target_bytes: int = 16 << 10
-    max_header_bytes: int = 64 << 10
-    max_headers: int = 256
-    head_timeout_s: float = 10.0
-    write_timeout_s: float = 30.0
-    allowed_hosts: tuple[str, ...] = ()
-    allowed_origins: tuple[str, ...] = ()
+    keep_alive_s: Annotated[int, Interval(ge=1, le=3_600)] = 75
+    stop_timeout_s: Annotated[int, Interval(ge=1, le=3_600)] = 10
+    max_connections: Annotated[int, Interval(ge=1, le=1_000_000)] = 10_000
+    max_pipelined: Annotated[int, Interval(ge=1, le=10_000)] = 128
+    max_target_bytes: Annotated[int, Interval(ge=256, le=64 << 10)] = 16 << 10
+    max_header_bytes: Annotated[int, Interval(ge=1 << 10, le=1 << 20)] = 64 << 10
+    max_headers: Annotated[int, Interval(ge=8, le=10_000)] = 256
+    head_timeout_s: Annotated[float, Interval(ge=0.05, le=3_600)] = 10.0
+    write_timeout_s: Annotated[float, Interval(ge=0.05, le=3_600)] = 30.0
+    allowed_hosts: Texts = ()
+    allowed_origins: Texts = ()
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _are_hosts(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
+        return _each(hosts, _HOST_NAME, "a name or an address, without a port")
+
+    @field_validator("allowed_origins")
+    @classmethod
+    def _are_origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
+        form = "scheme and host, with a port if it is not the scheme's: https://console.example.com"
+        return _each(origins, _ORIGIN, form)
 
 
-@dataclass(frozen=True, slots=True)
-class LogSettings:
+@dataclass(frozen=True, slots=True, config=_SECTION)
+class LogSettings(_Section):
     """What the broker writes about itself.
 
     Attributes:
@@ -72,112 +137,123 @@ class LogSettings:
     """
 
     format: LogFormat = "plain"
-    level: Literal["debug", "info", "warning", "error"] = "info"
-    slow_request_ms: int = 1000
+    level: LogLevel = "info"
+    slow_request_ms: Annotated[int, Interval(ge=0, le=3_600_000)] = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Everything `lakemq serve` can be told."""
+@dataclass(frozen=True, slots=True, config=_SECTION)
+class _Store(_Section, StoreSettings):
+    """The store's table, checked."""
+
+    @field_validator("path")
+    @classmethod
+    def _is_named(cls, path: str) -> str:
+        if not path:
+            raise ValueError("is empty")
+        return path
+
+    @field_validator("delay_levels")
+    @classmethod
+    def _are_delays(cls, text: str) -> str:
+        levels = text.split()
+        if len(levels) > MAX_DELAY_LEVELS:
+            raise ValueError(f"has {len(levels)} levels, at most {MAX_DELAY_LEVELS}")
+        for level in levels:
+            found = _DELAY.fullmatch(level)
+            if not found or not 0 < int(found[1]) * _UNITS_MS[found[2]] <= MAX_DELAY_MS:
+                raise ValueError(f"{level!r} is no delay such as 10s, 5m, 2h or 1d, up to 366d")
+        return text
+
+
+@dataclass(frozen=True, slots=True, config=_SECTION)
+class _Limits(_Section, LimitSettings):
+    """The limits' table, checked."""
+
+
+class Settings(BaseSettings):
+    """Everything `lakemq serve` takes.
+
+    Raises:
+        ValidationError: A value is wrong by itself.
+        InvalidRequest: The values do not fit together; the detail says which and why.
+    """
+
+    model_config = SettingsConfigDict(
+        strict=True,
+        extra="forbid",
+        frozen=True,
+        env_prefix="LAKEMQ_",
+        env_nested_delimiter="_",
+        env_nested_max_split=1,
+        enable_decoding=False,
+    )
 
     broker_name: str = "broker-a"
     cluster: str = "DefaultCluster"
-    http: HttpSettings = field(default_factory=HttpSettings)
-    store: StoreSettings = field(default_factory=StoreSettings)
-    limits: LimitSettings = field(default_factory=LimitSettings)
-    log: LogSettings = field(default_factory=LogSettings)
+    http: HttpSettings = HttpSettings()
+    store: _Store = _Store()
+    limits: _Limits = _Limits()
+    log: LogSettings = LogSettings()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Called at each construction: what is built by hand takes nothing from the environment."""
+        return (init_settings,)
 
     @property
     def broker(self) -> BrokerSettings:
         """What the broker core needs of them; the rest is the front door's and the process's."""
         return BrokerSettings(self.broker_name, self.cluster, self.store, self.limits)
 
-    def checked(self) -> Settings:
-        """Returns itself when the values fit together.
+    @field_validator("broker_name", "cluster")
+    @classmethod
+    def _is_name(cls, name: str) -> str:
+        if not _NAME.fullmatch(name):
+            raise ValueError("has 1 to 127 letters, digits, hyphens and underscores")
+        return name
 
-        Raises:
-            InvalidRequest: They do not; the detail says which and why.
-        """
-        if not self.http.insecure and not _is_loopback(self.http.host):
-            raise _illegal(
+    @model_validator(mode="after")
+    def _fit_together(self) -> Settings:
+        http, store, limits = self.http, self.store, self.limits
+        if not http.insecure and not _is_loopback(http.host):
+            raise illegal(
                 "http.host",
-                f"{self.http.host} can be reached from other machines and requests are not authenticated "
+                f"{http.host} can be reached from other machines and requests are not authenticated "
                 "yet; listen on 127.0.0.1, or accept it with --insecure",
             )
-        setting_bounds.check(self)
+        if 40 + 4 * store.index_slots + 20 * store.index_entries > MAX_INDEX_FILE_BYTES:
+            raise illegal(
+                "store.index_entries",
+                "40 + 4 x index_slots + 20 x index_entries bytes are a file's, at most "
+                f"{MAX_INDEX_FILE_BYTES}",
+            )
+        name, size = "limits.max_message_bytes", limits.max_message_bytes
+        fits = store.commitlog_file_size - RECORD_OVERHEAD
+        if size > fits:
+            raise illegal(name, f"is {size}, a log file of store.commitlog_file_size bytes takes {fits}")
+        if size > limits.max_request_bytes:
+            raise illegal(name, f"is more than limits.max_request_bytes, {limits.max_request_bytes}")
         return self
 
 
-def load_settings(
-    config: Path | None, overrides: Mapping[str, Any], environment: Mapping[str, str] | None = None
-) -> Settings:
-    """Builds the settings: defaults, then the file, then the environment, then the command line.
-
-    Args:
-        config: A TOML file with the tables ``[http]``, ``[store]``, ``[limits]``, ``[log]``, or None.
-        overrides: Dotted names (``http.port``) to values; None counts as not given.
-        environment: Variables such as ``LAKEMQ_HTTP_PORT``; None means there are none.
-
-    Raises:
-        InvalidRequest: ARGUMENT_ILLEGAL with the name in question.
-    """
-    settings = Settings()
-    if config is not None:
-        settings = _merge(settings, _read(config), "")
-    settings = _merge(settings, read_environment(settings, environment or {}), "")
-    tree: dict[str, Any] = {}
-    for dotted, value in overrides.items():
-        if value is None:
-            continue
-        section, _, name = dotted.rpartition(".")
-        (tree.setdefault(section, {}) if section else tree)[name] = value
-    return _merge(settings, tree, "").checked()
+@cache
+def known_settings() -> Mapping[str, SettingField]:
+    """Returns every setting by its name."""
+    return setting_fields(Settings())
 
 
-def _read(config: Path) -> dict[str, Any]:
-    try:
-        with config.open("rb") as file:
-            return tomllib.load(file)
-    except OSError as error:
-        raise _illegal("--config", f"cannot read {config}: {error.strerror}") from error
-    except (RecursionError, ValueError) as error:  # TOMLDecodeError, not UTF-8, a number of too many digits
-        raise _illegal("--config", f"{config} is not TOML: {error}") from error
-
-
-def _merge(section: Section, values: Mapping[str, Any], prefix: str) -> Section:
-    known = get_type_hints(type(section))
-    changed: dict[str, Any] = {}
-    for name, value in values.items():
-        full = f"{prefix}{name}"
-        if name not in known:
-            raise _illegal(full, f"no such setting; known here: {', '.join(sorted(known))}")
-        current = getattr(section, name)
-        if is_dataclass(current):
-            if not isinstance(value, Mapping):
-                raise _illegal(full, "must be a table")
-            changed[name] = _merge(current, value, f"{full}.")
-        else:
-            changed[name] = _typed(value, known[name], full)
-    return replace(section, **changed)  # type: ignore[type-var]  # every section is a dataclass
-
-
-def _typed(value: Any, wanted: Any, full: str) -> Any:
-    if get_origin(wanted) is Literal:
-        if value not in get_args(wanted):
-            raise _illegal(full, f"must be one of {', '.join(get_args(wanted))}")
-        return value
-    if get_origin(wanted) is tuple:
-        if not isinstance(value, (list, tuple)) or any(type(entry) is not str for entry in value):
-            raise _illegal(full, "must be a list of text")
-        return tuple(value)
-    if wanted is float and type(value) is int:
-        try:
-            return float(value)
-        except OverflowError:
-            raise _illegal(full, "has too many digits") from None
-    if type(value) is not wanted:  # not isinstance: true is no number here
-        raise _illegal(full, f"must be {wanted.__name__}, is {type(value).__name__}")
-    return value
+def _each(values: tuple[str, ...], form: re.Pattern[str], told: str) -> tuple[str, ...]:
+    for value in values:
+        if value != "*" and not form.fullmatch(value):
+            raise ValueError(f"{value!r} is none; {told}")
+    return values
 
 
 def _is_loopback(host: str) -> bool:

@@ -1,15 +1,24 @@
 """The settings of the broker core: values only.
 
-Owns names, types and defaults of what the store and the flow control need; ingest_api/settings.py parses them
-together with the front door's.
+Owns names, types, defaults and bounds of what the store and the flow control need; ingest_api/settings.py
+reads them together with the front door's.
+
+Invariants: plain values. An ``Interval`` says what a number may be and checks nothing itself: whoever
+builds these by hand answers for the values.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
+
+from annotated_types import Interval, MultipleOf
 
 FlushMode = Literal["sync", "async"]
+
+_HOURS_OF_100_YEARS = 100 * 366 * 24
+_GIB = 1 << 30
+_TIB = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,19 +34,19 @@ class StoreSettings:
 
     path: str = "./store"
     flush: FlushMode = "sync"
-    flush_interval_ms: int = 100
-    commitlog_file_size: int = 1 << 30
-    consumequeue_file_entries: int = 300_000
-    index_slots: int = 5_000_000
-    index_entries: int = 20_000_000
+    flush_interval_ms: Annotated[int, Interval(ge=1, le=60_000)] = 100
+    commitlog_file_size: Annotated[int, Interval(ge=64 << 10, le=_GIB), MultipleOf(4096)] = _GIB
+    consumequeue_file_entries: Annotated[int, Interval(ge=1, le=100_000_000)] = 300_000
+    index_slots: Annotated[int, Interval(ge=1, le=100_000_000)] = 5_000_000
+    index_entries: Annotated[int, Interval(ge=2, le=100_000_000)] = 20_000_000
     auto_create_topics: bool = True
-    default_queue_nums: int = 4
-    retention_hours: int = 72
-    delete_when_hour: int = 4
+    default_queue_nums: Annotated[int, Interval(ge=1, le=1_024)] = 4
+    retention_hours: Annotated[int, Interval(ge=1, le=_HOURS_OF_100_YEARS)] = 72
+    delete_when_hour: Annotated[int, Interval(ge=0, le=23)] = 4
     delay_levels: str = ""
-    checkpoint_interval_ms: int = 5000
-    idempotence_max_keys: int = 1_000_000
-    idempotence_hours: int = 72
+    checkpoint_interval_ms: Annotated[int, Interval(ge=10, le=3_600_000)] = 5000
+    idempotence_max_keys: Annotated[int, Interval(ge=1, le=100_000_000)] = 1_000_000
+    idempotence_hours: Annotated[int, Interval(ge=1, le=_HOURS_OF_100_YEARS)] = 72
     faults: str = ""
 
 
@@ -47,6 +56,7 @@ class LimitSettings:
 
     Attributes:
         max_request_bytes: Of a request's body, before and after decompression.
+        max_message_bytes: Of a message's body; a record fits a log file.
         inline_bytes: A larger body is parsed on a worker thread, not on the event loop.
         bulk_threads: Those threads.
         body_timeout_s: A body must have arrived within it.
@@ -62,19 +72,19 @@ class LimitSettings:
         max_wait_ms: The longest long poll.
     """
 
-    max_request_bytes: int = 64 << 20
-    max_message_bytes: int = 4 << 20
-    inline_bytes: int = 256 << 10
-    bulk_threads: int = 2
-    body_timeout_s: float = 30.0
-    sync_flush_timeout_s: float = 5.0
-    max_inflight_sends: int = 10_000
-    max_parsing_bytes: int = 256 << 20
-    max_query_bytes: int = 16 << 20
-    max_unsent_bytes: int = 512 << 20
-    send_queue_wait_s: float = 3.0
-    disk_full_ratio: float = 0.90
-    max_wait_ms: int = 60_000
+    max_request_bytes: Annotated[int, Interval(ge=1, le=_GIB)] = 64 << 20
+    max_message_bytes: Annotated[int, Interval(ge=1, le=_GIB - (64 << 10))] = 4 << 20
+    inline_bytes: Annotated[int, Interval(ge=0, le=16 << 20)] = 256 << 10
+    bulk_threads: Annotated[int, Interval(ge=1, le=256)] = 2
+    body_timeout_s: Annotated[float, Interval(ge=0.01, le=3_600)] = 30.0
+    sync_flush_timeout_s: Annotated[float, Interval(ge=0.01, le=3_600)] = 5.0
+    max_inflight_sends: Annotated[int, Interval(ge=1, le=10_000_000)] = 10_000
+    max_parsing_bytes: Annotated[int, Interval(ge=1, le=_TIB)] = 256 << 20
+    max_query_bytes: Annotated[int, Interval(ge=1, le=_GIB)] = 16 << 20
+    max_unsent_bytes: Annotated[int, Interval(ge=1, le=_TIB)] = 512 << 20
+    send_queue_wait_s: Annotated[float, Interval(ge=0, le=3_600)] = 3.0
+    disk_full_ratio: Annotated[float, Interval(ge=1e-6, le=1)] = 0.90
+    max_wait_ms: Annotated[int, Interval(ge=0, le=3_600_000)] = 60_000
 
 
 @dataclass(frozen=True, slots=True)

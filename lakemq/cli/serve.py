@@ -1,6 +1,7 @@
 """``lakemq serve``: runs a broker until it is told to stop.
 
-Owns the options and how they become settings; ingest_api.server does the work.
+Owns the options: one for each setting, by its name, and short ones for the common; ingest_api.server does
+the work.
 """
 
 from __future__ import annotations
@@ -8,9 +9,37 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
+from typing import Any
 
 from ingest_api.server import serve
-from ingest_api.settings import load_settings
+from ingest_api.setting_fields import SettingField
+from ingest_api.setting_sources import load_settings
+from ingest_api.settings import known_settings
+
+_SHORT = {
+    "store.path": ("--store", "DIR", "the store's directory"),
+    "http.host": ("--host", "HOST", "address to listen on"),
+    "http.port": ("--port", "PORT", "port to listen on, 0 for a free one"),
+    "store.flush": (
+        "--flush",
+        None,
+        "sync: answer when the message is on disk; async: when it is in the system's memory",
+    ),
+    "broker_name": ("--broker-name", "NAME", "the broker's name"),
+    "cluster": ("--cluster", "NAME", "the cluster's name"),
+    "http.insecure": (
+        "--insecure",
+        None,
+        "allow an address other machines reach, although requests are not authenticated yet",
+    ),
+    "http.allowed_hosts": (
+        "--allowed-host",
+        "NAME",
+        "a further name by which requests may reach the broker (may be repeated)",
+    ),
+    "log.format": ("--log-format", None, "how log lines look"),
+    "log.level": ("--log-level", None, "which log lines are written"),
+}
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -24,31 +53,43 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             "the file over the defaults."
         ),
     )
-    parser.add_argument("--store", metavar="DIR", help="the store's directory (default: ./store)")
-    parser.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
-    parser.add_argument("--port", type=int, help="port to listen on, 0 for a free one (default: 8090)")
-    parser.add_argument(
-        "--flush",
-        choices=("sync", "async"),
-        help="sync: answer when the message is on disk (default); async: when it is in the system's memory",
+    parser.add_argument("--config", type=Path, metavar="FILE", help="a TOML file with settings")
+    others = parser.add_argument_group(
+        "further settings", "Each setting of the file is an option by the same name; docs/http.md has them."
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="a TOML file with further settings")
-    parser.add_argument("--broker-name", metavar="NAME", help="the broker's name (default: broker-a)")
-    parser.add_argument("--cluster", metavar="NAME", help="the cluster's name (default: DefaultCluster)")
-    parser.add_argument(
-        "--insecure",
-        action="store_const",
-        const=True,
-        help="allow an address other machines reach, although requests are not authenticated yet",
-    )
-    parser.add_argument(
-        "--allowed-host",
-        action="append",
-        metavar="NAME",
-        help="a further name by which requests may reach the broker (may be repeated)",
-    )
-    parser.add_argument("--log-format", choices=("plain", "json"), help="how log lines look (default: plain)")
-    parser.add_argument("--log-level", choices=("debug", "info", "warning", "error"), help="default: info")
+    for name, field in known_settings().items():
+        if name in _SHORT:
+            option, metavar, meaning = _SHORT[name]
+            _add(parser, tuple(dict.fromkeys((option, f"--{name}"))), field, metavar, f"{meaning} ")
+        else:
+            _add(others, (f"--{name}",), field, name.rpartition("_")[2].upper(), "")
+
+
+def _add(
+    parser: argparse._ActionsContainer,
+    names: tuple[str, ...],
+    field: SettingField,
+    metavar: str | None,
+    meaning: str,
+) -> None:
+    """Adds a setting's option; one not given is None, and leaves the word to the environment and the file."""
+    default = f"default: {field.default}" if field.default not in ("", ()) else "default: none"
+    if field.bounds is not None:
+        default += f", {field.bounds[0]} to {field.bounds[1]}"
+    how: dict[str, Any] = {"dest": field.name, "help": f"{meaning}({default})", "default": None}
+    if field.name == "store.faults":  # for tests
+        how["help"] = argparse.SUPPRESS
+    if field.kind is bool:
+        # A flag that is off has one form, so that --insecure has no opposite to be mistaken for it.
+        on = field.default is False
+        how |= {"action": "store_const", "const": True} if on else {"action": argparse.BooleanOptionalAction}
+    elif field.kind is tuple:
+        how |= {"action": "append", "metavar": metavar}
+    elif field.choices:
+        how |= {"choices": field.choices}
+    else:
+        how |= {"type": field.kind, "metavar": metavar}
+    parser.add_argument(*names, **how)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -57,23 +98,8 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         LakeMQError: A setting is wrong, the port is taken, or the store does not open.
     """
-    settings = load_settings(
-        args.config,
-        {
-            "store.path": args.store,
-            "http.host": args.host,
-            "http.port": args.port,
-            "store.flush": args.flush,
-            "broker_name": args.broker_name,
-            "cluster": args.cluster,
-            "http.insecure": args.insecure,
-            "http.allowed_hosts": args.allowed_host,
-            "log.format": args.log_format,
-            "log.level": args.log_level,
-        },
-        os.environ,
-    )
-    return serve(settings, _announce)
+    given = {name: getattr(args, name) for name in known_settings()}
+    return serve(load_settings(args.config, given, os.environ), _announce)
 
 
 def _announce(line: str) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 import pytest
 
-from ingest_api.setting_bounds import BOUNDS, numbers
-from ingest_api.settings import load_settings
+from ingest_api.setting_sources import load_settings
+from ingest_api.settings import Settings, known_settings
+from lakemq.cli import serve
 from store_native.errors import InvalidRequest
 
 
@@ -64,7 +66,7 @@ def test_the_environment_wins_over_the_file_and_options_win_over_it(tmp_path: Pa
         ("LAKEMQ_HTTP_PROT", "1", "http.prot"),
         ("LAKEMQ_HTTP_PORT", "eight", "http.port"),
         ("LAKEMQ_HTTP_PORT", "70000", "http.port"),
-        ("LAKEMQ_HTTP_INSECURE", "yes", "http.insecure"),
+        ("LAKEMQ_HTTP_INSECURE", "perhaps", "http.insecure"),
         ("LAKEMQ_STORE_FLUSH", "sometimes", "store.flush"),
         ("LAKEMQ_CLUSTER", "a b", "cluster"),
     ],
@@ -73,6 +75,62 @@ def test_a_wrong_variable_is_refused_by_its_settings_name(variable: str, text: s
     with pytest.raises(InvalidRequest) as refused:
         load_settings(None, {}, {variable: text})
     assert refused.value.context["setting"] == name
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("true", True), ("False", False), ("yes", True), ("off", False), ("1", True)]
+)
+def test_a_variable_says_yes_or_no_in_the_usual_words(text: str, value: bool) -> None:
+    assert load_settings(None, {}, {"LAKEMQ_HTTP_INSECURE": text}).http.insecure is value
+
+
+def test_an_option_and_a_variable_have_the_names_of_the_file(tmp_path: Path) -> None:
+    parser = argparse.ArgumentParser()
+    serve.register(parser.add_subparsers())
+    for name, field in known_settings().items():
+        if field.kind is bool:
+            assert getattr(parser.parse_args(["serve", f"--{name}"]), name) is True
+            continue
+        text = field.choices[0] if field.choices else str(field.default or "x")
+        value = getattr(parser.parse_args(["serve", f"--{name}", text]), name)
+        assert value == ([text] if field.kind is tuple else field.kind(text))
+    assert getattr(parser.parse_args(["serve", "--port", "1"]), "http.port") == 1
+    path = written(tmp_path, "[limits]\nmax_wait_ms = 1\n")
+    assert load_settings(path, {}).limits.max_wait_ms == 1
+    assert load_settings(path, {}, {"LAKEMQ_LIMITS_MAX_WAIT_MS": "2"}).limits.max_wait_ms == 2
+    options = vars(parser.parse_args(["serve", "--limits.max_wait_ms", "3"])) | {"config": None}
+    given = {name: options[name] for name in known_settings()}
+    assert load_settings(path, given, {"LAKEMQ_LIMITS_MAX_WAIT_MS": "2"}).limits.max_wait_ms == 3
+
+
+def test_an_empty_variable_is_an_empty_list(tmp_path: Path) -> None:
+    path = written(tmp_path, "[http]\nallowed_hosts = ['one']\n")
+    assert load_settings(path, {}, {"LAKEMQ_HTTP_ALLOWED_HOSTS": ""}).http.allowed_hosts == ()
+
+
+def test_a_refusal_says_what_was_given_and_where(tmp_path: Path) -> None:
+    path = written(tmp_path, "[http]\nmax_headers = 7\n")
+    with pytest.raises(InvalidRequest) as refused:
+        load_settings(path, {})
+    assert refused.value.detail == "http.max_headers: is 7, it lies between 8 and 10000"
+    with pytest.raises(InvalidRequest) as refused:
+        load_settings(path, {}, {"LAKEMQ_HTTP_MAX_HEADERS": "many"})
+    assert refused.value.detail == "http.max_headers: must be int, is 'many' (LAKEMQ_HTTP_MAX_HEADERS)"
+    with pytest.raises(InvalidRequest) as refused:
+        load_settings(path, {"log.slow_request_ms": -1, "http.max_headers": 8}, {})
+    assert refused.value.detail == (
+        "log.slow_request_ms: is -1, it lies between 0 and 3600000 (--log.slow_request_ms)"
+    )
+    with pytest.raises(InvalidRequest, match="no such setting; known here: format, level, slow_request_ms"):
+        load_settings(written(tmp_path, "[log]\nlevels = 'info'\n"), {})
+    with pytest.raises(InvalidRequest, match="no such setting; known here: broker_name, cluster, http, li"):
+        load_settings(written(tmp_path, "colour = 'red'\n"), {})
+
+
+def test_settings_built_by_hand_take_nothing_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKEMQ_HTTP_PORT", "1")
+    monkeypatch.setenv("LAKEMQ_BROKER_NAME", "b")
+    assert Settings() == load_settings(None, {})
 
 
 @pytest.mark.parametrize(
@@ -141,9 +199,11 @@ def test_an_option_is_held_to_the_same_bounds_as_the_file(name: str, value: obje
 
 
 def test_every_number_has_bounds_that_hold_its_default() -> None:
-    found = dict(numbers(load_settings(None, {})))
-    assert found.keys() == BOUNDS.keys(), "give each new number its bounds in setting_bounds.py"
-    assert all(BOUNDS[name][0] <= value <= BOUNDS[name][1] for name, value in found.items())
+    numbers = [field for field in known_settings().values() if field.kind in (int, float)]
+    assert len(numbers) > 30
+    for field in numbers:
+        assert field.bounds is not None, f"give {field.name} its Interval"
+        assert field.bounds[0] <= field.default <= field.bounds[1]
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:

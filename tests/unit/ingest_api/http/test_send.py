@@ -21,7 +21,7 @@ from ingest_api.broker.thread_pools import BulkPool
 from ingest_api.http.body import BodyReader, Deadlines
 from ingest_api.http.error_responses import ErrorResponses
 from ingest_api.http.send import SendPath
-from ingest_api.settings import load_settings
+from ingest_api.setting_sources import load_settings
 
 BODY = b"x" * 5_000
 

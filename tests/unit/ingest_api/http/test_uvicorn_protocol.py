@@ -16,7 +16,7 @@ from ingest_api.broker.broker import Broker
 from ingest_api.http.app import create_app, send_topic
 from ingest_api.http.front_door import FrontDoor
 from ingest_api.http.uvicorn_protocol import BrokerProtocol
-from ingest_api.settings import load_settings
+from ingest_api.setting_sources import load_settings
 
 BODY = b'{"body":"x"}'
 HEAD = b"POST /api/v1/topics/t/messages HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"

@@ -1,0 +1,78 @@
+"""Where settings come from: a TOML file, the environment, the command line.
+
+Owns their order and their names: ``http.port`` in the file is ``LAKEMQ_HTTP_PORT`` in the environment and
+``--http.port`` on the command line.
+
+Invariants: what is wrong is refused by its full name before a socket or a file is opened, wherever it came
+from; a typing error is no silent default. Other ``LAKEMQ_`` variables (the client's ``LAKEMQ_ENDPOINT``) are
+not looked at.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_settings import EnvSettingsSource, InitSettingsSource, PydanticBaseSettingsSource
+
+from ingest_api.setting_errors import explained, illegal
+from ingest_api.settings import Settings, known_settings
+
+
+def load_settings(
+    config: Path | None, overrides: Mapping[str, Any], environment: Mapping[str, str] | None = None
+) -> Settings:
+    """Builds the settings: defaults, then the file, then the environment, then the command line.
+
+    Args:
+        config: A TOML file with the tables ``[http]``, ``[store]``, ``[limits]``, ``[log]``, or None.
+        overrides: Dotted names (``http.port``) to values; None counts as not given.
+        environment: Variables such as ``LAKEMQ_HTTP_PORT``; None means there are none.
+
+    Raises:
+        InvalidRequest: ARGUMENT_ILLEGAL with the name in question.
+    """
+    given = {name: value for name, value in overrides.items() if value is not None}
+    options = InitSettingsSource(Settings, _nested(given))
+    file = InitSettingsSource(Settings, {} if config is None else _read(config))
+    variables = EnvSettingsSource(Settings)
+    variables.env_vars = {
+        name.lower(): text for name, text in (environment or {}).items() if name == name.upper()
+    }
+
+    class Loaded(Settings):
+        @classmethod
+        def settings_customise_sources(
+            cls, *_: object, **__: object
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            return options, variables, file
+
+    def origin(name: str) -> str:
+        variable = f"LAKEMQ_{name.replace('.', '_').upper()}"
+        return f"--{name}" if name in given else variable if variable in (environment or {}) else ""
+
+    try:
+        return Settings(**dict(Loaded()))
+    except ValidationError as error:
+        raise explained(error, known_settings(), origin) from None
+
+
+def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for dotted, value in values.items():
+        table, _, name = dotted.rpartition(".")
+        (tree.setdefault(table, {}) if table else tree)[name] = value
+    return tree
+
+
+def _read(config: Path) -> dict[str, Any]:
+    try:
+        with config.open("rb") as file:
+            return tomllib.load(file)
+    except OSError as error:
+        raise illegal("--config", f"cannot read {config}: {error.strerror}") from error
+    except (RecursionError, ValueError) as error:  # TOMLDecodeError, not UTF-8, a number of too many digits
+        raise illegal("--config", f"{config} is not TOML: {error}") from error
