@@ -198,9 +198,11 @@ def _bind(settings: Settings) -> socket.socket:
     host, port = settings.http.host, settings.http.port
     try:
         family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(place)
+        with contextlib.ExitStack() as on_failure:
+            listener = on_failure.enter_context(socket.socket(family, socket.SOCK_STREAM))
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(place)
+            on_failure.pop_all()
     except (OSError, UnicodeError) as error:  # UnicodeError: no host name at all, such as a..b
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise InvalidRequest("ARGUMENT_ILLEGAL", f"cannot listen on {host} port {port}: {reason}") from error

@@ -14,9 +14,28 @@ from tests.support.broker_process import BrokerProcess
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_CLUSTER = Path(__file__).parent / "cluster"
+
 # A machine that is busy is slow, and that is no defect of the example it was slow at.
 settings.register_profile("without deadlines", deadline=None)
 settings.load_profile("without deadlines")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declares the time limit of tests that take long; its number is in pyproject.toml."""
+    parser.addini("long_timeout", "seconds for a test with Spark or several processes")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Gives the longer time limit to tests with Spark, of a cluster, and to those marked ``long``."""
+    limit = pytest.mark.timeout(float(config.getini("long_timeout")))
+    for item in items:
+        if (
+            "spark" in getattr(item, "fixturenames", ())
+            or item.get_closest_marker("long")
+            or _CLUSTER in item.path.parents
+        ):
+            item.add_marker(limit)
 
 
 @pytest.fixture

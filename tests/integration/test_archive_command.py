@@ -7,9 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from delta_tables.ledger_reader import LedgerReader
 from tests.support.broker_process import BrokerProcess
 from tests.support.dispatch_barrier import await_dispatch
+
+pytestmark = pytest.mark.long
 
 STACKS = ("BrokenPipeError", "Traceback", "\tat ", "ERROR", "StackOverflowError")
 

@@ -151,13 +151,13 @@ def test_follow_begins_with_the_last_ten_messages_over_all_queues(client: Client
 def test_tail_ends_quietly_when_its_reader_goes_away(client: Client, topic: str) -> None:
     client.send_ndjson(topic, b'{"body":"%s"}\n' % (b"x" * 1000) * 500)
     await_dispatch(client)
-    process = started(client, "tail", topic)
-    assert process.stdout is not None
-    process.stdout.readline()
-    process.stdout.close()
-    assert process.stderr is not None
-    assert process.stderr.read() == b""
-    assert process.wait(READ_S) == 141
+    with started(client, "tail", topic) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+        assert process.wait(READ_S) == 141
 
 
 def test_tail_of_a_time_starts_there(client: Client, topic: str) -> None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from lakemq import Message
 from tests.support.broker_process import BrokerProcess
 from tests.support.consumer_process import ConsumerProcess
 from tests.support.dispatch_barrier import await_dispatch
+
+pytestmark = pytest.mark.long
 
 STACKS = ("BrokenPipeError", "Traceback", "\tat ", "ERROR", "StackOverflowError")
 

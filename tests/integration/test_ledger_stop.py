@@ -17,6 +17,8 @@ from jobs.started_stream import StartedStream
 from tests.support.broker_process import BrokerProcess
 from tests.support.consumer_process import ConsumerProcess
 
+pytestmark = pytest.mark.long
+
 WAIT_S = 60.0
 
 

@@ -12,6 +12,8 @@ import pytest
 from tests.support.broker_process import BrokerProcess
 from tests.support.spark_version_check import ROWS
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 
 

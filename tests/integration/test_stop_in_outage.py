@@ -10,6 +10,7 @@ import json
 import time
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from delta_tables.ledger_reader import LedgerReader
@@ -19,6 +20,8 @@ from tests.support.broker_process import BrokerProcess
 from tests.support.consumer_process import ConsumerProcess
 from tests.support.spark_streams import Batches, source, start
 from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.long
 
 AT_ONCE_S = RETRY_TIMEOUT_MS / 1000 / 2
 WAIT_S = 240.0

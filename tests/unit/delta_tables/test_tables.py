@@ -92,7 +92,9 @@ def test_a_jvm_that_lives_on_after_a_clean_end_is_not_waited_for(tmp_path: Path)
     first.acquire()
     first.name_jvm(os.getpid())
     first.release()
-    WriterLock(tmp_path, "deliveries", clock=lambda: 0.0).acquire()
+    second = WriterLock(tmp_path, "deliveries", clock=lambda: 0.0)
+    second.acquire()
+    second.release()
 
 
 def test_the_lock_waits_for_a_jvm_that_outlives_its_killed_holder(tmp_path: Path) -> None:
@@ -109,5 +111,7 @@ def test_the_lock_waits_for_a_jvm_that_outlives_its_killed_holder(tmp_path: Path
     with pytest.raises(Unavailable, match=f"JVM {jvm.pid}"):
         WriterLock(tmp_path, "deliveries", clock=lambda: next(clock)).acquire()
     jvm.kill()
-    WriterLock(tmp_path, "deliveries").acquire()
+    after = WriterLock(tmp_path, "deliveries")
+    after.acquire()
+    after.release()
     jvm.wait()
