@@ -1,23 +1,33 @@
-"""Renders /metrics: Prometheus text, version 0.0.4.
+"""What /metrics shows: the broker's counters as Prometheus metrics.
 
 Owns metric names, types and labels; RocketMQ 5's (BrokerMetricsConstant, DefaultStoreMetricsConstant) with
-the prefix ``lakemq_`` instead of ``rocketmq_``.
+the prefix ``lakemq_`` instead of ``rocketmq_``. prometheus_client renders.
+
+Invariants: nothing is counted here, only read; the labels are those of topics and groups that exist. A
+registry belongs to one broker, never to the process.
+
+Threads: a reading thread collects while the event loop goes on counting, so what is iterated is copied.
 """
 
 from __future__ import annotations
 
-import math
-import resource
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
+
+from ingest_api.broker.broker import Broker
 from ingest_api.broker.metrics import BrokerMetrics, Histogram
+from store_native import Store
+from store_native.errors import LakeMQError
 from store_native.names import is_retry_topic, is_system_prefixed
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 Labels = Mapping[str, str]
+Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 
-_STORE_COUNTERS = ("_total", "_seconds_total")
 _STORE_NAMES = {
     "flush_behind_bytes": "storage_flush_behind_bytes",
     "dispatch_behind_bytes": "storage_dispatch_behind_bytes",
@@ -27,142 +37,183 @@ _STORE_NAMES = {
 }
 
 
-class Exposition:
-    """Collects samples, one block per metric.
+def metrics_registry(broker: Broker) -> CollectorRegistry:
+    """Builds the registry of a broker: its own metrics and the process's."""
+    registry = CollectorRegistry()
+    registry.register(BrokerCollector(broker))
+    ProcessCollector(registry=registry)
+    return registry
+
+
+class Families:
+    """Builds metric families whose samples all carry the broker's labels.
 
     Args:
-        labels: Carried by every sample: cluster, node_type, node_id.
+        labels: Cluster, node_type, node_id.
     """
 
     def __init__(self, labels: Labels) -> None:
         self._labels = dict(labels)
-        self._lines: list[str] = []
 
-    def gauge(self, name: str, text: str, samples: Iterable[tuple[Labels, float]]) -> None:
-        """Adds a metric that goes up and down."""
-        self._block(name, "gauge", text, samples)
+    def gauge(self, name: str, text: str, samples: Iterable[tuple[Labels, float]]) -> GaugeMetricFamily:
+        """Builds a metric that goes up and down."""
+        family = GaugeMetricFamily(f"lakemq_{name}", text)
+        for labels, value in samples:
+            family.add_sample(family.name, {**self._labels, **labels}, value)
+        return family
 
-    def counter(self, name: str, text: str, samples: Iterable[tuple[Labels, float]]) -> None:
-        """Adds a metric that only grows."""
-        self._block(name, "counter", text, samples)
+    def counter(self, name: str, text: str, samples: Iterable[tuple[Labels, float]]) -> CounterMetricFamily:
+        """Builds a metric that only grows; its name ends with ``_total``."""
+        family = CounterMetricFamily(f"lakemq_{name}", text)
+        for labels, value in samples:
+            family.add_sample(f"lakemq_{name}", {**self._labels, **labels}, value)
+        return family
 
-    def histogram(self, name: str, text: str, samples: Iterable[tuple[Labels, Histogram]]) -> None:
-        """Adds cumulative buckets, sum and count."""
-        self._head(name, "histogram", text)
+    def histogram(
+        self, name: str, text: str, samples: Iterable[tuple[Labels, Histogram]]
+    ) -> HistogramMetricFamily:
+        """Builds cumulative buckets, sum and count."""
+        family = HistogramMetricFamily(f"lakemq_{name}", text)
         for labels, histogram in samples:
+            own = {**self._labels, **labels}
             below = 0
             for bound, count in zip((*histogram.bounds, "+Inf"), histogram.counts, strict=True):
                 below += count
-                self._sample(f"{name}_bucket", {**labels, "le": str(bound)}, below)
-            self._sample(f"{name}_sum", labels, histogram.total)
-            self._sample(f"{name}_count", labels, below)
-
-    def plain_gauge(self, name: str, text: str, value: float) -> None:
-        """Adds a gauge whose name is the same for every program: no prefix, no labels."""
-        number = "NaN" if math.isnan(value) else str(int(value))
-        self._lines += [f"# HELP {name} {text}", f"# TYPE {name} gauge", f"{name} {number}"]
-
-    def text(self) -> bytes:
-        """Returns everything added."""
-        return ("\n".join(self._lines) + "\n").encode()
-
-    def _block(self, name: str, kind: str, text: str, samples: Iterable[tuple[Labels, float]]) -> None:
-        self._head(name, kind, text)
-        for labels, value in samples:
-            self._sample(name, labels, value)
-
-    def _head(self, name: str, kind: str, text: str) -> None:
-        self._lines.append(f"# HELP lakemq_{name} {text}")
-        self._lines.append(f"# TYPE lakemq_{name} {kind}")
-
-    def _sample(self, name: str, labels: Labels, value: float) -> None:
-        rendered = ",".join(f'{key}="{_escaped(text)}"' for key, text in {**self._labels, **labels}.items())
-        number = int(value) if float(value).is_integer() else value
-        self._lines.append(f"lakemq_{name}{{{rendered}}} {number}")
+                family.add_sample(f"{family.name}_bucket", {**own, "le": str(bound)}, below)
+            family.add_sample(f"{family.name}_count", own, below)
+            family.add_sample(f"{family.name}_sum", own, histogram.total)
+        return family
 
 
-def add_broker(page: Exposition, metrics: BrokerMetrics) -> None:
-    """Adds what the HTTP side counts."""
-    # Copies, because the event loop goes on counting while this thread renders.
+class BrokerCollector(Collector):
+    """Reads a broker's counters; called by its registry for each page, on a reading thread."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._families = Families(
+            {
+                "cluster": broker.settings.cluster,
+                "node_type": "broker",
+                "node_id": broker.settings.broker_name,
+            }
+        )
+
+    def collect(self) -> Iterator[Family]:
+        """Yields every metric of the broker."""
+        store, metrics, families = self._broker.store, self._broker.metrics, self._families
+        topics = {config["topic"] for config in json.loads(store.topics_json())}
+        groups = {config["group"] for config in json.loads(store.groups_json())}
+        # A topic made a moment ago may not be in the list yet.
+        metrics.keep_only(lambda topic: topic in topics or store.topic_json(topic) is not None)
+        yield from request_families(families, metrics)
+        yield from self._state()
+        yield families.gauge("topic_number", "Topics.", [({}, len(topics))])
+        yield families.gauge("consumer_group_number", "Consumer groups.", [({}, len(groups))])
+        yield families.gauge(
+            "consumer_lag_messages",
+            "Messages a group has not consumed of a topic it committed offsets for.",
+            _lag(store, groups),
+        )
+        yield families.gauge(
+            "timing_messages",
+            "Delayed messages waiting, by level.",
+            (({"level": str(level)}, end - done) for level, done, end in store.delay_progress()),
+        )
+        yield from store_families(families, store.stats())
+
+    def _state(self) -> Iterator[Family]:
+        broker, admission = self._broker, self._broker.admission
+        yield self._families.gauge(
+            "processor_watermark",
+            "Requests inside, by processor.",
+            [
+                ({"processor": "send"}, admission.inflight),
+                ({"processor": "bulk_send"}, broker.bulk.queued),
+                ({"processor": "ack_wait"}, broker.flush_waiter.waiting),
+                ({"processor": "pull_hold"}, broker.metrics.held_pulls),
+            ],
+        )
+        yield self._families.gauge(
+            "parsing_bytes", "Bytes of large bodies held in memory.", [({}, admission.parsing_bytes)]
+        )
+        yield self._families.gauge(
+            "broker_permission",
+            "6 reads and writes, 4 only reads.",
+            [({}, 4 if admission.disk_full or broker.store.poisoned else 6)],
+        )
+
+
+def request_families(families: Families, metrics: BrokerMetrics) -> Iterator[Family]:
+    """Yields what the services count of requests."""
     topics_in, topics_out = dict(metrics.topics_in), dict(metrics.topics_out)
     kind = {"message_type": "normal"}
-    page.counter(
+    yield families.counter(
         "messages_in_total",
         "Messages stored for producers.",
         (({"topic": topic, **kind}, c.messages) for topic, c in topics_in.items()),
     )
-    page.counter(
+    yield families.counter(
         "throughput_in_total",
         "Bytes of the request bodies stored for producers.",
         (({"topic": topic, **kind}, c.bytes) for topic, c in topics_in.items()),
     )
-    page.counter(
-        "messages_out_total",
-        "Messages handed out to pulls.",
-        ((_out_labels(*key), c.messages) for key, c in topics_out.items()),
+    out = [(_out_labels(*key), counted) for key, counted in topics_out.items()]
+    yield families.counter(
+        "messages_out_total", "Messages handed out to pulls.", ((labels, c.messages) for labels, c in out)
     )
-    page.counter(
-        "throughput_out_total",
-        "Bytes handed out to pulls.",
-        ((_out_labels(*key), c.bytes) for key, c in topics_out.items()),
+    yield families.counter(
+        "throughput_out_total", "Bytes handed out to pulls.", ((labels, c.bytes) for labels, c in out)
     )
-    page.histogram(
+    yield families.histogram(
         "message_size", "Bytes of a message; a batch counts with its mean.", [(kind, metrics.message_size)]
     )
-    page.histogram(
+    yield families.histogram(
         "rpc_latency",
         "Milliseconds from the request's head to its answer; bulk_send has bodies parsed off the event loop.",
         (({"protocol_type": "http", "request_code": name}, h) for name, h in metrics.latency_ms.items()),
     )
-    page.counter(
+    yield families.counter(
         "errors_total", "Refusals by code.", (({"code": c}, n) for c, n in dict(metrics.errors).items())
     )
-    page.counter(
+    yield families.counter(
         "flow_control_total",
         "Sends turned away by flow control, by the place that did.",
         (({"reason": r}, n) for r, n in dict(metrics.refusals).items()),
     )
-    page.counter(
+    yield families.counter(
         "send_status_total",
         "Sends stored less safely than asked.",
         (({"status": s}, n) for s, n in dict(metrics.send_status).items()),
     )
-    page.counter(
+    yield families.counter(
         "duplicate_sends_total", "Repeats recognised by Idempotency-Key.", [({}, metrics.duplicates)]
     )
 
 
-def add_store(page: Exposition, stats: Mapping[str, float]) -> None:
-    """Adds what the store counts, under its own names except where RocketMQ has one."""
+def store_families(families: Families, stats: Mapping[str, float]) -> Iterator[Family]:
+    """Yields what the store counts, under its own names except where RocketMQ has one."""
     storage = {"storage_type": "local", "storage_medium": "disk"}
     for name, value in sorted(stats.items()):
         shown = _STORE_NAMES.get(name, name)
         labels = storage if shown.startswith("storage_") else {}
-        add = page.counter if name.endswith(_STORE_COUNTERS) else page.gauge
-        add(shown, f"The store's {name}.", [(labels, value)])
+        build = families.counter if name.endswith("_total") else families.gauge
+        yield build(shown, f"The store's {name}.", [(labels, value)])
 
 
-def add_process(page: Exposition) -> None:
-    """Adds what the process holds, under the names every Prometheus client uses, without our prefix."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    page.plain_gauge("process_open_fds", "File descriptors open.", _open_descriptors())
-    page.plain_gauge("process_max_fds", "File descriptors that may be open.", soft)
-    page.plain_gauge("process_resident_memory_bytes", "Memory that stands in RAM.", _resident_bytes())
-
-
-def _open_descriptors() -> float:
-    try:
-        return sum(1 for _ in Path("/proc/self/fd").iterdir())
-    except OSError:
-        return float("nan")  # there is none left to look with
-
-
-def _resident_bytes() -> float:
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-    except OSError:
-        return float("nan")
-    return pages * resource.getpagesize()
+def _lag(store: Store, groups: Iterable[str]) -> Iterator[tuple[Labels, float]]:
+    for group in sorted(groups):
+        behind: dict[str, int] = defaultdict(int)
+        for topic, queue_id, offset in store.group_offsets(group):
+            try:
+                low, high = store.queue_bounds(topic, queue_id)
+            except LakeMQError:
+                continue  # the topic was deleted; its offsets stay until the group goes
+            behind[topic] += max(0, high - max(low, offset))
+        for topic, messages in behind.items():
+            yield (
+                {"consumer_group": group, "topic": topic, "is_retry": str(is_retry_topic(topic)).lower()},
+                messages,
+            )
 
 
 def _out_labels(topic: str, group: str) -> dict[str, str]:
@@ -172,7 +223,3 @@ def _out_labels(topic: str, group: str) -> dict[str, str]:
         "is_retry": str(is_retry_topic(topic)).lower(),
         "is_system": str(is_system_prefixed(topic)).lower(),
     }
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
