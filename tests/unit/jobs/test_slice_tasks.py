@@ -1,7 +1,8 @@
-"""What a group's tasks read: the tag filter decides about first deliveries only."""
+"""What a group's tasks read, and how a batch is cut into them."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from delta_tables.ledger import ledger_at
 from jobs.handler_loader import HandlerTarget
 from jobs.settings import ConsumeSettings
-from jobs.slice_tasks import reader_of
+from jobs.slice_tasks import into_bins, reader_of
 from store_native import Store
 from structured_streaming.offsets import MessageQueue
 from structured_streaming.partitions import QueueSlice
@@ -51,3 +52,25 @@ def test_what_waits_on_the_retry_topic_is_read_whatever_the_tags_are_now(
     assert bodies("orders") == first
     assert bodies("%RETRY%g") == [b"A", b"B"]
     assert bodies("%RETRY%other") == first
+
+
+def piece(queue_id: int, rows: int) -> QueueSlice:
+    return QueueSlice(MessageQueue("t", "b", queue_id), 100, 100 + rows)
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3, 8])
+@pytest.mark.parametrize("sizes", [[5], [30_000], [100_000, 1, 1, 50_000], [20_000] * 9, []])
+def test_tasks_cover_every_message_once_and_are_no_more_than_cores(sizes: list[int], cores: int) -> None:
+    bins = into_bins([piece(queue, rows) for queue, rows in enumerate(sizes)], cores)
+    assert len(bins) <= cores
+    assert all(bins)
+    covered = sorted((p.queue.queue_id, p.start, p.end) for pieces in bins for p in pieces)
+    for queue, rows in enumerate(sizes):
+        mine = [(start, end) for q, start, end in covered if q == queue]
+        assert mine[0][0] == 100
+        assert mine[-1][1] == 100 + rows
+        assert all(a[1] == b[0] for a, b in itertools.pairwise(mine))
+
+
+def test_a_small_batch_is_one_task_and_so_one_file() -> None:
+    assert len(into_bins([piece(0, 500), piece(1, 500)], 8)) == 1

@@ -1,0 +1,31 @@
+"""Settings of a group's job: names that become paths, topics, checkpoints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from delta_tables.ledger import ledger_at
+from jobs.handler_loader import HandlerTarget
+from jobs.settings import ConsumeSettings
+from store_native.errors import InvalidRequest
+
+
+@pytest.mark.parametrize("group", ["", "a/b", "..", "a b", "x" * 121])
+def test_a_group_name_that_could_become_another_path_is_refused(group: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest):
+        ConsumeSettings(group, ("t",), HandlerTarget("m:f"), ledger_at(str(tmp_path)))
+
+
+def test_a_group_reads_its_retry_topic_too_but_not_in_broadcast_mode(tmp_path: Path) -> None:
+    ledger = ledger_at(str(tmp_path))
+    concurrent = ConsumeSettings("g", ("t",), HandlerTarget("m:f"), ledger)
+    broadcast = ConsumeSettings("g", ("t",), HandlerTarget("m:f"), ledger, mode="broadcast")
+    assert (concurrent.subscription, broadcast.subscription) == (("t", "%RETRY%g"), ("t",))
+    assert concurrent.checkpoint_of("group") == tmp_path / "_checkpoints" / "g" / "group"
+
+
+def test_a_ledger_in_a_catalog_needs_a_checkpoint() -> None:
+    with pytest.raises(InvalidRequest, match="checkpoint"):
+        ConsumeSettings("g", ("t",), HandlerTarget("m:f"), ledger_at("main.lmq"))

@@ -1,0 +1,25 @@
+"""The quick start's directory is its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lakemq.quickstart import run
+from lakemq.terminal.failure import CommandFailed
+
+
+def test_directory_of_somebody_else_is_not_emptied(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    with pytest.raises(CommandFailed, match="no quick start made it"):
+        run.empty_home(tmp_path)
+    assert (tmp_path / "store").exists()
+
+
+def test_directory_of_an_earlier_run_is_emptied_but_for_its_input(tmp_path: Path) -> None:
+    home = run.empty_home(tmp_path / "q")
+    for name in ("store", "ledger", "checkpoint", "input"):
+        (home / name).mkdir()
+    run.empty_home(home)
+    assert {path.name for path in home.iterdir() if path.is_dir()} == {"input"}
