@@ -5,9 +5,9 @@
 //! nobody else is asked, what is flushed is confirmed.
 //! Threads: the flusher, and whoever hears from the replicas.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use crate::lock::lock;
 use crate::watermarks::Watermarks;
 
 /// Owns the mark; see the module.
@@ -15,36 +15,47 @@ use crate::watermarks::Watermarks;
 pub struct Confirmation {
     marks: Arc<Watermarks>,
     /// How far the replicas that are asked hold the log; `i64::MAX` when none is.
-    replicated: AtomicI64,
+    replicated: Mutex<i64>,
 }
 
 impl Confirmation {
     /// Asks no replica.
     pub fn new(marks: Arc<Watermarks>) -> Self {
-        Self { marks, replicated: AtomicI64::new(i64::MAX) }
+        Self { marks, replicated: Mutex::new(i64::MAX) }
     }
 
     /// From now on nothing is confirmed behind `replicated` before the replicas hold it.
     pub fn follow_replicas(&self, replicated: i64) {
-        self.replicated.store(replicated, Ordering::SeqCst);
+        *lock(&self.replicated) = replicated;
     }
 
     /// Asks no replica any more: what is flushed is confirmed. Returns whether the mark moved.
     pub fn follow_flush(&self) -> bool {
-        self.replicated.store(i64::MAX, Ordering::SeqCst);
-        self.advance()
+        let mut replicated = lock(&self.replicated);
+        *replicated = i64::MAX;
+        self.advance_to(&replicated)
     }
 
     /// The replicas that are asked hold the log up to `offset`. Returns whether the mark moved.
     pub fn replicated(&self, offset: i64) -> bool {
-        let raised = |known| (known != i64::MAX && known < offset).then_some(offset);
-        let _ = self.replicated.fetch_update(Ordering::SeqCst, Ordering::SeqCst, raised);
-        self.advance()
+        let mut replicated = lock(&self.replicated);
+        if *replicated != i64::MAX {
+            *replicated = offset.max(*replicated);
+        }
+        self.advance_to(&replicated)
     }
 
     /// Moves the mark as far as it may go. Returns whether it moved.
     pub fn advance(&self) -> bool {
-        let reach = self.marks.flushed().min(self.replicated.load(Ordering::SeqCst));
-        self.marks.raise_confirmed(reach)
+        self.advance_to(&lock(&self.replicated))
+    }
+
+    fn advance_to(&self, replicated: &MutexGuard<'_, i64>) -> bool {
+        self.marks.raise_confirmed(self.marks.flushed().min(**replicated))
+    }
+
+    /// Holds the mark where it is until what this returns is dropped.
+    pub fn hold(&self) -> MutexGuard<'_, i64> {
+        lock(&self.replicated)
     }
 }

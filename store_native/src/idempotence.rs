@@ -96,6 +96,16 @@ impl IdempotenceTable {
         self.order.front().map_or(i64::MAX, |(_, place)| place.physical_offset)
     }
 
+    /// Forgets keys of requests at or behind `end`, where the log is cut.
+    pub fn forget_from(&mut self, end: i64) {
+        while let Some((hash, place)) = self.order.back().copied().filter(|(_, p)| p.physical_offset >= end) {
+            self.order.pop_back();
+            if self.places.get(&hash) == Some(&place) {
+                self.places.remove(&hash);
+            }
+        }
+    }
+
     fn drop_while(&mut self, gone: impl Fn(usize, KeyPlace) -> bool) {
         while let Some((hash, first)) = self.order.front().copied() {
             if !gone(self.order.len(), first) {

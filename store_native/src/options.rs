@@ -19,12 +19,24 @@ pub enum Flush {
     Async,
 }
 
+/// What a broker is to the others of its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// It takes messages, and delivers delayed ones.
+    Master,
+    /// It takes its master's log, byte for byte, and nothing else. Opening as one erases nothing: where the log parts
+    /// from the master's is found out first.
+    Slave,
+}
+
 /// Settings; the defaults are RocketMQ's.
 #[derive(Debug, Clone)]
 pub struct Options {
     pub broker_name: String,
     pub cluster: String,
     pub store_host: SocketAddr,
+    /// What it is opened as; it may change later.
+    pub role: Role,
     pub flush: Flush,
     pub flush_interval_ms: u64,
     pub commitlog_file_size: u64,
@@ -51,6 +63,7 @@ impl Default for Options {
             broker_name: "broker-a".into(),
             cluster: "DefaultCluster".into(),
             store_host: SocketAddr::from(([127, 0, 0, 1], 8090)),
+            role: Role::Master,
             flush: Flush::Sync,
             flush_interval_ms: 100,
             commitlog_file_size: 1 << 30,

@@ -82,6 +82,13 @@ impl StorePaths {
     pub fn identity(&self) -> PathBuf {
         self.lakemq().join("store.json")
     }
+    pub fn epochs(&self) -> PathBuf {
+        self.lakemq().join("epochs.json")
+    }
+    /// What was cut off the log of a slave, for a person to look at.
+    pub fn cut(&self) -> PathBuf {
+        self.lakemq().join("cut")
+    }
     pub fn snapshot(&self) -> PathBuf {
         self.lakemq().join("snapshot.json")
     }

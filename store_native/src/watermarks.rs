@@ -132,13 +132,28 @@ impl Watermarks {
         self.set(Mark::TopicChanges, changes);
     }
 
-    /// Sets all marks to the log's end, lowest first, and begins a generation (recovery only, when the files
-    /// are settled).
-    pub fn reset(&self, end: i64) {
-        self.set(Mark::Generation, self.generation().wrapping_add(1));
-        self.set_dispatched(end);
-        self.set(Mark::Confirmed, end);
+    /// Sets all marks, lowest first, the log ending at `end` and being dispatched to `dispatched`, and begins a
+    /// generation (recovery only, when the files are settled).
+    pub fn reset(&self, end: i64, dispatched: i64) {
+        self.begin_generation();
+        self.set_dispatched(dispatched);
+        self.set(Mark::Confirmed, dispatched);
         self.set_flushed(end);
         self.set_appended(end);
+    }
+
+    /// Says that files a reader mapped may be replaced.
+    pub fn begin_generation(&self) {
+        self.set(Mark::Generation, self.generation().wrapping_add(1));
+    }
+
+    /// Lowers what is appended and flushed to `end`, durably, before the log is cut there.
+    ///
+    /// # Errors
+    /// Any I/O error; the marks are lowered in memory all the same.
+    pub fn lower(&self, end: i64, disk: &dyn Disk) -> Result<()> {
+        self.set_flushed(self.flushed().min(end));
+        self.set_appended(end);
+        self.0.sync(disk).map_err(|e| StoreError::io("syncing the watermarks", e))
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! `Appender` owns the append lock and what it guards: the end of the log, the topics as they will be when all of it
 //! is dispatched, and the idempotence keys. `records.rs` lays records behind the end, `topics.rs` changes topics,
-//! `duplicate.rs` answers a request sent again.
+//! `duplicate.rs` answers a request sent again, `replicated.rs` holds roles, and what a slave appends and cuts.
 //! Invariants: under the lock a request gets its queue offsets and a contiguous place, and is written there: the
 //! log never has a hole, so `appended` means what it says. What can be done before the lock (properties, checksums
 //! of bodies) or behind it is.
@@ -10,6 +10,7 @@
 
 mod duplicate;
 mod records;
+mod replicated;
 mod request;
 mod topic_table;
 mod topics;
@@ -24,6 +25,8 @@ pub use topics::TopicChange;
 use crate::ages::AgeClock;
 use crate::commitlog::CommitLog;
 use crate::commitlog::batch::{Batch, RequestFacts};
+use crate::commitlog::epochs::EpochFile;
+use crate::commitlog::scan::{Found, look};
 use crate::commitlog::writer::LogWriter;
 use crate::environment::{Environment, Point};
 use crate::error::{Result, StoreError};
@@ -34,7 +37,8 @@ use crate::message::message_id::UniqKeys;
 use crate::message::record::{CRC_PROPERTY_BYTES, Plan};
 use crate::message::{NewMessage, properties};
 use crate::meta::{Op, names};
-use crate::options::{Flush, Options};
+use crate::options::{Flush, Options, Role};
+use crate::paths::StorePaths;
 use crate::schedule::DelayTimes;
 use crate::watermarks::Watermarks;
 use duplicate::request_digest;
@@ -61,6 +65,12 @@ struct LogEnd {
     keys: IdempotenceTable,
     last_store_timestamp: i64,
     closed: bool,
+    role: Role,
+    epochs: EpochFile,
+    /// The log offset from which on this broker is the master.
+    master_from: i64,
+    /// Nothing lies behind the end.
+    tail_erased: bool,
 }
 
 /// What recovery hands to the appender.
@@ -69,11 +79,13 @@ pub struct AppendStart {
     pub topics: TopicTable,
     pub keys: IdempotenceTable,
     pub last_store_timestamp: i64,
+    pub epochs: EpochFile,
 }
 
 /// Owns the end of the log; see the module.
 pub struct Appender {
     options: Arc<Options>,
+    paths: StorePaths,
     environment: Environment,
     log: Arc<CommitLog>,
     marks: Arc<Watermarks>,
@@ -89,6 +101,7 @@ impl Appender {
     #[allow(clippy::too_many_arguments)]
     pub fn new(
         options: Arc<Options>,
+        paths: StorePaths,
         environment: Environment,
         log: Arc<CommitLog>,
         marks: Arc<Watermarks>,
@@ -97,12 +110,25 @@ impl Appender {
         delays: Arc<DelayTimes>,
         start: AppendStart,
     ) -> Self {
-        let AppendStart { writer, topics, keys, last_store_timestamp } = start;
+        let AppendStart { writer, topics, keys, last_store_timestamp, epochs } = start;
+        let role = options.role;
+        let end = LogEnd {
+            writer,
+            topics,
+            keys,
+            last_store_timestamp,
+            closed: false,
+            role,
+            epochs,
+            master_from: 0,
+            tail_erased: role == Role::Master,
+        };
         Self {
             ids: UniqKeys::new(options.store_host.ip(), &environment.random),
-            end: Mutex::new(LogEnd { writer, topics, keys, last_store_timestamp, closed: false }),
+            end: Mutex::new(end),
             counters: AppendCounters::default(),
             options,
+            paths,
             environment,
             log,
             marks,
@@ -130,6 +156,7 @@ impl Appender {
         let mut batch = Batch::new(&facts, messages, &self.ids);
         let mut end = lock(&self.end);
         self.check_open(&end)?;
+        end.check_master()?;
         if let Some(place) = request.idempotency_key.and_then(|k| end.keys.get(k)) {
             drop(end);
             return self.first_result(request, place, messages.len(), digest.as_deref());
@@ -154,6 +181,30 @@ impl Appender {
             self.lifecycle.poison("an append ended in a panic: what it left is unknown".into());
         }
         self.lifecycle.check_writable()
+    }
+
+    /// Follows the records from `from` on, which are in the log and not dispatched.
+    ///
+    /// # Errors
+    /// `DATA_CORRUPT` when one is not readable.
+    pub fn follow_from(&self, from: i64) -> Result<()> {
+        let mut end = lock(&self.end);
+        let (mut at, to) = (from, end.writer.end());
+        while at < to {
+            let Some(file) = self.log.file_at(at) else { break };
+            match look(&file, at) {
+                Found::Roll(next) => at = next,
+                Found::Record(record) => {
+                    end.follow(&record);
+                    end.last_store_timestamp = record.store_timestamp;
+                    at = record.end_offset();
+                }
+                Found::Nothing { reason } => {
+                    return Err(StoreError::corrupt(format!("no record at offset {at}: {reason}")));
+                }
+            }
+        }
+        Ok(())
     }
 
     fn wake_flusher(&self) {

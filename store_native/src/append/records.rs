@@ -109,7 +109,7 @@ impl Appender {
     }
 
     /// Makes the store read-only: what stands behind the log's end now is unknown.
-    fn write_failed(&self, error: &std::io::Error) -> StoreError {
+    pub(super) fn write_failed(&self, error: &std::io::Error) -> StoreError {
         let reason = format!("writing the commit log: {error}");
         self.lifecycle.poison(reason.clone());
         StoreError::poisoned(&reason)
@@ -122,6 +122,7 @@ impl Appender {
     pub fn append_op(&self, op: &Op) -> Result<i64> {
         let mut end = lock(&self.end);
         self.check_open(&end)?;
+        end.check_master()?;
         self.put_op(&mut end, op)?;
         let offset = end.writer.end();
         drop(end);
@@ -163,6 +164,7 @@ impl Appender {
     pub fn deliver(&self, record: Option<&RecordView<'_>>, (level, offset): (u32, i64)) -> Result<bool> {
         let mut end = lock(&self.end);
         self.check_open(&end)?;
+        end.check_master()?;
         let target = record.and_then(|record| {
             let topic = record.property(properties::REAL_TOPIC)?;
             let queue_id: u32 = record.property(properties::REAL_QID)?.parse().ok()?;

@@ -59,6 +59,7 @@ impl Appender {
         }
         let mut end = lock(&self.end);
         self.check_open(&end)?;
+        end.check_master()?;
         change(&mut end)?;
         let offset = end.writer.end();
         drop(end);

@@ -1,13 +1,19 @@
 //! The commit log: one sequence of records over mapped files of equal length.
 //!
 //! This file owns the list of files and finding the one that holds an offset. `writer.rs` owns the end
-//! of the log, `next_file.rs` the file behind the last one, `scan.rs` walks records, `batch.rs` lays out what is
-//! to be appended.
+//! of the log, `next_file.rs` the file behind the last one, `tail.rs` what lies behind the end, `epochs.rs` who wrote
+//! which part; `scan.rs` walks records, `range.rs` takes raw bytes out, `batch.rs` lays out what is to be appended.
 
 pub mod batch;
+pub mod epochs;
 pub mod next_file;
+mod range;
 pub mod scan;
+pub mod tail;
 pub mod writer;
+
+pub use range::LogRange;
+pub(crate) use range::is_end_marker;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock};
@@ -147,16 +153,17 @@ impl CommitLog {
         expected.then(|| files.remove(0))
     }
 
-    /// Takes off the list, and deletes, every file that starts behind `end` (recovery only).
+    /// Takes off the list, and deletes, every file that starts behind `end` (owner only).
     ///
     /// # Errors
-    /// Any I/O error.
+    /// Any I/O error; no file is missing between two others then.
     pub fn remove_behind(&self, end: i64) -> Result<usize> {
         let mut files = self.write_files();
         let keep = files.partition_point(|f| f.base <= end);
         let removed = files.split_off(keep);
         drop(files);
-        for file in &removed {
+        // The last first: the log never has a hole, whenever this ends.
+        for file in removed.iter().rev() {
             std::fs::remove_file(file.file.path()).map_err(|e| StoreError::io("removing a log file", e))?;
         }
         Ok(removed.len())

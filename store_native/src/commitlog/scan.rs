@@ -46,6 +46,18 @@ pub fn request_is_whole(file: &LogFile, first: &RecordView<'_>) -> bool {
     true
 }
 
+/// Bytes of the request that starts at `offset`, unchecked; `None` when no whole one does.
+pub fn request_size(file: &LogFile, offset: i64) -> Option<usize> {
+    let bytes = file.file.tail((offset - file.base) as usize);
+    let first = RecordView::parse(bytes).ok()?;
+    let count = first.property(properties::BATCH).and_then(|c| c.parse::<u32>().ok()).unwrap_or(1);
+    let mut size = first.total_size as usize;
+    for _ in 1..count {
+        size += RecordView::parse(bytes.get(size..)?).ok()?.total_size as usize;
+    }
+    Some(size)
+}
+
 /// The next valid record at or behind `from`, before `limit`: how a walk goes on behind damage.
 pub fn next_record_after_damage(log: &CommitLog, from: i64, limit: i64) -> Option<i64> {
     let mut offset = from;

@@ -119,7 +119,7 @@ impl LogWriter {
     /// any I/O error of closing the current one. The log is as it was then.
     pub fn reserve(&mut self, size: usize) -> Result<i64> {
         self.check_size(size)?;
-        let left = self.current.as_ref().map_or(0, |f| (f.end() - self.end) as usize);
+        let left = self.left();
         if size + END_OF_FILE_BYTES > left {
             self.roll()?;
         }
@@ -151,6 +151,25 @@ impl LogWriter {
     fn next_base(&self) -> i64 {
         let size = self.log.file_size() as i64;
         (self.end + size - 1) / size * size
+    }
+
+    /// Closes the current file with its end marker and goes on in the next one, as the writer of these bytes did.
+    ///
+    /// # Errors
+    /// As [`LogWriter::reserve`].
+    pub fn close_file(&mut self) -> Result<()> {
+        self.roll()
+    }
+
+    /// Bytes left in the current file.
+    pub fn left(&self) -> usize {
+        self.current.as_ref().map_or(0, |f| (f.end() - self.end) as usize)
+    }
+
+    /// Goes on at `end`, behind which the log was erased.
+    pub fn cut(&mut self, end: i64) {
+        (self.current, self.end, self.told) = (self.log.file_at(end), end, false);
+        (self.filled, self.block_at) = (0, end);
     }
 
     /// Adds a record of `size` bytes to the request; `encode` fills them all.

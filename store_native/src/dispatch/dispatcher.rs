@@ -70,6 +70,11 @@ impl Dispatcher {
         &mut self.state.keys
     }
 
+    /// The queues.
+    pub fn queues(&self) -> &QueueTable {
+        &self.queues.queues
+    }
+
     /// Queues somebody waits for.
     pub fn arrivals(&self) -> Arc<Arrivals> {
         Arc::clone(&self.queues.arrivals)

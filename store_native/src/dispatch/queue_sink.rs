@@ -14,7 +14,7 @@ use crate::meta::{Op, names};
 /// Owns what is staged; the queues themselves are shared with those who read.
 pub(super) struct QueueSink {
     pub arrivals: Arc<Arrivals>,
-    queues: Arc<QueueTable>,
+    pub queues: Arc<QueueTable>,
     environment: Environment,
     delay_levels_ms: Vec<i64>,
     /// Queues with entries staged and not stored yet.

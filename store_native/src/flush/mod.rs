@@ -4,8 +4,8 @@
 //! files, and always to the end of a request; a sync that failed is final.
 //! Threads: one of its own. It confirms and, for a small flush, dispatches at once, so that who waits is woken once.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crate::commitlog::CommitLog;
@@ -14,6 +14,7 @@ use crate::dispatch::Dispatch;
 use crate::environment::{Environment, Point};
 use crate::error::{Result, StoreError};
 use crate::lifecycle::Lifecycle;
+use crate::lock::lock;
 use crate::options::{Flush, Options};
 use crate::watermarks::Watermarks;
 
@@ -39,6 +40,8 @@ pub struct Flusher {
     confirmation: Arc<Confirmation>,
     dispatch: Arc<Dispatch>,
     lifecycle: Arc<Lifecycle>,
+    /// Held over a flush; whoever cuts the log holds it too.
+    flushing: Mutex<()>,
     pub counters: FlushCounters,
 }
 
@@ -69,6 +72,7 @@ impl Flusher {
             confirmation,
             dispatch,
             lifecycle,
+            flushing: Mutex::default(),
             counters: FlushCounters::default(),
         }
     }
@@ -93,8 +97,14 @@ impl Flusher {
         }
     }
 
+    /// Holds the flushed mark where it is until what this returns is dropped.
+    pub fn hold(&self) -> MutexGuard<'_, ()> {
+        lock(&self.flushing)
+    }
+
     /// Brings everything appended so far to the disk. One call serves every append before it.
     fn flush_once(&self) -> Result<()> {
+        let flushing = lock(&self.flushing);
         self.environment.faults.pass(Point::FlushBefore);
         let (from, to) = (self.marks.flushed(), self.marks.appended());
         let started = Instant::now();
@@ -106,6 +116,7 @@ impl Flusher {
         self.counters.micros.fetch_add(started.elapsed().as_micros() as u64, Ordering::Relaxed);
         self.environment.faults.pass(Point::FlushAfter);
         self.marks.set_flushed(to);
+        drop(flushing);
         self.confirmation.advance();
         self.dispatch.dispatch_small();
         self.lifecycle.progress.moved();

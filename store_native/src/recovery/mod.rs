@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use crate::commitlog::CommitLog;
 use crate::commitlog::scan::{Found, look, next_record_after_damage, request_is_whole};
+use crate::commitlog::tail::erase_behind;
 use crate::consumequeue::QueueTable;
 use crate::dispatch::Dispatcher;
 use crate::environment::Environment;
@@ -19,7 +20,7 @@ use crate::error::{Result, StoreError};
 use crate::idempotence::{IdempotenceTable, KeyFile};
 use crate::index::Index;
 use crate::meta::{Op, names, rocketmq_files};
-use crate::options::Options;
+use crate::options::{Options, Role};
 use crate::paths::StorePaths;
 use crate::snapshot::Snapshot;
 use crate::watermarks::Watermarks;
@@ -201,8 +202,8 @@ impl Parts<'_> {
         repair.clear(self.queues)
     }
 
-    /// Reads records from `from` and dispatches them, those before `known_to` only to what is repaired;
-    /// returns the log's end.
+    /// Reads records from `from` and dispatches them, those before `known_to` only to what is repaired, and those
+    /// behind what is confirmed not at all; returns the log's end.
     fn walk(
         &self,
         dispatcher: &mut Dispatcher,
@@ -214,6 +215,10 @@ impl Parts<'_> {
         let mut offset = from;
         let mut unstored = from;
         let mut repairing = repair.is_needed();
+        let confirmed = match self.options.role {
+            Role::Master => i64::MAX,
+            Role::Slave => self.marks.confirmed().min(durable).max(dispatcher.offset),
+        };
         while let Some(file) = self.log.file_at(offset) {
             if repairing && offset >= known_to {
                 repair.finish(self.queues, dispatcher)?;
@@ -231,8 +236,9 @@ impl Parts<'_> {
                     }
                     if offset < known_to && known_to < i64::MAX {
                         repair.take(&record, self.queues, dispatcher)?;
-                    } else {
+                    } else if offset < confirmed {
                         dispatcher.dispatch(&record)?;
+                        dispatcher.offset = record.end_offset();
                     }
                     report.records += 1;
                     offset = record.end_offset();
@@ -266,8 +272,14 @@ impl Parts<'_> {
         report: &mut Report,
     ) -> Result<()> {
         let disk = &*self.environment.disk;
-        self.log.remove_behind(end)?;
-        report.truncated_bytes = self.erase_behind(end)?;
+        match self.options.role {
+            // Where it parts from its master's log is not known yet.
+            Role::Slave => {}
+            Role::Master if self.clean => {
+                self.log.remove_behind(end)?;
+            }
+            Role::Master => report.truncated_bytes = erase_behind(self.log, self.paths, end, disk)?,
+        }
         let context = |e| StoreError::io("syncing the recovered log", e);
         let flushed = self.marks.flushed();
         for file in self.log.files() {
@@ -288,31 +300,13 @@ impl Parts<'_> {
             self.clear_queue_ends()?;
         }
         self.queues.store().sweep();
-        dispatcher.offset = end;
-        self.marks.reset(end);
+        if self.options.role == Role::Master {
+            dispatcher.offset = end;
+        }
+        self.marks.reset(end, dispatcher.offset);
         self.marks.end_recovery();
         self.marks.set_log_min(self.log.min_offset());
         Ok(())
-    }
-
-    /// Erases the log's tail durably; returns the bytes that were not zero.
-    ///
-    /// A sync that failed may have left the zeros in memory only, and the tail on the disk: the next start would
-    /// see zeros and a later one, after a power cut, the tail. So a mark stands from before the first zero until
-    /// after the sync, and where a start finds it, it writes all zeros again.
-    fn erase_behind(&self, end: i64) -> Result<u64> {
-        let Some(file) = self.log.file_at(end).filter(|_| !self.clean) else { return Ok(0) };
-        let (mark, context) = (self.paths.erasing(), |e| StoreError::io("erasing the log's tail", e));
-        let again = mark.exists();
-        if !again {
-            crate::paths::replace_file(&mark, b"").map_err(context)?;
-        }
-        let from = (end - file.base) as usize;
-        let again_until = if again { file.file.len() } else { 0 };
-        let erased = file.file.erase_from(from, again_until, &*self.environment.disk)?;
-        // Should its removal be lost in a power cut, the next start erases once more.
-        std::fs::remove_file(&mark).map_err(context)?;
-        Ok(erased)
     }
 
     /// Clears what stands behind the queues' ends, and takes away queues that nothing in the log speaks of.

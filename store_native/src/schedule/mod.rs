@@ -22,6 +22,7 @@ use crate::environment::{Environment, Point};
 use crate::error::{Result, StoreError};
 use crate::lifecycle::Lifecycle;
 use crate::meta::{Op, names};
+use crate::watermarks::Watermarks;
 
 /// Entries delivered before looking at the next level.
 const ROUND: i64 = 1024;
@@ -29,6 +30,8 @@ const IDLE_MS: i64 = 60_000;
 /// As many levels as the settings may have.
 const MAX_LEVELS: u32 = 64;
 const AFTER_ERROR: Duration = Duration::from_secs(1);
+/// How soon it is looked again whether this broker is the master.
+const NOT_YET_MASTER: Duration = Duration::from_millis(100);
 
 /// Counters for the metrics.
 #[derive(Debug, Default)]
@@ -42,6 +45,7 @@ pub struct Scheduler {
     delay_levels_ms: Vec<i64>,
     environment: Environment,
     log: Arc<CommitLog>,
+    marks: Arc<Watermarks>,
     queues: Arc<QueueTable>,
     appender: Arc<Appender>,
     dispatch: Arc<Dispatch>,
@@ -56,6 +60,7 @@ impl Scheduler {
         delay_levels_ms: Vec<i64>,
         environment: Environment,
         log: Arc<CommitLog>,
+        marks: Arc<Watermarks>,
         queues: Arc<QueueTable>,
         appender: Arc<Appender>,
         dispatch: Arc<Dispatch>,
@@ -66,6 +71,7 @@ impl Scheduler {
             delay_levels_ms,
             environment,
             log,
+            marks,
             queues,
             appender,
             dispatch,
@@ -75,15 +81,23 @@ impl Scheduler {
         }
     }
 
-    /// Delivers due messages until the store stops.
+    /// Delivers due messages until the store stops, while the broker is a master.
     pub fn run(&self) {
-        let mut next: BTreeMap<u32, i64> = self.dispatch.applied().state().delay.clone();
+        let mut reached: Option<BTreeMap<u32, i64>> = None;
         while !self.lifecycle.stopping() {
-            match self.deliver_due(&mut next) {
+            if self.marks.dispatched() < self.appender.master_from() {
+                // Who was master before may have delivered what is not dispatched yet.
+                reached = None;
+                self.lifecycle.schedule_changed.wait(NOT_YET_MASTER);
+                continue;
+            }
+            let next = reached.get_or_insert_with(|| self.dispatch.applied().state().delay.clone());
+            match self.deliver_due(next) {
                 Ok(wait_ms) => {
-                    self.lifecycle.schedule_changed.wait(Duration::from_millis(wait_ms.max(1) as u64))
+                    self.lifecycle.schedule_changed.wait(Duration::from_millis(wait_ms.max(1) as u64));
                 }
                 Err(StoreError::Closed { .. }) => return,
+                Err(_) if self.appender.master_from() == i64::MAX => {}
                 Err(error) => {
                     let text = format!("delivering delayed messages failed, trying again: {error}");
                     self.environment.events.error(text);

@@ -2,7 +2,7 @@
 //!
 //! `Store` opens, recovers and closes (`open.rs`), and asks the owners of its parts: `append` for the way in, `flush`,
 //! `dispatch`, `schedule` and `maintenance` for what their threads do, `leases` for who holds a group. Here are
-//! only the questions that concern several of them: reads (`queries.rs`), groups (`groups.rs`), lists (`listing.rs`) and
+//! only the questions that concern several of them: reads (`queries.rs`), replication (`replication.rs`), groups (`groups.rs`), lists (`listing.rs`) and
 //! figures (`metrics.rs`).
 //! Invariants: appended >= flushed >= confirmed >= dispatched; one owner a directory.
 //! Threads: the four that it starts and joins, and those of callers.
@@ -12,6 +12,7 @@ mod listing;
 mod metrics;
 mod open;
 mod queries;
+mod replication;
 
 use std::fs::File;
 use std::path::Path;
@@ -20,7 +21,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 pub use crate::append::{AppendRequest, Appended, Placed, TopicChange};
-pub use crate::options::{Flush, Options, parse_levels};
+pub use crate::options::{Flush, Options, Role, parse_levels};
 pub use crate::recovery::Report;
 
 use crate::ages::AgeClock;
@@ -212,30 +213,6 @@ impl Store {
     /// Watched queues that got messages since the last call; they are watched no longer.
     pub fn take_arrivals(&self) -> Vec<(String, u32)> {
         self.dispatch.arrivals().take()
-    }
-
-    /// From now on nothing is confirmed behind `replicated` before [`Store::replicated`] says that the replicas hold
-    /// it; with `None` what is flushed is confirmed.
-    pub fn ask_replicas(&self, replicated: Option<i64>) {
-        let moved = match replicated {
-            Some(replicated) => {
-                self.confirmation.follow_replicas(replicated);
-                false
-            }
-            None => self.confirmation.follow_flush(),
-        };
-        self.wake_if(moved);
-    }
-
-    /// The replicas that are asked hold the log up to `offset`, the end of a request.
-    pub fn replicated(&self, offset: i64) {
-        self.wake_if(self.confirmation.replicated(offset));
-    }
-
-    fn wake_if(&self, moved: bool) {
-        if moved {
-            self.lifecycle.progress.moved();
-        }
     }
 
     /// Why the store is read-only for good, if it is.

@@ -9,6 +9,7 @@ use super::Store;
 use crate::ages::AgeClock;
 use crate::append::{AppendStart, Appender, TopicTable};
 use crate::commitlog::CommitLog;
+use crate::commitlog::epochs::EpochFile;
 use crate::commitlog::next_file::NextFile;
 use crate::commitlog::writer::LogWriter;
 use crate::confirmation::Confirmation;
@@ -26,7 +27,7 @@ use crate::lock::lock;
 use crate::maintenance::{Maintained, Maintenance};
 use crate::mapped_file;
 use crate::meta::rocketmq_files::{self, Written};
-use crate::options::{Flush, Options};
+use crate::options::{Flush, Options, Role};
 use crate::paths::{self, StorePaths};
 use crate::read::QueueReader;
 use crate::recovery::{Parts, Recovered, Report};
@@ -211,9 +212,12 @@ impl Opened {
             topics: TopicTable::new(dispatcher.state(), &queues, options.delay_levels_ms.len() as u32),
             keys,
             last_store_timestamp: dispatcher.store_timestamp,
+            epochs: EpochFile::open(&paths, identity.epoch, log.min_offset())?,
         };
+        let dispatched = dispatcher.offset;
         let appender = Arc::new(Appender::new(
             Arc::clone(&options),
+            paths.clone(),
             environment.clone(),
             Arc::clone(&log),
             Arc::clone(&marks),
@@ -222,6 +226,7 @@ impl Opened {
             Arc::clone(&delays),
             start,
         ));
+        appender.follow_from(dispatched)?;
         let dispatch = Arc::new(Dispatch::new(
             environment.clone(),
             Arc::clone(&log),
@@ -230,6 +235,10 @@ impl Opened {
             dispatcher,
         ));
         let confirmation = Arc::new(Confirmation::new(Arc::clone(&marks)));
+        if options.role == Role::Slave {
+            // Its master says what is confirmed.
+            confirmation.follow_replicas(dispatched);
+        }
         let flusher = Arc::new(Flusher::new(
             &options,
             environment.clone(),
@@ -243,6 +252,7 @@ impl Opened {
             options.delay_levels_ms.clone(),
             environment.clone(),
             Arc::clone(&log),
+            Arc::clone(&marks),
             Arc::clone(&queues),
             Arc::clone(&appender),
             Arc::clone(&dispatch),

@@ -1,0 +1,328 @@
+//! What replication needs of the end of the log: bytes of the master appended as they are, a cut where the two logs
+//! part, and roles with their epochs.
+//!
+//! Invariants: only a master takes messages, only a slave takes bytes; a master whose epoch is over is refused;
+//! nothing that was confirmed is cut.
+
+use std::fs::File;
+use std::io::Write;
+
+use super::topic_table::TopicTable;
+use super::{Appender, LogEnd};
+use crate::commitlog::epochs::{EpochStart, fenced};
+use crate::commitlog::scan::{Found, look};
+use crate::commitlog::tail::erase_behind;
+use crate::commitlog::{LogRange, is_end_marker};
+use crate::dispatch::Dispatcher;
+use crate::error::{Result, StoreError};
+use crate::idempotence::KeyPlace;
+use crate::lock::lock;
+use crate::message::record::END_OF_FILE_BYTES;
+use crate::message::{RecordView, properties};
+use crate::meta::names;
+use crate::options::Role;
+use crate::paths;
+
+/// Cuts whose bytes are kept at most; the oldest goes.
+const KEPT_CUTS: usize = 8;
+
+impl LogEnd {
+    /// Takes a record that is in the log already: whoever appends next goes on from there.
+    pub(super) fn follow(&mut self, record: &RecordView<'_>) {
+        self.topics.follow(record);
+        if let Some(key) = record.property(properties::IDEMPOTENCE_KEY) {
+            let place =
+                KeyPlace { physical_offset: record.physical_offset, store_timestamp: record.store_timestamp };
+            self.keys.insert(key, place);
+        }
+    }
+
+    /// # Errors
+    /// `SERVICE_NOT_AVAILABLE` on a slave.
+    pub(super) fn check_master(&self) -> Result<()> {
+        match self.role {
+            Role::Master => Ok(()),
+            Role::Slave => {
+                let detail = format!(
+                    "this broker is a slave in epoch {}: its master takes messages",
+                    self.epochs.seen()
+                );
+                Err(StoreError::Unavailable { code: "SERVICE_NOT_AVAILABLE", detail })
+            }
+        }
+    }
+
+    fn check_slave(&self, epoch: i64) -> Result<()> {
+        if epoch < self.epochs.seen() {
+            return Err(fenced(epoch, self.epochs.seen()));
+        }
+        match self.role {
+            Role::Slave => Ok(()),
+            Role::Master => {
+                let detail = format!(
+                    "this broker is the master of epoch {}, it takes no bytes of another",
+                    self.epochs.last()
+                );
+                Err(StoreError::Unavailable { code: "SERVICE_NOT_AVAILABLE", detail })
+            }
+        }
+    }
+}
+
+impl Appender {
+    /// What it is now, and the highest epoch it heard of.
+    pub fn role(&self) -> (Role, i64) {
+        let end = lock(&self.end);
+        (end.role, end.epochs.seen())
+    }
+
+    /// The epochs of its log, oldest first.
+    pub fn epochs(&self) -> Vec<EpochStart> {
+        lock(&self.end).epochs.epochs().to_vec()
+    }
+
+    /// The epoch that wrote the byte at `offset`, and where its bytes end at the latest.
+    pub fn epoch_at(&self, offset: i64) -> (i64, i64) {
+        lock(&self.end).epochs.at(offset)
+    }
+
+    /// The log offset from which on this broker writes as master: delayed messages are delivered when all before it
+    /// is dispatched. `i64::MAX` on a slave.
+    pub fn master_from(&self) -> i64 {
+        let end = lock(&self.end);
+        if end.role == Role::Master { end.master_from } else { i64::MAX }
+    }
+
+    /// Up to which offset this log is the same as another one with these epochs; see
+    /// [`EpochFile::common_end`](crate::commitlog::epochs::EpochFile::common_end).
+    pub fn common_end(&self, others: &[EpochStart], others_end: i64) -> Option<i64> {
+        let end = lock(&self.end);
+        end.epochs.common_end(end.writer.end(), others, others_end)
+    }
+
+    /// Becomes the master of `epoch`: takes messages from here on. Returns the offset at which the epoch begins.
+    ///
+    /// # Errors
+    /// `SERVICE_NOT_AVAILABLE` when a higher epoch was heard of; `ARGUMENT_ILLEGAL` when the log has bytes of this
+    /// one; any I/O error. The role is as it was then.
+    pub fn become_master(&self, epoch: i64) -> Result<i64> {
+        let mut end = lock(&self.end);
+        self.check_open(&end)?;
+        self.clear_tail(&mut end)?;
+        let offset = end.writer.end();
+        end.epochs.begin(epoch, offset)?;
+        (end.role, end.master_from) = (Role::Master, offset);
+        self.lifecycle.schedule_changed.set();
+        Ok(offset)
+    }
+
+    /// Becomes a slave: takes no message from here on, and no bytes of a master before `epoch`.
+    ///
+    /// # Errors
+    /// `SERVICE_NOT_AVAILABLE` when a higher epoch was heard of; any I/O error.
+    pub fn become_slave(&self, epoch: i64) -> Result<()> {
+        let mut end = lock(&self.end);
+        self.check_open(&end)?;
+        end.epochs.hear_of(epoch)?;
+        end.role = Role::Slave;
+        Ok(())
+    }
+
+    /// Appends bytes of the master's log as they are: whole requests, perhaps followed by the end marker of a file.
+    /// `master_epoch` is the epoch of who sends them. Returns the log's end, all or nothing.
+    ///
+    /// # Errors
+    /// `SERVICE_NOT_AVAILABLE` on a master, and for a master whose epoch is over; `OFFSET_ILLEGAL` when they are not
+    /// the next ones; `DATA_CORRUPT` when they are not whole, valid requests; as [`Appender::append`].
+    pub fn append_replicated(&self, master_epoch: i64, range: &LogRange) -> Result<i64> {
+        let mut end = lock(&self.end);
+        self.check_open(&end)?;
+        end.check_slave(master_epoch)?;
+        if end.writer.left() < END_OF_FILE_BYTES && range.offset > end.writer.end() {
+            // Too little was left in the file for a marker.
+            self.clear_tail(&mut end)?;
+            end.writer.close_file()?;
+        }
+        if range.offset != end.writer.end() {
+            let detail = format!("the log goes on at {}, not at {}", end.writer.end(), range.offset);
+            return Err(StoreError::invalid("OFFSET_ILLEGAL", detail));
+        }
+        let records = read_range(range, end.writer.left(), self.log.file_size() as usize)?;
+        end.epochs.hear_of(master_epoch)?;
+        if range.epoch > end.epochs.last() {
+            end.epochs.begin(range.epoch, range.offset)?;
+        } else if range.epoch < end.epochs.last() {
+            return Err(StoreError::corrupt(format!(
+                "bytes of epoch {} cannot follow epoch {}",
+                range.epoch,
+                end.epochs.last()
+            )));
+        }
+        self.clear_tail(&mut end)?;
+        if let Some(last) = records.last() {
+            end.writer.reserve((last.end_offset() - range.offset) as usize)?;
+            let mut rest = &*range.bytes;
+            for record in &records {
+                let (bytes, behind) = rest.split_at(record.total_size as usize);
+                end.writer
+                    .put(bytes.len(), |region| region.copy_from_slice(bytes))
+                    .map_err(|e| self.write_failed(&e))?;
+                rest = behind;
+            }
+            end.writer.finish().map_err(|e| self.write_failed(&e))?;
+            end.last_store_timestamp = last.store_timestamp;
+        }
+        for record in &records {
+            end.follow(record);
+            if record.topic == names::SCHEDULE_TOPIC {
+                // When it is due goes by this clock from now on.
+                self.delays.stored(record.physical_offset, self.environment.clock.now_ms());
+            }
+        }
+        self.marks.set_appended(end.writer.end());
+        if range.next_offset > end.writer.end() {
+            end.writer.close_file()?;
+            self.marks.set_appended(end.writer.end());
+        }
+        if end.writer.wants_next() {
+            self.lifecycle.maintenance_wanted.set();
+        }
+        let offset = end.writer.end();
+        drop(end);
+        self.wake_flusher();
+        Ok(offset)
+    }
+
+    /// Cuts the log at `offset`, where it parts from the master's. What is cut is kept aside, for a person to look at.
+    /// The caller holds the flushed and the confirmed mark, and tells what is dispatched.
+    ///
+    /// # Errors
+    /// `SERVICE_NOT_AVAILABLE` on a master; `ARGUMENT_ILLEGAL` when something confirmed would go, or `offset` is no
+    /// end of a request; any I/O error. What is not cut then is cut when it is asked again.
+    pub fn truncate_to(&self, offset: i64, applied: &Dispatcher) -> Result<()> {
+        let mut end = lock(&self.end);
+        self.check_open(&end)?;
+        let seen = end.epochs.seen();
+        end.check_slave(seen)?;
+        let (confirmed, old_end) = (self.marks.confirmed(), end.writer.end());
+        let illegal = |detail: String| Err(StoreError::invalid("ARGUMENT_ILLEGAL", detail));
+        if offset < confirmed {
+            return illegal(format!("the log cannot be cut at {offset}: it is confirmed up to {confirmed}"));
+        }
+        if offset > old_end {
+            return illegal(format!("the log cannot be cut at {offset}: it ends at {old_end}"));
+        }
+        let mut topics =
+            TopicTable::new(applied.state(), applied.queues(), self.options.delay_levels_ms.len() as u32);
+        let mut stamp = applied.store_timestamp;
+        let mut at = applied.offset;
+        while at < offset {
+            let Some(file) = self.log.file_at(at) else { break };
+            match look(&file, at) {
+                Found::Roll(next) => at = next,
+                Found::Record(record) => {
+                    topics.follow(&record);
+                    (stamp, at) = (record.store_timestamp, record.end_offset());
+                }
+                Found::Nothing { .. } => break,
+            }
+        }
+        if at != offset {
+            return illegal(format!("the log cannot be cut at {offset}: no request ends there"));
+        }
+        self.keep_cut(offset, old_end)?;
+        let disk = &*self.environment.disk;
+        // First of all: whatever ends this, nothing behind the cut counts as flushed.
+        self.marks.lower(offset, disk)?;
+        end.tail_erased = false;
+        end.writer.cut(offset);
+        (end.topics, end.last_store_timestamp) = (topics, stamp);
+        end.keys.forget_from(offset);
+        self.marks.begin_generation();
+        end.epochs.truncate(offset)?;
+        self.clear_tail(&mut end)
+    }
+
+    /// Erases what lies behind the end, if that was not done: before anything is written there.
+    fn clear_tail(&self, end: &mut LogEnd) -> Result<()> {
+        if !end.tail_erased {
+            erase_behind(&self.log, &self.paths, end.writer.end(), &*self.environment.disk)?;
+            self.environment
+                .disk
+                .sync_directory(self.log.directory())
+                .map_err(|e| StoreError::io("syncing the log's directory", e))?;
+            end.writer.cut(end.writer.end());
+            end.tail_erased = true;
+        }
+        Ok(())
+    }
+
+    /// Copies `[from, to)` of the log to a file of its own.
+    fn keep_cut(&self, from: i64, to: i64) -> Result<()> {
+        let context = |e| StoreError::io("keeping what is cut off the log", e);
+        if from == to {
+            return Ok(());
+        }
+        let directory = self.paths.cut();
+        paths::create_directory(&directory, &*self.environment.disk).map_err(context)?;
+        let mut kept = File::create(directory.join(paths::file_name(from))).map_err(context)?;
+        for file in self.log.files() {
+            let (begin, end) = (from.max(file.base), to.min(file.end()));
+            if begin < end {
+                let bytes = file.file.bytes((begin - file.base) as usize, (end - begin) as usize);
+                kept.write_all(bytes).map_err(context)?;
+            }
+        }
+        self.environment.disk.sync(&kept).map_err(context)?;
+        self.environment.disk.sync_directory(&directory).map_err(context)?;
+        let mut cuts = Vec::new();
+        for (_, path) in paths::numbered_files(&directory).map_err(context)? {
+            cuts.push((path.metadata().and_then(|m| m.modified()).map_err(context)?, path));
+        }
+        cuts.sort();
+        for (_, path) in cuts.iter().take(cuts.len().saturating_sub(KEPT_CUTS)) {
+            std::fs::remove_file(path).map_err(context)?;
+        }
+        Ok(())
+    }
+}
+
+/// The records of a range that goes to the log's end, where `left` bytes are left in the file (0: the next one
+/// begins there).
+fn read_range(range: &LogRange, left: usize, file_size: usize) -> Result<Vec<RecordView<'_>>> {
+    let corrupt = |at: usize, reason: &str| {
+        StoreError::corrupt(format!("the bytes for offset {}: {reason}", range.offset + at as i64))
+    };
+    let left = if left == 0 { file_size } else { left };
+    let mut records = Vec::new();
+    let (mut at, mut of_request) = (0, 0u32);
+    while let Some(rest) = range.bytes.get(at..).filter(|rest| !rest.is_empty()) {
+        if is_end_marker(rest) {
+            let whole =
+                rest.len() == END_OF_FILE_BYTES && rest.starts_with(&((left - at) as u32).to_be_bytes());
+            let goes_on = range.next_offset == range.offset + left as i64;
+            return match of_request {
+                0 if whole && goes_on => Ok(records),
+                _ => Err(corrupt(at, "an end marker where no file ends")),
+            };
+        }
+        let record = RecordView::parse_checked(rest, range.offset + at as i64)
+            .map_err(|error| corrupt(at, &format!("no record: {error:?}")))?;
+        if of_request == 0 {
+            of_request = record.property(properties::BATCH).and_then(|c| c.parse().ok()).unwrap_or(1);
+        }
+        of_request -= 1;
+        at += record.total_size as usize;
+        if at + END_OF_FILE_BYTES > left {
+            return Err(corrupt(at, "they do not fit the file"));
+        }
+        records.push(record);
+    }
+    if of_request != 0 {
+        return Err(corrupt(at, "they end inside a request"));
+    }
+    if range.next_offset != range.offset + at as i64 {
+        return Err(corrupt(at, "the next ones do not follow them"));
+    }
+    Ok(records)
+}

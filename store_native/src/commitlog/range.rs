@@ -1,0 +1,54 @@
+//! Raw bytes of the log, as replicas take them.
+
+use super::CommitLog;
+use crate::message::record::{END_OF_FILE_BYTES, MAGIC_BLANK};
+
+/// A stretch of one file of the log, and where the log goes on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogRange {
+    pub offset: i64,
+    /// The epoch that wrote it.
+    pub epoch: i64,
+    /// Whole requests, the last perhaps followed by the file's end marker.
+    pub bytes: Vec<u8>,
+    /// Where the next stretch begins: behind the last byte, or at the next file.
+    pub next_offset: i64,
+}
+
+impl CommitLog {
+    /// Copies whole requests from `from`, up to `limit` and at most `max_bytes`, but at least one. The owner's end
+    /// marker goes with the last request of a file. Empty when nothing stands there.
+    pub fn copy_range(&self, from: i64, limit: i64, max_bytes: usize) -> Option<LogRange> {
+        let file = self.file_at(from)?;
+        let mut out = LogRange { offset: from, epoch: 0, bytes: Vec::new(), next_offset: from };
+        let mut at = from;
+        loop {
+            if at >= limit {
+                break;
+            }
+            let rest = file.file.tail((at - file.base) as usize);
+            if rest.len() < END_OF_FILE_BYTES {
+                out.next_offset = file.end();
+                break;
+            }
+            if is_end_marker(rest) {
+                out.bytes.extend_from_slice(rest.get(..END_OF_FILE_BYTES)?);
+                out.next_offset = file.end();
+                break;
+            }
+            let size = super::scan::request_size(&file, at)?;
+            if !out.bytes.is_empty() && out.bytes.len() + size > max_bytes {
+                break;
+            }
+            out.bytes.extend_from_slice(rest.get(..size)?);
+            at += size as i64;
+            out.next_offset = at;
+        }
+        Some(out)
+    }
+}
+
+/// Whether a file of the log ends at these bytes.
+pub(crate) fn is_end_marker(bytes: &[u8]) -> bool {
+    bytes.get(4..8).is_some_and(|magic| magic == MAGIC_BLANK.to_be_bytes())
+}

@@ -1,0 +1,121 @@
+//! What a replicator asks of the store; no network is known here.
+
+use super::{Role, Store};
+use crate::commitlog::LogRange;
+use crate::commitlog::epochs::EpochStart;
+use crate::error::{Result, StoreError};
+
+impl Store {
+    /// From now on nothing is confirmed behind `replicated` before [`Store::replicated`] says that the replicas hold
+    /// it; with `None` what is flushed is confirmed.
+    pub fn ask_replicas(&self, replicated: Option<i64>) {
+        let moved = match replicated {
+            Some(replicated) => {
+                self.confirmation.follow_replicas(replicated);
+                false
+            }
+            None => self.confirmation.follow_flush(),
+        };
+        self.wake_if(moved);
+    }
+
+    /// The replicas that are asked hold the log up to `offset`, the end of a request.
+    pub fn replicated(&self, offset: i64) {
+        self.wake_if(self.confirmation.replicated(offset));
+    }
+
+    fn wake_if(&self, moved: bool) {
+        if moved {
+            self.lifecycle.progress.moved();
+        }
+    }
+
+    /// What it is now, and the highest epoch it heard of.
+    pub fn role(&self) -> (Role, i64) {
+        self.appender.role()
+    }
+
+    /// The epochs of its log, oldest first.
+    pub fn epochs(&self) -> Vec<EpochStart> {
+        self.appender.epochs()
+    }
+
+    /// Up to which offset its log is the same as one with these epochs that ends at `others_end`; `None` when they have
+    /// no epoch in common.
+    pub fn common_end(&self, others: &[EpochStart], others_end: i64) -> Option<i64> {
+        self.appender.common_end(others, others_end)
+    }
+
+    /// Becomes the master of `epoch`; all of its log is confirmed by that, since who is elected holds what was. What comes
+    /// then waits for replicas when `asks_replicas`. Returns the offset at which the epoch begins.
+    ///
+    /// # Errors
+    /// As [`Appender::become_master`](crate::append::Appender::become_master).
+    pub fn become_master(&self, epoch: i64, asks_replicas: bool) -> Result<i64> {
+        let offset = self.appender.become_master(epoch)?;
+        self.ask_replicas(asks_replicas.then_some(offset));
+        self.wake_if(self.confirmation.advance());
+        Ok(offset)
+    }
+
+    /// Becomes a slave of the master of `epoch`, which says from now on what is confirmed ([`Store::replicated`]).
+    ///
+    /// # Errors
+    /// As [`Appender::become_slave`](crate::append::Appender::become_slave).
+    pub fn become_slave(&self, epoch: i64) -> Result<()> {
+        self.appender.become_slave(epoch)?;
+        self.ask_replicas(Some(self.marks.confirmed()));
+        Ok(())
+    }
+
+    /// Raw bytes of the log from `from` on: whole requests of one epoch and one file, about `max_bytes` but at least
+    /// one; as far as the log is flushed. Empty at its end.
+    ///
+    /// # Errors
+    /// `OFFSET_ILLEGAL` when the log does not hold that offset; `DATA_CORRUPT` when no record stands there.
+    pub fn read_log(&self, from: i64, max_bytes: usize) -> Result<LogRange> {
+        loop {
+            let generation = self.marks.generation();
+            let range = self.copy_range(from, max_bytes);
+            // What was cut while it was copied may be copied half.
+            if self.marks.generation() == generation {
+                return range;
+            }
+        }
+    }
+
+    fn copy_range(&self, from: i64, max_bytes: usize) -> Result<LogRange> {
+        let (flushed, log_min) = (self.marks.flushed(), self.log.min_offset());
+        if from < log_min || from > flushed {
+            let detail = format!("the log holds [{log_min}, {flushed}), not offset {from}");
+            return Err(StoreError::invalid("OFFSET_ILLEGAL", detail));
+        }
+        let (epoch, epoch_end) = self.appender.epoch_at(from);
+        if from == flushed {
+            return Ok(LogRange { offset: from, epoch, bytes: Vec::new(), next_offset: from });
+        }
+        let range = self.log.copy_range(from, flushed.min(epoch_end), max_bytes);
+        let range = range.filter(|range| range.next_offset > from);
+        range
+            .map(|range| LogRange { epoch, ..range })
+            .ok_or_else(|| StoreError::corrupt(format!("no request begins at offset {from}")))
+    }
+
+    /// Appends what [`Store::read_log`] of the master of `master_epoch` gave. Returns the log's end; all or nothing.
+    ///
+    /// # Errors
+    /// As [`Appender::append_replicated`](crate::append::Appender::append_replicated).
+    pub fn append_replicated(&self, master_epoch: i64, range: &LogRange) -> Result<i64> {
+        self.appender.append_replicated(master_epoch, range)
+    }
+
+    /// Cuts the log of a slave at `offset`, where it parts from its master's; nothing confirmed goes.
+    ///
+    /// # Errors
+    /// As [`Appender::truncate_to`](crate::append::Appender::truncate_to).
+    pub fn truncate_to(&self, offset: i64) -> Result<()> {
+        let _flushed = self.flusher.hold();
+        let _confirmed = self.confirmation.hold();
+        self.appender.truncate_to(offset, &self.dispatch.applied())
+    }
+}
