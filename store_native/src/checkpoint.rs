@@ -27,8 +27,8 @@ impl Checkpoint {
     /// Any I/O error; the old one stands then.
     pub fn write(&self, path: &Path) -> Result<()> {
         let mut out = [0u8; BYTES];
-        for (at, value) in self.longs().into_iter().enumerate() {
-            out[at * 8..at * 8 + 8].copy_from_slice(&value.to_be_bytes());
+        for (place, value) in out.chunks_exact_mut(8).zip(self.longs()) {
+            place.copy_from_slice(&value.to_be_bytes());
         }
         paths::replace_file(path, &out).map_err(|e| StoreError::io("writing the checkpoint", e))
     }

@@ -1,20 +1,19 @@
 //! What the store takes from outside: disk, clock, whom it tells, and (in tests) faults.
 //!
 //! They come in through [`Environment`], so that a test injects a failing fsync, a full disk or a crash
-//! at a named point instead of patching code.
+//! at a named point instead of patching code. No other module asks the machine for the time.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::error::{Result, StoreError};
 use crate::events::Events;
+use crate::faults::Faults;
 
 /// The calls whose failure decides about durability.
 pub trait Disk: Send + Sync {
@@ -43,7 +42,7 @@ pub trait Disk: Send + Sync {
     /// # Errors
     /// As [`Disk::write`].
     fn begin_writeback(&self, file: &File, offset: u64, length: u64) -> io::Result<()> {
-        crate::mapped_file::begin_writeback(file, offset, length)
+        crate::sys::begin_writeback(file, offset, length)
     }
 
     /// Used share of the file system that holds `path`, 0 to 1.
@@ -51,7 +50,7 @@ pub trait Disk: Send + Sync {
     /// # Errors
     /// When the file system does not say.
     fn used_ratio(&self, path: &Path) -> io::Result<f64> {
-        crate::mapped_file::disk_used_ratio(path)
+        crate::sys::disk_used_ratio(path)
     }
 
     /// Returns when the names in `directory` are on the disk.
@@ -59,7 +58,7 @@ pub trait Disk: Send + Sync {
     /// # Errors
     /// Any I/O error; a name made since the last call may be gone after a power loss.
     fn sync_directory(&self, directory: &Path) -> io::Result<()> {
-        crate::paths::sync_directory(directory)
+        crate::sys::sync_directory(directory)
     }
 
     /// Returns when everything written to the file system that holds `any` is on the disk: one call for
@@ -68,7 +67,7 @@ pub trait Disk: Send + Sync {
     /// # Errors
     /// As [`Disk::sync`].
     fn sync_file_system(&self, any: &File) -> io::Result<()> {
-        crate::mapped_file::sync_file_system(any)
+        crate::sys::sync_file_system(any)
     }
 }
 
@@ -78,7 +77,7 @@ pub struct RealDisk;
 
 impl Disk for RealDisk {
     fn allocate(&self, file: &File, offset: u64, length: u64) -> io::Result<()> {
-        crate::mapped_file::allocate(file.as_raw_fd(), offset, length)
+        crate::sys::allocate(file.as_raw_fd(), offset, length)
     }
 
     fn write(&self, file: &File, offset: u64, bytes: &[u8]) -> io::Result<()> {
@@ -106,6 +105,7 @@ pub trait Clock: Send + Sync {
 #[derive(Debug, Default)]
 pub struct SystemClock;
 
+#[allow(clippy::disallowed_methods, reason = "this is where the machine is asked")]
 impl Clock for SystemClock {
     fn now_ms(&self) -> i64 {
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as i64)
@@ -117,140 +117,20 @@ impl Clock for SystemClock {
     }
 }
 
-/// Named points at which a test may have the process killed, or a thread held up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Point {
-    AppendMid,
-    AppendAfter,
-    /// The maintenance thread is about to make the next log file.
-    NextDecided,
-    /// The next log file is made and has no name in the log yet.
-    NextMade,
-    /// The appender is about to roll.
-    RollBefore,
-    /// The old file is closed, the new one has no name in the log yet.
-    Roll,
-    /// The new file has its name and is not in use yet.
-    RollNamed,
-    FlushBefore,
-    FlushAfter,
-    DispatchMid,
-    /// Files of queues are about to be made, without the dispatch lock.
-    QueuesMake,
-    CheckpointMid,
-    SnapshotMid,
-    /// A delayed message is due and about to be delivered.
-    DeliverBefore,
-    /// The oldest log file is to be deleted and still stands.
-    ExpireDecided,
-}
-
-impl Point {
-    const NAMES: [(&'static str, Self); 15] = [
-        ("append.mid", Self::AppendMid),
-        ("append.after", Self::AppendAfter),
-        ("next.decided", Self::NextDecided),
-        ("next.made", Self::NextMade),
-        ("roll.before", Self::RollBefore),
-        ("roll", Self::Roll),
-        ("roll.named", Self::RollNamed),
-        ("flush.before", Self::FlushBefore),
-        ("flush.after", Self::FlushAfter),
-        ("dispatch.mid", Self::DispatchMid),
-        ("queues.make", Self::QueuesMake),
-        ("checkpoint.mid", Self::CheckpointMid),
-        ("snapshot.mid", Self::SnapshotMid),
-        ("deliver.before", Self::DeliverBefore),
-        ("expire.decided", Self::ExpireDecided),
-    ];
-}
-
-/// What a test does at a point instead of dying there: wait, panic, count.
-type Hook = Box<dyn Fn(Point) + Send + Sync>;
-
-/// What happens at the last passing of a point.
+/// Measures how long something takes: for figures and for bounds on a round's time, never for what is stored.
 #[derive(Debug, Clone, Copy)]
-enum Kind {
-    Kill,
-    Panic,
-}
+pub struct Stopwatch(Instant);
 
-/// Kills the process with SIGKILL, or lets the thread panic, at the n-th passing of a point, or calls a test's
-/// hook at each. Empty (the default) costs one branch.
-#[derive(Default)]
-pub struct Faults {
-    left: HashMap<Point, (AtomicU64, Kind)>,
-    hook: Option<Hook>,
-}
-
-impl std::fmt::Debug for Faults {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Faults").field("left", &self.left).finish_non_exhaustive()
-    }
-}
-
-impl Faults {
-    /// Reads `point:n[:panic][,point:n[:panic]]`.
-    ///
-    /// # Errors
-    /// `ARGUMENT_ILLEGAL` for an unknown point or a count that is no positive number.
-    pub fn parse(text: &str) -> Result<Self> {
-        let mut left = HashMap::new();
-        for part in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
-            let (name, count) = part.split_once(':').unwrap_or((part, "1"));
-            let point = Point::NAMES.iter().find(|(n, _)| *n == name).map(|(_, p)| *p);
-            let (count, kind) = match count.strip_suffix(":panic") {
-                Some(count) => (count, Kind::Panic),
-                None => (count, Kind::Kill),
-            };
-            match (point, count.parse::<u64>()) {
-                (Some(point), Ok(count)) if count > 0 => left.insert(point, (AtomicU64::new(count), kind)),
-                _ => {
-                    let names: Vec<_> = Point::NAMES.iter().map(|(n, _)| *n).collect();
-                    return Err(StoreError::invalid(
-                        "ARGUMENT_ILLEGAL",
-                        format!(
-                            "fault [{part}] is not of the form point:count or point:count:panic, points: {}",
-                            names.join(" ")
-                        ),
-                    ));
-                }
-            };
-        }
-        Ok(Self { left, hook: None })
+impl Stopwatch {
+    /// Begins to measure.
+    #[allow(clippy::disallowed_methods, reason = "this is where the machine is asked")]
+    pub fn start() -> Self {
+        Self(Instant::now())
     }
 
-    /// Calls `hook` at each passing of a point, on the thread that passes it.
-    pub fn hooked(hook: impl Fn(Point) + Send + Sync + 'static) -> Self {
-        Self { left: HashMap::new(), hook: Some(Box::new(hook)) }
-    }
-
-    /// Whether a point is set at which the process dies.
-    #[inline]
-    pub fn is_set(&self) -> bool {
-        !self.left.is_empty()
-    }
-
-    /// Counts a passing; does not return when it was the fatal one.
-    ///
-    /// # Panics
-    /// Where the point is set to.
-    #[inline]
-    pub fn pass(&self, point: Point) {
-        if self.left.is_empty() && self.hook.is_none() {
-            return;
-        }
-        if let Some(hook) = &self.hook {
-            hook(point);
-        }
-        if let Some((left, kind)) = self.left.get(&point)
-            && left.fetch_sub(1, Ordering::Relaxed) == 1
-        {
-            match kind {
-                Kind::Kill => crate::mapped_file::kill_self(),
-                Kind::Panic => panic!("injected at {point:?}"),
-            }
-        }
+    /// What has passed since.
+    pub fn elapsed(&self) -> Duration {
+        self.0.elapsed()
     }
 }
 

@@ -4,11 +4,6 @@
 //! record's offset; a hit is checked against the record. At each checkpoint the keys that came since are
 //! appended to one small file, so that a start need not read the whole log for them.
 
-#![cfg_attr(
-    not(test),
-    deny(clippy::indexing_slicing, clippy::string_slice, clippy::unwrap_used, clippy::expect_used)
-)]
-
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;

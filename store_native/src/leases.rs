@@ -15,7 +15,7 @@ use crate::environment::Clock;
 use crate::error::{Result, StoreError};
 use crate::lifecycle::Lifecycle;
 use crate::lock::lock;
-use crate::meta::{Lease, MetaState, Op, names};
+use crate::state::{Lease, MetaState, Op, names};
 use crate::watermarks::Watermarks;
 
 /// How long the owner of a lease taken before a restart may take to renew it.

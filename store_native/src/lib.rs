@@ -2,8 +2,19 @@
 //!
 //! The way of a message: `wire` parses a request, `append` lays it behind the end of the `commitlog`, `flush` brings
 //! it to the disk, `confirmation` says that nobody takes it back, `dispatch` makes queue entries (`consumequeue`),
-//! `index` entries and state (`meta`) of it, `read` gives it out, `wire` renders it. `store` puts the parts together;
+//! `index` entries and state (`state`) of it, `read` gives it out, `wire` renders it. `store` puts the parts together;
 //! `py` is the only part that knows Python.
+
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::indexing_slicing,
+        clippy::string_slice,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::disallowed_methods
+    )
+)]
 
 pub mod ages;
 pub mod append;
@@ -12,10 +23,12 @@ pub mod checkpoint;
 pub mod commitlog;
 pub mod confirmation;
 pub mod consumequeue;
+pub mod delay_times;
 pub mod dispatch;
 pub mod environment;
 pub mod error;
 pub mod events;
+pub mod faults;
 pub mod filter;
 pub mod flush;
 pub mod idempotence;
@@ -28,7 +41,6 @@ pub mod lock;
 pub mod maintenance;
 pub mod mapped_file;
 pub mod message;
-pub mod meta;
 pub mod notify;
 pub mod options;
 pub mod paths;
@@ -39,7 +51,9 @@ pub mod reader;
 pub mod recovery;
 pub mod schedule;
 pub mod snapshot;
+pub mod state;
 pub mod store;
+mod sys;
 pub mod topic_view;
 pub mod watermarks;
 pub mod wire;

@@ -1,4 +1,4 @@
-//! A file of fixed length, mapped into memory. Every `unsafe` of the store lives here.
+//! A file of fixed length, mapped into memory. The `unsafe` of the store lives here and in `sys.rs`.
 //!
 //! What never breaks:
 //! * a byte is written only after its block was allocated, so a full disk is an error and never SIGBUS;
@@ -8,7 +8,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,6 +16,7 @@ use memmap2::{MmapOptions, MmapRaw};
 
 use crate::environment::Disk;
 use crate::error::{Result, StoreError};
+use crate::sys::{next_data, rename_new};
 
 /// A mapped file; see the module for what holds.
 #[derive(Debug)]
@@ -308,199 +309,6 @@ impl MappedFile {
         }
         Ok(())
     }
-}
-
-/// The next stretch of a sparse file, from `from`, that holds data.
-fn next_data(fd: RawFd, from: u64) -> io::Result<Option<(u64, u64)>> {
-    let seek = |offset: u64, whence| {
-        // SAFETY: a plain system call on a descriptor the caller holds open.
-        let at = unsafe { libc::lseek(fd, offset as libc::off_t, whence) };
-        if at >= 0 { Ok(Some(at as u64)) } else { seek_error() }
-    };
-    let Some(start) = seek(from, libc::SEEK_DATA)? else { return Ok(None) };
-    Ok(seek(start, libc::SEEK_HOLE)?.map(|end| (start, end)))
-}
-
-/// Whether a sparse file holds data at or behind `from`.
-pub(crate) fn has_data_behind(file: &File, from: u64) -> io::Result<bool> {
-    next_data(file.as_raw_fd(), from).map(|found| found.is_some())
-}
-
-/// How many descriptors the process may have open now.
-pub(crate) fn descriptor_limit() -> usize {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` is a place for the answer.
-    match unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } {
-        0 => usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX),
-        _ => 0,
-    }
-}
-
-/// Has the dirty pages of a range written back, without waiting for them. A failure of the writing itself is
-/// told to the next `fdatasync`, which this call, as it does not wait, takes nothing from.
-#[cfg(target_os = "linux")]
-pub(crate) fn begin_writeback(file: &File, offset: u64, length: u64) -> io::Result<()> {
-    let (offset, length) = (offset as libc::off64_t, length as libc::off64_t);
-    // SAFETY: a plain system call on an open descriptor.
-    match unsafe { libc::sync_file_range(file.as_raw_fd(), offset, length, libc::SYNC_FILE_RANGE_WRITE) } {
-        0 => Ok(()),
-        _ => match io::Error::last_os_error() {
-            error if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EINVAL | libc::ESPIPE)) => {
-                Ok(())
-            }
-            error => Err(error),
-        },
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-pub(crate) fn begin_writeback(_file: &File, _offset: u64, _length: u64) -> io::Result<()> {
-    Ok(())
-}
-
-/// Brings all data of the file system that holds `file` to the disk.
-pub(crate) fn sync_file_system(file: &File) -> io::Result<()> {
-    // SAFETY: a plain system call on an open descriptor.
-    match unsafe { libc::syncfs(file.as_raw_fd()) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
-fn seek_error<T>() -> io::Result<Option<T>> {
-    let error = io::Error::last_os_error();
-    if error.raw_os_error() == Some(libc::ENXIO) { Ok(None) } else { Err(error) }
-}
-
-/// Renames a file unless the new name is taken.
-fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
-    use std::os::unix::ffi::OsStrExt;
-    let name = |path: &Path| std::ffi::CString::new(path.as_os_str().as_bytes());
-    let (source, target) = (name(from)?, name(to)?);
-    // SAFETY: both names are NUL-terminated and outlive the call.
-    let outcome = unsafe {
-        let (source, target) = (source.as_ptr(), target.as_ptr());
-        libc::renameat2(libc::AT_FDCWD, source, libc::AT_FDCWD, target, libc::RENAME_NOREPLACE)
-    };
-    if outcome == 0 {
-        return Ok(());
-    }
-    let error = io::Error::last_os_error();
-    if !matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOSYS)) {
-        return Err(error);
-    }
-    // A file system without the flag: a link never replaces a name either.
-    std::fs::hard_link(from, to)?;
-    std::fs::remove_file(from)
-}
-
-/// Reserves blocks; where the file system cannot, lets the C library write zeros.
-pub(crate) fn allocate(fd: RawFd, offset: u64, length: u64) -> io::Result<()> {
-    if length == 0 {
-        return Ok(());
-    }
-    let (offset, length) = (offset as libc::off_t, length as libc::off_t);
-    loop {
-        // SAFETY: a plain system call on a descriptor the caller holds open.
-        if unsafe { libc::fallocate(fd, libc::FALLOC_FL_KEEP_SIZE, offset, length) } == 0 {
-            return Ok(());
-        }
-        let error = io::Error::last_os_error();
-        match error.raw_os_error() {
-            Some(libc::EINTR) => {}
-            Some(libc::EOPNOTSUPP) => break,
-            _ => return Err(error),
-        }
-    }
-    // SAFETY: as above; it returns the error number instead of setting errno.
-    match unsafe { libc::posix_fallocate(fd, offset, length) } {
-        0 => Ok(()),
-        number => Err(io::Error::from_raw_os_error(number)),
-    }
-}
-
-/// Takes both exclusive locks on an open file without waiting: `flock`, and a record lock on its first
-/// byte, which is the one a RocketMQ broker takes.
-pub(crate) fn try_lock(file: &File) -> io::Result<bool> {
-    let taken = |outcome: libc::c_int| {
-        if outcome == 0 {
-            return Ok(true);
-        }
-        let error = io::Error::last_os_error();
-        match error.raw_os_error() {
-            Some(libc::EWOULDBLOCK | libc::EACCES) => Ok(false),
-            _ => Err(error),
-        }
-    };
-    // SAFETY: a plain system call on an open descriptor.
-    if !taken(unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) })? {
-        return Ok(false);
-    }
-    let first_byte = libc::flock {
-        l_type: libc::F_WRLCK as libc::c_short,
-        l_whence: libc::SEEK_SET as libc::c_short,
-        l_start: 0,
-        l_len: 1,
-        l_pid: 0,
-    };
-    // SAFETY: as above; the structure outlives the call. An open-file-description lock, because a plain
-    // one would be lost when any other descriptor of the file is closed.
-    taken(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const first_byte) })
-}
-
-/// Used share of the file system that holds `path`, 0 to 1.
-pub(crate) fn disk_used_ratio(path: &Path) -> io::Result<f64> {
-    use std::os::unix::ffi::OsStrExt;
-    let path = std::ffi::CString::new(path.as_os_str().as_bytes())?;
-    let mut stat = std::mem::MaybeUninit::<libc::statvfs>::zeroed();
-    // SAFETY: the path is NUL-terminated and `stat` is a place for the answer.
-    if unsafe { libc::statvfs(path.as_ptr(), stat.as_mut_ptr()) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: statvfs succeeded and filled it (and it was zeroed before).
-    let stat = unsafe { stat.assume_init() };
-    // As df does: what is reserved for root or by a quota counts neither as used nor as free.
-    let used = stat.f_blocks.saturating_sub(stat.f_bfree) as f64;
-    let reach = used + stat.f_bavail as f64;
-    if reach == 0.0 { Ok(0.0) } else { Ok(used / reach) }
-}
-
-/// An event counter whose descriptor turns readable when [`EventFd::signal`] was called.
-#[derive(Debug)]
-pub struct EventFd(File);
-
-impl EventFd {
-    /// A new one, not blocking.
-    ///
-    /// # Errors
-    /// When the process has no descriptors left.
-    pub fn new() -> Result<Self> {
-        use std::os::fd::FromRawFd;
-        // SAFETY: creates a descriptor that nobody else owns.
-        let fd = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
-        if fd < 0 {
-            return Err(StoreError::io("creating an eventfd", io::Error::last_os_error()));
-        }
-        // SAFETY: `fd` is open and owned here alone.
-        Ok(Self(unsafe { File::from_raw_fd(fd) }))
-    }
-
-    /// Makes the descriptor readable. Never blocks; a full counter is readable already.
-    pub fn signal(&self) {
-        let _ = io::Write::write(&mut &self.0, &1u64.to_ne_bytes());
-    }
-
-    /// The descriptor, for an event loop.
-    pub fn raw(&self) -> RawFd {
-        self.0.as_raw_fd()
-    }
-}
-
-/// Ends the process as `kill -9` would.
-pub(crate) fn kill_self() -> ! {
-    // SAFETY: sends a signal to this very process.
-    unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
-    std::process::abort()
 }
 
 #[cfg(test)]

@@ -2,10 +2,11 @@
 
 use std::os::fd::RawFd;
 use std::sync::{Condvar, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::error::Result;
-use crate::mapped_file::EventFd;
+use crate::environment::Stopwatch;
+use crate::error::{Result, StoreError};
+use crate::sys::EventFd;
 
 /// A flag that one thread waits for and others set.
 #[derive(Debug, Default)]
@@ -47,7 +48,11 @@ impl Progress {
     /// # Errors
     /// When the process has no descriptors left.
     pub fn new() -> Result<Self> {
-        Ok(Self { generation: Mutex::new(0), changed: Condvar::new(), event: EventFd::new()? })
+        Ok(Self {
+            generation: Mutex::new(0),
+            changed: Condvar::new(),
+            event: EventFd::new().map_err(|e| StoreError::io("creating an eventfd", e))?,
+        })
     }
 
     /// A watermark moved: wakes everybody.
@@ -69,13 +74,13 @@ impl Progress {
 
     /// Waits until `done` holds or the time is over; says which.
     pub fn wait_until(&self, timeout: Duration, mut done: impl FnMut() -> bool) -> bool {
-        let deadline = Instant::now() + timeout;
+        let waited = Stopwatch::start();
         let mut generation = self.generation.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             if done() {
                 return true;
             }
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = timeout.saturating_sub(waited.elapsed());
             if left.is_zero() {
                 return false;
             }

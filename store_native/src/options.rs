@@ -1,10 +1,5 @@
 //! Settings of a store. Values only.
 
-#![cfg_attr(
-    not(test),
-    deny(clippy::indexing_slicing, clippy::string_slice, clippy::unwrap_used, clippy::expect_used)
-)]
-
 use std::net::SocketAddr;
 
 use crate::error::{Result, StoreError};
@@ -111,8 +106,8 @@ impl Options {
         if self.delay_levels_ms.is_empty() || self.delay_levels_ms.len() > 64 {
             return refuse("there are 1 to 64 delay levels".into());
         }
-        crate::meta::names::validate_topic(&self.broker_name)
-            .and_then(|()| crate::meta::names::validate_topic(&self.cluster))
+        crate::state::names::validate_topic(&self.broker_name)
+            .and_then(|()| crate::state::names::validate_topic(&self.cluster))
             .map_err(|e| {
                 StoreError::invalid("ARGUMENT_ILLEGAL", format!("broker or cluster name: {}", e.detail()))
             })

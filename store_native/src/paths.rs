@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::environment::Disk;
 use crate::error::{Result, StoreError};
+pub use crate::sys::sync_directory;
 
 /// The layout of a store directory: RocketMQ's, and `lakemq/` beside it.
 #[derive(Debug, Clone)]
@@ -191,12 +192,4 @@ pub fn create_directory(directory: &Path, disk: &dyn Disk) -> std::io::Result<()
         Some(parent) if parent != Path::new("") => disk.sync_directory(parent),
         _ => disk.sync_directory(Path::new(".")),
     }
-}
-
-/// Makes names created, renamed or removed in `directory` durable.
-///
-/// # Errors
-/// Any I/O error.
-pub fn sync_directory(directory: &Path) -> std::io::Result<()> {
-    std::fs::File::open(directory)?.sync_all()
 }

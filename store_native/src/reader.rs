@@ -8,19 +8,19 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::commitlog::CommitLog;
 use crate::consumequeue::files::found_file_bytes;
 use crate::consumequeue::{ENTRY_BYTES, Queue, QueueFiles, QueueTable};
-use crate::environment::{Clock, RealDisk, SystemClock};
+use crate::environment::{Clock, RealDisk, Stopwatch, SystemClock};
 use crate::error::{Result, StoreError};
 use crate::identity::Identity;
 use crate::index::{Index, Shape};
 use crate::message::RecordView;
-use crate::meta::TopicConfig;
 use crate::paths::StorePaths;
 use crate::read::{Bounds, QueueReader, SliceMeta, SliceRequest};
+use crate::state::TopicConfig;
 use crate::topic_view::TopicView;
 use crate::watermarks::Watermarks;
 use crate::wire::answer::{FoundJson, write_message};
@@ -147,7 +147,7 @@ impl Reader {
     /// # Errors
     /// `TOPIC_NOT_EXIST`; any I/O error.
     pub fn queues(&self, topic: &str) -> Result<Vec<(u32, Bounds)>> {
-        crate::meta::names::validate_topic(topic)?;
+        crate::state::names::validate_topic(topic)?;
         loop {
             let recovery = self.settled_recovery()?;
             let generation = self.refresh_log()?;
@@ -195,7 +195,7 @@ impl Reader {
     /// Waits until no recovery is under way. Returns which was the last.
     fn settled_recovery(&self) -> Result<i64> {
         let Some(marks) = &self.marks else { return Ok(0) };
-        let started = Instant::now();
+        let started = Stopwatch::start();
         loop {
             let recoveries = marks.recoveries();
             if recoveries & 1 == 0 {
@@ -232,7 +232,7 @@ impl Reader {
     }
 
     fn queue(&self, topic: &str, queue_id: u32) -> Result<Option<Arc<Queue>>> {
-        crate::meta::names::validate_topic(topic)?;
+        crate::state::names::validate_topic(topic)?;
         if self.marks.is_some() {
             drop(self.refreshed_topics()?);
         }

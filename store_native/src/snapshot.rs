@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Result, StoreError};
 use crate::index::IndexState;
 use crate::message::record::crc31;
-use crate::meta::MetaState;
 use crate::paths::{self, StorePaths};
+use crate::state::MetaState;
 
 const VERSION: u32 = 1;
 

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 
 use crate::error::Result;
 use crate::filter::Filter;
-use crate::meta::{Op, TopicConfig, names, rocketmq_files};
 use crate::paths::StorePaths;
 use crate::read::{Bounds, QueueReader, SliceRequest};
+use crate::state::{Op, TopicConfig, names, rocketmq_files};
 
 /// The topics, and how far the changes of them are in.
 #[derive(Debug, Clone, Default)]

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use lakemq_store::environment::{Clock, Environment, Faults, Point};
+use lakemq_store::environment::{Clock, Environment};
+use lakemq_store::faults::{Faults, Point};
 use lakemq_store::filter::Filter;
 use lakemq_store::read::SliceRequest;
 use lakemq_store::store::Store;

@@ -17,7 +17,7 @@ use std::fs;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use lakemq_store::environment::Faults;
+use lakemq_store::faults::Faults;
 use lakemq_store::filter::Filter;
 use lakemq_store::read::SliceRequest;
 use lakemq_store::reader::Reader;

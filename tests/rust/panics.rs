@@ -7,7 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lakemq_store::environment::{Environment, Faults};
+use lakemq_store::environment::Environment;
+use lakemq_store::faults::Faults;
 use lakemq_store::message::NewMessage;
 use lakemq_store::store::{Options, Store};
 

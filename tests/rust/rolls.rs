@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lakemq_store::environment::{Environment, Faults, Point};
+use lakemq_store::environment::Environment;
+use lakemq_store::faults::{Faults, Point};
 use lakemq_store::store::{Flush, Options, Store};
 
 use crate::support::{SOON, bodies, environment, message, options, request};

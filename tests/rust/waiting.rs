@@ -9,7 +9,8 @@ use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lakemq_store::environment::{Environment, Faults, Point};
+use lakemq_store::environment::Environment;
+use lakemq_store::faults::{Faults, Point};
 use lakemq_store::message::NewMessage;
 use lakemq_store::store::{Options, Store};
 

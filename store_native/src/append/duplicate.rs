@@ -10,7 +10,7 @@ use crate::commitlog::scan::{Found, look};
 use crate::error::{FirstUse, Result, StoreError};
 use crate::idempotence::KeyPlace;
 use crate::message::{NewMessage, message_id, properties};
-use crate::meta::names;
+use crate::state::names;
 
 /// What a sender's tracing changes with each attempt; it does not make another request of it.
 const OF_THE_ATTEMPT: [&str; 2] = ["traceparent", "tracestate"];

@@ -7,7 +7,7 @@ use crate::error::{Result, StoreError};
 use crate::lock::lock;
 use crate::message::record::{Place, Plan, crc31};
 use crate::message::{RecordView, properties, sys_flag};
-use crate::meta::{Op, names};
+use crate::state::{Op, names};
 
 /// How far the clock may be set back before stamps follow it.
 const MAX_STAMP_LEAD_MS: i64 = 60_000;

@@ -19,9 +19,9 @@ use crate::idempotence::KeyPlace;
 use crate::lock::lock;
 use crate::message::record::END_OF_FILE_BYTES;
 use crate::message::{RecordView, properties};
-use crate::meta::names;
 use crate::options::Role;
 use crate::paths;
+use crate::state::names;
 
 /// Cuts whose bytes are kept at most; the oldest goes.
 const KEPT_CUTS: usize = 8;

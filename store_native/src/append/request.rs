@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use crate::error::{Result, StoreError};
 use crate::message::NewMessage;
-use crate::meta::names;
+use crate::state::names;
 
 const MAX_IDEMPOTENCY_KEY_BYTES: usize = 255;
 

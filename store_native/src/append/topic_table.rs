@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use crate::consumequeue::QueueTable;
 use crate::error::{Result, StoreError};
 use crate::message::{NewMessage, RecordView, java_hash};
-use crate::meta::{MetaState, Op, TopicConfig, names};
+use crate::state::{MetaState, Op, TopicConfig, names};
 
 /// Queues of a topic at most.
 pub const MAX_QUEUES: u32 = 1024;
@@ -56,21 +56,24 @@ impl TopicState {
 
     /// Takes the next offset of a queue.
     pub fn take_offset(&mut self, queue_id: u32) -> i64 {
-        let index = queue_id as usize;
-        if self.next.len() <= index {
-            self.next.resize(index + 1, 0);
-        }
-        self.next[index] += 1;
-        self.next[index] - 1
+        let next = self.next_of(queue_id);
+        *next += 1;
+        *next - 1
     }
 
     /// No message gets an offset below this one.
     pub fn raise(&mut self, queue_id: u32, offset: i64) {
+        let next = self.next_of(queue_id);
+        *next = offset.max(*next);
+    }
+
+    #[allow(clippy::indexing_slicing, reason = "the vector was made long enough")]
+    fn next_of(&mut self, queue_id: u32) -> &mut i64 {
         let index = queue_id as usize;
         if self.next.len() <= index {
             self.next.resize(index + 1, 0);
         }
-        self.next[index] = self.next[index].max(offset);
+        &mut self.next[index]
     }
 }
 

@@ -7,7 +7,7 @@ use super::topic_table::MAX_QUEUES;
 use super::{Appender, LogEnd};
 use crate::error::{Result, StoreError};
 use crate::lock::lock;
-use crate::meta::{Op, TopicConfig, names};
+use crate::state::{Op, TopicConfig, names};
 
 /// What to change of a topic; what is `None` stays (or takes its default on creation).
 #[derive(Debug, Clone, Default)]

@@ -85,6 +85,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Adds, to message `at`, where a delayed message goes when it is due. Call in order of `at`.
+    #[allow(clippy::indexing_slicing, reason = "one range a message")]
     pub fn delay(&mut self, at: usize, level: u32, topic: &str, queue_id: i32) {
         let start = self.properties.len();
         let old = self.ranges[at].clone();
@@ -106,6 +107,7 @@ impl<'a> Batch<'a> {
     }
 
     /// The id of message `at`, as users see it.
+    #[allow(clippy::indexing_slicing, reason = "one id a message")]
     pub fn message_id(&self, at: usize) -> &str {
         match self.messages[at].message_id.as_deref() {
             Some(id) => id,
@@ -114,6 +116,7 @@ impl<'a> Batch<'a> {
     }
 
     /// The record of message `at` on `topic` and `queue_id`.
+    #[allow(clippy::indexing_slicing, reason = "one range and checksum a message")]
     pub fn plan<'b>(&'b self, at: usize, topic: &'b str, queue_id: i32) -> Plan<'b> {
         let message = &self.messages[at];
         Plan {

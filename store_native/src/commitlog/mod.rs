@@ -179,13 +179,13 @@ impl CommitLog {
 }
 
 fn check_sequence(files: &[LogFile]) -> Result<()> {
-    for pair in files.windows(2) {
-        if pair[0].end() != pair[1].base {
+    for (file, next) in files.iter().zip(files.iter().skip(1)) {
+        if file.end() != next.base {
             return Err(StoreError::corrupt(format!(
                 "the commit log has a hole: {} ends at {}, the next file starts at {}",
-                pair[0].file.path().display(),
-                pair[0].end(),
-                pair[1].base
+                file.file.path().display(),
+                file.end(),
+                next.base
             )));
         }
     }

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{CommitLog, LogFile};
-use crate::environment::{Environment, Point};
+use crate::environment::Environment;
 use crate::error::{Result, StoreError};
+use crate::faults::Point;
 use crate::mapped_file::MappedFile;
 use crate::paths;
 

@@ -66,13 +66,12 @@ pub fn next_record_after_damage(log: &CommitLog, from: i64, limit: i64) -> Optio
         let bytes = file.file.tail((offset - file.base) as usize);
         let reach = bytes.len().min((limit - offset) as usize);
         let magics = [MAGIC_V1.to_be_bytes(), MAGIC_V2.to_be_bytes()];
-        for at in 0..reach.saturating_sub(8) {
-            let magic = &bytes[at + 4..at + 8];
-            if magic[0] != magics[0][0] || !magics.iter().any(|m| m == magic) {
+        for (at, size_and_magic) in bytes.get(..reach).unwrap_or_default().windows(8).enumerate() {
+            if !magics.iter().any(|magic| size_and_magic.ends_with(magic)) {
                 continue;
             }
             let place = offset + at as i64;
-            if RecordView::parse_checked(&bytes[at..], place).is_ok() {
+            if RecordView::parse_checked(bytes.get(at..).unwrap_or_default(), place).is_ok() {
                 return Some(place);
             }
         }

@@ -10,8 +10,9 @@ use std::sync::Arc;
 
 use super::next_file::NextFile;
 use super::{CommitLog, LogFile};
-use crate::environment::{Environment, Point};
+use crate::environment::Environment;
 use crate::error::{Result, StoreError};
+use crate::faults::Point;
 use crate::message::record::{END_OF_FILE_BYTES, end_of_file};
 
 /// Share of a file at which the next one is made.
@@ -176,6 +177,7 @@ impl LogWriter {
     ///
     /// # Errors
     /// Any I/O error, which is final: what the log has behind its end is unknown then.
+    #[allow(clippy::indexing_slicing, reason = "the block was made long enough")]
     pub fn put(&mut self, size: usize, encode: impl FnOnce(&mut [u8])) -> io::Result<()> {
         if self.filled + size > BLOCK_BYTES {
             let (from, length) = (self.block_at, self.filled);
@@ -227,6 +229,7 @@ impl LogWriter {
     }
 
     /// Writes the block's first `length` bytes to their place.
+    #[allow(clippy::indexing_slicing, reason = "no longer than the block")]
     fn write_through(&self, length: usize) -> io::Result<()> {
         let Some(current) = self.current.as_ref().filter(|_| length > 0) else { return Ok(()) };
         let at = (self.block_at - current.base) as usize;

@@ -15,9 +15,9 @@ use super::handles::Handles;
 use super::store::{QueueKey, QueueStore};
 use crate::environment::Disk;
 use crate::error::{Result, StoreError};
-use crate::mapped_file::has_data_behind;
 use crate::message::MAX_FOREIGN_QUEUE_ID;
 use crate::paths;
+use crate::sys::has_data_behind;
 
 const ENTRY: i64 = ENTRY_BYTES as i64;
 /// A directory of a higher number is no queue: memory is kept by number.

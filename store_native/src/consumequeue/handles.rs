@@ -39,7 +39,7 @@ pub struct Handles {
 impl Handles {
     /// None yet; the limit follows from what the process may open.
     pub fn new() -> Self {
-        let quarter = crate::mapped_file::descriptor_limit() / 4;
+        let quarter = crate::sys::descriptor_limit() / 4;
         Self::with_limit(quarter.clamp(LEAST_OPEN_FILES, MAX_OPEN_FILES))
     }
 

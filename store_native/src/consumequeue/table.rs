@@ -3,10 +3,11 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::queue::Queue;
 use super::store::{QueueKey, QueueStore};
+use crate::environment::Stopwatch;
 use crate::error::Result;
 
 type Topics = HashMap<Arc<str>, Vec<Option<Arc<Queue>>>>;
@@ -143,7 +144,7 @@ impl QueueTable {
     /// # Errors
     /// The first error of the disk; its queue comes again after the others.
     pub fn sync_some(&self, budget: Duration) -> Result<()> {
-        let started = Instant::now();
+        let started = Stopwatch::start();
         let waiting = self.dirty().len();
         for _ in 0..waiting {
             let Some(queue) = self.dirty().front().map(Arc::clone) else { break };

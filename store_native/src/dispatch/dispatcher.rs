@@ -18,7 +18,7 @@ use crate::error::Result;
 use crate::idempotence::{KeyFile, KeyPlace};
 use crate::index::Index;
 use crate::message::RecordView;
-use crate::meta::MetaState;
+use crate::state::MetaState;
 
 /// Applies records; see the module.
 pub struct Dispatcher {

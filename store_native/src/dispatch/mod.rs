@@ -15,7 +15,7 @@ mod state_sink;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub use arrivals::Arrivals;
 pub use dispatcher::Dispatcher;
@@ -23,12 +23,13 @@ pub use sink::{Dispatched, Quarantine, Sink};
 
 use crate::commitlog::scan::Found;
 use crate::commitlog::{CommitLog, LogFile};
-use crate::environment::{Environment, Point};
+use crate::environment::{Environment, Stopwatch};
 use crate::error::{Result, StoreError};
+use crate::faults::Point;
 use crate::lifecycle::Lifecycle;
 use crate::lock::{FairMutex, lock};
 use crate::message::{RecordView, ViewError};
-use crate::meta::names;
+use crate::state::names;
 use crate::watermarks::Watermarks;
 
 /// A thread with nothing to do looks up this often, in case it has to stop.
@@ -156,7 +157,7 @@ impl Dispatch {
         dispatcher.store()?;
         let limit = confirmed.min(dispatcher.offset + ROUND_BYTES);
         let (mut count, mut scheduled) = (0u64, false);
-        let started = Instant::now();
+        let started = Stopwatch::start();
         while dispatcher.offset < limit {
             if count % RECORDS_BETWEEN_LOOKS == RECORDS_BETWEEN_LOOKS - 1 && started.elapsed() > ROUND {
                 break;

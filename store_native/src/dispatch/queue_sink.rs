@@ -1,15 +1,16 @@
 //! Queue entries of records: staged one by one, stored a queue at a time.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::arrivals::Arrivals;
 use super::sink::{Dispatched, Sink};
 use crate::consumequeue::{Entry, Queue, QueueTable, Staged};
-use crate::environment::{Environment, Point};
+use crate::environment::{Environment, Stopwatch};
 use crate::error::Result;
+use crate::faults::Point;
 use crate::message::hash;
-use crate::meta::{Op, names};
+use crate::state::{Op, names};
 
 /// Owns what is staged; the queues themselves are shared with those who read.
 pub(super) struct QueueSink {
@@ -76,7 +77,7 @@ impl Sink for QueueSink {
     }
 
     fn store(&mut self, limit: Duration) -> Result<bool> {
-        let started = Instant::now();
+        let started = Stopwatch::start();
         while let Some(queue) = self.staged.last() {
             if queue.flush()? {
                 self.queues.note_dirty(Arc::clone(queue));

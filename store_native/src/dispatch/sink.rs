@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::error::Result;
 use crate::message::{RecordView, properties};
-use crate::meta::{Op, names};
+use crate::state::{Op, names};
 
 /// Takes every record once it is confirmed. Queues, index and state do; so does whatever else is derived from
 /// the log.

@@ -3,7 +3,7 @@
 use super::sink::{Dispatched, Sink};
 use crate::error::Result;
 use crate::idempotence::{KeyFile, KeyPlace};
-use crate::meta::{MetaState, Op};
+use crate::state::{MetaState, Op};
 
 /// Owns the applied state.
 pub(super) struct StateSink {

@@ -6,13 +6,14 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::commitlog::CommitLog;
 use crate::confirmation::Confirmation;
 use crate::dispatch::Dispatch;
-use crate::environment::{Environment, Point};
+use crate::environment::{Environment, Stopwatch};
 use crate::error::{Result, StoreError};
+use crate::faults::Point;
 use crate::lifecycle::Lifecycle;
 use crate::lock::lock;
 use crate::options::{Flush, Options};
@@ -107,7 +108,7 @@ impl Flusher {
         let flushing = lock(&self.flushing);
         self.environment.faults.pass(Point::FlushBefore);
         let (from, to) = (self.marks.flushed(), self.marks.appended());
-        let started = Instant::now();
+        let started = Stopwatch::start();
         if let Err(error) = self.sync_log(from, to) {
             self.lifecycle.poison(format!("flushing the commit log: {error}"));
             return Err(StoreError::io("flushing the commit log", error));

@@ -48,6 +48,7 @@ pub struct Header {
 }
 
 impl Header {
+    #[allow(clippy::indexing_slicing, reason = "a header has HEADER_BYTES")]
     fn decode(bytes: &[u8]) -> Self {
         let long = |at: usize| i64::from_be_bytes(bytes[at..at + 8].try_into().unwrap_or_default());
         let int = |at: usize| i32::from_be_bytes(bytes[at..at + 4].try_into().unwrap_or_default());
@@ -61,6 +62,7 @@ impl Header {
         }
     }
 
+    #[allow(clippy::indexing_slicing, reason = "a header has HEADER_BYTES")]
     fn encode(&self, out: &mut [u8]) {
         out[..8].copy_from_slice(&self.begin_timestamp.to_be_bytes());
         out[8..16].copy_from_slice(&self.end_timestamp.to_be_bytes());
@@ -198,6 +200,7 @@ impl IndexFile {
         if value <= 0 || value >= count { 0 } else { value }
     }
 
+    #[allow(clippy::indexing_slicing, reason = "an array of ENTRY_BYTES")]
     fn entry(&self, number: i32) -> Option<Entry> {
         let bytes: &[u8; ENTRY_BYTES] =
             self.file.bytes(self.entry_at(number), ENTRY_BYTES).try_into().ok()?;
@@ -214,6 +217,7 @@ impl IndexFile {
     ///
     /// # Errors
     /// `DISK_FULL` or any I/O error; nothing was added then.
+    #[allow(clippy::indexing_slicing, reason = "the region has ENTRY_BYTES")]
     pub fn put(&self, hash: i32, physical_offset: i64, store_timestamp: i64, disk: &dyn Disk) -> Result<()> {
         let mut header = self.header();
         let at = self.entry_at(header.count);

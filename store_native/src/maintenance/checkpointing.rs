@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::Maintenance;
 use crate::checkpoint::Checkpoint;
-use crate::environment::Point;
 use crate::error::Result;
+use crate::faults::Point;
 use crate::lock::lock;
 use crate::snapshot::Snapshot;
 

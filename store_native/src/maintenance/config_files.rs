@@ -5,12 +5,13 @@
 //! the time that writing took; group offsets are written with checkpoints, at most a hundredth of the time.
 
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Maintenance;
+use crate::environment::Stopwatch;
 use crate::error::{Result, StoreError};
 use crate::lock::lock;
-use crate::meta::rocketmq_files::{self, Written};
+use crate::state::rocketmq_files::{self, Written};
 
 /// The topic table is written this often at most.
 const TOPICS_EVERY: Duration = Duration::from_millis(200);
@@ -21,15 +22,32 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct ConfigFiles {
     written: Written,
-    topics_next: Instant,
-    offsets_next: Instant,
+    topics: Pause,
+    offsets: Pause,
+}
+
+/// How long it is waited before a file is written again.
+#[derive(Debug)]
+struct Pause {
+    since: Stopwatch,
+    length: Duration,
+}
+
+impl Pause {
+    fn of(length: Duration) -> Self {
+        Self { since: Stopwatch::start(), length }
+    }
+
+    /// What is left of it.
+    fn left(&self) -> Duration {
+        self.length.saturating_sub(self.since.elapsed())
+    }
 }
 
 impl ConfigFiles {
     /// The files were written from this state just now.
     pub fn new(written: Written) -> Self {
-        let now = Instant::now();
-        Self { written, topics_next: now, offsets_next: now }
+        Self { written, topics: Pause::of(Duration::ZERO), offsets: Pause::of(Duration::ZERO) }
     }
 }
 
@@ -43,11 +61,11 @@ impl Maintenance {
         let mut files = lock(&self.config_files);
         let state = self.dispatch.applied().state().clone();
         let offsets_changed = files.written.offsets != state.offsets_version;
-        let offsets_due = all || files.offsets_next <= Instant::now();
-        let started = Instant::now();
+        let offsets_due = all || files.offsets.left().is_zero();
+        let started = Stopwatch::start();
         rocketmq_files::write_changed(&self.paths, &state, &mut files.written, offsets_due)?;
         if offsets_changed && offsets_due {
-            files.offsets_next = Instant::now() + started.elapsed() * 100;
+            files.offsets = Pause::of(started.elapsed() * 100);
         }
         Ok(())
     }
@@ -60,12 +78,12 @@ impl Maintenance {
             if !behind(&files) {
                 return Duration::MAX;
             }
-            let left = files.topics_next.saturating_duration_since(Instant::now());
+            let left = files.topics.left();
             if !left.is_zero() {
                 return left;
             }
         }
-        let started = Instant::now();
+        let started = Stopwatch::start();
         let outcome = self.write_config(false);
         let mut pause = TOPICS_EVERY.max(started.elapsed() * 10);
         if let Err(error) = outcome {
@@ -73,7 +91,7 @@ impl Maintenance {
             pause = pause.max(RETRY_AFTER);
         }
         let mut files = lock(&self.config_files);
-        files.topics_next = Instant::now() + pause;
+        files.topics = Pause::of(pause);
         if behind(&files) { pause } else { Duration::MAX }
     }
 

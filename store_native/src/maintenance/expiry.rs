@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 
 use super::Maintenance;
 use crate::commitlog::LogFile;
-use crate::environment::Point;
 use crate::error::{Result, StoreError};
+use crate::faults::Point;
 use crate::lock::lock;
 use crate::message::RecordView;
 

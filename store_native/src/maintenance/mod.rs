@@ -11,7 +11,7 @@ mod snapshot_pace;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::ages::AgeClock;
 use crate::append::Appender;
@@ -20,13 +20,14 @@ use crate::commitlog::next_file::NextFile;
 use crate::commitlog::writer::NEARLY_FULL;
 use crate::consumequeue::QueueTable;
 use crate::dispatch::Dispatch;
-use crate::environment::{Environment, Point};
+use crate::environment::{Environment, Stopwatch};
+use crate::faults::Point;
 use crate::index::Index;
 use crate::lifecycle::Lifecycle;
-use crate::meta::rocketmq_files::Written;
 use crate::options::Options;
 use crate::paths::StorePaths;
 use crate::schedule::Scheduler;
+use crate::state::rocketmq_files::Written;
 use crate::watermarks::Watermarks;
 use config_files::ConfigFiles;
 use snapshot_pace::SnapshotPace;
@@ -96,8 +97,8 @@ impl Maintenance {
     /// Works until the store stops.
     pub fn run(&self) {
         let pause = Duration::from_millis(self.options.checkpoint_interval_ms.max(10));
-        let mut expired_at = Instant::now();
-        let mut checkpointed_at = Instant::now();
+        let mut expired_at = Stopwatch::start();
+        let mut checkpointed_at = Stopwatch::start();
         let mut topics_within = Duration::MAX;
         while !self.lifecycle.stopping() {
             self.lifecycle.maintenance_wanted.wait(pause.min(topics_within));
@@ -107,7 +108,7 @@ impl Maintenance {
             topics_within = self.keep_topics_written();
             self.prepare_next_file();
             if checkpointed_at.elapsed() >= pause {
-                checkpointed_at = Instant::now();
+                checkpointed_at = Stopwatch::start();
                 if let Err(error) = self.checkpoint_if_due() {
                     self.counters.checkpoint_errors.fetch_add(1, Ordering::Relaxed);
                     let text = format!("the checkpoint failed, trying again: {error}");
@@ -116,7 +117,7 @@ impl Maintenance {
                 self.queues.store().sweep();
             }
             if expired_at.elapsed() >= EXPIRE_EVERY {
-                expired_at = Instant::now();
+                expired_at = Stopwatch::start();
                 if let Err(error) = self.expire(self.ages.now(), false) {
                     let text = format!("expiring files failed, trying again: {error}");
                     self.environment.events.error(text);

@@ -1,10 +1,5 @@
 //! A message: what a producer hands in, the record it becomes, and how both are read.
 
-#![cfg_attr(
-    not(test),
-    deny(clippy::indexing_slicing, clippy::string_slice, clippy::unwrap_used, clippy::expect_used)
-)]
-
 pub mod compress;
 pub mod hash;
 pub mod message_id;

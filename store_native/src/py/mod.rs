@@ -12,7 +12,7 @@ mod store;
 
 use pyo3::prelude::*;
 
-use crate::meta::names;
+use crate::state::names;
 
 /// Java's `String.hashCode()`.
 #[pyfunction]

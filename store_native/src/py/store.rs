@@ -16,9 +16,9 @@ use super::slice::{Form, PySlice, ReadArguments, Reads, read};
 use crate::environment::Environment;
 use crate::error::{Result, StoreError};
 use crate::message::RecordView;
-use crate::meta::{TopicConfig, names};
 use crate::read::{SliceMeta, SliceRequest};
-use crate::store::{AppendRequest, Appended, Flush, Options, Store, TopicChange, parse_levels};
+use crate::state::{TopicConfig, names};
+use crate::store::{AppendRequest, Appended, Flush, Options, Role, Store, TopicChange, parse_levels};
 use crate::wire::answer::AppendAnswer;
 use crate::wire::request::{ArrowMessages, SingleMessage, parse_json, parse_ndjson};
 
@@ -136,7 +136,7 @@ fn topic_json<'a>(topic: &'a str, config: &'a TopicConfig) -> TopicJson<'a> {
 struct GroupJson<'a> {
     group: &'a str,
     #[serde(flatten)]
-    config: &'a crate::meta::GroupConfig,
+    config: &'a crate::state::GroupConfig,
 }
 
 fn to_json<'py, T: serde::Serialize>(py: Python<'py>, value: &T) -> PyResult<Bound<'py, PyBytes>> {
@@ -194,6 +194,7 @@ impl PyStore {
             broker_name: broker_name.to_owned(),
             cluster: cluster.to_owned(),
             store_host: host(&store_host)?,
+            role: Role::Master,
             flush,
             flush_interval_ms,
             commitlog_file_size,
@@ -236,7 +237,7 @@ impl PyStore {
     }
     #[getter]
     fn epoch(&self) -> i64 {
-        self.store.identity().epoch
+        self.store.role().1
     }
     #[getter]
     fn store_host(&self) -> HostPair {

@@ -10,7 +10,7 @@ use crate::consumequeue::{Queue, QueueTable};
 use crate::error::Result;
 use crate::index::{Index, key_hash};
 use crate::message::{RecordView, message_id, properties};
-use crate::meta::names;
+use crate::state::names;
 
 /// Entries looked at for one slice at most when a filter lets few through.
 const MAX_SCANNED: i64 = 1_000_000;

@@ -19,10 +19,10 @@ use crate::environment::Environment;
 use crate::error::{Result, StoreError};
 use crate::idempotence::{IdempotenceTable, KeyFile};
 use crate::index::Index;
-use crate::meta::{Op, names, rocketmq_files};
 use crate::options::{Options, Role};
 use crate::paths::StorePaths;
 use crate::snapshot::Snapshot;
+use crate::state::{Op, names, rocketmq_files};
 use crate::watermarks::Watermarks;
 use repair::Repair;
 

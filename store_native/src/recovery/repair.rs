@@ -8,8 +8,8 @@ use crate::consumequeue::{Queue, QueueTable, Standing};
 use crate::dispatch::Dispatcher;
 use crate::error::Result;
 use crate::message::RecordView;
-use crate::meta::{Op, names};
 use crate::snapshot::Snapshot;
+use crate::state::{Op, names};
 
 /// A queue's name: topic and queue id.
 type Name = (Arc<str>, u32);

@@ -5,23 +5,21 @@
 //! repeats one; what expired undelivered is counted and logged.
 //! Threads: one of its own; `undelivered_from` is asked by the one that expires files.
 
-mod delays;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-pub use delays::DelayTimes;
-
 use crate::append::Appender;
 use crate::commitlog::CommitLog;
 use crate::consumequeue::{Entry, QueueTable};
+use crate::delay_times::DelayTimes;
 use crate::dispatch::Dispatch;
-use crate::environment::{Environment, Point};
+use crate::environment::Environment;
 use crate::error::{Result, StoreError};
+use crate::faults::Point;
 use crate::lifecycle::Lifecycle;
-use crate::meta::{Op, names};
+use crate::state::{Op, names};
 use crate::watermarks::Watermarks;
 
 /// Entries delivered before looking at the next level.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::Store;
 use crate::append::TopicChange;
 use crate::error::{Result, StoreError};
-use crate::meta::{GroupConfig, Op, names};
+use crate::state::{GroupConfig, Op, names};
 
 impl Store {
     /// Creates or changes a group, and its retry topic.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use super::Store;
-use crate::meta::{GroupConfig, MetaState, TopicConfig, names};
+use crate::state::{GroupConfig, MetaState, TopicConfig, names};
 
 fn behind(after: &str) -> (Bound<&str>, Bound<&str>) {
     (if after.is_empty() { Bound::Unbounded } else { Bound::Excluded(after) }, Bound::Unbounded)

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Store;
-use crate::mapped_file::disk_used_ratio;
+use crate::sys::disk_used_ratio;
 
 impl Store {
     /// Counters (`_total`) and gauges as they stand.

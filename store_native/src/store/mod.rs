@@ -40,10 +40,10 @@ use crate::leases::{LeaseHold, Leases};
 use crate::lifecycle::Lifecycle;
 use crate::maintenance::Maintenance;
 use crate::message::NewMessage;
-use crate::meta::TopicConfig;
 use crate::paths::StorePaths;
 use crate::read::QueueReader;
 use crate::schedule::Scheduler;
+use crate::state::TopicConfig;
 use crate::watermarks::Watermarks;
 use crate::wire::request::Limits;
 

@@ -15,6 +15,7 @@ use crate::commitlog::writer::LogWriter;
 use crate::confirmation::Confirmation;
 use crate::consumequeue::files::found_file_bytes;
 use crate::consumequeue::{ENTRY_BYTES, QueueFiles, QueueTable};
+use crate::delay_times::DelayTimes;
 use crate::dispatch::Dispatch;
 use crate::environment::Environment;
 use crate::error::{Result, StoreError};
@@ -25,13 +26,13 @@ use crate::leases::Leases;
 use crate::lifecycle::Lifecycle;
 use crate::lock::lock;
 use crate::maintenance::{Maintained, Maintenance};
-use crate::mapped_file;
-use crate::meta::rocketmq_files::{self, Written};
 use crate::options::{Flush, Options, Role};
 use crate::paths::{self, StorePaths};
 use crate::read::QueueReader;
 use crate::recovery::{Parts, Recovered, Report};
-use crate::schedule::{DelayTimes, Scheduler};
+use crate::schedule::Scheduler;
+use crate::state::rocketmq_files::{self, Written};
+use crate::sys;
 use crate::watermarks::Watermarks;
 
 /// What recovery works on, opened.
@@ -318,7 +319,7 @@ fn take_lock(paths: &StorePaths) -> Result<File> {
         .truncate(false)
         .open(paths.lock())
         .map_err(context)?;
-    if !mapped_file::try_lock(&file).map_err(context)? {
+    if !sys::try_lock(&file).map_err(context)? {
         return Err(StoreError::Unavailable {
             code: "STORE_LOCKED",
             detail: format!("{} belongs to another process", paths.root().display()),

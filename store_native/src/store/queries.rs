@@ -6,8 +6,8 @@ use super::Store;
 use crate::consumequeue::Queue;
 use crate::error::{Result, StoreError};
 use crate::message::RecordView;
-use crate::meta::names;
 use crate::read::{Bounds, SliceMeta, SliceRequest, Status};
+use crate::state::names;
 use crate::wire::answer::{FoundJson, write_message};
 
 impl Store {

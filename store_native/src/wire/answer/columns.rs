@@ -150,6 +150,7 @@ impl SliceBuilder {
     ///
     /// # Errors
     /// None that a caller can bring about: the columns are as long as each other and typed as the schema.
+    #[allow(clippy::indexing_slicing, reason = "as many arrays as columns before this one")]
     pub fn finish(mut self) -> Result<RecordBatch> {
         let n = self.records;
         let columns = self.columns.columns().to_vec();

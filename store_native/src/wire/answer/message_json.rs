@@ -65,6 +65,7 @@ pub fn write_message(out: &mut Vec<u8>, record: &RecordView<'_>, broker_name: &s
     Ok(())
 }
 
+#[allow(clippy::indexing_slicing, reason = "twenty digits hold every number")]
 fn write_integer(out: &mut Vec<u8>, before: &str, value: i64) {
     out.extend_from_slice(before.as_bytes());
     if value < 0 {
@@ -142,6 +143,7 @@ fn write_properties(out: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 /// Appends a JSON string.
+#[allow(clippy::indexing_slicing, reason = "four bits of sixteen digits")]
 pub fn write_string(out: &mut Vec<u8>, text: &str) {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     let mut rest = text.as_bytes();

@@ -173,7 +173,7 @@ impl Pairs {
         let values = BinaryArray::from(self.values.finish_cloned());
         let fields: Vec<ArrayRef> = vec![Arc::new(self.names.finish_cloned()), Arc::new(values)];
         let items = StructArray::try_new(header_fields(), fields, None).ok()?;
-        let some: NullBuffer = self.offsets.windows(2).map(|ends| ends[0] < ends[1]).collect();
+        let some: NullBuffer = self.offsets.windows(2).map(|ends| ends.first() < ends.last()).collect();
         let list =
             ListArray::try_new(header_field(), lists(self.offsets.clone()), Arc::new(items), Some(some));
         Some(Arc::new(list.ok()?))

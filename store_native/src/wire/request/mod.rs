@@ -4,11 +4,6 @@
 //! the field. Bodies and texts are borrowed from the request wherever they stand in it as they are.
 //! Called by the store's `append_*`; nothing here knows topics, queues or files.
 
-#![cfg_attr(
-    not(test),
-    deny(clippy::indexing_slicing, clippy::string_slice, clippy::unwrap_used, clippy::expect_used)
-)]
-
 mod arrow;
 mod arrow_columns;
 mod arrow_stream;

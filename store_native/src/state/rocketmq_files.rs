@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
+use super::config::{GroupConfig, TopicConfig};
+use super::meta_state::{DataVersion, MetaState};
 use super::names;
-use super::state::{DataVersion, GroupConfig, MetaState, TopicConfig};
 use crate::error::{Result, StoreError};
 use crate::paths::{self, StorePaths};
 
@@ -339,7 +340,7 @@ fn quote_number_keys(text: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::meta::Op;
+    use crate::state::Op;
 
     #[test]
     fn test_rocketmqs_unquoted_keys_are_read() {

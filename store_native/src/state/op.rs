@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::state::{GroupConfig, TopicConfig};
+use super::config::{GroupConfig, TopicConfig};
 use crate::error::{Result, StoreError};
 
 /// A change. Applied in log order; applying the same log twice from the same start gives the same state.
