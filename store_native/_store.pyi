@@ -5,7 +5,7 @@ Every call that does work lets go of the interpreter lock. Errors are those of `
 
 from collections.abc import Iterator, Sequence
 from os import PathLike
-from typing import Any, Literal, Self, final, type_check_only
+from typing import Any, Literal, Self, TypedDict, Unpack, final, type_check_only
 
 __all__ = [
     "SYSTEM_TOPICS",
@@ -15,6 +15,7 @@ __all__ = [
     "Reader",
     "Slice",
     "Store",
+    "default_options",
     "dump",
     "java_hash",
     "recover",
@@ -24,6 +25,33 @@ __all__ = [
 ]
 
 SYSTEM_TOPICS: list[str]
+
+@type_check_only
+class StoreOptions(TypedDict, total=False):
+    """How a store is opened; `default_options` has what holds for one that is left out."""
+
+    broker_name: str
+    cluster: str
+    store_host: tuple[str, int]
+    role: Literal["master", "slave"]
+    flush: Literal["sync", "async"]
+    flush_interval_ms: int
+    commitlog_file_size: int
+    consumequeue_file_entries: int
+    index_slots: int
+    index_entries: int
+    auto_create_topics: bool
+    default_queue_nums: int
+    retention_hours: int
+    delete_when_hour: int
+    max_message_bytes: int
+    delay_levels: str
+    checkpoint_interval_ms: int
+    idempotence_max_keys: int
+    idempotence_hours: int
+
+def default_options() -> StoreOptions:
+    """Returns the options of a store that is opened with none."""
 
 @final
 class Appended:
@@ -152,43 +180,29 @@ class _Reads:
 
 @final
 class Store(_Reads):
-    """The owner of a store directory: exclusive, with a flusher, a dispatcher, a scheduler and a janitor.
+    """The owner of a store directory: exclusive, with a flusher, a dispatcher, a scheduler and a maintenance
+    thread.
 
     Args:
         path: The directory; made when it is missing, recovered when it is not.
-        flush: ``"sync"``: what is flushed survives a power cut, and appends that wait at the same time
-            share one fdatasync. ``"async"``: flushed every `flush_interval_ms`.
         faults: For tests: ``point:n`` kills the process at the n-th passing of a named point.
+        options: ``flush="sync"``: what is flushed survives a power cut, and appends that wait at the same
+            time share one fdatasync; ``"async"``: flushed every ``flush_interval_ms``. ``role="slave"``: it
+            takes its master's log and no messages.
 
     Raises:
         Unavailable: STORE_LOCKED, DISK_FULL.
         DataCorrupt: A file has the wrong length, or log files are missing.
         InvalidRequest: ARGUMENT_ILLEGAL.
+        TypeError: An option of another name or type.
     """
 
     def __new__(
         cls,
         path: str | PathLike[str],
         *,
-        broker_name: str = "broker-a",
-        cluster: str = "DefaultCluster",
-        store_host: tuple[str, int] = ...,
-        flush: str = "sync",
-        flush_interval_ms: int = 100,
-        commitlog_file_size: int = ...,
-        consumequeue_file_entries: int = 300_000,
-        index_slots: int = 5_000_000,
-        index_entries: int = 20_000_000,
-        auto_create_topics: bool = True,
-        default_queue_nums: int = 4,
-        retention_hours: int = 72,
-        delete_when_hour: int = 4,
-        max_message_bytes: int = ...,
-        delay_levels: str | None = None,
-        checkpoint_interval_ms: int = 5000,
-        idempotence_max_keys: int = 1_000_000,
-        idempotence_hours: int = 72,
         faults: str = "",
+        **options: Unpack[StoreOptions],
     ) -> Self: ...
     @property
     def recovery(self) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from dataclasses import asdict
 
 from ha_replicator.nameserver import BrokerRegistration, RouteTables
 from ha_replicator.nameserver.route_tables import SCAN_EVERY_S
@@ -156,27 +157,15 @@ class Broker:
 
 def open_store(settings: BrokerSettings, store_host: tuple[str, int]) -> Store:
     """Opens the store as the settings say; recovery runs in here."""
-    wanted = settings.store
-    optional = {"delay_levels": wanted.delay_levels} if wanted.delay_levels else {}
+    options = asdict(settings.store)
+    path = options.pop("path")
+    if not options["delay_levels"]:
+        del options["delay_levels"]
     return Store(
-        wanted.path,
+        path,
         broker_name=settings.broker_name,
         cluster=settings.cluster,
         store_host=store_host,
-        flush=wanted.flush,
-        flush_interval_ms=wanted.flush_interval_ms,
-        commitlog_file_size=wanted.commitlog_file_size,
-        consumequeue_file_entries=wanted.consumequeue_file_entries,
-        index_slots=wanted.index_slots,
-        index_entries=wanted.index_entries,
-        auto_create_topics=wanted.auto_create_topics,
-        default_queue_nums=wanted.default_queue_nums,
-        retention_hours=wanted.retention_hours,
-        delete_when_hour=wanted.delete_when_hour,
         max_message_bytes=settings.limits.max_message_bytes,
-        checkpoint_interval_ms=wanted.checkpoint_interval_ms,
-        idempotence_max_keys=wanted.idempotence_max_keys,
-        idempotence_hours=wanted.idempotence_hours,
-        faults=wanted.faults,
-        **optional,
+        **options,
     )

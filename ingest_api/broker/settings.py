@@ -14,11 +14,19 @@ from typing import Annotated, Literal
 
 from annotated_types import Interval, MultipleOf
 
+from store_native import default_options
+
 FlushMode = Literal["sync", "async"]
 
 _HOURS_OF_100_YEARS = 100 * 366 * 24
 _GIB = 1 << 30
 _TIB = 1 << 40
+
+_FileBytes = Annotated[int, Interval(ge=64 << 10, le=_GIB), MultipleOf(4096)]
+_Entries = Annotated[int, Interval(ge=1, le=100_000_000)]
+
+#: The store's own defaults: they are stated there, and nowhere else.
+_STORE = default_options()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,20 +41,20 @@ class StoreSettings:
     """
 
     path: str = "./store"
-    flush: FlushMode = "sync"
-    flush_interval_ms: Annotated[int, Interval(ge=1, le=60_000)] = 100
-    commitlog_file_size: Annotated[int, Interval(ge=64 << 10, le=_GIB), MultipleOf(4096)] = _GIB
-    consumequeue_file_entries: Annotated[int, Interval(ge=1, le=100_000_000)] = 300_000
-    index_slots: Annotated[int, Interval(ge=1, le=100_000_000)] = 5_000_000
-    index_entries: Annotated[int, Interval(ge=2, le=100_000_000)] = 20_000_000
-    auto_create_topics: bool = True
-    default_queue_nums: Annotated[int, Interval(ge=1, le=1_024)] = 4
-    retention_hours: Annotated[int, Interval(ge=1, le=_HOURS_OF_100_YEARS)] = 72
-    delete_when_hour: Annotated[int, Interval(ge=0, le=23)] = 4
+    flush: FlushMode = _STORE["flush"]
+    flush_interval_ms: Annotated[int, Interval(ge=1, le=60_000)] = _STORE["flush_interval_ms"]
+    commitlog_file_size: _FileBytes = _STORE["commitlog_file_size"]
+    consumequeue_file_entries: _Entries = _STORE["consumequeue_file_entries"]
+    index_slots: _Entries = _STORE["index_slots"]
+    index_entries: Annotated[int, Interval(ge=2, le=100_000_000)] = _STORE["index_entries"]
+    auto_create_topics: bool = _STORE["auto_create_topics"]
+    default_queue_nums: Annotated[int, Interval(ge=1, le=1_024)] = _STORE["default_queue_nums"]
+    retention_hours: Annotated[int, Interval(ge=1, le=_HOURS_OF_100_YEARS)] = _STORE["retention_hours"]
+    delete_when_hour: Annotated[int, Interval(ge=0, le=23)] = _STORE["delete_when_hour"]
     delay_levels: str = ""
-    checkpoint_interval_ms: Annotated[int, Interval(ge=10, le=3_600_000)] = 5000
-    idempotence_max_keys: Annotated[int, Interval(ge=1, le=100_000_000)] = 1_000_000
-    idempotence_hours: Annotated[int, Interval(ge=1, le=_HOURS_OF_100_YEARS)] = 72
+    checkpoint_interval_ms: Annotated[int, Interval(ge=10, le=3_600_000)] = _STORE["checkpoint_interval_ms"]
+    idempotence_max_keys: _Entries = _STORE["idempotence_max_keys"]
+    idempotence_hours: Annotated[int, Interval(ge=1, le=_HOURS_OF_100_YEARS)] = _STORE["idempotence_hours"]
     faults: str = ""
 
 
@@ -73,7 +81,7 @@ class LimitSettings:
     """
 
     max_request_bytes: Annotated[int, Interval(ge=1, le=_GIB)] = 64 << 20
-    max_message_bytes: Annotated[int, Interval(ge=1, le=_GIB - (64 << 10))] = 4 << 20
+    max_message_bytes: Annotated[int, Interval(ge=1, le=_GIB - (64 << 10))] = _STORE["max_message_bytes"]
     inline_bytes: Annotated[int, Interval(ge=0, le=16 << 20)] = 256 << 10
     bulk_threads: Annotated[int, Interval(ge=1, le=256)] = 2
     body_timeout_s: Annotated[float, Interval(ge=0.01, le=3_600)] = 30.0
@@ -91,7 +99,7 @@ class LimitSettings:
 class BrokerSettings:
     """Who the broker is, how it stores and what it takes."""
 
-    broker_name: str = "broker-a"
-    cluster: str = "DefaultCluster"
+    broker_name: str = _STORE["broker_name"]
+    cluster: str = _STORE["cluster"]
     store: StoreSettings = field(default_factory=StoreSettings)
     limits: LimitSettings = field(default_factory=LimitSettings)

@@ -50,7 +50,8 @@ pub struct Options {
     pub idempotence_hours: u64,
 }
 
-const DELAY_LEVELS: &str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h";
+/// The default delays of the levels: RocketMQ's.
+pub const DELAY_LEVELS: &str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h";
 
 impl Default for Options {
     fn default() -> Self {

@@ -2,10 +2,13 @@
 //!
 //! Everything that does work lets go of the interpreter lock.
 
+mod appended;
 mod arrow;
 mod convert;
 mod errors;
 mod inspect;
+mod listing;
+mod options;
 mod reader;
 mod slice;
 mod store;
@@ -35,7 +38,7 @@ fn validate_group(py: Python<'_>, group: &str) -> PyResult<()> {
 #[pymodule]
 fn _store(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<store::PyStore>()?;
-    module.add_class::<store::PyAppended>()?;
+    module.add_class::<appended::PyAppended>()?;
     module.add_class::<reader::PyReader>()?;
     module.add_class::<slice::PySlice>()?;
     module.add_class::<arrow::PyBatch>()?;
@@ -43,6 +46,7 @@ fn _store(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(inspect::verify, module)?)?;
     module.add_function(wrap_pyfunction!(inspect::recover, module)?)?;
     module.add_function(wrap_pyfunction!(inspect::dump, module)?)?;
+    module.add_function(wrap_pyfunction!(options::default_options, module)?)?;
     module.add_function(wrap_pyfunction!(java_hash, module)?)?;
     module.add_function(wrap_pyfunction!(validate_topic, module)?)?;
     module.add_function(wrap_pyfunction!(validate_group, module)?)?;

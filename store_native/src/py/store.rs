@@ -7,63 +7,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyDict};
 
-use super::convert::{HostPair, host, host_or_none, json_array};
+use super::appended::PyAppended;
+use super::convert::{HostPair, host_or_none, json_array};
 use super::errors::raise;
 use super::inspect::to_python;
+use super::listing::{GroupJson, to_json, topic_json};
+use super::options::options_of;
 use super::slice::{Form, PySlice, ReadArguments, Reads, read};
 use crate::environment::Environment;
-use crate::error::{Result, StoreError};
+use crate::error::Result;
 use crate::message::RecordView;
 use crate::read::{SliceMeta, SliceRequest};
-use crate::state::{TopicConfig, names};
-use crate::store::{AppendRequest, Appended, Flush, Options, Role, Store, TopicChange, parse_levels};
-use crate::wire::answer::AppendAnswer;
+use crate::store::{AppendRequest, Appended, Flush, Store, TopicChange};
 use crate::wire::request::{ArrowMessages, SingleMessage, parse_json, parse_ndjson};
-
-/// The result of an append, with what its answer says beside it.
-#[pyclass(name = "Appended", module = "store_native._store", frozen)]
-pub struct PyAppended {
-    appended: Appended,
-    topic: String,
-    broker_name: Arc<str>,
-    store_host: SocketAddr,
-    many: bool,
-    full_results: bool,
-}
-
-#[pymethods]
-impl PyAppended {
-    #[getter]
-    fn end_offset(&self) -> i64 {
-        self.appended.end_offset
-    }
-    #[getter]
-    fn count(&self) -> usize {
-        self.appended.placed.len()
-    }
-    #[getter]
-    fn waits(&self) -> bool {
-        self.appended.waits
-    }
-    #[getter]
-    fn duplicate(&self) -> bool {
-        self.appended.duplicate
-    }
-    fn answer<'py>(&self, py: Python<'py>, status: &str) -> Bound<'py, PyBytes> {
-        let answer = AppendAnswer {
-            topic: &self.topic,
-            broker_name: &self.broker_name,
-            store_host: self.store_host,
-            many: self.many,
-            full_results: self.full_results,
-            duplicate: self.appended.duplicate,
-            placed: &self.appended.placed,
-        };
-        PyBytes::new(py, &answer.render(status))
-    }
-}
 
 /// What is asked of an append beside its messages.
 struct Asked<'a> {
@@ -120,97 +78,17 @@ impl PyStore {
     }
 }
 
-#[derive(serde::Serialize)]
-struct TopicJson<'a> {
-    topic: &'a str,
-    #[serde(flatten)]
-    config: &'a TopicConfig,
-    system: bool,
-}
-
-fn topic_json<'a>(topic: &'a str, config: &'a TopicConfig) -> TopicJson<'a> {
-    TopicJson { topic, config, system: names::is_system(topic) }
-}
-
-#[derive(serde::Serialize)]
-struct GroupJson<'a> {
-    group: &'a str,
-    #[serde(flatten)]
-    config: &'a crate::state::GroupConfig,
-}
-
-fn to_json<'py, T: serde::Serialize>(py: Python<'py>, value: &T) -> PyResult<Bound<'py, PyBytes>> {
-    let json =
-        serde_json::to_vec(value).map_err(|e| raise(py, StoreError::corrupt(format!("an answer: {e}"))))?;
-    Ok(PyBytes::new(py, &json))
-}
-
 #[pymethods]
 impl PyStore {
     #[new]
-    #[pyo3(signature = (path, *, broker_name="broker-a", cluster="DefaultCluster",
-        store_host=("127.0.0.1".to_owned(), 8090), flush="sync", flush_interval_ms=100,
-        commitlog_file_size=1<<30, consumequeue_file_entries=300_000, index_slots=5_000_000,
-        index_entries=20_000_000, auto_create_topics=true, default_queue_nums=4, retention_hours=72,
-        delete_when_hour=4, max_message_bytes=4<<20, delay_levels=None, checkpoint_interval_ms=5000,
-        idempotence_max_keys=1_000_000, idempotence_hours=72, faults=""))]
-    #[allow(clippy::too_many_arguments)]
+    #[pyo3(signature = (path, *, faults="", **options))]
     fn new(
         py: Python<'_>,
         path: PathBuf,
-        broker_name: &str,
-        cluster: &str,
-        store_host: HostPair,
-        flush: &str,
-        flush_interval_ms: u64,
-        commitlog_file_size: u64,
-        consumequeue_file_entries: u32,
-        index_slots: u32,
-        index_entries: u32,
-        auto_create_topics: bool,
-        default_queue_nums: u32,
-        retention_hours: u64,
-        delete_when_hour: u32,
-        max_message_bytes: usize,
-        delay_levels: Option<&str>,
-        checkpoint_interval_ms: u64,
-        idempotence_max_keys: usize,
-        idempotence_hours: u64,
         faults: &str,
+        options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
-        let flush = match flush {
-            "sync" => Flush::Sync,
-            "async" => Flush::Async,
-            other => {
-                let detail = format!("flush is {other:?}, it is \"sync\" or \"async\"");
-                return Err(raise(py, StoreError::invalid("ARGUMENT_ILLEGAL", detail)));
-            }
-        };
-        let delay_levels_ms = match delay_levels {
-            Some(text) => parse_levels(text).map_err(|e| raise(py, e))?,
-            None => Options::default().delay_levels_ms,
-        };
-        let options = Options {
-            broker_name: broker_name.to_owned(),
-            cluster: cluster.to_owned(),
-            store_host: host(&store_host)?,
-            role: Role::Master,
-            flush,
-            flush_interval_ms,
-            commitlog_file_size,
-            consumequeue_file_entries,
-            index_slots,
-            index_entries,
-            auto_create_topics,
-            default_queue_nums,
-            retention_hours,
-            delete_when_hour,
-            max_message_bytes,
-            delay_levels_ms,
-            checkpoint_interval_ms,
-            idempotence_max_keys,
-            idempotence_hours,
-        };
+        let options = options_of(py, options)?;
         let faults = faults.to_owned();
         let store = py
             .detach(|| Store::open(&path, options, Environment::real(&faults)?))
