@@ -25,14 +25,15 @@ from delta_tables.views import TABLES
 from delta_tables.writer_lock import WriterLock
 from jobs.batch_gate import BatchGate
 from jobs.checkpoint import StreamCheckpoint
-from jobs.group_lease import GroupLease
 from jobs.idle import IdleWatch
+from jobs.job_lease import job_lease
 from jobs.lease_owner import LeaseOwner
 from jobs.retry_policy import DEFAULT_MAX_RECONSUME_TIMES, RetryPolicy
 from jobs.run_loop import RunLoop
 from jobs.settings import ConsumeSettings
 from jobs.started_stream import StartedStream
 from lakemq.client import Client
+from lakemq.client.group_lease import GroupLease
 from store_native.errors import InvalidRequest
 from store_native.names import retry_topic
 
@@ -73,7 +74,7 @@ def consume(
         _ensure_group(client, settings)
         lease = None
         if settings.mode == "concurrent":
-            lease = GroupLease(client, settings.group, lease_owner(settings), settings.lease_ms)
+            lease = job_lease(client, settings.group, lease_owner(settings), settings.lease_ms)
             lease.acquire()
             stack.callback(lease.release)
         spark = make_session()

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from delta_tables.idempotent import append_once
 from delta_tables.location import LedgerLocation
 from delta_tables.table import Table
-from jobs.group_lease import GroupLease
+from lakemq.client.group_lease import GroupLease
 from store_native.errors import from_code
 
 if TYPE_CHECKING:

@@ -29,7 +29,6 @@ from delta_tables.idempotent import append_arrow_once, append_once, newest_batch
 from jobs.batch_gate import BatchGate
 from jobs.checkpoint import NO_BATCH, StreamCheckpoint
 from jobs.group_fence import GroupFence
-from jobs.group_lease import GroupLease
 from jobs.group_start import starting_offsets
 from jobs.known_attempts import WithoutKnown, known_attempts
 from jobs.loss_record import LossRecord, refuse_other_losses
@@ -38,6 +37,7 @@ from jobs.retry_policy import RetryPolicy
 from jobs.settings import ConsumeSettings
 from jobs.slice_tasks import ReadAndHandleTask, ReadTask, into_bins, per_bin, reader_of
 from lakemq.client import Client
+from lakemq.client.group_lease import GroupLease
 from store_native.errors import InvalidRequest, LakeMQError, from_code
 from store_native.names import retry_topic
 from structured_streaming import batch_plan

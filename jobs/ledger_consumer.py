@@ -17,9 +17,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from delta_tables.deliveries import DELIVERIES
 from jobs.batch_gate import BatchGate
 from jobs.checkpoint import StreamCheckpoint
-from jobs.group_lease import GroupLease
 from jobs.ledger_stream import decide_start
 from jobs.settings import ConsumeSettings
+from lakemq.client.group_lease import GroupLease
 
 
 class LedgerConsumer(ABC):

@@ -17,7 +17,7 @@
     readers/            mapped files or HTTP
     patience.py         how long a broker that is away is waited for
     columns.py          the schemas
-    group_lease.py      one query per group
+    query_lease.py      one query per group
     group_progress.py   how far a group is
     stream_writer.py    the sink of a stream
     batch_writer.py     the sink of a batch

@@ -13,9 +13,9 @@ import logging
 from collections.abc import Callable
 
 from lakemq.client import Client
+from lakemq.client.errors import may_pass
 from store_native.errors import LakeMQError
 from structured_streaming.offsets import MessageQueue, Offsets
-from structured_streaming.patience import may_pass
 
 log = logging.getLogger("lakemq.spark")
 

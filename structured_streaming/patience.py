@@ -1,6 +1,6 @@
 """How long a call waits for a broker that is away, busy or restarting.
 
-Owns the pauses and what may pass by waiting.
+Owns the pauses.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from lakemq.client import OutcomeUnknown
-from store_native.errors import Closed, LakeMQError, Unavailable
+from lakemq.client.errors import may_pass
+from store_native.errors import LakeMQError
 
 RETRY_TIMEOUT_MS = 120_000
 """The default of the option retryTimeoutMs, of source and sink."""
@@ -45,12 +45,3 @@ def retry_until(
             asked = float(error.context.get("retry_after_ms") or 0) / 1000
             pause(min(max(longest * random.uniform(0.5, 1.0), asked), LONGEST_PAUSE_S, left))
             longest = min(longest * 2, LONGEST_PAUSE_S)
-
-
-def may_pass(error: LakeMQError) -> bool:
-    """Says whether waiting can help.
-
-    It can when the broker is away, overloaded, or closed for a restart, or its answer got lost (every call
-    made retry_until may be repeated).
-    """
-    return isinstance(error, Unavailable | OutcomeUnknown | Closed) or error.code == "REQUEST_TIMEOUT"

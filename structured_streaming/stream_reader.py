@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from lakemq.client.group_lease import GroupLease
 from store_native.errors import LakeMQError
 from structured_streaming import (
     batch_plan,
@@ -26,10 +27,10 @@ from structured_streaming import (
     offsets,
     options,
     partitions,
+    query_lease,
     starting_offsets,
     topic_metadata,
 )
-from structured_streaming.group_lease import GroupLease
 from structured_streaming.group_progress import GroupProgress
 from structured_streaming.offsets import MessageQueue, Offsets, StoreView
 from structured_streaming.read_limit import limit_ends
@@ -144,7 +145,7 @@ class _Plan:
         if chosen.group is not None and chosen.endpoint is not None:
             client = shared_client(chosen.endpoint)
             self._progress = GroupProgress(client, chosen.group, self._covers)
-            self._lease = GroupLease(client, chosen.group) if chosen.group_lease else None
+            self._lease = query_lease.query_lease(client, chosen.group) if chosen.group_lease else None
         self._initial: Offsets | None = None
         self._moving: frozenset[MessageQueue] = frozenset()
         self._frozen: Mapping[MessageQueue, int] | None = None
@@ -257,7 +258,7 @@ class _Plan:
         return sound
 
     def _hold_lease(self) -> int | None:
-        return None if self._lease is None else self._lease.hold()
+        return None if self._lease is None else query_lease.hold(self._lease)
 
     def _lookups(self) -> starting_offsets.Lookups:
         reader, progress = self._reader, self._progress

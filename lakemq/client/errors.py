@@ -1,6 +1,6 @@
 """The one error only a client can have, and how a broker's refusal becomes an error again.
 
-The tree itself stands in store_native/errors.py; the classes a caller sees here are the same ones the store
+The tree itself is in store_native/errors.py; the classes a caller sees here are the same ones the store
 raises, rebuilt from the problem's ``code``.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from store_native.errors import LakeMQError, from_code
+from store_native.errors import Closed, LakeMQError, Unavailable, from_code
 
 # What RFC 9457 itself names; everything else of a problem is context for the caller.
 _STANDARD = frozenset({"type", "title", "status", "detail", "instance", "code", "retryable"})
@@ -81,6 +81,15 @@ def from_problem(status: int, headers: Mapping[str, str], body: bytes) -> LakeMQ
     if asked is not None and asked == asked:  # not NaN
         context["retry_after_ms"] = min(max(0, asked), _LONGEST_RETRY_AFTER_MS)
     return from_code(code, str(detail), **context)
+
+
+def may_pass(error: LakeMQError) -> bool:
+    """Says whether waiting can help.
+
+    It can when the broker is away, overloaded, or closed for a restart, or its answer got lost: for calls
+    that may be repeated.
+    """
+    return isinstance(error, Unavailable | OutcomeUnknown | Closed) or error.code == "REQUEST_TIMEOUT"
 
 
 def is_brokers_own(body: bytes) -> bool:

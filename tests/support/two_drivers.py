@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from jobs.batch_gate import BatchGate
 from jobs.group_job import GroupJob
-from jobs.group_lease import GroupLease
+from jobs.job_lease import job_lease
 from jobs.lease_owner import LeaseOwner
 from jobs.retry_policy import DEFAULT_MAX_RECONSUME_TIMES, RetryPolicy
 from jobs.settings import ConsumeSettings
@@ -53,7 +53,7 @@ class Driver:
         self._client = client
         self._group = settings.group
         self.owner = LeaseOwner.here(checkpoint.name)
-        self.lease = GroupLease(client, settings.group, self.owner, ttl_ms, patience_s=patience_s)
+        self.lease = job_lease(client, settings.group, self.owner, ttl_ms, patience_s=patience_s)
         policy = RetryPolicy.of("1s", [1_000], DEFAULT_MAX_RECONSUME_TIMES)
         self.committed = threading.Event()
         self.lease.acquire()

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from jobs.group_lease import GroupLease
+from jobs.job_lease import job_lease
 from jobs.lease_owner import LeaseOwner
 from lakemq.client import Lease
+from lakemq.client.group_lease import GroupLease
 from store_native.errors import InvalidRequest, LakeMQError, Unavailable
 
 TTL_MS = 3_600_000  # the renewing thread never wakes up within a test
@@ -52,7 +53,7 @@ class Clock:
 
 
 def lease_of(broker: Any, owner: LeaseOwner, clock: Clock | None = None) -> GroupLease:
-    return GroupLease(broker, "g", owner, TTL_MS, patience_s=0.5, clock=clock or Clock())
+    return job_lease(broker, "g", owner, TTL_MS, patience_s=0.5, clock=clock or Clock())
 
 
 @pytest.fixture
@@ -213,7 +214,7 @@ def test_a_lease_somebody_else_took_meanwhile_is_lost_for_good(me: LeaseOwner) -
 
 def test_a_job_that_stops_does_not_wait_for_a_broker_that_is_away(me: LeaseOwner) -> None:
     broker = Broker()
-    lease = GroupLease(broker, "g", me, TTL_MS, patience_s=3_600)  # type: ignore[arg-type]
+    lease = job_lease(broker, "g", me, TTL_MS, patience_s=3_600)  # type: ignore[arg-type]
     lease.acquire()
     broker.fails = [Unavailable("SERVICE_NOT_AVAILABLE", "away") for _ in range(3)]
     lease.end_patience()
@@ -234,4 +235,14 @@ def test_a_broker_that_stays_away_ends_the_patience(me: LeaseOwner) -> None:
     broker.fails = [Unavailable("SERVICE_NOT_AVAILABLE", "away") for _ in range(20)]
     with pytest.raises(Unavailable, match="could not be renewed"):
         lease.confirm()
+    lease.release()
+
+
+def test_an_answer_that_came_too_late_is_no_loss(me: LeaseOwner) -> None:
+    broker = Broker()
+    lease = lease_of(broker, me)
+    lease.acquire()
+    broker.fails = [InvalidRequest("REQUEST_TIMEOUT", "the body was late")]
+    lease.confirm()
+    assert (lease.check(), broker.asked) == (1, 3)
     lease.release()

@@ -8,7 +8,7 @@ import pytest
 
 from lakemq.client import Client, Lease
 from store_native.errors import InvalidRequest, LakeMQError, Unavailable
-from structured_streaming.group_lease import GroupLease
+from structured_streaming.query_lease import hold, query_lease
 from structured_streaming.readers.base import StoreReader
 from structured_streaming.readers.patient import PatientReader
 
@@ -65,10 +65,35 @@ def test_a_query_whose_lease_went_through_other_hands_has_lost_it() -> None:
         def release_lease(self, group: str, owner: str) -> None: ...
 
     broker = Broker()
-    lease = GroupLease(cast(Client, broker), "g", ttl_ms=3_600_000)
-    assert (lease.hold(), lease.renew()) == (1, 1)
+    lease = query_lease(cast(Client, broker), "g", ttl_ms=3_600_000)
+    assert (hold(lease), lease.renew()) == (1, 1)
     broker.epoch = 3
-    for call in (lease.renew, lease.hold):
+    with pytest.raises(InvalidRequest, match="LEASE_CONFLICT"):
+        lease.renew()
+    for _ in range(2):
         with pytest.raises(InvalidRequest, match="LEASE_CONFLICT"):
-            call()
+            hold(lease)
     lease.release()
+
+
+def test_another_querys_lease_is_waited_out_and_a_renewal_is_the_end_of_waiting() -> None:
+    class Broker:
+        def __init__(self, renewed_by_ms: int) -> None:
+            self.asked, self._by = 0, renewed_by_ms
+
+        def acquire_lease(self, group: str, owner: str, ttl_ms: int) -> Lease:
+            self.asked += 1
+            if self.asked > 2:
+                return Lease(2, 0)
+            until = self.asked * self._by
+            raise InvalidRequest("LEASE_CONFLICT", "held", owner="spark/a/1/b", expires_at=until)
+
+        def release_lease(self, group: str, owner: str) -> None: ...
+
+    dying = query_lease(cast(Client, Broker(renewed_by_ms=1)), "g", ttl_ms=3_600_000)
+    assert hold(dying) == 2
+    dying.release()
+    alive = query_lease(cast(Client, Broker(renewed_by_ms=5_000)), "g", ttl_ms=3_600_000)
+    with pytest.raises(InvalidRequest, match="consumed by spark/a/1/b; one query per group") as refused:
+        hold(alive)
+    assert refused.value.context["owner"] == "spark/a/1/b"

@@ -1,0 +1,217 @@
+"""The broker's lease on a group: one driver per group.
+
+Owns taking, renewing, confirming and giving back; who may be waited for and what a refused driver should do
+is its policy's.
+
+Invariants: while a live driver holds the group a second one fails and names it; `check` passes only while no
+other driver can have taken the group, by the holder's own monotonic clock where its policy asks for that;
+and a lease that ran out while the broker was away goes on under its old epoch or not at all: a new epoch
+says that somebody else had the group meanwhile, and then the lease is lost for good.
+
+Threads: the driver's, and one that renews; renewals exclude each other.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from enum import Enum
+from typing import Protocol
+
+from lakemq.client.client import Client
+from lakemq.client.errors import may_pass
+from store_native.errors import InvalidRequest, LakeMQError, Unavailable, from_code
+
+_log = logging.getLogger("lakemq.lease")
+
+RENEWALS_PER_TTL = 5
+_LONGEST_PAUSE_S = 1.0
+_CLOCKS_DIFFER_MS = 1_000
+"""The broker adds what is left by one clock to the time of another: less than this is no renewal."""
+
+
+class Holder(Enum):
+    """What a refused driver does about the one that holds the group."""
+
+    DEAD = "it has surely ended: its lease is given back for it"
+    MAY_RUN_OUT = "its lease is waited out, unless it is renewed meanwhile"
+    ALIVE = "the refusal is final"
+
+
+class LeasePolicy(Protocol):
+    """What one kind of driver makes of a group that another one holds."""
+
+    def judge(self, holder: str) -> Holder:
+        """Says what to do about the owner of this name; called at each refusal of `acquire`."""
+        ...
+
+    def advice(self, holder: str) -> str:
+        """Says what the user can do about it; a part of the error's text."""
+        ...
+
+
+class GroupLease:
+    """Holds a group for one owner and renews it in the background.
+
+    Args:
+        client: The broker.
+        group: The group.
+        owner: Who holds it; no two drivers have the same name.
+        policy: What is made of another holder.
+        ttl_ms: How long the broker keeps the lease without a renewal.
+        patience_s: How long `check` waits for a broker that is away once the lease may have run out. None:
+            it does not look at the clock, and the epoch alone fences a late report.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        group: str,
+        owner: str,
+        policy: LeasePolicy,
+        ttl_ms: int,
+        *,
+        patience_s: float | None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.owner = owner
+        self.epoch = 0
+        self._client = client
+        self._group = group
+        self._policy = policy
+        self._ttl_ms = ttl_ms
+        self._patience_s = patience_s
+        self._clock = clock
+        self._valid_until = 0.0
+        self._lost: LakeMQError | None = None
+        self._renewing = threading.Lock()
+        self._stop = threading.Event()
+        self._impatient = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name=f"lease-{group}", daemon=True)
+
+    def acquire(self) -> int:
+        """Takes the group, waiting as the policy says, and starts renewing; returns the fencing epoch.
+
+        Raises:
+            InvalidRequest: LEASE_CONFLICT when another driver holds it.
+        """
+        seen: tuple[str, int] | None = None
+        while True:
+            try:
+                epoch = self.renew()
+                break
+            except InvalidRequest as refused:
+                if refused.code != "LEASE_CONFLICT":
+                    raise
+                holder = str(refused.context.get("owner", ""))
+                until = int(refused.context.get("expires_at", 0))
+                verdict = self._policy.judge(holder)
+                if verdict is Holder.DEAD:
+                    self._client.release_lease(self._group, holder)
+                    continue
+                seen = seen or (holder, until)
+                renewed = holder != seen[0] or until > seen[1] + _CLOCKS_DIFFER_MS
+                if verdict is Holder.ALIVE or renewed:
+                    raise self._conflict(f"is being consumed by {holder}", holder) from None
+            self._stop.wait(min(max(until / 1000 - time.time(), 0.05), _LONGEST_PAUSE_S))
+        self._thread.start()
+        return epoch
+
+    def check(self) -> int:
+        """Makes sure that the group was not lost; returns the fencing epoch.
+
+        Raises:
+            InvalidRequest: LEASE_CONFLICT when another driver holds the group, or held it meanwhile.
+            Unavailable: The lease may have run out, and the broker was away for too long.
+        """
+        if self._lost is not None:
+            raise self._lost
+        if self._patience_s is not None and self._clock() >= self._valid_until:
+            self.confirm()
+        return self.epoch
+
+    def confirm(self) -> None:
+        """Asks the broker whether the group is still ours, and waits while it is away; raises as `check`."""
+        deadline = self._clock() + (self._patience_s or 0.0)
+        pause = 0.1
+        while True:
+            if self._lost is not None:
+                raise self._lost
+            try:
+                self.renew()
+                return
+            except LakeMQError as error:
+                if not may_pass(error):
+                    raise
+                if self._clock() >= deadline or self._impatient.is_set():
+                    raise Unavailable(
+                        "SERVICE_NOT_AVAILABLE",
+                        f"the lease on group {self._group} could not be renewed: {error.detail}",
+                    ) from error
+                self._impatient.wait(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    def renew(self) -> int:
+        """Renews once, now; returns the fencing epoch. A refusal for good is remembered.
+
+        Raises:
+            LakeMQError: LEASE_CONFLICT when another driver holds the group, or held it meanwhile; or what
+                became of the call.
+        """
+        with self._renewing:
+            asked_at = self._clock()
+            try:
+                lease = self._client.acquire_lease(self._group, self.owner, self._ttl_ms)
+            except InvalidRequest as error:
+                if not self.epoch or may_pass(error):
+                    raise
+                holder = str(error.context.get("owner", "another owner"))
+                conflict = error.code == "LEASE_CONFLICT"
+                self._lost = self._conflict(f"is being consumed by {holder}", holder) if conflict else error
+                raise self._lost from error
+            # The store gives an owner its old epoch back unless there was another owner.
+            if self.epoch not in (0, lease.epoch):
+                self._lost = self._conflict("had another driver while the lease had run out", "")
+                raise self._lost
+            self.epoch = lease.epoch
+            self._valid_until = asked_at + self._ttl_ms / 1000
+            return lease.epoch
+
+    def end_patience(self) -> None:
+        """No longer waits for a broker that is away: the driver stops."""
+        self._impatient.set()
+
+    def release(self) -> None:
+        """Stops renewing and gives the group back, as far as the broker can be reached."""
+        self._impatient.set()
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        if not self.epoch:
+            return
+        try:
+            self._client.release_lease(self._group, self.owner)
+        except LakeMQError as error:
+            _log.warning(
+                "the lease on group %s was not given back and runs out by itself: %s", self._group, error
+            )
+
+    def _keep(self) -> None:
+        while not self._stop.wait(self._ttl_ms / 1000 / RENEWALS_PER_TTL):
+            try:
+                self.renew()
+            except LakeMQError as error:
+                if self._lost is not None:
+                    return
+                _log.warning("the lease on group %s could not be renewed yet: %s", self._group, error)
+
+    def _conflict(self, what: str, holder: str) -> LakeMQError:
+        return from_code(
+            "LEASE_CONFLICT",
+            f"group {self._group} {what}; {self._policy.advice(holder)}",
+            group=self._group,
+            owner=holder,
+        )
