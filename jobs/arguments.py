@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lakemq.client.client import DEFAULT_ENDPOINT, ENDPOINT_VARIABLE
+from lakemq.client.endpoint import add_endpoint
 
 if TYPE_CHECKING:
     from jobs.archive import ArchiveSettings
@@ -32,7 +32,7 @@ def add_consume_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="MODULE:FUNCTION",
         help="called with each message, or with batches",
     )
-    _add_endpoint(parser)
+    add_endpoint(parser)
     parser.add_argument("--path", metavar="STORE", help="read a store on this machine from its files")
     parser.add_argument(
         "--ledger", default="ledger", metavar="DIR", help="a directory, or catalog.schema (default: ledger)"
@@ -87,7 +87,7 @@ def add_archive_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--topic", required=True, action="append", dest="topics", metavar="TOPIC", help="a topic; repeatable"
     )
-    _add_endpoint(parser)
+    add_endpoint(parser)
     parser.add_argument("--path", metavar="STORE", help="read a store on this machine from its files")
     parser.add_argument(
         "--ledger", default="ledger", metavar="DIR", help="a directory, or catalog.schema (default: ledger)"
@@ -157,11 +157,3 @@ def duration_s(text: str) -> float:
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 10s, 500ms or 2m")
     return float(match[1]) * _UNIT_S[match[2]]
-
-
-def _add_endpoint(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--endpoint",
-        metavar="URL",
-        help=f"the broker (default: the environment's {ENDPOINT_VARIABLE}, else {DEFAULT_ENDPOINT})",
-    )

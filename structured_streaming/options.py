@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from lakemq.client.client import ENDPOINT_VARIABLE
+from lakemq.client.endpoint import ENDPOINT_VARIABLE
 from store_native import validate_group, validate_topic
 from store_native.errors import from_code
 from structured_streaming.offsets import illegal

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from lakemq.cli import options
 from lakemq.cli.command import Subparsers
 from lakemq.client import Client
+from lakemq.client.endpoint import add_endpoint
 from lakemq.terminal import output
 
 
@@ -38,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
 def _verb(verbs: Subparsers, name: str, action: Callable[..., object], text: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=text)
     parser.set_defaults(action=action)
-    options.add_endpoint(parser)
+    add_endpoint(parser)
     options.add_format(parser)
     return parser
 

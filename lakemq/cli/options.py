@@ -1,6 +1,6 @@
 """Options and argument types that several commands share.
 
-Owns their names, so that ``--endpoint``, ``--format`` and times mean the same everywhere.
+Owns their names, so that ``--format`` and times mean the same everywhere.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import time
 from datetime import UTC, datetime
 
 from lakemq.client import Client
-from lakemq.client.client import DEFAULT_ENDPOINT, ENDPOINT_VARIABLE
 from lakemq.terminal.failure import CommandFailed, WrongUsage
 
 _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -20,15 +19,6 @@ _AGO = re.compile(r"(\d+)([smhd])")
 _EPOCH_MS = re.compile(r"\d{11,}")
 
 TIME_HELP = "a time such as 2026-11-21T08:00 (UTC unless it names a zone), 10m (ago; s, m, h, d), or epoch ms"
-
-
-def add_endpoint(parser: argparse.ArgumentParser) -> None:
-    """Adds ``--endpoint``."""
-    parser.add_argument(
-        "--endpoint",
-        metavar="URL",
-        help=f"the broker (default: the environment's {ENDPOINT_VARIABLE}, else {DEFAULT_ENDPOINT})",
-    )
 
 
 def add_format(parser: argparse.ArgumentParser) -> None:

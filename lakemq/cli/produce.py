@@ -15,6 +15,7 @@ from typing import cast
 from lakemq.cli import options
 from lakemq.cli.command import Subparsers
 from lakemq.client import Message
+from lakemq.client.endpoint import add_endpoint
 from lakemq.terminal import output
 from lakemq.terminal.failure import WrongUsage
 from lakemq.terminal.progress_bar import Progress
@@ -66,7 +67,7 @@ def register(subparsers: Subparsers) -> None:
     one.add_argument("--key", action="append", default=[], metavar="KEY")
     one.add_argument("--tag", metavar="TAG")
     one.add_argument("--delay-level", type=options.positive, default=0, metavar="N", help="deliver it later")
-    options.add_endpoint(parser)
+    add_endpoint(parser)
     options.add_format(parser)
 
 

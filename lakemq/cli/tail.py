@@ -19,6 +19,7 @@ from itertools import islice
 from lakemq.cli import options
 from lakemq.cli.command import Subparsers
 from lakemq.client import Client, PullResult, QueueBounds, ReceivedMessage, Unavailable
+from lakemq.client.endpoint import add_endpoint
 from lakemq.terminal import output
 
 PULL = 256
@@ -58,7 +59,7 @@ def register(subparsers: Subparsers) -> None:
     parser.add_argument("--follow", "-f", action="store_true", help="wait for more, until Ctrl-C")
     parser.add_argument("--tags", default="*", metavar="EXPR", help="only these tags: 'A || B'")
     parser.add_argument("--max", type=options.positive, metavar="N", help="end after N messages")
-    options.add_endpoint(parser)
+    add_endpoint(parser)
     options.add_format(parser)
 
 

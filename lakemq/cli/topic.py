@@ -10,6 +10,7 @@ from typing import Any
 from lakemq.cli import options
 from lakemq.cli.command import Subparsers
 from lakemq.client import Client, InvalidRequest, TopicConfig
+from lakemq.client.endpoint import add_endpoint
 from lakemq.terminal import output
 from store_native.names import PERM_READ, PERM_WRITE, is_group_topic
 
@@ -53,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
 def _verb(verbs: Subparsers, name: str, action: Callable[..., object], text: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=text)
     parser.set_defaults(action=action)
-    options.add_endpoint(parser)
+    add_endpoint(parser)
     options.add_format(parser)
     return parser
 

@@ -7,6 +7,7 @@ sink all call the broker through :class:`Client`; nothing else in the project sp
     produce_api.py  the calls that store messages
     pull_api.py     the calls that read them
     admin_api.py    topics, groups, offsets, leases, the cluster
+    endpoint.py     the broker's address: option, variable, default
     group_lease.py  one driver per group: taken, renewed, given back
     message.py      a message to send, a message read
     results.py      what the calls answer

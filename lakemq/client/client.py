@@ -6,16 +6,13 @@ task opens its own connections.
 
 from __future__ import annotations
 
-import os
 from typing import Any, Self
 
 from lakemq.client.admin_api import AdminApi
+from lakemq.client.endpoint import chosen_endpoint
 from lakemq.client.produce_api import ProduceApi
 from lakemq.client.pull_api import PullApi
 from lakemq.client.transport import Transport
-
-DEFAULT_ENDPOINT = "http://127.0.0.1:8090"
-ENDPOINT_VARIABLE = "LAKEMQ_ENDPOINT"
 
 
 class Client(ProduceApi, PullApi, AdminApi):
@@ -45,7 +42,7 @@ class Client(ProduceApi, PullApi, AdminApi):
         pool_size: int = 16,
         retry_until: float | None = None,
     ) -> None:
-        chosen = endpoint or os.environ.get(ENDPOINT_VARIABLE) or DEFAULT_ENDPOINT
+        chosen = chosen_endpoint(endpoint)
         self._settings: dict[str, Any] = {
             "timeout_s": timeout_s,
             "retries": retries,
