@@ -57,6 +57,7 @@ COMMANDS = {
     "group": Command("lakemq.cli.group", "list, create, show, delete groups; see and reset offsets"),
     "message": Command("lakemq.cli.message", "show one message, or find messages by key"),
     "store": Command("lakemq.cli.store", "verify, dump or recover a store's files"),
+    "completion": Command("lakemq.cli.completion", "print what completes lakemq's commands in a shell"),
 }
 _OWN_PACKAGES = own_packages.NAMES | {"lakemq"}
 
@@ -92,13 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parser_for(name: str | None) -> tuple[argparse.ArgumentParser, ModuleType | None]:
     """Builds the parser; only the named command's module is imported."""
-    parser = argparse.ArgumentParser(
-        prog="lakemq",
-        description="LakeMQ: a message broker whose messages and deliveries are tables.",
-        epilog="lakemq COMMAND --help tells more. The broker's address: --endpoint, else LAKEMQ_ENDPOINT.",
-    )
-    parser.add_argument("--version", action="store_true", help="print the version and end")
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND")
+    parser, subparsers = _front_door()
     module = None
     for command, entry in COMMANDS.items():
         if command == name:
@@ -107,6 +102,29 @@ def parser_for(name: str | None) -> tuple[argparse.ArgumentParser, ModuleType | 
         else:
             subparsers.add_parser(command, help=entry.summary, add_help=False)
     return parser, module
+
+
+def whole_parser() -> argparse.ArgumentParser:
+    """Builds the parser with every command; one whose extra is not installed has its name only."""
+    parser, subparsers = _front_door()
+    for command, entry in COMMANDS.items():
+        try:
+            importlib.import_module(entry.module).register(subparsers)
+        except ModuleNotFoundError as error:
+            if not is_missing_extra(command, error):
+                raise
+            subparsers.add_parser(command, help=entry.summary)
+    return parser
+
+
+def _front_door() -> tuple[argparse.ArgumentParser, argparse._SubParsersAction[argparse.ArgumentParser]]:
+    parser = argparse.ArgumentParser(
+        prog="lakemq",
+        description="LakeMQ: a message broker whose messages and deliveries are tables.",
+        epilog="lakemq COMMAND --help tells more. The broker's address: --endpoint, else LAKEMQ_ENDPOINT.",
+    )
+    parser.add_argument("--version", action="store_true", help="print the version and end")
+    return parser, parser.add_subparsers(dest="command", metavar="COMMAND")
 
 
 def _run(name: str | None, arguments: list[str]) -> int:
