@@ -17,11 +17,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from delta_tables.location import LedgerLocation
 from delta_tables.messages import MESSAGES
-from jobs.batch_gate import BatchGate
-from jobs.checkpoint import StreamCheckpoint
 from jobs.consume import name_jvm, sole_writer
-from jobs.run_loop import RunLoop
-from jobs.started_stream import StartedStream
+from jobs.runtime.batch_gate import BatchGate
+from jobs.runtime.checkpoint import StreamCheckpoint
+from jobs.runtime.run_loop import RunLoop
+from jobs.runtime.started_stream import StartedStream
 from lakemq.client import Client
 from store_native.errors import from_code
 

@@ -23,15 +23,15 @@ from delta_tables.location import LedgerLocation
 from delta_tables.table import Table
 from delta_tables.views import TABLES
 from delta_tables.writer_lock import WriterLock
-from jobs.batch_gate import BatchGate
-from jobs.checkpoint import StreamCheckpoint
-from jobs.idle import IdleWatch
-from jobs.job_lease import job_lease
-from jobs.lease_owner import LeaseOwner
 from jobs.retry_policy import DEFAULT_MAX_RECONSUME_TIMES, RetryPolicy
-from jobs.run_loop import RunLoop
+from jobs.runtime.batch_gate import BatchGate
+from jobs.runtime.checkpoint import StreamCheckpoint
+from jobs.runtime.idle import IdleWatch
+from jobs.runtime.job_lease import job_lease
+from jobs.runtime.lease_owner import LeaseOwner
+from jobs.runtime.run_loop import RunLoop
+from jobs.runtime.started_stream import StartedStream
 from jobs.settings import ConsumeSettings
-from jobs.started_stream import StartedStream
 from lakemq.client import Client
 from lakemq.client.group_lease import GroupLease
 from store_native.errors import InvalidRequest
@@ -93,8 +93,8 @@ def _run(
     started: Callable[[RunLoop], None],
 ) -> None:
     from jobs.dead_letter import DeadLetterJob
-    from jobs.group_job import GroupJob
-    from jobs.ledger_consumer import LedgerConsumer
+    from jobs.group.job import GroupJob
+    from jobs.group.ledger_consumer import LedgerConsumer
     from jobs.retry import RetryJob
 
     gate = BatchGate()

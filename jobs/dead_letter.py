@@ -15,12 +15,12 @@ from pyspark.sql import functions as F
 from delta_tables.dead_letters import DEAD_LETTERS, from_deliveries
 from delta_tables.deliveries import DEAD
 from delta_tables.known_keys import known_rows
-from jobs.batch_gate import BatchGate
-from jobs.group_fence import GroupFence
-from jobs.ledger_consumer import LedgerConsumer
+from jobs.group.fence import GroupFence
+from jobs.group.ledger_consumer import LedgerConsumer
 from jobs.original_position import DLQ_ORIGIN_MESSAGE_ID, DLQ_ORIGIN_TOPIC, ORIGIN
 from jobs.property_limit import fits_in_sql
 from jobs.redelivery import POSITION_SQL, carried_properties, lineage, messages_for, send_once
+from jobs.runtime.batch_gate import BatchGate
 from jobs.settings import ConsumeSettings
 from lakemq.client.group_lease import GroupLease
 from store_native.names import dlq_topic

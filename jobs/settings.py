@@ -9,11 +9,11 @@ from typing import Literal
 
 from delta_tables.location import LedgerLocation
 from jobs.handler_loader import HandlerTarget
-from jobs.outcomes import Mode
 from store_native.errors import from_code
 from store_native.names import dlq_topic, retry_topic
 
 From = Literal["earliest", "latest"]
+Mode = Literal["concurrent", "broadcast"]
 OnDataLoss = Literal["fail", "record"]
 
 _GROUP = re.compile(r"[%|a-zA-Z0-9_-]{1,120}")

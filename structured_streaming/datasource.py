@@ -20,11 +20,11 @@ from pyspark.sql.types import StructType
 
 from lakemq import spark_daemon
 from structured_streaming import columns
-from structured_streaming.batch_reader import LakeMQBatchReader
-from structured_streaming.batch_writer import LakeMQBatchWriter
 from structured_streaming.options import check_names, parse_read, with_environment
-from structured_streaming.stream_reader import LakeMQStreamReader
-from structured_streaming.stream_writer import LakeMQStreamWriter
+from structured_streaming.sink.batch_writer import LakeMQBatchWriter
+from structured_streaming.sink.stream_writer import LakeMQStreamWriter
+from structured_streaming.source.batch_reader import LakeMQBatchReader
+from structured_streaming.source.stream_reader import LakeMQStreamReader
 
 
 class LakeMQDataSource(DataSource):

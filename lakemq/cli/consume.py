@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     from lakemq import spark
 
     logging.basicConfig(format="%(levelname)s %(message)s", level=logging.WARNING)
-    logging.getLogger("jobs.group_start").setLevel(logging.INFO)  # where a new group begins
+    logging.getLogger("jobs.group.start").setLevel(logging.INFO)  # where a new group begins
     settings = consume_settings(args)
     log = args.spark_log or settings.checkpoint_of("group").parent / spark_log.NAME
     with ExitStack() as stack:

@@ -19,8 +19,8 @@ from delta_tables.ledger import ledger_at
 from delta_tables.ledger_reader import LedgerReader
 from delta_tables.views import TABLES
 from jobs.handler_loader import HandlerTarget
+from jobs.runtime.started_stream import StartedStream
 from jobs.settings import ConsumeSettings
-from jobs.started_stream import StartedStream
 from lakemq.client import Client
 from tests.support.broker_process import BrokerProcess
 from tests.support.spark_streams import Batches, source, start

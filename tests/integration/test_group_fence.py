@@ -21,7 +21,7 @@ from delta_tables.ledger_query import select
 from delta_tables.location import LedgerLocation
 from delta_tables.path_ledger import PathLedger
 from delta_tables.views import TABLES
-from jobs.group_fence import GroupFence
+from jobs.group.fence import GroupFence
 from jobs.handler_loader import HandlerTarget
 from jobs.settings import ConsumeSettings
 from tests.support.broker_process import BrokerProcess

@@ -18,10 +18,10 @@ from delta_tables.ledger_reader import LedgerReader
 from delta_tables.path_ledger import PathLedger
 from delta_tables.views import TABLES, VIEWS, register_views
 from jobs.dead_letter import dead_messages
-from jobs.group_start import handled_offsets
+from jobs.group.map_arrow import map_in_arrow
+from jobs.group.outcomes import OutcomeTask
+from jobs.group.start import handled_offsets
 from jobs.handler_loader import HandlerTarget
-from jobs.map_arrow import map_in_arrow
-from jobs.outcomes import OutcomeTask
 from jobs.retry import retried_messages
 from jobs.retry_policy import RetryPolicy
 from tests.support.ledger_rows import append, delivery, path_ledger, report

@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from delta_tables.ledger_reader import LedgerReader
-from jobs.batch_gate import BatchGate
-from jobs.run_loop import RunLoop
-from jobs.started_stream import StartedStream
+from jobs.runtime.batch_gate import BatchGate
+from jobs.runtime.run_loop import RunLoop
+from jobs.runtime.started_stream import StartedStream
 from tests.support.broker_process import BrokerProcess
 from tests.support.consumer_process import ConsumerProcess
 

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from jobs.started_stream import MOST_STARTS, StartedStream
+from jobs.runtime.started_stream import MOST_STARTS, StartedStream
 from structured_streaming.datasource import LakeMQDataSource
 from tests.support.broker_process import BrokerProcess
 from tests.support.spark_streams import Batches, start

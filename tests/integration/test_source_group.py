@@ -9,7 +9,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from lakemq.client import Client, LakeMQError, Message
-from structured_streaming.query_lease import TTL_MS
+from structured_streaming.source.query_lease import TTL_MS
 from tests.support.broker_process import BrokerProcess
 from tests.support.spark_streams import Batches, run_available, source, start
 from tests.support.waiting import wait_until

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from delta_tables.ledger_reader import LedgerReader
-from jobs.started_stream import StartedStream
+from jobs.runtime.started_stream import StartedStream
 from structured_streaming.patience import RETRY_TIMEOUT_MS
 from tests.support.broker_process import BrokerProcess
 from tests.support.consumer_process import ConsumerProcess

@@ -13,13 +13,13 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from jobs.batch_gate import BatchGate
-from jobs.group_job import GroupJob
-from jobs.job_lease import job_lease
-from jobs.lease_owner import LeaseOwner
+from jobs.group.job import GroupJob
 from jobs.retry_policy import DEFAULT_MAX_RECONSUME_TIMES, RetryPolicy
+from jobs.runtime.batch_gate import BatchGate
+from jobs.runtime.job_lease import job_lease
+from jobs.runtime.lease_owner import LeaseOwner
+from jobs.runtime.started_stream import StartedStream
 from jobs.settings import ConsumeSettings
-from jobs.started_stream import StartedStream
 from lakemq.client import Client
 
 WAIT_S = 240.0

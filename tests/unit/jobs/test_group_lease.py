@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from jobs.job_lease import job_lease
-from jobs.lease_owner import LeaseOwner
+from jobs.runtime.job_lease import job_lease
+from jobs.runtime.lease_owner import LeaseOwner
 from lakemq.client import Lease
 from lakemq.client.group_lease import GroupLease
 from store_native.errors import InvalidRequest, LakeMQError, Unavailable

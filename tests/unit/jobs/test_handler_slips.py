@@ -12,12 +12,11 @@ import pyarrow as pa
 import pytest
 
 from delta_tables.deliveries import DELIVERIES
-from jobs import reasons
+from jobs.group import reasons
+from jobs.group.outcomes import OutcomeTask
 from jobs.handler_loader import LoadedHandler
-from jobs.outcomes import OutcomeTask
 from lakemq.handler import Verdict
-
-from .test_outcomes import POLICY, SCHEMA, message
+from tests.unit.jobs.group.test_outcomes import POLICY, SCHEMA, message
 
 NOT_UTF8 = pa.Array.from_buffers(
     pa.string(), 1, [None, pa.py_buffer(b"\x00\x00\x00\x00\x02\x00\x00\x00"), pa.py_buffer(b"\xff\xfe")]

@@ -17,13 +17,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jobs.group.narrowing import RETRY_CHUNK_ROWS, failures_allowed
+from jobs.group.outcomes import IN_COMPANY, OutcomeTask
 from jobs.handler_loader import LoadedHandler
-from jobs.narrowing import RETRY_CHUNK_ROWS, failures_allowed
-from jobs.outcomes import IN_COMPANY, Mode, OutcomeTask
 from jobs.retry_policy import RetryPolicy
+from jobs.settings import Mode
 from lakemq.handler import Verdict
-
-from .test_outcomes import SCHEMA, message
+from tests.unit.jobs.group.test_outcomes import SCHEMA, message
 
 LEVELS = [1_000, 10_000, 30_000, 60_000]
 Handler = Callable[[pa.RecordBatch], Any]

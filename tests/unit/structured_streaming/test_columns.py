@@ -20,8 +20,9 @@ from pyspark.sql.types import (
 )
 
 from store_native.errors import LakeMQError
-from structured_streaming import columns, sink_columns
-from structured_streaming.slice_reader import conform
+from structured_streaming import columns
+from structured_streaming.sink import columns as sink_columns
+from structured_streaming.source.slice_reader import conform
 
 KINDS: dict[str, DataType] = {
     "binary": BinaryType(),

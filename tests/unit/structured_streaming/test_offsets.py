@@ -19,8 +19,7 @@ from structured_streaming.offsets import (
     same_topic,
     start_in,
 )
-
-from .strategies import offsets, views
+from tests.unit.structured_streaming.strategies import offsets, views
 
 ORDERS_0 = MessageQueue("orders", "broker-a", 0)
 ORDERS_1 = MessageQueue("orders", "broker-a", 1)

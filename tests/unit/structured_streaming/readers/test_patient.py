@@ -8,9 +8,9 @@ import pytest
 
 from lakemq.client import Client, Lease
 from store_native.errors import InvalidRequest, LakeMQError, Unavailable
-from structured_streaming.query_lease import hold, query_lease
 from structured_streaming.readers.base import StoreReader
 from structured_streaming.readers.patient import PatientReader
+from structured_streaming.source.query_lease import hold, query_lease
 
 AWAY = Unavailable("SERVICE_NOT_AVAILABLE", "no connection")
 

@@ -1,0 +1,330 @@
+"""The group job: messages in, outcomes into the ledger, exactly one row per attempt.
+
+Owns the streaming query of a consumer group. Never breaks, wherever the driver dies:
+  - a batch is in the ledger once: its rows carry this checkpoint's query id and batch id, and a batch
+    found there is not handled again;
+  - of two drivers only the one whose lease is newer gets its rows in, however late the other's commit
+    comes (group_fence);
+  - a batch is run by one Spark action over the range Spark planned (batch_plan), so no row is handled twice
+    by the job's own doing (a task that Spark repeats does handle its rows again: at-least-once);
+  - what is reported (consumer_offsets, the broker's group offsets) is reported after the ledger commit.
+Started by `consume`; `_process` runs on Spark's callback thread, one batch at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
+
+from delta_tables.consumer_offsets import CONSUMER_OFFSETS, QueueProgress, rows
+from delta_tables.deliveries import DELIVERIES
+from delta_tables.idempotent import append_arrow_once, append_once, newest_batch
+from jobs.group.fence import GroupFence
+from jobs.group.known_attempts import WithoutKnown, known_attempts
+from jobs.group.loss_record import LossRecord, refuse_other_losses
+from jobs.group.outcomes import OutcomeTask
+from jobs.group.slice_tasks import ReadAndHandleTask, ReadTask, into_bins, per_bin, reader_of
+from jobs.group.start import starting_offsets
+from jobs.retry_policy import RetryPolicy
+from jobs.runtime.batch_gate import BatchGate
+from jobs.runtime.checkpoint import NO_BATCH, StreamCheckpoint
+from jobs.settings import ConsumeSettings
+from lakemq.client import Client
+from lakemq.client.group_lease import GroupLease
+from store_native.errors import InvalidRequest, LakeMQError, from_code
+from store_native.names import retry_topic
+from structured_streaming.offsets import Bounds, MessageQueue, Offsets, start_in
+from structured_streaming.source import batch_plan
+from structured_streaming.source.partitions import QueueSlice, slices_between
+
+_log = logging.getLogger(__name__)
+
+Positions = Mapping[MessageQueue, int]
+
+
+@dataclass(frozen=True)
+class Range:
+    """What one batch covers, queue by queue: begin (included) to end (not)."""
+
+    begin: Offsets
+    end: Offsets
+
+    def slices(self, store_id: str) -> list[QueueSlice]:
+        """One slice per queue that moved, in queue order."""
+        unbounded = {queue: Bounds(0, end) for queue, end in self.end.queues.items()}
+        return slices_between(self.begin, self.end, unbounded, store_id)
+
+    def begin_of(self, queue: MessageQueue) -> int:
+        """Where the batch begins on a queue."""
+        return start_in(self.begin, self.end, queue)
+
+
+class GroupJob:
+    """One consumer group's query."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: ConsumeSettings,
+        policy: RetryPolicy,
+        client: Client,
+        gate: BatchGate,
+        lease: GroupLease | None,
+        *,
+        before_ledger_commit: Callable[[int], None] = lambda batch_id: None,
+        after_ledger_commit: Callable[[int], None] = lambda batch_id: None,
+    ) -> None:
+        """Puts the job together without starting it.
+
+        Args:
+            spark: the session.
+            settings: the group's settings.
+            policy: when failed messages come again.
+            client: the broker.
+            gate: passed by every batch.
+            lease: the broker's lease on the group; None in broadcast mode.
+            before_ledger_commit: called with the batch id between the last look at the lease and the
+                ledger's commit; tests hold the driver there.
+            after_ledger_commit: called with the batch id between the ledger's commit and Spark's own;
+                tests kill the process there.
+        """
+        # A session of its own: nobody else's commits are taken for the ledger's, see append_once.
+        self._spark = spark.newSession()
+        self._streams = spark
+        self._settings = settings
+        self._policy = policy
+        self._client = client
+        self._gate = gate
+        self._lease = lease
+        self._before_ledger_commit = before_ledger_commit
+        self._after_ledger_commit = after_ledger_commit
+        self._fence: GroupFence | None = None
+        if lease is not None:
+            self._fence = GroupFence(self._spark, settings.ledger, DELIVERIES, settings.group, lease)
+        self._checkpoint = StreamCheckpoint(settings.checkpoint_of("group"))
+        self._store_id = str(client.cluster()["store_id"])
+        self._reader = reader_of(settings, client.endpoint)
+        self._start: dict[str, dict[str, int]] = {}
+        self._last_in_ledger: int | None = None
+        self.reached: dict[tuple[str, int], int] = {}
+
+    @property
+    def checkpoint(self) -> StreamCheckpoint:
+        """The query's checkpoint."""
+        return self._checkpoint
+
+    def start(self) -> StreamingQuery:
+        """Starts the query."""
+        settings = self._settings
+        # Spark's default, INT96, costs several times as much to write, and a row has five times.
+        self._spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+        if self._fence is not None:
+            self._fence.take()  # before the ledger is asked where the group stands
+        self._start = self._checkpoint.start(
+            lambda: {"offsets": starting_offsets(settings, self._spark, self._client)}
+        )["offsets"]
+        for topic, offsets in self._start.items():
+            self.reached.update({(topic, int(queue_id)): offset for queue_id, offset in offsets.items()})
+        committed = self._checkpoint.reached()
+        if committed is not None:
+            self._reach(committed.queues)
+        source = (
+            self._streams.readStream.format("lakemq")
+            # Only planned with, never evaluated: tasks read their slices themselves (slice_tasks), and the
+            # tag filter is theirs.
+            .schema("queue_offset BIGINT")
+            .option("subscribe", ",".join(settings.subscription))
+            .option("endpoint", self._client.endpoint)
+            .option("startingOffsets", json.dumps(self._start))
+            .option("maxOffsetsPerTrigger", str(settings.max_messages_per_batch))
+            .option("planFile", str(self._checkpoint.plan_file))
+            .option("failOnDataLoss", str(settings.on_data_loss == "fail").lower())
+        )
+        if settings.path is not None:
+            source = source.option("path", settings.path)
+        return (
+            source.load()
+            .writeStream.queryName(f"{settings.group} group")
+            .foreachBatch(self._process)
+            .option("checkpointLocation", self._checkpoint.prepare())
+            .trigger(processingTime=settings.trigger)
+            .start()
+        )
+
+    def _process(self, batch: DataFrame, batch_id: int) -> None:
+        with self._gate.batch():
+            query_id = self._spark.sparkContext.getLocalProperty("sql.streaming.queryId")
+            assert query_id is not None, "foreachBatch runs outside a streaming query"
+            covered = self._range(batch_id)
+            if self._settings.on_data_loss == "record":
+                refuse_other_losses(covered.begin, covered.end)
+            lost = LossRecord(self._spark) if self._settings.on_data_loss == "record" else None
+            if batch_id > self._newest_in_ledger(query_id):
+                self._write_outcomes(batch_id, query_id, covered, lost)
+                self._last_in_ledger = batch_id
+                self._after_ledger_commit(batch_id)
+            else:
+                _log.info("batch %s is in the ledger already: its messages are not handled again", batch_id)
+                if lost is not None:
+                    self._read_again(covered, lost)
+            if lost is not None:
+                app_id = _application(self._settings.group, query_id)
+                lost.write(
+                    self._settings.ledger, self._settings.group, query_id, batch_id, app_id, self._spark
+                )
+            if self._lease is not None:
+                self._lease.check()
+            self._report(batch_id, query_id, covered)
+            self._reach(covered.end.queues)
+            self._checkpoint.reach(batch_id, covered.end)
+
+    def _reach(self, end: Positions) -> None:
+        self.reached.update({(queue.topic, queue.queue_id): offset for queue, offset in end.items()})
+
+    def _write_outcomes(self, batch_id: int, query_id: str, covered: Range, lost: LossRecord | None) -> None:
+        settings = self._settings
+        handle = OutcomeTask(
+            settings.group, settings.handler, self._policy, settings.mode, query_id, batch_id
+        )
+        again = retry_topic(settings.group)
+        reader = replace(self._reader, on_loss=lost)
+        slices = covered.slices(self._store_id)
+        if not slices:
+            return  # a repeated first batch whose start has moved past it: the ledger has it all
+        first = [piece for piece in slices if piece.queue.topic != again]
+        retried = [piece for piece in slices if piece.queue.topic == again]
+        parts: list[DataFrame] = []
+        if first:
+            bins = into_bins(first, self._spark.sparkContext.defaultParallelism)
+            fused = ReadAndHandleTask(ReadTask(reader, bins), handle)
+            parts.append(per_bin(self._spark, bins, fused, DELIVERIES.ddl))
+        if retried:
+            # One task: it sees a message that stands twice on the retry topic's queue.
+            known = known_attempts(self._spark, settings.ledger, settings.group, self._reader, retried)
+            read = WithoutKnown(ReadTask(reader, [tuple(retried)]), settings.group, known)
+            fused = ReadAndHandleTask(read, handle)
+            parts.append(per_bin(self._spark, [tuple(retried)], fused, DELIVERIES.ddl))
+        outcomes = parts[0] if len(parts) == 1 else parts[0].unionAll(parts[1])
+        if self._lease is not None:
+            self._lease.check()
+        self._before_ledger_commit(batch_id)
+        if self._fence is not None:
+            self._fence.append(outcomes, batch_id, has_effects=True)
+        else:
+            app_id = _application(settings.group, query_id)
+            append_once(
+                outcomes, settings.ledger, DELIVERIES, app_id=app_id, version=batch_id, has_effects=True
+            )
+
+    def _read_again(self, covered: Range, lost: LossRecord) -> None:
+        """Finds anew what a batch could not read, when the driver may have ended before it was written.
+
+        Not on the retry topic: which of its positions have a delivery cannot be told once they are gone.
+        """
+        again = retry_topic(self._settings.group)
+        slices = [piece for piece in covered.slices(self._store_id) if piece.queue.topic != again]
+        if slices:
+            light = StructType([field for field in self._reader.schema if field.name == "queue_offset"])
+            bins = into_bins(slices, self._spark.sparkContext.defaultParallelism)
+            read = ReadTask(replace(self._reader, schema=light, on_loss=lost), bins)
+            per_bin(self._spark, bins, read, light.toDDL()).count()
+
+    def _newest_in_ledger(self, query_id: str) -> int:
+        """The newest batch of this checkpoint in the ledger; asked once, this job is the only writer."""
+        if self._last_in_ledger is None:
+            newest = newest_batch(self._settings.ledger, DELIVERIES, query_id=query_id, spark=self._spark)
+            planned = self._checkpoint.last_planned()
+            if newest > planned > NO_BATCH:
+                raise from_code(
+                    "ARGUMENT_ILLEGAL",
+                    f"the checkpoint {self._checkpoint.directory} is older than the ledger (batch {planned}, "
+                    f"the ledger has {newest}): delete it, the group then goes on where the ledger ends",
+                )
+            self._last_in_ledger = newest
+        return self._last_in_ledger
+
+    def _range(self, batch_id: int) -> Range:
+        plan = batch_plan.take(self._checkpoint.plan_file)
+        assert plan is not None, f"Spark runs batch {batch_id} without having asked for its partitions"
+        begin, end = plan
+        if batch_id == NO_BATCH + 1:
+            # Where the group began is decided once; the source asks the broker of today at each repeat.
+            offsets = {
+                queue: self._start.get(queue.topic, {}).get(str(queue.queue_id), 0) for queue in end.queues
+            }
+            begin = Offsets(end.epoch, end.topic_ids, offsets)
+        return Range(begin, end)
+
+    def _report(self, batch_id: int, query_id: str, covered: Range) -> None:
+        maxima = self._max_offsets(covered)
+        progress = [
+            QueueProgress(
+                queue.topic,
+                queue.broker_name,
+                queue.queue_id,
+                covered.begin_of(queue),
+                end,
+                maxima.get((queue.topic, queue.queue_id)),
+            )
+            for queue, end in covered.end.queues.items()
+        ]
+        report = rows(
+            progress,
+            consumer_group=self._settings.group,
+            subscription=self._settings.tags,
+            query_id=query_id,
+            batch_id=batch_id,
+            recorded_at=datetime.now(UTC),
+        )
+        append_arrow_once(
+            report,
+            self._settings.ledger,
+            CONSUMER_OFFSETS,
+            app_id=_application(self._settings.group, query_id),
+            version=batch_id,
+            spark=self._spark,
+        )
+        if self._lease is not None:
+            self._commit_offsets(covered.end.queues)
+
+    def _max_offsets(self, covered: Range) -> dict[tuple[str, int], int]:
+        maxima: dict[tuple[str, int], int] = {}
+        try:
+            for topic in {piece.queue.topic for piece in covered.slices("")}:
+                for bounds in self._client.queues(topic):
+                    maxima[topic, bounds.queue_id] = bounds.max_offset
+        except LakeMQError as error:
+            _log.warning("the report of this batch goes without max offsets: %s", error)
+        return maxima
+
+    def _commit_offsets(self, end: Positions) -> None:
+        offsets = {(queue.topic, queue.queue_id): offset for queue, offset in end.items()}
+        assert self._lease is not None, "broadcast mode reports nothing"
+        group, epoch = self._settings.group, self._lease.epoch
+        try:
+            try:
+                self._client.commit_offsets(group, offsets, lease_epoch=epoch)
+            except InvalidRequest as refused:
+                # A broker that restarted has forgotten which epoch is the newest until it is asked.
+                if not refused.context.get("renew"):
+                    raise  # the group is somebody else's now: this job must end
+                self._lease.confirm()
+                self._client.commit_offsets(group, offsets, lease_epoch=epoch)
+        except InvalidRequest:
+            raise
+        except LakeMQError as error:
+            _log.warning(
+                "the broker did not take the group's offsets, the next batch reports again: %s", error
+            )
+
+
+def _application(group: str, query_id: str) -> str:
+    """One checkpoint's application id: batch ids start anew with a new checkpoint, so does the query id."""
+    return f"lakemq/{group}/{query_id}"

@@ -1,0 +1,87 @@
+"""A reaction: a stream over the ledger's rows of one verdict, beside the group job.
+
+Owns how such a stream begins, passes the gate and is named.
+
+Invariants: its start is decided before any stream of the group writes, so it misses no row. The retry and
+the dead_letter job say what is done with the rows; `consume` starts them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from delta_tables.deliveries import DELIVERIES
+from jobs.group.ledger_stream import decide_start
+from jobs.runtime.batch_gate import BatchGate
+from jobs.runtime.checkpoint import StreamCheckpoint
+from jobs.settings import ConsumeSettings
+from lakemq.client.group_lease import GroupLease
+
+
+class LedgerConsumer(ABC):
+    """One group's stream over `deliveries`.
+
+    Attributes:
+        name: of the stream and of its checkpoint.
+        verdict: of the rows it works off.
+        oldest_unfinished: SQL for the time of the oldest row not yet worked off, as the column oldest;
+            a condition on the group is added.
+    """
+
+    name: ClassVar[str]
+    verdict: ClassVar[str]
+    oldest_unfinished: ClassVar[str]
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: ConsumeSettings,
+        endpoint: str,
+        gate: BatchGate,
+        lease: GroupLease,
+    ) -> None:
+        """Puts the job together without starting it."""
+        self._spark = spark
+        self._settings = settings
+        self._endpoint = endpoint
+        self._gate = gate
+        self._lease = lease
+        self._checkpoint = StreamCheckpoint(settings.checkpoint_of(self.name))
+
+    def decide_start(self) -> dict[str, str]:
+        """Says where the stream begins; called before any stream of the group writes."""
+        return decide_start(
+            self._spark,
+            self._settings.ledger,
+            DELIVERIES,
+            self._checkpoint,
+            f"{self.oldest_unfinished} WHERE consumer_group = '{self._settings.group}'",
+        )
+
+    def start(self) -> StreamingQuery:
+        """Starts the stream."""
+        settings = self._settings
+        rows = settings.ledger.read_stream(self._spark, DELIVERIES, self.decide_start())
+        return (
+            rows.where(f"consumer_group = '{settings.group}' AND verdict = '{self.verdict}'")
+            .writeStream.queryName(f"{settings.group} {self.name}")
+            .foreachBatch(self._process)
+            .option("checkpointLocation", self._checkpoint.prepare())
+            .trigger(processingTime=settings.trigger)
+            .start()
+        )
+
+    @abstractmethod
+    def process_batch(self, rows: DataFrame, batch_id: int) -> None:
+        """Works off a batch's rows; called inside foreachBatch, again after a crash before its commit."""
+
+    def _process(self, rows: DataFrame, batch_id: int) -> None:
+        with self._gate.batch():
+            # Every commit of the ledger makes a batch here; most hold no row of this verdict.
+            if not rows.isEmpty():
+                self._lease.check()
+                self.process_batch(rows, batch_id)

@@ -1,0 +1,223 @@
+"""From messages to rows of `deliveries`: what the group job runs on executors.
+
+Owns the making of an outcome row.
+
+Invariants: one row per message, keyed by its original position and attempt; a failed attempt becomes RETRY
+while attempts are left and the broker can take it back, DEAD otherwise, DROPPED in broadcast mode. Pickled
+by the group job into `mapInArrow`; called once per task with the task's Arrow batches.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from delta_tables.deliveries import ACK, DEAD, DELIVERIES, DROPPED, RETRY
+from jobs.counted_attempts import Standing, marked, standing_of
+from jobs.group.handler_invocation import Before, HandlerResults, invoke
+from jobs.handler_loader import HandlerTarget
+from jobs.original_position import LAST_ATTEMPT, Positions, original_positions
+from jobs.property_limit import PROPERTIES_TOO_LARGE, has_room_for_retry
+from jobs.retry_policy import RetryPolicy
+from jobs.settings import Mode
+from store_native.names import retry_topic
+
+IN_COMPANY = "failed only together with other messages: the attempt does not count"
+
+
+@dataclass(frozen=True)
+class OutcomeTask:
+    """The function of one batch, as it travels to the executors."""
+
+    group: str
+    handler: HandlerTarget
+    policy: RetryPolicy
+    mode: Mode
+    query_id: str
+    batch_id: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Handles the messages of one task and yields their outcome rows."""
+        handler = self.handler.load()
+        worker = f"{socket.gethostname()}:{os.getpid()}"
+        seen: set[tuple[str, int]] = set()
+        for batch in batches:
+            fresh = _without_repeats(batch, self.group, seen)
+            if fresh.num_rows == 0:
+                continue
+            positions = original_positions(fresh, self.group)
+            standing = standing_of(fresh, positions, self.group)
+            before = self._before(fresh, positions, standing) if handler.vectorised else None
+            results = invoke(handler, _as_handled(fresh, positions), self.policy, before)
+            yield self._rows(fresh, positions, standing, results, worker)
+
+    def _before(self, batch: pa.RecordBatch, positions: Positions, standing: Standing) -> Before:
+        """What a failure would mean for each row; worked out when something fails."""
+
+        @cache
+        def last_chance() -> list[bool]:
+            last = pc.greater(standing.counted, self.policy.max_reconsume_times)
+            return [a or b for a, b in zip(last.to_pylist(), cannot_return(), strict=True)]
+
+        @cache
+        def cannot_return() -> list[bool]:
+            no_room = pc.invert(has_room_for_retry(batch, positions))
+            return list(pc.or_(no_room, pc.equal(positions.attempt, LAST_ATTEMPT)).to_pylist())
+
+        again = pc.greater(positions.attempt, 1).to_pylist()
+        isolated = standing.isolated.to_pylist()
+        if self.mode == "broadcast":  # nothing comes again: each failure is the last, and decided about now
+            return Before(again, isolated, lambda row: True, lambda row: True)
+        return Before(again, isolated, lambda row: last_chance()[row], lambda row: cannot_return()[row])
+
+    def _rows(
+        self,
+        batch: pa.RecordBatch,
+        positions: Positions,
+        standing: Standing,
+        results: HandlerResults,
+        worker: str,
+    ) -> pa.RecordBatch:
+        rows = batch.num_rows
+        columns: dict[str, pa.Array] = {
+            "consumer_group": _constant(self.group, pa.string(), rows),
+            "topic": positions.topic,
+            "broker_name": positions.broker_name,
+            "queue_id": positions.queue_id,
+            "queue_offset": positions.queue_offset,
+            "attempt": positions.attempt,
+            "source_topic": batch.column("topic"),
+            "source_queue_id": batch.column("queue_id"),
+            "source_queue_offset": batch.column("queue_offset"),
+            "started_at": results.started_at,
+            "finished_at": results.finished_at,
+            "worker": _constant(worker, pa.string(), rows),
+            "query_id": _constant(self.query_id, pa.string(), rows),
+            "batch_id": _constant(self.batch_id, pa.int64(), rows),
+        }
+        for name in ("message_id", "keys", "tags", "born_timestamp", "store_timestamp"):
+            columns[name] = batch.column(name)
+        if results.verdict is None:
+            columns["verdict"] = _constant(ACK, pa.string(), rows)
+        else:
+            columns |= self._decided(batch, positions, standing, results)
+        return pa.RecordBatch.from_arrays(
+            [
+                columns[field.name].cast(field.type) if field.name in columns else pa.nulls(rows, field.type)
+                for field in DELIVERIES.arrow_schema
+            ],
+            schema=DELIVERIES.arrow_schema,
+        )
+
+    def _decided(
+        self, batch: pa.RecordBatch, positions: Positions, standing: Standing, results: HandlerResults
+    ) -> dict[str, pa.Array]:
+        """The columns of a batch in which not every row is acknowledged."""
+        rows = batch.num_rows
+        verdict = results.verdict
+        nowhere = _constant(False, pa.bool_(), rows)
+        in_company = nowhere if results.in_company is None else results.in_company
+        isolated = nowhere if results.isolated is None else results.isolated
+        reason = results.reason if results.reason is not None else pa.nulls(rows, pa.string())
+        if self.mode == "broadcast":
+            verdict = pc.if_else(pc.equal(verdict, ACK), ACK, DROPPED)
+        else:
+            reason = pc.if_else(in_company, IN_COMPANY, reason)
+            beyond = pc.greater(standing.counted, self.policy.max_reconsume_times)
+            used_up = pc.or_(
+                pc.and_(pc.invert(in_company), beyond), pc.equal(positions.attempt, LAST_ATTEMPT)
+            )
+            used_up = pc.and_(pc.equal(verdict, RETRY), used_up)
+            verdict = pc.if_else(used_up, DEAD, verdict)
+            text = f"attempts used up (max reconsume times {self.policy.max_reconsume_times})"
+            reason = pc.if_else(used_up, pc.coalesce(reason, pa.scalar(text)), reason)
+            stuck = pc.and_(pc.equal(verdict, RETRY), pc.invert(has_room_for_retry(batch, positions)))
+            verdict = pc.if_else(stuck, DEAD, verdict)
+            why = pc.binary_join_element_wise(PROPERTIES_TOO_LARGE, reason, "; ", null_handling="skip")
+            reason = pc.if_else(stuck, why, reason)
+        comes_again = pc.equal(verdict, RETRY)
+        level = pc.if_else(comes_again, self._levels(positions, results), pa.scalar(None, pa.int32()))
+        level_us = pa.array([ms * 1_000 for ms in self.policy.level_ms], pa.int64())
+        wait = pc.take(level_us, pc.subtract(level, pa.scalar(1, pa.int32())))
+        due = pc.add(results.finished_at.cast(pa.int64()), wait)
+        not_done = pc.not_equal(verdict, ACK)
+        columns = {
+            "verdict": verdict,
+            "reason": reason,
+            "delay_level": level,
+            "next_attempt_at": due.cast(results.finished_at.type),
+        }
+        for name in ("error_type", "error_text", "error_trace"):
+            column = getattr(results, name)
+            if column is not None:
+                columns[name] = column
+        kept = pa.array(range(rows), pa.int32())
+        kept = pc.if_else(not_done, kept, pa.scalar(None, pa.int32()))
+        for name in ("flag", "properties", "body"):
+            columns[name] = batch.column(name).take(kept)
+        uncounted = pc.add(standing.uncounted, in_company.cast(pa.int32()))
+        columns["properties"] = marked(
+            columns["properties"],
+            pc.if_else(comes_again, uncounted, 0),
+            pc.if_else(comes_again, isolated, False),
+        )
+        return columns
+
+    def _levels(self, positions: Positions, results: HandlerResults) -> pa.Array:
+        levels = pa.array(self.policy.delay_levels, pa.int32())
+        last = pa.scalar(len(self.policy.delay_levels), pa.int32())
+        first = pa.scalar(1, pa.int32())
+        nth = pc.subtract(pc.max_element_wise(pc.min_element_wise(positions.attempt, last), first), first)
+        usual = pc.take(levels, nth)
+        return usual if results.delay_level is None else pc.coalesce(results.delay_level, usual)
+
+
+def _as_handled(batch: pa.RecordBatch, positions: Positions) -> pa.RecordBatch:
+    """The batch a handler sees: original positions in place of the read ones, and the attempt."""
+    replaced = {
+        "topic": positions.topic,
+        "broker_name": positions.broker_name,
+        "queue_id": positions.queue_id,
+        "queue_offset": positions.queue_offset,
+    }
+    names = batch.schema.names
+    arrays = [replaced.get(name, batch.column(name)) for name in names]
+    return pa.RecordBatch.from_arrays([*arrays, positions.attempt], names=[*names, "attempt"])
+
+
+def _without_repeats(batch: pa.RecordBatch, group: str, seen: set[tuple[str, int]]) -> pa.RecordBatch:
+    """Leaves out a retried message that stands twice on the retry topic.
+
+    A broker that crashed may put a delayed message twice; the two stand close to each other on the
+    retry topic's only queue, so one task reads both. Repeats of earlier batches are left out before.
+    """
+    from_retry = pc.equal(batch.column("topic"), retry_topic(group))
+    if batch.num_rows == 0 or not pc.any(from_retry).as_py():
+        return batch
+    positions = original_positions(batch, group)
+    keys = zip(
+        from_retry.to_pylist(),
+        positions.topic.to_pylist(),
+        positions.broker_name.to_pylist(),
+        positions.queue_id.to_pylist(),
+        positions.queue_offset.to_pylist(),
+        positions.attempt.to_pylist(),
+        strict=True,
+    )
+    keep = []
+    for retried, topic, broker, queue, offset, attempt in keys:
+        key = (f"{topic}/{broker}/{queue}/{offset}", attempt)
+        keep.append(not retried or key not in seen)
+        if retried:
+            seen.add(key)
+    return batch if all(keep) else batch.filter(pa.array(keep))
+
+
+def _constant(value: str | int | bool, kind: pa.DataType, rows: int) -> pa.Array:
+    return pa.repeat(pa.scalar(value, kind), rows)

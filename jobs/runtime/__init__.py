@@ -1,0 +1,1 @@
+"""What every job runs on: its stream's start and end, its checkpoint, its lease."""

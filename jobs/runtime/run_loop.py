@@ -1,0 +1,219 @@
+"""Running a set of streams until they are told to stop, fail, or have nothing left to do.
+
+Owns the main thread's wait and the order of stopping.
+
+Invariants: a stop comes between batches, all streams end together, and a failed stream is reported with its
+own reason. Only a batch that waits for a broker that is away is not waited for.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from jobs.runtime.batch_gate import BatchGate, JobStopped
+from jobs.runtime.started_stream import StartedStream
+from store_native.errors import Closed, LakeMQError, Unavailable, from_code
+
+_log = logging.getLogger(__name__)
+
+_TICK_S = 0.25
+_IDLE_QUESTION_S = 0.5
+AWAY_S = 10.0
+"""How long a stop waits for batches inside while the broker is away: longer than a broker's restart."""
+_CANCELLED_S = 30.0
+_PROXY_LOGGERS = ("py4j.clientserver", "py4j.java_gateway")
+"""Where Py4J logs an exception of a foreachBatch function, with the JVM's threads pinned and without."""
+
+
+class RunLoop:
+    """Waits on running queries."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        gate: BatchGate,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._spark = spark
+        self._gate = gate
+        self._clock = clock
+        self._stop = threading.Event()
+
+    def stop(self) -> None:
+        """Asks the loop to end; safe from a signal handler or another thread."""
+        self._stop.set()
+
+    @contextmanager
+    def stopped_by_signals(self) -> Iterator[None]:
+        """SIGTERM and SIGINT ask for a stop, a second one ends the process as usual."""
+
+        def ask(number: int, frame: FrameType | None) -> None:
+            if self._stop.is_set():
+                signal.signal(number, signal.SIG_DFL)
+                signal.raise_signal(number)
+            self.stop()
+
+        before: dict[int, Any] = {
+            number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)
+        }
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def run(
+        self,
+        streams: Sequence[StartedStream],
+        *,
+        is_idle: Callable[[], bool] | None = None,
+        idle_s: float = 0.0,
+        is_away: Callable[[], bool] = lambda: False,
+        give_up: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Waits until a stop is asked for, a stream ends, or all has been idle for `idle_s`.
+
+        Args:
+            streams: running streams; all are stopped at the end.
+            is_idle: says whether there is nothing to do; None runs until stopped.
+            idle_s: how long that has to last.
+            is_away: says whether the broker is away.
+            give_up: called when the batches inside are given up, because the broker is away.
+
+        Raises:
+            LakeMQError: SYSTEM_ERROR with the reason when a stream failed.
+        """
+        idle_since: float | None = None
+        asked_at = self._clock()
+        try:
+            while not self._stop.wait(_TICK_S):
+                if not all(stream.goes_on() for stream in streams):
+                    break
+                if is_idle is None or self._clock() - asked_at < _IDLE_QUESTION_S:
+                    continue
+                asked_at = self._clock()
+                if not _ask(is_idle):
+                    idle_since = None
+                elif idle_since is None:
+                    idle_since = asked_at
+                if idle_since is not None and self._clock() - idle_since >= idle_s:
+                    break
+        finally:
+            failure = self._end(streams, is_away, give_up)
+        if failure is not None:
+            raise from_code("SYSTEM_ERROR", failure)
+
+    def _end(
+        self, streams: Sequence[StartedStream], is_away: Callable[[], bool], give_up: Callable[[], None]
+    ) -> str | None:
+        """Stops all streams between batches and says why the first of them had failed by itself."""
+        self._gate.close()
+        ended = self._await_batches(is_away)
+        failure = _first_failure(streams)
+        with _refusals_unlogged(self._spark):
+            if not ended:
+                _log.warning("the broker is away: the batch under way is given up, the next start repeats it")
+                self._gate.give_up()
+                give_up()
+                for stream in streams:
+                    self._spark.sparkContext.cancelJobGroup(str(stream.query.runId))
+                self._gate.await_empty(_CANCELLED_S)
+            self._gate.refuse()
+            for stream in streams:
+                stream.stop()
+        return failure
+
+    def _await_batches(self, is_away: Callable[[], bool]) -> bool:
+        """Waits for the batches inside; False when they wait for a broker that stays away."""
+        away_since: float | None = None
+        while not self._gate.await_empty(_TICK_S):
+            asked_at = self._clock()
+            if not is_away():
+                away_since = None
+                continue
+            away_since = asked_at if away_since is None else away_since
+            if self._clock() - away_since >= AWAY_S:
+                return False
+        return True
+
+
+@contextmanager
+def _refusals_unlogged(spark: SparkSession) -> Iterator[None]:
+    """Keeps Spark and Py4J quiet while batches are refused: each logs one as a failure, with its stack.
+
+    That takes milliseconds, no batch is inside then, and what is refused has lost nothing.
+    """
+    proxies = [logging.getLogger(name) for name in _PROXY_LOGGERS]
+    for proxy in proxies:
+        proxy.addFilter(_is_no_refusal)
+    try:
+        with _without_spark_log(spark):
+            yield
+    finally:
+        for proxy in proxies:
+            proxy.removeFilter(_is_no_refusal)
+
+
+def _is_no_refusal(record: logging.LogRecord) -> bool:
+    return record.exc_info is None or not isinstance(record.exc_info[1], JobStopped)
+
+
+@contextmanager
+def _without_spark_log(spark: SparkSession) -> Iterator[None]:
+    context = getattr(spark, "sparkContext", None)
+    if context is None:  # serverless: the log is not ours
+        yield
+        return
+    jvm = context._jvm
+    level = jvm.org.apache.logging.log4j.LogManager.getRootLogger().getLevel().toString()
+    context.setLogLevel("OFF")
+    try:
+        yield
+    finally:
+        context.setLogLevel(level)
+
+
+def _ask(is_idle: Callable[[], bool]) -> bool:
+    try:
+        return is_idle()
+    except LakeMQError as error:
+        if not isinstance(error, Unavailable | Closed):  # a broker that stops says that it is closed
+            raise
+        _log.warning("whether the group is idle could not be asked: %s", error)
+        return False
+
+
+def _first_failure(streams: Sequence[StartedStream]) -> str | None:
+    for stream in streams:
+        failed = stream.failure()
+        if failed is not None:
+            return f"the stream {stream.query.name!r} failed: {_reason(failed)}"
+    return None
+
+
+def _reason(failed: StreamingQueryException) -> str:
+    """The line that says why, out of Spark's stacks of stacks: the innermost Python error."""
+    lines = [line.strip() for line in str(failed).splitlines() if line.strip()]
+    named = [line for line in lines if _names_an_error(line)]
+    return named[-1] if named else lines[0]
+
+
+def _names_an_error(line: str) -> bool:
+    head, colon, _ = line.partition(": ")
+    last = head.rpartition(".")[2]
+    return (
+        bool(colon)
+        and last.isidentifier()
+        and last.endswith(("Error", "Exception", "Request", "Unavailable"))
+    )

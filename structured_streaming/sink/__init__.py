@@ -1,0 +1,1 @@
+"""The sink: rows become messages, each once however often a batch is written."""

@@ -1,0 +1,48 @@
+"""``df.write.format("lakemq")``: rows become messages.
+
+Owns the hooks of the batch sink. Without the option ``name`` each job has an id of its own: tasks
+that Spark runs again store nothing twice, a job that the user runs again does. With ``name`` the
+key is the name (and the batch id inside foreachBatch), so a whole job can be run again. Made on the
+driver, pickled to the tasks.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from structured_streaming import options
+from structured_streaming.offsets import illegal
+from structured_streaming.sink import columns as sink_columns
+from structured_streaming.sink.sender import TaskResult, send_all
+from structured_streaming.sink.stream_writer import stream_ids, task_context
+
+
+class LakeMQBatchWriter(DataSourceArrowWriter):
+    """Sends the rows of one job; arguments and errors as the streaming sink's."""
+
+    def __init__(self, given: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        if overwrite:
+            raise illegal('a log cannot be overwritten: use mode("append")')
+        self._options = options.parse_write(options.with_environment(given))
+        sink_columns.check(schema, self._options.topic)
+        self._job_id = uuid.uuid4().hex
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskResult:
+        """Sends one task's rows; runs on an executor, once per attempt."""
+        context = task_context()
+        job = self._job_id
+        if self._options.name is not None:
+            batch_id, _ = stream_ids(context)
+            job = f"{self._options.name}/{batch_id or 'job'}"
+        return send_all(self._options, f"spark/{job}/{context.partitionId()}", iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Has nothing to do: what tasks sent is stored and visible already."""
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Has nothing to take back: messages already sent stay."""

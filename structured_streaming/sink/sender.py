@@ -1,0 +1,105 @@
+"""One request until the broker has it.
+
+Owns the sink's keys and its patience.
+
+Invariants: a chunk counts as sent only when the broker answered that all its rows are stored as safely as
+its policy asks; whatever happened before that, the same key is sent again, and the broker stores a key
+once. Runs on executors; called by stream_writer.py and batch_writer.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
+
+from lakemq.client import BatchResult, Client
+from store_native.errors import InternalError, LakeMQError, Unavailable
+from structured_streaming.options import WriteOptions
+from structured_streaming.patience import retry_until
+from structured_streaming.source.chunks import RowChunk, TopicChunks, halves
+
+_LONGEST_TOPIC_IN_KEY = 100
+
+
+@dataclass(frozen=True)
+class TaskResult(WriterCommitMessage):
+    """What one task sent; pickled to the driver.
+
+    Attributes:
+        rows: Rows sent.
+        duplicate_rows: How many of them the broker had from an earlier attempt.
+    """
+
+    rows: int
+    duplicate_rows: int
+
+
+def send_all(
+    options: WriteOptions, key_prefix: str, batches: Iterator[pa.RecordBatch], client: Client | None = None
+) -> TaskResult:
+    """Sends the rows of one task.
+
+    Args:
+        options: The sink's options.
+        key_prefix: ``spark/<name or query id>/<batch id>/<partition>``: the same for every attempt.
+        batches: The task's rows.
+        client: Another client than one for ``options.endpoint``.
+
+    Raises:
+        LakeMQError: The broker refuses a row (the text names it), or was away for longer than
+            retryTimeoutMs. Spark then runs the task again; what was sent is not stored twice.
+    """
+    rows = duplicates = 0
+    with client or Client(options.endpoint, timeout_s=60.0, retries=0) as open_client:
+        for chunk in TopicChunks(options.topic, options.rows_per_request).cut(batches):
+            for part, result in _send_parts(open_client, chunk, key_prefix, options.retry_timeout_ms / 1000):
+                rows += part.rows.num_rows
+                duplicates += part.rows.num_rows if result.duplicate else 0
+    return TaskResult(rows, duplicates)
+
+
+def _send_parts(
+    client: Client, chunk: RowChunk, key_prefix: str, patience_s: float
+) -> Iterator[tuple[RowChunk, BatchResult]]:
+    """Sends a chunk, in halves when the broker takes no request of its size (its limit is a setting).
+
+    The halves are the same whenever the task runs again, as long as the broker's limit is.
+    """
+    try:
+        result = _send(client, chunk, key_of(key_prefix, chunk), patience_s)
+    except LakeMQError as error:
+        if error.code != "REQUEST_TOO_LARGE" or chunk.rows.num_rows <= 1:
+            raise
+        for half in halves(chunk):
+            yield from _send_parts(client, half, key_prefix, patience_s)
+        return
+    yield chunk, result
+
+
+def key_of(prefix: str, chunk: RowChunk) -> str:
+    """Returns the Idempotency-Key of a chunk; a long topic is shortened to a hash, keys have a limit."""
+    topic = chunk.topic
+    if len(topic) > _LONGEST_TOPIC_IN_KEY:
+        topic = hashlib.blake2b(topic.encode(), digest_size=16).hexdigest()
+    return f"{prefix}/{topic}/{chunk.sequence}{chunk.part}/{chunk.digest}"
+
+
+def _send(client: Client, chunk: RowChunk, key: str, patience_s: float) -> BatchResult:
+    def once() -> BatchResult:
+        result = client.send_arrow(chunk.topic, chunk.rows, idempotency_key=key)
+        if result.status == "FLUSH_DISK_TIMEOUT":
+            # Stored but not yet on disk: the checkpoint must not count on it. Asking again waits again.
+            raise Unavailable("SYSTEM_BUSY", "the broker did not flush in time")
+        return result
+
+    result = retry_until(once, patience_s)
+    if result.count != chunk.rows.num_rows:
+        raise InternalError(
+            "SYSTEM_ERROR",
+            f"sent {chunk.rows.num_rows} rows under the key {key}, the broker has {result.count}",
+        )
+    return result

@@ -1,0 +1,83 @@
+"""``spark.read``: one bounded read of the subscribed queues.
+
+Owns the hooks of a batch read. Both ends are fixed once, when Spark plans the read, so that every
+task of the job and every retry sees the same messages. Made on the driver, pickled for read().
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from structured_streaming import columns, offsets, options, starting_offsets, topic_metadata
+from structured_streaming.readers import StoreReader, open_reader
+from structured_streaming.readers.http import shared_client
+from structured_streaming.source import data_loss, partitions
+from structured_streaming.source.group_progress import GroupProgress
+from structured_streaming.source.slice_reader import SliceReader
+
+
+class LakeMQBatchReader(DataSourceReader):
+    """Reads message queues once.
+
+    Args:
+        given: The options as the user wrote them.
+        schema: The columns the query reads.
+
+    Raises:
+        LakeMQError: An option or column is wrong.
+    """
+
+    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
+        self._options = options.parse_read(options.with_environment(given), streaming=False)
+        columns.check_chosen(self._options.layout, schema)
+        chosen = self._options
+        self._slices = SliceReader(
+            chosen.path,
+            chosen.endpoint,
+            schema,
+            chosen.tags,
+            chosen.fail_on_data_loss,
+            patience_s=chosen.retry_timeout_ms / 1000,
+        )
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Fixes start and end and cuts the read into tasks; called once, on the driver."""
+        chosen = self._options
+        reader = open_reader(chosen.path, chosen.endpoint, patience_s=chosen.retry_timeout_ms / 1000)
+        view = topic_metadata.load(reader, chosen.subscription)
+        topic_metadata.check_exists(view, chosen.subscription)
+        lookups = self._lookups(reader)
+        begins = starting_offsets.resolve(chosen.starting, view, lookups, "startingOffsets")
+        ends = starting_offsets.resolve(chosen.ending, view, lookups, "endingOffsets")
+        start = offsets.initial(view, begins)
+        sound = data_loss.reconcile(start, view, chosen.subscription.covers)
+        data_loss.report(sound.losses, chosen.fail_on_data_loss)
+        end = offsets.initial(view, ends)
+        return partitions.split(
+            partitions.slices_between(start, end, view.bounds, reader.store_id),
+            min_partitions=chosen.min_partitions,
+            max_records=chosen.max_records_per_partition,
+        )
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Reads one slice; runs on an executor. Spark asks for one partition even if there is none."""
+        if not isinstance(partition, partitions.QueueSlice):
+            return iter(())
+        return self._slices.read(partition)
+
+    def _lookups(self, reader: StoreReader) -> starting_offsets.Lookups:
+        def group_offsets() -> Mapping[tuple[str, int], int]:
+            chosen = self._options
+            assert chosen.group is not None
+            assert chosen.endpoint is not None
+            client = shared_client(chosen.endpoint)
+            return GroupProgress(client, chosen.group, chosen.subscription.covers).committed_offsets()
+
+        return starting_offsets.Lookups(
+            offset_by_time=lambda queue, at: reader.offset_by_time(queue.topic, queue.queue_id, at),
+            group_offsets=group_offsets,
+        )

@@ -1,0 +1,271 @@
+"""Rows of `deliveries` made from messages: keys, attempts, what is kept, what comes again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from delta_tables.deliveries import DELIVERIES
+from jobs.counted_attempts import standing_of
+from jobs.group.outcomes import OutcomeTask
+from jobs.handler_loader import HandlerTarget
+from jobs.original_position import LAST_ATTEMPT, original_positions
+from jobs.retry_policy import RetryPolicy
+from jobs.settings import Mode
+from lakemq.handler import DeliveredMessage, Verdict
+
+POLICY = RetryPolicy.of("10s 30s", [1_000, 10_000, 30_000, 60_000], 2)
+NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
+SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("broker_name", pa.string()),
+        ("queue_id", pa.int32()),
+        ("queue_offset", pa.int64()),
+        ("message_id", pa.string()),
+        ("keys", pa.list_(pa.string())),
+        ("tags", pa.string()),
+        ("body", pa.binary()),
+        ("born_timestamp", pa.timestamp("us", "UTC")),
+        ("store_timestamp", pa.timestamp("us", "UTC")),
+        ("reconsume_times", pa.int32()),
+        ("properties", pa.map_(pa.string(), pa.string())),
+        ("flag", pa.int32()),
+    ]
+)
+
+
+def obey(message: DeliveredMessage) -> Verdict | None:
+    """Does what the body says."""
+    order = json.loads(message.body)
+    if order.get("raise"):
+        raise RuntimeError(order["raise"])
+    if "dead" in order:
+        return Verdict.dead(order["dead"])
+    if "expect_position" in order:
+        assert [message.topic, message.queue_id, message.queue_offset, message.attempt] == order[
+            "expect_position"
+        ]
+    return None
+
+
+def message(offset: int, order: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
+    return {
+        "topic": "orders",
+        "broker_name": "broker-a",
+        "queue_id": 1,
+        "queue_offset": offset,
+        "message_id": f"ID{offset}",
+        "keys": ["k"],
+        "tags": None,
+        "body": json.dumps(order or {}).encode(),
+        "born_timestamp": NOW,
+        "store_timestamp": NOW,
+        "reconsume_times": 0,
+        "properties": [("colour", "red")],
+        "flag": 7,
+    } | fields
+
+
+def retried(offset: int, origin: int, times: int, order: dict[str, Any] | None = None) -> dict[str, Any]:
+    return message(
+        offset,
+        order,
+        topic="%RETRY%g",
+        queue_id=0,
+        reconsume_times=times,
+        message_id=f"ID{origin}",
+        properties=[("RETRY_TOPIC", "orders"), ("LMQ_ORIGIN", f"broker-a/1/{origin}"), ("colour", "red")],
+    )
+
+
+def outcomes(*batches: list[dict[str, Any]], mode: Mode = "concurrent") -> list[dict[str, Any]]:
+    task = OutcomeTask("g", HandlerTarget(f"{__name__}:obey"), POLICY, mode, "query-1", 5)
+    rows: Iterator[pa.RecordBatch] = task(pa.RecordBatch.from_pylist(b, SCHEMA) for b in batches)
+    made = list(rows)
+    assert all(batch.schema.equals(DELIVERIES.arrow_schema) for batch in made)
+    return [row for batch in made for row in batch.to_pylist()]
+
+
+def test_an_acknowledged_message_keeps_its_key_and_not_its_body() -> None:
+    (row,) = outcomes([message(3)])
+    assert [row[name] for name in DELIVERIES.key] == ["g", "orders", "broker-a", 1, 3, 1]
+    assert (row["source_topic"], row["source_queue_id"], row["source_queue_offset"]) == ("orders", 1, 3)
+    assert (row["verdict"], row["query_id"], row["batch_id"]) == ("ACK", "query-1", 5)
+    assert row["body"] is row["properties"] is row["flag"] is row["next_attempt_at"] is None
+
+
+def test_body_and_properties_are_kept_of_those_not_acknowledged_only() -> None:
+    rows = outcomes([message(0), message(1, {"raise": "x"}), message(2, {"dead": "bad"})])
+    assert [row["verdict"] for row in rows] == ["ACK", "RETRY", "DEAD"]
+    assert [row["body"] is None for row in rows] == [True, False, False]
+    assert rows[1]["properties"] == [("colour", "red")]
+    assert rows[1]["flag"] == 7
+    assert rows[2]["reason"] == "bad"
+    assert rows[2]["next_attempt_at"] is None
+
+
+def test_the_next_attempt_is_due_after_the_delay_of_this_attempt() -> None:
+    (first,) = outcomes([message(0, {"raise": "x"})])
+    (second,) = outcomes([retried(0, 0, 1, {"raise": "x"})])
+    assert (first["delay_level"], second["delay_level"]) == (2, 3)
+    assert first["next_attempt_at"] - first["finished_at"] == timedelta(seconds=10)
+    assert second["next_attempt_at"] - second["finished_at"] == timedelta(seconds=30)
+
+
+def test_a_retried_message_is_keyed_by_its_original_position() -> None:
+    (row,) = outcomes([retried(40, 3, 1, {"expect_position": ["orders", 1, 3, 2]})])
+    assert row["verdict"] == "ACK"
+    assert [row[name] for name in DELIVERIES.key] == ["g", "orders", "broker-a", 1, 3, 2]
+    assert (row["source_topic"], row["source_queue_id"], row["source_queue_offset"]) == ("%RETRY%g", 0, 40)
+
+
+def test_attempts_used_up_make_a_message_dead_with_its_last_error() -> None:
+    (row,) = outcomes([retried(41, 3, 2, {"raise": "still broken"})])
+    assert (row["attempt"], row["verdict"], row["delay_level"]) == (3, "DEAD", None)
+    assert row["error_text"] == "still broken"
+    assert row["reason"] == "attempts used up (max reconsume times 2)"
+
+
+def test_first_deliveries_and_retries_mix_in_one_batch() -> None:
+    rows = outcomes([message(9), retried(1, 4, 1), message(10)])
+    assert [(r["topic"], r["queue_offset"], r["attempt"]) for r in rows] == [
+        ("orders", 9, 1),
+        ("orders", 4, 2),
+        ("orders", 10, 1),
+    ]
+
+
+def test_a_message_another_program_put_on_the_retry_topic_stands_where_it_is() -> None:
+    (row,) = outcomes([message(2, topic="%RETRY%g", queue_id=0, reconsume_times=1)])
+    assert [row[name] for name in DELIVERIES.key] == ["g", "%RETRY%g", "broker-a", 0, 2, 2]
+
+
+def test_a_delayed_message_put_twice_is_handled_once() -> None:
+    rows = outcomes(
+        [retried(1, 4, 1), retried(2, 5, 1), retried(3, 4, 1)], [retried(4, 5, 1), retried(5, 4, 2)]
+    )
+    assert [(r["queue_offset"], r["attempt"]) for r in rows] == [(4, 2), (5, 2), (4, 3)]
+
+
+def test_broadcast_mode_drops_what_fails() -> None:
+    rows = outcomes([message(0), message(1, {"raise": "x"}), message(2, {"dead": "y"})], mode="broadcast")
+    assert [row["verdict"] for row in rows] == ["ACK", "DROPPED", "DROPPED"]
+    assert all(row["next_attempt_at"] is None for row in rows)
+
+
+def test_an_empty_batch_gives_no_rows() -> None:
+    assert outcomes([]) == []
+
+
+def test_a_message_without_room_for_a_retrys_properties_is_given_up_with_that_reason() -> None:
+    full: dict[str, Any] = {"properties": [("long", "x" * 32_200)]}
+    rows = outcomes([message(0, {"raise": "x"}, **full), message(1, {"raise": "x"}), message(2, **full)])
+    assert [row["verdict"] for row in rows] == ["DEAD", "RETRY", "ACK"]
+    assert rows[0]["reason"].startswith("its properties leave no room")
+    assert rows[0]["error_text"] == "x"
+    assert rows[0]["next_attempt_at"] is rows[0]["delay_level"] is None
+    assert rows[0]["properties"] == full["properties"]
+
+
+def test_a_message_that_had_room_at_its_first_attempt_has_it_at_the_next() -> None:
+    added = [("RETRY_TOPIC", "orders"), ("LMQ_ORIGIN", "broker-a/1/0"), ("ORIGIN_MESSAGE_ID", "ID0")]
+    verdicts = []
+    for size in range(31_900, 32_101, 5):
+        long = [("long", "x" * size)]
+        again = retried(9, 0, 1, {"raise": "x"}) | {"properties": [*added, *long]}
+        first, second = outcomes([message(0, {"raise": "x"}, properties=long), again])
+        assert first["verdict"] == second["verdict"]
+        verdicts.append(first["verdict"])
+    assert (verdicts[0], verdicts[-1]) == ("RETRY", "DEAD")
+
+
+def forged(offset: int, origin: str, times: int = 1, **fields: Any) -> dict[str, Any]:
+    """A message somebody else put on the retry topic."""
+    fields.setdefault("properties", [("RETRY_TOPIC", "orders"), ("LMQ_ORIGIN", origin)])
+    return retried(offset, 0, times) | fields
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "broker-a/2147483648/3",
+        "broker-a/99999999999/3",
+        "broker-a/1/9223372036854775808",
+        "broker-a/1/" + "9" * 19,
+        "broker-a/1/" + "9" * 40,
+        "broker-a/01/3",
+        "broker-a/1/03",
+        "broker-a/-1/3",
+        "broker-a/1/\u0663",
+        "/1/3",
+        "",
+    ],
+)
+def test_an_origin_beyond_all_positions_is_none(origin: str) -> None:
+    for order in ({}, {"raise": "x"}):
+        row, good = outcomes([forged(40, origin, body=json.dumps(order).encode()), retried(41, 3, 1)])
+        assert [row[name] for name in DELIVERIES.key] == ["g", "%RETRY%g", "broker-a", 0, 40, 2]
+        assert [good[name] for name in DELIVERIES.key] == ["g", "orders", "broker-a", 1, 3, 2]
+
+
+def test_the_greatest_position_is_an_origin() -> None:
+    (row,) = outcomes([forged(40, "broker-a/2147483647/9223372036854775807")])
+    assert (row["topic"], row["queue_id"], row["queue_offset"]) == ("orders", 2**31 - 1, 2**63 - 1)
+
+
+def test_an_origin_without_a_topic_is_none() -> None:
+    for properties in ([("LMQ_ORIGIN", "b/1/3"), ("RETRY_TOPIC", "")], [("LMQ_ORIGIN", "b/1/3")], None):
+        (row,) = outcomes([forged(40, "", properties=properties)])
+        assert (row["topic"], row["queue_offset"]) == ("%RETRY%g", 40)
+
+
+@pytest.mark.parametrize("times", [2**31 - 1, 2**31 - 2])
+@pytest.mark.parametrize("order", [{}, {"raise": "x"}, {"dead": "x"}])
+def test_an_attempt_beyond_all_numbers_is_the_last_one(times: int, order: dict[str, Any]) -> None:
+    row, other = outcomes([retried(40, 3, times, order), retried(41, 4, 1, {"raise": "x"})])
+    assert (row["queue_offset"], row["attempt"]) == (3, LAST_ATTEMPT)
+    assert row["verdict"] == ("DEAD" if order else "ACK")
+    assert (other["verdict"], other["attempt"], other["delay_level"]) == ("RETRY", 2, 3)
+
+
+def test_the_last_attempt_is_given_up_however_few_of_them_are_said_to_count() -> None:
+    said = [("RETRY_TOPIC", "orders"), ("LMQ_ORIGIN", "broker-a/1/3"), ("LMQ_UNCOUNTED", "999999999")]
+    policy = RetryPolicy.of("10s", [1_000, 10_000], 2**31 - 1)
+    task = OutcomeTask("g", HandlerTarget(f"{__name__}:obey"), policy, "concurrent", "query-1", 5)
+    messages = [retried(40, 3, 2**31 - 1, {"raise": "x"}) | {"properties": said}]
+    (made,) = task(iter([pa.RecordBatch.from_pylist(messages, SCHEMA)]))
+    assert made.column("verdict").to_pylist() == ["DEAD"]
+
+
+@pytest.mark.parametrize("times", [0, -1, -(2**31)])
+@pytest.mark.parametrize("order", [{}, {"raise": "x"}])
+def test_a_first_attempt_on_the_retry_topic_takes_nobodys_key(times: int, order: dict[str, Any]) -> None:
+    row, good = outcomes([retried(40, 3, times, order), message(3)])
+    assert [row[name] for name in DELIVERIES.key] == ["g", "%RETRY%g", "broker-a", 0, 40, 1]
+    assert [good[name] for name in DELIVERIES.key] == ["g", "orders", "broker-a", 1, 3, 1]
+    assert row["delay_level"] == (2 if order else None)
+
+
+@pytest.mark.parametrize(("times", "said", "held"), [(1, "400", 1), (5, "3", 3), (5, "999999999", 5)])
+def test_no_more_attempts_are_left_out_of_the_count_than_there_were(times: int, said: str, held: int) -> None:
+    properties = [("RETRY_TOPIC", "orders"), ("LMQ_ORIGIN", "broker-a/1/3"), ("LMQ_UNCOUNTED", said)]
+    batch = pa.RecordBatch.from_pylist([retried(40, 3, times) | {"properties": properties}], SCHEMA)
+    standing = standing_of(batch, original_positions(batch, "g"), "g")
+    assert standing.uncounted.to_pylist() == [held]
+    assert standing.counted.to_pylist() == [times + 1 - held]
+    (row,) = outcomes([retried(40, 3, times, {"raise": "x"}) | {"properties": properties}])
+    kept = dict(row["properties"]).get("LMQ_UNCOUNTED")
+    assert (row["verdict"], kept) == (("DEAD", None) if times + 1 - held > 2 else ("RETRY", str(held)))
+
+
+def test_what_is_acknowledged_keeps_no_properties_beside_a_marked_failure() -> None:
+    marked = [("LMQ_UNCOUNTED", "1"), ("colour", "red")]
+    rows = outcomes([message(0, properties=marked), message(1, {"raise": "x"}, properties=marked)])
+    assert [row["verdict"] for row in rows] == ["ACK", "RETRY"]
+    assert [row["properties"] for row in rows] == [None, [("colour", "red")]]

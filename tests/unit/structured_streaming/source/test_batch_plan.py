@@ -1,0 +1,19 @@
+"""A batch's plan goes from the reader to the batch once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from jobs.runtime.checkpoint import StreamCheckpoint
+from structured_streaming.offsets import MessageQueue, Offsets
+from structured_streaming.source import batch_plan
+
+
+def test_a_batchs_plan_is_taken_once(tmp_path: Path) -> None:
+    file = StreamCheckpoint(tmp_path / "c").plan_file
+    begin = Offsets(1, {"t": "x"}, {MessageQueue("t", "b", 0): 3})
+    end = Offsets(1, {"t": "x"}, {MessageQueue("t", "b", 0): 12})
+    batch_plan.write(file, begin, begin)
+    batch_plan.write(file, begin, end)
+    assert batch_plan.take(file) == (begin, end)
+    assert batch_plan.take(file) is None

@@ -1,0 +1,107 @@
+"""What a query can no longer read is said, with topic, queue and range."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from hypothesis import given
+
+from store_native.errors import InvalidRequest
+from structured_streaming.offsets import Bounds, MessageQueue, Offsets, StoreView
+from structured_streaming.source.data_loss import reconcile, report
+from tests.unit.structured_streaming.strategies import offsets, views
+
+Q0, Q1 = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-a", 1)
+
+
+def everything(_: MessageQueue) -> bool:
+    return True
+
+
+def view(bounds: dict[MessageQueue, Bounds], topic_id: str = "a1", epoch: int = 1) -> StoreView:
+    return StoreView(epoch, {queue.topic: topic_id for queue in bounds}, bounds)
+
+
+def start(positions: dict[MessageQueue, int], epoch: int = 1) -> Offsets:
+    return Offsets(epoch, {queue.topic: "a1" for queue in positions}, positions)
+
+
+def test_nothing_is_lost_while_positions_are_within_bounds() -> None:
+    sound = reconcile(start({Q0: 5}), view({Q0: Bounds(5, 9), Q1: Bounds(0, 3)}), everything)
+    assert (sound.starts, sound.losses) == ({Q0: 5, Q1: 0}, [])
+
+
+def test_an_expired_range_is_named_and_skipped() -> None:
+    sound = reconcile(start({Q0: 5}), view({Q0: Bounds(8, 9)}), everything)
+    assert sound.starts == {Q0: 8}
+    assert [loss.messages for loss in sound.losses] == [3]
+    with pytest.raises(
+        InvalidRequest, match=r"topic orders, broker broker-a, queue 0: offsets \[5, 8\) expired"
+    ):
+        report(sound.losses, fail=True)
+
+
+def test_a_new_queue_that_lost_its_head_is_a_loss_too() -> None:
+    sound = reconcile(start({Q0: 5}), view({Q0: Bounds(0, 9), Q1: Bounds(4, 6)}), everything)
+    assert sound.starts[Q1] == 4
+    assert [loss.messages for loss in sound.losses] == [4]
+
+
+def test_a_topic_made_again_restarts_at_its_beginning_and_is_said_once() -> None:
+    held = view({Q0: Bounds(0, 2), Q1: Bounds(1, 9)}, topic_id="zz")
+    sound = reconcile(start({Q0: 500, Q1: 3}), held, everything)
+    assert sound.starts == {Q0: 0, Q1: 1}
+    assert ["created again" in loss.what for loss in sound.losses] == [True]
+
+
+def test_a_store_put_back_restarts_all_topics() -> None:
+    sound = reconcile(start({Q0: 5}, epoch=4), view({Q0: Bounds(0, 9)}, epoch=3), everything)
+    assert sound.starts == {Q0: 0}
+    assert ["epoch 3" in loss.what for loss in sound.losses] == [True]
+
+
+def test_a_failover_to_a_higher_epoch_keeps_positions() -> None:
+    sound = reconcile(start({Q0: 5}, epoch=4), view({Q0: Bounds(0, 9)}, epoch=5), everything)
+    assert (sound.starts, sound.losses) == ({Q0: 5}, [])
+
+
+def test_a_queue_shorter_than_the_position_goes_on_at_its_end() -> None:
+    sound = reconcile(start({Q0: 50}), view({Q0: Bounds(0, 9)}), everything)
+    assert sound.starts == {Q0: 9}
+    assert ["stands at 50" in loss.what for loss in sound.losses] == [True]
+
+
+def test_deleted_topics_and_queues_are_losses_unless_not_subscribed() -> None:
+    other = MessageQueue("gone", "broker-a", 0)
+    before = Offsets(1, {"orders": "a1", "gone": "g"}, {Q0: 5, Q1: 5, other: 2})
+    held = view({Q0: Bounds(0, 9)})
+    sound = reconcile(before, held, everything)
+    assert sound.gone == {Q1, other}
+    assert len(sound.losses) == 2
+    assert reconcile(before, held, lambda queue: queue == Q0).losses == []
+
+
+def test_with_fail_on_data_loss_off_losses_are_logged_and_counted(caplog: pytest.LogCaptureFixture) -> None:
+    sound = reconcile(start({Q0: 5, Q1: 0}), view({Q0: Bounds(8, 9), Q1: Bounds(4, 9)}), everything)
+    with caplog.at_level(logging.WARNING, logger="lakemq.spark"):
+        assert report(sound.losses, fail=False) == 7
+    assert len(caplog.records) == 2
+
+
+def test_a_long_list_of_losses_is_cut() -> None:
+    many = {MessageQueue("orders", "b", i): Bounds(9, 9) for i in range(20)}
+    sound = reconcile(start(dict.fromkeys(many, 1)), view(many), everything)
+    with pytest.raises(InvalidRequest, match="and 15 more") as caught:
+        report(sound.losses, fail=True)
+    assert caught.value.context["lost"] == 160
+
+
+@given(offsets(), views())
+def test_reconciled_positions_can_always_be_read(before: Offsets, held: StoreView) -> None:
+    sound = reconcile(before, held, everything)
+    assert sound.starts.keys() == held.bounds.keys()
+    for queue, position in sound.starts.items():
+        assert held.bounds[queue].min_offset <= position <= held.bounds[queue].max_offset
+        if not sound.losses:
+            assert position == before.position(queue)
