@@ -118,10 +118,11 @@ class _Connecting(HTTPConnection):
         except (socket.gaierror, UnicodeError) as error:
             reason = error if isinstance(error, socket.gaierror) else socket.gaierror(str(error))
             raise NameResolutionError(self.host, self, reason) from error
-        failed: OSError = OSError("the host has no address")
+        failed: OSError | None = None
         for index, (family, kind, protocol, _, place) in enumerate(places):
             left = deadline.left()
             if left <= 0:
+                failed = failed or TimeoutError("timed out")
                 break
             opened: socket.socket | None = None
             try:
@@ -139,7 +140,8 @@ class _Connecting(HTTPConnection):
                 return opened
         if isinstance(failed, TimeoutError):
             raise ConnectTimeoutError(self, f"Connection to {self.host} timed out.") from failed
-        raise NewConnectionError(self, f"Failed to establish a new connection: {failed}") from failed
+        why = failed or "the host has no address"
+        raise NewConnectionError(self, f"Failed to establish a new connection: {why}") from failed
 
 
 class _TlsConnecting(_Connecting, HTTPSConnection):

@@ -119,6 +119,7 @@ def test_command_line_starts_without_what_it_does_not_need(heavy: str) -> None:
 
 
 def test_sql_is_asked_without_an_http_client() -> None:
+    pytest.importorskip("deltalake")
     code = (
         "import sys, delta_tables.ledger_reader; from lakemq.cli import app; app.parser_for('sql'); "
         "sys.exit('urllib3' in sys.modules)"

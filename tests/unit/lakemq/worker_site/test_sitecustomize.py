@@ -34,6 +34,7 @@ def python(paths: list[str], *arguments: str) -> str:
 
 
 def test_installed_pyspark_goes_before_the_zip(zips: list[str]) -> None:
+    pytest.importorskip("pyspark")
     assert python(zips, "-c", SHOW) == "[]\n"
 
 
@@ -42,6 +43,7 @@ def test_without_an_installed_pyspark_the_zip_stays(zips: list[str]) -> None:
 
 
 def test_sitecustomize_of_the_environment_runs_as_itself(zips: list[str], tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
     own = tmp_path / "own"
     own.mkdir()
     (own / "sitecustomize.py").write_text("print(__file__)\n")
@@ -51,6 +53,7 @@ def test_sitecustomize_of_the_environment_runs_as_itself(zips: list[str], tmp_pa
 
 @pytest.mark.parametrize("hushed", [True, False])
 def test_worker_whose_jvm_listens_no_more_ends_without_a_stack(hushed: bool, tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
     env = {**os.environ, "PYTHONPATH": str(SITE) if hushed else ""}
     env["PYTHON_WORKER_FACTORY_SOCK_PATH"] = str(tmp_path / "gone.sock")
     worker = [sys.executable, "-m", "pyspark.sql.streaming.python_streaming_source_runner"]
