@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from tests.support.broker_process import BrokerProcess
+from tests.support.faulty_disk import FaultyDisk
 from tests.support.http import Http
 from tests.support.wire import Answer, RawConnection, request
 
@@ -74,6 +76,27 @@ def test_a_body_that_comes_in_time_is_stored_while_the_broker_stops(
     broker.start()
     stored = [m["body"] for m in Http(broker.endpoint).messages("halfway")]
     assert stored == (["half"] if found[0].status == 200 else [])
+
+
+@pytest.mark.parametrize("query", [b"", b"?results=full"], ids=["on the fast path", "on the slow path"])
+def test_sends_that_wait_for_their_flush_are_answered_before_the_store_closes(
+    start_broker: Callable[..., BrokerProcess], tmp_path: Path, query: bytes
+) -> None:
+    disk = FaultyDisk(tmp_path)
+    broker = start_broker(config="[http]\nstop_timeout_s = 60\n", environment=disk.environment)
+    sent = request(
+        SEND + query, b"Content-Type: application/json", b"Content-Length: 12", body=b'{"body":"x"}'
+    )
+    with RawConnection(broker.port, timeout_s=60) as one, RawConnection(broker.port, timeout_s=60) as other:
+        disk.slow_down()
+        one.send(sent)
+        other.send(sent)
+        _until_read(broker)
+        answers, _ = stopped(broker, one, other)
+    disk.recover()
+    assert [[answer.status for answer in found] for found in answers] == [[200], [200]]
+    broker.start()
+    assert [m["body"] for m in Http(broker.endpoint).messages("halfway")] == ["x", "x"]
 
 
 def test_an_answer_that_nobody_reads_does_not_hold_up_a_stop(

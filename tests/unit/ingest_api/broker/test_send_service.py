@@ -7,78 +7,16 @@ that need not wait does not.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any, ClassVar, cast
 
 import pytest
 
-from ingest_api.broker.admission import Admission
-from ingest_api.broker.flush_wait import FlushWaiter, Outcome
-from ingest_api.broker.metrics import BrokerMetrics
+from ingest_api.broker.flush_wait import Outcome
 from ingest_api.broker.send_request import SendRequest
-from ingest_api.broker.send_service import SendService
-from ingest_api.broker.settings import LimitSettings
-from ingest_api.broker.thread_pools import BulkPool
-from store_native import Store
+from tests.support.held_flush import Payload, Sending, run
 
 REQUEST = SendRequest("t")
 MESSAGE = b'{"body":"x"}'
-
-
-class Payload(bytes):
-    """Bytes that say when nobody holds them any more."""
-
-    freed: ClassVar[list[int]] = []
-
-    def __del__(self) -> None:
-        Payload.freed.append(len(self))
-
-
-class HeldFlush:
-    """A flush that ends when the test says so."""
-
-    def __init__(self) -> None:
-        self.asked = asyncio.Event()
-        self.future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self.tell: Callable[[Outcome], None] | None = None
-
-    def wait_send(self, end_offset: int) -> asyncio.Future[bool]:
-        self.asked.set()
-        return self.future
-
-    def is_durable(self, end_offset: int) -> bool:
-        return False
-
-    def on_durable(self, end_offset: int, tell: Callable[[Outcome], None]) -> None:
-        self.tell = tell
-
-
-class Sending:
-    """A send service over a real store and a flush that is held."""
-
-    def __init__(self, path: Path) -> None:
-        self.flush = HeldFlush()
-        self.metrics = BrokerMetrics()
-        limits = LimitSettings(inline_bytes=1_000)
-        self.admission = Admission(limits, self.metrics)
-        self.bulk = BulkPool(1, lambda waited_s: None)
-        self.store = Store(str(path), commitlog_file_size=1 << 20, index_slots=100, index_entries=200)
-        self.service = SendService(
-            self.store, cast(FlushWaiter, self.flush), self.admission, self.bulk, self.metrics, limits
-        )
-
-
-def run(path: Path, scenario: Callable[[Sending], Coroutine[Any, Any, None]]) -> None:
-    async def main() -> None:
-        sending = Sending(path)
-        try:
-            await asyncio.wait_for(scenario(sending), 30)
-        finally:
-            sending.bulk.close()
-            sending.store.close()
-
-    asyncio.run(main())
 
 
 @pytest.mark.parametrize("large", [False, True])
