@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from delta_tables.location import LedgerLocation
 from jobs.handler_loader import HandlerTarget
+from store_native import validate_group
 from store_native.errors import from_code
 from store_native.names import dlq_topic, retry_topic
 
 From = Literal["earliest", "latest"]
 Mode = Literal["concurrent", "broadcast"]
 OnDataLoss = Literal["fail", "record"]
-
-_GROUP = re.compile(r"[%|a-zA-Z0-9_-]{1,120}")
-"""RocketMQ's rule for group names; checked here because the name becomes a directory."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +62,7 @@ class ConsumeSettings:
 
     def __post_init__(self) -> None:
         """Checks what can be checked without a broker; raises InvalidRequest."""
-        if not _GROUP.fullmatch(self.group):
-            raise from_code("GROUP_ILLEGAL", f"{self.group!r} is not a group name: %|a-zA-Z0-9_- up to 120")
+        validate_group(self.group)
         if not self.topics:
             raise from_code("ARGUMENT_ILLEGAL", "a group reads at least one topic")
         if self.checkpoint is None and self.ledger.checkpoints is None:
