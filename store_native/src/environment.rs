@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::error::{Result, StoreError};
 use crate::events::Events;
-use crate::faults::Faults;
+use crate::faults::FaultPoints;
 
 /// The calls whose failure decides about durability.
 pub trait Disk: Send + Sync {
@@ -139,7 +139,7 @@ impl Stopwatch {
 pub struct Environment {
     pub disk: Arc<dyn Disk>,
     pub clock: Arc<dyn Clock>,
-    pub faults: Arc<Faults>,
+    pub faults: Arc<FaultPoints>,
     /// What the operator should know.
     pub events: Arc<Events>,
     /// Random bytes, new at each opening: the prefix of message ids.
@@ -160,7 +160,7 @@ impl Environment {
         Ok(Self {
             disk: Arc::new(RealDisk),
             clock: Arc::new(SystemClock),
-            faults: Arc::new(Faults::parse(faults)?),
+            faults: Arc::new(FaultPoints::parse(faults)?),
             events: Arc::default(),
             random,
         })

@@ -1,4 +1,4 @@
-//! Faults that tests inject: named points of the store's work at which the process dies, a thread panics or waits.
+//! FaultPoints that tests inject: named points of the store's work at which the process dies, a thread panics or waits.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -66,18 +66,18 @@ enum Kind {
 /// Kills the process with SIGKILL, or lets the thread panic, at the n-th passing of a point, or calls a test's
 /// hook at each. Empty (the default) costs one branch.
 #[derive(Default)]
-pub struct Faults {
+pub struct FaultPoints {
     left: HashMap<Point, (AtomicU64, Kind)>,
     hook: Option<Hook>,
 }
 
-impl std::fmt::Debug for Faults {
+impl std::fmt::Debug for FaultPoints {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Faults").field("left", &self.left).finish_non_exhaustive()
+        f.debug_struct("FaultPoints").field("left", &self.left).finish_non_exhaustive()
     }
 }
 
-impl Faults {
+impl FaultPoints {
     /// Reads `point:n[:panic][,point:n[:panic]]`.
     ///
     /// # Errors

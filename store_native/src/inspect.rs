@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::commitlog::CommitLog;
-use crate::commitlog::scan::{Found, look, next_record_after_damage};
+use crate::commitlog::scan::{Scanned, next_record_after_damage, scan_at};
 use crate::consumequeue::files::found_file_bytes;
 use crate::consumequeue::{QueueFiles, QueueTable};
 use crate::error::Result;
@@ -53,14 +53,14 @@ pub fn verify(root: &Path) -> Result<Verification> {
             offset = next;
             continue;
         };
-        match look(&file, offset) {
-            Found::Roll(next) => offset = next,
-            Found::Record(record) => {
+        match scan_at(&file, offset) {
+            Scanned::Roll(next) => offset = next,
+            Scanned::Record(record) => {
                 out.records += 1;
                 offset = record.end_offset();
                 out.log_end_offset = offset;
             }
-            Found::Nothing { .. } => match next_record_after_damage(&log, offset + 1, limit) {
+            Scanned::Nothing { .. } => match next_record_after_damage(&log, offset + 1, limit) {
                 Some(next) => {
                     out.damaged_ranges.push((offset, next));
                     offset = next;
@@ -143,16 +143,16 @@ impl Dump {
     pub fn next_record(&mut self) -> Result<Option<Vec<u8>>> {
         while self.left > 0 {
             let Some(file) = self.log.file_at(self.offset) else { return Ok(None) };
-            match look(&file, self.offset) {
-                Found::Roll(next) => self.offset = next,
-                Found::Record(record) => {
+            match scan_at(&file, self.offset) {
+                Scanned::Roll(next) => self.offset = next,
+                Scanned::Record(record) => {
                     self.offset = record.end_offset();
                     self.left -= 1;
                     let mut out = Vec::new();
                     write_message(&mut out, &record, &self.broker_name)?;
                     return Ok(Some(out));
                 }
-                Found::Nothing { .. } => {
+                Scanned::Nothing { .. } => {
                     let end = self.log.capacity_end();
                     match next_record_after_damage(&self.log, self.offset + 1, end) {
                         Some(next) => self.offset = next,

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use lakemq_store::environment::{Clock, Environment};
-use lakemq_store::faults::{Faults, Point};
+use lakemq_store::faults::{FaultPoints, Point};
 use lakemq_store::filter::Filter;
 use lakemq_store::read::SliceRequest;
 use lakemq_store::store::Store;
@@ -20,7 +20,7 @@ fn test_expiry_asked_for_at_once_deletes_only_what_the_retention_gives_up() {
     let dir = tempfile::tempdir().expect("a directory");
     let clock = Arc::new(TestClock(AtomicI64::new(1_800_000_000_000)));
     // Held up between deciding about the oldest file and taking it off, so that others decide meanwhile.
-    let faults = Faults::hooked(|point| {
+    let faults = FaultPoints::hooked(|point| {
         if point == Point::ExpireDecided {
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -64,7 +64,7 @@ fn test_expired_messages_are_never_called_damaged_while_their_files_go() {
     let (go_on, told) = mpsc::sync_channel::<()>(0);
     let told = Mutex::new(told);
     let seen = AtomicUsize::new(0);
-    let faults = Faults::hooked(move |point| {
+    let faults = FaultPoints::hooked(move |point| {
         if point == Point::ExpireDecided && seen.fetch_add(1, Ordering::SeqCst) == 2 {
             third.send(()).expect("somebody waits");
             told.lock().expect("no panic").recv().expect("told");

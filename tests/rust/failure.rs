@@ -17,7 +17,7 @@ use std::fs;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use lakemq_store::faults::Faults;
+use lakemq_store::faults::FaultPoints;
 use lakemq_store::filter::Filter;
 use lakemq_store::read::SliceRequest;
 use lakemq_store::reader::Reader;
@@ -290,12 +290,12 @@ fn test_a_config_file_that_cannot_be_written_stops_no_acknowledgement_and_no_rea
 
 #[test]
 fn test_faults_are_read_and_refused_by_name() {
-    assert!(Faults::parse("append.mid:3,roll").is_ok_and(|f| f.is_set()));
-    assert!(Faults::parse("").is_ok_and(|f| !f.is_set()));
-    assert!(Faults::parse("flush.before:2:panic").is_ok_and(|f| f.is_set()));
-    assert!(Faults::parse("flush.before:2:sleep").is_err());
+    assert!(FaultPoints::parse("append.mid:3,roll").is_ok_and(|f| f.is_set()));
+    assert!(FaultPoints::parse("").is_ok_and(|f| !f.is_set()));
+    assert!(FaultPoints::parse("flush.before:2:panic").is_ok_and(|f| f.is_set()));
+    assert!(FaultPoints::parse("flush.before:2:sleep").is_err());
     assert_eq!(
-        Faults::parse("nowhere:1").expect_err("unknown").code(),
+        FaultPoints::parse("nowhere:1").expect_err("unknown").code(),
         "ARGUMENT_ILLEGAL"
     );
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lakemq_store::environment::Environment;
-use lakemq_store::faults::Faults;
+use lakemq_store::faults::FaultPoints;
 use lakemq_store::message::NewMessage;
 use lakemq_store::store::{Options, Store};
 
@@ -19,7 +19,7 @@ fn failing(directory: &Path, fault: &str) -> Store {
         checkpoint_interval_ms: 50,
         ..options()
     };
-    let faults = Arc::new(Faults::parse(fault).expect("a fault"));
+    let faults = Arc::new(FaultPoints::parse(fault).expect("a fault"));
     let environment = Environment {
         faults,
         ..environment()

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use lakemq_store::environment::Environment;
-use lakemq_store::faults::{Faults, Point};
+use lakemq_store::faults::{FaultPoints, Point};
 use lakemq_store::store::{Flush, Options, Store};
 
 use crate::support::{SOON, bodies, environment, message, options, request};
@@ -42,7 +42,7 @@ fn held_up(seed: u64) -> Environment {
         }
     };
     Environment {
-        faults: Arc::new(Faults::hooked(pause)),
+        faults: Arc::new(FaultPoints::hooked(pause)),
         ..environment()
     }
 }

@@ -10,14 +10,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lakemq_store::environment::Environment;
-use lakemq_store::faults::{Faults, Point};
+use lakemq_store::faults::{FaultPoints, Point};
 use lakemq_store::message::NewMessage;
 use lakemq_store::store::{Options, Store};
 
 use crate::support::{SOON, bodies, bulk, environment, message, open, options, request, send};
 
 fn hooked(directory: &std::path::Path, hook: impl Fn() + Send + Sync + 'static) -> Store {
-    let faults = Faults::hooked(move |point| {
+    let faults = FaultPoints::hooked(move |point| {
         if point == Point::DispatchMid {
             hook();
         }
@@ -109,7 +109,7 @@ fn test_nobody_waits_for_the_dispatch_lock_while_queue_files_are_made() {
     let (release, released) = sync_channel::<()>(0);
     let released = Mutex::new(released);
     let environment = Environment {
-        faults: Arc::new(Faults::hooked(move |point| {
+        faults: Arc::new(FaultPoints::hooked(move |point| {
             if point == Point::QueuesMake {
                 let _ = entered.send(());
                 // Ends when the sender is dropped.

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use twox_hash::XxHash3_128;
 
 use super::{AppendRequest, Appended, Appender, Placed};
-use crate::commitlog::scan::{Found, look};
+use crate::commitlog::scan::{Scanned, scan_at};
 use crate::error::{FirstUse, Result, StoreError};
 use crate::idempotence::KeyPlace;
 use crate::message::{NewMessage, message_id, properties};
@@ -76,7 +76,7 @@ impl Appender {
         let mut offset = place.physical_offset;
         let mut count = 1;
         while placed.len() < count {
-            let Found::Record(view) = look(&file, offset) else { return Err(gone()) };
+            let Scanned::Record(view) = scan_at(&file, offset) else { return Err(gone()) };
             let queue_id = view.queue_id as u32;
             if placed.is_empty() {
                 count = view.property(properties::BATCH).and_then(|c| c.parse().ok()).unwrap_or(1);

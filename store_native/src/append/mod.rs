@@ -26,7 +26,7 @@ use crate::ages::AgeClock;
 use crate::commitlog::CommitLog;
 use crate::commitlog::batch::{Batch, RequestFacts};
 use crate::commitlog::epochs::EpochFile;
-use crate::commitlog::scan::{Found, look};
+use crate::commitlog::scan::{Scanned, scan_at};
 use crate::commitlog::writer::LogWriter;
 use crate::delay_times::DelayTimes;
 use crate::environment::Environment;
@@ -193,14 +193,14 @@ impl Appender {
         let (mut at, to) = (from, end.writer.end());
         while at < to {
             let Some(file) = self.log.file_at(at) else { break };
-            match look(&file, at) {
-                Found::Roll(next) => at = next,
-                Found::Record(record) => {
+            match scan_at(&file, at) {
+                Scanned::Roll(next) => at = next,
+                Scanned::Record(record) => {
                     end.follow(&record);
                     end.last_store_timestamp = record.store_timestamp;
                     at = record.end_offset();
                 }
-                Found::Nothing { reason } => {
+                Scanned::Nothing { reason } => {
                     return Err(StoreError::corrupt(format!("no record at offset {at}: {reason}")));
                 }
             }

@@ -10,7 +10,7 @@ use std::io::Write;
 use super::topic_table::TopicTable;
 use super::{Appender, LogEnd};
 use crate::commitlog::epochs::{EpochStart, fenced};
-use crate::commitlog::scan::{Found, look};
+use crate::commitlog::scan::{Scanned, scan_at};
 use crate::commitlog::tail::erase_behind;
 use crate::commitlog::{LogRange, is_end_marker};
 use crate::dispatch::Dispatcher;
@@ -218,13 +218,13 @@ impl Appender {
         let mut at = applied.offset;
         while at < offset {
             let Some(file) = self.log.file_at(at) else { break };
-            match look(&file, at) {
-                Found::Roll(next) => at = next,
-                Found::Record(record) => {
+            match scan_at(&file, at) {
+                Scanned::Roll(next) => at = next,
+                Scanned::Record(record) => {
                     topics.follow(&record);
                     (stamp, at) = (record.store_timestamp, record.end_offset());
                 }
-                Found::Nothing { .. } => break,
+                Scanned::Nothing { .. } => break,
             }
         }
         if at != offset {

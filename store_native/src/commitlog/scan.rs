@@ -6,7 +6,7 @@ use crate::message::{RecordView, ViewError, properties};
 
 /// What stands at a place of the log.
 #[derive(Debug)]
-pub enum Found<'a> {
+pub enum Scanned<'a> {
     Record(RecordView<'a>),
     /// The file ends here; the log goes on at this offset.
     Roll(i64),
@@ -17,16 +17,16 @@ pub enum Found<'a> {
 }
 
 /// Reads what stands at `offset` of `file`, checksum and all.
-pub fn look(file: &LogFile, offset: i64) -> Found<'_> {
+pub fn scan_at(file: &LogFile, offset: i64) -> Scanned<'_> {
     let at = (offset - file.base) as usize;
     if file.file.len() - at.min(file.file.len()) < END_OF_FILE_BYTES {
-        return Found::Roll(file.end());
+        return Scanned::Roll(file.end());
     }
     match RecordView::parse_checked(file.file.tail(at), offset) {
-        Ok(view) => Found::Record(view),
-        Err(ViewError::EndOfFile) => Found::Roll(file.end()),
-        Err(ViewError::Empty) => Found::Nothing { reason: "empty" },
-        Err(ViewError::Invalid(reason)) => Found::Nothing { reason },
+        Ok(view) => Scanned::Record(view),
+        Err(ViewError::EndOfFile) => Scanned::Roll(file.end()),
+        Err(ViewError::Empty) => Scanned::Nothing { reason: "empty" },
+        Err(ViewError::Invalid(reason)) => Scanned::Nothing { reason },
     }
 }
 
@@ -38,8 +38,8 @@ pub fn request_is_whole(file: &LogFile, first: &RecordView<'_>) -> bool {
     };
     let mut offset = first.end_offset();
     for _ in 1..count {
-        match look(file, offset) {
-            Found::Record(view) => offset = view.end_offset(),
+        match scan_at(file, offset) {
+            Scanned::Record(view) => offset = view.end_offset(),
             _ => return false,
         }
     }

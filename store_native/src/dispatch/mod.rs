@@ -21,7 +21,7 @@ pub use arrivals::Arrivals;
 pub use dispatcher::Dispatcher;
 pub use sink::{Dispatched, Quarantine, Sink};
 
-use crate::commitlog::scan::Found;
+use crate::commitlog::scan::Scanned;
 use crate::commitlog::{CommitLog, LogFile};
 use crate::environment::{Environment, Stopwatch};
 use crate::error::{Result, StoreError};
@@ -166,15 +166,15 @@ impl Dispatch {
             let Some(file) = self.log.file_at(offset) else {
                 return Err(StoreError::corrupt(format!("no log file holds offset {offset}")));
             };
-            match look_unchecked(&file, offset) {
-                Found::Roll(next) => dispatcher.offset = next,
-                Found::Record(record) => {
+            match scan_unchecked(&file, offset) {
+                Scanned::Roll(next) => dispatcher.offset = next,
+                Scanned::Record(record) => {
                     scheduled |= record.topic == names::SCHEDULE_TOPIC;
                     dispatcher.dispatch(&record)?;
                     count += 1;
                     dispatcher.offset = record.end_offset();
                 }
-                Found::Nothing { reason } => {
+                Scanned::Nothing { reason } => {
                     return Err(StoreError::corrupt(format!("no record at offset {offset}: {reason}")));
                 }
             }
@@ -224,13 +224,13 @@ impl Dispatch {
     }
 }
 
-/// As `scan::look`, without the checksum: this process wrote the bytes a moment ago.
-fn look_unchecked(file: &LogFile, offset: i64) -> Found<'_> {
+/// As `scan::scan_at`, without the checksum: this process wrote the bytes a moment ago.
+fn scan_unchecked(file: &LogFile, offset: i64) -> Scanned<'_> {
     let at = (offset - file.base) as usize;
     match RecordView::parse(file.file.tail(at)) {
-        Ok(record) => Found::Record(record),
-        Err(ViewError::EndOfFile) => Found::Roll(file.end()),
-        Err(ViewError::Empty) => Found::Nothing { reason: "empty" },
-        Err(ViewError::Invalid(reason)) => Found::Nothing { reason },
+        Ok(record) => Scanned::Record(record),
+        Err(ViewError::EndOfFile) => Scanned::Roll(file.end()),
+        Err(ViewError::Empty) => Scanned::Nothing { reason: "empty" },
+        Err(ViewError::Invalid(reason)) => Scanned::Nothing { reason },
     }
 }

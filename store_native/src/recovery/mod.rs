@@ -11,7 +11,7 @@ mod repair;
 use std::sync::Arc;
 
 use crate::commitlog::CommitLog;
-use crate::commitlog::scan::{Found, look, next_record_after_damage, request_is_whole};
+use crate::commitlog::scan::{Scanned, next_record_after_damage, request_is_whole, scan_at};
 use crate::commitlog::tail::erase_behind;
 use crate::consumequeue::QueueTable;
 use crate::dispatch::Dispatcher;
@@ -171,9 +171,9 @@ impl Parts<'_> {
     fn leave_out_deleted(&self, repair: &mut Repair, applied: i64) {
         let mut offset = applied;
         while let Some(file) = self.log.file_at(offset) {
-            match look(&file, offset) {
-                Found::Roll(next) => offset = next,
-                Found::Record(record) => {
+            match scan_at(&file, offset) {
+                Scanned::Roll(next) => offset = next,
+                Scanned::Record(record) => {
                     offset = record.end_offset();
                     if record.topic == names::META_TOPIC
                         && let Ok(Op::DeleteTopic { topic }) = Op::decode(record.body, record.physical_offset)
@@ -181,7 +181,7 @@ impl Parts<'_> {
                         repair.forget_topic(&topic);
                     }
                 }
-                Found::Nothing { .. } => return,
+                Scanned::Nothing { .. } => return,
             }
         }
     }
@@ -228,9 +228,9 @@ impl Parts<'_> {
                 offset = to;
                 continue;
             }
-            match look(&file, offset) {
-                Found::Roll(next) => offset = next,
-                Found::Record(record) => {
+            match scan_at(&file, offset) {
+                Scanned::Roll(next) => offset = next,
+                Scanned::Record(record) => {
                     if offset >= durable && !request_is_whole(&file, &record) {
                         break;
                     }
@@ -243,13 +243,13 @@ impl Parts<'_> {
                     report.records += 1;
                     offset = record.end_offset();
                 }
-                Found::Nothing { .. } if offset < durable => {
+                Scanned::Nothing { .. } if offset < durable => {
                     let next = next_record_after_damage(self.log, offset + 1, durable).unwrap_or(durable);
                     dispatcher.quarantine.0.push((offset, next));
                     report.quarantined_bytes += (next - offset) as u64;
                     offset = next;
                 }
-                Found::Nothing { .. } => break,
+                Scanned::Nothing { .. } => break,
             }
             if offset - unstored >= STORE_ENTRIES_EVERY {
                 dispatcher.store()?;
