@@ -9,9 +9,18 @@ nobody will wait with it.
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
+from urllib.parse import unquote
 
+import httptools
+from uvicorn._types import HTTPScope
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
+from ingest_api.http.request_guard import malformed
+from store_native.errors import InvalidRequest
+
+_BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
 class RequestCycle(RequestResponseCycle):
@@ -59,3 +68,20 @@ class RequestCycle(RequestResponseCycle):
         """Ends a request that will never be whole; its task stores nothing and answers nothing."""
         self.disconnected = True
         self.message_event.set()
+
+
+def describe_request(scope: HTTPScope, method: bytes, target: bytes, version: str) -> InvalidRequest | None:
+    """Writes a request line into its ASGI scope; returns why the path is none."""
+    scope["method"] = method.decode("ascii")
+    scope["http_version"] = version
+    parsed = httptools.parse_url(target)
+    raw_path, query = parsed.path or b"/", parsed.query or b""
+    path = raw_path.decode("ascii")
+    if "%" in path:
+        if _BAD_ESCAPE.search(raw_path):
+            return malformed("a % in the path is not followed by two hexadecimal digits")
+        path = unquote(path)
+    scope["path"] = path
+    scope["raw_path"] = raw_path
+    scope["query_string"] = query
+    return None

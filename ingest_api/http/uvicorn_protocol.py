@@ -1,11 +1,13 @@
-"""uvicorn's HTTP protocol: strict about where a request ends, with a short way for small sends.
+"""uvicorn's HTTP protocol: strict about where a request ends, with a fast path for small sends.
 
 Owns which bytes of a connection are a request, and the decision, for each, whether it needs a task.
 
 Invariants: bytes that were sent as a body are never parsed as a request, whatever the head said of upgrades
 or of closing; answers leave a connection in the order of its requests, the refusal of bytes that are no
 request behind all of them; whatever is not whole, or not ordinary, or refused, goes uvicorn's way as if
-there were no short one. Given to uvicorn by server.py.
+there were no fast path.
+
+Threads: the event loop. Given to uvicorn by server.py.
 
 uvicorn makes a scope, a cycle and a task for each request; that costs several times what storing a small
 message does. A send whose bytes are all there when they have been parsed is stored and answered at once, and
@@ -15,58 +17,31 @@ with sync flush its answer waits in the queue of flush_wait.py.
 from __future__ import annotations
 
 import asyncio
-import re
 from typing import Any, NoReturn
-from urllib.parse import unquote
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from ingest_api.http.app import BrokerApp, send_topic
+from ingest_api.http import head_limits
+from ingest_api.http.app import BrokerApp
+from ingest_api.http.held_send import HeldSend
 from ingest_api.http.raw_response import common_lines
-from ingest_api.http.request_cycle import RequestCycle
+from ingest_api.http.request_cycle import RequestCycle, describe_request
 from ingest_api.http.request_guard import malformed
+from ingest_api.http.send_targets import known_targets, learn_topic
+from ingest_api.http.unsent_answers import UnsentAnswers
+from ingest_api.http.upgrade import head_without_upgrade, refuse_upgrade
 from store_native.errors import InvalidRequest, LakeMQError, Unavailable
 
-_MAX_TARGETS = 4096
 _LINGER_S = 2.0
 """A refused client gets this long to read why: closing a socket with unread bytes resets it, and the reset
 can overtake the answer."""
 
 _SHOWN_TARGET = 200
-_LONGEST_KNOWN_TARGET = 300
-_LEAST_READ = 64 << 10
-"""A client that reads less of an answer in ``write_timeout_s``, and not the rest either, is cut off."""
-
-_BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
-
-# Request target -> topic. Bounded: beyond it a target is looked at each time.
-_targets: dict[bytes, str] = {}
 
 
 class _Refused(Exception):
     """Stops the parser at a head that is refused."""
-
-
-class _Held:
-    """Stands where uvicorn keeps the connection's request, while a send waits for its flush.
-
-    uvicorn asks it whether the next request has to queue, and tells it of a stop and of a lost client.
-    """
-
-    __slots__ = ("disconnected", "keep_alive", "response_complete")
-
-    def __init__(self) -> None:
-        self.response_complete = True
-        self.disconnected = False
-        self.keep_alive = True
-
-    @property
-    def message_event(self) -> _Held:
-        return self
-
-    def set(self) -> None:
-        """Nobody waits for this request's body."""
 
 
 class BrokerProtocol(HttpToolsProtocol):
@@ -88,7 +63,7 @@ class BrokerProtocol(HttpToolsProtocol):
         self.url = b""
         self._topic: str | None = None
         self._body = b""
-        self._waiting = _Held()
+        self._waiting = HeldSend()
         # Where the parser is: in a head, in a body (of ``self.cycle``, or of a send without one), or neither.
         self._in_head = False
         self._in_body = False
@@ -102,10 +77,9 @@ class BrokerProtocol(HttpToolsProtocol):
         self._watch = app.watch
         self._bounds = app.watch.settings
         self._since = 0.0
-        self._unsent: tuple[int, float] | None = None
-        self._unsent_counted = 0
+        self._unsent = UnsentAnswers(app.watch)
         # Whether something is being answered; requests behind it wait in ``self.pipeline``.
-        self._answering: RequestCycle | _Held | None = None
+        self._answering: RequestCycle | HeldSend | None = None
         # No more bytes are parsed; the connection ends behind the last answer, with ``_refusal`` if any.
         self._ended = False
         self._refusal: LakeMQError | None = None
@@ -137,7 +111,7 @@ class BrokerProtocol(HttpToolsProtocol):
             self._stop_parsing(error)
         if self._topic is not None:
             # The rest of the body is still to come: a task waits for it, with a deadline.
-            self._take_long_way()
+            self._take_slow_path()
         if self._in_head:
             self._head_bytes = 0 if self._head_bytes < 0 else self._head_bytes + size
             if self._head_bytes > self._bounds.max_header_bytes:
@@ -163,19 +137,19 @@ class BrokerProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the event loop; uvicorn tells only the newest request."""
         self._watch.leave(self)
-        self._count_unsent(0)
+        self._unsent.count(0)
         for cycle in self._outstanding():
             cycle.abandon()
         _connection_lost(self, exc)
 
     def pause_writing(self) -> None:
         """Called by the event loop when the client reads more slowly than it is answered."""
-        self._count_unsent(self.transport.get_write_buffer_size())
+        self._unsent.count(self.transport.get_write_buffer_size())
         _pause_writing(self)
 
     def resume_writing(self) -> None:
         """Called by the event loop when the client has read."""
-        self._count_unsent(0)
+        self._unsent.count(0)
         _resume_writing(self)
 
     def shutdown(self) -> None:
@@ -194,27 +168,17 @@ class BrokerProtocol(HttpToolsProtocol):
         bounds = self._bounds
         transport = self.transport
         idle = self._answering is None
-        if (idle or self.flow.write_paused or transport.is_closing()) and (
-            size := transport.get_write_buffer_size()
-        ):
-            if self._unsent is None or size <= self._unsent[0] - _LEAST_READ:
-                self._unsent = (size, now)
-            elif now - self._unsent[1] >= self._watch.write_timeout_s:
-                transport.abort()
-            return
-        self._unsent = None
+        if idle or self.flow.write_paused or transport.is_closing():
+            if self._unsent.look(transport, now):
+                return
+        else:
+            self._unsent.forget()
         if transport.is_closing() or self._ended:
             return
         waited = now - self._since
         if self._in_head:
             if waited >= bounds.head_timeout_s:
-                self._end(
-                    InvalidRequest(
-                        "REQUEST_TIMEOUT",
-                        f"the head did not arrive within {bounds.head_timeout_s:g} s; nothing was stored",
-                        limit_s=bounds.head_timeout_s,
-                    )
-                )
+                self._end(head_limits.head_too_late(bounds))
         elif idle and waited >= (bounds.head_timeout_s if self._in_body else bounds.keep_alive_s):
             # Between two requests, or answered already while the rest of its body never came.
             transport.close()
@@ -240,14 +204,14 @@ class BrokerProtocol(HttpToolsProtocol):
         self._in_head = False
         bounds = self._bounds
         if len(self.url) > bounds.max_target_bytes:
-            self._refuse(self._target_too_long())
+            self._refuse(head_limits.target_too_long(bounds))
         if len(self.headers) > bounds.max_headers:
-            self._refuse(self._too_many_headers())
+            self._refuse(head_limits.too_many_headers(bounds))
         # The sum is taken only where it can be too large: of few bytes it is not.
         if self._fed + self._head_bytes > bounds.max_header_bytes and (
             sum(len(name) + len(value) for name, value in self.headers) > bounds.max_header_bytes
         ):
-            self._refuse(self._head_too_large())
+            self._refuse(head_limits.head_too_large(bounds))
         self._framing_bytes = 0
         self._version = version = self.parser.get_http_version()
         method = self.parser.get_method()
@@ -258,10 +222,12 @@ class BrokerProtocol(HttpToolsProtocol):
                 self._refuse(found)
             self._origin = found
         if self.parser.should_upgrade():
-            self._look_at_upgrade()
+            if (refusal := refuse_upgrade(method, self.headers)) is not None:
+                self._refuse(refusal)
+            self._upgrade = True
             return
         if method == b"POST" and self._is_ordinary():
-            self._topic = _targets.get(self.url) or _learn(self.url)
+            self._topic = known_targets.get(self.url) or learn_topic(self.url)
         if self._topic is None:
             self._begin()
         self._in_body = True
@@ -286,7 +252,7 @@ class BrokerProtocol(HttpToolsProtocol):
             self._topic = None
             self._body = b""
         else:
-            self._take_long_way()
+            self._take_slow_path()
             _on_message_complete(self)
 
     def on_response_complete(self) -> None:
@@ -333,7 +299,7 @@ class BrokerProtocol(HttpToolsProtocol):
         return [cycle for cycle in cycles if isinstance(cycle, RequestCycle)]
 
     def _is_ordinary(self) -> bool:
-        """Says whether nothing stands before the request, and nothing special is asked of it."""
+        """Says whether the request is the first of the connection, and nothing special is asked of it."""
         parser = self.parser
         return (
             (self.cycle is None or self.cycle.response_complete)
@@ -344,7 +310,7 @@ class BrokerProtocol(HttpToolsProtocol):
             and parser.should_keep_alive()
         )
 
-    def _take_long_way(self) -> None:
+    def _take_slow_path(self) -> None:
         body, self._topic, self._body = self._body, None, b""
         self._begin()
         if body:
@@ -354,18 +320,10 @@ class BrokerProtocol(HttpToolsProtocol):
         """Starts a request whose head is complete, or queues it behind an earlier one."""
         scope = self.scope
         method = self.parser.get_method()
-        scope["method"] = method.decode("ascii")
-        scope["http_version"] = version = self._version
-        target = httptools.parse_url(self.url)
-        raw_path, query = target.path or b"/", target.query or b""
-        path = raw_path.decode("ascii")
-        if "%" in path:
-            if _BAD_ESCAPE.search(raw_path):
-                self._refuse(malformed("a % in the path is not followed by two hexadecimal digits"))
-            path = unquote(path)
-        scope["path"] = path
-        scope["raw_path"] = raw_path
-        scope["query_string"] = query
+        version = self._version
+        refusal = describe_request(scope, method, self.url, version)
+        if refusal is not None:
+            self._refuse(refusal)
         common = self.server_state.default_headers
         if self._origin is not None:
             common = common + self._guard.cors_headers(self._origin, method, self.headers)
@@ -389,7 +347,7 @@ class BrokerProtocol(HttpToolsProtocol):
         else:
             if len(self.pipeline) >= self._bounds.max_pipelined:
                 self.cycle = earlier
-                self._refuse(self._too_many_pipelined())
+                self._refuse(head_limits.too_many_pipelined(self._bounds))
             self.flow.pause_reading()
             self.pipeline.appendleft((cycle, self.app))
 
@@ -397,62 +355,21 @@ class BrokerProtocol(HttpToolsProtocol):
         self._answering = cycle
         _start_asgi_task(self, cycle, app)
 
-    def _look_at_upgrade(self) -> None:
-        """Decides on a head that asks for another protocol, before anything behind it is looked at.
-
-        HTTP/2 is not spoken here. A client that offers it (``curl --http2``) goes on in HTTP/1.1 when the
-        offer is ignored. Who asks for anything else would send something else.
-        """
-        if self.parser.get_method() == b"CONNECT":
-            self._refuse(malformed("CONNECT is for proxies"))
-        offered = [value for name, value in self.headers if name == b"upgrade"]
-        if any(token.strip().lower() != b"h2c" for value in offered for token in value.split(b",")):
-            self._refuse(malformed("this broker speaks HTTP/1.1 only; it takes no Upgrade"))
-        self._upgrade = True
-
     def _go_on_without_upgrade(self, rest: bytes) -> None:
         """Parses the head again without its offer, and then what follows it as the body that it is.
 
-        The parser takes what stands behind such a head for another protocol, and on its next call for a
+        The parser takes what comes behind such a head for another protocol, and on its next call for a
         new request; a body would be executed.
         """
         self._upgrade = False
-        lines = [b"%b: %b\r\n" % (name, value) for name, value in self.headers if name != b"upgrade"]
-        head = b"%b %b HTTP/%b\r\n%b\r\n" % (
-            self.parser.get_method(),
-            self.url,
-            self._version.encode(),
-            b"".join(lines),
-        )
+        head = head_without_upgrade(self.parser.get_method(), self.url, self._version, self.headers)
         self.parser = httptools.HttpRequestParser(self)
         self.data_received(head + rest)
 
-    def _target_too_long(self) -> InvalidRequest:
-        limit = self._bounds.max_target_bytes
-        return InvalidRequest(
-            "TARGET_TOO_LONG", f"path and query string have at most {limit} bytes", limit=limit
-        )
-
     def _head_too_large(self) -> InvalidRequest:
         if self._in_head and len(self.url) > self._bounds.max_target_bytes:
-            return self._target_too_long()
-        limit = self._bounds.max_header_bytes
-        return InvalidRequest("HEADERS_TOO_LARGE", f"headers have at most {limit} bytes", limit=limit)
-
-    def _too_many_headers(self) -> InvalidRequest:
-        limit = self._bounds.max_headers
-        return InvalidRequest("HEADERS_TOO_LARGE", f"a request has at most {limit} headers", limit=limit)
-
-    def _too_many_pipelined(self) -> Unavailable:
-        limit = self._bounds.max_pipelined
-        detail = (
-            f"{limit} requests of this connection wait for their answer already; this one was not looked at"
-        )
-        return Unavailable("TOO_MANY_REQUESTS", detail, reason="pipelined")
-
-    def _count_unsent(self, size: int) -> None:
-        self._watch.unsent_bytes += size - self._unsent_counted
-        self._unsent_counted = size
+            return head_limits.target_too_long(self._bounds)
+        return head_limits.head_too_large(self._bounds)
 
     def _refuse(self, error: LakeMQError) -> NoReturn:
         """Refuses the request whose head was just read, and all behind it; called inside the parser."""
@@ -501,13 +418,6 @@ class BrokerProtocol(HttpToolsProtocol):
         self.loop.call_later(_LINGER_S, transport.close)
         if transport.can_write_eof():
             transport.write_eof()
-
-
-def _learn(target: bytes) -> str | None:
-    topic = send_topic(target)
-    if topic is not None and len(_targets) < _MAX_TARGETS and len(target) <= _LONGEST_KNOWN_TARGET:
-        _targets[target] = topic
-    return topic
 
 
 def _reason(error: httptools.HttpParserError) -> str:

@@ -42,7 +42,7 @@ def test_the_short_way_and_the_asgi_way_say_the_same(shared_broker: BrokerProces
 
 
 def test_a_small_answer_arrives_in_one_piece(shared_broker: BrokerProcess) -> None:
-    """Were the short way lost (another uvicorn), this says so; answers would only be slower."""
+    """Were the fast path lost (another uvicorn), this says so; answers would only be slower."""
     with socket.create_connection(("127.0.0.1", shared_broker.port), timeout=10) as sock:
         for _ in range(20):
             sock.sendall(POST + b"\r\nx")

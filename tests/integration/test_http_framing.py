@@ -299,7 +299,7 @@ def test_malformed_requests_are_logged_with_the_client_at_a_bounded_rate(broker:
 
 
 def test_a_stream_of_requests_is_the_same_however_it_is_cut(shared_broker: BrokerProcess) -> None:
-    """Short way and long way, chunks, an offer of h2c, a query string, a refusal, and garbage at last."""
+    """Fast path and slow path, chunks, an offer of h2c, a query string, a refusal, and garbage at last."""
     chunked = request(
         b"POST /api/v1/topics/cuts/messages", b"Content-Type: application/json", CHUNKED,
         body=b"4;ext=1\r\n{\"bo\r\n%x\r\ndy\":\"c\",\"queue_id\":0}\r\n0\r\nX: y\r\n\r\n" % 21,

@@ -1,4 +1,4 @@
-"""The short way of small sends: taken when a request is whole and plain, and only then."""
+"""The fast path of small sends: taken when a request is whole and plain, and only then."""
 
 from __future__ import annotations
 
