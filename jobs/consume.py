@@ -101,15 +101,15 @@ def _run(
     loop = RunLoop(spark, gate)
     group = GroupJob(spark, settings, policy, client, gate, lease, after_ledger_commit=after_ledger_commit)
     with loop.stopped_by_signals():
-        reactions: list[LedgerConsumer] = []
+        ledger_streams: list[LedgerConsumer] = []
         if settings.mode == "concurrent":
             assert lease is not None, "a concurrent group holds its lease"
-            reactions = [
+            ledger_streams = [
                 job(spark, settings, client.endpoint, gate, lease) for job in (RetryJob, DeadLetterJob)
             ]
-            for reaction in reactions:
-                reaction.decide_start()
-        streams = [StartedStream(group.start), *(StartedStream(reaction.start) for reaction in reactions)]
+            for stream in ledger_streams:
+                stream.decide_start()
+        streams = [StartedStream(group.start), *(StartedStream(stream.start) for stream in ledger_streams)]
         started(loop)
         watch = None
         if settings.until_idle_s is not None:

@@ -25,8 +25,8 @@ _COUNT = r"^(?P<count>\d{1,9})$"
 
 
 @dataclass(frozen=True)
-class Standing:
-    """How each row of a batch stands before its attempt.
+class AttemptCounts:
+    """What each row of a batch has behind it before its attempt.
 
     Attributes:
         attempt: 1 for the first delivery.
@@ -44,12 +44,12 @@ class Standing:
         return pc.subtract(self.attempt, self.uncounted)
 
 
-def standing_of(batch: pa.RecordBatch, positions: Positions, group: str) -> Standing:
+def attempt_counts(batch: pa.RecordBatch, positions: Positions, group: str) -> AttemptCounts:
     """Reads the marks of the rows that come from the group's retry topic."""
     rows = batch.num_rows
     from_retry = pc.equal(batch.column("topic"), retry_topic(group))
     if rows == 0 or not pc.any(from_retry).as_py():
-        return Standing(
+        return AttemptCounts(
             positions.attempt, pa.repeat(pa.scalar(0, pa.int32()), rows), pa.repeat(pa.scalar(False), rows)
         )
     properties = batch.column("properties")
@@ -58,7 +58,7 @@ def standing_of(batch: pa.RecordBatch, positions: Positions, group: str) -> Stan
     # Nobody's message gets more attempts than it failed in company.
     most = pc.subtract(positions.attempt, pa.scalar(1, pa.int32()))
     alone = pc.and_(from_retry, pc.fill_null(pc.equal(_lookup(properties, ALONE), "1"), False))
-    return Standing(positions.attempt, pc.max_element_wise(pc.min_element_wise(count, most), 0), alone)
+    return AttemptCounts(positions.attempt, pc.max_element_wise(pc.min_element_wise(count, most), 0), alone)
 
 
 def marked(properties: pa.MapArray, uncounted: pa.Array, isolated: pa.Array) -> pa.MapArray:

@@ -2,9 +2,9 @@
 
 Owns who holds which topic.
 
-Invariants: a topic's row names only registered brokers, and a broker without a sign of life for
-``dead_after_s`` is gone from every table. Name servers do not talk to each other and push nothing; clients
-ask. Single-threaded: called by the broker's event loop only.
+Invariants: a topic's row names only registered brokers, and a broker without a heartbeat for
+``heartbeat_timeout_s`` is gone from every table. Name servers do not talk to each other and push nothing;
+clients ask. Single-threaded: called by the broker's event loop only.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from ha_replicator.nameserver.registration import MASTER_ID, BrokerRegistration, QueueData
 
-DEAD_AFTER_S = 120.0
+HEARTBEAT_TIMEOUT_S = 120.0
 SCAN_EVERY_S = 5.0
 
 
@@ -63,11 +63,11 @@ class RouteTables:
     """Keeps registrations and answers routes.
 
     Args:
-        dead_after_s: A broker silent for longer is dropped.
+        heartbeat_timeout_s: A broker silent for longer is dropped.
         clock: Seconds, never going back.
     """
 
-    dead_after_s: float = DEAD_AFTER_S
+    heartbeat_timeout_s: float = HEARTBEAT_TIMEOUT_S
     clock: Callable[[], float] = time.monotonic
     _live: dict[tuple[str, int], _Live] = field(default_factory=dict)
     _topics: dict[str, dict[str, QueueData]] = field(default_factory=dict)
@@ -120,7 +120,7 @@ class RouteTables:
         dead = [
             key
             for key, live in self._live.items()
-            if not live.pinned and now - live.seen_at > self.dead_after_s
+            if not live.pinned and now - live.seen_at > self.heartbeat_timeout_s
         ]
         for broker_name, broker_id in dead:
             self.unregister(broker_name, broker_id)

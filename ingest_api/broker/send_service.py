@@ -179,13 +179,13 @@ class SendService:
             return False
         admission = self._admission
 
-        def told(outcome: Outcome) -> None:
+        def flushed(outcome: Outcome) -> None:
             admission.leave()
             if outcome is False:
                 self._metrics.answered("FLUSH_DISK_TIMEOUT")
             tell(outcome)
 
-        self._flush_waiter.on_durable(appended.end_offset, told)
+        self._flush_waiter.on_durable(appended.end_offset, flushed)
         admission.enter()
         return True
 

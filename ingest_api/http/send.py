@@ -175,7 +175,7 @@ class SendPath:
         try:
             if one_way:
                 self._answer(stored, self._one_way, _OK)
-            elif service.on_durable(appended, partial(self._told, stored)):
+            elif service.on_durable(appended, partial(self._flushed, stored)):
                 connection.wait()
             else:
                 self._answer(stored, self._ok, _OK)
@@ -185,7 +185,7 @@ class SendPath:
             _give_up(connection)
         return True
 
-    def _told(self, stored: _Stored, outcome: Outcome) -> None:
+    def _flushed(self, stored: _Stored, outcome: Outcome) -> None:
         """Ends the wait of a send for its flush."""
         try:
             if outcome is True:

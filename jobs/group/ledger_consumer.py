@@ -1,4 +1,4 @@
-"""A reaction: a stream over the ledger's rows of one verdict, beside the group job.
+"""A stream over the ledger's rows of one verdict, beside the group job.
 
 Owns how such a stream begins, passes the gate and is named.
 

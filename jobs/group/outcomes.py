@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_tables.deliveries import ACK, DEAD, DELIVERIES, DROPPED, RETRY
-from jobs.counted_attempts import Standing, marked, standing_of
+from jobs.counted_attempts import AttemptCounts, attempt_counts, marked
 from jobs.group.handler_invocation import Before, HandlerResults, invoke
 from jobs.handler_loader import HandlerTarget
 from jobs.original_position import LAST_ATTEMPT, Positions, original_positions
@@ -52,17 +52,17 @@ class OutcomeTask:
             if fresh.num_rows == 0:
                 continue
             positions = original_positions(fresh, self.group)
-            standing = standing_of(fresh, positions, self.group)
-            before = self._before(fresh, positions, standing) if handler.vectorised else None
+            counts = attempt_counts(fresh, positions, self.group)
+            before = self._before(fresh, positions, counts) if handler.vectorised else None
             results = invoke(handler, _as_handled(fresh, positions), self.policy, before)
-            yield self._rows(fresh, positions, standing, results, worker)
+            yield self._rows(fresh, positions, counts, results, worker)
 
-    def _before(self, batch: pa.RecordBatch, positions: Positions, standing: Standing) -> Before:
+    def _before(self, batch: pa.RecordBatch, positions: Positions, counts: AttemptCounts) -> Before:
         """What a failure would mean for each row; worked out when something fails."""
 
         @cache
         def last_chance() -> list[bool]:
-            last = pc.greater(standing.counted, self.policy.max_reconsume_times)
+            last = pc.greater(counts.counted, self.policy.max_reconsume_times)
             return [a or b for a, b in zip(last.to_pylist(), cannot_return(), strict=True)]
 
         @cache
@@ -71,7 +71,7 @@ class OutcomeTask:
             return list(pc.or_(no_room, pc.equal(positions.attempt, LAST_ATTEMPT)).to_pylist())
 
         again = pc.greater(positions.attempt, 1).to_pylist()
-        isolated = standing.isolated.to_pylist()
+        isolated = counts.isolated.to_pylist()
         if self.mode == "broadcast":  # nothing comes again: each failure is the last, and decided about now
             return Before(again, isolated, lambda row: True, lambda row: True)
         return Before(again, isolated, lambda row: last_chance()[row], lambda row: cannot_return()[row])
@@ -80,7 +80,7 @@ class OutcomeTask:
         self,
         batch: pa.RecordBatch,
         positions: Positions,
-        standing: Standing,
+        counts: AttemptCounts,
         results: HandlerResults,
         worker: str,
     ) -> pa.RecordBatch:
@@ -106,7 +106,7 @@ class OutcomeTask:
         if results.verdict is None:
             columns["verdict"] = _constant(ACK, pa.string(), rows)
         else:
-            columns |= self._decided(batch, positions, standing, results)
+            columns |= self._decided(batch, positions, counts, results)
         return pa.RecordBatch.from_arrays(
             [
                 columns[field.name].cast(field.type) if field.name in columns else pa.nulls(rows, field.type)
@@ -116,7 +116,7 @@ class OutcomeTask:
         )
 
     def _decided(
-        self, batch: pa.RecordBatch, positions: Positions, standing: Standing, results: HandlerResults
+        self, batch: pa.RecordBatch, positions: Positions, counts: AttemptCounts, results: HandlerResults
     ) -> dict[str, pa.Array]:
         """The columns of a batch in which not every row is acknowledged."""
         rows = batch.num_rows
@@ -129,7 +129,7 @@ class OutcomeTask:
             verdict = pc.if_else(pc.equal(verdict, ACK), ACK, DROPPED)
         else:
             reason = pc.if_else(in_company, IN_COMPANY, reason)
-            beyond = pc.greater(standing.counted, self.policy.max_reconsume_times)
+            beyond = pc.greater(counts.counted, self.policy.max_reconsume_times)
             used_up = pc.or_(
                 pc.and_(pc.invert(in_company), beyond), pc.equal(positions.attempt, LAST_ATTEMPT)
             )
@@ -161,7 +161,7 @@ class OutcomeTask:
         kept = pc.if_else(not_done, kept, pa.scalar(None, pa.int32()))
         for name in ("flag", "properties", "body"):
             columns[name] = batch.column(name).take(kept)
-        uncounted = pc.add(standing.uncounted, in_company.cast(pa.int32()))
+        uncounted = pc.add(counts.uncounted, in_company.cast(pa.int32()))
         columns["properties"] = marked(
             columns["properties"],
             pc.if_else(comes_again, uncounted, 0),

@@ -121,7 +121,7 @@ class RunLoop:
         self._gate.close()
         ended = self._await_batches(is_away)
         failure = _first_failure(streams)
-        with _refusals_unlogged(self._spark):
+        with _rejected_batches_unlogged(self._spark):
             if not ended:
                 _log.warning("the broker is away: the batch under way is given up, the next start repeats it")
                 self._gate.give_up()
@@ -149,8 +149,8 @@ class RunLoop:
 
 
 @contextmanager
-def _refusals_unlogged(spark: SparkSession) -> Iterator[None]:
-    """Keeps Spark and Py4J quiet while batches are refused: each logs one as a failure, with its stack.
+def _rejected_batches_unlogged(spark: SparkSession) -> Iterator[None]:
+    """Keeps Spark and Py4J quiet while batches are rejected: each logs one as a failure, with its stack.
 
     That takes milliseconds, no batch is inside then, and what is refused has lost nothing.
     """

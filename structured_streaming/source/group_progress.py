@@ -33,7 +33,7 @@ class GroupProgress:
         self._client = client
         self._group = group
         self._subscribed = subscribed
-        self._told: dict[MessageQueue, int] = {}
+        self._reported: dict[MessageQueue, int] = {}
 
     def committed_offsets(self) -> dict[tuple[str, int], int]:
         """Returns where the group stands; nowhere when the broker does not know the group."""
@@ -54,7 +54,7 @@ class GroupProgress:
         changed = {
             queue: offset
             for queue, offset in done.queues.items()
-            if self._subscribed(queue) and self._told.get(queue) != offset
+            if self._subscribed(queue) and self._reported.get(queue) != offset
         }
         if not changed:
             return
@@ -68,4 +68,4 @@ class GroupProgress:
                 "group %s: progress not reported now, will be with the next batch: %s", self._group, error
             )
             return
-        self._told.update(changed)
+        self._reported.update(changed)

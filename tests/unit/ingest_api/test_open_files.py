@@ -37,7 +37,7 @@ def test_refused_connections_take_few_of_the_stores_files() -> None:
     async def enter_all() -> list[bool | None]:
         watch = ConnectionWatch(settings)
         loop = asyncio.get_running_loop()
-        return [_told(watch, loop) for _ in range(1024)]
+        return [_turned_away(watch, loop) for _ in range(1024)]
 
     told = asyncio.run(enter_all())
     held = [answer for answer in told if answer is not None]
@@ -50,7 +50,7 @@ class _Connection:
         """Nothing is overdue."""
 
 
-def _told(watch: ConnectionWatch, loop: asyncio.AbstractEventLoop) -> bool | None:
+def _turned_away(watch: ConnectionWatch, loop: asyncio.AbstractEventLoop) -> bool | None:
     """Whether a new connection is refused; None when it is closed at once."""
     connection = _Connection()
     try:

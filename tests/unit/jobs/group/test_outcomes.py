@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from delta_tables.deliveries import DELIVERIES
-from jobs.counted_attempts import standing_of
+from jobs.counted_attempts import attempt_counts
 from jobs.group.outcomes import OutcomeTask
 from jobs.handler_loader import HandlerTarget
 from jobs.original_position import LAST_ATTEMPT, original_positions
@@ -256,9 +256,9 @@ def test_a_first_attempt_on_the_retry_topic_takes_nobodys_key(times: int, order:
 def test_no_more_attempts_are_left_out_of_the_count_than_there_were(times: int, said: str, held: int) -> None:
     properties = [("RETRY_TOPIC", "orders"), ("LMQ_ORIGIN", "broker-a/1/3"), ("LMQ_UNCOUNTED", said)]
     batch = pa.RecordBatch.from_pylist([retried(40, 3, times) | {"properties": properties}], SCHEMA)
-    standing = standing_of(batch, original_positions(batch, "g"), "g")
-    assert standing.uncounted.to_pylist() == [held]
-    assert standing.counted.to_pylist() == [times + 1 - held]
+    counts = attempt_counts(batch, original_positions(batch, "g"), "g")
+    assert counts.uncounted.to_pylist() == [held]
+    assert counts.counted.to_pylist() == [times + 1 - held]
     (row,) = outcomes([retried(40, 3, times, {"raise": "x"}) | {"properties": properties}])
     kept = dict(row["properties"]).get("LMQ_UNCOUNTED")
     assert (row["verdict"], kept) == (("DEAD", None) if times + 1 - held > 2 else ("RETRY", str(held)))
