@@ -42,12 +42,16 @@ def decide_start(
     """
 
     def decide() -> dict[str, str]:
+        # Asked before the rows are: what is committed in between is then read.
+        version = ledger.version(spark, table)
         if not select(ledger, f"SELECT 1 AS one FROM {table.name} LIMIT 1", spark):
-            return {}
+            # Without a version Delta's source would begin with a snapshot, for which it works out the
+            # table's state, sorts it and caches it in three Spark jobs, beside the group's first batch.
+            return {"startingVersion": str(version)}
         ((oldest,),) = select(ledger, unfinished, spark)
         if oldest is None:
             # Not "latest": that would be resolved later, when the group job may have written already.
-            return {"startingVersion": str(ledger.version(spark, table))}
+            return {"startingVersion": str(version)}
         return {"startingTimestamp": (oldest - _CLOCK_MARGIN).strftime("%Y-%m-%d %H:%M:%S.%f")}
 
     return checkpoint.start(decide)

@@ -18,12 +18,14 @@ from delta_tables.ledger_reader import LedgerReader
 from delta_tables.path_ledger import PathLedger
 from delta_tables.views import TABLES, VIEWS, register_views
 from jobs.dead_letter import dead_messages
+from jobs.group.ledger_stream import decide_start
 from jobs.group.map_arrow import map_in_arrow
 from jobs.group.outcomes import OutcomeTask
 from jobs.group.start import handled_offsets
 from jobs.handler_loader import HandlerTarget
 from jobs.retry import retried_messages
 from jobs.retry_policy import RetryPolicy
+from jobs.runtime.checkpoint import StreamCheckpoint
 from tests.support.ledger_rows import append, delivery, path_ledger, report
 
 SOURCE = (
@@ -199,3 +201,28 @@ def test_a_rebuilt_checkpoint_goes_on_after_the_last_row_or_report(
     report(ledger, 0, 5, queue_id=1)
     assert handled_offsets(ledger, spark, "g") == {("orders", 0): 2, ("orders", 1): 5, ("%RETRY%g", 0): 8}
     assert CONSUMER_OFFSETS.key[-1] == "batch_id"
+
+
+def test_a_stream_over_an_empty_ledger_begins_with_its_commits_and_no_snapshot(
+    spark: SparkSession, ledger: PathLedger, tmp_path: Path
+) -> None:
+    checkpoint = StreamCheckpoint(tmp_path / "checkpoint")
+    assert append_once(spark.createDataFrame([], DELIVERIES.ddl), ledger, DELIVERIES, app_id="a", version=0)
+    start = decide_start(spark, ledger, DELIVERIES, checkpoint, "SELECT NULL AS oldest")
+    assert start == {"startingVersion": "1"}
+    append(ledger, DELIVERIES, [delivery(0, verdict="RETRY")])
+    seen: list[int] = []
+
+    def look(rows: Any, batch_id: int) -> None:
+        seen.extend(row.queue_offset for row in rows.collect())
+
+    for _ in range(2):  # the second run has nothing more to read
+        query = (
+            ledger.read_stream(spark, DELIVERIES, decide_start(spark, ledger, DELIVERIES, checkpoint, ""))
+            .writeStream.foreachBatch(look)
+            .option("checkpointLocation", checkpoint.prepare())
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+    assert seen == [0]
