@@ -74,7 +74,7 @@ def without(lost: Iterable[LostRange], delivered: Iterable[Position]) -> list[Lo
 def rows(
     lost: Iterable[LostRange], *, consumer_group: str, query_id: str, batch_id: int, recorded_at: datetime
 ) -> pa.Table:
-    """Builds the rows of one batch; what a task that ran twice told twice is there once."""
+    """Builds the rows of one batch; what a task that ran twice reported twice is there once."""
     made: list[dict[str, object]] = []
     reached: dict[tuple[str, str, int], int] = {}
     for part in sorted(lost):

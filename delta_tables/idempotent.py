@@ -3,7 +3,7 @@
 Owns the use of Delta's transaction identifiers: a commit carries (application, version), and a commit with
 a version at or below the one the table knows for that application is left out.
 
-Invariants: for one application id, versions only grow, and whoever appends learns whether its rows are in.
+Invariants: for one application id, versions only grow, and the writer learns whether its rows are in.
 """
 
 from __future__ import annotations

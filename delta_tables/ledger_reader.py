@@ -23,7 +23,7 @@ _ONLY_READ = (
     "comment inside a comment"
 )
 _GAP = r"(?:[\s(]|--[^\n]*(?:\n|\Z)|/\*(?:(?!/\*|\*/).)*\*/)"
-"""What may stand before a word. The engine nests comments; one inside another could hide where they end."""
+"""What may come before a word. The engine nests comments; one inside another could hide where they end."""
 
 _READS = re.compile(
     rf"{_GAP}*(?:(?:(?:explain|describe|desc)\b{_GAP}*(?:(?:analyze|verbose|extended)\b{_GAP}*)*)?"
@@ -53,7 +53,7 @@ class LedgerReader:
             raise from_code("ARGUMENT_ILLEGAL", f"there is no ledger at {path}")
 
     def sql(self, text: str) -> pa.Table:
-        """Runs one SELECT on the tables as they stand now.
+        """Runs one SELECT on the tables as they are now.
 
         Raises:
             InvalidRequest: ARGUMENT_ILLEGAL when the text does anything but read, or is not SQL the engine
@@ -67,7 +67,7 @@ class LedgerReader:
         try:
             result = pa.table(session.execute(text).read_all())
         except Exception as error:
-            # DataFusion's errors have no class of their own: they are told by where they come from.
+            # DataFusion's errors have no class of their own: they are known by where they come from.
             if not type(error).__module__.startswith(("deltalake", "_internal", "builtins")):
                 raise
             raise from_code("ARGUMENT_ILLEGAL", _first_line(error)) from error

@@ -31,7 +31,7 @@ _DDL: dict[pa.DataType, str] = {
 
 @dataclass(frozen=True)
 class Column:
-    """A column: name, Arrow type and one sentence for whoever reads the table's description."""
+    """A column: name, Arrow type and one sentence for readers of the table's description."""
 
     name: str
     type: pa.DataType

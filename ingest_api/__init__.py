@@ -1,7 +1,7 @@
 """The broker: accepts messages, hands them to the store, answers when they are as safe as asked.
 
     server.py   the process: builds the core and its front doors, runs them, stops them
-    settings.py what `lakemq serve` can be told, from a file, the environment and the command line
+    settings.py what `lakemq serve` takes, from a file, the environment and the command line
     broker/     the core, which knows no protocol
     http/       the HTTP front door
 

@@ -1,6 +1,6 @@
 """The settings as a flat list: every name with its type, default and bounds.
 
-Owns the walk over the model; whoever needs the names (the command line, errors) takes them from here.
+Owns the walk over the model; the command line and errors take the names from here.
 """
 
 from __future__ import annotations

@@ -249,10 +249,10 @@ def known_settings() -> Mapping[str, SettingField]:
     return setting_fields(Settings())
 
 
-def _each(values: tuple[str, ...], form: re.Pattern[str], told: str) -> tuple[str, ...]:
+def _each(values: tuple[str, ...], form: re.Pattern[str], meaning: str) -> tuple[str, ...]:
     for value in values:
         if value != "*" and not form.fullmatch(value):
-            raise ValueError(f"{value!r} is none; {told}")
+            raise ValueError(f"{value!r} is none; {meaning}")
     return values
 
 

@@ -21,7 +21,7 @@ _UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
 
 
 def add_consume_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what a consumer group can be told."""
+    """Adds the arguments of a consumer group."""
     parser.add_argument("--group", required=True, help="the consumer group")
     parser.add_argument(
         "--topic", required=True, action="append", dest="topics", metavar="TOPIC", help="a topic; repeatable"
@@ -83,7 +83,7 @@ def add_consume_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_archive_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what the archive can be told."""
+    """Adds the arguments of the archive."""
     parser.add_argument(
         "--topic", required=True, action="append", dest="topics", metavar="TOPIC", help="a topic; repeatable"
     )

@@ -61,7 +61,7 @@ def consume(
         make_session: makes the Spark session, called once the broker and the ledger are ours: what is
             wrong with the settings shows before a JVM starts.
         after_ledger_commit: see GroupJob.
-        started: called with the loop when all streams run; whoever embeds this stops it through that.
+        started: called with the loop when all streams run; a caller that embeds this stops it through that.
 
     Raises:
         LakeMQError: wrong settings, a conflict about group or ledger, or a stream that failed.

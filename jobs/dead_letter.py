@@ -70,7 +70,7 @@ class DeadLetterJob(LedgerConsumer):
 def dead_messages(given_up: DataFrame, group: str) -> DataFrame:
     """Turns DEAD rows of `deliveries` into messages for the group's dead-letter topic.
 
-    One whose properties leave no room for what is added goes without keys, tags and properties: they are
+    One whose properties leave no space for what is added goes without keys, tags and properties: they are
     in its row of `dead_letters`.
     """
     rows = given_up.withColumn("properties", F.expr(carried_properties(_ADDED)))

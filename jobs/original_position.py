@@ -23,7 +23,7 @@ DLQ_ORIGIN_TOPIC = "DLQ_ORIGIN_TOPIC"
 DLQ_ORIGIN_MESSAGE_ID = "DLQ_ORIGIN_MESSAGE_ID"
 
 LAST_ATTEMPT = 2**31 - 1
-"""The greatest number an attempt can have: whoever counts on stays there."""
+"""The greatest number an attempt can have: counting on stays there."""
 
 _MOST_QUEUE_ID = 2**31 - 1
 _MOST_QUEUE_OFFSET = 2**63 - 1
@@ -46,9 +46,9 @@ def original_positions(batch: pa.RecordBatch, group: str) -> Positions:
     """Finds the original position of each row.
 
     A row of the group's retry topic carries it in LMQ_ORIGIN and RETRY_TOPIC, and its attempt is
-    reconsume_times + 1, LAST_ATTEMPT at most. Any other row stands at its original position, attempt 1.
+    reconsume_times + 1, LAST_ATTEMPT at most. Any other row is at its original position, attempt 1.
     Anybody can send to the retry topic: a row there without an origin that is a position, or that never
-    came back (reconsume_times 0: its key would be another message's first delivery), counts as standing
+    came back (reconsume_times 0: its key would be another message's first delivery), counts as being
     where it is.
     """
     rows = batch.num_rows

@@ -1,4 +1,4 @@
-"""Whether a message has room for the properties a retry or a dead letter adds.
+"""Whether a message's properties leave space for those a retry or a dead letter adds.
 
 Owns the broker's limit and the counting of bytes against it, in Arrow for the outcomes and in Spark SQL for
 the dead letters. Pure.
@@ -20,7 +20,7 @@ LIMIT_BYTES = 32_767 - 512
 """What a sender may give as tags, keys, id and properties together; the store keeps the rest for itself."""
 
 PROPERTIES_TOO_LARGE = (
-    f"its properties leave no room for those a retry adds (all of them: {LIMIT_BYTES:,} bytes at most)"
+    f"its properties leave no space for those a retry adds (all of them: {LIMIT_BYTES:,} bytes at most)"
 )
 
 RETRY_PROPERTIES = (RETRY_TOPIC, ORIGIN_MESSAGE_ID, ORIGIN, FIRST_ATTEMPT_PROPERTY, UNCOUNTED, ALONE)
@@ -32,7 +32,7 @@ _NUMBERS = len("/2147483647/9223372036854775807") + len("9223372036854775807") +
 _FIXED_BYTES = sum(len(name) + _SEPARATORS for name in _FIXED_NAMES) + _NUMBERS
 
 
-def has_room_for_retry(batch: pa.RecordBatch, positions: Positions) -> pa.Array:
+def leaves_space_for_retry(batch: pa.RecordBatch, positions: Positions) -> pa.Array:
     """Says of each message whether the broker takes it back as a retry.
 
     Args:

@@ -1,4 +1,4 @@
-"""What a consumer group's job is told: values only, checked once."""
+"""The settings of a consumer group's job: values only, checked once."""
 
 from __future__ import annotations
 

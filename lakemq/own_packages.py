@@ -1,4 +1,4 @@
-"""LakeMQ's own top-level packages keep their names, whatever stands beside the user.
+"""LakeMQ's own top-level packages keep their names, whatever lies beside the user.
 
 Owns the rule of imports.
 

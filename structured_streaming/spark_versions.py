@@ -45,7 +45,7 @@ else:
         TELLS_START = False
 
         class ReadLimit:
-            """Stands for a limit Spark never gives."""
+            """Takes the place of a limit Spark never gives."""
 
         class ReadAllAvailable(ReadLimit):
             """As ReadLimit."""

@@ -1,7 +1,8 @@
 """Where a read starts and ends when no checkpoint says it.
 
-Owns the kinds of position (earliest, latest, offsets, times, where a group stands) and their resolution to
-one number per queue. Look-ups come through the port, so the arithmetic is testable without a store.
+Owns the kinds of position (earliest, latest, offsets, times, a group's committed offsets) and their
+resolution to one number per queue. Look-ups come through the port, so the arithmetic is testable without a
+store.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class ByTimestamps:
 
 @dataclass(frozen=True)
 class GroupPosition:
-    """Where a consumer group stands; where it never was, ``fallback``."""
+    """A consumer group's committed offsets; where it has none, ``fallback``."""
 
     fallback: Earliest | Latest
 
@@ -79,7 +80,7 @@ class Lookups:
 
     Attributes:
         offset_by_time: (queue, epoch ms) -> first offset stored then or later; the end when none.
-        group_offsets: () -> where the group stands, (topic, queue id) -> next offset.
+        group_offsets: () -> the group's committed offsets, (topic, queue id) -> next offset.
     """
 
     offset_by_time: Callable[[MessageQueue, int], int]
@@ -155,18 +156,18 @@ def _by_time(queue: MessageQueue, bounds: Bounds, timestamp: int, no_match: NoMa
 
 
 def _by_group(
-    view: StoreView, stands: Mapping[QueueId, int], fallback: Earliest | Latest
+    view: StoreView, committed: Mapping[QueueId, int], fallback: Earliest | Latest
 ) -> dict[MessageQueue, int]:
     """Returns where each queue begins that a group reads.
 
     One that the group never reported on begins at its start if the group knows the topic (the queue is new),
     else at the fallback (the topic is new to the group).
     """
-    known = {topic for topic, _ in stands}
+    known = {topic for topic, _ in committed}
     positions: dict[MessageQueue, int] = {}
     for queue, bounds in view.bounds.items():
         if queue.topic in known:
-            positions[queue] = stands.get((queue.topic, queue.queue_id), bounds.min_offset)
+            positions[queue] = committed.get((queue.topic, queue.queue_id), bounds.min_offset)
         else:
             positions[queue] = bounds.min_offset if fallback == EARLIEST else bounds.max_offset
     return positions

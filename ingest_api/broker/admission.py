@@ -2,7 +2,7 @@
 
 Owns how many sends are in flight, how many bytes of large bodies are held, and how full the disk is.
 
-Invariants: whoever is turned away hears why, when to come back, and that nothing was stored.
+Invariants: what is turned away gets the reason, when to come back, and that nothing was stored.
 Single-threaded: called by send.py on the event loop.
 """
 
@@ -98,7 +98,7 @@ class Admission:
         self.inflight -= 1
 
     def reserve(self, size: int) -> int:
-        """Takes room for bytes of a large body that have arrived; the caller owes a :meth:`release`.
+        """Counts bytes of a large body that have arrived; the caller owes a :meth:`release`.
 
         Raises:
             Unavailable: TOO_MANY_REQUESTS; nothing was stored.
@@ -122,7 +122,7 @@ class Admission:
             )
 
     def release(self, size: int) -> None:
-        """Gives room back."""
+        """Takes bytes off the count."""
         self.parsing_bytes -= size
 
     def check_queue_wait(self, waited_s: float) -> None:

@@ -4,7 +4,8 @@ Owns the queue of waiting sends and changes.
 
 Invariants: a send is answered SEND_OK only when the watermark its flush mode names has passed its end
 offset; one flush completes every waiter below it. With sync flush that is the dispatched one, which follows
-the flushed one: whoever has the answer can read the message. A poisoned store fails all of them at once.
+the flushed one: a client that has the answer can read the message. A poisoned store fails all of them at
+once.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ class FlushWaiter:
         return self._future(self._changes, end_offset)
 
     def close(self) -> None:
-        """Fails whoever still waits; called after the last request was answered."""
+        """Fails what still waits; called after the last request was answered."""
         self._fail(Closed("STORE_CLOSED", "the broker stopped; the message may or may not be flushed"))
 
     def _future(self, waiters: deque[_Waiter], end_offset: int) -> asyncio.Future[bool]:

@@ -25,7 +25,7 @@ class GroupService:
         store: Keeps them.
         reads: Runs what may touch the disk.
         settle: Waits for a change.
-        topics: Told of a group's retry topic.
+        topics: Makes and deletes a group's retry topic.
         metrics: Forgets labels of what is gone.
     """
 

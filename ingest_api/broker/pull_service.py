@@ -135,7 +135,7 @@ class PullService:
         try:
             while loop.time() < deadline and not self._pull_hold.closed:
                 if piece.status == "NO_MATCHED_MSG":
-                    # What is passed over need not be looked at again, whoever asks next.
+                    # What is passed over need not be looked at again by the next pull.
                     request = replace(request, offset=piece.next_offset)
                     piece = await self._read(request)
                     if piece.status == "NO_MATCHED_MSG":

@@ -1,6 +1,6 @@
 """What a producer asks of the broker, whatever protocol it came by.
 
-Owns the forms a payload may have and the fields that stand beside a raw one.
+Owns the forms a payload may have and the fields beside a raw one.
 """
 
 from __future__ import annotations

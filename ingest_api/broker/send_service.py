@@ -118,7 +118,7 @@ class SendService:
 
         Raises:
             InvalidRequest: The payload or the request is illegal.
-            Unavailable: There is no room for it.
+            Unavailable: A limit of admission is reached.
             Closed: STORE_POISONED; whether it was stored is unknown.
         """
         # Only now: a producer that is slow to send its payload takes no place of another.
@@ -128,7 +128,7 @@ class SendService:
                 appended = self.append(request, payload)
             else:
                 appended = await self._bulk.run(self._append_large, request, payload)
-            # Whoever waits for the flush holds nothing but its place.
+            # What waits for the flush holds nothing but its place.
             del payload
             if on_stored is not None:
                 on_stored()

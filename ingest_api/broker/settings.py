@@ -3,7 +3,7 @@
 Owns names, types, defaults and bounds of what the store and the flow control need; ingest_api/settings.py
 reads them together with the front door's.
 
-Invariants: plain values. An ``Interval`` says what a number may be and checks nothing itself: whoever
+Invariants: plain values. An ``Interval`` says what a number may be and checks nothing itself: code that
 builds these by hand answers for the values.
 """
 

@@ -21,7 +21,7 @@ _ORDER = ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS")
 
 
 def allowed_methods(routes: Sequence[BaseRoute], scope: Scope) -> str:
-    """Returns what stands in Allow: ``GET, HEAD, OPTIONS``; empty for a path that nobody serves."""
+    """Returns the value of Allow: ``GET, HEAD, OPTIONS``; empty for a path that nobody serves."""
     path = scope["path"]
     if path == "*":
         found = set(_ALL)

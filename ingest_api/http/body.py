@@ -160,7 +160,7 @@ class BodyReader:
             body.complete = True
             return
         if length is not None and length > self._small:
-            # Room is taken as bytes arrive: who announces much and sends nothing holds nothing.
+            # Memory is counted as bytes arrive: a client that announces much and sends nothing holds nothing.
             self._admission.check_room(length)
         deadlines = self._deadlines
         task = deadlines.enter()
@@ -201,7 +201,7 @@ class BodyReader:
     def _reserve_more(self, body: Body) -> None:
         if body.size > self._limit:
             raise self._too_large()
-        # A chunked body says no length; it takes room as it grows, a step at a time.
+        # A chunked body says no length; it is counted as it grows, a step at a time.
         body.reserved += self._admission.reserve(max(body.size - body.reserved, self._small))
 
     def _too_large(self) -> InvalidRequest:

@@ -20,8 +20,8 @@ from store_native.errors import Unavailable
 
 _LONGEST_TICK_S = 1.0
 REFUSED_AT_ONCE = 16
-"""So many connections above the limit are told why, and stay until they have read it; those above are closed
-without a word. Each takes one of the files the process may have open, beside those of the limit."""
+"""So many connections above the limit receive the reason, and stay until they have read it; those above are
+closed without a word. Each takes one of the files the process may have open, beside those of the limit."""
 
 
 class Watched(Protocol):

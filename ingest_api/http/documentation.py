@@ -2,7 +2,7 @@
 
 Owns the look of /docs.
 
-Invariants: whatever stands in the document is shown as text.
+Invariants: whatever the document says is shown as text.
 """
 
 from __future__ import annotations

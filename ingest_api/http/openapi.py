@@ -36,7 +36,7 @@ _TAGS = {
     "messages": "Send and read.",
     "topics": "What topics there are.",
     "queues": "The bounds of queues, and offsets by time.",
-    "groups": "Consumer groups, where they stand, and who drives them.",
+    "groups": "Consumer groups, their committed offsets, and who drives them.",
     "routes": "Which broker holds a topic.",
     "cluster": "This broker and the others.",
     "brokers": "Registration with the name server inside this broker.",

@@ -65,10 +65,10 @@ def codes_of(operation_id: str) -> list[str]:
 def problems_of(operation_id: str) -> dict[str, Any]:
     """Documents the problems of an operation: one schema, the codes of its own named first."""
     own = ", ".join(f"{code} ({STATUS[code]})" for code in sorted(CODES[operation_id], key=_by_status))
-    told = f"A problem; act on code and retryable. Of this operation: {own}." if own else "A problem."
+    description = f"A problem; act on code and retryable. Of this operation: {own}." if own else "A problem."
     code = {"properties": {"code": {"enum": codes_of(operation_id)}}}
     return {
-        "description": told,
+        "description": description,
         "content": {PROBLEM_TYPE: {"schema": {"allOf": [ref("Problem"), code]}}},
     }
 

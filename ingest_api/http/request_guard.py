@@ -1,7 +1,7 @@
 """Looks at a request's head before anything else does, and says whether the request is taken at all.
 
-Owns what may stand in a head of this broker, whatever the request is for: who it is addressed to, which
-page sent it, how its end is told.
+Owns what a head may say to this broker, whatever the request is for: who it is addressed to, which
+page sent it, how its end is marked.
 
 Invariants: a page of another site, in the browser of somebody who can reach the broker, neither changes nor
 reads anything here unless its origin is allowed, by whatever name it reaches the broker.
@@ -35,7 +35,7 @@ class RequestGuard:
 
     A page of another site can make a name of its own lead to this address (rebinding); then its requests
     are of one origin for the browser. The name in Host tells. An address cannot be made to lead elsewhere,
-    so a broker that listens on all of its machine's takes any address, but no name it was not told.
+    so a broker that listens on all of its machine's takes any address, but no name beside its settings'.
 
     Args:
         settings: Where the broker listens, and which further names and origins are allowed.

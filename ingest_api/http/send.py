@@ -236,7 +236,7 @@ def _scope(connection: Connection, topic: str) -> Scope:
 
 
 def _give_up(connection: Connection) -> None:
-    """Closes the connection: whoever waits there learns nothing, and nothing false."""
+    """Closes the connection: the client learns nothing, and nothing false."""
     log.exception("a stored send cannot be answered")
     connection.close()
 

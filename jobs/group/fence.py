@@ -4,7 +4,7 @@ Owns the group's application id at a Delta table and its versions: the epoch of 
 upper half, the batch in the lower.
 
 Invariants: once a driver has taken the fence, the table takes nothing more from a driver that took it
-before, wherever that one stands between its last look at the lease and its commit: Delta leaves out the
+before, wherever that one is between its last look at the lease and its commit: Delta leaves out the
 older version, or ends that commit as overtaken. So the fence is taken before anything is read that decides
 what to append.
 """

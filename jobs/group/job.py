@@ -126,7 +126,7 @@ class GroupJob:
         # Spark's default, INT96, costs several times as much to write, and a row has five times.
         self._spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         if self._fence is not None:
-            self._fence.take()  # before the ledger is asked where the group stands
+            self._fence.take()  # before the ledger is asked how far the group is
         self._start = self._checkpoint.start(
             lambda: {"offsets": starting_offsets(settings, self._spark, self._client)}
         )["offsets"]
@@ -206,7 +206,7 @@ class GroupJob:
             fused = ReadAndHandleTask(ReadTask(reader, bins), handle)
             parts.append(per_bin(self._spark, bins, fused, DELIVERIES.ddl))
         if retried:
-            # One task: it sees a message that stands twice on the retry topic's queue.
+            # One task: it sees a message that is stored twice on the retry topic's queue.
             known = known_attempts(self._spark, settings.ledger, settings.group, self._reader, retried)
             read = WithoutKnown(ReadTask(reader, [tuple(retried)]), settings.group, known)
             fused = ReadAndHandleTask(read, handle)
@@ -226,7 +226,7 @@ class GroupJob:
     def _read_again(self, covered: Range, lost: LossRecord) -> None:
         """Finds anew what a batch could not read, when the driver may have ended before it was written.
 
-        Not on the retry topic: which of its positions have a delivery cannot be told once they are gone.
+        Not on the retry topic: which of its positions have a delivery is not known once they are gone.
         """
         again = retry_topic(self._settings.group)
         slices = [piece for piece in covered.slices(self._store_id) if piece.queue.topic != again]

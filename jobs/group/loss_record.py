@@ -109,7 +109,7 @@ def refuse_other_losses(begin: Offsets, end: Offsets) -> None:
         if queue not in end.queues:
             raise from_code(
                 "OFFSET_ILLEGAL",
-                f"{queue}: the group stands at {position} but the queue no longer exists; what it still held "
+                f"{queue}: the group is at {position} but the queue no longer exists; what it still held "
                 "is not known, and made again it would give its positions twice. To go on without it, delete "
                 "the checkpoint and leave the topic out; use another group or ledger when it is made again",
             )
@@ -117,6 +117,6 @@ def refuse_other_losses(begin: Offsets, end: Offsets) -> None:
         if end.epoch < begin.epoch or position < begin.position(queue):
             raise from_code(
                 "OFFSET_ILLEGAL",
-                f"{queue}: the group stands at {begin.position(queue)} but the store was put back to "
+                f"{queue}: the group is at {begin.position(queue)} but the store was put back to "
                 f"{position}: positions would be given twice. Use another group or ledger for it",
             )

@@ -23,7 +23,7 @@ from jobs.counted_attempts import AttemptCounts, attempt_counts, marked
 from jobs.group.handler_invocation import Before, HandlerResults, invoke
 from jobs.handler_loader import HandlerTarget
 from jobs.original_position import LAST_ATTEMPT, Positions, original_positions
-from jobs.property_limit import PROPERTIES_TOO_LARGE, has_room_for_retry
+from jobs.property_limit import PROPERTIES_TOO_LARGE, leaves_space_for_retry
 from jobs.retry_policy import RetryPolicy
 from jobs.settings import Mode
 from store_native.names import retry_topic
@@ -67,7 +67,7 @@ class OutcomeTask:
 
         @cache
         def cannot_return() -> list[bool]:
-            no_room = pc.invert(has_room_for_retry(batch, positions))
+            no_room = pc.invert(leaves_space_for_retry(batch, positions))
             return list(pc.or_(no_room, pc.equal(positions.attempt, LAST_ATTEMPT)).to_pylist())
 
         again = pc.greater(positions.attempt, 1).to_pylist()
@@ -137,7 +137,7 @@ class OutcomeTask:
             verdict = pc.if_else(used_up, DEAD, verdict)
             text = f"attempts used up (max reconsume times {self.policy.max_reconsume_times})"
             reason = pc.if_else(used_up, pc.coalesce(reason, pa.scalar(text)), reason)
-            stuck = pc.and_(pc.equal(verdict, RETRY), pc.invert(has_room_for_retry(batch, positions)))
+            stuck = pc.and_(pc.equal(verdict, RETRY), pc.invert(leaves_space_for_retry(batch, positions)))
             verdict = pc.if_else(stuck, DEAD, verdict)
             why = pc.binary_join_element_wise(PROPERTIES_TOO_LARGE, reason, "; ", null_handling="skip")
             reason = pc.if_else(stuck, why, reason)
@@ -192,9 +192,9 @@ def _as_handled(batch: pa.RecordBatch, positions: Positions) -> pa.RecordBatch:
 
 
 def _without_repeats(batch: pa.RecordBatch, group: str, seen: set[tuple[str, int]]) -> pa.RecordBatch:
-    """Leaves out a retried message that stands twice on the retry topic.
+    """Leaves out a retried message that is stored twice on the retry topic.
 
-    A broker that crashed may put a delayed message twice; the two stand close to each other on the
+    A broker that crashed may put a delayed message twice; the two are close to each other on the
     retry topic's only queue, so one task reads both. Repeats of earlier batches are left out before.
     """
     from_retry = pc.equal(batch.column("topic"), retry_topic(group))

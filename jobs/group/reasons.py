@@ -39,7 +39,7 @@ def error_text(error: BaseException) -> str:
 
 
 def error_trace(error: BaseException) -> str:
-    """Its traceback; of a long one the end, where the handler's own frames and the error stand."""
+    """Its traceback; of a long one the end, where the handler's own frames and the error are."""
     try:
         lines = "".join(traceback.format_exception(error))
     # Building it runs the exception's own methods (__str__, __cause__, __notes__).

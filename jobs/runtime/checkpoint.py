@@ -1,7 +1,7 @@
 """A stream's checkpoint directory, as far as the jobs look into it.
 
 Owns three things: the count of batches Spark has planned and finished, the files that remember where a
-stream began and where it stands, and clearing away what a driver left that ended while Spark planned the
+stream began and how far it is, and clearing away what a driver left that ended while Spark planned the
 first batch.
 
 Invariants: a stream's beginning is decided once per checkpoint; without that a driver killed in its first
@@ -58,7 +58,7 @@ class StreamCheckpoint:
         return self.directory / _PLAN_FILE
 
     def reach(self, batch_id: int, end: Offsets) -> None:
-        """Remembers the end of a batch that is done, so that a restart knows where the stream stands."""
+        """Remembers the end of a batch that is done, so that a restart knows how far the stream is."""
         self._write(_REACHED_FILE, {"batch_id": batch_id, "end": end.to_json()})
 
     def reached(self) -> Offsets | None:

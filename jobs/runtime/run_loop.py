@@ -1,4 +1,4 @@
-"""Running a set of streams until they are told to stop, fail, or have nothing left to do.
+"""Running a set of streams until they are stopped, fail, or have nothing left to do.
 
 Owns the main thread's wait and the order of stopping.
 

@@ -141,7 +141,7 @@ def _run(name: str | None, arguments: list[str]) -> int:
         return USAGE
     interrupts.hand_over()
     code: int = module.run(args)
-    if sys.stdout is not None:  # closed by whoever started us
+    if sys.stdout is not None:  # closed by the caller
         sys.stdout.flush()
     return code
 

@@ -87,7 +87,7 @@ def _say_started(settings: ConsumeSettings) -> None:
 
 
 def _halt(fifo: Path | None) -> Callable[[int], None]:
-    """Writes the batch id into a named pipe and goes no further: whoever reads it kills the process."""
+    """Writes the batch id into a named pipe and goes no further: the reader of the pipe kills the process."""
     if fifo is None:
         return lambda batch_id: None
 

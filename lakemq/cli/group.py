@@ -1,4 +1,4 @@
-"""``lakemq group``: consumer groups, where they stand, and how to move them, over the HTTP API."""
+"""``lakemq group``: consumer groups, their committed offsets, and how to move them, over the HTTP API."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lakemq.terminal import output
 from lakemq.terminal.failure import WrongUsage
 
 _NOT_MOVED = (
-    "A group that lakemq consume has run goes on where its checkpoint and its ledger stand: it is not moved "
+    "A group that lakemq consume has run goes on where its checkpoint and its ledger say: it is not moved "
     "by this."
 )
 
@@ -35,12 +35,12 @@ def register(subparsers: Subparsers) -> None:
         help="retries before a message becomes a dead letter (16); lakemq consume --max-reconsume-times wins",
     )
     create.add_argument("--attribute", type=options.pair, action="append", metavar="NAME=VALUE")
-    show = _verb(verbs, "show", _show, "show a group and where it stands")
+    show = _verb(verbs, "show", _show, "show a group and its offsets")
     show.add_argument("group")
     delete = _verb(verbs, "delete", _delete, "delete a group and its offsets")
     delete.add_argument("group")
     options.add_yes(delete)
-    offsets = _verb(verbs, "offsets", _offsets, "show where a group stands, and its lag")
+    offsets = _verb(verbs, "offsets", _offsets, "show a group's committed offsets and its lag")
     offsets.add_argument("group")
     offsets.add_argument("--topic", help="only this topic")
     _register_reset(verbs)
@@ -51,7 +51,7 @@ def _register_reset(verbs: Subparsers) -> None:
         verbs,
         "reset",
         _reset,
-        "move where the broker says a group stands on a topic; without --execute only say what would happen. "
+        "move a group's committed offsets on a topic; without --execute only say what would happen. "
         f"{_NOT_MOVED}",
     )
     reset.add_argument("group")
@@ -115,7 +115,7 @@ def _show(client: Client, args: argparse.Namespace) -> None:
 
 def _delete(client: Client, args: argparse.Namespace) -> None:
     config = client.group(args.group)
-    options.confirm(args, f"Delete group {config.group}? Where it stands is forgotten.")
+    options.confirm(args, f"Delete group {config.group}? Its committed offsets are forgotten.")
     client.delete_group(args.group)
     if args.format == "json":
         print(output.as_json({"group": args.group, "deleted": True}))

@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
         handler=args.handler,
         keep_serving=args.keep_serving,
     )
-    # The broker and Spark are children of this process: whoever ends it ends them too.
+    # The broker and Spark are children of this process: its end is theirs too.
     signal.signal(signal.SIGTERM, _end)
     return 1 if quickstart.run(settings).problems() else 0
 

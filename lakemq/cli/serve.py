@@ -1,4 +1,4 @@
-"""``lakemq serve``: runs a broker until it is told to stop.
+"""``lakemq serve``: runs a broker until a signal stops it.
 
 Owns the options: one for each setting, by its name, and short ones for the common; ingest_api.server does
 the work.

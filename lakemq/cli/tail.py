@@ -182,22 +182,22 @@ class TopicReader:
 
     def _follow(self, cursor: _Cursor, arrived: queue.SimpleQueue[PullResult | Exception]) -> None:
         pause = threading.Event()
-        told = False
+        announced = False
         while True:
             try:
                 result = self._client.pull(
                     self._topic, cursor.queue_id, cursor.offset, max=PULL, wait_ms=WAIT_MS, tags=self._tags
                 )
             except Unavailable as error:
-                if not told:
+                if not announced:
                     print(f"lakemq: {error}; waiting for the broker", file=sys.stderr)
-                told = True
+                announced = True
                 pause.wait(_RECONNECT_S)
                 continue
             except Exception as error:  # noqa: BLE001 - raised again by the reading thread
                 arrived.put(error)
                 return
-            told = False
+            announced = False
             self._pass(cursor, result)
             if result.messages:
                 arrived.put(result)

@@ -89,17 +89,17 @@ class AdminApi:
         return self._put(config, "groups", group).read(GroupConfig.from_json)
 
     def delete_group(self, group: str) -> None:
-        """Deletes a group and the offsets it stands at."""
+        """Deletes a group and its committed offsets."""
         self._transport.call("DELETE", path_of("groups", group))
 
     def group_offsets(self, group: str) -> dict[QueueKey, int]:
-        """Returns where a group stands: (topic, queue_id) -> next offset to consume."""
+        """Returns a group's committed offsets: (topic, queue_id) -> next offset to consume."""
         return dict(self._pages(_offset_of, "offsets", "groups", group, "offsets"))
 
     def commit_offsets(
         self, group: str, offsets: Mapping[QueueKey, int], *, lease_epoch: int | None = None
     ) -> None:
-        """Reports where a group stands; other queues keep their offsets.
+        """Commits a group's offsets; other queues keep their offsets.
 
         Args:
             offsets: (topic, queue_id) -> next offset to consume.

@@ -144,7 +144,7 @@ class PullApi:
 
         Args:
             begin, end: Store time, epoch ms, both included.
-            max: At most so many; the newest stands last.
+            max: At most so many; the newest comes last.
         """
         answer = self._transport.call(
             "GET",

@@ -242,7 +242,7 @@ class OffsetReset:
     """One queue of a reset (or of its preview).
 
     Attributes:
-        from_offset: Where the group stands; None when it never committed here.
+        from_offset: The group's committed offset; None when it never committed here.
         to_offset: Where it would start, or now starts.
         redelivered: How many messages are delivered again.
         skipped: How many messages the group will never get.

@@ -56,8 +56,8 @@ class Consumption:
         """Runs the job to its end.
 
         Args:
-            on_consumed: Told how many messages of the topic the group has done since it was last
-                told; about once a second, from this thread.
+            on_consumed: Receives how many messages of the topic the group has done since it was last
+                called; about once a second, from this thread.
 
         Raises:
             CommandFailed: The job ended with an error.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lakemq.client import ReceivedMessage
 
 WIDEST = 60
-"""Characters a table shows of a value, unless told otherwise."""
+"""Characters a table shows of a value by default."""
 
 WHOLE_NAMES = 255
 """The longest name there is, a group's."""
@@ -26,7 +26,7 @@ _LINE_ENDS = frozenset("\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, widest: int = WIDEST) -> str:
-    """Lays out rows under their column names; numbers stand right, long values are cut.
+    """Lays out rows under their column names; numbers are aligned right, long values are cut.
 
     >>> print(table(["topic", "queues"], [["orders", 4], ["a", 16]]))
     topic   queues
@@ -64,7 +64,7 @@ def as_json(value: Any, *, indent: int | None = 2) -> str:
 
 
 def cell(value: Any) -> str:
-    """Writes one value as it stands in a table: on one line, nothing as ``-``."""
+    """Writes one value as a table shows it: on one line, nothing as ``-``."""
     if value is None or value == "" or value == () or value == []:
         return _NOTHING
     if isinstance(value, bool):

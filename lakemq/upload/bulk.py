@@ -58,7 +58,7 @@ def post(
         topic: The topic.
         batches: What to send, taken as it is needed.
         connections: Requests in flight; with more than one, batches may be stored in another order.
-        on_acknowledged: Told the number of messages of each answer, from this thread.
+        on_acknowledged: Receives the number of messages of each answer, from this thread.
 
     Raises:
         CommandFailed: A batch was refused; says the line and how many were stored before.

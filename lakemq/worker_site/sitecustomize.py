@@ -21,7 +21,7 @@ def _installed(path: list[str]) -> bool:
 
 
 def _run_shadowed(path: list[str]) -> None:
-    """Runs the environment's own sitecustomize, which this one stands before, in its place."""
+    """Runs the environment's own sitecustomize, which this one hides."""
     spec = PathFinder.find_spec(__name__, path)
     if spec is not None and spec.loader is not None:
         own = sys.modules[__name__] = module_from_spec(spec)

@@ -1,6 +1,6 @@
 """The two ways to read a store: mapped files on this host, Arrow over HTTP.
 
-Owns the choice between them, and that whoever reads waits for a broker that is away.
+Owns the choice between them, and that a read waits for a broker that is away.
 """
 
 from __future__ import annotations

@@ -53,9 +53,7 @@ def damaged(queue: MessageQueue, start: int, end: int) -> Loss:
 
 def cut_off(queue: MessageQueue, start: int, max_offset: int) -> Loss:
     """The queue ends before the position: its log was truncated or put back."""
-    return Loss(
-        f"{queue}: the query stands at {start} but the queue now ends at {max_offset} (log truncated?)"
-    )
+    return Loss(f"{queue}: the query is at {start} but the queue now ends at {max_offset} (log truncated?)")
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ class GroupProgress:
     Args:
         client: The broker.
         group: The group.
-        subscribed: Whether a queue belongs to the query; positions carried for others are not told.
+        subscribed: Whether a queue belongs to the query; positions carried for others are not reported.
     """
 
     def __init__(self, client: Client, group: str, subscribed: Callable[[MessageQueue], bool]) -> None:
@@ -36,7 +36,7 @@ class GroupProgress:
         self._reported: dict[MessageQueue, int] = {}
 
     def committed_offsets(self) -> dict[tuple[str, int], int]:
-        """Returns where the group stands; nowhere when the broker does not know the group."""
+        """Returns the group's committed offsets; none when the broker does not know the group."""
         try:
             return self._client.group_offsets(self._group)
         except LakeMQError as error:

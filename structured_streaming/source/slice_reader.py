@@ -33,7 +33,7 @@ class SliceReader:
         schema: The query's columns, in their order.
         tags: The tag filter.
         fail_on_data_loss: Missing messages are an error.
-        on_loss: Is told what is missing while that is no error; pickled along.
+        on_loss: Receives what is missing while that is no error; pickled along.
         patience_s: How long a task waits for a broker that is away.
         unfiltered: Topics that are read whole, whatever the tags.
     """

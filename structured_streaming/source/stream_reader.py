@@ -92,7 +92,7 @@ class LakeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._slice_reader().read(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Is told that a batch is finished; not called after the last one of an AvailableNow run."""
+        """Called when a batch is finished; not called after the last one of an AvailableNow run."""
         self._planned().done(Offsets.from_json(end))
 
     def stop(self) -> None:
@@ -192,7 +192,7 @@ class _Plan:
         """Returns the end of the next batch for a Spark that does not say where it begins.
 
         It begins where the one before ended. The first batch of a run begins where the checkpoint says,
-        which a source is not told in time: it takes all there is, and what was lost shows in `slices`.
+        which a source does not learn in time: it takes all there is, and what was lost shows in `slices`.
         """
         if self._end is not None:
             self._end = self.latest(self._end, self.options.max_offsets_per_trigger)

@@ -155,7 +155,7 @@ def test_a_message_too_full_for_a_retry_becomes_a_dead_letter_and_stops_nobody(
     rows = ask(chosen, "SELECT queue_offset, attempt, verdict FROM deliveries ORDER BY queue_offset, attempt")
     assert [tuple(row.values()) for row in rows] == [(0, 1, "DEAD"), (1, 1, "RETRY"), (1, 2, "DEAD")]
     (letter,) = ask(chosen, "SELECT * FROM dead_letters WHERE queue_offset = 0")
-    assert "no room" in letter["reason"]
+    assert "no space" in letter["reason"]
     assert letter["error_text"] == "100 fails, attempt 1"
     assert letter["properties"] == [("long", long)]
     sent = client.pull("%DLQ%group-of-full", 0, 0).messages

@@ -41,26 +41,26 @@ class GroupOffset(Strict):
 
 
 class GroupOffsets(BaseModel):
-    """Where a group stands."""
+    """A group's committed offsets."""
 
     offsets: list[GroupOffset]
 
 
 class GroupOffsetsPage(GroupOffsets):
-    """A page of where a group stands, by topic and queue."""
+    """A page of a group's committed offsets, by topic and queue."""
 
     next: str | None
 
 
 class OffsetCommit(Strict):
-    """Where a group stands now; queues left out keep their offsets."""
+    """The offsets to commit; queues left out keep theirs."""
 
     offsets: Annotated[list[GroupOffset], Field(max_length=100_000)]
     lease_epoch: LeaseEpoch | None = None
 
 
 class OffsetReset(Strict):
-    """Where to: earliest, latest, a timestamp or offsets; the last two may stand without ``to``."""
+    """Where to: earliest, latest, a timestamp or offsets; the last two need no ``to``."""
 
     topic: CheckedTopic
     to: Literal["earliest", "latest", "timestamp", "offsets"] | None = None
@@ -107,7 +107,7 @@ def add(routes: APIRouter, broker: Broker) -> None:
     async def get_group_offsets(
         group: GroupPath, limit: Limit = DEFAULT_LIMIT, after: PageMark = ""
     ) -> GroupOffsetsPage:
-        """Returns where a group stands, by topic and queue, a page at a time."""
+        """Returns a group's committed offsets, by topic and queue, a page at a time."""
         mark = _place_behind(after)
         rows = sorted(row for row in group_offsets.rows(group) if row[:2] > mark)
         more = f"{rows[limit - 1][0]}:{rows[limit - 1][1]}" if len(rows) > limit else None
@@ -117,7 +117,7 @@ def add(routes: APIRouter, broker: Broker) -> None:
         "/groups/{group}/offsets", response_model=GroupOffsets, responses={202: {"model": GroupOffsets}}
     )
     async def commit_offsets(group: GroupPath, commit: OffsetCommit, response: Response) -> GroupOffsets:
-        """Commits where a group stands; durable when this answers."""
+        """Commits a group's offsets; durable when this answers."""
         rows = [(o.topic, o.queue_id, o.offset) for o in commit.offsets]
         _note(await group_offsets.commit(group, rows, commit.lease_epoch), response)
         return GroupOffsets(offsets=_offsets(group_offsets.rows(group)))

@@ -76,7 +76,7 @@ def router(broker: Broker) -> APIRouter:
 
     @routes.delete("/groups/{group}", status_code=204, response_class=Response, responses=PENDING)
     async def delete_group(group: GroupPath) -> Response:
-        """Deletes a group and the offsets it stands at."""
+        """Deletes a group and its committed offsets."""
         done = await groups.delete(group)
         return Response(status_code=204) if done.settled else pending()
 

@@ -109,7 +109,7 @@ def _group(name: str) -> str:
 
 
 # The store's own check raises TOPIC_ILLEGAL, not a ValueError: pydantic lets it pass through to
-# problems.py, so a bad name has one code wherever it stands.
+# problems.py, so a bad name has one code wherever it is.
 CheckedTopic = Annotated[str, AfterValidator(_topic)]
 CheckedGroup = Annotated[str, AfterValidator(_group)]
 TopicPath = Annotated[CheckedTopic, Path(json_schema_extra={"pattern": TOPIC_PATTERN})]
@@ -140,8 +140,8 @@ async def _refuse_unknown_parameters(request: Request) -> None:
     seen: set[str] = set()
     for name, _ in request.query_params.multi_items():
         if name not in known:
-            told = f"known here: {', '.join(known)}" if known else "this request takes none"
-            raise _illegal_parameter(name, f"no such parameter; {told}")
+            known_ones = f"known here: {', '.join(known)}" if known else "this request takes none"
+            raise _illegal_parameter(name, f"no such parameter; {known_ones}")
         if name in seen:
             raise _illegal_parameter(name, "is given twice")
         seen.add(name)

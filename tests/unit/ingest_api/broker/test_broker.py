@@ -202,7 +202,7 @@ def test_groups_commit_and_reset_their_offsets_under_a_lease(tmp_path: Path) -> 
     run(tmp_path, scenario)
 
 
-def test_what_the_store_has_to_say_stands_in_the_brokers_log(
+def test_what_the_store_has_to_say_is_in_the_brokers_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def scenario(broker: Broker) -> None:

@@ -167,7 +167,7 @@ def test_a_message_without_room_for_a_retrys_properties_is_given_up_with_that_re
     full: dict[str, Any] = {"properties": [("long", "x" * 32_200)]}
     rows = outcomes([message(0, {"raise": "x"}, **full), message(1, {"raise": "x"}), message(2, **full)])
     assert [row["verdict"] for row in rows] == ["DEAD", "RETRY", "ACK"]
-    assert rows[0]["reason"].startswith("its properties leave no room")
+    assert rows[0]["reason"].startswith("its properties leave no space")
     assert rows[0]["error_text"] == "x"
     assert rows[0]["next_attempt_at"] is rows[0]["delay_level"] is None
     assert rows[0]["properties"] == full["properties"]

@@ -69,7 +69,7 @@ def test_a_failover_to_a_higher_epoch_keeps_positions() -> None:
 def test_a_queue_shorter_than_the_position_goes_on_at_its_end() -> None:
     sound = reconcile(start({Q0: 50}), view({Q0: Bounds(0, 9)}), everything)
     assert sound.starts == {Q0: 9}
-    assert ["stands at 50" in loss.what for loss in sound.losses] == [True]
+    assert ["is at 50" in loss.what for loss in sound.losses] == [True]
 
 
 def test_deleted_topics_and_queues_are_losses_unless_not_subscribed() -> None:
