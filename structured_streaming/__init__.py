@@ -2,7 +2,8 @@
 
     datasource.py       what Spark finds
     spark_versions.py   what Spark 4.0 to 4.2 have and lack
-    options.py          every option, checked once
+    option_names.py     every option's name
+    options.py          what they mean, checked once
     subscription.py     which queues
     starting_offsets.py where a read starts and ends
     offsets.py          positions, the checkpoint's JSON

@@ -20,7 +20,8 @@ from pyspark.sql.types import StructType
 
 from lakemq import spark_daemon
 from structured_streaming import columns
-from structured_streaming.options import check_names, parse_read, with_environment
+from structured_streaming.option_names import check_names, with_environment
+from structured_streaming.options import parse_read
 from structured_streaming.sink.batch_writer import LakeMQBatchWriter
 from structured_streaming.sink.stream_writer import LakeMQStreamWriter
 from structured_streaming.source.batch_reader import LakeMQBatchReader

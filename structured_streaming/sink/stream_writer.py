@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 from store_native.errors import InternalError
 from structured_streaming import options
 from structured_streaming.offsets import illegal
+from structured_streaming.option_names import with_environment
 from structured_streaming.sink import columns as sink_columns
 from structured_streaming.sink.sender import TaskResult, send_all
 from structured_streaming.spark_versions import DataSourceStreamArrowWriter, as_arrow
@@ -40,7 +41,7 @@ class LakeMQStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, given: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         if overwrite:
             raise illegal("a log cannot be overwritten: use outputMode append or update, not complete")
-        self._options = options.parse_write(options.with_environment(given))
+        self._options = options.parse_write(with_environment(given))
         sink_columns.check(schema, self._options.topic)
         self._schema = schema
 

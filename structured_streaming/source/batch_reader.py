@@ -13,6 +13,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from structured_streaming import columns, offsets, options, starting_offsets, topic_metadata
+from structured_streaming.option_names import with_environment
 from structured_streaming.readers import StoreReader, open_reader
 from structured_streaming.readers.http import shared_client
 from structured_streaming.source import data_loss, partitions
@@ -32,7 +33,7 @@ class LakeMQBatchReader(DataSourceReader):
     """
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
-        self._options = options.parse_read(options.with_environment(given), streaming=False)
+        self._options = options.parse_read(with_environment(given), streaming=False)
         columns.check_chosen(self._options.layout, schema)
         chosen = self._options
         self._slices = SliceReader(

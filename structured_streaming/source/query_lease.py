@@ -26,7 +26,7 @@ TTL_MS = 15_000
 class OneQueryPerGroup:
     """The policy of a query: nobody can tell from here whether another one lives but by its renewals."""
 
-    def judge(self, holder: str) -> Holder:
+    def assess(self, holder: str) -> Holder:
         """Waits each holder out."""
         return Holder.MAY_RUN_OUT
 

@@ -22,6 +22,7 @@ from lakemq.client.group_lease import GroupLease
 from store_native.errors import LakeMQError
 from structured_streaming import columns, offsets, options, starting_offsets, topic_metadata
 from structured_streaming.offsets import MessageQueue, Offsets, StoreView
+from structured_streaming.option_names import with_environment
 from structured_streaming.readers import StoreReader, open_reader
 from structured_streaming.readers.http import shared_client
 from structured_streaming.source import batch_plan, data_loss, partitions, query_lease
@@ -46,7 +47,7 @@ class LakeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """
 
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
-        self._given = options.with_environment(given)
+        self._given = with_environment(given)
         self._schema = schema
         self._plan: _Plan | None = None
 

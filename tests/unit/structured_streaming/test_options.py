@@ -9,16 +9,8 @@ import pytest
 
 from store_native.errors import LakeMQError
 from structured_streaming.offsets import MessageQueue
-from structured_streaming.options import (
-    SINK_OPTIONS,
-    SOURCE_OPTIONS,
-    ReadOptions,
-    WriteOptions,
-    check_names,
-    parse_read,
-    parse_write,
-    with_environment,
-)
+from structured_streaming.option_names import SINK_OPTIONS, SOURCE_OPTIONS, check_names, with_environment
+from structured_streaming.options import ReadOptions, WriteOptions, parse_read, parse_write
 from structured_streaming.starting_offsets import (
     EARLIEST,
     LATEST,
