@@ -35,8 +35,8 @@ class BrokerRegistration:
         broker_name: Master and slaves of one log share it.
         broker_id: 0 is the master.
         address: Where its HTTP API answers, ``http://host:port``.
-        data_version: Changes whenever ``topics`` does; the same one again is a mere sign of life.
-        topics: What it holds, or None for a sign of life without the table.
+        data_version: Changes whenever ``topics`` does; the same one again is a mere heartbeat.
+        topics: What it holds, or None for a heartbeat without the table.
         replication_address: Where slaves connect, if it has one.
     """
 

@@ -74,7 +74,7 @@ class RouteTables:
     _held: dict[str, dict[str, QueueData]] = field(default_factory=dict)
 
     def register(self, registration: BrokerRegistration, *, pinned: bool = False) -> Registered:
-        """Takes a registration: a new broker, a changed table, or a sign of life.
+        """Takes a registration: a new broker, a changed table, or a heartbeat.
 
         Args:
             registration: What the broker says of itself.
@@ -115,7 +115,7 @@ class RouteTables:
         return True
 
     def expire(self) -> list[tuple[str, int]]:
-        """Drops the brokers that gave no sign of life in time; returns their names and ids."""
+        """Drops the brokers that sent no heartbeat in time; returns their names and ids."""
         now = self.clock()
         dead = [
             key

@@ -31,7 +31,7 @@ class OneJobPerGroup:
 
     owner: LeaseOwner
 
-    def judge(self, holder: str) -> Holder:
+    def assess(self, holder: str) -> Holder:
         """Looks whether the holder's process is dead, or could be a copy of this checkpoint."""
         other = LeaseOwner.parse(holder)
         if other is not None and other.is_dead():

@@ -43,7 +43,7 @@ class Holder(Enum):
 class LeasePolicy(Protocol):
     """What one kind of driver makes of a group that another one holds."""
 
-    def judge(self, holder: str) -> Holder:
+    def assess(self, holder: str) -> Holder:
         """Says what to do about the owner of this name; called at each refusal of `acquire`."""
         ...
 
@@ -108,7 +108,7 @@ class GroupLease:
                     raise
                 holder = str(refused.context.get("owner", ""))
                 until = int(refused.context.get("expires_at", 0))
-                verdict = self._policy.judge(holder)
+                verdict = self._policy.assess(holder)
                 if verdict is Holder.DEAD:
                     self._client.release_lease(self._group, holder)
                     continue

@@ -63,7 +63,7 @@ def router(broker: Broker) -> APIRouter:
     async def register_broker(
         name: BrokerName, broker_id: BrokerId, registration: Registration, request: Request
     ) -> Registered:
-        """Registers a broker, or takes its sign of life; refused from another machine."""
+        """Registers a broker, or takes its heartbeat; refused from another machine."""
         _refuse_strangers(request)
         _refuse_own(broker, name, broker_id)
         topics = None
