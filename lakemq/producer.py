@@ -149,7 +149,7 @@ class Producer:
         item = _Pending(self._topic_of(topic), line, self._clock(), Future())
         item.future.set_running_or_notify_cancel()  # a message on its way cannot be called back
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._has_room(len(line)))
+            self._changed.wait_for(lambda: self._closed or self._fits(len(line)))
             if self._closed:
                 raise _closed()
             self._start()
@@ -207,7 +207,7 @@ class Producer:
             raise InvalidRequest("TOPIC_ILLEGAL", "no topic: Producer(endpoint, topic) or send(topic=...)")
         return chosen
 
-    def _has_room(self, size: int) -> bool:
+    def _fits(self, size: int) -> bool:
         return not self._pending or self._pending_bytes + size <= self._max_pending_bytes
 
     def _start(self) -> None:
