@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from chispa import assert_df_equality
 from pyspark.sql import SparkSession
 
 from tests.support.broker_process import BrokerProcess
@@ -13,4 +14,5 @@ def test_a_topic_named_v_is_read_through_a_view(spark: SparkSession, shared_brok
     client.send_ndjson("v", b'{"body":"a"}\n{"body":"b"}')
     options = f"endpoint '{shared_broker.endpoint}', subscribe 'v', startingOffsets '{{\"v\":{{\"0\":1}}}}'"
     spark.sql(f"CREATE TEMPORARY VIEW view_v USING lakemq OPTIONS ({options})")
-    assert [bytes(row.body) for row in spark.sql("SELECT body FROM view_v").collect()] == [b"b"]
+    wanted = spark.createDataFrame([(1, b"b")], "queue_offset bigint, body binary")
+    assert_df_equality(spark.sql("SELECT queue_offset, body FROM view_v"), wanted, ignore_nullable=True)
