@@ -24,20 +24,9 @@ from jobs.handler_loader import HandlerTarget
 from jobs.retry import retried_messages
 from jobs.settings import ConsumeSettings
 from tests.support.broker_process import BrokerProcess
+from tests.support.held_handler import HeldHandler
 from tests.support.ledger_rows import delivery
 from tests.support.two_drivers import Driver
-
-HANDLER = """
-import pathlib, time
-
-def handle(message):
-    here = pathlib.Path({directory!r})
-    with (here / "calls").open("a") as calls:
-        calls.write(f"{{message.queue_offset}}/{{message.attempt}}\\n")
-    (here / "handling").touch()
-    while not (here / "go on").exists():
-        time.sleep(0.05)
-"""
 
 
 def write(spark: SparkSession, ledger: LedgerLocation, table: Table, **fields: object) -> None:
@@ -62,7 +51,7 @@ def test_a_batch_of_retries_lands_beside_other_groups_and_optimize(
     client.put_group("g")
     client.send_ndjson("orders", "\n".join(f'{{"body":"{n}"}}' for n in range(4)).encode())
     module = f"handler_of_{tmp_path.name}"
-    (tmp_path / f"{module}.py").write_text(HANDLER.format(directory=str(tmp_path)))
+    handler = HeldHandler(tmp_path, module)
     write(spark, ledger, DELIVERIES, offset=3, verdict="RETRY", body=b"x")
 
     def send_back(name: str) -> None:
@@ -76,7 +65,7 @@ def test_a_batch_of_retries_lands_beside_other_groups_and_optimize(
     settings = ConsumeSettings(
         "g",
         ("orders",),
-        HandlerTarget(f"{module}:handle", "auto", (str(tmp_path),)),
+        HandlerTarget(f"{module}:hold", "auto", (str(tmp_path),)),
         ledger,
         checkpoint=tmp_path,
         endpoint=shared_broker.endpoint,
@@ -84,17 +73,17 @@ def test_a_batch_of_retries_lands_beside_other_groups_and_optimize(
     )
     driver = Driver(spark, client, settings, tmp_path / "checkpoint")
     try:
-        driver.wait_for((tmp_path / "handling").exists)
+        driver.wait_for(handler.handling.exists)
         write(spark, ledger, DELIVERIES, offset=3, attempt=2, consumer_group="other")
         spark.sql(f"OPTIMIZE {ledger.qualified(DELIVERIES)}")
-        (tmp_path / "go on").touch()
+        handler.go_on.touch()
         driver.wait_for(driver.committed.is_set)
         driver.committed.clear()
         send_back("again")  # as by a broker that crashed
         driver.wait_for(driver.committed.is_set)
         assert driver.stream.goes_on(), driver.stream.failure()
     finally:
-        (tmp_path / "go on").touch()
+        handler.go_on.touch()
         driver.stop()
     handled = select(
         ledger,
@@ -102,7 +91,7 @@ def test_a_batch_of_retries_lands_beside_other_groups_and_optimize(
         spark,
     )
     assert handled == [(2, 0)]
-    assert (tmp_path / "calls").read_text().split() == ["3/2"]
+    assert handler.calls() == ["3/2"]
 
 
 def test_a_conflict_does_not_call_the_handlers_again(
@@ -113,11 +102,11 @@ def test_a_conflict_does_not_call_the_handlers_again(
     client.put_group("h")
     client.send("changed", b"x")
     module = f"handler_of_{tmp_path.name}"
-    (tmp_path / f"{module}.py").write_text(HANDLER.format(directory=str(tmp_path)))
+    handler = HeldHandler(tmp_path, module)
     settings = ConsumeSettings(
         "h",
         ("changed",),
-        HandlerTarget(f"{module}:handle", "auto", (str(tmp_path),)),
+        HandlerTarget(f"{module}:hold", "auto", (str(tmp_path),)),
         ledger,
         checkpoint=tmp_path,
         endpoint=shared_broker.endpoint,
@@ -126,14 +115,14 @@ def test_a_conflict_does_not_call_the_handlers_again(
     )
     driver = Driver(spark, client, settings, tmp_path / "checkpoint")
     try:
-        driver.wait_for((tmp_path / "handling").exists)
+        driver.wait_for(handler.handling.exists)
         spark.sql(f"ALTER TABLE {ledger.qualified(DELIVERIES)} SET TBLPROPERTIES ('noted.by' = 'somebody')")
-        (tmp_path / "go on").touch()
+        handler.go_on.touch()
         assert "MetadataChangedException" in driver.await_end()
     finally:
-        (tmp_path / "go on").touch()
+        handler.go_on.touch()
         driver.stop()
-    assert (tmp_path / "calls").read_text().split() == ["0/1"]
+    assert handler.calls() == ["0/1"]
 
 
 def test_rows_of_a_catalogs_table_are_found_by_position(spark: SparkSession, ledger: LedgerLocation) -> None:

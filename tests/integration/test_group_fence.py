@@ -25,23 +25,11 @@ from jobs.group.fence import GroupFence
 from jobs.handler_loader import HandlerTarget
 from jobs.settings import ConsumeSettings
 from tests.support.broker_process import BrokerProcess
+from tests.support.held_handler import HeldHandler
 from tests.support.two_drivers import WAIT_S, Driver
 
 ROUNDS = int(os.environ.get("LAKEMQ_FENCE_ROUNDS", "2"))
 EACH = 10
-
-HANDLERS = """
-import pathlib, time
-
-def handle(message):
-    pass
-
-def wait(message):
-    here = pathlib.Path({directory!r})
-    (here / "handling").touch()
-    while not (here / "go on").exists():
-        time.sleep(0.05)
-"""
 
 Ledger = Callable[[str], LedgerLocation]
 
@@ -67,7 +55,7 @@ def test_a_driver_that_lost_its_lease_between_check_and_commit_adds_no_row(
     topic, group, module = f"fenced-{name}", f"fenced-group-{name}", f"handlers_of_{tmp_path.name}"
     client.put_topic(topic, read_queue_nums=2, write_queue_nums=2)
     client.put_group(group)
-    (tmp_path / f"{module}.py").write_text(HANDLERS.format(directory=str(tmp_path)))
+    handler = HeldHandler(tmp_path, module)
 
     def settings(handler: str) -> ConsumeSettings:
         return ConsumeSettings(
@@ -84,9 +72,7 @@ def test_a_driver_that_lost_its_lease_between_check_and_commit_adds_no_row(
     for number in range(ROUNDS):
         client.send_ndjson(topic, "\n".join(f'{{"body":"{number}"}}' for _ in range(EACH)).encode())
         checked, go_on = threading.Event(), threading.Event()
-        marks = (tmp_path / "handling", tmp_path / "go on")
-        for mark in marks:
-            mark.unlink(missing_ok=True)
+        handler.hold_the_next()
         inside_commit = number % 2 == 1  # Delta's transaction has begun, its handlers run
 
         def hold(batch_id: int, checked: threading.Event = checked, go_on: threading.Event = go_on) -> None:
@@ -94,20 +80,20 @@ def test_a_driver_that_lost_its_lease_between_check_and_commit_adds_no_row(
             assert go_on.wait(WAIT_S)
 
         if inside_commit:
-            late = Driver(spark, client, settings("wait"), tmp_path / f"late-{number}")
-            late.wait_for(marks[0].exists)
+            late = Driver(spark, client, settings("hold"), tmp_path / f"late-{number}")
+            late.wait_for(handler.handling.exists)
         else:
-            late = Driver(spark, client, settings("handle"), tmp_path / f"late-{number}", hold)
+            late = Driver(spark, client, settings("accept"), tmp_path / f"late-{number}", hold)
             late.wait_for(checked.is_set)
         late.lose_lease()
-        newer = Driver(spark, client, settings("handle"), tmp_path / f"newer-{number}")
+        newer = Driver(spark, client, settings("accept"), tmp_path / f"newer-{number}")
         try:
             newer.wait_for(newer.committed.is_set)
-            marks[1].touch()
+            handler.go_on.touch()
             go_on.set()
             assert "LEASE_CONFLICT" in late.await_end()
         finally:
-            marks[1].touch()
+            handler.go_on.touch()
             go_on.set()
             late.stream.stop()
             newer.stop()

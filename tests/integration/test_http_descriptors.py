@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from tests.support.broker_process import BrokerProcess
 from tests.support.http import Http
+from tests.support.waiting import wait_until
 from tests.support.wire import RawConnection, message, post, request
 
 SOON_S = 30.0
@@ -20,13 +21,6 @@ def metric(http: Http, name: str) -> float:
     found = re.search(rf"^{name} (\S+)$", http.get("//metrics").body.decode(), re.MULTILINE)
     assert found is not None
     return float(found[1])
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SOON_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def send_to_each_queue(http: Http, topic: str, body: str) -> None:
@@ -79,10 +73,10 @@ def test_without_descriptors_no_send_is_ok_readyz_says_why_and_all_heals(
     unready = http.get("//readyz").problem(503, "SERVICE_NOT_AVAILABLE")
     assert "cannot be read" in unready["detail"]
     assert "open files" in unready["detail"]
-    wait_for(lambda: http.post("/topics/t/messages", {"body": "no", "queue_id": 2}).status == 503)
+    wait_until(lambda: http.post("/topics/t/messages", {"body": "no", "queue_id": 2}).status == 503)
     resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, (hard, hard))
-    wait_for(lambda: http.get("//readyz").status == 200)
-    wait_for(lambda: http.post("/topics/t/messages", {"body": "after", "queue_id": 1}).status == 200)
+    wait_until(lambda: http.get("//readyz").status == 200)
+    wait_until(lambda: http.post("/topics/t/messages", {"body": "after", "queue_id": 1}).status == 200)
     answer = http.get("/topics/t/queues/1/messages", offset=0, max=10)
     assert [m["body"] for m in answer.json["messages"]] == ["meanwhile", "after"]
     # Those of queue 2 that were answered 202 while it was noticed are stored and readable.

@@ -6,7 +6,6 @@ Contract: a start that only took too long is repeated, a bounded number of times
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from jobs.runtime.started_stream import MOST_STARTS, StartedStream
 from structured_streaming.datasource import LakeMQDataSource
 from tests.support.broker_process import BrokerProcess
 from tests.support.spark_streams import Batches, start
+from tests.support.waiting import wait_until
 
 WAIT_S = 240.0
 
@@ -57,12 +57,13 @@ def test_a_stream_whose_python_process_starts_late_is_started_again(
         return start(frame, tmp_path / "checkpoint", batches)
 
     stream = StartedStream(begin)
-    deadline = time.monotonic() + WAIT_S
+
+    def read() -> bool:
+        assert stream.goes_on(), stream.failure()
+        return bool(batches.rows)
+
     try:
-        while not batches.rows:
-            assert stream.goes_on(), stream.failure()
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        wait_until(read, WAIT_S)
     finally:
         stream.stop()
     assert (tmp_path / "was slow").exists()

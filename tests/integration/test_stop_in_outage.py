@@ -18,6 +18,7 @@ from jobs.runtime.started_stream import StartedStream
 from structured_streaming.patience import RETRY_TIMEOUT_MS
 from tests.support.broker_process import BrokerProcess
 from tests.support.consumer_process import ConsumerProcess
+from tests.support.held_handler import HeldHandler
 from tests.support.spark_streams import Batches, source, start
 from tests.support.waiting import wait_until
 
@@ -26,16 +27,6 @@ pytestmark = pytest.mark.long
 AT_ONCE_S = RETRY_TIMEOUT_MS / 1000 / 2
 WAIT_S = 240.0
 
-HANDLER = """
-import pathlib, time
-
-def handle(message):
-    here = pathlib.Path({directory!r})
-    (here / "handling").write_text("a message\\n")
-    while not (here / "go on").exists():
-        time.sleep(0.05)
-"""
-
 
 def test_a_batch_that_waits_for_the_broker_is_given_up_and_handled_at_the_next_start(
     broker: BrokerProcess, tmp_path: Path
@@ -43,22 +34,22 @@ def test_a_batch_that_waits_for_the_broker_is_given_up_and_handled_at_the_next_s
     client = broker.client()
     client.put_topic("cut", read_queue_nums=2, write_queue_nums=2)
     client.send_ndjson("cut", "\n".join(json.dumps({"body": str(n)}) for n in range(10)).encode())
-    (tmp_path / "slow_handler.py").write_text(HANDLER.format(directory=str(tmp_path)))
+    handler = HeldHandler(tmp_path, "slow_handler")
     arguments: tuple[str, ...] = (
         "--group",
         "c",
         "--topic",
         "cut",
         "--handler",
-        "slow_handler:handle",
+        "slow_handler:hold",
         "--from",
         "earliest",
     )
     arguments = (*arguments, "--endpoint", broker.endpoint)
     with ConsumerProcess(tmp_path, *arguments) as consumer:
-        consumer.await_line(tmp_path / "handling")
+        consumer.wait_for(handler.handling.exists)
         broker.kill()  # the task has read one of the two queues
-        (tmp_path / "go on").touch()
+        handler.go_on.touch()
         asked_at = time.monotonic()
         consumer.terminate()
         assert consumer.wait() == 0, consumer.log()

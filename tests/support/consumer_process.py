@@ -8,9 +8,11 @@ import select
 import signal
 import subprocess
 import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
+
+from tests.support.waiting import wait_until
 
 START_TIMEOUT_S = 240.0
 
@@ -68,13 +70,18 @@ class ConsumerProcess:
                 return
         raise AssertionError(f"the consumer ended before it started:\n{self.log()}")
 
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        """Waits while the consumer runs."""
+
+        def is_so() -> bool:
+            assert self.process.poll() is None, f"the consumer ended:\n{self.log()}"
+            return condition()
+
+        wait_until(is_so, START_TIMEOUT_S, self.log)
+
     def await_line(self, file: Path) -> None:
         """Waits until a handler has written a line into a file."""
-        until = time.monotonic() + START_TIMEOUT_S
-        while not (file.exists() and "\n" in file.read_text()):
-            if self.process.poll() is not None or time.monotonic() > until:
-                raise AssertionError(f"the handler has written nothing into {file}:\n{self.log()}")
-            time.sleep(0.05)
+        self.wait_for(lambda: file.exists() and "\n" in file.read_text())
 
     def terminate(self) -> None:
         """Asks the process to stop, and with it all of its process group, as `timeout` and supervisors do."""

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import json
 import sys
-import time
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
 
 from store_native import Store
 from store_native.errors import Unavailable
 from tests.support.stores import open_store
+from tests.support.waiting import wait_until
 
 TOPIC: Final = "full"
 BALLAST: Final = 4 << 20
@@ -48,14 +48,15 @@ def main(folder: Path) -> None:
         assert store.poisoned is None, store.poisoned
 
         ballast.unlink()
-        deadline = time.monotonic() + RECOVERY_S
-        while True:
-            try:
-                end = store.append_message(TOPIC, BODY, keys=["after"]).end_offset
-                break
-            except Unavailable:
-                assert time.monotonic() < deadline, "no service after space was freed"
-                time.sleep(0.01)
+        ends: list[int] = []
+
+        def stores_again() -> bool:
+            with suppress(Unavailable):
+                ends.append(store.append_message(TOPIC, BODY, keys=["after"]).end_offset)
+            return bool(ends)
+
+        wait_until(stores_again, RECOVERY_S, "no service after space was freed")
+        (end,) = ends
         assert store.wait_flushed(end, 5000)
         assert store.wait_dispatched(end, 5000)
         assert _count(store) == stored + 1

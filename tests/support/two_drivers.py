@@ -6,7 +6,6 @@ Owns the building of a group job with a lease of its own, whatever other driver 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from jobs.runtime.lease_owner import LeaseOwner
 from jobs.runtime.started_stream import StartedStream
 from jobs.settings import ConsumeSettings
 from lakemq.client import Client
+from tests.support.waiting import wait_until
 
 WAIT_S = 240.0
 _TTL_MS = 600_000
@@ -75,18 +75,16 @@ class Driver:
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
         """Waits while the driver's query goes on."""
-        deadline = time.monotonic() + WAIT_S
-        while not condition():
+
+        def is_so() -> bool:
             assert self.stream.goes_on(), self.stream.failure()
-            assert time.monotonic() < deadline, "the driver did not get there in time"
-            time.sleep(0.05)
+            return condition()
+
+        wait_until(is_so, WAIT_S, "the driver did not get there in time")
 
     def await_end(self) -> str:
         """Waits until the query has failed and returns why."""
-        deadline = time.monotonic() + WAIT_S
-        while self.stream.goes_on():
-            assert time.monotonic() < deadline, "the driver goes on"
-            time.sleep(0.05)
+        wait_until(lambda: not self.stream.goes_on(), WAIT_S, "the driver goes on")
         return str(self.stream.failure())
 
     def stop(self) -> None:

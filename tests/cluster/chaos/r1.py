@@ -12,8 +12,10 @@ Prints one line per round and exits with 1 at the first broken rule, leaving the
 from __future__ import annotations
 
 import argparse
+import contextlib
 import random
 import shutil
+import subprocess
 import sys
 import tempfile
 import threading
@@ -122,7 +124,8 @@ class ChaosStore:
 
     def _kill_while_starting(self) -> None:
         process = self.broker.launch()
-        threading.Event().wait(self._random.uniform(0.2, 1.2))
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(self._random.uniform(0.2, 1.2))
         process.kill()
 
     def _load_and_kill(self, faults: str) -> bool:

@@ -11,6 +11,7 @@ from ingest_api.broker.flush_wait import FlushWaiter
 from ingest_api.broker.pull_hold import PullHold
 from ingest_api.broker.store_events import StoreEvents
 from store_native import Store
+from tests.support.waiting import wait_until_async
 
 
 class Waiting:
@@ -152,10 +153,11 @@ def test_nobody_listens_when_nobody_waits(tmp_path: Path) -> None:
     async def scenario(waiting: Waiting) -> None:
         future = waiting.flush_waiter.wait_send(waiting.store.append_message("t", b"x").end_offset)
         assert future is None or await future
-        deadline = asyncio.get_running_loop().time() + 5
-        while waiting.progress.listening and asyncio.get_running_loop().time() < deadline:
+
+        def nobody_listens() -> bool:
             waiting.store.append_message("t", b"x")  # the next move finds nobody waiting
-            await asyncio.sleep(0.01)
-        assert not waiting.progress.listening
+            return not waiting.progress.listening
+
+        await wait_until_async(nobody_listens)
 
     run(tmp_path, scenario)

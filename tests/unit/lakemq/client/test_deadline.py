@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from threading import Event, Thread
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -78,7 +78,7 @@ def test_sending_has_the_time_of_the_call_not_that_of_connecting(monkeypatch: py
 
     def take_late(listener: socket.socket) -> None:
         with listener.accept()[0] as peer:
-            Event().wait(0.8)  # the sender's buffers are full, and longer so than connecting may take
+            time.sleep(0.8)  # how late: the sender's buffers are full for longer than connecting may take
             taken = 0
             while taken < SIZE and (piece := peer.recv(1 << 20)):
                 taken += len(piece)
