@@ -14,13 +14,17 @@ SEED ?= 1
 ROLLS ?= 100000
 
 NATIVE := $(shell find store_native/src store_native/Cargo.toml store_native/Cargo.lock -type f 2>/dev/null)
-# One way through each package: broker, client and command line, source, sink, jobs and ledger.
+# One way through each package: broker, client and command line, source, sink, ledger, a group's job.
 FAST := tests/integration/test_http_produce.py tests/integration/test_client_calls.py \
-	tests/integration/test_cli_produce_tail.py
+	tests/integration/test_cli_produce_tail.py \
+	tests/integration/test_source_table.py \
+	tests/integration/test_sink_columns.py::test_every_column_arrives \
+	tests/integration/test_ledger_spark.py::test_a_batch_is_appended_once_per_checkpoint \
+	tests/integration/test_ledger_consume.py::test_a_vectorised_handler_over_http_with_a_tag_filter
 
 CARGO_TEST := cargo test --locked --no-default-features --manifest-path store_native/Cargo.toml
 
-.PHONY: help quickstart test test-fast check check-spark-versions bench chaos lock wheel clean
+.PHONY: help quickstart test test-fast check check-spark-versions check-lowest-versions bench chaos lock wheel clean
 
 help:
 	@echo "make quickstart   the whole path on 336,776 real flights (Python, Java 17+, Rust)"
@@ -28,6 +32,7 @@ help:
 	@echo "make test-fast    unit and Rust tests, one integration test of each package (under 3 minutes)"
 	@echo "make check        ruff, mypy, clippy, formats, import rules"
 	@echo "make check-spark-versions   the path on PySpark 4.0 and 4.1, in environments of their own"
+	@echo "make check-lowest-versions   the lowest versions that pyproject.toml allows, in environments of their own"
 	@echo "make bench        the figures of docs/performance.md      [ONLY=P7] (Maven)"
 	@echo "make chaos        kill -9 under load; rolls of the log    [ONLY=R1 ROUNDS=100 SEED=1] [ONLY=ROLL ROLLS=100000]"
 	@echo "make wheel        dist/lakemq-*.whl"
@@ -75,6 +80,14 @@ check-spark-versions: $(VENV)/.built
 	.ci/spark-version 4.0 pyspark==4.0.4 delta-spark==4.0.1
 	.ci/spark-version 4.1 pyspark==4.1.4 delta-spark==4.1.0
 	$(BIN)/python -m pytest tests/integration/test_spark_versions.py
+
+# The second part: the floors of deltalake and pyarrow beside Spark, everything else as locked.
+check-lowest-versions: $(VENV)/.built
+	.ci/lowest-versions
+	.ci/spark-version lowest deltalake==1.6.1 pyarrow==21.0.0
+	.spark-versions/lowest/bin/python -m pytest tests/unit/delta_tables tests/integration/test_source_table.py \
+	    tests/integration/test_ledger_spark.py::test_a_batch_is_appended_once_per_checkpoint \
+	    tests/integration/test_ledger_spark.py::test_spark_and_deltalake_answer_the_views_alike
 
 bench: $(VENV)/.built
 	@.ci/prerequisites mvn
