@@ -33,6 +33,11 @@ impl DelayTimes {
         lock(&self.delays).stored(offset, stamp, self.clock.monotonic_ms(), self.longest_ms);
     }
 
+    /// The log is cut at `offset`: what is stored there from now on was not stored yet.
+    pub fn forget_from(&self, offset: i64) {
+        lock(&self.delays).courses.retain(|course| course.from < offset);
+    }
+
     /// Milliseconds until the record at `offset` is due, whose stamp and delay give `due_day`; not positive
     /// when it is.
     pub fn due_in(&self, offset: i64, due_day: i64, delay: i64) -> i64 {

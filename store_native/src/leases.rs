@@ -6,7 +6,7 @@
 //! Threads: those of callers.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use crate::append::Appender;
@@ -44,9 +44,15 @@ impl LeaseHold {
     }
 }
 
+/// Holds by group, as granted in one epoch.
+struct Holds {
+    epoch: i64,
+    of: HashMap<String, LeaseHold>,
+}
+
 /// The holds; see the module.
 pub struct Leases {
-    holds: Mutex<HashMap<String, LeaseHold>>,
+    holds: Mutex<Holds>,
     clock: Arc<dyn Clock>,
     appender: Arc<Appender>,
     dispatch: Arc<Dispatch>,
@@ -63,8 +69,32 @@ impl Leases {
         marks: Arc<Watermarks>,
         lifecycle: Arc<Lifecycle>,
     ) -> Self {
-        let holds = holds_of(dispatch.applied().state(), &*clock);
+        let epoch = appender.mastership().map_or(0, |(epoch, _)| epoch);
+        let holds = Holds { epoch, of: holds_of(dispatch.applied().state(), &*clock) };
         Self { holds: Mutex::new(holds), clock, appender, dispatch, marks, lifecycle }
+    }
+
+    /// The holds of the epoch in which this broker is the master. In a new one they begin with what the log says, when
+    /// all of it from before is dispatched: another master may have granted since.
+    ///
+    /// # Errors
+    /// `SERVICE_NOT_AVAILABLE` on a slave, and until then.
+    fn current(&self) -> Result<MutexGuard<'_, Holds>> {
+        let unavailable = |detail: &str| StoreError::Unavailable {
+            code: "SERVICE_NOT_AVAILABLE",
+            detail: detail.to_owned(),
+        };
+        let mut holds = lock(&self.holds);
+        let Some((epoch, from)) = self.appender.mastership() else {
+            return Err(unavailable("this broker is a slave: its master grants leases"));
+        };
+        if holds.epoch != epoch {
+            if self.marks.dispatched() < from {
+                return Err(unavailable("this broker became the master a moment ago; ask again"));
+            }
+            *holds = Holds { epoch, of: holds_of(self.dispatch.applied().state(), &*self.clock) };
+        }
+        Ok(holds)
     }
 
     /// Takes or renews a group's lease. Taking it from somebody else raises the epoch; this returns when the
@@ -92,8 +122,8 @@ impl Leases {
     /// Grants the lease; nobody may be told before its record is confirmed.
     fn take(&self, group: &str, owner: &str, ttl_ms: i64) -> Result<LeaseHold> {
         let passed = self.clock.monotonic_ms();
-        let mut holds = lock(&self.holds);
-        let held = holds.get(group).cloned();
+        let mut holds = self.current()?;
+        let held = holds.of.get(group).cloned();
         if let Some(held) = &held
             && held.owner != owner
             && held.deadline > passed
@@ -117,14 +147,14 @@ impl Leases {
             deadline: passed + ttl_ms,
             end_offset,
         };
-        holds.insert(group.into(), hold.clone());
+        holds.of.insert(group.into(), hold.clone());
         Ok(hold)
     }
 
     /// Gives a lease back. False when `owner` does not hold it. The next owner gets a higher epoch.
     pub fn release(&self, group: &str, owner: &str) -> bool {
-        let mut holds = lock(&self.holds);
-        match holds.get_mut(group) {
+        let Ok(mut holds) = self.current() else { return false };
+        match holds.of.get_mut(group) {
             Some(held) if held.owner == owner => {
                 held.give_up();
                 true
@@ -147,7 +177,7 @@ impl Leases {
     fn hold_up_to(&self, group: &str, confirmed: i64) -> Option<LeaseHold> {
         let passed = self.clock.monotonic_ms();
         let holds = |l: &&LeaseHold| l.deadline > passed && l.end_offset <= confirmed;
-        let mut held = lock(&self.holds).get(group).filter(holds).cloned()?;
+        let mut held = self.current().ok()?.of.get(group).filter(holds).cloned()?;
         held.expires_at = self.clock.now_ms() + held.deadline - passed;
         Some(held)
     }
@@ -155,7 +185,7 @@ impl Leases {
     /// Ends the hold of a group that is deleted. Its epoch stays, here and in the state: the owner before the
     /// deletion must not meet it again.
     pub fn end(&self, group: &str) {
-        if let Some(held) = lock(&self.holds).get_mut(group) {
+        if let Some(held) = lock(&self.holds).of.get_mut(group) {
             held.give_up();
         }
     }

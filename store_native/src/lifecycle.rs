@@ -4,7 +4,7 @@
 //! Threads: every one of the store's, and those that wait for a watermark.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::error::{Result, StoreError};
@@ -15,6 +15,8 @@ use crate::notify::{Progress, Signal};
 pub struct Lifecycle {
     stopping: AtomicBool,
     poisoned: OnceLock<String>,
+    /// Cuts of the log: who waits for an offset of before waits for nothing.
+    cuts: AtomicU64,
     /// A watermark moved.
     pub progress: Progress,
     /// Something was appended that somebody waits for.
@@ -34,6 +36,7 @@ impl Lifecycle {
         Ok(Self {
             stopping: AtomicBool::new(false),
             poisoned: OnceLock::new(),
+            cuts: AtomicU64::new(0),
             progress: Progress::new()?,
             flush_wanted: Signal::default(),
             schedule_changed: Signal::default(),
@@ -73,9 +76,20 @@ impl Lifecycle {
         self.poisoned().map_or(Ok(()), |reason| Err(StoreError::poisoned(reason)))
     }
 
-    /// Waits until `done` holds or the time is over or the store is poisoned; whether it holds.
+    /// The log is cut: ends every wait for an offset.
+    pub fn note_cut(&self) {
+        self.cuts.fetch_add(1, Ordering::SeqCst);
+        self.progress.moved();
+    }
+
+    /// Waits until `done` holds or the time is over or the store is poisoned or its log is cut; whether it holds and
+    /// nothing was cut meanwhile.
     pub fn wait(&self, timeout: Duration, done: impl Fn() -> bool) -> bool {
-        self.progress.wait_until(timeout, || done() || self.poisoned().is_some()) && done()
+        let cuts = self.cuts.load(Ordering::SeqCst);
+        let uncut = || self.cuts.load(Ordering::SeqCst) == cuts;
+        self.progress.wait_until(timeout, || done() || self.poisoned().is_some() || !uncut())
+            && done()
+            && uncut()
     }
 
     /// Runs a thread of the store. A panic in it is not survived quietly: without one of them the store would

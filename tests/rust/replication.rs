@@ -282,7 +282,8 @@ fn test_an_old_master_is_fenced_cut_where_the_logs_part_and_follows() {
         [both as usize..]
         .to_vec();
     old.truncate_to(both).expect("cut");
-    let kept = fs::read(a.path().join("lakemq/cut").join(format!("{both:020}"))).expect("kept");
+    let kept = a.path().join("lakemq/cut").join(format!("{both:020}.0"));
+    let kept = fs::read(kept).expect("kept");
     assert_eq!(kept.len() as i64, lost - both);
     assert!(kept.starts_with(&cut[..10_000]));
     assert_eq!(old.watermarks(), (both, both, both, both));
@@ -448,4 +449,303 @@ fn check(range: &LogRange) -> Result<()> {
         at += record.total_size as usize;
     }
     Ok(())
+}
+
+fn pair() -> (tempfile::TempDir, tempfile::TempDir, Store, Store) {
+    let (a, b) = (
+        tempfile::tempdir().expect("a directory"),
+        tempfile::tempdir().expect("a directory"),
+    );
+    let (master, slave) = (open(a.path()), open_slave(b.path()));
+    (a, b, master, slave)
+}
+
+#[test]
+fn test_no_offset_is_given_twice_after_a_cut_though_the_queue_could_not_be_written() {
+    let (a, b) = (
+        tempfile::tempdir().expect("a directory"),
+        tempfile::tempdir().expect("a directory"),
+    );
+    let master = open(a.path());
+    let disk = std::sync::Arc::new(FlakyDisk::default());
+    let environment = lakemq_store::environment::Environment {
+        disk: disk.clone(),
+        ..environment()
+    };
+    let options = Options {
+        role: Role::Slave,
+        ..options()
+    };
+    let slave = Store::open(b.path(), options, environment).expect("a store");
+    for body in ["u0", "u1", "u2", "u3", "u4"] {
+        master
+            .append(&request("t"), &[message(body)])
+            .expect("stored");
+    }
+    let end = follow(&master, &slave, 1 << 20);
+    disk.fail_write.store(true, Ordering::SeqCst);
+    slave.replicated(end);
+    assert!(slave.progress_wait(SOON, || slave.dispatch_failure().is_some()));
+    disk.fail_write.store(false, Ordering::SeqCst);
+    slave.truncate_to(end).expect("nothing to cut");
+    slave.become_master(2, false).expect("the master now");
+    let next = slave
+        .append(&request("t"), &[message("u5")])
+        .expect("stored");
+    assert_eq!(next.placed[0].queue_offset, 5);
+    assert!(slave.wait_dispatched(next.end_offset, SOON));
+    assert_eq!(bodies(&slave, "t"), ["u0", "u1", "u2", "u3", "u4", "u5"]);
+}
+
+#[test]
+fn test_who_waits_for_what_is_cut_is_not_told_that_it_is_there() {
+    let (_a, _b, x, y) = pair();
+    send(&x, "t", &["one"]);
+    let both = follow(&x, &y, 1 << 20);
+    x.ask_replicas(Some(both));
+    let mine = x
+        .append(&request("t"), &[message("mine")])
+        .expect("stored")
+        .end_offset;
+    assert!(x.wait_flushed(mine, SOON));
+    y.become_master(2, false).expect("elected");
+    for body in ["new 0", "new 1", "new 2"] {
+        send(&y, "t", &[body]);
+    }
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| x.wait_dispatched(mine, SOON));
+        x.become_slave(2).expect("a slave now");
+        x.truncate_to(both).expect("cut");
+        let end = follow(&y, &x, 1 << 20);
+        x.replicated(end);
+        assert!(x.progress_wait(SOON, || x.watermarks().2 >= mine));
+        // Who began to wait after the cut waits for another record: only one from before it is meant here.
+        let _ = waiter.join().expect("ended");
+    });
+    assert_eq!(bodies(&x, "t"), ["one", "new 0", "new 1", "new 2"]);
+}
+
+#[test]
+fn test_a_master_whose_time_is_over_is_not_made_one_again_nor_by_a_restart() {
+    let (_a, b, x, y) = pair();
+    send(&x, "t", &["one"]);
+    follow(&x, &y, 1 << 20);
+    y.become_slave(5).expect("heard");
+    for epoch in [1, 3, 5] {
+        let refused = y.become_master(epoch, false).expect_err("over");
+        assert_eq!(refused.code(), "SERVICE_NOT_AVAILABLE", "epoch {epoch}");
+    }
+    y.close().expect("closed");
+    drop(y);
+    let refused = Store::open(b.path(), options(), environment()).expect_err("a slave's");
+    assert_eq!(refused.code(), "ARGUMENT_ILLEGAL");
+    let y = open_slave(b.path());
+    assert_eq!(y.role(), (Role::Slave, 5));
+    y.become_master(6, false).expect("a later one");
+    y.close().expect("closed");
+    drop(y);
+    assert_eq!(open(b.path()).role(), (Role::Master, 6));
+}
+
+#[test]
+fn test_a_cut_inside_a_request_is_refused() {
+    let (_a, _b, x, y) = pair();
+    send(&x, "t", &["one"]);
+    let at = follow(&x, &y, 1 << 20);
+    send(&x, "t", &["a", "b", "c"]);
+    let end = follow(&x, &y, 1 << 20);
+    let batch = x.read_log(at, 1).expect("bytes").bytes;
+    let mut inside = at;
+    for _ in 0..2 {
+        let size = RecordView::parse(&batch[(inside - at) as usize..])
+            .expect("a record")
+            .total_size;
+        inside += i64::from(size);
+        assert_eq!(
+            y.truncate_to(inside).expect_err("half a request").code(),
+            "ARGUMENT_ILLEGAL"
+        );
+    }
+    assert_eq!(y.watermarks().0, end);
+    y.replicated(inside + 10);
+    assert!(y.wait_dispatched(inside, SOON));
+    y.checkpoint().expect("a checkpoint");
+    assert_eq!(
+        y.watermarks().2,
+        inside,
+        "no record is dispatched that is confirmed by half"
+    );
+}
+
+#[test]
+fn test_leases_of_a_new_master_begin_with_what_the_log_says() {
+    let (_a, _b, x, y) = pair();
+    send(&x, "t", &["one"]);
+    let (first, _) = x.acquire_lease("g", "o1", 60_000).expect("granted");
+    let end = follow(&x, &y, 1 << 20);
+    y.become_master(2, true).expect("elected");
+    let refused = y.acquire_lease("g", "o2", 60_000).expect_err("held");
+    assert!(matches!(
+        refused.code(),
+        "LEASE_CONFLICT" | "SERVICE_NOT_AVAILABLE"
+    ));
+    y.ask_replicas(None);
+    assert!(y.wait_dispatched(end, SOON));
+    assert_eq!(
+        y.acquire_lease("g", "o2", 60_000)
+            .expect_err("grace")
+            .code(),
+        "LEASE_CONFLICT"
+    );
+    assert!(y.release_lease("g", "o1"));
+    let (second, _) = y.acquire_lease("g", "o2", 60_000).expect("granted");
+    assert!(second > first);
+    // The old master knows nothing of that, and neither renews nor gives back any more.
+    x.become_slave(2).expect("a slave now");
+    assert_eq!(
+        x.acquire_lease("g", "o1", 60_000)
+            .expect_err("a slave")
+            .code(),
+        "SERVICE_NOT_AVAILABLE"
+    );
+    assert!(!x.release_lease("g", "o1") && x.lease("g").is_none());
+    let end = follow(&y, &x, 1 << 20);
+    x.replicated(end);
+    assert!(x.wait_dispatched(end, SOON));
+    x.become_master(3, false).expect("again");
+    assert_eq!(
+        x.acquire_lease("g", "o1", 60_000).expect_err("o2's").code(),
+        "LEASE_CONFLICT"
+    );
+    assert_eq!(
+        x.acquire_lease("g", "o2", 60_000).expect("renewed").0,
+        second
+    );
+}
+
+#[test]
+fn test_bytes_no_master_has_are_refused_without_harm() {
+    let (_a, _b, x, y) = pair();
+    send(&x, "t", &["one"]);
+    let good = x.read_log(0, 1 << 20).expect("bytes");
+    let later = LogRange {
+        epoch: i64::MAX,
+        ..good.clone()
+    };
+    assert_eq!(
+        y.append_replicated(1, &later).expect_err("of later").code(),
+        "DATA_CORRUPT"
+    );
+    y.become_slave(2).expect("still possible");
+    y.append_replicated(2, &good).expect("appended");
+}
+
+#[test]
+fn test_a_masters_word_counts_as_far_as_the_log_is_known_to_be_its_own() {
+    let (_a, _b, x, y) = pair();
+    x.ask_replicas(Some(0));
+    send_unconfirmed(&x, "one");
+    let both = follow(&x, &y, 1 << 20);
+    x.replicated(both);
+    send_unconfirmed(&x, "two");
+    y.become_master(2, false).expect("elected");
+    let new = send(&y, "t", &["new", "newer"]).end_offset;
+    x.become_slave(2).expect("a slave now");
+    x.replicated(new);
+    assert_eq!(
+        x.watermarks().3,
+        both,
+        "its own tail is not confirmed by that"
+    );
+    x.truncate_to(both).expect("cut");
+    let end = follow(&y, &x, 1 << 20);
+    x.replicated(end);
+    assert!(x.wait_dispatched(end, SOON));
+    assert_eq!(bodies(&x, "t"), ["one", "new", "newer"]);
+}
+
+fn send_unconfirmed(store: &Store, body: &str) {
+    store
+        .append(&request("t"), &[message(body)])
+        .expect("stored");
+}
+
+#[test]
+fn test_a_slave_with_a_damaged_record_opens_and_goes_on() {
+    let (_a, b, x, y) = pair();
+    let first = send(&x, "t", &["one"]).end_offset;
+    let second = send(&x, "t", &["two"]).end_offset;
+    send(&x, "t", &["three"]);
+    let end = follow(&x, &y, 1 << 20);
+    drop(y);
+    let path = b.path().join("commitlog").join(format!("{:020}", 0));
+    let mut bytes = fs::read(&path).expect("a file");
+    bytes[(first + second) as usize / 2] ^= 1;
+    fs::write(&path, &bytes).expect("written");
+    fs::write(b.path().join("abort"), "").expect("a crash");
+    let y = open_slave(b.path());
+    assert_eq!(y.watermarks().0, end);
+    assert!(y.report().quarantined_bytes > 0);
+    send(&x, "t", &["four"]);
+    follow(&x, &y, 1 << 20);
+}
+
+#[test]
+fn test_what_could_not_be_erased_is_erased_by_the_next_start() {
+    let (a, b) = (
+        tempfile::tempdir().expect("a directory"),
+        tempfile::tempdir().expect("a directory"),
+    );
+    let master = open(a.path());
+    send(&master, "t", &["one"]);
+    let disk = std::sync::Arc::new(FlakyDisk::default());
+    let environment = lakemq_store::environment::Environment {
+        disk: disk.clone(),
+        ..environment()
+    };
+    let slave_options = Options {
+        role: Role::Slave,
+        ..options()
+    };
+    let slave = Store::open(b.path(), slave_options, environment).expect("a store");
+    let keep = follow(&master, &slave, 1 << 20);
+    send(&master, "t", &["cut me"]);
+    let end = follow(&master, &slave, 1 << 20);
+    disk.fail_write.store(true, Ordering::SeqCst);
+    slave.truncate_to(keep).expect_err("the disk fails");
+    disk.fail_write.store(false, Ordering::SeqCst);
+    assert_eq!(slave.watermarks().0, keep);
+    slave.close().expect("closed");
+    assert!(b.path().join("abort").exists(), "no clean stop");
+    drop(slave);
+    let slave = open_slave(b.path());
+    let now = slave.watermarks().0;
+    assert!([keep, end].contains(&now));
+    slave.truncate_to(keep).expect("cut");
+    slave.become_master(2, false).expect("the master now");
+    send(&slave, "t", &["other"]);
+    drop(slave);
+    assert_eq!(bodies(&open(b.path()), "t"), ["one", "other"]);
+}
+
+#[test]
+fn test_every_cut_is_kept_aside_and_the_eight_last_of_them() {
+    let (_a, b, x, y) = pair();
+    send(&x, "t", &["one"]);
+    let keep = follow(&x, &y, 1 << 20);
+    send(&x, "t", &["two"]);
+    for _ in 0..10 {
+        follow(&x, &y, 1 << 20);
+        y.truncate_to(keep).expect("cut");
+    }
+    let kept: Vec<_> = fs::read_dir(b.path().join("lakemq/cut"))
+        .expect("cuts")
+        .map(|entry| {
+            fs::read(entry.expect("an entry").path())
+                .expect("a file")
+                .len()
+        })
+        .collect();
+    assert_eq!(kept.len(), 8);
+    assert!(kept.iter().all(|bytes| *bytes > 0));
 }

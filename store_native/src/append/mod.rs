@@ -29,6 +29,7 @@ use crate::commitlog::epochs::EpochFile;
 use crate::commitlog::scan::{Scanned, scan_at};
 use crate::commitlog::writer::LogWriter;
 use crate::delay_times::DelayTimes;
+use crate::dispatch::Quarantine;
 use crate::environment::Environment;
 use crate::error::{Result, StoreError};
 use crate::faults::Point;
@@ -72,6 +73,8 @@ struct LogEnd {
     master_from: i64,
     /// Nothing lies behind the end.
     tail_erased: bool,
+    /// Up to here the log is known to be the master's; `i64::MAX` on a master.
+    agreed: i64,
 }
 
 /// What recovery hands to the appender.
@@ -80,6 +83,8 @@ pub struct AppendStart {
     pub topics: TopicTable,
     pub keys: IdempotenceTable,
     pub last_store_timestamp: i64,
+    /// The last stop was clean: nothing lies behind the log's end.
+    pub clean: bool,
     pub epochs: EpochFile,
 }
 
@@ -111,7 +116,7 @@ impl Appender {
         delays: Arc<DelayTimes>,
         start: AppendStart,
     ) -> Self {
-        let AppendStart { writer, topics, keys, last_store_timestamp, epochs } = start;
+        let AppendStart { writer, topics, keys, last_store_timestamp, clean, epochs } = start;
         let role = options.role;
         let end = LogEnd {
             writer,
@@ -122,7 +127,8 @@ impl Appender {
             role,
             epochs,
             master_from: 0,
-            tail_erased: role == Role::Master,
+            tail_erased: role == Role::Master || clean,
+            agreed: if role == Role::Master { i64::MAX } else { marks.dispatched() },
         };
         Self {
             ids: UniqKeys::new(options.store_host.ip(), &environment.random),
@@ -184,14 +190,18 @@ impl Appender {
         self.lifecycle.check_writable()
     }
 
-    /// Follows the records from `from` on, which are in the log and not dispatched.
+    /// Follows the records from `from` on, which are in the log and not dispatched; passes over what is quarantined.
     ///
     /// # Errors
-    /// `DATA_CORRUPT` when one is not readable.
-    pub fn follow_from(&self, from: i64) -> Result<()> {
+    /// `DATA_CORRUPT` when another one is not readable.
+    pub fn follow_from(&self, from: i64, quarantine: &Quarantine) -> Result<()> {
         let mut end = lock(&self.end);
         let (mut at, to) = (from, end.writer.end());
         while at < to {
+            if let Some(behind) = quarantine.end_of(at) {
+                at = behind;
+                continue;
+            }
             let Some(file) = self.log.file_at(at) else { break };
             match scan_at(&file, at) {
                 Scanned::Roll(next) => at = next,

@@ -3,6 +3,7 @@
 use super::topic_table::TopicState;
 use super::{Appender, LogEnd, Placed};
 use crate::commitlog::batch::Batch;
+use crate::commitlog::epochs::fenced;
 use crate::error::{Result, StoreError};
 use crate::lock::lock;
 use crate::message::record::{Place, Plan, crc31};
@@ -154,17 +155,26 @@ impl Appender {
     }
 
     /// Puts the delayed message of entry (level, offset) under its real topic. False when it cannot be, because its
-    /// record is damaged (`None`) or its topic is gone: that is noted, and the level goes on.
+    /// record is damaged (`None`) or its topic is gone: that is noted, and the level goes on. `epoch` is the one in
+    /// which it was found to be due: in another one somebody else may have delivered it.
     ///
     /// The record put says which entry it came from. Progress is therefore in the log with the message itself: a
     /// crash neither loses a delivery nor repeats one.
     ///
     /// # Errors
     /// As [`Appender::append`].
-    pub fn deliver(&self, record: Option<&RecordView<'_>>, (level, offset): (u32, i64)) -> Result<bool> {
+    pub fn deliver(
+        &self,
+        record: Option<&RecordView<'_>>,
+        (level, offset): (u32, i64),
+        epoch: i64,
+    ) -> Result<bool> {
         let mut end = lock(&self.end);
         self.check_open(&end)?;
         end.check_master()?;
+        if end.epochs.seen() != epoch {
+            return Err(fenced(epoch, end.epochs.seen()));
+        }
         let target = record.and_then(|record| {
             let topic = record.property(properties::REAL_TOPIC)?;
             let queue_id: u32 = record.property(properties::REAL_QID)?.parse().ok()?;

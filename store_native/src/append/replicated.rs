@@ -10,7 +10,7 @@ use std::io::Write;
 use super::topic_table::TopicTable;
 use super::{Appender, LogEnd};
 use crate::commitlog::epochs::{EpochStart, fenced};
-use crate::commitlog::scan::{Scanned, scan_at};
+use crate::commitlog::scan::{Scanned, request_size, scan_at};
 use crate::commitlog::tail::erase_behind;
 use crate::commitlog::{LogRange, is_end_marker};
 use crate::dispatch::Dispatcher;
@@ -86,11 +86,20 @@ impl Appender {
         lock(&self.end).epochs.at(offset)
     }
 
-    /// The log offset from which on this broker writes as master: delayed messages are delivered when all before it
-    /// is dispatched. `i64::MAX` on a slave.
-    pub fn master_from(&self) -> i64 {
+    /// The epoch that this broker is the master of, and the log offset from which on it writes in it; `None` on a slave.
+    pub fn mastership(&self) -> Option<(i64, i64)> {
         let end = lock(&self.end);
-        if end.role == Role::Master { end.master_from } else { i64::MAX }
+        (end.role == Role::Master).then(|| (end.epochs.seen(), end.master_from))
+    }
+
+    /// Up to which offset the log is known to be the master's; `i64::MAX` on a master.
+    pub fn agreed(&self) -> i64 {
+        lock(&self.end).agreed
+    }
+
+    /// Whether nothing lies behind the log's end.
+    pub fn tail_is_erased(&self) -> bool {
+        lock(&self.end).tail_erased
     }
 
     /// Up to which offset this log is the same as another one with these epochs; see
@@ -103,15 +112,17 @@ impl Appender {
     /// Becomes the master of `epoch`: takes messages from here on. Returns the offset at which the epoch begins.
     ///
     /// # Errors
-    /// `SERVICE_NOT_AVAILABLE` when a higher epoch was heard of; `ARGUMENT_ILLEGAL` when the log has bytes of this
-    /// one; any I/O error. The role is as it was then.
+    /// `SERVICE_NOT_AVAILABLE` unless the epoch is higher than all that were heard of; any I/O error. The role is as it
+    /// was then.
     pub fn become_master(&self, epoch: i64) -> Result<i64> {
         let mut end = lock(&self.end);
         self.check_open(&end)?;
         self.clear_tail(&mut end)?;
         let offset = end.writer.end();
-        end.epochs.begin(epoch, offset)?;
-        (end.role, end.master_from) = (Role::Master, offset);
+        end.epochs.rule(epoch, offset)?;
+        (end.role, end.master_from, end.agreed) = (Role::Master, offset, i64::MAX);
+        // A cut that did not get to its end may have left it behind.
+        self.marks.set_appended(offset);
         self.lifecycle.schedule_changed.set();
         Ok(offset)
     }
@@ -124,7 +135,10 @@ impl Appender {
         let mut end = lock(&self.end);
         self.check_open(&end)?;
         end.epochs.hear_of(epoch)?;
+        // Behind what is confirmed the log may part from that of the new master.
+        end.agreed = self.marks.confirmed();
         end.role = Role::Slave;
+        self.lifecycle.schedule_changed.set();
         Ok(())
     }
 
@@ -146,6 +160,10 @@ impl Appender {
         if range.offset != end.writer.end() {
             let detail = format!("the log goes on at {}, not at {}", end.writer.end(), range.offset);
             return Err(StoreError::invalid("OFFSET_ILLEGAL", detail));
+        }
+        if range.epoch > master_epoch {
+            let detail = format!("a master of epoch {master_epoch} has no bytes of epoch {}", range.epoch);
+            return Err(StoreError::corrupt(detail));
         }
         let records = read_range(range, end.writer.left(), self.log.file_size() as usize)?;
         end.epochs.hear_of(master_epoch)?;
@@ -175,15 +193,20 @@ impl Appender {
         for record in &records {
             end.follow(record);
             if record.topic == names::SCHEDULE_TOPIC {
-                // When it is due goes by this clock from now on.
-                self.delays.stored(record.physical_offset, self.environment.clock.now_ms());
+                // When it is due goes by this clock from now on. Where the master's is ahead, its stamp is later than it
+                // can be; no message is held longer than its delay.
+                let now_ms = self.environment.clock.now_ms();
+                self.delays.stored(record.physical_offset, record.store_timestamp.max(now_ms));
             }
         }
-        self.marks.set_appended(end.writer.end());
-        if range.next_offset > end.writer.end() {
-            end.writer.close_file()?;
-            self.marks.set_appended(end.writer.end());
+        if range.next_offset > end.writer.end()
+            && let Err(error) = end.writer.close_file()
+        {
+            // The records are stored; the marker is asked for again.
+            self.environment.events.warn(format!("a log file cannot be closed yet: {error}"));
         }
+        end.agreed = end.writer.end();
+        self.marks.set_appended(end.writer.end());
         if end.writer.wants_next() {
             self.lifecycle.maintenance_wanted.set();
         }
@@ -199,7 +222,9 @@ impl Appender {
     /// # Errors
     /// `SERVICE_NOT_AVAILABLE` on a master; `ARGUMENT_ILLEGAL` when something confirmed would go, or `offset` is no
     /// end of a request; any I/O error. What is not cut then is cut when it is asked again.
-    pub fn truncate_to(&self, offset: i64, applied: &Dispatcher) -> Result<()> {
+    pub fn truncate_to(&self, offset: i64, applied: &mut Dispatcher) -> Result<()> {
+        // Queues are as long as what is dispatched says.
+        applied.store()?;
         let mut end = lock(&self.end);
         self.check_open(&end)?;
         let seen = end.epochs.seen();
@@ -216,31 +241,48 @@ impl Appender {
             TopicTable::new(applied.state(), applied.queues(), self.options.delay_levels_ms.len() as u32);
         let mut stamp = applied.store_timestamp;
         let mut at = applied.offset;
+        let mut whole_to = at;
         while at < offset {
+            if let Some(behind) = applied.quarantine.end_of(at) {
+                at = behind;
+                continue;
+            }
             let Some(file) = self.log.file_at(at) else { break };
             match scan_at(&file, at) {
                 Scanned::Roll(next) => at = next,
                 Scanned::Record(record) => {
+                    if at >= whole_to {
+                        whole_to = at + request_size(&file, at).unwrap_or(0) as i64;
+                    }
                     topics.follow(&record);
                     (stamp, at) = (record.store_timestamp, record.end_offset());
                 }
                 Scanned::Nothing { .. } => break,
             }
         }
-        if at != offset {
+        if at != offset || whole_to > offset {
             return illegal(format!("the log cannot be cut at {offset}: no request ends there"));
         }
-        self.keep_cut(offset, old_end)?;
+        if let Err(error) = self.keep_cut(offset, old_end) {
+            // A full disk is what a cut may mend.
+            self.environment.events.error(format!("what is cut at {offset} is not kept: {error}"));
+        }
         let disk = &*self.environment.disk;
         // First of all: whatever ends this, nothing behind the cut counts as flushed.
-        self.marks.lower(offset, disk)?;
-        end.tail_erased = false;
+        if let Err(error) = self.marks.lower(offset, disk) {
+            self.marks.set_appended(old_end);
+            return Err(error);
+        }
+        (end.tail_erased, end.agreed) = (false, offset);
+        self.lifecycle.note_cut();
+        self.delays.forget_from(offset);
         end.writer.cut(offset);
         (end.topics, end.last_store_timestamp) = (topics, stamp);
         end.keys.forget_from(offset);
         self.marks.begin_generation();
-        end.epochs.truncate(offset)?;
-        self.clear_tail(&mut end)
+        self.clear_tail(&mut end)?;
+        // Last: until its bytes are gone, an epoch is what says whose they are.
+        end.epochs.truncate(offset)
     }
 
     /// Erases what lies behind the end, if that was not done: before anything is written there.
@@ -265,7 +307,15 @@ impl Appender {
         }
         let directory = self.paths.cut();
         paths::create_directory(&directory, &*self.environment.disk).map_err(context)?;
-        let mut kept = File::create(directory.join(paths::file_name(from))).map_err(context)?;
+        let (mut number, mut made) = (0, None);
+        while made.is_none() {
+            let path = directory.join(format!("{}.{number}", paths::file_name(from)));
+            match File::options().write(true).create_new(true).open(path) {
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => number += 1,
+                outcome => made = Some(outcome.map_err(context)?),
+            }
+        }
+        let Some(mut kept) = made else { return Ok(()) };
         for file in self.log.files() {
             let (begin, end) = (from.max(file.base), to.min(file.end()));
             if begin < end {
@@ -276,7 +326,8 @@ impl Appender {
         self.environment.disk.sync(&kept).map_err(context)?;
         self.environment.disk.sync_directory(&directory).map_err(context)?;
         let mut cuts = Vec::new();
-        for (_, path) in paths::numbered_files(&directory).map_err(context)? {
+        for entry in std::fs::read_dir(&directory).map_err(context)? {
+            let path = entry.map_err(context)?.path();
             cuts.push((path.metadata().and_then(|m| m.modified()).map_err(context)?, path));
         }
         cuts.sort();
@@ -310,6 +361,9 @@ fn read_range(range: &LogRange, left: usize, file_size: usize) -> Result<Vec<Rec
             .map_err(|error| corrupt(at, &format!("no record: {error:?}")))?;
         if of_request == 0 {
             of_request = record.property(properties::BATCH).and_then(|c| c.parse().ok()).unwrap_or(1);
+            if of_request == 0 {
+                return Err(corrupt(at, "a request of no records"));
+            }
         }
         of_request -= 1;
         at += record.total_size as usize;

@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Result, StoreError};
+use crate::options::Role;
 use crate::paths::{self, StorePaths};
 
 /// Epochs remembered at most; of an older log nobody can tell any more where it parted from this one.
@@ -22,6 +23,9 @@ pub struct EpochStart {
 struct Content {
     /// The highest epoch heard of: a master of a lower one is refused.
     seen: i64,
+    /// The epoch that this broker is the master of; none on a slave.
+    #[serde(default)]
+    master_of: Option<i64>,
     epochs: Vec<EpochStart>,
 }
 
@@ -33,11 +37,18 @@ pub struct EpochFile {
 }
 
 impl EpochFile {
-    /// Reads the file, or makes it for a log that begins at `log_min`.
+    /// Reads the file, or makes it for a log that begins at `log_min`. Epochs that begin behind `end`, where a cut ended
+    /// before its last step, go.
     ///
     /// # Errors
-    /// `DATA_CORRUPT` when it is not readable or not in order; any I/O error.
-    pub fn open(paths: &StorePaths, first_epoch: i64, log_min: i64) -> Result<Self> {
+    /// `DATA_CORRUPT` when it is not readable or not in order; `ARGUMENT_ILLEGAL` when it is to be a master's and is a
+    /// slave's; any I/O error.
+    pub fn open(
+        paths: &StorePaths,
+        role: Role,
+        first_epoch: i64,
+        (log_min, end): (i64, i64),
+    ) -> Result<Self> {
         let context = |e| StoreError::io("reading the epoch file", e);
         match std::fs::read(paths.epochs()) {
             Ok(text) => {
@@ -50,11 +61,24 @@ impl EpochFile {
                 if !ordered || content.epochs.last().is_none_or(|last| last.epoch > content.seen) {
                     return Err(corrupt("its epochs are out of order"));
                 }
-                Ok(Self { paths: paths.clone(), content })
+                if role == Role::Master && content.master_of.is_none() {
+                    let detail = format!(
+                        "this store is a slave's, of epoch {}: open it as one, and make it the master of a later epoch",
+                        content.seen
+                    );
+                    return Err(StoreError::invalid("ARGUMENT_ILLEGAL", detail));
+                }
+                let mut file = Self { paths: paths.clone(), content };
+                file.truncate(end)?;
+                if role == Role::Slave {
+                    file.hear_of(file.seen())?;
+                }
+                Ok(file)
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let first = EpochStart { epoch: first_epoch, start_offset: log_min };
-                let content = Content { seen: first_epoch, epochs: vec![first] };
+                let master_of = (role == Role::Master).then_some(first_epoch);
+                let content = Content { seen: first_epoch, master_of, epochs: vec![first] };
                 let file = Self { paths: paths.clone(), content };
                 file.write(&file.content)?;
                 Ok(file)
@@ -99,7 +123,7 @@ impl EpochFile {
         (epoch, epochs.get(next).map_or(i64::MAX, |entry| entry.start_offset))
     }
 
-    /// Remembers that `epoch` was heard of, durably.
+    /// Remembers, durably, that `epoch` was heard of and another broker is its master.
     ///
     /// # Errors
     /// `SERVICE_NOT_AVAILABLE` when a higher one was; any I/O error.
@@ -107,19 +131,33 @@ impl EpochFile {
         if epoch < self.content.seen {
             return Err(fenced(epoch, self.content.seen));
         }
-        if epoch == self.content.seen {
+        if epoch == self.content.seen && self.content.master_of.is_none() {
             return Ok(());
         }
-        self.change(Content { seen: epoch, ..self.content.clone() })
+        self.change(Content { seen: epoch, master_of: None, ..self.content.clone() })
+    }
+
+    /// Begins `epoch` at `offset`, the log's end, as its master, durably.
+    ///
+    /// # Errors
+    /// `SERVICE_NOT_AVAILABLE` unless it is higher than all that were heard of; any I/O error.
+    pub fn rule(&mut self, epoch: i64, offset: i64) -> Result<()> {
+        if epoch <= self.content.seen {
+            return Err(fenced(epoch, self.content.seen));
+        }
+        self.begin_as(epoch, offset, Some(epoch))
     }
 
     /// Begins `epoch` at `offset`, the log's end, durably. An epoch that wrote nothing goes.
     ///
     /// # Errors
-    /// `SERVICE_NOT_AVAILABLE` when a higher one was heard of; `ARGUMENT_ILLEGAL` when the log has bytes of it or of a
-    /// later one; any I/O error.
+    /// `ARGUMENT_ILLEGAL` when the log has bytes of it or of a later one; any I/O error.
     pub fn begin(&mut self, epoch: i64, offset: i64) -> Result<()> {
-        let mut content = self.content.clone();
+        self.begin_as(epoch, offset, self.content.master_of)
+    }
+
+    fn begin_as(&mut self, epoch: i64, offset: i64, master_of: Option<i64>) -> Result<()> {
+        let mut content = Content { master_of, ..self.content.clone() };
         content.epochs.retain(|entry| entry.start_offset < offset);
         if content.epochs.last().is_some_and(|last| last.epoch >= epoch) {
             let detail =
@@ -185,7 +223,7 @@ mod tests {
         let paths = StorePaths::new(dir.path());
         std::fs::create_dir_all(paths.lakemq()).expect("made");
         let (first, start) = epochs.first().copied().expect("an epoch");
-        let mut file = EpochFile::open(&paths, first, start).expect("made");
+        let mut file = EpochFile::open(&paths, Role::Slave, first, (start, i64::MAX)).expect("made");
         for (epoch, start) in epochs.iter().skip(1) {
             file.begin(*epoch, *start).expect("begun");
         }
@@ -210,7 +248,8 @@ mod tests {
         let (dir, mut file) = opened(&[(1, 0), (2, 100), (4, 200)]);
         assert_eq!((file.at(99), file.at(100), file.at(900)), ((1, 100), (2, 200), (4, i64::MAX)));
         file.truncate(150).expect("cut");
-        let again = EpochFile::open(&StorePaths::new(dir.path()), 1, 0).expect("opened");
+        let again =
+            EpochFile::open(&StorePaths::new(dir.path()), Role::Slave, 1, (0, i64::MAX)).expect("opened");
         assert_eq!(again.epochs(), starts(&[(1, 0), (2, 100)]));
         assert_eq!((again.last(), again.seen()), (2, 4), "what was heard of stays");
     }

@@ -160,13 +160,16 @@ impl CommitLog {
     pub fn remove_behind(&self, end: i64) -> Result<usize> {
         let mut files = self.write_files();
         let keep = files.partition_point(|f| f.base <= end);
-        let removed = files.split_off(keep);
-        drop(files);
+        let mut removed = 0;
         // The last first: the log never has a hole, whenever this ends.
-        for file in removed.iter().rev() {
-            std::fs::remove_file(file.file.path()).map_err(|e| StoreError::io("removing a log file", e))?;
+        while files.len() > keep
+            && let Some(last) = files.last()
+        {
+            std::fs::remove_file(last.file.path()).map_err(|e| StoreError::io("removing a log file", e))?;
+            files.pop();
+            removed += 1;
         }
-        Ok(removed.len())
+        Ok(removed)
     }
 
     fn read_files(&self) -> std::sync::RwLockReadGuard<'_, Vec<LogFile>> {

@@ -168,6 +168,8 @@ impl Dispatch {
             };
             match scan_unchecked(&file, offset) {
                 Scanned::Roll(next) => dispatcher.offset = next,
+                // An offset inside a record confirms nothing of it.
+                Scanned::Record(record) if record.end_offset() > confirmed => break,
                 Scanned::Record(record) => {
                     scheduled |= record.topic == names::SCHEDULE_TOPIC;
                     dispatcher.dispatch(&record)?;
@@ -197,8 +199,8 @@ impl Dispatch {
         let topic_changes = dispatcher.state().topics_version.counter as i64;
         let announce = self.arrivals.is_pending() || offset >= self.marks.confirmed();
         drop(dispatcher);
-        self.announce(offset, topic_changes, announce);
         self.counters.dispatched.fetch_add(count, Ordering::Relaxed);
+        self.announce(offset, topic_changes, announce);
         if scheduled {
             self.lifecycle.schedule_changed.set();
         }

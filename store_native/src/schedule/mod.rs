@@ -81,21 +81,26 @@ impl Scheduler {
 
     /// Delivers due messages until the store stops, while the broker is a master.
     pub fn run(&self) {
-        let mut reached: Option<BTreeMap<u32, i64>> = None;
+        // How far each level is delivered, in the epoch that it was found out in.
+        let mut reached: Option<(i64, BTreeMap<u32, i64>)> = None;
         while !self.lifecycle.stopping() {
-            if self.marks.dispatched() < self.appender.master_from() {
+            let mastership = self.appender.mastership();
+            let ready = mastership.filter(|(_, from)| self.marks.dispatched() >= *from);
+            let Some((epoch, _)) = ready else {
                 // Who was master before may have delivered what is not dispatched yet.
-                reached = None;
                 self.lifecycle.schedule_changed.wait(NOT_YET_MASTER);
                 continue;
-            }
-            let next = reached.get_or_insert_with(|| self.dispatch.applied().state().delay.clone());
-            match self.deliver_due(next) {
+            };
+            let (_, next) = match reached.take().filter(|(of, _)| *of == epoch) {
+                Some(known) => reached.insert(known),
+                None => reached.insert((epoch, self.dispatch.applied().state().delay.clone())),
+            };
+            match self.deliver_due(epoch, next) {
                 Ok(wait_ms) => {
                     self.lifecycle.schedule_changed.wait(Duration::from_millis(wait_ms.max(1) as u64));
                 }
                 Err(StoreError::Closed { .. }) => return,
-                Err(_) if self.appender.master_from() == i64::MAX => {}
+                Err(_) if self.appender.mastership().is_none_or(|(now, _)| now != epoch) => {}
                 Err(error) => {
                     let text = format!("delivering delayed messages failed, trying again: {error}");
                     self.environment.events.error(text);
@@ -135,7 +140,7 @@ impl Scheduler {
     }
 
     /// Delivers what is due on every level. Returns the milliseconds until the next entry is.
-    fn deliver_due(&self, next: &mut BTreeMap<u32, i64>) -> Result<i64> {
+    fn deliver_due(&self, epoch: i64, next: &mut BTreeMap<u32, i64>) -> Result<i64> {
         let mut wait_ms = IDLE_MS;
         for level in 1..=self.levels() {
             let Some(queue) = self.queues.get(names::SCHEDULE_TOPIC, level - 1) else { continue };
@@ -159,7 +164,7 @@ impl Scheduler {
                 if self.lifecycle.stopping() {
                     return Ok(false);
                 }
-                self.deliver(level, offset, entry)?;
+                self.deliver((level, offset), entry, epoch)?;
                 next.insert(level, offset + 1);
                 Ok(true)
             })?;
@@ -176,11 +181,11 @@ impl Scheduler {
         self.appender.append_op(&Op::DelayProgress { offsets: vec![(level, reached)] }).map(drop)
     }
 
-    fn deliver(&self, level: u32, offset: i64, entry: Entry) -> Result<()> {
+    fn deliver(&self, place: (u32, i64), entry: Entry, epoch: i64) -> Result<()> {
         self.environment.faults.pass(Point::DeliverBefore);
         let located = self.log.locate(entry.physical_offset);
         let record = located.as_ref().and_then(|l| l.record().ok());
-        let delivered = self.appender.deliver(record.as_ref(), (level, offset))?;
+        let delivered = self.appender.deliver(record.as_ref(), place, epoch)?;
         let counter = if delivered { &self.counters.delivered } else { &self.counters.dropped };
         counter.fetch_add(1, Ordering::Relaxed);
         Ok(())

@@ -117,6 +117,10 @@ impl Store {
         }
         let outcome = match self.lifecycle.poisoned() {
             None => self.maintenance.last_checkpoint().and_then(|()| {
+                if !self.appender.tail_is_erased() {
+                    // Something of it may come back: the next start shall look.
+                    return Ok(());
+                }
                 std::fs::remove_file(self.paths.abort())
                     .map_err(|e| StoreError::io("removing the abort file", e))
             }),
@@ -191,7 +195,8 @@ impl Opened {
 
     /// Puts the owners together, each with what it works on, and takes the first checkpoint.
     fn start(self, recovered: Recovered) -> Result<Store> {
-        let Self { options, identity, paths, environment, log, queues, index, marks, lock_file, .. } = self;
+        let Self { options, identity, paths, environment, log, queues, index, marks, lock_file, clean } =
+            self;
         let Recovered { dispatcher, keys, report } = recovered;
         let (clock, events) = (Arc::clone(&environment.clock), Arc::clone(&environment.events));
         let written = Written::of(dispatcher.state());
@@ -213,9 +218,15 @@ impl Opened {
             topics: TopicTable::new(dispatcher.state(), &queues, options.delay_levels_ms.len() as u32),
             keys,
             last_store_timestamp: dispatcher.store_timestamp,
-            epochs: EpochFile::open(&paths, identity.epoch, log.min_offset())?,
+            clean,
+            epochs: EpochFile::open(
+                &paths,
+                options.role,
+                identity.epoch,
+                (log.min_offset(), report.end_offset),
+            )?,
         };
-        let dispatched = dispatcher.offset;
+        let (dispatched, quarantine) = (dispatcher.offset, dispatcher.quarantine.clone());
         let appender = Arc::new(Appender::new(
             Arc::clone(&options),
             paths.clone(),
@@ -227,7 +238,7 @@ impl Opened {
             Arc::clone(&delays),
             start,
         ));
-        appender.follow_from(dispatched)?;
+        appender.follow_from(dispatched, &quarantine)?;
         let dispatch = Arc::new(Dispatch::new(
             environment.clone(),
             Arc::clone(&log),

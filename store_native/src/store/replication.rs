@@ -19,9 +19,10 @@ impl Store {
         self.wake_if(moved);
     }
 
-    /// The replicas that are asked hold the log up to `offset`, the end of a request.
+    /// The replicas that are asked hold the log up to `offset`, the end of a request. On a slave, its master says so;
+    /// it counts as far as the slave's log is known to be the master's.
     pub fn replicated(&self, offset: i64) {
-        self.wake_if(self.confirmation.replicated(offset));
+        self.wake_if(self.confirmation.replicated(offset.min(self.appender.agreed())));
     }
 
     fn wake_if(&self, moved: bool) {
@@ -116,6 +117,6 @@ impl Store {
     pub fn truncate_to(&self, offset: i64) -> Result<()> {
         let _flushed = self.flusher.hold();
         let _confirmed = self.confirmation.hold();
-        self.appender.truncate_to(offset, &self.dispatch.applied())
+        self.appender.truncate_to(offset, &mut self.dispatch.applied())
     }
 }
