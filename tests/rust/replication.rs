@@ -575,6 +575,8 @@ fn test_a_cut_inside_a_request_is_refused() {
         inside,
         "no record is dispatched that is confirmed by half"
     );
+    y.close()
+        .expect("and a stop does not wait for the other half");
 }
 
 #[test]

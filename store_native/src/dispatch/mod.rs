@@ -13,6 +13,7 @@ mod queue_sink;
 mod sink;
 mod state_sink;
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -104,7 +105,9 @@ impl Dispatch {
     /// Dispatches what is confirmed until the store stops and all is dispatched.
     pub fn run(&self) {
         let (marks, progress) = (&self.marks, &self.lifecycle.progress);
-        let behind = || marks.dispatched() < marks.confirmed();
+        // A confirmed mark inside a record, up to which nothing more can be dispatched.
+        let stalled = Cell::new(i64::MIN);
+        let behind = || marks.dispatched() < marks.confirmed() && stalled.get() != marks.confirmed();
         loop {
             if !behind() {
                 let stopping = self.lifecycle.stopping();
@@ -119,9 +122,13 @@ impl Dispatch {
                 }
                 continue;
             }
+            let (before, confirmed) = (marks.dispatched(), marks.confirmed());
             let turn = lock(&self.turn);
             let outcome = self.round(&turn);
             drop(turn);
+            if outcome.is_ok() && marks.dispatched() == before {
+                stalled.set(confirmed);
+            }
             if let Err(error) = outcome {
                 self.counters.errors.fetch_add(1, Ordering::Relaxed);
                 self.environment.events.error(format!("dispatching failed, trying again: {error}"));
