@@ -6,6 +6,7 @@
 //! comes back, not for a reader that mapped it either.
 
 mod support;
+mod takeover;
 
 use std::collections::BTreeMap;
 use std::fs;

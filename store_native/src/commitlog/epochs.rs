@@ -69,7 +69,7 @@ impl EpochFile {
                     return Err(StoreError::invalid("ARGUMENT_ILLEGAL", detail));
                 }
                 let mut file = Self { paths: paths.clone(), content };
-                file.truncate(end)?;
+                file.forget_behind(end)?;
                 if role == Role::Slave {
                     file.hear_of(file.seen())?;
                 }
@@ -171,20 +171,20 @@ impl EpochFile {
         self.change(content)
     }
 
-    /// Forgets, durably, epochs that begin behind `offset`, where the log is cut.
+    /// Forgets, durably, epochs that begin at or behind `offset`, where the log is cut: they have no bytes any more.
     ///
     /// # Errors
     /// Any I/O error.
     pub fn truncate(&mut self, offset: i64) -> Result<()> {
+        self.forget_behind(offset - 1)
+    }
+
+    /// Forgets epochs that begin behind `last_start`; the oldest stays in any case.
+    fn forget_behind(&mut self, last_start: i64) -> Result<()> {
+        let known = self.content.epochs.partition_point(|entry| entry.start_offset <= last_start).max(1);
         let mut content = self.content.clone();
-        let first = content.epochs.first().copied();
-        content.epochs.retain(|entry| entry.start_offset <= offset);
-        if content.epochs.is_empty()
-            && let Some(first) = first
-        {
-            content.epochs.push(EpochStart { start_offset: offset, ..first });
-        }
-        if content.epochs == self.content.epochs { Ok(()) } else { self.change(content) }
+        content.epochs.truncate(known);
+        if content.epochs.len() == self.content.epochs.len() { Ok(()) } else { self.change(content) }
     }
 
     /// Up to which offset this log, which ends at `end`, is the same as another one with these epochs that ends at
