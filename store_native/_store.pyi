@@ -180,8 +180,7 @@ class _Reads:
 
 @final
 class Store(_Reads):
-    """The owner of a store directory: exclusive, with a flusher, a dispatcher, a scheduler and a maintenance
-    thread.
+    """The owner of a store directory, exclusive, with four threads of its own.
 
     Args:
         path: The directory; made when it is missing, recovered when it is not.
@@ -206,8 +205,11 @@ class Store(_Reads):
     ) -> Self: ...
     @property
     def recovery(self) -> dict[str, Any]:
-        """What opening found: clean, rebuilt, from_offset, end_offset, records, truncated_bytes,
-        quarantined_bytes, elapsed_ms."""
+        """What opening found.
+
+        clean, rebuilt, repaired_queues, from_offset, end_offset, records, truncated_bytes, quarantined_bytes,
+        elapsed_ms.
+        """
     @property
     def cluster(self) -> str: ...
     @property
