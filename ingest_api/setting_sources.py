@@ -5,7 +5,7 @@ Owns their order and their names: ``http.port`` in the file is ``LAKEMQ_HTTP_POR
 
 Invariants: what is wrong is refused by its full name before a socket or a file is opened, wherever it came
 from; a typing error is no silent default. Other ``LAKEMQ_`` variables (the client's ``LAKEMQ_ENDPOINT``) are
-not looked at.
+not looked at, nor are misspelt ones: nobody can tell whose they are.
 """
 
 from __future__ import annotations
@@ -16,7 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
-from pydantic_settings import EnvSettingsSource, InitSettingsSource, PydanticBaseSettingsSource
+from pydantic_settings import (
+    EnvSettingsSource,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsError,
+)
 
 from ingest_api.setting_errors import explained, illegal
 from ingest_api.settings import Settings, known_settings
@@ -58,6 +63,13 @@ def load_settings(
         return Settings(**dict(Loaded()))
     except ValidationError as error:
         raise explained(error, known_settings(), origin) from None
+    except SettingsError:
+        # Python reads no number of thousands of digits.
+        longest = max(
+            (name for name in environment or {} if name.startswith("LAKEMQ_")),
+            key=lambda name: len((environment or {})[name]),
+        )
+        raise illegal(longest, "is no value of a setting: it is too long") from None
 
 
 def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -71,8 +83,23 @@ def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
 def _read(config: Path) -> dict[str, Any]:
     try:
         with config.open("rb") as file:
-            return tomllib.load(file)
+            tree = tomllib.load(file)
     except OSError as error:
         raise illegal("--config", f"cannot read {config}: {error.strerror}") from error
     except (RecursionError, ValueError) as error:  # TOMLDecodeError, not UTF-8, a number of too many digits
         raise illegal("--config", f"{config} is not TOML: {error}") from error
+    _check_form(tree)
+    return tree
+
+
+def _check_form(tree: Mapping[str, Any]) -> None:
+    """Refuses what the model would take from another source: names in another case, a list as one text."""
+    known = known_settings()
+    tops = {name.partition(".")[0] for name in known}
+    for top, values in tree.items():
+        if top not in tops and top.lower() in tops:
+            raise illegal(top, f"is not known; it is written {top.lower()}")
+        for name, value in values.items() if isinstance(values, dict) else ():
+            field = known.get(f"{top}.{name}")
+            if field is not None and field.kind is tuple and isinstance(value, str):
+                raise illegal(f"{top}.{name}", "must be a list of text")

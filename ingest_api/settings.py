@@ -48,11 +48,11 @@ at most, and the end of the file."""
 
 MAX_DELAY_LEVELS = 64
 _DAY_MS = 86_400_000
-MAX_DELAY_MS = 366 * _DAY_MS
+MAX_DELAY_MS = 365 * _DAY_MS
 _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": _DAY_MS}
 _DELAY = re.compile(r"([0-9]{1,9})([smhd])")
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,127}")
-_HOST_NAME = re.compile(r"[A-Za-z0-9_.-]{1,253}|\[?[0-9A-Fa-f:.]{2,45}\]?")
+_HOST_NAME = re.compile(r"[A-Za-z0-9_.-]{1,253}")
 _ORIGIN = re.compile(r"https?://[A-Za-z0-9_.:\[\]-]{1,261}")
 _SECTION = ConfigDict(strict=True, extra="forbid")
 
@@ -119,7 +119,9 @@ class HttpSettings(_Section):
     @field_validator("allowed_hosts")
     @classmethod
     def _are_hosts(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
-        return _each(hosts, _HOST_NAME, "a name or an address, without a port")
+        named = tuple(host for host in hosts if not _is_address(host))
+        _each(named, _HOST_NAME, "a name or an address, without a port")
+        return hosts
 
     @field_validator("allowed_origins")
     @classmethod
@@ -161,7 +163,7 @@ class _Store(_Section, StoreSettings):
         for level in levels:
             found = _DELAY.fullmatch(level)
             if not found or not 0 < int(found[1]) * _UNITS_MS[found[2]] <= MAX_DELAY_MS:
-                raise ValueError(f"{level!r} is no delay such as 10s, 5m, 2h or 1d, up to 366d")
+                raise ValueError(f"{level!r} is no delay such as 10s, 5m, 2h or 1d, up to 365d")
         return text
 
 
@@ -254,6 +256,15 @@ def _each(values: tuple[str, ...], form: re.Pattern[str], meaning: str) -> tuple
         if value != "*" and not form.fullmatch(value):
             raise ValueError(f"{value!r} is none; {meaning}")
     return values
+
+
+def _is_address(host: str) -> bool:
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    try:
+        ip_address(bare)
+    except ValueError:
+        return False
+    return True
 
 
 def _is_loopback(host: str) -> bool:

@@ -1,6 +1,6 @@
 """Names that mean something: the topics of consumer groups and of the system, and the bits of a permission.
 
-RocketMQ's `MixAll`, `TopicValidator` and `PermName`; the store's Rust part has them in `meta/names.rs`.
+RocketMQ's `MixAll`, `TopicValidator` and `PermName`; the store's Rust part has them in `state/names.rs`.
 """
 
 from __future__ import annotations

@@ -87,13 +87,6 @@ class Lookups:
     group_offsets: Callable[[], Mapping[QueueId, int]]
 
 
-def is_moving(position: Position) -> bool:
-    """Says whether resolving it again later may give another result while nothing was read."""
-    if isinstance(position, Explicit):
-        return OFFSET_LATEST in position.values()
-    return not isinstance(position, Earliest)
-
-
 def resolve(position: Position, view: StoreView, lookups: Lookups, option: str) -> dict[MessageQueue, int]:
     """Returns one offset per queue of the view.
 

@@ -3,7 +3,7 @@
 Owns how many sends are in flight, how many bytes of large bodies are held, and how full the disk is.
 
 Invariants: what is turned away gets the reason, when to come back, and that nothing was stored.
-Single-threaded: called by send.py on the event loop.
+Threads: the event loop.
 """
 
 from __future__ import annotations

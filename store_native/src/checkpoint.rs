@@ -57,9 +57,4 @@ impl Checkpoint {
             confirmed_offset: long(4),
         }
     }
-
-    /// Where an unclean start may begin to read: 3 s before the oldest of the three.
-    pub fn safe_timestamp(&self) -> i64 {
-        self.log_timestamp.min(self.queues_timestamp) - 3000
-    }
 }

@@ -1,4 +1,4 @@
-//! FaultPoints that tests inject: named points of the store's work at which the process dies, a thread panics or waits.
+//! Faults that tests inject: named points of the store's work at which the process dies, a thread panics or waits.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -20,7 +20,7 @@ from lakemq.client import BatchResult, Client
 from store_native.errors import InternalError, LakeMQError, Unavailable
 from structured_streaming.options import WriteOptions
 from structured_streaming.patience import retry_until
-from structured_streaming.source.chunks import RowChunk, TopicChunks, halves
+from structured_streaming.sink.chunks import RowChunk, TopicChunks, halves
 
 _LONGEST_TOPIC_IN_KEY = 100
 

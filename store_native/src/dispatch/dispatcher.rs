@@ -85,11 +85,6 @@ impl Dispatcher {
         self.state.unknown_keys.take().unwrap_or_default()
     }
 
-    /// From now on the append side does not know the keys that come here.
-    pub fn collect_unknown_keys(&mut self) {
-        self.state.unknown_keys.get_or_insert_default();
-    }
-
     /// Applies one record. Its queue entry is staged: the caller calls [`Dispatcher::store`] before it announces
     /// anything. The caller moves `offset` behind it.
     ///

@@ -9,7 +9,7 @@ use crate::state::{MetaState, Op};
 pub(super) struct StateSink {
     pub state: MetaState,
     pub keys: KeyFile,
-    /// Keys applied that the append side does not know: while a recovery runs, and on a slave.
+    /// Keys applied that the append side does not know: while a recovery runs.
     pub unknown_keys: Option<Vec<(String, KeyPlace)>>,
 }
 

@@ -1,7 +1,7 @@
 //! The property names that belong to the store: producers may not set them, readers do not see them.
 //!
 //! One list for both sides, so that whatever a reader is shown can be sent again (retries, replays).
-//! Called by `ingest` for each property that comes in and by `read` for each one that goes out.
+//! They bind what comes in and hide what goes out.
 
 use super::properties::{self, INTERNAL_PREFIX};
 

@@ -221,3 +221,39 @@ def test_an_address_others_reach_needs_insecure(host: str) -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "::1", "localhost"])
 def test_loopback_needs_nothing(host: str) -> None:
     assert load_settings(None, {"http.host": host}).http.host == host
+
+
+def test_names_of_the_file_are_written_as_they_are_and_a_list_is_a_list(tmp_path: Path) -> None:
+    config = tmp_path / "broker.toml"
+    for text, name in [
+        ("[HTTP]\nport = 1\n[http]\nport = 2\n", "HTTP"),
+        ('BROKER_NAME = "z"\n', "BROKER_NAME"),
+        ('[http]\nallowed_hosts = "a.b"\n', "http.allowed_hosts"),
+    ]:
+        config.write_text(text)
+        with pytest.raises(InvalidRequest, match=f"{name}:"):
+            load_settings(config, {})
+    config.write_text('[http]\nallowed_hosts = ["a.b"]\n')
+    assert load_settings(config, {}).http.allowed_hosts == ("a.b",)
+
+
+def test_a_number_of_thousands_of_digits_in_the_environment_is_refused_by_name() -> None:
+    with pytest.raises(InvalidRequest, match="LAKEMQ_HTTP_PORT: "):
+        load_settings(None, {}, {"LAKEMQ_HTTP_PORT": "9" * 5000, "LAKEMQ_BROKER_NAME": "b"})
+
+
+@pytest.mark.parametrize("host", ["1.2.3.4:80", "a.b:80", "face:9", "[::1]:80", "console.example.com:80"])
+def test_an_allowed_host_has_no_port(host: str) -> None:
+    with pytest.raises(InvalidRequest, match=r"http\.allowed_hosts: "):
+        load_settings(None, {"http.allowed_hosts": (host,)})
+
+
+def test_an_allowed_host_is_a_name_or_an_address() -> None:
+    hosts = ("console.example.com", "10.0.0.1", "::1", "[fd00::1]", "*")
+    assert load_settings(None, {"http.allowed_hosts": hosts}).http.allowed_hosts == hosts
+
+
+def test_a_delay_is_at_most_what_the_store_takes() -> None:
+    assert load_settings(None, {"store.delay_levels": "365d"}).store.delay_levels == "365d"
+    with pytest.raises(InvalidRequest, match=r"store.delay_levels: .*365d"):
+        load_settings(None, {"store.delay_levels": "366d"})

@@ -2,7 +2,7 @@
 //!
 //! Builds the columns asked for and no others: what no column needs is not looked at, properties are read
 //! once per record, constant columns cost nothing until the end. A record is either in all columns or, if
-//! `push` fails, in none. Called by the slice reader, one builder a slice.
+//! `push` fails, in none. One builder a slice.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Many messages as an Arrow IPC stream, one row each.
 //!
 //! Owns the names of the columns. Bodies and texts are borrowed from the batches, which borrow from the
-//! request's buffer. Called by the store's `append_arrow`.
+//! request's buffer.
 
 use std::borrow::Cow;
 

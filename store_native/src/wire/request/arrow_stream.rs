@@ -3,7 +3,7 @@
 //! Refuses what would expand (compressed buffers, dictionaries), buffers that lie outside their message,
 //! and a stream that breaks off without its end mark, so that half a request is never stored. The decoder
 //! asserts where others return errors (a buffer of offsets that is no multiple of 4 bytes long, say): its
-//! panics end here, as what comes over the network must not stop the broker. Called by `arrow`.
+//! panics end here, as what comes over the network must not stop the broker.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -2,7 +2,7 @@
 //!
 //! Owns the limits of a request and the form of its refusals: every error names the message, the line and
 //! the field. Bodies and texts are borrowed from the request wherever they stand in it as they are.
-//! Called by the store's `append_*`; nothing here knows topics, queues or files.
+//! Nothing here knows topics, queues or files.
 
 mod arrow;
 mod arrow_columns;

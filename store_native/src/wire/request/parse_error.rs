@@ -1,6 +1,6 @@
 //! Why a request is refused, and where in it.
 //!
-//! A error starts at the value that is wrong and collects its JSON pointer on the way out; only then is
+//! An error starts at the value that is wrong and collects its JSON pointer on the way out; only then is
 //! it turned into the store's error. So the way that succeeds keeps no path.
 
 use crate::error::StoreError;

@@ -1,6 +1,6 @@
 //! One message whose parts come one by one: a raw body with headers, or a call from Python.
 //!
-//! The same rules as for the other forms. Called by the store's `append_message`.
+//! The same rules as for the other forms.
 
 use std::borrow::Cow;
 

@@ -1,7 +1,7 @@
 //! What a message may hold, whichever format it came in.
 //!
-//! Values go in one by one, so that a error knows its field; `finish` checks what only the whole message
-//! shows. Called by `json` and `arrow`.
+//! Values go in one by one, so that an error knows its field; `finish` checks what only the whole message
+//! shows.
 
 use std::borrow::Cow;
 use std::collections::HashSet;

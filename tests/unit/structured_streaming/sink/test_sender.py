@@ -9,8 +9,8 @@ from lakemq.client import BatchResult, OutcomeUnknown
 from store_native.errors import Closed, InvalidRequest, LakeMQError, Unavailable
 from structured_streaming.options import WriteOptions
 from structured_streaming.patience import LONGEST_PAUSE_S, retry_until
+from structured_streaming.sink.chunks import RowChunk
 from structured_streaming.sink.sender import key_of, send_all
-from structured_streaming.source.chunks import RowChunk
 
 STORED = BatchResult("SEND_OK", 1, ())
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from store_native.errors import InvalidRequest
-from structured_streaming.source import chunks
-from structured_streaming.source.chunks import RowChunk, TopicChunks, digest
+from structured_streaming.sink import chunks
+from structured_streaming.sink.chunks import RowChunk, TopicChunks, digest
 
 SCHEMA = pa.schema(
     [
