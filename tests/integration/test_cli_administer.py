@@ -101,7 +101,7 @@ def test_group_is_moved_only_with_execute(lakemq: Lakemq, name: str, shared_brok
     code, out, _ = lakemq("group", "reset", name, "--topic", name, "--to", "earliest")
     assert (code, client.group_offsets(name)) == (0, {(name, 0): 8})
     assert "preview: from the broker's offsets 8 messages would come again, 0 be skipped" in out
-    assert "where its checkpoint and its ledger stand: it is not moved by this" in out
+    assert "where its checkpoint and its ledger say: it is not moved by this" in out
     moved = as_json(lakemq, "group", "reset", name, "--topic", name, "--offset", "0=5", "--execute")
     assert moved["queues"][0]["redelivered"] == 3
     assert (moved["executed"], moved["moves"]) == (True, "offsets at the broker")
