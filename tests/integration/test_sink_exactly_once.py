@@ -100,7 +100,7 @@ def test_a_task_that_died_half_way_stores_nothing_twice(
     client.put_topic("task-out", read_queue_nums=1, write_queue_nums=1)
     endpoint = shared_broker.endpoint
 
-    @udf("string")
+    @udf("string", useArrow=False)
     def row_text(number: int) -> str:
         """Dies at row 400 of the first attempt, when some of the rows before it are stored.
 
