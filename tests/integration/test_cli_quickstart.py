@@ -62,18 +62,18 @@ def test_own_data_and_own_handler_go_the_whole_path(tmp_path: Path) -> None:
 
 def test_ending_the_quickstart_ends_its_broker(tmp_path: Path) -> None:
     (tmp_path / "lines.ndjson").write_text('{"id": 1}\n')
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-m", "lakemq.cli", "quickstart", "--dir", "q", "--input", "lines.ndjson"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
         stdout=subprocess.PIPE,
         text=True,
-    )
-    assert process.stdout is not None
-    served = next(filter(None, (re.search(r"serving (http://\S+)", line) for line in process.stdout)))
-    client = Client(served[1])
-    assert client.ready()
-    process.send_signal(signal.SIGTERM)
-    process.stdout.read()
-    assert process.wait(RUN_S) == 128 + signal.SIGTERM
+    ) as process:
+        assert process.stdout is not None
+        served = next(filter(None, (re.search(r"serving (http://\S+)", line) for line in process.stdout)))
+        client = Client(served[1])
+        assert client.ready()
+        process.send_signal(signal.SIGTERM)
+        process.stdout.read()
+        assert process.wait(RUN_S) == 128 + signal.SIGTERM
     assert not client.ready()
