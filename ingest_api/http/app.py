@@ -87,7 +87,7 @@ class BrokerApp(FastAPI):
         self._pull = door.pull
         self._max_unsent_bytes = door.settings.limits.max_unsent_bytes
 
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:  # type: ignore[override]
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:  # type: ignore[override]  # awaited alike
         """Hands a request to its door; returns the coroutine instead of awaiting it, which is cheaper."""
         if scope["type"] != "http":
             return super().__call__(scope, receive, send)

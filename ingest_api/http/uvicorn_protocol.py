@@ -84,7 +84,7 @@ class BrokerProtocol(HttpToolsProtocol):
         self._ended = False
         self._refusal: LakeMQError | None = None
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn
         """Called by the event loop."""
         _connection_made(self, transport)
         try:

@@ -29,6 +29,11 @@ impl Confirmation {
         *lock(&self.replicated) = replicated;
     }
 
+    /// Confirms nothing more until somebody says how far. Returns what was followed before.
+    pub fn freeze(&self) -> i64 {
+        std::mem::replace(&mut lock(&self.replicated), self.marks.confirmed())
+    }
+
     /// Asks no replica any more: what is flushed is confirmed. Returns whether the mark moved.
     pub fn follow_flush(&self) -> bool {
         let mut replicated = lock(&self.replicated);

@@ -1,8 +1,14 @@
 //! Who a store is: its id, the broker it belongs to, and the lengths its files were made with.
 
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 
+use crate::consumequeue::ENTRY_BYTES;
+use crate::consumequeue::files::found_file_bytes;
+use crate::environment::Environment;
 use crate::error::{Result, StoreError};
+use crate::options::Options;
 use crate::paths::{self, StorePaths};
 
 /// The content of `lakemq/store.json`.
@@ -42,5 +48,57 @@ impl Identity {
         let text = serde_json::to_vec_pretty(self).unwrap_or_default();
         paths::replace_file(&paths.identity(), &text)
             .map_err(|e| StoreError::io("writing the store's identity", e))
+    }
+}
+
+/// The identity of a store: as it is written, or made from the options and from the files RocketMQ left.
+///
+/// # Errors
+/// `ARGUMENT_ILLEGAL` when the store was made with other lengths of files than are asked for; as [`Identity::read`].
+pub fn load_or_create(paths: &StorePaths, options: &Options, environment: &Environment) -> Result<Identity> {
+    if let Some(identity) = Identity::read(paths)? {
+        let differs = [
+            ("commitlog_file_size", identity.commitlog_file_size, options.commitlog_file_size),
+            (
+                "consumequeue_file_entries",
+                u64::from(identity.consumequeue_file_entries),
+                u64::from(options.consumequeue_file_entries),
+            ),
+        ];
+        for (name, is, asked) in differs {
+            if is != asked && asked != default_of(name) {
+                let detail =
+                    format!("this store was made with {name} {is}, it cannot be opened with {asked}");
+                return Err(StoreError::invalid("ARGUMENT_ILLEGAL", detail));
+            }
+        }
+        return Ok(identity);
+    }
+    let first_length = |directory: &Path| {
+        let files = paths::numbered_files(directory).ok()?;
+        files.iter().filter_map(|(_, p)| p.metadata().ok()).map(|m| m.len()).find(|n| *n > 0)
+    };
+    let found_queue_bytes = found_file_bytes(&paths.consumequeue());
+    let identity = Identity {
+        store_id: environment.random.iter().map(|b| format!("{b:02x}")).collect(),
+        cluster: options.cluster.clone(),
+        broker_name: options.broker_name.clone(),
+        epoch: 1,
+        commitlog_file_size: first_length(&paths.commitlog()).unwrap_or(options.commitlog_file_size),
+        consumequeue_file_entries: found_queue_bytes
+            .and_then(|bytes| u32::try_from(bytes / ENTRY_BYTES as u64).ok())
+            .unwrap_or(options.consumequeue_file_entries),
+        index_slots: options.index_slots,
+        index_entries: options.index_entries,
+    };
+    identity.write(paths)?;
+    Ok(identity)
+}
+
+fn default_of(name: &str) -> u64 {
+    let options = Options::default();
+    match name {
+        "commitlog_file_size" => options.commitlog_file_size,
+        _ => u64::from(options.consumequeue_file_entries),
     }
 }

@@ -105,3 +105,37 @@ impl Lifecycle {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(10);
+
+    #[test]
+    fn test_who_waits_for_what_is_cut_is_not_told_that_it_came() {
+        let lifecycle = Lifecycle::new().expect("a descriptor");
+        let looks = Cell::new(0);
+        // The offset is cut, and reached by other records, while it is waited for.
+        let came = lifecycle.wait(SOON, || {
+            looks.set(looks.get() + 1);
+            if looks.get() == 1 {
+                lifecycle.cuts.fetch_add(1, Ordering::SeqCst);
+            }
+            looks.get() > 1
+        });
+        assert!(!came);
+        assert!(lifecycle.wait(SOON, || true), "who waits from then on waits for those");
+    }
+
+    #[test]
+    fn test_a_poisoned_store_ends_a_wait() {
+        let lifecycle = Lifecycle::new().expect("a descriptor");
+        lifecycle.poison("injected".into());
+        lifecycle.poison("a later reason".into());
+        assert!(!lifecycle.wait(SOON, || false));
+        assert_eq!(lifecycle.poisoned(), Some("injected"));
+    }
+}

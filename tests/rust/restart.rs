@@ -6,31 +6,9 @@
 use std::fs;
 use std::path::Path;
 
-use lakemq_store::filter::Filter;
-use lakemq_store::read::SliceRequest;
 use lakemq_store::reader::Reader;
 
-use crate::support::{bulk, copy, open, send};
-
-/// Bodies of the queue from `offset` on, as the reader sees them.
-fn read(reader: &Reader, offset: i64) -> Vec<String> {
-    let slice = SliceRequest {
-        offset,
-        end_offset: None,
-        max_messages: 100_000,
-        max_bytes: usize::MAX,
-        filter: Filter::All,
-    };
-    let mut out = Vec::new();
-    let meta = reader
-        .read("t", 0, &slice, |record, _| {
-            out.push(String::from_utf8_lossy(record.body).into_owned());
-            Ok(())
-        })
-        .expect("readable");
-    assert!(meta.damaged.is_empty(), "{:?}", meta.damaged);
-    out
-}
+use crate::support::{bulk, copy, open, read_beside, send};
 
 /// Puts a copy in the place of every file below `directory`, as a restored backup or a lost and remade file is.
 fn replace_files(directory: &Path) {
@@ -54,7 +32,7 @@ fn test_a_reader_goes_on_with_the_files_the_owner_uses_after_a_restart() {
         // More than three quarters of a file of 64 KiB, so that the next one is made ahead.
         let mut expected = bulk(&store, "t", 48);
         let reader = Reader::open(dir.path()).expect("a reader");
-        assert_eq!(read(&reader, 0), expected);
+        assert_eq!(read_beside(&reader, "t", 0), expected);
         store.close().expect("closed");
         drop(store);
         if !clean {
@@ -70,7 +48,7 @@ fn test_a_reader_goes_on_with_the_files_the_owner_uses_after_a_restart() {
             expected.push(body);
         }
         assert_eq!(
-            read(&reader, 0),
+            read_beside(&reader, "t", 0),
             expected,
             "clean {clean}, replaced {replaced:?}"
         );

@@ -1,4 +1,5 @@
-//! What a cut and a takeover leave: epochs, keys, topics, and the order in which a cut reaches the disk.
+//! What a takeover goes on with and what a cut leaves: offsets, leases, delays, epochs, keys, topics, and the order in
+//! which a cut reaches the disk.
 //!
 //! Contract: nothing of what was cut is remembered; nothing is erased before the marks say on the disk that it is no
 //! part of the log; what a new master appends waits for replicas where it is to.
@@ -8,10 +9,141 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use lakemq_store::environment::{Disk, Environment, RealDisk};
+use lakemq_store::message::NewMessage;
 use lakemq_store::store::{AppendRequest, Options, Role, Store, TopicChange};
 
+use crate::pair::*;
 use crate::support::*;
-use crate::{follow, pair};
+
+#[test]
+fn test_a_slave_that_takes_over_goes_on_where_its_master_was() {
+    let (a, b) = (
+        tempfile::tempdir().expect("a directory"),
+        tempfile::tempdir().expect("a directory"),
+    );
+    let (master, slave) = (open(a.path()), open_slave(b.path()));
+    let end = mixed(&master);
+    let soon = NewMessage {
+        delay_level: 1,
+        ..message("delayed")
+    };
+    let delayed = master.append(&request("late"), &[soon]).expect("stored");
+    follow(&master, &slave, 10_000);
+    slave.replicated(end);
+    drop(master);
+
+    let begins = slave.become_master(2, false).expect("the master now");
+    assert_eq!(begins, delayed.end_offset);
+    let next = slave
+        .append(&request("t"), &[message("after")])
+        .expect("stored");
+    assert_eq!(next.placed[0].queue_offset, 153);
+    assert!(slave.wait_dispatched(next.end_offset, SOON));
+    let keyed = AppendRequest {
+        idempotency_key: Some("once"),
+        ..request("t")
+    };
+    let batch: Vec<NewMessage<'_>> = ["a", "b", "c"].iter().map(|body| message(body)).collect();
+    assert!(slave.append(&keyed, &batch).expect("known").duplicate);
+    assert!(
+        slave.progress_wait(SOON, || slave.bounds("late", 0).is_ok_and(|b| b.max == 1)),
+        "the delayed message is delivered by the new master"
+    );
+    assert_eq!(bodies(&slave, "late"), ["delayed"]);
+    assert_eq!(slave.role(), (Role::Master, 2));
+}
+
+#[test]
+fn test_a_master_whose_time_is_over_is_not_made_one_again_nor_by_a_restart() {
+    let (_a, b, x, y) = pair();
+    send(&x, "t", &["one"]);
+    follow(&x, &y, 1 << 20);
+    y.become_slave(5).expect("heard");
+    for epoch in [1, 3, 5] {
+        let refused = y.become_master(epoch, false).expect_err("over");
+        assert_eq!(refused.code(), "SERVICE_NOT_AVAILABLE", "epoch {epoch}");
+    }
+    y.close().expect("closed");
+    drop(y);
+    let refused = Store::open(b.path(), options(), environment()).expect_err("a slave's");
+    assert_eq!(refused.code(), "ARGUMENT_ILLEGAL");
+    let y = open_slave(b.path());
+    assert_eq!(y.role(), (Role::Slave, 5));
+    y.become_master(6, false).expect("a later one");
+    y.close().expect("closed");
+    drop(y);
+    assert_eq!(open(b.path()).role(), (Role::Master, 6));
+}
+
+#[test]
+fn test_leases_of_a_new_master_begin_with_what_the_log_says() {
+    let (_a, _b, x, y) = pair();
+    send(&x, "t", &["one"]);
+    let (first, _) = x.acquire_lease("g", "o1", 60_000).expect("granted");
+    let end = follow(&x, &y, 1 << 20);
+    y.become_master(2, true).expect("elected");
+    let refused = y.acquire_lease("g", "o2", 60_000).expect_err("held");
+    assert!(matches!(
+        refused.code(),
+        "LEASE_CONFLICT" | "SERVICE_NOT_AVAILABLE"
+    ));
+    y.ask_replicas(None);
+    assert!(y.wait_dispatched(end, SOON));
+    assert_eq!(
+        y.acquire_lease("g", "o2", 60_000)
+            .expect_err("grace")
+            .code(),
+        "LEASE_CONFLICT"
+    );
+    assert!(y.release_lease("g", "o1"));
+    let (second, _) = y.acquire_lease("g", "o2", 60_000).expect("granted");
+    assert!(second > first);
+    // The old master knows nothing of that, and neither renews nor gives back any more.
+    x.become_slave(2).expect("a slave now");
+    assert_eq!(
+        x.acquire_lease("g", "o1", 60_000)
+            .expect_err("a slave")
+            .code(),
+        "SERVICE_NOT_AVAILABLE"
+    );
+    assert!(!x.release_lease("g", "o1") && x.lease("g").is_none());
+    let end = follow(&y, &x, 1 << 20);
+    x.replicated(end);
+    assert!(x.wait_dispatched(end, SOON));
+    x.become_master(3, false).expect("again");
+    assert_eq!(
+        x.acquire_lease("g", "o1", 60_000).expect_err("o2's").code(),
+        "LEASE_CONFLICT"
+    );
+    assert_eq!(
+        x.acquire_lease("g", "o2", 60_000).expect("renewed").0,
+        second
+    );
+}
+
+#[test]
+fn test_a_masters_word_counts_as_far_as_the_log_is_known_to_be_its_own() {
+    let (_a, _b, x, y) = pair();
+    x.ask_replicas(Some(0));
+    send_unconfirmed(&x, "one");
+    let both = follow(&x, &y, 1 << 20);
+    x.replicated(both);
+    send_unconfirmed(&x, "two");
+    y.become_master(2, false).expect("elected");
+    let new = send(&y, "t", &["new", "newer"]).end_offset;
+    x.become_slave(2).expect("a slave now");
+    x.replicated(new);
+    assert_eq!(
+        x.watermarks().3,
+        both,
+        "its own tail is not confirmed by that"
+    );
+    x.truncate_to(both).expect("cut");
+    let end = follow(&y, &x, 1 << 20);
+    x.replicated(end);
+    assert!(x.wait_dispatched(end, SOON));
+    assert_eq!(bodies(&x, "t"), ["one", "new", "newer"]);
+}
 
 /// A disk that notes what was asked of it, each with the length of the file.
 #[derive(Default)]
@@ -157,7 +289,7 @@ fn test_what_a_new_master_appends_waits_for_replicas_where_it_is_to() {
 fn test_a_delayed_message_of_a_slave_is_due_by_its_own_clock() {
     let (_a, b, x, y) = pair();
     drop(y);
-    let soon = lakemq_store::message::NewMessage {
+    let soon = NewMessage {
         delay_level: 5,
         ..message("in a minute")
     };
@@ -199,7 +331,7 @@ fn test_a_delayed_message_of_a_slave_is_due_by_its_own_clock() {
     send(&y, "wake", &["y"]);
     y.append(
         &request("wake"),
-        &[lakemq_store::message::NewMessage {
+        &[NewMessage {
             delay_level: 1,
             ..message("wakes the scheduler")
         }],

@@ -69,8 +69,6 @@ struct LogEnd {
     closed: bool,
     role: Role,
     epochs: EpochFile,
-    /// The log offset from which on this broker is the master.
-    master_from: i64,
     /// Nothing lies behind the end.
     tail_erased: bool,
     /// Up to here the log is known to be the master's; `i64::MAX` on a master.
@@ -100,6 +98,9 @@ pub struct Appender {
     delays: Arc<DelayTimes>,
     ids: UniqKeys,
     end: Mutex<LogEnd>,
+    /// The epoch that this broker is the master of and where it begins; changed under the append lock, and read without
+    /// it: a large request holds that for long.
+    mastership: Mutex<Option<(i64, i64)>>,
     pub counters: AppendCounters,
 }
 
@@ -126,12 +127,12 @@ impl Appender {
             closed: false,
             role,
             epochs,
-            master_from: 0,
             tail_erased: role == Role::Master || clean,
             agreed: if role == Role::Master { i64::MAX } else { marks.dispatched() },
         };
         Self {
             ids: UniqKeys::new(options.store_host.ip(), &environment.random),
+            mastership: Mutex::new((role == Role::Master).then(|| (end.epochs.seen(), 0))),
             end: Mutex::new(end),
             counters: AppendCounters::default(),
             options,

@@ -88,8 +88,7 @@ impl Appender {
 
     /// The epoch that this broker is the master of, and the log offset from which on it writes in it; `None` on a slave.
     pub fn mastership(&self) -> Option<(i64, i64)> {
-        let end = lock(&self.end);
-        (end.role == Role::Master).then(|| (end.epochs.seen(), end.master_from))
+        *lock(&self.mastership)
     }
 
     /// Up to which offset the log is known to be the master's; `i64::MAX` on a master.
@@ -120,7 +119,8 @@ impl Appender {
         self.clear_tail(&mut end)?;
         let offset = end.writer.end();
         end.epochs.rule(epoch, offset)?;
-        (end.role, end.master_from, end.agreed) = (Role::Master, offset, i64::MAX);
+        (end.role, end.agreed) = (Role::Master, i64::MAX);
+        *lock(&self.mastership) = Some((epoch, offset));
         // A cut that did not get to its end may have left it behind.
         self.marks.set_appended(offset);
         self.lifecycle.schedule_changed.set();
@@ -138,6 +138,7 @@ impl Appender {
         // Behind what is confirmed the log may part from that of the new master.
         end.agreed = self.marks.confirmed();
         end.role = Role::Slave;
+        *lock(&self.mastership) = None;
         self.lifecycle.schedule_changed.set();
         Ok(())
     }
@@ -307,15 +308,14 @@ impl Appender {
         }
         let directory = self.paths.cut();
         paths::create_directory(&directory, &*self.environment.disk).map_err(context)?;
-        let (mut number, mut made) = (0, None);
-        while made.is_none() {
+        let mut number = 0;
+        let mut kept = loop {
             let path = directory.join(format!("{}.{number}", paths::file_name(from)));
             match File::options().write(true).create_new(true).open(path) {
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => number += 1,
-                outcome => made = Some(outcome.map_err(context)?),
+                outcome => break outcome.map_err(context)?,
             }
-        }
-        let Some(mut kept) = made else { return Ok(()) };
+        };
         for file in self.log.files() {
             let (begin, end) = (from.max(file.base), to.min(file.end()));
             if begin < end {

@@ -39,8 +39,9 @@ impl Store {
         if !known {
             return Err(StoreError::invalid("GROUP_NOT_EXIST", format!("group[{group}] does not exist")));
         }
+        let offset = self.appender.append_op(&Op::DeleteGroup { group: group.into() })?;
         self.leases.end(group);
-        self.appender.append_op(&Op::DeleteGroup { group: group.into() })
+        Ok(offset)
     }
 
     /// All groups as applied: those created, and those that only committed offsets.

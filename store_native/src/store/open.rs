@@ -13,14 +13,13 @@ use crate::commitlog::epochs::EpochFile;
 use crate::commitlog::next_file::NextFile;
 use crate::commitlog::writer::LogWriter;
 use crate::confirmation::Confirmation;
-use crate::consumequeue::files::found_file_bytes;
 use crate::consumequeue::{ENTRY_BYTES, QueueFiles, QueueTable};
 use crate::delay_times::DelayTimes;
 use crate::dispatch::Dispatch;
 use crate::environment::Environment;
 use crate::error::{Result, StoreError};
 use crate::flush::Flusher;
-use crate::identity::Identity;
+use crate::identity::{self, Identity};
 use crate::index::{Index, Shape};
 use crate::leases::Leases;
 use crate::lifecycle::Lifecycle;
@@ -151,7 +150,7 @@ impl Opened {
             .and_then(|()| paths::create_directory(&paths.lakemq(), &*environment.disk))
             .map_err(|e| StoreError::io(format!("creating the store at {}", root.display()), e))?;
         let lock_file = take_lock(&paths)?;
-        let identity = load_or_create_identity(&paths, &options, &environment)?;
+        let identity = identity::load_or_create(&paths, &options, &environment)?;
         let options = Arc::new(Options {
             broker_name: identity.broker_name.clone(),
             cluster: identity.cluster.clone(),
@@ -346,57 +345,4 @@ fn write_abort(paths: &StorePaths) -> Result<()> {
     write!(file, "{}", std::process::id()).map_err(context)?;
     file.sync_all().map_err(context)?;
     paths::sync_directory(paths.root()).map_err(context)
-}
-
-/// The store's identity: as it stands, or made from the options and from the files RocketMQ left.
-fn load_or_create_identity(
-    paths: &StorePaths,
-    options: &Options,
-    environment: &Environment,
-) -> Result<Identity> {
-    if let Some(identity) = Identity::read(paths)? {
-        let differs = [
-            ("commitlog_file_size", identity.commitlog_file_size, options.commitlog_file_size),
-            (
-                "consumequeue_file_entries",
-                u64::from(identity.consumequeue_file_entries),
-                u64::from(options.consumequeue_file_entries),
-            ),
-        ];
-        for (name, is, asked) in differs {
-            if is != asked && asked != default_of(name) {
-                let detail =
-                    format!("this store was made with {name} {is}, it cannot be opened with {asked}");
-                return Err(StoreError::invalid("ARGUMENT_ILLEGAL", detail));
-            }
-        }
-        return Ok(identity);
-    }
-    let first_length = |directory: &Path| {
-        let files = paths::numbered_files(directory).ok()?;
-        files.iter().filter_map(|(_, p)| p.metadata().ok()).map(|m| m.len()).find(|n| *n > 0)
-    };
-    let found_queue_bytes = found_file_bytes(&paths.consumequeue());
-    let identity = Identity {
-        store_id: environment.random.iter().map(|b| format!("{b:02x}")).collect(),
-        cluster: options.cluster.clone(),
-        broker_name: options.broker_name.clone(),
-        epoch: 1,
-        commitlog_file_size: first_length(&paths.commitlog()).unwrap_or(options.commitlog_file_size),
-        consumequeue_file_entries: found_queue_bytes
-            .and_then(|bytes| u32::try_from(bytes / ENTRY_BYTES as u64).ok())
-            .unwrap_or(options.consumequeue_file_entries),
-        index_slots: options.index_slots,
-        index_entries: options.index_entries,
-    };
-    identity.write(paths)?;
-    Ok(identity)
-}
-
-fn default_of(name: &str) -> u64 {
-    let options = Options::default();
-    match name {
-        "commitlog_file_size" => options.commitlog_file_size,
-        _ => u64::from(options.consumequeue_file_entries),
-    }
 }

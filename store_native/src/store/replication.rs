@@ -64,9 +64,12 @@ impl Store {
     /// # Errors
     /// As [`Appender::become_slave`](crate::append::Appender::become_slave).
     pub fn become_slave(&self, epoch: i64) -> Result<()> {
-        self.appender.become_slave(epoch)?;
-        self.ask_replicas(Some(self.marks.confirmed()));
-        Ok(())
+        // First: what a flush would confirm now may be what the new master lacks.
+        let before = self.confirmation.freeze();
+        self.appender.become_slave(epoch).inspect_err(|_| {
+            self.confirmation.follow_replicas(before);
+            self.wake_if(self.confirmation.advance());
+        })
     }
 
     /// Raw bytes of the log from `from` on: whole requests of one epoch and one file, about `max_bytes` but at least

@@ -13,6 +13,7 @@ use lakemq_store::environment::{Clock, Disk, Environment, RealDisk};
 use lakemq_store::filter::Filter;
 use lakemq_store::message::NewMessage;
 use lakemq_store::read::SliceRequest;
+use lakemq_store::reader::Reader;
 use lakemq_store::store::{AppendRequest, Appended, Options, Store};
 
 pub const SOON: Duration = Duration::from_secs(10);
@@ -127,6 +128,26 @@ pub fn bodies(store: &Store, topic: &str) -> Vec<String> {
     let mut out = Vec::new();
     let meta = store
         .read(topic, 0, &everything, |record, _| {
+            out.push(String::from_utf8_lossy(record.body).into_owned());
+            Ok(())
+        })
+        .expect("readable");
+    assert!(meta.damaged.is_empty(), "{:?}", meta.damaged);
+    out
+}
+
+/// Bodies of a topic's first queue from `offset` on, as a reader beside the owner sees them.
+pub fn read_beside(reader: &Reader, topic: &str, offset: i64) -> Vec<String> {
+    let slice = SliceRequest {
+        offset,
+        end_offset: None,
+        max_messages: 100_000,
+        max_bytes: usize::MAX,
+        filter: Filter::All,
+    };
+    let mut out = Vec::new();
+    let meta = reader
+        .read(topic, 0, &slice, |record, _| {
             out.push(String::from_utf8_lossy(record.body).into_owned());
             Ok(())
         })
