@@ -3,15 +3,17 @@
 //! Contract: nothing confirmed and no half request is cut; what is cut never comes back, not after a crash at any step
 //! and not for a reader that mapped it; no offset is given twice.
 
-use crate::pair::*;
-use crate::support::*;
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use lakemq_store::commitlog::LogRange;
 use lakemq_store::error::Result;
 use lakemq_store::message::RecordView;
 use lakemq_store::reader::Reader;
 use lakemq_store::store::{Options, Role, Store};
-use std::fs;
-use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::pair::*;
+use crate::support::*;
 
 #[test]
 fn test_an_old_master_is_fenced_cut_where_the_logs_part_and_follows() {
