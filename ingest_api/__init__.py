@@ -6,5 +6,5 @@
     broker/     the core, which knows no protocol
     http/       the HTTP front door
 
-The path of a message: http/send.py -> broker/send_service.py -> the store -> broker/flush_wait.py.
+The path of a message: http/messages/send.py -> broker/send_service.py -> the store -> broker/flush_wait.py.
 """

@@ -25,7 +25,7 @@ import uvloop
 
 from ingest_api.broker.broker import Broker
 from ingest_api.http.app import create_app
-from ingest_api.http.connection_watch import REFUSED_AT_ONCE
+from ingest_api.http.connection.watch import REFUSED_AT_ONCE
 from ingest_api.http.front_door import FrontDoor
 from ingest_api.http.uvicorn_protocol import BrokerProtocol
 from ingest_api.logs import set_up_logging

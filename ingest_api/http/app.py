@@ -6,7 +6,6 @@ everything else gets its body read within bounds and goes on to FastAPI.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager, suppress
@@ -15,11 +14,13 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.types import Message, Receive, Scope, Send
 
-from ingest_api.http import openapi, problems
-from ingest_api.http.allowed_methods import allowed_methods
-from ingest_api.http.body import Body, ClientGone
 from ingest_api.http.front_door import FrontDoor
-from ingest_api.http.request_guard import RequestGuard
+from ingest_api.http.messages.targets import API, MESSAGES, QUEUES, TOPICS
+from ingest_api.http.openapi import document
+from ingest_api.http.request.body import Body, ClientGone
+from ingest_api.http.request.guard import RequestGuard
+from ingest_api.http.responses import problems
+from ingest_api.http.responses.allowed_methods import allowed_methods
 from ingest_api.http.routes import (
     brokers,
     cluster,
@@ -34,12 +35,6 @@ from ingest_api.http.routes import (
 )
 from ingest_api.version import lakemq_version
 from store_native.errors import InvalidRequest, Unavailable
-
-API = "/api/v1"
-_TOPICS = f"{API}/topics/"
-_MESSAGES = "/messages"
-_QUEUES = "/queues/"
-_PLAIN_SEGMENT = re.compile(rb"[A-Za-z0-9_\-.~]+")
 
 
 def create_app(door: FrontDoor) -> BrokerApp:
@@ -94,14 +89,14 @@ class BrokerApp(FastAPI):
         if b"%" in scope["raw_path"] and b"%2f" in scope["raw_path"].lower():
             return self._escaped_slash(scope, receive, send)
         path: str = scope["path"]
-        if path.endswith(_MESSAGES) and path.startswith(_TOPICS):
-            inner = path[len(_TOPICS) : -len(_MESSAGES)]
+        if path.endswith(MESSAGES) and path.startswith(TOPICS):
+            inner = path[len(TOPICS) : -len(MESSAGES)]
             if scope["method"] == "POST" and inner and "/" not in inner:
                 return self.send_path(scope, receive, send, inner)
             if scope["method"] in ("GET", "HEAD"):
                 if self.watch.unsent_bytes > self._max_unsent_bytes:
                     return self._too_much_unsent(scope, receive, send)
-                topic, queues_, queue_id = inner.partition(_QUEUES)
+                topic, queues_, queue_id = inner.partition(QUEUES)
                 if queues_ and topic and queue_id and "/" not in topic and "/" not in queue_id:
                     return self._pull(scope, receive, send, topic, queue_id)
         return self._control(scope, receive, send)
@@ -109,7 +104,7 @@ class BrokerApp(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """Returns the document with the raw paths in it; FastAPI calls it once."""
         if self.openapi_schema is None:
-            self.openapi_schema = openapi.completed(super().openapi())
+            self.openapi_schema = document.completed(super().openapi())
         return self.openapi_schema
 
     async def _control(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -194,19 +189,6 @@ class BrokerApp(FastAPI):
         code = "GROUP_ILLEGAL" if path.startswith(f"{API}/groups/") else "TOPIC_ILLEGAL"
         error = InvalidRequest(code, "a name has no slash", parameter="path")
         await self.errors.respond(error, scope, receive, send, Body(), _expects(scope))
-
-
-def send_topic(target: bytes) -> str | None:
-    """Returns the topic when a request's target is a send's in its plain form.
-
-    Plain is a target without a host, an escape, or a query string.
-    """
-    if not target.endswith(_MESSAGES.encode()) or not target.startswith(_TOPICS.encode()):
-        return None
-    topic = target[len(_TOPICS) : -len(_MESSAGES)]
-    if not _PLAIN_SEGMENT.fullmatch(topic):
-        return None
-    return topic.decode("ascii")
 
 
 def _content_length(scope: Scope) -> int | None:

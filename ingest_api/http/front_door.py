@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 
 from ingest_api.broker.broker import Broker
-from ingest_api.http.body import BodyReader, Deadlines
-from ingest_api.http.connection_watch import ConnectionWatch
-from ingest_api.http.error_responses import ErrorResponses
-from ingest_api.http.pull import PullPath
-from ingest_api.http.send import SendPath
+from ingest_api.http.connection.watch import ConnectionWatch
+from ingest_api.http.messages.pull import PullPath
+from ingest_api.http.messages.send import SendPath
+from ingest_api.http.request.body import BodyReader, Deadlines
+from ingest_api.http.responses.error_responses import ErrorResponses
 from ingest_api.settings import Settings
 
 CONTROL_BODY_BYTES = 8 << 20

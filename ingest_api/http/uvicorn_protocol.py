@@ -22,15 +22,15 @@ from typing import Any, NoReturn
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from ingest_api.http import head_limits
 from ingest_api.http.app import BrokerApp
-from ingest_api.http.held_send import HeldSend
-from ingest_api.http.raw_response import common_lines
-from ingest_api.http.request_cycle import RequestCycle, describe_request
-from ingest_api.http.request_guard import malformed
-from ingest_api.http.send_targets import known_targets, learn_topic
-from ingest_api.http.unsent_answers import UnsentAnswers
-from ingest_api.http.upgrade import head_without_upgrade, refuse_upgrade
+from ingest_api.http.connection import head_limits
+from ingest_api.http.connection.held_send import HeldSend
+from ingest_api.http.connection.unsent_answers import UnsentAnswers
+from ingest_api.http.connection.upgrade import head_without_upgrade, refuse_upgrade
+from ingest_api.http.messages.targets import known_targets, learn_topic
+from ingest_api.http.request.cycle import RequestCycle, describe_request
+from ingest_api.http.request.guard import malformed
+from ingest_api.http.responses.raw_response import common_lines
 from store_native.errors import InvalidRequest, LakeMQError, Unavailable
 
 _LINGER_S = 2.0

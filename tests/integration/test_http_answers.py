@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ingest_api.http.raw_response import JsonResponse
+from ingest_api.http.responses.raw_response import JsonResponse
 from tests.support.broker_process import BrokerProcess
 from tests.support.http import raw_exchange
 

@@ -17,10 +17,10 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from ingest_api.http.documentation import render
-from ingest_api.http.openapi_examples import REQUESTS
-from ingest_api.http.openapi_problems import CODES, codes_of
-from ingest_api.http.problems import STATUS
+from ingest_api.http.openapi.examples import REQUESTS
+from ingest_api.http.openapi.page import render
+from ingest_api.http.openapi.problems import CODES, codes_of
+from ingest_api.http.responses.problems import STATUS
 from tests.support.broker_process import BrokerProcess
 from tests.support.http import Http
 

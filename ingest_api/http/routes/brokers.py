@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from ha_replicator.nameserver import BrokerRegistration, QueueData
 from ingest_api.broker.broker import Broker
-from ingest_api.http.routes.schemas import CheckedTopic, Strict, noun_router
+from ingest_api.http.schemas import CheckedTopic, Strict, noun_router
 from store_native.errors import InvalidRequest
 
 BrokerName = Annotated[str, Path(pattern=r"^[a-zA-Z0-9_-]{1,127}$")]

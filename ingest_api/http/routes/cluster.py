@@ -6,8 +6,8 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 
 from ingest_api.broker.broker import Broker
-from ingest_api.http.routes.schemas import noun_router
 from ingest_api.http.routes.topic_routes import RouteBroker, broker_of
+from ingest_api.http.schemas import noun_router
 from ingest_api.version import lakemq_version
 
 EPOCH = 1

@@ -6,7 +6,7 @@ from fastapi import APIRouter, FastAPI, Request
 from starlette.responses import Response
 
 from ingest_api.broker.broker import Broker
-from ingest_api.http.documentation import render
+from ingest_api.http.openapi.page import render
 
 _HEADERS = {
     # The page is text and a style sheet of its own; whatever else a browser would load or run is refused.

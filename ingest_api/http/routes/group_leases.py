@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from ingest_api.broker.broker import Broker
-from ingest_api.http.routes.schemas import GroupPath, Strict
+from ingest_api.http.schemas import GroupPath, Strict
 
 Owner = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[\x20-\x7e]+$")]
 MAX_TTL_MS = 3_600_000

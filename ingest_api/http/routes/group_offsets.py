@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from ingest_api.broker.broker import Broker
 from ingest_api.broker.group_offsets import ResetTarget
-from ingest_api.http.routes.schemas import (
+from ingest_api.http.schemas import (
     DEFAULT_LIMIT,
     MAX_LONG,
     PROBLEMS,

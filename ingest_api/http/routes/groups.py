@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from ingest_api.broker.broker import Broker
 from ingest_api.http.routes import group_leases, group_offsets
-from ingest_api.http.routes.schemas import (
+from ingest_api.http.schemas import (
     DEFAULT_LIMIT,
     PENDING,
     GroupPath,

@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 
 from ingest_api.broker.broker import Broker
-from ingest_api.http.routes.schemas import PROBLEMS
+from ingest_api.http.schemas import PROBLEMS
 from store_native.errors import Closed, Unavailable
 
 

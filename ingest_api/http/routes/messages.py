@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Query
 from starlette.responses import Response
 
 from ingest_api.broker.broker import Broker
-from ingest_api.http.routes.schemas import (
+from ingest_api.http.schemas import (
     MAX_LONG,
     PROBLEMS,
     CheckedTopic,

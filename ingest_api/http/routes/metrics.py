@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from ingest_api.broker.broker import Broker
 from ingest_api.http.prometheus import metrics_registry
-from ingest_api.http.routes.schemas import PROBLEMS
+from ingest_api.http.schemas import PROBLEMS
 
 _TEXT: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/plain": {"schema": {"type": "string"}}}, "description": "Prometheus text."}

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel
 
 from ingest_api.broker.broker import Broker
-from ingest_api.http.routes.schemas import MAX_LONG, QueueIdPath, TopicPath, noun_router
+from ingest_api.http.schemas import MAX_LONG, QueueIdPath, TopicPath, noun_router
 
 
 class QueueBounds(BaseModel):

@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from ha_replicator.nameserver import BrokerData
 from ingest_api.broker.broker import Broker
-from ingest_api.http.routes.schemas import TopicPath, noun_router
+from ingest_api.http.schemas import TopicPath, noun_router
 from store_native.errors import InvalidRequest
 
 

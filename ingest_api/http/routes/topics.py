@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from ingest_api.broker.broker import Broker
-from ingest_api.http.routes.schemas import (
+from ingest_api.http.schemas import (
     DEFAULT_LIMIT,
     PENDING,
     Limit,

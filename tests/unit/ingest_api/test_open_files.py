@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ingest_api.http.connection_watch import REFUSED_AT_ONCE, ConnectionWatch
+from ingest_api.http.connection.watch import REFUSED_AT_ONCE, ConnectionWatch
 from ingest_api.server import OWN_FILES, _within_open_files
 from ingest_api.settings import HttpSettings, Settings
 from store_native.errors import Unavailable

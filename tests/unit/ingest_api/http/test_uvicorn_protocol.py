@@ -13,8 +13,9 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from ingest_api.broker.broker import Broker
-from ingest_api.http.app import create_app, send_topic
+from ingest_api.http.app import create_app
 from ingest_api.http.front_door import FrontDoor
+from ingest_api.http.messages.targets import send_topic
 from ingest_api.http.uvicorn_protocol import BrokerProtocol
 from ingest_api.setting_sources import load_settings
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from ingest_api.http.problems import STATUS, problem_of
+from ingest_api.http.responses.problems import STATUS, problem_of
 from store_native import errors
 
 

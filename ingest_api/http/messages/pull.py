@@ -1,7 +1,7 @@
 """GET /api/v1/topics/{topic}/queues/{queue_id}/messages, as a raw ASGI function.
 
 Owns the way of a pull from its target to its answer, JSON or Arrow; reading and holding are the broker
-core's. openapi.py documents it by hand.
+core's. openapi/document.py describes it by hand.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from starlette.types import Message, Receive, Scope, Send
 
 from ingest_api.broker.metrics import BrokerMetrics
 from ingest_api.broker.pull_service import PullService
-from ingest_api.http.body import ClientGone
-from ingest_api.http.error_responses import ErrorResponses
-from ingest_api.http.pull_query import ARROW, read_pull
-from ingest_api.http.raw_response import JsonResponse
+from ingest_api.http.messages.pull_query import ARROW, read_pull
+from ingest_api.http.request.body import ClientGone
+from ingest_api.http.responses.error_responses import ErrorResponses
+from ingest_api.http.responses.raw_response import JsonResponse
 from store_native import Slice
 
 

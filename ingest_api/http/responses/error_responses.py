@@ -14,9 +14,9 @@ from typing import Any
 from starlette.types import Receive, Scope, Send
 
 from ingest_api.broker.metrics import BrokerMetrics
-from ingest_api.http.body import SMALL, Body, drain_request
-from ingest_api.http.problems import Problem, new_request_id, problem_of, unexpected
-from ingest_api.http.raw_response import head_of
+from ingest_api.http.request.body import SMALL, Body, drain_request
+from ingest_api.http.responses.problems import Problem, new_request_id, problem_of, unexpected
+from ingest_api.http.responses.raw_response import head_of
 from store_native.errors import LakeMQError
 
 log = logging.getLogger("lakemq.access")

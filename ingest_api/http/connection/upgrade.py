@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ingest_api.http.request_guard import malformed
+from ingest_api.http.request.guard import malformed
 from store_native.errors import InvalidRequest
 
 Headers = Sequence[tuple[bytes, bytes]]

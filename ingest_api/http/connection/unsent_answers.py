@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 
-from ingest_api.http.connection_watch import ConnectionWatch
+from ingest_api.http.connection.watch import ConnectionWatch
 
 LEAST_READ = 64 << 10
 

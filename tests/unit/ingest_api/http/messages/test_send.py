@@ -18,9 +18,9 @@ import pytest
 from ingest_api.broker.broker import Broker
 from ingest_api.broker.send_service import SendService
 from ingest_api.broker.thread_pools import BulkPool
-from ingest_api.http.body import BodyReader, Deadlines
-from ingest_api.http.error_responses import ErrorResponses
-from ingest_api.http.send import SendPath
+from ingest_api.http.messages.send import SendPath
+from ingest_api.http.request.body import BodyReader, Deadlines
+from ingest_api.http.responses.error_responses import ErrorResponses
 from ingest_api.setting_sources import load_settings
 
 BODY = b"x" * 5_000

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from starlette.types import Receive
 
 from ingest_api.broker.admission import Admission
-from ingest_api.http.request_cycle import RequestCycle
+from ingest_api.http.request.cycle import RequestCycle
 from store_native.errors import InvalidRequest, Unavailable
 
 SMALL = 64 << 10

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ingest_api.broker.send_request import PayloadKind
-from ingest_api.http.headers import read_headers
+from ingest_api.http.messages.headers import read_headers
 from store_native.errors import InvalidRequest
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ingest_api.broker.pull_service import PullRequest
-from ingest_api.http.pull_query import ARROW, parse_query, read_pull
+from ingest_api.http.messages.pull_query import ARROW, parse_query, read_pull
 from store_native.errors import InvalidRequest
 
 

@@ -20,7 +20,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from ingest_api.broker.metrics import BrokerMetrics
-from ingest_api.http.allowed_methods import allowed_methods
+from ingest_api.http.responses.allowed_methods import allowed_methods
 from store_native.errors import InternalError, InvalidRequest, LakeMQError
 
 log = logging.getLogger("lakemq.errors")

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from ingest_api.http.body import BodyReader, Deadlines
-from ingest_api.http.error_responses import ErrorResponses
-from ingest_api.http.send import SendPath
+from ingest_api.http.messages.send import SendPath
+from ingest_api.http.request.body import BodyReader, Deadlines
+from ingest_api.http.responses.error_responses import ErrorResponses
 from tests.support.held_flush import Payload, Sending, run
 
 ONE_WAY = (b"prefer", b"respond-async")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ingest_api.http.request_guard import RequestGuard
+from ingest_api.http.request.guard import RequestGuard
 from ingest_api.settings import HttpSettings
 from store_native.errors import LakeMQError
 

@@ -15,7 +15,7 @@ from http import HTTPStatus
 
 from starlette.types import Message, Send
 
-from ingest_api.http.request_cycle import RequestCycle
+from ingest_api.http.request.cycle import RequestCycle
 
 JSON = b"application/json"
 _CACHED_LENGTHS = 1024

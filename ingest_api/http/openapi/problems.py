@@ -1,15 +1,15 @@
 """Which codes an operation may answer: the problem responses of the OpenAPI document.
 
-Owns the table operation -> codes. problems.py owns code -> status; a code of its table that no operation
-claims here belongs to all of them.
+Owns the table operation -> codes. responses/problems.py owns code -> status; a code of its table that no
+operation claims here belongs to all of them.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from ingest_api.http.problems import NO_SUCH_REQUEST, PROBLEM_TYPE, STATUS
-from ingest_api.http.routes.schemas import ref
+from ingest_api.http.responses.problems import NO_SUCH_REQUEST, PROBLEM_TYPE, STATUS
+from ingest_api.http.schemas import ref
 
 _TOPIC = ("TOPIC_ILLEGAL", "TOPIC_NOT_EXIST")
 _QUEUE = (*_TOPIC, "QUEUE_NOT_EXIST")

@@ -17,7 +17,7 @@ import httptools
 from uvicorn._types import HTTPScope
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from ingest_api.http.request_guard import malformed
+from ingest_api.http.request.guard import malformed
 from store_native.errors import InvalidRequest
 
 _BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")

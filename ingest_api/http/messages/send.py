@@ -5,7 +5,8 @@ Owns the way of a send from its head to its answer; what happens in between is t
 Invariants: an answer other than SEND_OK or a 202 status means nothing was stored.
 
 A small request that arrived whole is stored and answered by the fast path, called by uvicorn_protocol.py,
-without a task; whatever is out of the ordinary there takes the slow path. openapi.py documents both by hand.
+without a task; whatever is out of the ordinary there takes the slow path. openapi/document.py describes
+both by hand.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from ingest_api.broker.metrics import BrokerMetrics
 from ingest_api.broker.send_request import PayloadKind, SendRequest
 from ingest_api.broker.send_service import Payload, SendService, SendStatus
 from ingest_api.broker.settings import LimitSettings
-from ingest_api.http.body import Body, BodyReader, ClientGone
-from ingest_api.http.content_encoding import expand
-from ingest_api.http.error_responses import ErrorResponses
-from ingest_api.http.headers import SendHeaders, plain_kind, read_headers
-from ingest_api.http.raw_response import JsonResponse
+from ingest_api.http.messages.content_encoding import expand
+from ingest_api.http.messages.headers import SendHeaders, plain_kind, read_headers
+from ingest_api.http.request.body import Body, BodyReader, ClientGone
+from ingest_api.http.responses.error_responses import ErrorResponses
+from ingest_api.http.responses.raw_response import JsonResponse
 from store_native import Appended
 from store_native.errors import Closed, InvalidRequest
 

@@ -10,7 +10,7 @@ import pytest
 from ingest_api.broker.admission import Admission
 from ingest_api.broker.metrics import BrokerMetrics
 from ingest_api.broker.settings import LimitSettings
-from ingest_api.http.body import Body, BodyReader, ClientGone, Deadlines
+from ingest_api.http.request.body import Body, BodyReader, ClientGone, Deadlines
 from store_native.errors import InvalidRequest, Unavailable
 
 Message = dict[str, object]

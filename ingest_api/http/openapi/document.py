@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ingest_api.http import openapi_examples as examples
-from ingest_api.http.openapi_problems import problems_of
-from ingest_api.http.pull_query import (
+from ingest_api.http.messages.pull_query import (
     ARROW_DEFAULT,
     ARROW_DEFAULT_BYTES,
     ARROW_MAX,
@@ -20,7 +18,9 @@ from ingest_api.http.pull_query import (
     JSON_DEFAULT,
     MAX_OFFSET,
 )
-from ingest_api.http.routes.schemas import (
+from ingest_api.http.openapi import examples
+from ingest_api.http.openapi.problems import problems_of
+from ingest_api.http.schemas import (
     ARROW_TYPE,
     GROUP_PATTERN,
     MESSAGE,

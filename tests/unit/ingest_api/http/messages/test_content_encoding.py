@@ -11,7 +11,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest_api.http.content_encoding import expand
+from ingest_api.http.messages.content_encoding import expand
 from store_native.errors import InvalidRequest
 
 LIMIT = 1 << 20

@@ -1,0 +1,1 @@
+"""What one connection may cost, and which answers it has not sent yet."""

@@ -1,0 +1,1 @@
+"""The two paths of messages, past the web framework: sends and pulls."""

@@ -1,0 +1,1 @@
+"""One request as it comes in: its head, its body, its end."""

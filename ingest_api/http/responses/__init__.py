@@ -1,0 +1,1 @@
+"""What a client receives: problems, and small answers in one write."""
