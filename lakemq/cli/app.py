@@ -32,32 +32,30 @@ READER_GONE = 141
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One noun of the command line.
+    """One noun of the command line; the module of its name in ``commands/`` does the work.
 
     Attributes:
-        module: Where it lives; the module has register(subparsers) and run(args) -> int.
         summary: One line for ``lakemq --help``.
         extra: The extra of the distribution that brings what it imports.
     """
 
-    module: str
     summary: str
     extra: str | None = None
 
 
 COMMANDS = {
-    "quickstart": Command("lakemq.cli.quickstart", "run the whole path once, on real flights", "all"),
-    "serve": Command("lakemq.cli.serve", "run a broker", "server"),
-    "produce": Command("lakemq.cli.produce", "post messages from a file or standard input"),
-    "tail": Command("lakemq.cli.tail", "show the messages of a topic as they come"),
-    "consume": Command("lakemq.cli.consume", "run a consumer group in Spark, with its ledger", "spark"),
-    "sql": Command("lakemq.cli.sql", "ask the ledger in SQL", "spark"),
-    "archive": Command("lakemq.cli.archive", "land topics in the ledger's table of messages", "spark"),
-    "topic": Command("lakemq.cli.topic", "list, create, show, update, delete topics"),
-    "group": Command("lakemq.cli.group", "list, create, show, delete groups; see and reset offsets"),
-    "message": Command("lakemq.cli.message", "show one message, or find messages by key"),
-    "store": Command("lakemq.cli.store", "verify, dump or recover a store's files"),
-    "completion": Command("lakemq.cli.completion", "print what completes lakemq's commands in a shell"),
+    "quickstart": Command("run the whole path once, on real flights", "all"),
+    "serve": Command("run a broker", "server"),
+    "produce": Command("post messages from a file or standard input"),
+    "tail": Command("show the messages of a topic as they come"),
+    "consume": Command("run a consumer group in Spark, with its ledger", "spark"),
+    "sql": Command("ask the ledger in SQL", "spark"),
+    "archive": Command("land topics in the ledger's table of messages", "spark"),
+    "topic": Command("list, create, show, update, delete topics"),
+    "group": Command("list, create, show, delete groups; see and reset offsets"),
+    "message": Command("show one message, or find messages by key"),
+    "store": Command("verify, dump or recover a store's files"),
+    "completion": Command("print what completes lakemq's commands in a shell"),
 }
 _OWN_PACKAGES = own_packages.NAMES | {"lakemq"}
 
@@ -97,7 +95,7 @@ def parser_for(name: str | None) -> tuple[argparse.ArgumentParser, ModuleType | 
     module = None
     for command, entry in COMMANDS.items():
         if command == name:
-            module = importlib.import_module(entry.module)
+            module = _module_of(command)
             module.register(subparsers)
         else:
             subparsers.add_parser(command, help=entry.summary, add_help=False)
@@ -109,12 +107,16 @@ def whole_parser() -> argparse.ArgumentParser:
     parser, subparsers = _front_door()
     for command, entry in COMMANDS.items():
         try:
-            importlib.import_module(entry.module).register(subparsers)
+            _module_of(command).register(subparsers)
         except ModuleNotFoundError as error:
             if not is_missing_extra(command, error):
                 raise
             subparsers.add_parser(command, help=entry.summary)
     return parser
+
+
+def _module_of(command: str) -> ModuleType:
+    return importlib.import_module(f"lakemq.cli.commands.{command}")
 
 
 def _front_door() -> tuple[argparse.ArgumentParser, argparse._SubParsersAction[argparse.ArgumentParser]]:

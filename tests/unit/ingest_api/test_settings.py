@@ -9,7 +9,7 @@ import pytest
 
 from ingest_api.setting_sources import load_settings
 from ingest_api.settings import Settings, known_settings
-from lakemq.cli import serve
+from lakemq.cli.commands import serve
 from store_native.errors import InvalidRequest
 
 

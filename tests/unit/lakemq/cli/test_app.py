@@ -70,8 +70,8 @@ def test_standard_output_may_be_closed() -> None:
     command = f"{sys.executable} -m lakemq.cli topic list --endpoint 127.0.0.1:1 >&-"
     refused = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=60)
     assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
-    code = "from lakemq.cli import sql, app; import sys; sql.run = lambda args: print('x') or 0; "
-    code += "sys.exit(app.main(['sql', 'SELECT 1']))"
+    code = "import sys; from lakemq.cli import app; from lakemq.cli.commands import sql; "
+    code += "sql.run = lambda args: print('x') or 0; sys.exit(app.main(['sql', 'SELECT 1']))"
     done = subprocess.run(
         ["bash", "-c", f'{sys.executable} -c "{code}" >&-'],
         capture_output=True,

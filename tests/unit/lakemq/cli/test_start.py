@@ -35,7 +35,8 @@ AT_THE_END = """\
 import atexit, os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
 atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))
-from lakemq.cli import sql, start
+from lakemq.cli import start
+from lakemq.cli.commands import sql
 sql.run = lambda args: 0
 sys.argv = ["lakemq", "sql", "SELECT 1"]
 sys.exit(start.main())
@@ -90,7 +91,8 @@ def test_ctrl_c_when_all_is_done_ends_without_a_word() -> None:
 def test_ctrl_c_while_a_command_runs_is_the_commands() -> None:
     code = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "from lakemq.cli import sql, start\n"
+        "from lakemq.cli import start\n"
+        "from lakemq.cli.commands import sql\n"
         "sql.run = lambda args: print(signal.getsignal(signal.SIGINT).__name__, file=sys.stderr) or 0\n"
         "sys.argv = ['lakemq', 'sql', 'SELECT 1']\nsys.exit(start.main())"
     )

@@ -30,7 +30,7 @@ def run(args):
 
 
 command.run = run
-sys.modules["lakemq.cli.topic"] = command
+sys.modules["lakemq.cli.commands.topic"] = command
 sys.exit(app.main(["topic"]) or 0)
 """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from lakemq.cli import sql
+from lakemq.cli.commands import sql
 
 LONG = "x" * 61
 

@@ -14,7 +14,7 @@ import sys
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from lakemq.cli.command import Subparsers
+from lakemq.cli.subparsers import Subparsers
 from lakemq.terminal import output
 
 if TYPE_CHECKING:

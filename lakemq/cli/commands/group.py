@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from lakemq.cli import options
-from lakemq.cli.command import Subparsers
+from lakemq.cli.subparsers import Subparsers
 from lakemq.client import Client, GroupConfig, InvalidRequest
 from lakemq.client.endpoint import add_endpoint
 from lakemq.terminal import output

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lakemq.cli import options
-from lakemq.cli.command import Subparsers
+from lakemq.cli.subparsers import Subparsers
 from lakemq.terminal import output
 from lakemq.terminal.failure import CommandFailed
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import cast
 
 from lakemq.cli import options
-from lakemq.cli.command import Subparsers
+from lakemq.cli.subparsers import Subparsers
 from lakemq.client import Message
 from lakemq.client.endpoint import add_endpoint
 from lakemq.terminal import output

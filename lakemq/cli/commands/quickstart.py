@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 from types import FrameType
 
-from lakemq.cli.command import Subparsers
+from lakemq.cli.subparsers import Subparsers
 from lakemq.quickstart import run as quickstart
 from lakemq.upload.ndjson import MEANINGS, LineRule
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from lakemq.cli import options
-from lakemq.cli.command import Subparsers
+from lakemq.cli.subparsers import Subparsers
 from lakemq.client import Client, PullResult, QueueBounds, ReceivedMessage, Unavailable
 from lakemq.client.endpoint import add_endpoint
 from lakemq.terminal import output

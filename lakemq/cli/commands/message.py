@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 
 from lakemq.cli import options
-from lakemq.cli.command import Subparsers
+from lakemq.cli.subparsers import Subparsers
 from lakemq.client import Client
 from lakemq.client.endpoint import add_endpoint
 from lakemq.terminal import output

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from jobs.arguments import add_archive_arguments, archive_settings
 from lakemq.cli import spark_log
-from lakemq.cli.command import Subparsers
+from lakemq.cli.subparsers import Subparsers
 from lakemq.terminal.failure import CommandFailed
 from store_native.errors import InternalError
 
