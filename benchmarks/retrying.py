@@ -24,7 +24,7 @@ from benchmarks.measurement import Comparison, Figure
 from benchmarks.scale import Scale
 from benchmarks.server import LakeMQ
 from delta_tables.deliveries import ACK, DELIVERIES
-from delta_tables.path_ledger import PathLedger
+from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.views import TABLES
 from jobs.handler_loader import HandlerTarget
 from jobs.original_position import ORIGIN, RETRY_TOPIC

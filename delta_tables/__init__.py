@@ -1,8 +1,8 @@
 """The ledger: what was delivered to whom, in append-only Delta tables, and the views over them.
 
-One module per table; `idempotent` appends, `views` derives state, `ledger_reader` asks without a JVM,
-`ledger_at` finds a ledger by what a user wrote: a directory or a catalog's schema. Importing this package
-needs neither Spark nor a JVM.
+One module per table; `idempotent` appends, `views` derives state, `ledger_reader` queries without a JVM,
+`ledger` is where the tables are: a directory or a catalog's schema, which `ledger_at` finds by what a user
+wrote. Importing this package needs neither Spark nor a JVM.
 """
 
 from delta_tables.ledger import ledger_at

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from delta_tables.ledger.location import LedgerLocation
+from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.ledger_query import select
-from delta_tables.location import LedgerLocation
-from delta_tables.path_ledger import PathLedger
 from delta_tables.table import Table
 
 if TYPE_CHECKING:

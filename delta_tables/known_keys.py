@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from delta_tables.location import LedgerLocation
-from delta_tables.path_ledger import PathLedger
+from delta_tables.ledger.location import LedgerLocation
+from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.table import Table
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from delta_tables.location import LedgerLocation
-from delta_tables.path_ledger import PathLedger
+from delta_tables.ledger.location import LedgerLocation
+from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.views import TABLES, VIEWS, view_sql
 
 if TYPE_CHECKING:

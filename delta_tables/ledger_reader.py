@@ -14,7 +14,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
 from delta_tables.ledger import ledger_at
-from delta_tables.path_ledger import PathLedger
+from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.views import TABLES, VIEWS, view_sql
 from store_native.errors import from_code
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from delta_tables.catalog_ledger import CatalogLedger
-from delta_tables.path_ledger import PathLedger
+from delta_tables.ledger.catalog_ledger import CatalogLedger
+from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.table import Table
 from delta_tables.views import TABLES
 

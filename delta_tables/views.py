@@ -17,9 +17,9 @@ from delta_tables.data_losses import DATA_LOSSES
 from delta_tables.dead_letters import DEAD_LETTERS
 from delta_tables.deliveries import DELIVERIES
 from delta_tables.ledger import ledger_at
-from delta_tables.location import LedgerLocation
+from delta_tables.ledger.location import LedgerLocation
+from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.messages import MESSAGES
-from delta_tables.path_ledger import PathLedger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,7 +15,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from delta_tables.location import LedgerLocation
+from delta_tables.ledger.location import LedgerLocation
 from delta_tables.messages import MESSAGES
 from jobs.consume import name_jvm, sole_writer
 from jobs.runtime.batch_gate import BatchGate

@@ -19,10 +19,10 @@ from delta_tables.consumer_offsets import CONSUMER_OFFSETS
 from delta_tables.data_losses import DATA_LOSSES
 from delta_tables.dead_letters import DEAD_LETTERS
 from delta_tables.deliveries import DELIVERIES
-from delta_tables.location import LedgerLocation
+from delta_tables.ledger.location import LedgerLocation
+from delta_tables.ledger.writer_lock import WriterLock
 from delta_tables.table import Table
 from delta_tables.views import TABLES
-from delta_tables.writer_lock import WriterLock
 from jobs.retry_policy import DEFAULT_MAX_RECONSUME_TIMES, RetryPolicy
 from jobs.runtime.batch_gate import BatchGate
 from jobs.runtime.checkpoint import StreamCheckpoint

@@ -38,10 +38,10 @@ def archive_task(arguments: Sequence[str] | None = None) -> None:
 
 def maintenance_task(arguments: Sequence[str] | None = None) -> None:
     """Compacts and cleans a ledger; arguments --ledger, --vacuum-hours, --keep-days."""
-    from delta_tables.catalog_ledger import CatalogLedger
     from delta_tables.ledger import ledger_at
+    from delta_tables.ledger.catalog_ledger import CatalogLedger
+    from delta_tables.ledger.path_ledger import PathLedger
     from delta_tables.maintenance import maintain, maintain_in_catalog
-    from delta_tables.path_ledger import PathLedger
 
     parser = argparse.ArgumentParser(prog="lakemq-maintenance")
     parser.add_argument("--ledger", required=True, help="a directory, or catalog.schema")

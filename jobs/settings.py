@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from delta_tables.location import LedgerLocation
+from delta_tables.ledger.location import LedgerLocation
 from jobs.handler_loader import HandlerTarget
 from store_native import validate_group
 from store_native.errors import from_code

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from delta_tables.idempotent import append_once
-from delta_tables.location import LedgerLocation
+from delta_tables.ledger.location import LedgerLocation
 from delta_tables.table import Table
 from lakemq.client.group_lease import GroupLease
 from store_native.errors import from_code

@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from delta_tables.deliveries import DELIVERIES, DELIVERY_KEY
 from delta_tables.known_keys import known_rows
-from delta_tables.location import LedgerLocation
+from delta_tables.ledger.location import LedgerLocation
 from jobs.group.slice_tasks import ReadTask
 from jobs.original_position import original_positions
 from structured_streaming.source.partitions import QueueSlice

@@ -12,8 +12,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from delta_tables.ledger.location import LedgerLocation
 from delta_tables.ledger_query import select
-from delta_tables.location import LedgerLocation
 from delta_tables.table import Table
 from jobs.runtime.checkpoint import StreamCheckpoint
 

@@ -13,8 +13,8 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from delta_tables.ledger.location import LedgerLocation
 from delta_tables.ledger_query import select
-from delta_tables.location import LedgerLocation
 from jobs.settings import ConsumeSettings, From
 from lakemq.client import Client
 from lakemq.client.results import QueueBounds

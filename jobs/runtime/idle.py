@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from delta_tables.ledger.location import LedgerLocation
 from delta_tables.ledger_query import select
-from delta_tables.location import LedgerLocation
 from lakemq.client import Client
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-from delta_tables.writer_lock import started
+from delta_tables.ledger.writer_lock import started
 
 _TEXT = re.compile(r"consume/(?P<checkpoint>[^/]+)/(?P<machine>[^/]+)/(?P<pid>\d+)-(?P<started>\d+)")
 

@@ -16,8 +16,8 @@ from delta_tables.dead_letters import DEAD_LETTERS
 from delta_tables.deliveries import DELIVERIES
 from delta_tables.known_keys import known_rows
 from delta_tables.ledger import ledger_at
+from delta_tables.ledger.location import LedgerLocation
 from delta_tables.ledger_query import select
-from delta_tables.location import LedgerLocation
 from delta_tables.table import Table
 from delta_tables.views import TABLES
 from jobs.handler_loader import HandlerTarget

@@ -17,9 +17,9 @@ from pyspark.sql import SparkSession
 
 from delta_tables.deliveries import DELIVERIES
 from delta_tables.ledger import ledger_at
+from delta_tables.ledger.location import LedgerLocation
+from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.ledger_query import select
-from delta_tables.location import LedgerLocation
-from delta_tables.path_ledger import PathLedger
 from delta_tables.views import TABLES
 from jobs.group.fence import GroupFence
 from jobs.handler_loader import HandlerTarget

@@ -15,8 +15,8 @@ from delta_tables.consumer_offsets import CONSUMER_OFFSETS
 from delta_tables.dead_letters import DEAD_LETTERS, from_deliveries
 from delta_tables.deliveries import DELIVERIES
 from delta_tables.idempotent import NEVER, append_once, newest_batch
+from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.ledger_reader import LedgerReader
-from delta_tables.path_ledger import PathLedger
 from delta_tables.views import TABLES, VIEWS, register_views
 from jobs.dead_letter import dead_messages
 from jobs.group.ledger_stream import decide_start

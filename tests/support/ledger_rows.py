@@ -10,7 +10,7 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from delta_tables.consumer_offsets import CONSUMER_OFFSETS, QueueProgress, rows
-from delta_tables.path_ledger import PathLedger
+from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.table import Table
 
 START = datetime(2026, 11, 21, 8, tzinfo=UTC)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from delta_tables.deliveries import DELIVERIES
+from delta_tables.ledger.writer_lock import WriterLock
 from delta_tables.ledger_reader import LedgerReader
 from delta_tables.maintenance import maintain
-from delta_tables.writer_lock import WriterLock
 from store_native.errors import Unavailable
 from tests.support.ledger_rows import START, append, delivery, path_ledger
 

@@ -13,8 +13,8 @@ from delta_tables.data_losses import DATA_LOSSES, LostRange
 from delta_tables.data_losses import rows as lost_rows
 from delta_tables.dead_letters import DEAD_LETTERS
 from delta_tables.deliveries import DELIVERIES
+from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.ledger_reader import LedgerReader
-from delta_tables.path_ledger import PathLedger
 from delta_tables.views import TABLES, VIEWS
 from store_native.errors import InvalidRequest
 from tests.support.ledger_rows import START, append, delivery, path_ledger, report

@@ -89,7 +89,7 @@ def test_the_second_process_of_a_copied_checkpoint_is_refused(me: LeaseOwner) ->
 
 
 def _started(pid: int) -> int:
-    from delta_tables.writer_lock import started
+    from delta_tables.ledger.writer_lock import started
 
     return started(pid) or 0
 

@@ -1,13 +1,16 @@
-"""Chooses where a ledger is from what a user wrote."""
+"""Where a ledger is: a directory (`path_ledger`) or a catalog's schema (`catalog_ledger`).
+
+Owns the choice, from what a user wrote; `location` is what both are to readers and writers.
+"""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-from delta_tables.catalog_ledger import CatalogLedger
-from delta_tables.location import LedgerLocation
-from delta_tables.path_ledger import PathLedger
+from delta_tables.ledger.catalog_ledger import CatalogLedger
+from delta_tables.ledger.location import LedgerLocation
+from delta_tables.ledger.path_ledger import PathLedger
 from store_native.errors import from_code
 
 _CATALOG_NAME = re.compile(r"[A-Za-z_]\w*\.[A-Za-z_]\w*")

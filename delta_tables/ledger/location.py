@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from delta_tables.ledger.writer_lock import WriterLock
 from delta_tables.table import Table
-from delta_tables.writer_lock import WriterLock
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from delta_tables.location import LedgerLocation, table_properties
+from delta_tables.ledger.location import LedgerLocation, table_properties
+from delta_tables.ledger.writer_lock import WriterLock
 from delta_tables.table import Table
-from delta_tables.writer_lock import WriterLock
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

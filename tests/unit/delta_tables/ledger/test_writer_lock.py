@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from delta_tables.writer_lock import WriterLock
+from delta_tables.ledger.writer_lock import WriterLock
 from store_native.errors import Unavailable
 
 
@@ -18,7 +18,7 @@ def test_a_second_writer_is_refused_with_the_first_ones_process(tmp_path: Path) 
     lock = WriterLock(tmp_path, "deliveries")
     lock.acquire()
     code = (
-        "import sys; from pathlib import Path; from delta_tables.writer_lock import WriterLock\n"
+        "import sys; from pathlib import Path; from delta_tables.ledger.writer_lock import WriterLock\n"
         "WriterLock(Path(sys.argv[1]), 'deliveries').acquire()"
     )
     refused = subprocess.run(
@@ -45,7 +45,7 @@ def test_a_jvm_that_lives_on_after_a_clean_end_is_not_waited_for(tmp_path: Path)
 def test_the_lock_waits_for_a_jvm_that_outlives_its_killed_holder(tmp_path: Path) -> None:
     jvm = subprocess.Popen(["sleep", "600"])
     code = (
-        "import os, sys; from pathlib import Path; from delta_tables.writer_lock import WriterLock\n"
+        "import os, sys; from pathlib import Path; from delta_tables.ledger.writer_lock import WriterLock\n"
         "lock = WriterLock(Path(sys.argv[1]), 'deliveries'); lock.acquire()\n"
         "lock.name_jvm(int(sys.argv[2]))\n"
         "os.kill(os.getpid(), 9)"

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from delta_tables.catalog_ledger import CatalogLedger
 from delta_tables.deliveries import DELIVERIES, DELIVERY_KEY
 from delta_tables.ledger import ledger_at
-from delta_tables.path_ledger import PathLedger
+from delta_tables.ledger.catalog_ledger import CatalogLedger
+from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.table import Table
 from delta_tables.views import TABLES
 from store_native.errors import InvalidRequest

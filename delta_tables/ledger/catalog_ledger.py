@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from delta_tables.location import LedgerLocation, table_properties
+from delta_tables.ledger.location import LedgerLocation, table_properties
+from delta_tables.ledger.writer_lock import WriterLock
 from delta_tables.table import Table
-from delta_tables.writer_lock import WriterLock
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
