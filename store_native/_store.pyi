@@ -312,8 +312,9 @@ class Store(_Reads):
     def lease_or_claim(self, group: str) -> tuple[str, int, int] | None:
         """As `lease`, also where its record is in the log and not confirmed yet."""
     def watch(self, topic: str, queue_id: int) -> None:
-        """Asks to have the queue's next message reported by `take_arrivals`, once."""
-    def take_arrivals(self) -> list[tuple[str, int]]: ...
+        """Asks to have the queue's next message reported by `take_notified_queues`, once."""
+    def take_notified_queues(self) -> list[tuple[str, int]]:
+        """Watched queues that got messages since the last call; they are watched no longer."""
     def take_events(self) -> list[tuple[Literal["warning", "error"], str]]:
         """What the store has to say to its operator since the last call, oldest first; 256 lines are kept."""
     def delay_progress(self) -> list[tuple[int, int, int]]:

@@ -72,7 +72,7 @@ class PullHold:
     def _moved(self) -> bool:
         if not self._waiting:
             return False  # asking costs the dispatcher's lock; what it has to report keeps
-        for queue in self._store.take_arrivals():
+        for queue in self._store.take_notified_queues():
             self._wake(queue)
         return bool(self._waiting)
 

@@ -143,22 +143,22 @@ class PullService:
                         continue
                 if piece.status != "NO_NEW_MSG":
                     break
-                arrival = self._pull_hold.wait_for(queue)
+                notified = self._pull_hold.wait_for(queue)
                 try:
                     piece = await self._read(request)
                     if piece.status == "NO_NEW_MSG":
                         await asyncio.wait(
-                            (arrival, watch),
+                            (notified, watch),
                             timeout=deadline - loop.time(),
                             return_when=asyncio.FIRST_COMPLETED,
                         )
                         if watch.done():
                             # Closed, or only its side of the connection: then it reads what there is.
                             break
-                        if arrival.done():
+                        if notified.done():
                             piece = await self._read(request)
                 finally:
-                    self._pull_hold.forget(queue, arrival)
+                    self._pull_hold.forget(queue, notified)
         finally:
             self._metrics.held_pulls -= 1
             watch.cancel()

@@ -35,7 +35,7 @@ fn hooked(directory: &std::path::Path, hook: impl Fn() + Send + Sync + 'static) 
 }
 
 #[test]
-fn test_watching_and_taking_arrivals_never_wait_for_the_dispatcher() {
+fn test_watching_and_taking_notified_queues_never_wait_for_the_dispatcher() {
     let dir = tempfile::tempdir().expect("a directory");
     let (entered, inside) = sync_channel(1_000);
     let (release, released) = sync_channel::<()>(0);
@@ -55,20 +55,24 @@ fn test_watching_and_taking_arrivals_never_wait_for_the_dispatcher() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             store.watch("t", 0);
-            let _ = answered.send(store.take_arrivals());
+            let _ = answered.send(store.take_notified_queues());
         });
         let outcome = answer.recv_timeout(SOON);
         drop(release);
         assert_eq!(outcome, Ok(vec![]), "while the dispatcher holds its lock");
     });
     assert!(store.wait_dispatched(done.end_offset, SOON));
-    store.take_arrivals();
+    store.take_notified_queues();
     store.watch("t", 0);
-    assert_eq!(store.take_arrivals(), []);
+    assert_eq!(store.take_notified_queues(), []);
     send(&store, "t", &["two"]);
-    assert_eq!(store.take_arrivals(), [("t".to_owned(), 0)]);
+    assert_eq!(store.take_notified_queues(), [("t".to_owned(), 0)]);
     send(&store, "t", &["three"]);
-    assert_eq!(store.take_arrivals(), [], "reported once for each watch");
+    assert_eq!(
+        store.take_notified_queues(),
+        [],
+        "reported once for each watch"
+    );
 }
 
 #[test]

@@ -7,8 +7,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::arrivals::Arrivals;
 use super::index_sink::IndexSink;
+use super::queue_notifications::QueueNotifications;
 use super::queue_sink::QueueSink;
 use super::sink::{Dispatched, Quarantine, Sink};
 use super::state_sink::StateSink;
@@ -76,8 +76,8 @@ impl Dispatcher {
     }
 
     /// Queues somebody waits for.
-    pub fn arrivals(&self) -> Arc<Arrivals> {
-        Arc::clone(&self.queues.arrivals)
+    pub fn notifications(&self) -> Arc<QueueNotifications> {
+        Arc::clone(&self.queues.notifications)
     }
 
     /// Keys applied that the append side does not know; it knows the coming ones before they come here.

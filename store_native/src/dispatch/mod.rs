@@ -6,9 +6,9 @@
 //! before it can be read.
 //! Threads: one of its own, and the flusher for small rounds: whose turn it is holds `turn`.
 
-pub mod arrivals;
 mod dispatcher;
 mod index_sink;
+pub mod queue_notifications;
 mod queue_sink;
 mod sink;
 mod state_sink;
@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-pub use arrivals::Arrivals;
 pub use dispatcher::Dispatcher;
+pub use queue_notifications::QueueNotifications;
 pub use sink::{Dispatched, Quarantine, Sink};
 
 use crate::commitlog::scan::Scanned;
@@ -57,7 +57,7 @@ pub struct Dispatch {
     marks: Arc<Watermarks>,
     lifecycle: Arc<Lifecycle>,
     dispatcher: FairMutex<Dispatcher>,
-    arrivals: Arc<Arrivals>,
+    notifications: Arc<QueueNotifications>,
     /// Whose turn it is to dispatch.
     turn: Mutex<()>,
     /// Why the last round failed; `None` when it did not.
@@ -79,7 +79,7 @@ impl Dispatch {
             log,
             marks,
             lifecycle,
-            arrivals: dispatcher.arrivals(),
+            notifications: dispatcher.notifications(),
             dispatcher: FairMutex::new(dispatcher),
             turn: Mutex::default(),
             failure: Mutex::default(),
@@ -93,8 +93,8 @@ impl Dispatch {
     }
 
     /// Queues somebody waits for.
-    pub fn arrivals(&self) -> &Arrivals {
-        &self.arrivals
+    pub fn notifications(&self) -> &QueueNotifications {
+        &self.notifications
     }
 
     /// Why what is stored cannot be read at the moment, if so; it is tried again.
@@ -204,7 +204,7 @@ impl Dispatch {
         }
         let offset = dispatcher.offset;
         let topic_changes = dispatcher.state().topics_version.counter as i64;
-        let announce = self.arrivals.is_pending() || offset >= self.marks.confirmed();
+        let announce = self.notifications.is_pending() || offset >= self.marks.confirmed();
         drop(dispatcher);
         self.counters.dispatched.fetch_add(count, Ordering::Relaxed);
         self.announce(offset, topic_changes, announce);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::arrivals::Arrivals;
+use super::queue_notifications::QueueNotifications;
 use super::sink::{Dispatched, Sink};
 use crate::consumequeue::{Entry, Queue, QueueTable, Staged};
 use crate::environment::{Environment, Stopwatch};
@@ -14,7 +14,7 @@ use crate::state::{Op, names};
 
 /// Owns what is staged; the queues themselves are shared with those who read.
 pub(super) struct QueueSink {
-    pub arrivals: Arc<Arrivals>,
+    pub notifications: Arc<QueueNotifications>,
     pub queues: Arc<QueueTable>,
     environment: Environment,
     delay_levels_ms: Vec<i64>,
@@ -24,7 +24,7 @@ pub(super) struct QueueSink {
 
 impl QueueSink {
     pub fn new(queues: Arc<QueueTable>, environment: Environment, delay_levels_ms: Vec<i64>) -> Self {
-        Self { arrivals: Arc::default(), queues, environment, delay_levels_ms, staged: Vec::new() }
+        Self { notifications: Arc::default(), queues, environment, delay_levels_ms, staged: Vec::new() }
     }
 
     /// Stages a record's entry.
@@ -82,7 +82,7 @@ impl Sink for QueueSink {
             if queue.flush()? {
                 self.queues.note_dirty(Arc::clone(queue));
             }
-            self.arrivals.note(queue.topic(), queue.queue_id());
+            self.notifications.notify(queue.topic(), queue.queue_id());
             self.staged.pop();
             self.environment.faults.pass(Point::DispatchMid);
             if started.elapsed() > limit {

@@ -435,8 +435,8 @@ impl PyStore {
         py.detach(|| self.store.watch(topic, queue_id));
     }
 
-    fn take_arrivals(&self, py: Python<'_>) -> Vec<(String, u32)> {
-        py.detach(|| self.store.take_arrivals())
+    fn take_notified_queues(&self, py: Python<'_>) -> Vec<(String, u32)> {
+        py.detach(|| self.store.take_notified_queues())
     }
 
     fn take_events(&self) -> Vec<(&'static str, String)> {

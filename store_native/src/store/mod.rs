@@ -205,14 +205,14 @@ impl Store {
         self.lifecycle.progress.fd()
     }
 
-    /// Reports the next message of a queue; see [`Store::take_arrivals`].
+    /// Reports the next message of a queue; see [`Store::take_notified_queues`].
     pub fn watch(&self, topic: &str, queue_id: u32) {
-        self.dispatch.arrivals().watch(topic, queue_id);
+        self.dispatch.notifications().watch(topic, queue_id);
     }
 
     /// Watched queues that got messages since the last call; they are watched no longer.
-    pub fn take_arrivals(&self) -> Vec<(String, u32)> {
-        self.dispatch.arrivals().take()
+    pub fn take_notified_queues(&self) -> Vec<(String, u32)> {
+        self.dispatch.notifications().take()
     }
 
     /// Why the store is read-only for good, if it is.

@@ -10,12 +10,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 #[derive(Debug, Default)]
 struct Table {
     watched: HashSet<(String, u32)>,
-    arrived: Vec<(String, u32)>,
+    notified: Vec<(String, u32)>,
 }
 
 /// The table; see the module.
 #[derive(Debug, Default)]
-pub struct Arrivals {
+pub struct QueueNotifications {
     /// Some queue is watched.
     watching: AtomicBool,
     /// Some watched queue got a message.
@@ -23,19 +23,19 @@ pub struct Arrivals {
     table: Mutex<Table>,
 }
 
-impl Arrivals {
+impl QueueNotifications {
     /// Reports the next message of a queue. Who then looks into the queue and finds none will be told.
     pub fn watch(&self, topic: &str, queue_id: u32) {
         let mut table = self.table();
         table.watched.insert((topic.to_owned(), queue_id));
         self.watching.store(true, Ordering::Relaxed);
         drop(table);
-        // With the fence in `note`: either the watcher's look sees the message, or the note sees the watch.
+        // With the fence in `notify`: either the watcher's look sees the message, or `notify` sees the watch.
         fence(Ordering::SeqCst);
     }
 
     /// A message can be read from a queue.
-    pub fn note(&self, topic: &str, queue_id: u32) {
+    pub fn notify(&self, topic: &str, queue_id: u32) {
         fence(Ordering::SeqCst);
         if !self.watching.load(Ordering::Relaxed) {
             return;
@@ -45,11 +45,11 @@ impl Arrivals {
         if table.watched.remove(&queue) {
             self.watching.store(!table.watched.is_empty(), Ordering::Relaxed);
             self.pending.store(true, Ordering::Relaxed);
-            table.arrived.push(queue);
+            table.notified.push(queue);
         }
     }
 
-    /// Whether [`Arrivals::take`] would give anything.
+    /// Whether [`QueueNotifications::take`] would give anything.
     pub fn is_pending(&self) -> bool {
         self.pending.load(Ordering::Relaxed)
     }
@@ -58,7 +58,7 @@ impl Arrivals {
     pub fn take(&self) -> Vec<(String, u32)> {
         let mut table = self.table();
         self.pending.store(false, Ordering::Relaxed);
-        std::mem::take(&mut table.arrived)
+        std::mem::take(&mut table.notified)
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
