@@ -316,7 +316,10 @@ class Store(_Reads):
     def take_notified_queues(self) -> list[tuple[str, int]]:
         """Watched queues that got messages since the last call; they are watched no longer."""
     def take_events(self) -> list[tuple[Literal["warning", "error"], str]]:
-        """What the store has to say to its operator since the last call, oldest first; 256 lines are kept."""
+        """What the store has to say to its operator since the last call, oldest first; 256 lines are kept.
+
+        Call it once more after :meth:`close`, also where that failed: the store writes them nowhere.
+        """
     def delay_progress(self) -> list[tuple[int, int, int]]:
         """(level, next offset, max offset) of every level with entries."""
     def stats(self) -> dict[str, float]: ...
@@ -342,7 +345,10 @@ def verify(path: str | PathLike[str]) -> dict[str, Any]:
     """Reads every record and queue entry; changes nothing."""
 
 def recover(path: str | PathLike[str]) -> dict[str, Any]:
-    """Builds queues and index again from the log, as the store's owner."""
+    """Builds queues and index again from the log, as the store's owner.
+
+    What the store has to say to its operator goes to the logger ``lakemq.store``.
+    """
 
 def dump(path: str | PathLike[str], *, from_offset: int = 0, limit: int | None = None) -> Dump:
     """Records of the log as JSON objects, in order."""

@@ -100,8 +100,10 @@ class Broker:
         await loop.run_in_executor(None, self.reads.close)
         self.flush_waiter.close()
         self.store_events.close()
-        await loop.run_in_executor(None, self.store.close)
-        self._log_events()
+        try:
+            await loop.run_in_executor(None, self.store.close)
+        finally:
+            self._log_events()  # nobody takes them later
         log.info("store closed", extra={"fields": {"path": self.settings.store.path}})
 
     def _register_self(self) -> None:

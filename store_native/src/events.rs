@@ -1,10 +1,8 @@
-//! What the store has to say to its operator: failures it goes on behind, losses, jumps of the clock.
+//! What the store has to say to its operator: failures it goes on behind, losses, jumps of the clock. Kept until
+//! somebody takes them, also after the store is closed.
 //!
-//! Owns the lines until somebody takes them; the broker does, every few seconds, and writes them to its log.
-//!
-//! Invariants: noting never waits for a reader and never grows without a bound: lines beyond [`MOST_KEPT`] are
-//! counted instead of kept. Lines that nobody took go to standard error when the store is dropped.
-//!
+//! Invariants: noting waits for no reader and grows up to a bound only: lines beyond [`MOST_KEPT`] are counted
+//! instead of kept. Each line is taken once. The store writes none of them itself.
 //! Threads: any of the store's notes, any thread takes.
 
 use std::collections::VecDeque;
@@ -80,13 +78,6 @@ impl Events {
             kept.left_out = 0;
         }
         out
-    }
-
-    /// Writes to standard error what nobody took.
-    pub fn flush_to_stderr(&self) {
-        for event in self.take() {
-            eprintln!("lakemq store: {}: {}", event.severity.name(), event.text);
-        }
     }
 }
 

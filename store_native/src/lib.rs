@@ -12,6 +12,8 @@
         clippy::string_slice,
         clippy::unwrap_used,
         clippy::expect_used,
+        clippy::print_stderr,
+        clippy::print_stdout,
         clippy::disallowed_methods
     )
 )]

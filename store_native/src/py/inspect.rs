@@ -1,7 +1,7 @@
 //! `lakemq store verify|dump|recover`.
 
 use std::path::PathBuf;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -9,6 +9,7 @@ use pyo3::types::PyBytes;
 use super::errors::raise;
 use crate::environment::Environment;
 use crate::error::StoreError;
+use crate::events::Event;
 use crate::inspect::Dump;
 use crate::paths::StorePaths;
 use crate::store::{Options, Store};
@@ -20,16 +21,26 @@ pub fn verify(py: Python<'_>, path: PathBuf) -> PyResult<Py<PyAny>> {
     to_python(py, &found)
 }
 
-/// Opens the store as its owner, builds queues and index again from the log, and closes it.
+/// Opens the store as its owner, builds queues and index again from the log, and closes it. What the store has to
+/// say meanwhile goes to Python's logging: there is no broker to ask for it.
 #[pyfunction]
 pub fn recover(py: Python<'_>, path: PathBuf) -> PyResult<Py<PyAny>> {
-    let report = py
-        .detach(|| {
-            StorePaths::new(&path).require_store()?;
-            Store::rebuild(&path, Options::default(), Environment::real("")?)
-        })
-        .map_err(|e| raise(py, e))?;
-    to_python(py, &report)
+    let environment = Environment::real("").map_err(|e| raise(py, e))?;
+    let events = Arc::clone(&environment.events);
+    let outcome = py.detach(|| {
+        StorePaths::new(&path).require_store()?;
+        Store::rebuild(&path, Options::default(), environment)
+    });
+    log_events(py, events.take())?;
+    to_python(py, &outcome.map_err(|e| raise(py, e))?)
+}
+
+fn log_events(py: Python<'_>, events: Vec<Event>) -> PyResult<()> {
+    let logger = py.import("logging")?.call_method1("getLogger", ("lakemq.store",))?;
+    for event in events {
+        logger.call_method1(event.severity.name(), ("%s", event.text))?;
+    }
+    Ok(())
 }
 
 /// Iterates over the records of a log as JSON bytes.

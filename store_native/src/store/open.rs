@@ -137,7 +137,6 @@ impl Drop for Store {
         if let Err(error) = self.close() {
             self.environment.events.error(format!("closing failed: {error}"));
         }
-        self.environment.events.flush_to_stderr();
     }
 }
 

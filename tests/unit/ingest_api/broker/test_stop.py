@@ -1,12 +1,15 @@
 """The order of a broker's stop: whoever waits is answered, what runs ends, and only then the store closes.
 
 Contract: a held pull ends, a large append that runs is stored, a read that runs is answered, a wait for a
-flush that will not come is failed, nobody listens to the store; then the store closes, once.
+flush that will not come is failed, nobody listens to the store; then the store closes, once. What the store
+says last is in the broker's log, also where it could not close cleanly.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import shutil
 import threading
 from pathlib import Path
 from typing import Any, cast
@@ -19,7 +22,7 @@ from ingest_api.broker.pull_service import PullRequest
 from ingest_api.broker.send_request import SendRequest
 from ingest_api.broker.settings import BrokerSettings, LimitSettings, StoreSettings
 from store_native import Store
-from store_native.errors import Closed, Unavailable
+from store_native.errors import Closed, LakeMQError, Unavailable
 from tests.support.waiting import wait_until_async
 
 TOPIC = "orders"
@@ -114,3 +117,23 @@ def test_whoever_waits_is_answered_and_what_runs_ends_before_the_store_closes(tm
     assert again.recovery["clean"] is True
     assert again.queues(TOPIC)[0][2] == 1, "what was appended during the stop is there"
     again.close()
+
+
+def test_what_the_store_says_while_it_fails_to_close_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> list[tuple[str, str]]:
+        broker = Broker(settings(tmp_path), "core://here", ("127.0.0.1", 9))
+        shutil.rmtree(tmp_path / "config")
+        (tmp_path / "config").write_text("no directory")
+        await broker.topics.put(TOPIC, read_queue_nums=1, write_queue_nums=1)
+        with pytest.raises(LakeMQError, match="config"):
+            await broker.stop()
+        return list(broker.store.take_events())
+
+    with caplog.at_level(logging.INFO, logger="lakemq.broker"):
+        left = asyncio.run(asyncio.wait_for(scenario(), 60))
+    assert left == []
+    lines = [entry.getMessage() for entry in caplog.records if entry.levelname == "ERROR"]
+    assert any(line.startswith("store: the files under config/ are behind") for line in lines), lines
+    assert "store closed" not in caplog.text
