@@ -18,6 +18,9 @@ RETRY_TIMEOUT_MS = 120_000
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 
+_chance = random.SystemRandom()
+"""Not the program's own generator: one that is seeded would make all its tasks return together."""
+
 _Answer = TypeVar("_Answer")
 
 
@@ -43,5 +46,5 @@ def retry_until(
             if not may_pass(error) or left <= 0:
                 raise
             asked = float(error.context.get("retry_after_ms") or 0) / 1000
-            pause(min(max(longest * random.uniform(0.5, 1.0), asked), LONGEST_PAUSE_S, left))
+            pause(min(max(longest * _chance.uniform(0.5, 1.0), asked), LONGEST_PAUSE_S, left))
             longest = min(longest * 2, LONGEST_PAUSE_S)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _CLUSTER = Path(__file__).parent / "cluster"
+_THREADS_END_WITHIN_S = 30.0
 
 # A machine that is busy is slow, and that is no defect of the example it was slow at.
 settings.register_profile("without deadlines", deadline=None)
@@ -36,6 +39,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             or _CLUSTER in item.path.parents
         ):
             item.add_marker(limit)
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_is_left() -> Iterator[None]:
+    """Fails a test whose own threads live on after it: they would disturb the tests behind it.
+
+    Threads of PySpark and Py4J belong to the session of the whole run, and end with it.
+    """
+    before = set(threading.enumerate())
+    yield
+    deadline = time.monotonic() + _THREADS_END_WITHIN_S
+    for thread in set(threading.enumerate()) - before:
+        if not _belongs_to_spark(thread):
+            thread.join(max(deadline - time.monotonic(), 0))
+            assert not thread.is_alive(), f"the test left the thread {thread.name} running"
+
+
+def _belongs_to_spark(thread: threading.Thread) -> bool:
+    homes = type(thread).__module__, getattr(getattr(thread, "_target", None), "__module__", None)
+    return any(home is not None and home.partition(".")[0] in ("py4j", "pyspark") for home in homes)
 
 
 @pytest.fixture

@@ -39,6 +39,7 @@ _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 2.0
 _CONNECT_TIMEOUT_S = 3.0
 _NO_TIME_S = 0.001  # urllib3 takes no time-out of 0
+_chance = random.SystemRandom()  # a program that seeds its own would have its clients return together
 NOT_OF_THE_SHAPE = (AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError)
 """What building a result raises when the answer has another shape than the broker's."""
 
@@ -322,7 +323,7 @@ def _pause_before(attempt: int, error: LakeMQError) -> float:
     It grows from 0.1 s to 2 s, half of it random so that clients do not return together; the broker's own
     Retry-After counts when it is longer.
     """
-    own = min(_FIRST_PAUSE_S * (1 << min(attempt, 10)), _LONGEST_PAUSE_S) * random.uniform(0.5, 1.0)
+    own = min(_FIRST_PAUSE_S * (1 << min(attempt, 10)), _LONGEST_PAUSE_S) * _chance.uniform(0.5, 1.0)
     asked = float(error.context.get("retry_after_ms") or 0) / 1000
     return max(own, asked)
 

@@ -95,7 +95,7 @@ def test_a_driver_that_lost_its_lease_between_check_and_commit_adds_no_row(
         finally:
             handler.go_on.touch()
             go_on.set()
-            late.stream.stop()
+            late.stop()
             newer.stop()
         assert not late.committed.is_set()
 

@@ -7,7 +7,9 @@ Invariants: the broker has answered before an answer is lost, so what the reques
 
 from __future__ import annotations
 
+import contextlib
 import http.client
+import socket
 import threading
 from collections import deque
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -38,8 +40,9 @@ class FaultyProxy:
         self.keys: list[str | None] = []
         self.stored = 0
         self._over = threading.Event()
+        self._connections: list[socket.socket] = []
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._server.daemon_threads = True
+        self._server.daemon_threads = False  # closing the server waits for them
         self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
         self._thread.start()
@@ -53,11 +56,18 @@ class FaultyProxy:
         self._over.set()
         self._server.shutdown()
         self._thread.join()
+        for connection in self._connections:
+            with contextlib.suppress(OSError):  # closed already
+                connection.shutdown(socket.SHUT_RDWR)
         self._server.server_close()
 
     def _handler(proxy: FaultyProxy) -> type[BaseHTTPRequestHandler]:
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+
+            def setup(self) -> None:
+                super().setup()
+                proxy._connections.append(self.connection)
 
             def do_POST(self) -> None:
                 proxy._answer(self)
