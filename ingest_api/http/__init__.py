@@ -2,7 +2,7 @@
 
 ``app.py`` and ``uvicorn_protocol.py`` lead requests to its parts:
 
-- ``connection/``: what a connection may cost, and what it has not sent yet.
+- ``connection/``: what a connection may cost, and the order of its answers.
 - ``request/``: a head, its body, and who waits for the answer.
 - ``messages/``: sends and pulls, as raw ASGI functions.
 - ``routes/``: everything else, one noun a file; ``schemas.py`` has what they share.

@@ -1,11 +1,11 @@
 """uvicorn's HTTP protocol: strict about where a request ends, with a fast path for small sends.
 
-Owns which bytes of a connection are a request, and the decision, for each, whether it needs a task.
+Owns which bytes of a connection are a request, and the decision, for each, whether it needs a task; the
+order of the answers is ``connection/ordered_answers.py``'s.
 
 Invariants: bytes that were sent as a body are never parsed as a request, whatever the head said of upgrades
-or of closing; answers leave a connection in the order of its requests, the refusal of bytes that are no
-request behind all of them; whatever is not whole, or not ordinary, or refused, goes uvicorn's way as if
-there were no fast path.
+or of closing; whatever is not whole, or not ordinary, or refused, takes uvicorn's path as if there were no
+fast path.
 
 Threads: the event loop. Given to uvicorn by server.py.
 
@@ -20,50 +20,41 @@ import asyncio
 from typing import Any, NoReturn
 
 import httptools
+from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ingest_api.http.app import BrokerApp
 from ingest_api.http.connection import head_limits
-from ingest_api.http.connection.held_send import HeldSend
-from ingest_api.http.connection.unsent_answers import UnsentAnswers
+from ingest_api.http.connection.ordered_answers import OrderedAnswers
 from ingest_api.http.connection.upgrade import head_without_upgrade, refuse_upgrade
 from ingest_api.http.messages.targets import known_targets, learn_topic
 from ingest_api.http.request.cycle import RequestCycle, describe_request
 from ingest_api.http.request.guard import malformed
-from ingest_api.http.responses.raw_response import common_lines
 from store_native.errors import InvalidRequest, LakeMQError, Unavailable
-
-_LINGER_S = 2.0
-"""A refused client gets this long to read why: closing a socket with unread bytes resets it, and the reset
-can overtake the answer."""
-
-_SHOWN_TARGET = 200
 
 
 class _Refused(Exception):
     """Stops the parser at a head that is refused."""
 
 
-class BrokerProtocol(HttpToolsProtocol):
+class BrokerProtocol(OrderedAnswers):
     """One connection; arguments as uvicorn gives them."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        app = self.config.loaded_app
+    def __init__(self, config: Config, *arguments: Any, **named: Any) -> None:
+        app = config.loaded_app
         if not isinstance(app, BrokerApp):
             raise TypeError(f"this protocol serves a BrokerApp, not {type(app).__name__}")
+        super().__init__(app.errors, app.watch, config, *arguments, **named)
         self._fast_path = app.send_path.fast_path
-        self._errors = app.errors
+        self._bounds = app.watch.settings
         self._guard = app.guard
         self._version = "1.1"
         # The page's, when it is another's and allowed.
         self._origin: bytes | None = None
         # uvicorn's own is lenient: it goes on behind a request that said it was the last.
         self.parser = httptools.HttpRequestParser(self)
-        self.url = b""
         self._topic: str | None = None
         self._body = b""
-        self._waiting = HeldSend()
         # Where the parser is: in a head, in a body (of ``self.cycle``, or of a send without one), or neither.
         self._in_head = False
         self._in_body = False
@@ -73,16 +64,6 @@ class BrokerProtocol(HttpToolsProtocol):
         self._fed = 0
         # Bytes parsed since the last ones of a body.
         self._framing_bytes = 0
-        # When the connection came where it is, and what of its answers was unsent when.
-        self._watch = app.watch
-        self._bounds = app.watch.settings
-        self._since = 0.0
-        self._unsent = UnsentAnswers(app.watch)
-        # Whether something is being answered; requests behind it wait in ``self.pipeline``.
-        self._answering: RequestCycle | HeldSend | None = None
-        # No more bytes are parsed; the connection ends behind the last answer, with ``_refusal`` if any.
-        self._ended = False
-        self._refusal: LakeMQError | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn
         """Called by the event loop."""
@@ -135,22 +116,9 @@ class BrokerProtocol(HttpToolsProtocol):
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Called by the event loop; uvicorn tells only the newest request."""
+        """Called by the event loop."""
         self._watch.leave(self)
-        self._unsent.count(0)
-        for cycle in self._outstanding():
-            cycle.abandon()
-        _connection_lost(self, exc)
-
-    def pause_writing(self) -> None:
-        """Called by the event loop when the client reads more slowly than it is answered."""
-        self._unsent.count(self.transport.get_write_buffer_size())
-        _pause_writing(self)
-
-    def resume_writing(self) -> None:
-        """Called by the event loop when the client has read."""
-        self._unsent.count(0)
-        _resume_writing(self)
+        super().connection_lost(exc)
 
     def shutdown(self) -> None:
         """Called by uvicorn at a stop; what is being answered, or waits for it, gets its answer."""
@@ -255,49 +223,6 @@ class BrokerProtocol(HttpToolsProtocol):
             self._take_slow_path()
             _on_message_complete(self)
 
-    def on_response_complete(self) -> None:
-        """Called when an answer is written; starts the next request."""
-        self._answering = None
-        self._since = self._watch.now
-        self.server_state.total_requests += 1
-        if self.transport.is_closing():
-            return
-        self.flow.resume_reading()
-        if self.pipeline:
-            self._start_asgi_task(*self.pipeline.pop())
-        elif self._ended:
-            self._finish()
-
-    def wait(self) -> None:
-        """Says that the answer comes later: the next request queues until then."""
-        waiting = self._waiting
-        waiting.response_complete = False
-        self.cycle = waiting  # type: ignore[assignment]  # it has what uvicorn asks of a cycle
-        self._answering = waiting
-
-    def answer(self, head: bytes, body: bytes) -> None:
-        """Writes the answer of a send that uvicorn knows nothing of."""
-        waiting = self._waiting
-        waiting.response_complete = True
-        transport = self.transport
-        if transport.is_closing():
-            return
-        common = common_lines(self.server_state.default_headers)
-        if waiting.keep_alive:
-            transport.write(b"%b%b\r\n%b" % (head, common, body))
-        else:
-            transport.write(b"%b%bconnection: close\r\n\r\n%b" % (head, common, body))
-            transport.close()
-        self.on_response_complete()
-
-    def close(self) -> None:
-        """Closes without an answer."""
-        self.transport.close()
-
-    def _outstanding(self) -> list[RequestCycle]:
-        cycles = (self._answering, *(queued for queued, _ in self.pipeline))
-        return [cycle for cycle in cycles if isinstance(cycle, RequestCycle)]
-
     def _is_ordinary(self) -> bool:
         """Says whether the request is the first of the connection, and nothing special is asked of it."""
         parser = self.parser
@@ -327,7 +252,8 @@ class BrokerProtocol(HttpToolsProtocol):
         common = self.server_state.default_headers
         if self._origin is not None:
             common = common + self._guard.cors_headers(self._origin, method, self.headers)
-        earlier = self.cycle
+        if len(self.pipeline) >= self._bounds.max_pipelined and not self._is_next():
+            self._refuse(head_limits.too_many_pipelined(self._bounds))
         cycle = RequestCycle(
             scope=scope,
             transport=self.transport,
@@ -341,19 +267,7 @@ class BrokerProtocol(HttpToolsProtocol):
             keep_alive=version != "1.0" and self.parser.should_keep_alive(),
             on_response=self.on_response_complete,
         )
-        self.cycle = cycle
-        if earlier is None or earlier.response_complete:
-            self._start_asgi_task(cycle, self.app)
-        else:
-            if len(self.pipeline) >= self._bounds.max_pipelined:
-                self.cycle = earlier
-                self._refuse(head_limits.too_many_pipelined(self._bounds))
-            self.flow.pause_reading()
-            self.pipeline.appendleft((cycle, self.app))
-
-    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
-        self._answering = cycle
-        _start_asgi_task(self, cycle, app)
+        self._take_turn(cycle)
 
     def _go_on_without_upgrade(self, rest: bytes) -> None:
         """Parses the head again without its offer, and then what follows it as the body that it is.
@@ -387,37 +301,12 @@ class BrokerProtocol(HttpToolsProtocol):
         cycle = self.cycle
         refusal: LakeMQError | None = error
         if self._in_body and self._topic is None and isinstance(cycle, RequestCycle):
-            # The refusal is the answer to this one, unless it has another already.
-            if cycle.response_started:
-                refusal = None
-            elif self._answering is cycle:
-                self._answering = None
-                cycle.abandon()
-            else:
-                self.pipeline.popleft()
+            refusal = self._withdraw(cycle, error)
         self._in_head = self._in_body = False
         self._topic, self._body = None, b""
         self._refusal = refusal
         if self._answering is None:
             self._finish()
-
-    def _finish(self) -> None:
-        """Writes the refusal, if there is one, and closes."""
-        error, self._refusal = self._refusal, None
-        transport = self.transport
-        if transport.is_closing():
-            return
-        if error is None:
-            transport.close()
-            return
-        target = self.url[:_SHOWN_TARGET].decode("latin-1")
-        head, body = self._errors.render(error, {"method": "-", "path": target, "client": self.client})
-        common = common_lines(self.server_state.default_headers)
-        transport.write(b"%b%bconnection: close\r\n\r\n%b" % (head, common, body))
-        self.flow.resume_reading()
-        self.loop.call_later(_LINGER_S, transport.close)
-        if transport.can_write_eof():
-            transport.write_eof()
 
 
 def _reason(error: httptools.HttpParserError) -> str:
@@ -426,10 +315,6 @@ def _reason(error: httptools.HttpParserError) -> str:
 
 # Looked up once: super() takes longer than some of these do.
 _connection_made = HttpToolsProtocol.connection_made
-_pause_writing = HttpToolsProtocol.pause_writing
-_resume_writing = HttpToolsProtocol.resume_writing
-_connection_lost = HttpToolsProtocol.connection_lost
 _on_message_begin = HttpToolsProtocol.on_message_begin
 _on_body = HttpToolsProtocol.on_body
 _on_message_complete = HttpToolsProtocol.on_message_complete
-_start_asgi_task = HttpToolsProtocol._start_asgi_task  # noqa: SLF001 - this file's class is a subclass

@@ -1,1 +1,1 @@
-"""What one connection may cost, and which answers it has not sent yet."""
+"""What one connection may cost, and its answers in the order of its requests."""
