@@ -33,7 +33,7 @@ help:
 	@echo "make check        ruff, mypy, clippy, formats, import rules"
 	@echo "make check-spark-versions   the path on PySpark 4.0 and 4.1, in environments of their own"
 	@echo "make check-lowest-versions   the lowest versions that pyproject.toml allows, in environments of their own"
-	@echo "make bench        the figures of docs/performance.md      [ONLY=P7] (Maven)"
+	@echo "make bench        the measurements of docs/performance.md [ONLY=P7] (Maven)"
 	@echo "make chaos        kill -9 under load; rolls of the log    [ONLY=R1 ROUNDS=100 SEED=1] [ONLY=ROLL ROLLS=100000]"
 	@echo "make wheel        dist/lakemq-*.whl"
 	@echo "make lock         requirements.lock from pyproject.toml"

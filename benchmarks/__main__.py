@@ -2,8 +2,8 @@
 
     python -m benchmarks [--only P1,P7] [--pairs N] [--quick]
 
-Prints one line a figure, writes benchmarks/results.json and the table and chart of docs/performance.md
-(`--quick` writes nothing: its runs are too short for figures). It is no test: a missed goal does not fail it.
+Prints one line a measurement, writes benchmarks/results.json and the table and chart of docs/performance.md
+(`--quick` writes nothing: its runs are too short to count). It is no test: a missed goal does not fail it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from benchmarks import appending, latency, ledger, reading, report, retrying, sending, starting
 from benchmarks.machine import describe
-from benchmarks.measurement import Comparison, Figure
+from benchmarks.measurement import Comparison, Measurement
 from benchmarks.scale import FULL, QUICK, Scale
 from tests.support.peer_jars import REPOSITORY
 
@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Parses the command line and measures."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--only", default="", help="goals, comma separated: P1,P7 (default: all)")
-    parser.add_argument("--pairs", type=int, default=None, help="measured pairs a figure (default: 6)")
+    parser.add_argument("--pairs", type=int, default=None, help="pairs of runs a measurement (default: 6)")
     parser.add_argument(
         "--quick", action="store_true", help="short runs to see that all works; nothing is written"
     )
@@ -65,10 +65,10 @@ def main(arguments: list[str] | None = None) -> int:
     print(", ".join(f"{name} {value}" for name, value in machine.items()), flush=True)
     failed = False
     for goal in wanted:
-        figures: list[Figure] = []
+        measurements: list[Measurement] = []
         try:
             for comparison in GOALS[goal](scratch / goal, scale):
-                figures.append(comparison.run(scale.pairs))
+                measurements.append(comparison.run(scale.pairs))
         except RuntimeError as error:
             failed = True
             print(
@@ -76,8 +76,8 @@ def main(arguments: list[str] | None = None) -> int:
             )
         else:
             shutil.rmtree(scratch / goal, ignore_errors=True)
-        if figures and not options.quick:
-            rows = report.merge(RESULTS, figures, machine)
+        if measurements and not options.quick:
+            rows = report.merge(RESULTS, measurements, machine)
             report.draw(CHART, rows)
             report.write_document(DOCUMENT, CHART, rows)
     if not failed:

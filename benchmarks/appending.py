@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.measurement import Comparison, Figure
+from benchmarks.measurement import Comparison, Measurement
 from benchmarks.scale import Scale
 from tests.support.peer_jars import REPOSITORY
 
@@ -36,5 +36,5 @@ def append(directory: Path, scale: Scale) -> Iterator[Comparison]:
 
     directory.mkdir(parents=True, exist_ok=True)
     against = "memcpy + CRC into the same mapping"
-    figure = Figure("P4", "rust-append", 0.7, "messages/s", "in the log, not flushed", against)
-    yield Comparison(figure, lambda: measure("append"), lambda: measure("copy"))
+    measurement = Measurement("P4", "rust-append", 0.7, "messages/s", "in the log, not flushed", against)
+    yield Comparison(measurement, lambda: measure("append"), lambda: measure("copy"))

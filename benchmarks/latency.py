@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.measurement import Comparison, Figure
+from benchmarks.measurement import Comparison, Measurement
 from benchmarks.scale import Scale
 from benchmarks.sending import JSON, NDJSON, TOPIC, json_body, lakemq_broker, rocketmq_broker, rocketmq_load
 from benchmarks.server import LakeMQ, post_load, start_load
@@ -45,7 +45,7 @@ def tail(directory: Path, scale: Scale) -> Iterator[Comparison]:
         )
         runs = _Runs(lambda: load(scale.singles, rate), lambda: their_load(scale.singles, rate))
         for name, key in (("p99", "p99_us"), ("p99.9", "p999_us")):
-            figure = Figure(
+            measurement = Measurement(
                 "P13",
                 f"tail-{name}",
                 0.8,
@@ -54,11 +54,11 @@ def tail(directory: Path, scale: Scale) -> Iterator[Comparison]:
                 "RocketMQ sync send, 64 threads, same rate",
                 at_most=True,
             )
-            yield Comparison(figure, runs.reader(0, key), runs.reader(1, key))
+            yield Comparison(measurement, runs.reader(0, key), runs.reader(1, key))
 
 
 class _Runs:
-    """Runs each side once for all the figures that are read from one run."""
+    """Runs each side once for all the measurements that are read from one run."""
 
     def __init__(self, *sides: Callable[[], dict[str, Any]]) -> None:
         self._sides = sides
@@ -87,7 +87,7 @@ def isolation(directory: Path, scale: Scale) -> Iterator[Comparison]:
             lakemq.put_topic(BULK_TOPIC)
             count = scale.singles // 10
             promise = f"{flush} flush, open loop, {SMALL_RATE:,.0f}/s"
-            figure = Figure(
+            measurement = Measurement(
                 "P14",
                 f"beside-bulk-{flush}",
                 5.0,
@@ -98,7 +98,7 @@ def isolation(directory: Path, scale: Scale) -> Iterator[Comparison]:
                 relation="difference",
             )
             yield Comparison(
-                figure,
+                measurement,
                 functools.partial(_beside_bulk, lakemq, count),
                 functools.partial(_alone, lakemq, count),
             )

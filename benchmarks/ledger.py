@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from benchmarks.measurement import Comparison, Figure, Measure
+from benchmarks.measurement import Comparison, Measure, Measurement
 from benchmarks.reading import bench_session, fill, timed_query
 from benchmarks.scale import Scale
 from benchmarks.server import LakeMQ
@@ -42,9 +42,9 @@ def group_job(directory: Path, scale: Scale) -> Iterator[Comparison]:
         lakemq = stack.enter_context(LakeMQ(directory / "lakemq", "async"))
         topic = fill(lakemq, None, BODY_BYTES, scale.ledger_rows)
         against = "a plain Delta append of the same rows"
-        figure = Figure("P9", "group-job", 1.1, "rows/s", "rows committed to Delta", against)
+        measurement = Measurement("P9", "group-job", 1.1, "rows/s", "rows committed to Delta", against)
         ours = _consume(spark, lakemq, topic, scale.ledger_rows, directory)
-        yield Comparison(figure, ours, _append(spark, lakemq, topic, scale.ledger_rows, directory))
+        yield Comparison(measurement, ours, _append(spark, lakemq, topic, scale.ledger_rows, directory))
 
 
 def _consume(spark: SparkSession, lakemq: LakeMQ, topic: str, rows: int, directory: Path) -> Measure:

@@ -1,6 +1,6 @@
-"""What the figures were measured on: versions, cores, the disk's fdatasync and the memory's copy rate.
+"""What the measurements were made on: versions, cores, the disk's fdatasync and the memory's copy rate.
 
-Owns two tiny measurements that let a reader judge another machine's figures.
+Owns two tiny ones of the machine, that let a reader compare another machine's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COPY_BYTES: Final = 64 << 20
 
 
 def describe(directory: Path) -> dict[str, Any]:
-    """Returns versions and the machine's figures, fdatasync measured in `directory`."""
+    """Returns versions and the machine's own rates, fdatasync measured in `directory`."""
     return {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "cpu": _cpu(),

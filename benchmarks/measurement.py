@@ -1,7 +1,8 @@
-"""One measured figure: pairs of runs in the order A B B A, what each says, their median, the goal.
+"""One measurement: pairs of runs in the order A B B A, what each says, their median, the goal.
 
 Owns the arithmetic and the order of runs, so that a machine that slows down during a bench slows both sides.
-A figure is a ratio of the two sides, or the difference between them, or (one side only) a value with a limit.
+A measurement is a ratio of the two sides, or the difference between them, or (one side only) a value with a
+limit.
 """
 
 from __future__ import annotations
@@ -12,26 +13,26 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Measure = Callable[[], float]
-"""Runs one side once and returns its rate, or for a figure with `at_most` its time or size."""
+"""Runs one side once and returns its rate, or for a measurement with `at_most` its time or size."""
 
 Relation = Literal["ratio", "difference", "value"]
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class Measurement:
     """What is compared, and where it comes from.
 
     Attributes:
         goal_id: P1..P17 of the goals.
         name: what was measured, short and without spaces.
-        goal: what was aimed at; None for a figure that is only reported.
-        unit: of both sides' measurements.
+        goal: what was aimed at; None for a measurement that is only reported.
+        unit: of both sides.
         promise: what both sides promised when they answered.
         against: the other side.
         at_most: the goal is an upper limit (times, sizes) and not a lower one (rates).
         relation: what a pair says: ours / theirs, ours - theirs, or ours alone.
-        ours: one measurement a pair, LakeMQ.
-        theirs: one measurement a pair, the other side; empty for a value.
+        ours: what LakeMQ did, one number a pair.
+        theirs: what the other side did, one number a pair; empty for a value.
     """
 
     goal_id: str
@@ -96,24 +97,24 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What is needed to measure one figure.
+    """What is needed for one measurement.
 
     Attributes:
-        figure: takes the rates.
-        ours, theirs: the sides; no `theirs` for a figure that is a value.
+        measurement: takes the rates.
+        ours, theirs: the sides; no `theirs` for a measurement that is a value.
         warm_ups: unmeasured runs of each side; a JVM that compiles while it is measured needs more than one.
     """
 
-    figure: Figure
+    measurement: Measurement
     ours: Measure
     theirs: Measure | None
     warm_ups: int = 1
 
-    def run(self, pairs: int) -> Figure:
+    def run(self, pairs: int) -> Measurement:
         """Runs both sides `pairs` times, A B B A A B B A ..., after the unmeasured ones."""
-        sides = [(self.figure.ours, self.ours)]
+        sides = [(self.measurement.ours, self.ours)]
         if self.theirs is not None:
-            sides.append((self.figure.theirs, self.theirs))
+            sides.append((self.measurement.theirs, self.theirs))
         for _ in range(self.warm_ups):
             for _, measure in sides:
                 measure()
@@ -121,8 +122,8 @@ class Comparison:
             for measured, measure in sides:
                 measured.append(measure())
             sides.reverse()
-        print(self.figure.line(), flush=True)
-        return self.figure
+        print(self.measurement.line(), flush=True)
+        return self.measurement
 
 
 def median(values: list[float]) -> float:

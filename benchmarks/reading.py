@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from benchmarks.measurement import Comparison, Figure, Measure
+from benchmarks.measurement import Comparison, Measure, Measurement
 from benchmarks.scale import Scale
 from benchmarks.server import LakeMQ
 from lakemq.client import Client
@@ -49,13 +49,13 @@ def local(directory: Path, scale: Scale) -> Iterator[Comparison]:
             topic = fill(lakemq, kafka, size, rows)
             theirs = _read_kafka(spark, kafka, topic, rows, directory)
             for name, goals in GOALS.items():
-                figure = Figure("P7", f"{name}-{size}B", goals[index], "rows/s", PROMISE, KAFKA)
+                measurement = Measurement("P7", f"{name}-{size}B", goals[index], "rows/s", PROMISE, KAFKA)
                 options = {"path": str(lakemq.store), "subscribe": topic}
                 if name == "kafka-layout":
                     options["layout"] = "kafka"
                 schema = "body binary" if name == "body-only" else None
                 ours = _read_lakemq(spark, options, schema, rows, directory)
-                yield Comparison(figure, ours, theirs, SPARK_WARM_UPS)
+                yield Comparison(measurement, ours, theirs, SPARK_WARM_UPS)
 
 
 def over_http(directory: Path, scale: Scale) -> Iterator[Comparison]:
@@ -66,11 +66,11 @@ def over_http(directory: Path, scale: Scale) -> Iterator[Comparison]:
         lakemq = stack.enter_context(LakeMQ(directory / "lakemq", "async"))
         for size, rows in scale.rows:
             topic = fill(lakemq, kafka, size, rows)
-            figure = Figure("P8", f"http-kafka-layout-{size}B", HTTP_GOAL, "rows/s", PROMISE, KAFKA)
+            measurement = Measurement("P8", f"http-kafka-layout-{size}B", HTTP_GOAL, "rows/s", PROMISE, KAFKA)
             options = {"endpoint": lakemq.endpoint, "subscribe": topic, "layout": "kafka"}
             ours = _read_lakemq(spark, options, None, rows, directory)
             theirs = _read_kafka(spark, kafka, topic, rows, directory)
-            yield Comparison(figure, ours, theirs, SPARK_WARM_UPS)
+            yield Comparison(measurement, ours, theirs, SPARK_WARM_UPS)
 
 
 def bench_session(directory: Path) -> SparkSession:

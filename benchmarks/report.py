@@ -1,6 +1,6 @@
 """What a bench leaves behind: results.json, the table in docs/performance.md, and a chart of the ratios.
 
-Owns their form. A partial run (`--only P7`) replaces its own figures and keeps the others, each with the
+Owns their form. A partial run (`--only P7`) replaces its own measurements and keeps the others, each with the
 date and the machine it was measured on.
 """
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 from xml.sax.saxutils import escape
 
-from benchmarks.measurement import Figure, median
+from benchmarks.measurement import Measurement, median
 
 BEGIN: Final = "<!-- bench:begin (written by make bench) -->"
 END: Final = "<!-- bench:end -->"
@@ -20,24 +20,26 @@ ROW_HEIGHT: Final = 26
 LABEL_WIDTH: Final = 250
 PLOT_WIDTH: Final = 420
 LARGEST_RATIO: Final = 5.0
+_KEY: Final = "figures"
+"""Of results.json, which keeps what earlier commits wrote."""
 
 
-def merge(path: Path, figures: list[Figure], machine: dict[str, Any]) -> list[dict[str, Any]]:
-    """Writes results.json and returns all its figures in the goals' order."""
+def merge(path: Path, measurements: list[Measurement], machine: dict[str, Any]) -> list[dict[str, Any]]:
+    """Writes results.json and returns all its measurements in the goals' order."""
     kept: list[dict[str, Any]] = []
     if path.exists():
-        measured = {figure.goal_id for figure in figures}
-        kept = [row for row in json.loads(path.read_text())["figures"] if row["goal_id"] not in measured]
-    rows = [figure.to_json() | {"machine": machine} for figure in figures]
+        measured = {measurement.goal_id for measurement in measurements}
+        kept = [row for row in json.loads(path.read_text())[_KEY] if row["goal_id"] not in measured]
+    rows = [measurement.to_json() | {"machine": machine} for measurement in measurements]
     merged = sorted(kept + rows, key=lambda row: int(row["goal_id"][1:]))
-    path.write_text(json.dumps({"figures": merged}, indent=1) + "\n")
+    path.write_text(json.dumps({_KEY: merged}, indent=1) + "\n")
     return merged
 
 
 def table(rows: list[dict[str, Any]]) -> str:
     """Returns the Markdown table."""
     lines = [
-        "| # | Figure | Promise | LakeMQ | Against | Other side | Ratio (min-max) | Goal | |",
+        "| # | Measurement | Promise | LakeMQ | Against | Other side | Ratio (min-max) | Goal | |",
         "|---|---|---|---:|---|---:|---|---:|---|",
     ]
     for row in rows:
@@ -51,7 +53,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def machines(rows: list[dict[str, Any]]) -> str:
-    """Returns what all figures have in common, and a table of what changed from goal to goal."""
+    """Returns what all measurements have in common, and a table of what changed from goal to goal."""
     described = {row["goal_id"]: {name: str(value) for name, value in row["machine"].items()} for row in rows}
     names = list(dict.fromkeys(name for machine in described.values() for name in machine))
     values = {name: {machine.get(name, "") for machine in described.values()} for name in names}
@@ -87,7 +89,7 @@ def write_document(path: Path, chart: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def draw(path: Path, rows: list[dict[str, Any]]) -> None:
-    """Draws one bar a figure, a tick at its goal, a line at 1 (as fast as the other side)."""
+    """Draws one bar a measurement, a tick at its goal, a line at 1 (as fast as the other side)."""
     rows = [row for row in rows if row["relation"] == "ratio"]
     height = ROW_HEIGHT * len(rows) + 50
     width = LABEL_WIDTH + PLOT_WIDTH + 70

@@ -20,7 +20,7 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from benchmarks.ledger import BATCH_ROWS, position
-from benchmarks.measurement import Comparison, Figure
+from benchmarks.measurement import Comparison, Measurement
 from benchmarks.scale import Scale
 from benchmarks.server import LakeMQ
 from delta_tables.deliveries import ACK, DELIVERIES
@@ -56,13 +56,13 @@ def retry_batch(directory: Path, scale: Scale) -> Iterator[Comparison]:
             stack.enter_context(_Group(spark, lakemq, rows, directory))
             for rows in (scale.history_rows, SHORT_ROWS)
         )
-        figure = Figure(
+        measurement = Measurement(
             *("P17", "retry-batch", 1.2, "ms"),
             f"{RETRIES:,} retries of {AGES} ages, {scale.history_rows:,} rows in the ledger",
             f"{SHORT_ROWS:,} rows",
             at_most=True,
         )
-        yield Comparison(figure, long.batch, short.batch, WARM_UPS)
+        yield Comparison(measurement, long.batch, short.batch, WARM_UPS)
 
 
 class _Group:

@@ -1,4 +1,4 @@
-"""How much each run of the bench writes and reads: full for figures, small for a look.
+"""How much each run of the bench writes and reads: full for what is published, small for a look.
 
 Owns numbers only.
 """
@@ -13,7 +13,7 @@ class Scale:
     """Sizes of one run.
 
     Attributes:
-        pairs: measured pairs a figure.
+        pairs: measured pairs a measurement.
         singles: requests of one message.
         batched: messages sent in batches.
         appended: messages appended in Rust.

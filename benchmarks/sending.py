@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from benchmarks.measurement import Comparison, Figure, Measure
+from benchmarks.measurement import Comparison, Measure, Measurement
 from benchmarks.scale import Scale
 from benchmarks.server import BareServer, HyperServer, LakeMQ, post_load
 from tests.support.peer_brokers import Kafka, RocketMQ, run_java
@@ -42,11 +42,11 @@ def single(directory: Path, scale: Scale) -> Iterator[Comparison]:
         with ExitStack() as stack:
             lakemq = lakemq_broker(stack, directory / f"p1-{flush}", flush)
             rocketmq = rocketmq_broker(stack, directory / f"p1-{flush}-rocketmq", flush)
-            figure = Figure(
+            measurement = Measurement(
                 "P1", f"single-{flush}", 1.3, "messages/s", promise, "RocketMQ sync send, 64 threads"
             )
             theirs = _rocketmq_send(rocketmq, ROCKETMQ_THREADS, 1, scale.singles)
-            yield Comparison(figure, _post_single(lakemq, CONNECTIONS, scale.singles), theirs)
+            yield Comparison(measurement, _post_single(lakemq, CONNECTIONS, scale.singles), theirs)
         _discard(directory)
 
 
@@ -64,8 +64,8 @@ def bare(directory: Path, scale: Scale) -> Iterator[Comparison]:
                 server = make(folder)
                 stack.callback(server.stop)
                 theirs = partial(_rate, server.port, folder, JSON, json_body(), CONNECTIONS, scale.singles)
-                figure = Figure("P2", f"{name}-{flush}", goal, "requests/s", promise, against)
-                yield Comparison(figure, _post_single(lakemq, CONNECTIONS, scale.singles), theirs)
+                measurement = Measurement("P2", f"{name}-{flush}", goal, "requests/s", promise, against)
+                yield Comparison(measurement, _post_single(lakemq, CONNECTIONS, scale.singles), theirs)
             _discard(directory)
 
 
@@ -85,8 +85,12 @@ def batches(directory: Path, scale: Scale) -> Iterator[Comparison]:
                     else:
                         theirs = _kafka_send(_kafka(stack, folder / peer, flush), scale.batched)
                         against, goal = "Kafka producer, acks=1", 2.5
-                    figure = Figure("P3", f"{form}-vs-{peer}-{flush}", goal, "messages/s", promise, against)
-                    yield Comparison(figure, _post_batches(lakemq, content_type, body, scale.batched), theirs)
+                    measurement = Measurement(
+                        "P3", f"{form}-vs-{peer}-{flush}", goal, "messages/s", promise, against
+                    )
+                    yield Comparison(
+                        measurement, _post_batches(lakemq, content_type, body, scale.batched), theirs
+                    )
                 _discard(directory)
 
 
@@ -95,14 +99,16 @@ def flush_cost(directory: Path, scale: Scale) -> Iterator[Comparison]:
     with ExitStack() as stack:
         ours = lakemq_broker(stack, directory / "p5-sync", "sync")
         own = lakemq_broker(stack, directory / "p5-async", "async")
-        figure = Figure(
+        measurement = Measurement(
             "P5", "sync-vs-own-async", 0.85, "messages/s", "after the flush / before it", "own ASYNC_FLUSH"
         )
-        yield Comparison(figure, _post_single(ours, 64, scale.singles), _post_single(own, 64, scale.singles))
+        yield Comparison(
+            measurement, _post_single(ours, 64, scale.singles), _post_single(own, 64, scale.singles)
+        )
 
 
 def _discard(directory: Path) -> None:
-    """Deletes what a figure wrote, once it is measured: all of them together would fill the disk."""
+    """Deletes what a measurement wrote, once it is done: all of them together would fill the disk."""
     shutil.rmtree(directory)
 
 

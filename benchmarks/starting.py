@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.measurement import Comparison, Figure
+from benchmarks.measurement import Comparison, Measurement
 from benchmarks.scale import Scale
 from benchmarks.server import LakeMQ
 from tests.support.peer_brokers import RocketMQ
@@ -33,7 +33,7 @@ def starts(directory: Path, scale: Scale) -> Iterator[Comparison]:
     _example("fill", long, scale.long_log_bytes)
     _example("fill", short, scale.short_log_bytes)
     sizes = f"{scale.long_log_bytes / (1 << 30):g} GiB", f"{scale.short_log_bytes / (1 << 30):g} GiB of log"
-    figure = Figure(
+    measurement = Measurement(
         "P15",
         "crash-start",
         1.2,
@@ -42,7 +42,9 @@ def starts(directory: Path, scale: Scale) -> Iterator[Comparison]:
         sizes[1],
         at_most=True,
     )
-    yield Comparison(figure, functools.partial(_crash_start, long), functools.partial(_crash_start, short))
+    yield Comparison(
+        measurement, functools.partial(_crash_start, long), functools.partial(_crash_start, short)
+    )
     with ExitStack() as stack:
         ours, theirs = directory / "queues", directory / "queues-rocketmq"
         for folder in (ours, theirs):
@@ -52,7 +54,7 @@ def starts(directory: Path, scale: Scale) -> Iterator[Comparison]:
             RocketMQ(theirs, store=theirs / "store", commitlog_file_size=1 << 30, heap="1g")
         )
         rocketmq.stop_broker()
-        figure = Figure(
+        measurement = Measurement(
             "P15",
             f"clean-start-{scale.queues}-queues",
             0.5,
@@ -62,7 +64,7 @@ def starts(directory: Path, scale: Scale) -> Iterator[Comparison]:
             at_most=True,
         )
         yield Comparison(
-            figure, functools.partial(_start_lakemq, ours), functools.partial(_start_rocketmq, rocketmq)
+            measurement, functools.partial(_start_lakemq, ours), functools.partial(_start_rocketmq, rocketmq)
         )
 
 
@@ -85,8 +87,10 @@ def memory(directory: Path, scale: Scale) -> Iterator[Comparison]:
     yield Comparison(_value(f"descriptors-of-{scale.queues}-queues", None, "descriptors"), descriptors, None)
 
 
-def _value(name: str, goal: float | None, unit: str) -> Figure:
-    return Figure("P16", name, goal, unit, "after a clean start, idle", "", at_most=True, relation="value")
+def _value(name: str, goal: float | None, unit: str) -> Measurement:
+    return Measurement(
+        "P16", name, goal, unit, "after a clean start, idle", "", at_most=True, relation="value"
+    )
 
 
 def _crash_start(store: Path) -> float:
