@@ -108,11 +108,11 @@ def invoke(
         One verdict per row of the batch, in its order.
     """
     if handler.vectorised:
-        return _judge_batch(handler.function, batch, policy, before or Before.nothing(batch.num_rows))
-    return _judge_rows(handler.function, batch, policy)
+        return _invoke_batch(handler.function, batch, policy, before or Before.nothing(batch.num_rows))
+    return _invoke_rows(handler.function, batch, policy)
 
 
-def _judge_rows(
+def _invoke_rows(
     handle: Callable[[DeliveredMessage], Any], batch: pa.RecordBatch, policy: RetryPolicy
 ) -> HandlerResults:
     columns = BatchColumns(batch)
@@ -131,7 +131,7 @@ def _judge_rows(
     return _with_outcomes(batch.num_rows, times[:-1], times[1:], others)
 
 
-def _judge_batch(
+def _invoke_batch(
     handle: Callable[[pa.RecordBatch], Any], batch: pa.RecordBatch, policy: RetryPolicy, before: Before
 ) -> HandlerResults:
     """Calls a vectorised handler; where it raises, `narrowing` finds the messages it raises for.
@@ -154,10 +154,10 @@ def _judge_batch(
 
     search = Search(call, last_chance=before.last_chance, cannot_return=before.cannot_return)
     found = search.run(first_slices(before.again, before.isolated), before.isolated)
-    return _concat([_judged(part) for part in found])
+    return _concat([_results_of(part) for part in found])
 
 
-def _judged(found: Found[_Made]) -> HandlerResults:
+def _results_of(found: Found[_Made]) -> HandlerResults:
     """The rows of one result."""
     made, rows = found.result, found.rows
     times = [pa.repeat(pa.scalar(at, _TIME), rows) for at in (made.started, made.finished)]
