@@ -1,10 +1,10 @@
 """What a table knows already of a batch's own positions, without reading its history.
 
-Owns the question and its bounds.
+Owns the query and its bounds.
 
 Invariants: the answer holds every row of the group at the positions asked for. Delta skips files by the
 minimum and maximum of group, topic, queue and offset that their entries hold, so the cost follows the
-batch, not the ledger. Asked before a batch is written, never inside the write: an append whose plan reads
+batch, not the ledger. It runs before a batch is written, never inside the write: an append whose plan reads
 the same table conflicts with every other commit to it.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
 
 MOST_SPANS = 64
-"""Spans in one question: more of them cost more to compare with each file than they skip."""
+"""Spans in one query: more of them cost more to compare with each file than they skip."""
 
 Position = tuple[str, str, int, int]
 """topic, broker_name, queue_id, queue_offset"""

@@ -1,9 +1,9 @@
-"""One question to a ledger, answered by whichever engine is nearer.
+"""One query of a ledger, answered by whichever engine is nearer.
 
 Owns the choice: `deltalake` for a ledger on a path (milliseconds, no Spark job on a cold JVM), Spark for
 one in a catalog.
 
-Invariants: a question leaves nothing behind in the session, and costs the analysis of the tables and views it
+Invariants: a query leaves nothing behind in the session, and costs the analysis of the tables and views it
 names, not of all.
 """
 

@@ -33,7 +33,7 @@ _READS = re.compile(
 
 
 class LedgerReader:
-    """A ledger to ask.
+    """A ledger to query.
 
     Example:
         >>> LedgerReader("./ledger").sql("SELECT verdict, count(*) FROM deliveries GROUP BY verdict")
@@ -47,7 +47,7 @@ class LedgerReader:
         """
         location = ledger_at(str(path))
         if not isinstance(location, PathLedger):
-            raise from_code("ARGUMENT_ILLEGAL", f"{path} is a catalog's schema: ask it with Spark SQL")
+            raise from_code("ARGUMENT_ILLEGAL", f"{path} is a catalog's schema: query it with Spark SQL")
         self._location = location
         if not any(location.exists(table) for table in TABLES):
             raise from_code("ARGUMENT_ILLEGAL", f"there is no ledger at {path}")

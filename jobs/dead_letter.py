@@ -49,7 +49,7 @@ class DeadLetterJob(LedgerConsumer):
 
     def process_batch(self, rows: DataFrame, batch_id: int) -> None:
         """Sends what was given up, then writes its rows."""
-        self._fence.take()  # before the table is asked what it has
+        self._fence.take()  # before the table is queried for what it has
         # The rows' own keys are looked up before the write: an append that read the table would conflict
         # with every other group's. `new` is evaluated twice below, with the same result.
         new = self._without_landed(rows)

@@ -1,6 +1,6 @@
 """A ledger in a directory: one Delta table a subdirectory, checkpoints and locks beside them.
 
-Owns the layout of the directory. Small questions and commits go through `deltalake`, without a Spark job.
+Owns the layout of the directory. Small queries and commits go through `deltalake`, without a Spark job.
 
 Invariants: one process of this host writes a table at a time (`writer_locks`), as Delta on a local path
 excludes writers inside one JVM only.
@@ -91,7 +91,7 @@ class PathLedger(LedgerLocation):
             )
 
     def create_for(self, written: Sequence[Table], named: Sequence[Table], spark: SparkSession) -> None:
-        """Creates what a job writes; who asks the views makes the rest."""
+        """Creates what a job writes; a query of the views makes the rest."""
         self.create(*written)
 
     def writer_locks(self, tables: Sequence[Table]) -> list[WriterLock]:

@@ -126,7 +126,7 @@ class GroupJob:
         # Spark's default, INT96, costs several times as much to write, and a row has five times.
         self._spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         if self._fence is not None:
-            self._fence.take()  # before the ledger is asked how far the group is
+            self._fence.take()  # before the ledger is queried for how far the group is
         self._start = self._checkpoint.start(
             lambda: {"offsets": starting_offsets(settings, self._spark, self._client)}
         )["offsets"]
@@ -237,7 +237,7 @@ class GroupJob:
             per_bin(self._spark, bins, read, light.toDDL()).count()
 
     def _newest_in_ledger(self, query_id: str) -> int:
-        """The newest batch of this checkpoint in the ledger; asked once, this job is the only writer."""
+        """The newest batch of this checkpoint in the ledger; queried once, this job is the only writer."""
         if self._last_in_ledger is None:
             newest = newest_batch(self._settings.ledger, DELIVERIES, query_id=query_id, spark=self._spark)
             planned = self._checkpoint.last_planned()

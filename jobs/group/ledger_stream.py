@@ -42,7 +42,7 @@ def decide_start(
     """
 
     def decide() -> dict[str, str]:
-        # Asked before the rows are: what is committed in between is then read.
+        # Queried before the rows are: what is committed in between is then read.
         version = ledger.version(spark, table)
         if not select(ledger, f"SELECT 1 AS one FROM {table.name} LIMIT 1", spark):
             # Without a version Delta's source would begin with a snapshot, for which it works out the

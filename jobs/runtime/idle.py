@@ -1,8 +1,8 @@
 """Knowing that a group has nothing left to do, for `--until-idle`.
 
-Owns the question, not the waiting. Idle means: every queue of the subscription is handled up to its end, no
+Owns the check, not the waiting. Idle means: every queue of the subscription is handled up to its end, no
 failed attempt waits for its retry, every message given up has reached the dead letters, and no delayed
-message waits at the broker. Each is asked of the broker or the ledger; nothing is guessed from quiet.
+message waits at the broker. Each is read from the broker or the ledger; nothing is guessed from quiet.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class IdleWatch:
         self._reached = reached
 
     def is_idle(self) -> bool:
-        """Asks once; cheap questions first."""
+        """Checks once; what is cheap first."""
         return self._all_read() and self._unfinished() == 0 and not self._delayed()
 
     def _all_read(self) -> bool:

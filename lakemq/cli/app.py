@@ -49,7 +49,7 @@ COMMANDS = {
     "produce": Command("post messages from a file or standard input"),
     "tail": Command("show the messages of a topic as they come"),
     "consume": Command("run a consumer group in Spark, with its ledger", "spark"),
-    "sql": Command("ask the ledger in SQL", "spark"),
+    "sql": Command("query the ledger in SQL", "spark"),
     "archive": Command("land topics in the ledger's table of messages", "spark"),
     "topic": Command("list, create, show, update, delete topics"),
     "group": Command("list, create, show, delete groups; see and reset offsets"),

@@ -4,7 +4,7 @@ flights.py      where the flights come from, and each row as a message
 broker.py       a real broker as a process of its own
 consumer.py     ``lakemq consume`` as a process of its own
 handlers.py     what group `arrivals` does with a flight (runs in Spark's workers)
-sql_queries.py  the SQL asked of the ledger
+sql_queries.py  the SQL that queries the ledger
 report.py       the numbers, what must hold between them, report.json
 summary.py      the result in words
 run.py          the order of it all, and what is printed

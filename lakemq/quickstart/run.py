@@ -19,7 +19,7 @@ from lakemq.quickstart import flights, summary
 from lakemq.quickstart.broker import BrokerProcess
 from lakemq.quickstart.consumer import Consumption
 from lakemq.quickstart.report import Report
-from lakemq.quickstart.sql_queries import Questions
+from lakemq.quickstart.sql_queries import SqlQueries
 from lakemq.terminal.failure import CommandFailed
 from lakemq.terminal.progress_bar import Progress
 from lakemq.upload import bulk, ndjson
@@ -88,10 +88,10 @@ def run(settings: Settings, say: Callable[[str], None] = print) -> Report:
             consumption.run(progress.add)
         consume_seconds = time.monotonic() - consume_started
         say(f"  ended by itself after {consume_seconds:.1f} s, when nothing was new, pending or due")
-        questions = _questions(consumption.ledger)
-        report = _report(posted, questions, started, consume_seconds, expected)
+        queries = _queries(consumption.ledger)
+        report = _report(posted, queries, started, consume_seconds, expected)
         report.write(home / "report.json")
-        say(summary.outcome(questions, report, broker.endpoint, GROUP))
+        say(summary.outcome(queries, report, broker.endpoint, GROUP))
         _tell_further(settings, home, broker, report, say)
     return report
 
@@ -145,16 +145,16 @@ def _posted_text(posted: bulk.Posted) -> str:
     )
 
 
-def _questions(ledger: Path) -> Questions:
+def _queries(ledger: Path) -> SqlQueries:
     from delta_tables.ledger_reader import LedgerReader
 
-    return Questions(LedgerReader(ledger), GROUP)
+    return SqlQueries(LedgerReader(ledger), GROUP)
 
 
 def _report(
-    posted: bulk.Posted, questions: Questions, started: float, consume_seconds: float, expected: int | None
+    posted: bulk.Posted, queries: SqlQueries, started: float, consume_seconds: float, expected: int | None
 ) -> Report:
-    counts = questions.counts()
+    counts = queries.counts()
     return Report(
         posted=posted.posted,
         acknowledged=posted.acknowledged,

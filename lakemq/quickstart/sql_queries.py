@@ -1,4 +1,4 @@
-"""What the quick start asks the ledger, in the SQL a user would type into ``lakemq sql``.
+"""The quick start's queries of the ledger, in the SQL a user would type into ``lakemq sql``.
 
 Owns the texts. Every answer comes from the tables; nothing is remembered from the run.
 """
@@ -26,8 +26,8 @@ class Counts:
     duplicates: int
 
 
-class Questions:
-    """Asks about one group.
+class SqlQueries:
+    """Queries of one group.
 
     Args:
         ledger: The group's ledger.
@@ -39,7 +39,7 @@ class Questions:
         self._mine = f"consumer_group = {literal(group)}"
 
     def counts(self) -> Counts:
-        """Asks for the totals."""
+        """Returns the totals."""
         position = "topic, broker_name, queue_id, queue_offset"
         finished = (
             f"SELECT {position} FROM deliveries WHERE {self._mine} AND verdict = 'ACK'"
@@ -55,14 +55,14 @@ class Questions:
         )
 
     def verdicts(self) -> list[Row]:
-        """Asks for the deliveries by attempt and verdict."""
+        """Returns the deliveries by attempt and verdict."""
         return self._rows(
             f"SELECT attempt, verdict, count(*) AS deliveries FROM deliveries WHERE {self._mine}"
             " GROUP BY attempt, verdict ORDER BY attempt, verdict"
         )
 
     def telling_key(self) -> str | None:
-        """Asks for a key under which some messages went well and some did not."""
+        """Returns a key under which some messages went well and some did not."""
         rows = self._rows(
             f"SELECT keys FROM delivery_history WHERE {self._mine} AND keys <> '' GROUP BY keys"
             " HAVING count(*) >= 5 AND sum(CASE WHEN state = 'DEAD' THEN 1 ELSE 0 END) BETWEEN 1 AND 4"
@@ -71,7 +71,7 @@ class Questions:
         return str(rows[0]["keys"]) if rows else None
 
     def dead_letter(self, key: str | None) -> Row | None:
-        """Asks for one dead letter, of that key if there is one."""
+        """Returns one dead letter, of that key if there is one."""
         mine = self._mine if key is None else f"{self._mine} AND array_join(keys, ' ') = {literal(key)}"
         rows = self._rows(
             f"SELECT * FROM dead_letters WHERE {mine} ORDER BY topic, queue_id, queue_offset LIMIT 1"
@@ -79,7 +79,7 @@ class Questions:
         return rows[0] if rows else None
 
     def attempts(self, letter: Row) -> list[Row]:
-        """Asks for every delivery of a dead letter's message."""
+        """Returns every delivery of a dead letter's message."""
         return self._rows(
             "SELECT attempt, verdict, source_topic, source_queue_id, source_queue_offset,"
             " started_at, next_attempt_at, coalesce(error_text, reason) AS why FROM deliveries"
@@ -89,7 +89,7 @@ class Questions:
         )
 
     def history(self, key: str | None) -> list[Row]:
-        """Asks for five rows of delivery_history, those that did not go well first."""
+        """Returns five rows of delivery_history, those that did not go well first."""
         mine = self._mine if key is None else f"{self._mine} AND keys = {literal(key)}"
         return self._rows(
             "SELECT topic, queue_id, queue_offset, state, attempt_count, attempts FROM delivery_history"

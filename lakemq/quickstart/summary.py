@@ -1,29 +1,29 @@
 """The ledger's answers as a person reads them: verdicts, a dead letter's story, a flight's history.
 
-Owns the wording of the quick start's last sections; asks through sql_queries.py.
+Owns the wording of the quick start's last sections; reads through sql_queries.py.
 """
 
 from __future__ import annotations
 
 from lakemq.client import Client
 from lakemq.quickstart.report import Report
-from lakemq.quickstart.sql_queries import Questions, Row
+from lakemq.quickstart.sql_queries import Row, SqlQueries
 from lakemq.terminal import output
 from store_native.names import dlq_topic
 
 _BODY_SHOWN = 160
 
 
-def outcome(questions: Questions, report: Report, endpoint: str, group: str) -> str:
-    """Asks the ledger and returns the sections about what happened."""
-    key = questions.telling_key()
-    letter = questions.dead_letter(key)
+def outcome(queries: SqlQueries, report: Report, endpoint: str, group: str) -> str:
+    """Queries the ledger and returns the sections about what happened."""
+    key = queries.telling_key()
+    letter = queries.dead_letter(key)
     of_key = f" of {key}" if key is not None else ""
-    sections = {"Deliveries by verdict": _verdicts(questions.verdicts())}
+    sections = {"Deliveries by verdict": _verdicts(queries.verdicts())}
     if letter is not None:
         kept = _kept(endpoint, group, letter)
-        sections["The story of one dead letter"] = _story(letter, questions.attempts(letter), kept)
-    sections[f"Five rows of delivery_history{of_key}"] = _history(questions.history(key))
+        sections["The story of one dead letter"] = _story(letter, queries.attempts(letter), kept)
+    sections[f"Five rows of delivery_history{of_key}"] = _history(queries.history(key))
     sections["Gaps and duplicates"] = (
         f"delivery_gaps: {report.gaps} missing   duplicate_deliveries: {report.duplicates}"
         f"   neither acknowledged nor dead: {report.unfinished}"

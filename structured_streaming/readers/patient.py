@@ -1,6 +1,6 @@
 """A reader that waits while its broker is away.
 
-Owns the source's patience: each question is asked again until `retryTimeoutMs` is over. Reading changes
+Owns the source's patience: each request is repeated until `retryTimeoutMs` is over. Reading changes
 nothing, so every call may be repeated.
 """
 
@@ -14,10 +14,10 @@ from structured_streaming.readers.base import Chunk, StoreReader
 
 
 class PatientReader:
-    """Asks another reader, again and again where that can help.
+    """Calls another reader, again and again where that can help.
 
     Args:
-        reader: The reader that asks the store.
+        reader: The reader of the store.
         patience_s: For how long each call is tried.
     """
 

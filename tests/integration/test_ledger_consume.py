@@ -76,7 +76,7 @@ def post(client: Client, topic: str, numbers: range, tags: str = "A") -> None:
     client.send_ndjson(topic, "\n".join(lines).encode())
 
 
-def ask(settings: ConsumeSettings, text: str) -> list[dict[str, Any]]:
+def query(settings: ConsumeSettings, text: str) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = LedgerReader(str(settings.ledger)).sql(text).to_pylist()
     return rows
 
@@ -97,7 +97,7 @@ def test_a_group_handles_retries_and_gives_up_each_message_once_also_after_losin
     post(client, "orders", range(1_201, 1_301))
     consume(chosen, lambda: spark)
 
-    counted = ask(
+    counted = query(
         chosen,
         "SELECT attempt, verdict, count(*) AS n FROM deliveries "
         "GROUP BY attempt, verdict ORDER BY attempt, verdict",
@@ -109,10 +109,10 @@ def test_a_group_handles_retries_and_gives_up_each_message_once_also_after_losin
         (2, "DEAD", 13),
     ]
     for view in ("duplicate_deliveries", "delivery_gaps", "pending_retries", "pending_dead_letters"):
-        assert ask(chosen, f"SELECT * FROM {view}") == [], view
-    (seven,) = ask(chosen, "SELECT * FROM dead_letters WHERE reason = 'seven'")
+        assert query(chosen, f"SELECT * FROM {view}") == [], view
+    (seven,) = query(chosen, "SELECT * FROM dead_letters WHERE reason = 'seven'")
     assert (seven["attempts"], seven["body"], seven["keys"]) == (1, b"7", ["K7"])
-    (story,) = ask(chosen, "SELECT * FROM delivery_history WHERE keys = 'K300'")
+    (story,) = query(chosen, "SELECT * FROM delivery_history WHERE keys = 'K300'")
     assert [a["error_text"] for a in story["attempts"]] == ["300 fails, attempt 1", "300 fails, attempt 2"]
     assert story["attempts"][1]["started_at"] >= story["attempts"][0]["next_attempt_at"]
 
@@ -120,7 +120,7 @@ def test_a_group_handles_retries_and_gives_up_each_message_once_also_after_losin
     assert [queue.max_offset for queue in client.queues("%DLQ%group-of-orders")] == [14]
     ends = {("orders", queue.queue_id): queue.max_offset for queue in client.queues("orders")}
     assert client.group_offsets("group-of-orders") == {**ends, ("%RETRY%group-of-orders", 0): 13}
-    (progress,) = ask(chosen, "SELECT sum(lag) AS lag, sum(reached_offset) AS reached FROM group_progress")
+    (progress,) = query(chosen, "SELECT sum(lag) AS lag, sum(reached_offset) AS reached FROM group_progress")
     assert progress == {"lag": 0, "reached": 1_313}
 
 
@@ -132,7 +132,7 @@ def test_a_retried_message_keeps_keys_properties_and_key_of_the_ledger(
     post(client, "parcels", range(10))
     chosen = settings("parcels", "once")
     consume(chosen, lambda: spark)
-    rows = ask(chosen, "SELECT * FROM deliveries WHERE queue_offset = 5 ORDER BY attempt")
+    rows = query(chosen, "SELECT * FROM deliveries WHERE queue_offset = 5 ORDER BY attempt")
     assert [(row["attempt"], row["verdict"], row["source_topic"]) for row in rows] == [
         (1, "RETRY", "parcels"),
         (2, "ACK", "%RETRY%group-of-parcels"),
@@ -152,9 +152,11 @@ def test_a_message_too_full_for_a_retry_becomes_a_dead_letter_and_stops_nobody(
     post(client, "full", range(200, 201))
     chosen = settings("full", "hundredths")
     consume(chosen, lambda: spark)
-    rows = ask(chosen, "SELECT queue_offset, attempt, verdict FROM deliveries ORDER BY queue_offset, attempt")
+    rows = query(
+        chosen, "SELECT queue_offset, attempt, verdict FROM deliveries ORDER BY queue_offset, attempt"
+    )
     assert [tuple(row.values()) for row in rows] == [(0, 1, "DEAD"), (1, 1, "RETRY"), (1, 2, "DEAD")]
-    (letter,) = ask(chosen, "SELECT * FROM dead_letters WHERE queue_offset = 0")
+    (letter,) = query(chosen, "SELECT * FROM dead_letters WHERE queue_offset = 0")
     assert "no space" in letter["reason"]
     assert letter["error_text"] == "100 fails, attempt 1"
     assert letter["properties"] == [("long", long)]
@@ -174,10 +176,10 @@ def test_a_vectorised_handler_over_http_with_a_tag_filter(
         post(client, "letters", range(start + 2, start + 4), tags="B")
     chosen = settings("letters", "batches", tags="B")
     consume(chosen, lambda: spark)
-    rows = ask(chosen, "SELECT queue_offset, verdict FROM deliveries ORDER BY queue_offset")
+    rows = query(chosen, "SELECT queue_offset, verdict FROM deliveries ORDER BY queue_offset")
     assert [tuple(row.values()) for row in rows] == [(2, "ACK"), (3, "DEAD"), (6, "ACK"), (7, "ACK")]
-    assert ask(chosen, "SELECT * FROM delivery_gaps") == []
-    (report,) = ask(chosen, "SELECT * FROM group_progress WHERE topic = 'letters'")
+    assert query(chosen, "SELECT * FROM delivery_gaps") == []
+    (report,) = query(chosen, "SELECT * FROM group_progress WHERE topic = 'letters'")
     assert (report["subscription"], report["reached_offset"]) == ("B", 8)
 
 
@@ -192,7 +194,7 @@ def test_a_new_group_begins_at_the_end_unless_told_otherwise(
     consume(chosen, lambda: spark)
     post(client, "old", range(4, 6))
     consume(chosen, lambda: spark)
-    rows = ask(chosen, "SELECT queue_offset FROM deliveries ORDER BY queue_offset")
+    rows = query(chosen, "SELECT queue_offset FROM deliveries ORDER BY queue_offset")
     assert [row["queue_offset"] for row in rows] == [3, 4]
 
 
@@ -217,15 +219,15 @@ def test_a_job_that_ended_while_spark_planned_its_first_batches_starts_again(
         drafts.append(draft)
     consume(chosen, lambda: spark)
     archive(archived, lambda: spark)
-    rows = ask(chosen, "SELECT attempt, verdict FROM deliveries ORDER BY queue_offset, attempt")
+    rows = query(chosen, "SELECT attempt, verdict FROM deliveries ORDER BY queue_offset, attempt")
     assert [(row["attempt"], row["verdict"]) for row in rows] == [
         (1, "ACK"),
         (1, "RETRY"),
         (2, "DEAD"),
         (1, "ACK"),
     ]
-    assert len(ask(chosen, "SELECT * FROM dead_letters")) == 1
-    assert len(ask(chosen, "SELECT * FROM messages")) == 3
+    assert len(query(chosen, "SELECT * FROM dead_letters")) == 1
+    assert len(query(chosen, "SELECT * FROM messages")) == 3
     assert not any(draft.exists() for draft in drafts)
 
 
@@ -237,7 +239,7 @@ def test_broadcast_mode_records_failures_and_sends_nothing(
     post(client, "news", range(99, 102))
     chosen = settings("news", "hundredths", mode="broadcast")
     consume(chosen, lambda: spark)
-    rows = ask(chosen, "SELECT verdict FROM deliveries ORDER BY queue_offset")
+    rows = query(chosen, "SELECT verdict FROM deliveries ORDER BY queue_offset")
     assert [row["verdict"] for row in rows] == ["ACK", "DROPPED", "ACK"]
     assert client.group_offsets("group-of-news") == {}
 

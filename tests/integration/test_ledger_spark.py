@@ -115,9 +115,9 @@ def test_spark_and_deltalake_answer_the_views_alike(spark: SparkSession, ledger:
     report(ledger, 0, 3, max_offset=9)
     report(ledger, 3, 9, batch_id=1, max_offset=9)
     register_views(spark, ledger)
-    asked = LedgerReader(str(ledger))
+    reader = LedgerReader(str(ledger))
     for view in VIEWS:
-        wanted = asked.sql(f"SELECT * FROM {view}")
+        wanted = reader.sql(f"SELECT * FROM {view}")
         names = [name for name in wanted.column_names if name != "age"]
         without_jvm = wanted.select(names).to_pylist()
         with_spark = spark.sql(f"SELECT {', '.join(names)} FROM {view}").toArrow().to_pylist()

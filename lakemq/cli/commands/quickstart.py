@@ -19,7 +19,7 @@ def register(subparsers: Subparsers) -> None:
         help="run the whole path once, on real flights",
         description=(
             "Start a broker with a new store, post 336,776 real flights, consume them in Spark with retries"
-            " and dead letters, and ask the ledger what happened."
+            " and dead letters, and query the ledger for what happened."
         ),
     )
     parser.add_argument("--dir", type=Path, default=Path(".quickstart"), help="where to work (.quickstart)")

@@ -1,7 +1,7 @@
-"""`lakemq sql`: asks the ledger, without a JVM.
+"""`lakemq sql`: queries the ledger, without a JVM.
 
-Owns the three ways of printing a result. The engine is delta_tables.ledger_reader's, imported when the
-command runs, because it needs an extra.
+Owns the three forms in which a result is printed. The engine is delta_tables.ledger_reader's, imported when
+the command runs, because it needs an extra.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def register(subparsers: Subparsers) -> None:
     """Adds the command."""
     parser = subparsers.add_parser(
         "sql",
-        help="ask the ledger in SQL",
+        help="query the ledger in SQL",
         description="Tables: messages, deliveries, dead_letters, consumer_offsets, data_losses. "
         "Views: delivery_history, group_progress, pending_retries, pending_dead_letters, "
         "dead_letter_summary, delivery_gaps, duplicate_deliveries.",

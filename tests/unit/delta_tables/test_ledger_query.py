@@ -1,4 +1,4 @@
-"""A question to a ledger in a catalog carries the tables and views it names, and no others."""
+"""A query of a ledger in a catalog carries the tables and views it names, and no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the views say, asked through deltalake; test_ledger_spark.py asks Spark the same."""
+"""What the views say through deltalake; test_ledger_spark.py queries Spark for the same."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def ledger(tmp_path: Path) -> PathLedger:
     return location
 
 
-def ask(ledger: PathLedger, text: str) -> list[dict[str, Any]]:
+def query(ledger: PathLedger, text: str) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = LedgerReader(str(ledger)).sql(text).to_pylist()
     return rows
 
 
 def gaps(ledger: PathLedger) -> list[tuple[int, int, int]]:
-    rows = ask(ledger, "SELECT from_offset, to_offset, missing FROM delivery_gaps ORDER BY from_offset")
+    rows = query(ledger, "SELECT from_offset, to_offset, missing FROM delivery_gaps ORDER BY from_offset")
     return [(row["from_offset"], row["to_offset"], row["missing"]) for row in rows]
 
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_every_view_is_empty_on_an_empty_ledger(ledger: PathLedger, view: str) -> None:
-    assert ask(ledger, f"SELECT * FROM {view}") == []
+    assert query(ledger, f"SELECT * FROM {view}") == []
 
 
 def test_a_whole_delivery_has_neither_gaps_nor_duplicates(ledger: PathLedger) -> None:
@@ -48,7 +48,7 @@ def test_a_whole_delivery_has_neither_gaps_nor_duplicates(ledger: PathLedger) ->
     report(ledger, 0, 3)
     report(ledger, 3, 4, batch_id=1)
     assert gaps(ledger) == []
-    assert ask(ledger, "SELECT * FROM duplicate_deliveries") == []
+    assert query(ledger, "SELECT * FROM duplicate_deliveries") == []
 
 
 def test_a_hole_between_two_rows_is_a_gap(ledger: PathLedger) -> None:
@@ -78,15 +78,15 @@ def test_a_gap_says_how_much_of_it_is_recorded_as_lost(ledger: PathLedger) -> No
     ]
     rows = lost_rows(lost, consumer_group="g", query_id="q", batch_id=0, recorded_at=START)
     append(ledger, DATA_LOSSES, rows.to_pylist())
-    found = ask(ledger, "SELECT from_offset, missing, recorded, reason FROM delivery_gaps ORDER BY 1")
+    found = query(ledger, "SELECT from_offset, missing, recorded, reason FROM delivery_gaps ORDER BY 1")
     assert [tuple(row.values()) for row in found] == [(1, 8, 5, "expired"), (10, 2, 2, "damaged")]
 
 
 def test_a_gap_without_any_recorded_loss_has_none_recorded(ledger: PathLedger) -> None:
     append(ledger, DELIVERIES, [delivery(0), delivery(9)])
-    (row,) = ask(ledger, "SELECT missing, recorded, reason FROM delivery_gaps")
+    (row,) = query(ledger, "SELECT missing, recorded, reason FROM delivery_gaps")
     assert (row["missing"], row["recorded"], row["reason"]) == (8, 0, None)
-    assert len(ask(ledger, "SELECT * FROM delivery_gaps WHERE recorded < missing")) == 1
+    assert len(query(ledger, "SELECT * FROM delivery_gaps WHERE recorded < missing")) == 1
 
 
 @settings(max_examples=10, deadline=None)
@@ -106,7 +106,7 @@ def test_a_position_recorded_as_lost_by_several_batches_counts_once(
     if rows:
         append(ledger, DATA_LOSSES, rows)
     lost_offsets = {offset for start, length in ranges for offset in range(start, start + length)}
-    found = ask(ledger, "SELECT from_offset, to_offset, missing, recorded FROM delivery_gaps")
+    found = query(ledger, "SELECT from_offset, to_offset, missing, recorded FROM delivery_gaps")
     assert sorted(row["from_offset"] for row in found) == [3, 10, 13]
     for row in found:
         gap = set(range(row["from_offset"], row["to_offset"] + 1))
@@ -128,14 +128,14 @@ def test_the_retry_topic_is_not_taken_for_gaps(ledger: PathLedger) -> None:
 
 def test_a_repeated_key_is_a_duplicate(ledger: PathLedger) -> None:
     append(ledger, DELIVERIES, [delivery(0), delivery(1), delivery(1, worker="another")])
-    (row,) = ask(ledger, "SELECT * FROM duplicate_deliveries")
+    (row,) = query(ledger, "SELECT * FROM duplicate_deliveries")
     assert (row["queue_offset"], row["attempt"], row["copies"], row["message_id"]) == (1, 1, 2, "ID1")
 
 
 def test_history_has_the_attempts_of_a_message_in_order(ledger: PathLedger) -> None:
     append(ledger, DELIVERIES, [delivery(7, attempt=3), delivery(7, verdict="RETRY"), delivery(8)])
     append(ledger, DELIVERIES, [delivery(7, attempt=2, verdict="RETRY")])
-    (row,) = ask(ledger, "SELECT * FROM delivery_history WHERE message_id = 'ID7'")
+    (row,) = query(ledger, "SELECT * FROM delivery_history WHERE message_id = 'ID7'")
     assert [(a["attempt"], a["verdict"]) for a in row["attempts"]] == [(1, "RETRY"), (2, "RETRY"), (3, "ACK")]
     assert (row["state"], row["attempt_count"], row["keys"], row["tags"]) == ("ACK", 3, "K7 all", "A")
     assert row["attempts"][0]["error_text"] == "broken"
@@ -144,13 +144,13 @@ def test_history_has_the_attempts_of_a_message_in_order(ledger: PathLedger) -> N
 @pytest.mark.parametrize(("verdict", "state"), [("RETRY", "RETRY"), ("DEAD", "DEAD"), ("DROPPED", "DROPPED")])
 def test_history_says_how_a_message_stands(ledger: PathLedger, verdict: str, state: str) -> None:
     append(ledger, DELIVERIES, [delivery(0, verdict="RETRY"), delivery(0, attempt=2, verdict=verdict)])
-    assert [row["state"] for row in ask(ledger, "SELECT state FROM delivery_history")] == [state]
+    assert [row["state"] for row in query(ledger, "SELECT state FROM delivery_history")] == [state]
 
 
 def test_a_retry_is_pending_until_its_next_attempt_has_a_row(ledger: PathLedger) -> None:
     append(ledger, DELIVERIES, [delivery(0, verdict="RETRY"), delivery(1, verdict="RETRY"), delivery(2)])
     append(ledger, DELIVERIES, [delivery(1, attempt=2, verdict="RETRY")])
-    rows = ask(ledger, "SELECT queue_offset, attempt FROM pending_retries ORDER BY queue_offset")
+    rows = query(ledger, "SELECT queue_offset, attempt FROM pending_retries ORDER BY queue_offset")
     assert [(row["queue_offset"], row["attempt"]) for row in rows] == [(0, 1), (1, 2)]
 
 
@@ -158,16 +158,16 @@ def test_a_dead_message_is_pending_until_it_is_landed(ledger: PathLedger) -> Non
     append(ledger, DELIVERIES, [delivery(0, verdict="DEAD"), delivery(1, verdict="DEAD")])
     landed = delivery(0) | {"attempts": 1, "reason": "no", "last_attempt_at": None, "first_attempt_at": None}
     append(ledger, DEAD_LETTERS, [{name: landed.get(name) for name in DEAD_LETTERS.column_names}])
-    rows = ask(ledger, "SELECT queue_offset FROM pending_dead_letters")
+    rows = query(ledger, "SELECT queue_offset FROM pending_dead_letters")
     assert [row["queue_offset"] for row in rows] == [1]
-    (summary,) = ask(ledger, "SELECT * FROM dead_letter_summary")
+    (summary,) = query(ledger, "SELECT * FROM dead_letter_summary")
     assert (summary["messages"], summary["reason"]) == (1, "no")
 
 
 def test_progress_is_the_newest_report_with_its_rate(ledger: PathLedger) -> None:
     report(ledger, 0, 100, max_offset=400)
     report(ledger, 100, 300, batch_id=1, max_offset=400)
-    (row,) = ask(ledger, "SELECT * FROM group_progress")
+    (row,) = query(ledger, "SELECT * FROM group_progress")
     assert (row["reached_offset"], row["max_offset"], row["lag"]) == (300, 400, 100)
     assert row["rate_per_s"] == pytest.approx(20.0)
     assert row["age"] is not None
@@ -216,10 +216,10 @@ def test_a_statement_that_does_more_than_read_is_refused(
     ledger: PathLedger, text: str, tmp_path: Path
 ) -> None:
     before = sorted(tmp_path.rglob("*"))
-    asked = LedgerReader(str(ledger))
-    asked.sql("SELECT 1")
+    reader = LedgerReader(str(ledger))
+    reader.sql("SELECT 1")
     with pytest.raises(InvalidRequest) as refused:
-        asked.sql(text.replace("{out}", str(tmp_path / "out.csv")))
+        reader.sql(text.replace("{out}", str(tmp_path / "out.csv")))
     assert refused.value.code == "ARGUMENT_ILLEGAL"
     assert not (tmp_path / "out.csv").exists()
     assert before == [path for path in sorted(tmp_path.rglob("*")) if path in before]
