@@ -26,7 +26,7 @@ PROMISE: Final = "after the flush, open loop"
 BULK_TOPIC: Final = "bulk"
 BULK_BYTES: Final = 16 << 20
 SMALL_RATE: Final = 500.0
-"""Small sends a second beside bulk loads: few enough that the two cores have room for both."""
+"""Small sends a second beside bulk loads: few enough that the two cores carry both."""
 MANY: Final = 1_000_000
 
 

@@ -37,8 +37,8 @@ log = logging.getLogger("lakemq.broker")
 BACKLOG = 4096
 _INTERRUPTED = 130
 OWN_FILES = 256
-"""Of the files the process may have open, so many are not for connections; the refused ones that are being
-told why are among them."""
+"""Of the files the process may have open, so many are not for connections; the refused ones that are still
+receiving the reason are among them."""
 
 
 def serve(settings: Settings, announce: Callable[[str], None]) -> int:

@@ -1,4 +1,4 @@
 """Delivery: consumer groups, retries, dead letters and the archive as Spark streaming jobs.
 
-`consume` is the way in; handlers are written with `lakemq.handler`.
+`consume` is the entry; handlers are written with `lakemq.handler`.
 """

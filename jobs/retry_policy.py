@@ -87,7 +87,7 @@ def _level_of(delay: str, level_ms: Sequence[int]) -> int:
 
 
 def format_delay(delay_ms: int) -> str:
-    """Writes a delay the way it is read: 10s, 2m, 1h.
+    """Writes a delay as it is read: 10s, 2m, 1h.
 
     >>> format_delay(7_200_000)
     '2h'

@@ -11,7 +11,7 @@ from store_native.errors import from_code
 
 
 def require_java(environment: Mapping[str, str] = os.environ) -> None:
-    """Returns when Spark will find a Java runtime the way it looks for one: JAVA_HOME, then the PATH.
+    """Returns when Spark will find a Java runtime where it looks for one: JAVA_HOME, then the PATH.
 
     Args:
         environment: The variables of the process that will start Spark.

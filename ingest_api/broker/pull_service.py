@@ -1,6 +1,6 @@
 """Reads slices of queues for consumers, and holds pulls until there is something to read.
 
-Owns the way of a pull from its request to the slice.
+Owns the path of a pull from its request to the slice.
 
 Invariants: only confirmed messages leave; a held pull ends when a message arrives that matches, its time is
 up, its consumer goes, or the broker stops.

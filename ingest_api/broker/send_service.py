@@ -1,6 +1,6 @@
 """Stores what producers send and says when it is safe enough.
 
-Owns the way of a send from its payload to its SendStatus.
+Owns the path of a send from its payload to its SendStatus.
 
 Invariants: an outcome other than SEND_OK or FLUSH_DISK_TIMEOUT means that nothing was stored; SEND_OK means
 it is as safe as the flush mode says.

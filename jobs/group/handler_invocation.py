@@ -136,7 +136,7 @@ def _invoke_batch(
 ) -> HandlerResults:
     """Calls a vectorised handler; where it raises, `narrowing` finds the messages it raises for.
 
-    Parts of the batch are handled again on the way, as at-least-once allows.
+    Parts of the batch are handled again meanwhile, as at-least-once allows.
     """
 
     def call(start: int, rows: int) -> Call[_Made]:

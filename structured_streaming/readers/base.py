@@ -1,4 +1,4 @@
-"""What the source needs of a store, whichever way it is reached.
+"""What the source needs of a store, however it is reached.
 
 Owns the port between Spark's side and a transport: readers/local.py maps the store's files, readers/http.py
 asks the broker. Both give equal answers for equal stores.

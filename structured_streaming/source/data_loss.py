@@ -58,7 +58,7 @@ def cut_off(queue: MessageQueue, start: int, max_offset: int) -> Loss:
 
 @dataclass(frozen=True)
 class Reconciled:
-    """Positions that can be read from, and what was lost on the way.
+    """Positions that can be read from, and what was lost before them.
 
     Attributes:
         starts: A readable position for each subscribed queue.

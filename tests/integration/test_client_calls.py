@@ -1,4 +1,4 @@
-"""The client against a real broker: what is sent comes back the same, by every way of asking."""
+"""The client against a real broker: what is sent comes back the same, by every call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A damaged message is reported to whoever reads past it: as a field, on stderr, by the exit code."""
+"""A damaged message is reported to every reader that passes it: as a field, on stderr, by the exit code."""
 
 from __future__ import annotations
 

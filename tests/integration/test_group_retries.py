@@ -1,4 +1,4 @@
-"""How often a group's messages come again: what the group was made with, unless the job is told otherwise."""
+"""How often a group's messages come again: what the group was made with, unless the job says otherwise."""
 
 from __future__ import annotations
 

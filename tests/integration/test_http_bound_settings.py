@@ -43,9 +43,9 @@ def test_bytes_of_a_target(small: BrokerProcess) -> None:
 
 
 def test_bytes_and_number_of_headers(small: BrokerProcess) -> None:
-    room = 1024 - len(b"hostlocalhost") - len(b"x")
-    assert asked(small, request(HEALTH, b"X: " + b"x" * room)) == 200
-    assert asked(small, request(HEALTH, b"X: " + b"x" * (room + 1))) == 431
+    limit = 1024 - len(b"hostlocalhost") - len(b"x")
+    assert asked(small, request(HEALTH, b"X: " + b"x" * limit)) == 200
+    assert asked(small, request(HEALTH, b"X: " + b"x" * (limit + 1))) == 431
     lines = [b"X-%d: y" % n for n in range(7)]  # and Host
     assert asked(small, request(HEALTH, *lines)) == 200
     assert asked(small, request(HEALTH, *lines, b"X-7: y")) == 431

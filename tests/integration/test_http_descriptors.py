@@ -86,7 +86,7 @@ def test_without_descriptors_no_send_is_ok_readyz_says_why_and_all_heals(
 def test_a_flood_of_connections_leaves_the_store_its_files(
     start_broker: Callable[..., BrokerProcess],
 ) -> None:
-    limit, connections = 400, 184  # half of the limit, less those that are told why
+    limit, connections = 400, 184  # half of the limit, less those that receive the reason
     broker = start_broker(descriptors=limit)
     with RawConnection(broker.port) as wire, contextlib.ExitStack() as flood:
         assert wire.send(post("flooded", message("before"))).answer().status == 200

@@ -294,7 +294,7 @@ def test_a_thread_of_the_store_that_panics_is_said(start_broker: Callable[..., B
 def test_a_failed_write_to_the_log_is_final_and_said(
     start_broker: Callable[..., BrokerProcess], tmp_path: Path
 ) -> None:
-    """Half a request stands behind the log's end: it is told apart, and gone when the broker is back."""
+    """Half a request is stored behind the log's end: it is recognised, and gone when the broker is back."""
     disk = FaultyDisk(tmp_path)
     broker = start_broker(environment=disk.environment)
     http = Http(broker.endpoint)

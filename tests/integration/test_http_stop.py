@@ -19,7 +19,7 @@ SEND = b"POST /api/v1/topics/halfway/messages"
 
 
 def stopped(broker: BrokerProcess, *begun: RawConnection) -> tuple[list[list[Answer]], float]:
-    """Stops a broker and returns what each connection was told, and the seconds it took."""
+    """Stops a broker and returns what each connection received, and the seconds it took."""
     started = time.monotonic()
     status: list[int] = []
     stopping = threading.Thread(target=lambda: status.append(broker.stop()))

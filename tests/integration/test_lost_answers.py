@@ -1,4 +1,4 @@
-"""What a sender is told when the broker's answer is lost.
+"""What a sender receives when the broker's answer is lost.
 
 Never that nothing was stored; and what is repeated is stored once.
 """

@@ -1,4 +1,4 @@
-"""A stop while the broker is away: patience with a broker ends when the job is told to end.
+"""A stop while the broker is away: patience with a broker ends when the job has to end.
 
 Contract: neither a batch under way nor a source that waits for the broker holds the stop up; what was
 given up is handled at the next start, once.

@@ -46,7 +46,7 @@ class HeldFlush:
         return False
 
     def on_durable(self, end_offset: int, tell: Callable[[Outcome], None]) -> None:
-        """Keeps who is to be told."""
+        """Keeps who waits for it."""
         self.tell = tell
 
 

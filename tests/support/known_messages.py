@@ -36,7 +36,7 @@ Place = tuple[str, int, int]
 
 
 class Content(NamedTuple):
-    """What must be equal whoever reads it."""
+    """What must be equal for every reader."""
 
     number: int
     body: bytes

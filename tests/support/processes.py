@@ -21,7 +21,7 @@ from typing import Final
 LOOPBACK: Final = "127.0.0.1"
 _POLL_S: Final = 0.02
 _LISTENING_PORTS: Final = (10_240, 32_000)
-"""Below the ports that Linux gives to outgoing connections (32,768 and up, unless it was told otherwise)."""
+"""Below the ports that Linux gives to outgoing connections (32,768 and up, if not set otherwise)."""
 _running: set[ServerProcess] = set()
 
 
@@ -112,7 +112,7 @@ def answers_on(port: int) -> bool:
 def free_ports(*offsets: int) -> int:
     """Returns a port p such that every p + offset is free now.
 
-    RocketMQ takes listenPort - 2 and listenPort + 1 beside the port it is told. Between this look and the
+    RocketMQ takes listenPort - 2 and listenPort + 1 beside the port it is given. Between this look and the
     server's bind somebody else may take a port, so none is from the range that outgoing connections use.
     """
     wanted = offsets or (0,)

@@ -1,6 +1,6 @@
 """GET /api/v1/topics/{topic}/queues/{queue_id}/messages, as a raw ASGI function.
 
-Owns the way of a pull from its target to its answer, JSON or Arrow; reading and holding are the broker
+Owns the path of a pull from its target to its answer, JSON or Arrow; reading and holding are the broker
 core's. openapi/document.py describes it by hand.
 """
 

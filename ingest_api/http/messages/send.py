@@ -1,6 +1,6 @@
 """POST /api/v1/topics/{topic}/messages, as a raw ASGI function.
 
-Owns the way of a send from its head to its answer; what happens in between is the broker core's.
+Owns the path of a send from its head to its answer; what happens in between is the broker core's.
 
 Invariants: an answer other than SEND_OK or a 202 status means nothing was stored.
 

@@ -1,6 +1,6 @@
 """How the raw ASGI paths refuse, and what is written to the access log.
 
-Owns the way of an error to the client when Starlette is not there to carry it, connections that still hold
+Owns the path of an error to the client when Starlette is not there to carry it, connections that still hold
 unread bytes included.
 """
 

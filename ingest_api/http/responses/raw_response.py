@@ -1,6 +1,6 @@
 """Answers JSON in one piece: status, headers and body in one write.
 
-Owns the shortest way from an answer to the socket. Over ASGI an answer is two messages; uvicorn checks
+Owns the shortest path from an answer to the socket. Over ASGI an answer is two messages; uvicorn checks
 every header of the first, and writes each with a system call of its own. For a small answer that costs more
 than storing the message. So where the server is uvicorn on httptools, the bytes are written to its
 connection at once, with the same state changes ``RequestCycle.send`` makes; on any other server, or when

@@ -1,4 +1,4 @@
-"""A real `lakemq serve` that can be told to die: small files, injected faults, SIGKILL.
+"""A real `lakemq serve` that dies on command: small files, injected faults, SIGKILL.
 
 Owns the process and its configuration file.
 """

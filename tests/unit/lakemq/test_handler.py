@@ -1,4 +1,4 @@
-"""What a handler is told by, and what it may answer."""
+"""What a handler receives, and what it may answer."""
 
 from __future__ import annotations
 

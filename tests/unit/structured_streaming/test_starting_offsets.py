@@ -31,8 +31,8 @@ def offset_by_time(queue: MessageQueue, timestamp: int) -> int:
     return min(max(timestamp, bounds.min_offset), bounds.max_offset)
 
 
-def resolved(position: Position, stands: Mapping[tuple[str, int], int] | None = None) -> list[int]:
-    found = resolve(position, VIEW, Lookups(offset_by_time, lambda: stands or {}), "startingOffsets")
+def resolved(position: Position, committed: Mapping[tuple[str, int], int] | None = None) -> list[int]:
+    found = resolve(position, VIEW, Lookups(offset_by_time, lambda: committed or {}), "startingOffsets")
     return [found[queue] for queue in (Q0, Q1, EMPTY)]
 
 
@@ -79,8 +79,8 @@ def test_a_time_after_the_newest_message_is_the_end_or_an_error() -> None:
 
 
 def test_a_group_starts_where_it_stands() -> None:
-    stands = {("orders", 0): 33, ("orders", 1): 44, ("orders", 2): 0}
-    assert resolved(GroupPosition(LATEST), stands) == [33, 44, 0]
+    committed = {("orders", 0): 33, ("orders", 1): 44, ("orders", 2): 0}
+    assert resolved(GroupPosition(LATEST), committed) == [33, 44, 0]
 
 
 def test_a_queue_new_to_a_group_that_knows_the_topic_is_read_from_its_beginning() -> None:

@@ -1,4 +1,4 @@
-"""Admission: each bound turns away with a reason and a counter, and gives the room back."""
+"""Admission: each bound turns away with a reason and a counter, and gives back what it took."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order of a broker's stop: whoever waits is answered, what runs ends, and only then the store closes.
+"""The order of a broker's stop: who waits is answered, what runs ends, and only then the store closes.
 
 Contract: a held pull ends, a large append that runs is stored, a read that runs is answered, a wait for a
 flush that will not come is failed, nobody listens to the store; then the store closes, once. What the store

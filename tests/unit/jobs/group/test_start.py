@@ -1,4 +1,4 @@
-"""Where a group goes on: by its ledger, by the broker's offsets, or where it is told to begin."""
+"""Where a group goes on: by its ledger, by the broker's offsets, or where its option says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a caller gets wrong is told by the client's own error, at once, and nothing is sent."""
+"""What a caller gets wrong is an error of the client's own, at once, and nothing is sent."""
 
 from __future__ import annotations
 
