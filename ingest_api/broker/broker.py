@@ -20,9 +20,9 @@ from ha_replicator.nameserver import BrokerRegistration, RouteTables
 from ha_replicator.nameserver.route_tables import SCAN_EVERY_S
 from ingest_api.broker.admission import Admission
 from ingest_api.broker.flush_wait import FlushWaiter
-from ingest_api.broker.group_offsets import GroupOffsets
-from ingest_api.broker.groups import GroupService
-from ingest_api.broker.leases import Leases
+from ingest_api.broker.groups.group_service import GroupService
+from ingest_api.broker.groups.leases import Leases
+from ingest_api.broker.groups.offsets import GroupOffsets
 from ingest_api.broker.metrics import BrokerMetrics
 from ingest_api.broker.pull_hold import PullHold
 from ingest_api.broker.pull_service import PullService

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field, model_validator
 from starlette.responses import Response
 
 from ingest_api.broker.broker import Broker
-from ingest_api.broker.group_offsets import ResetTarget
+from ingest_api.broker.groups.offsets import ResetTarget
 from ingest_api.http.schemas import (
     DEFAULT_LIMIT,
     MAX_LONG,

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 
 from ingest_api.broker.broker import Broker
-from ingest_api.broker.group_offsets import QueueReset, ResetTarget
+from ingest_api.broker.groups.offsets import QueueReset, ResetTarget
 from ingest_api.broker.pull_service import PullRequest
 from ingest_api.broker.send_request import MessageFields, PayloadKind, SendRequest
 from ingest_api.broker.send_service import SendResult

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ingest_api.broker.leases import Leases
+from ingest_api.broker.groups.leases import Leases
 from ingest_api.broker.thread_pools import ReadPool
 from ingest_api.broker.topics import Settle
 from store_native import Store

@@ -1,0 +1,1 @@
+"""Consumer groups: their configuration, their committed offsets, and who may move them."""
