@@ -67,8 +67,8 @@ class OutcomeTask:
 
         @cache
         def cannot_return() -> list[bool]:
-            no_room = pc.invert(leaves_space_for_retry(batch, positions))
-            return list(pc.or_(no_room, pc.equal(positions.attempt, LAST_ATTEMPT)).to_pylist())
+            too_large = pc.invert(leaves_space_for_retry(batch, positions))
+            return list(pc.or_(too_large, pc.equal(positions.attempt, LAST_ATTEMPT)).to_pylist())
 
         again = pc.greater(positions.attempt, 1).to_pylist()
         isolated = counts.isolated.to_pylist()

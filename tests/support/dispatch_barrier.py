@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from lakemq import Client
 
-_TOPIC = "test-fence"
+_TOPIC = "test-barrier"
 _WAIT_MS = 30_000
 
 
@@ -19,6 +19,6 @@ def await_dispatch(client: Client) -> None:
     Raises:
         AssertionError: The broker did not get there in time.
     """
-    sent = client.send(_TOPIC, "fence", queue_id=0)
+    sent = client.send(_TOPIC, "barrier", queue_id=0)
     pulled = client.pull(_TOPIC, 0, sent.queue_offset, wait_ms=_WAIT_MS)
     assert pulled.status == "FOUND", f"the dispatcher is more than {_WAIT_MS} ms behind"

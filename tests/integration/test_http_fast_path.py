@@ -1,4 +1,4 @@
-"""Small sends that need no task: answers keep their order, and none shows which path it took."""
+"""The fast path of small sends: answers keep their order, and none shows which path it took."""
 
 from __future__ import annotations
 
