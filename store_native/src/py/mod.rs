@@ -2,6 +2,7 @@
 //!
 //! Everything that does work lets go of the interpreter lock.
 
+mod append;
 mod appended;
 mod arrow;
 mod convert;

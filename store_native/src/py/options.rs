@@ -87,6 +87,11 @@ fn word<T: PartialEq + Copy>(value: T, choices: &[(&'static str, T)]) -> &'stati
     choices.iter().find(|(_, choice)| *choice == value).map_or("", |(word, _)| *word)
 }
 
+/// When an append counts as flushed, as the option says it.
+pub fn flush_name(flush: Flush) -> &'static str {
+    word(flush, &FLUSHES)
+}
+
 /// The options of a store that is opened with none.
 #[pyfunction]
 pub fn default_options(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {

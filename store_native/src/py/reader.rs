@@ -8,10 +8,8 @@ use pyo3::types::PyBytes;
 
 use super::convert::json_array;
 use super::errors::raise;
-use super::slice::{Form, PySlice, ReadArguments, Reads, read};
+use super::slice::{Form, PySlice, ReadArguments, read};
 use crate::error::{Result, StoreError};
-use crate::message::RecordView;
-use crate::read::{SliceMeta, SliceRequest};
 use crate::reader::Reader;
 use crate::store::Options;
 
@@ -27,21 +25,6 @@ impl PyReader {
     fn run<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&Reader) -> Result<T> + Send) -> PyResult<T> {
         let reader = self.reader(py)?;
         py.detach(|| work(&reader)).map_err(|e| raise(py, e))
-    }
-}
-
-impl Reads for Reader {
-    fn broker_name(&self) -> &str {
-        Reader::broker_name(self)
-    }
-
-    fn read_slice(
-        &self,
-        arguments: &ReadArguments,
-        request: &SliceRequest,
-        each: &mut dyn FnMut(&RecordView<'_>, i64) -> Result<()>,
-    ) -> Result<SliceMeta> {
-        self.read(&arguments.topic, arguments.queue_id, request, each)
     }
 }
 
@@ -92,14 +75,13 @@ impl PyReader {
     fn read_json(
         &self,
         py: Python<'_>,
-        topic: String,
+        topic: &str,
         queue_id: u32,
         offset: i64,
         max_messages: usize,
         max_bytes: usize,
         tags: &str,
     ) -> PyResult<PySlice> {
-        let tags = tags.to_owned();
         let arguments =
             ReadArguments { topic, queue_id, offset, end_offset: None, max_messages, max_bytes, tags };
         read(py, &*self.reader(py)?, &arguments, Form::Json)
@@ -110,7 +92,7 @@ impl PyReader {
     fn read_arrow(
         &self,
         py: Python<'_>,
-        topic: String,
+        topic: &str,
         queue_id: u32,
         offset: i64,
         end_offset: Option<i64>,
@@ -119,7 +101,6 @@ impl PyReader {
         tags: &str,
         columns: Option<Vec<String>>,
     ) -> PyResult<PySlice> {
-        let tags = tags.to_owned();
         let arguments = ReadArguments { topic, queue_id, offset, end_offset, max_messages, max_bytes, tags };
         read(py, &*self.reader(py)?, &arguments, Form::Arrow(columns))
     }
@@ -129,7 +110,7 @@ impl PyReader {
     fn read_ipc(
         &self,
         py: Python<'_>,
-        topic: String,
+        topic: &str,
         queue_id: u32,
         offset: i64,
         end_offset: Option<i64>,
@@ -138,7 +119,6 @@ impl PyReader {
         tags: &str,
         columns: Option<Vec<String>>,
     ) -> PyResult<PySlice> {
-        let tags = tags.to_owned();
         let arguments = ReadArguments { topic, queue_id, offset, end_offset, max_messages, max_bytes, tags };
         read(py, &*self.reader(py)?, &arguments, Form::Ipc(columns))
     }

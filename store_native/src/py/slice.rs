@@ -8,6 +8,8 @@ use crate::error::Result;
 use crate::filter::Filter;
 use crate::message::RecordView;
 use crate::read::{SliceMeta, SliceRequest};
+use crate::reader::Reader;
+use crate::store::Store;
 use crate::wire::answer::{Capacity, ColumnSet, SliceBuilder, to_ipc, write_message};
 
 /// A slice of a queue.
@@ -55,14 +57,14 @@ impl PySlice {
 }
 
 /// What a read is made of, whoever reads.
-pub struct ReadArguments {
-    pub topic: String,
+pub struct ReadArguments<'a> {
+    pub topic: &'a str,
     pub queue_id: u32,
     pub offset: i64,
     pub end_offset: Option<i64>,
     pub max_messages: usize,
     pub max_bytes: usize,
-    pub tags: String,
+    pub tags: &'a str,
 }
 
 /// The form of the messages.
@@ -77,10 +79,40 @@ pub trait Reads: Sync {
     fn broker_name(&self) -> &str;
     fn read_slice(
         &self,
-        arguments: &ReadArguments,
+        arguments: &ReadArguments<'_>,
         request: &SliceRequest,
         each: &mut dyn FnMut(&RecordView<'_>, i64) -> Result<()>,
     ) -> Result<SliceMeta>;
+}
+
+impl Reads for Store {
+    fn broker_name(&self) -> &str {
+        &self.identity().broker_name
+    }
+
+    fn read_slice(
+        &self,
+        arguments: &ReadArguments<'_>,
+        request: &SliceRequest,
+        each: &mut dyn FnMut(&RecordView<'_>, i64) -> Result<()>,
+    ) -> Result<SliceMeta> {
+        self.read(arguments.topic, arguments.queue_id, request, each)
+    }
+}
+
+impl Reads for Reader {
+    fn broker_name(&self) -> &str {
+        Reader::broker_name(self)
+    }
+
+    fn read_slice(
+        &self,
+        arguments: &ReadArguments<'_>,
+        request: &SliceRequest,
+        each: &mut dyn FnMut(&RecordView<'_>, i64) -> Result<()>,
+    ) -> Result<SliceMeta> {
+        self.read(arguments.topic, arguments.queue_id, request, each)
+    }
 }
 
 enum Content {
@@ -91,13 +123,17 @@ enum Content {
 /// Room reserved for a slice at most before it is known how much there is.
 const MAX_ROOM: usize = 16 << 20;
 
-fn read_content(reads: &dyn Reads, arguments: &ReadArguments, form: Form) -> Result<(SliceMeta, Content)> {
+fn read_content(
+    reads: &dyn Reads,
+    arguments: &ReadArguments<'_>,
+    form: Form,
+) -> Result<(SliceMeta, Content)> {
     let request = SliceRequest {
         offset: arguments.offset,
         end_offset: arguments.end_offset,
         max_messages: arguments.max_messages,
         max_bytes: arguments.max_bytes,
-        filter: Filter::of_tags(&arguments.tags)?,
+        filter: Filter::of_tags(arguments.tags)?,
     };
     let (columns, ipc) = match form {
         Form::Json => {
@@ -123,7 +159,7 @@ fn read_content(reads: &dyn Reads, arguments: &ReadArguments, form: Form) -> Res
     let records = wanted.min(65_536);
     let room = Capacity { records, body_bytes: arguments.max_bytes.min(MAX_ROOM).min(records * 1024) };
     let mut builder =
-        SliceBuilder::new(&columns, &arguments.topic, arguments.queue_id as i32, reads.broker_name(), room);
+        SliceBuilder::new(&columns, arguments.topic, arguments.queue_id as i32, reads.broker_name(), room);
     let meta = reads.read_slice(arguments, &request, &mut |record, offset| builder.push(record, offset))?;
     let batch = builder.finish()?;
     let content = if ipc { Content::Bytes(to_ipc(&batch)?) } else { Content::Batch(batch) };
@@ -131,7 +167,12 @@ fn read_content(reads: &dyn Reads, arguments: &ReadArguments, form: Form) -> Res
 }
 
 /// Reads without the interpreter lock.
-pub fn read(py: Python<'_>, reads: &dyn Reads, arguments: &ReadArguments, form: Form) -> PyResult<PySlice> {
+pub fn read(
+    py: Python<'_>,
+    reads: &dyn Reads,
+    arguments: &ReadArguments<'_>,
+    form: Form,
+) -> PyResult<PySlice> {
     let (meta, content) =
         py.detach(|| read_content(reads, arguments, form)).map_err(|e| super::errors::raise(py, e))?;
     Ok(match content {

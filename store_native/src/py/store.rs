@@ -1,7 +1,6 @@
 //! `Store`: the owner of a store directory.
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,27 +8,18 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
+use super::append::Append;
 use super::appended::PyAppended;
-use super::convert::{HostPair, host_or_none, json_array};
+use super::convert::{HostPair, json_array};
 use super::errors::raise;
 use super::inspect::to_python;
-use super::listing::{GroupJson, to_json, topic_json};
-use super::options::options_of;
-use super::slice::{Form, PySlice, ReadArguments, Reads, read};
+use super::listing;
+use super::options::{flush_name, options_of};
+use super::slice::{Form, PySlice, ReadArguments, read};
 use crate::environment::Environment;
 use crate::error::Result;
-use crate::message::RecordView;
-use crate::read::{SliceMeta, SliceRequest};
-use crate::store::{AppendRequest, Appended, Flush, Store, TopicChange};
-use crate::wire::request::{ArrowMessages, SingleMessage, parse_json, parse_ndjson};
-
-/// What is asked of an append beside its messages.
-struct Asked<'a> {
-    topic: &'a str,
-    born_host: Option<SocketAddr>,
-    idempotency_key: Option<&'a str>,
-    full_results: bool,
-}
+use crate::store::{Store, TopicChange};
+use crate::wire::request::SingleMessage;
 
 #[pyclass(name = "Store", module = "store_native._store", frozen)]
 pub struct PyStore {
@@ -37,44 +27,20 @@ pub struct PyStore {
     broker_name: Arc<str>,
 }
 
-impl Reads for Store {
-    fn broker_name(&self) -> &str {
-        &self.identity().broker_name
-    }
-
-    fn read_slice(
-        &self,
-        arguments: &ReadArguments,
-        request: &SliceRequest,
-        each: &mut dyn FnMut(&RecordView<'_>, i64) -> Result<()>,
-    ) -> Result<SliceMeta> {
-        self.read(&arguments.topic, arguments.queue_id, request, each)
-    }
-}
-
 impl PyStore {
     fn run<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&Store) -> Result<T> + Send) -> PyResult<T> {
         py.detach(|| work(&self.store)).map_err(|e| raise(py, e))
     }
 
-    /// Runs an append without the interpreter's lock.
-    fn append(
-        &self,
-        py: Python<'_>,
-        asked: &Asked<'_>,
-        many: bool,
-        work: impl FnOnce(&Store, &AppendRequest<'_>) -> Result<Appended> + Send,
-    ) -> PyResult<PyAppended> {
-        let Asked { topic, born_host, idempotency_key, full_results } = *asked;
-        let request = AppendRequest { topic, born_host, idempotency_key };
-        Ok(PyAppended {
-            appended: self.run(py, |store| work(store, &request))?,
-            topic: topic.to_owned(),
-            broker_name: Arc::clone(&self.broker_name),
-            store_host: self.store.options().store_host,
-            many,
-            full_results,
-        })
+    fn append<'a>(
+        &'a self,
+        topic: &'a str,
+        born_host: Option<HostPair>,
+        idempotency_key: Option<&'a str>,
+        full_results: bool,
+    ) -> Append<'a> {
+        let Self { store, broker_name } = self;
+        Append { store, broker_name, topic, born_host, idempotency_key, full_results }
     }
 }
 
@@ -128,10 +94,7 @@ impl PyStore {
     }
     #[getter]
     fn flush_mode(&self) -> &'static str {
-        match self.store.options().flush {
-            Flush::Sync => "sync",
-            Flush::Async => "async",
-        }
+        flush_name(self.store.options().flush)
     }
     #[getter]
     fn poisoned(&self) -> Option<&str> {
@@ -163,8 +126,6 @@ impl PyStore {
         born_host: Option<HostPair>,
         idempotency_key: Option<&str>,
     ) -> PyResult<PyAppended> {
-        let born_host = host_or_none(born_host.as_ref());
-        let asked = Asked { topic, born_host, idempotency_key, full_results: false };
         let (keys, properties) = (keys.unwrap_or_default(), properties.unwrap_or_default());
         let message = SingleMessage {
             body,
@@ -178,10 +139,7 @@ impl PyStore {
             message_id,
             born_timestamp,
         };
-        self.append(py, &asked, false, |store, request| {
-            let message = message.check(&store.limits())?;
-            store.append(request, std::slice::from_ref(&message))
-        })
+        self.append(topic, born_host, idempotency_key, false).message(py, &message)
     }
 
     #[pyo3(signature = (topic, data, *, born_host=None, idempotency_key=None, full_results=false))]
@@ -194,16 +152,7 @@ impl PyStore {
         idempotency_key: Option<&str>,
         full_results: bool,
     ) -> PyResult<PyAppended> {
-        let born_host = host_or_none(born_host.as_ref());
-        let asked = Asked { topic, born_host, idempotency_key, full_results };
-        // A request of one object is answered as one message, a list by queue.
-        let mut many = false;
-        let appended = self.append(py, &asked, false, |store, request| {
-            let parsed = parse_json(data, &store.limits())?;
-            many = parsed.many;
-            store.append(request, &parsed.messages)
-        })?;
-        Ok(PyAppended { many, ..appended })
+        self.append(topic, born_host, idempotency_key, full_results).json(py, data)
     }
 
     #[pyo3(signature = (topic, data, *, born_host=None, idempotency_key=None, full_results=false))]
@@ -216,11 +165,7 @@ impl PyStore {
         idempotency_key: Option<&str>,
         full_results: bool,
     ) -> PyResult<PyAppended> {
-        let born_host = host_or_none(born_host.as_ref());
-        let asked = Asked { topic, born_host, idempotency_key, full_results };
-        self.append(py, &asked, true, |store, request| {
-            store.append(request, &parse_ndjson(data, &store.limits())?)
-        })
+        self.append(topic, born_host, idempotency_key, full_results).ndjson(py, data)
     }
 
     #[pyo3(signature = (topic, data, *, born_host=None, idempotency_key=None, full_results=false))]
@@ -233,12 +178,7 @@ impl PyStore {
         idempotency_key: Option<&str>,
         full_results: bool,
     ) -> PyResult<PyAppended> {
-        let born_host = host_or_none(born_host.as_ref());
-        let asked = Asked { topic, born_host, idempotency_key, full_results };
-        self.append(py, &asked, true, |store, request| {
-            let stream = ArrowMessages::read(arrow_buffer::Buffer::from(data))?;
-            store.append(request, &stream.messages(&store.limits())?)
-        })
+        self.append(topic, born_host, idempotency_key, full_results).arrow(py, data)
     }
 
     fn watermarks(&self) -> (i64, i64, i64, i64) {
@@ -270,14 +210,13 @@ impl PyStore {
     fn read_json(
         &self,
         py: Python<'_>,
-        topic: String,
+        topic: &str,
         queue_id: u32,
         offset: i64,
         max_messages: usize,
         max_bytes: usize,
         tags: &str,
     ) -> PyResult<PySlice> {
-        let tags = tags.to_owned();
         let arguments =
             ReadArguments { topic, queue_id, offset, end_offset: None, max_messages, max_bytes, tags };
         read(py, &self.store, &arguments, Form::Json)
@@ -288,7 +227,7 @@ impl PyStore {
     fn read_arrow(
         &self,
         py: Python<'_>,
-        topic: String,
+        topic: &str,
         queue_id: u32,
         offset: i64,
         end_offset: Option<i64>,
@@ -297,7 +236,6 @@ impl PyStore {
         tags: &str,
         columns: Option<Vec<String>>,
     ) -> PyResult<PySlice> {
-        let tags = tags.to_owned();
         let arguments = ReadArguments { topic, queue_id, offset, end_offset, max_messages, max_bytes, tags };
         read(py, &self.store, &arguments, Form::Arrow(columns))
     }
@@ -307,7 +245,7 @@ impl PyStore {
     fn read_ipc(
         &self,
         py: Python<'_>,
-        topic: String,
+        topic: &str,
         queue_id: u32,
         offset: i64,
         end_offset: Option<i64>,
@@ -316,7 +254,6 @@ impl PyStore {
         tags: &str,
         columns: Option<Vec<String>>,
     ) -> PyResult<PySlice> {
-        let tags = tags.to_owned();
         let arguments = ReadArguments { topic, queue_id, offset, end_offset, max_messages, max_bytes, tags };
         read(py, &self.store, &arguments, Form::Ipc(columns))
     }
@@ -354,15 +291,11 @@ impl PyStore {
 
     #[pyo3(signature = (after="", limit=usize::MAX))]
     fn topics_json<'py>(&self, py: Python<'py>, after: &str, limit: usize) -> PyResult<Bound<'py, PyBytes>> {
-        let topics = py.detach(|| self.store.topics_after(after, limit));
-        to_json(py, &topics.iter().map(|(t, c)| topic_json(t, c)).collect::<Vec<_>>())
+        listing::topics(py, &self.store, after, limit)
     }
 
     fn topic_json<'py>(&self, py: Python<'py>, topic: &str) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        match py.detach(|| self.store.topic(topic)) {
-            Some(config) => to_json(py, &topic_json(topic, &config)).map(Some),
-            None => Ok(None),
-        }
+        listing::topic(py, &self.store, topic)
     }
 
     #[pyo3(signature = (topic, *, read_queue_nums=None, write_queue_nums=None, perm=None, attributes=None, force=false))]
@@ -387,15 +320,11 @@ impl PyStore {
 
     #[pyo3(signature = (after="", limit=usize::MAX))]
     fn groups_json<'py>(&self, py: Python<'py>, after: &str, limit: usize) -> PyResult<Bound<'py, PyBytes>> {
-        let groups = py.detach(|| self.store.groups_after(after, limit));
-        to_json(py, &groups.iter().map(|(group, config)| GroupJson { group, config }).collect::<Vec<_>>())
+        listing::groups(py, &self.store, after, limit)
     }
 
     fn group_json<'py>(&self, py: Python<'py>, group: &str) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        match py.detach(|| self.store.group(group)) {
-            Some(config) => to_json(py, &GroupJson { group, config: &config }).map(Some),
-            None => Ok(None),
-        }
+        listing::group(py, &self.store, group)
     }
 
     #[pyo3(signature = (group, config_json="{}"))]

@@ -1,0 +1,73 @@
+//! An append as Python asks for it: messages in one of four forms, parsed and stored without the interpreter's lock.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+
+use super::appended::PyAppended;
+use super::convert::{HostPair, host_or_none};
+use super::errors::raise;
+use crate::error::Result;
+use crate::store::{AppendRequest, Appended, Store};
+use crate::wire::request::{ArrowMessages, SingleMessage, parse_json, parse_ndjson};
+
+/// What an append says beside its messages.
+pub(super) struct Append<'a> {
+    pub store: &'a Store,
+    pub broker_name: &'a Arc<str>,
+    pub topic: &'a str,
+    pub born_host: Option<HostPair>,
+    pub idempotency_key: Option<&'a str>,
+    pub full_results: bool,
+}
+
+impl Append<'_> {
+    pub fn message(&self, py: Python<'_>, message: &SingleMessage<'_>) -> PyResult<PyAppended> {
+        self.run(py, |store, request| {
+            let message = message.check(&store.limits())?;
+            Ok((store.append(request, std::slice::from_ref(&message))?, false))
+        })
+    }
+
+    /// A request of one object is answered as one message, a list by queue.
+    pub fn json(&self, py: Python<'_>, data: &[u8]) -> PyResult<PyAppended> {
+        self.run(py, |store, request| {
+            let parsed = parse_json(data, &store.limits())?;
+            Ok((store.append(request, &parsed.messages)?, parsed.many))
+        })
+    }
+
+    pub fn ndjson(&self, py: Python<'_>, data: &[u8]) -> PyResult<PyAppended> {
+        self.run(py, |store, request| {
+            Ok((store.append(request, &parse_ndjson(data, &store.limits())?)?, true))
+        })
+    }
+
+    pub fn arrow(&self, py: Python<'_>, data: &[u8]) -> PyResult<PyAppended> {
+        self.run(py, |store, request| {
+            let stream = ArrowMessages::read(arrow_buffer::Buffer::from(data))?;
+            Ok((store.append(request, &stream.messages(&store.limits())?)?, true))
+        })
+    }
+
+    /// `work` says, beside the result, whether the request is answered by queue.
+    fn run(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&Store, &AppendRequest<'_>) -> Result<(Appended, bool)> + Send,
+    ) -> PyResult<PyAppended> {
+        let Self { store, broker_name, topic, idempotency_key, full_results, .. } = *self;
+        let born_host: Option<SocketAddr> = host_or_none(self.born_host.as_ref());
+        let request = AppendRequest { topic, born_host, idempotency_key };
+        let (appended, many) = py.detach(|| work(store, &request)).map_err(|e| raise(py, e))?;
+        Ok(PyAppended {
+            appended,
+            topic: topic.to_owned(),
+            broker_name: Arc::clone(broker_name),
+            store_host: store.options().store_host,
+            many,
+            full_results,
+        })
+    }
+}
