@@ -25,7 +25,7 @@ pub fn verify(py: Python<'_>, path: PathBuf) -> PyResult<Py<PyAny>> {
 /// say meanwhile goes to Python's logging: there is no broker to ask for it.
 #[pyfunction]
 pub fn recover(py: Python<'_>, path: PathBuf) -> PyResult<Py<PyAny>> {
-    let environment = Environment::real("").map_err(|e| raise(py, e))?;
+    let environment = py.detach(|| Environment::real("")).map_err(|e| raise(py, e))?;
     let events = Arc::clone(&environment.events);
     let outcome = py.detach(|| {
         StorePaths::new(&path).require_store()?;

@@ -80,8 +80,9 @@ impl PyStore {
         &self.store.identity().store_id
     }
     #[getter]
-    fn epoch(&self) -> i64 {
-        self.store.role().1
+    fn epoch(&self, py: Python<'_>) -> i64 {
+        // The append lock says it, which a large request holds for long.
+        py.detach(|| self.store.role().1)
     }
     #[getter]
     fn store_host(&self) -> HostPair {
