@@ -1,7 +1,9 @@
 //! The age of what expires, where the machine's clock cannot be believed.
 //!
-//! Ages go by the time of day, unless it jumped ahead: then by the time that passes, until the clock is set
-//! right or has stood by itself for a while.
+//! Invariants: ages go by the time of day, unless it jumped ahead by more than `JUMP_MS`: then by the time that
+//! passes, until the clock is set right or has stood by itself for `HOLD_MS`. A start long after the last snapshot
+//! counts as such a jump.
+//! Threads: any, under a lock held for one look at the clock.
 
 use std::sync::{Arc, Mutex};
 

@@ -1,4 +1,6 @@
 //! RocketMQ's checkpoint file: up to which store timestamps the parts of the store are on the disk.
+//!
+//! Invariants: the file is replaced whole. Nothing here depends on it: one that is missing or short reads as zeros.
 
 use std::path::Path;
 

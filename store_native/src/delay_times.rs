@@ -2,6 +2,9 @@
 //!
 //! Stamps of records follow the time of day, also where it jumps; waiting goes by the time that passes. So it is
 //! noted here how far the one lay from the other when delayed records were stored.
+//! Invariants: at most `MAX_COURSES` are remembered. A record from before the start is held no longer than its
+//! delay from then on.
+//! Threads: the appender notes, the scheduler asks, under a lock of their own.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};

@@ -1,7 +1,8 @@
-//! What the store takes from outside: disk, clock, whom it tells, and (in tests) faults.
+//! What the store takes from outside: disk, clock, random bytes, the operator's events, and (in tests) faults.
 //!
-//! They come in through [`Environment`], so that a test injects a failing fsync, a full disk or a crash
+//! Invariants: they come in through [`Environment`], so that a test injects a failing fsync, a full disk or a crash
 //! at a named point instead of patching code. No other module asks the machine for the time.
+//! Threads: all of them share one; what it holds is `Sync`.
 
 use std::fs::File;
 use std::io;

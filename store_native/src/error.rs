@@ -1,7 +1,7 @@
 //! The store's errors, and the result every fallible function returns.
 //!
-//! The kinds follow what a caller should do (see `store_native/errors.py`); `py/errors.rs` is the one
-//! place that turns them into Python exceptions.
+//! Invariants: the kinds follow what a caller should do (see `store_native/errors.py`); [`StoreError::io`] makes
+//! `DISK_FULL` of a full disk or quota.
 
 use std::{fmt, io};
 

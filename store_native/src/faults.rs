@@ -1,4 +1,7 @@
 //! Faults that tests inject: named points of the store's work at which the process dies, a thread panics or waits.
+//!
+//! Invariants: where none is set, passing a point changes nothing.
+//! Threads: any passes; what is left of a count is atomic.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,8 +1,12 @@
 //! Idempotence keys: which requests are in the log already, and where.
 //!
-//! A key stands in the first record of its request. The table maps a 128-bit hash of the key to that
-//! record's offset; a hit is checked against the record. At each checkpoint the keys that came since are
-//! appended to one small file, so that a start need not read the whole log for them.
+//! A key stands in the first record of its request. The table maps a 128-bit hash of the key to that record's
+//! offset; a hit is checked against the record. At each checkpoint the keys that came since are appended to one
+//! small file, so that a start need not read the whole log for them.
+//! Invariants: the first place of a key stays. Table, lines that wait and file are bounded. A torn line of the file
+//! is passed over.
+//! Threads: the table is under the append lock, the lines that wait under the dispatch lock; the thread that takes
+//! a checkpoint writes the file.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -1,4 +1,7 @@
 //! Who a store is: its id, the broker it belongs to, and the lengths its files were made with.
+//!
+//! Invariants: written once, when a store is made; from then on what is written counts. Other lengths that are
+//! asked for are refused, unless they are the defaults.
 
 use std::path::Path;
 

@@ -1,4 +1,8 @@
-//! Looking at a store directory from outside: `lakemq store verify` and `dump`.
+//! Looking at a store directory from outside: verifying it, and dumping its records.
+//!
+//! Invariants: nothing is written and no lock is taken.
+//! Threads: the caller's; the owner may run in another process, and only what it flushed is looked at by a
+//! verification.
 
 use std::path::Path;
 use std::sync::Arc;

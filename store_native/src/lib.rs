@@ -4,6 +4,9 @@
 //! it to the disk, `confirmation` says that nobody takes it back, `dispatch` makes queue entries (`consumequeue`),
 //! `index` entries and state (`state`) of it, `read` gives it out, `wire` renders it. `store` puts the parts together;
 //! `py` is the only part that knows Python.
+//! Invariants: `unsafe` stands in `mapped_file` and `sys` only; nothing indexes or unwraps but where the reason
+//! stands beside it, and nothing prints.
+//! Threads: the four of a store (`store`), and those of callers.
 
 #![cfg_attr(
     not(test),

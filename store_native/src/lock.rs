@@ -1,8 +1,10 @@
 //! Taking locks, and one whose holder cannot take it again before the one who waits.
 //!
-//! A panic under a lock poisons the store (`lifecycle.rs`), not the lock: what it guards is only read then.
-//! The system's mutex lets a thread that gives it back and wants it again at once overtake everybody who
-//! sleeps for it: a dispatcher with work for seconds would keep them out for as long.
+//! The system's mutex lets a thread that gives it back and wants it again at once overtake everybody who sleeps for
+//! it: a dispatcher with work for seconds would keep them out for as long.
+//! Invariants: a lock that was held over a panic is taken all the same; that the store is read-only then is what
+//! `lifecycle.rs` and `append` see to.
+//! Threads: any.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -1,10 +1,12 @@
 //! A file of fixed length, mapped into memory. The `unsafe` of the store lives here and in `sys.rs`.
 //!
-//! What never breaks:
+//! Invariants:
 //! * a byte is written only after its block was allocated, so a full disk is an error and never SIGBUS;
 //! * a mapped file is never shrunk (expired ones are unlinked; the mapping stays good until dropped);
-//! * one thread writes a region at a time (the owner's append, dispatch and recovery each hold a lock of
-//!   their own), and readers look only at bytes published to them through an atomic with release order.
+//! * one thread writes a region at a time (the owner's append, dispatch and recovery each hold a lock of their
+//!   own), and readers look only at bytes published to them through an atomic with release order.
+//!
+//! Threads: one writer a region, any number of readers, in this process and others.
 
 use std::fs::{File, OpenOptions};
 use std::io;

@@ -1,4 +1,8 @@
 //! Waking those who wait: threads of the store, blocking callers, and an event loop over an eventfd.
+//!
+//! Invariants: no wake-up is lost: a signal that nobody waits for stays set, and the eventfd counts. Who waits
+//! looks at its condition under the lock that a move takes.
+//! Threads: any sets and moves; one thread waits for a signal, any number for progress.
 
 use std::os::fd::RawFd;
 use std::sync::{Condvar, Mutex, PoisonError};

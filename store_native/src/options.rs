@@ -1,4 +1,4 @@
-//! Settings of a store. Values only.
+//! Settings of a store, their defaults and their limits. Values only.
 
 use std::net::SocketAddr;
 

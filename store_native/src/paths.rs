@@ -1,4 +1,6 @@
-//! Names on disk. Nothing else in the store spells one.
+//! Names on disk (those of index files are in `index/file.rs`), and the calls that make them durable.
+//!
+//! Invariants: a small file is replaced whole: a crash leaves the old or the new content, never a mixture.
 
 use std::path::{Path, PathBuf};
 

@@ -1,8 +1,10 @@
-//! A reader beside the owner, or of a store nobody owns: no lock, nothing written.
+//! A reader beside the owner, or of a store nobody owns.
 //!
-//! What it may see is bounded by the watermarks file; a store that RocketMQ wrote has none, and is then
-//! read as far as its queues go. An expired file may vanish under it: a mapping it holds stays good, and
+//! Invariants: no lock of the store's is taken, nothing is written. What it may see is bounded by the watermarks
+//! file; a store that RocketMQ wrote has none, and is then read as far as its queues go. A slice during which the
+//! owner recovered the store is refused. An expired file may vanish under it: a mapping it holds stays good, and
 //! what it can no longer find is reported as expired.
+//! Threads: any of this process; the owner is another process, known by its watermarks.
 
 use std::collections::BTreeMap;
 use std::path::Path;

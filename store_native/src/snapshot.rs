@@ -1,5 +1,8 @@
-//! The snapshot: the state, the queues' bounds and the index as of one log offset, so that a start reads
-//! only what came after it. The one before is kept, and either can be lost: the log tells the same.
+//! The snapshot: the state, the queues' bounds and the index as of one log offset, so that a start reads only what
+//! came after it.
+//!
+//! Invariants: one whose checksum is wrong is none. The one before is kept, and either can be lost: the log tells
+//! the same.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,5 +1,7 @@
-//! What the system is asked directly: calls that the standard library has no name for. Nothing of the store is
-//! known here.
+//! What the system is asked directly: calls that the standard library has no name for.
+//!
+//! Invariants: nothing of the store is known here.
+//! Threads: any.
 
 use std::fs::File;
 use std::io;

@@ -1,6 +1,8 @@
-//! The topic table as a reader beside the owner sees it: what `config/topics.json` says, and the changes in
-//! the log since. The file is written behind the acknowledgement of a change; the log is not, so that a
-//! reader knows each change that it can read messages after.
+//! The topic table as a reader beside the owner sees it: what `config/topics.json` says, and the changes in the log
+//! since.
+//!
+//! Invariants: the file is written behind the acknowledgement of a change; the log is not, so that a reader knows
+//! each change that it can read messages after.
 
 use std::collections::BTreeMap;
 

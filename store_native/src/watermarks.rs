@@ -1,10 +1,9 @@
-//! How far the log is appended, flushed, confirmed and dispatched: one mapped page, written by the owner
-//! with release stores and read by other processes with acquire loads.
+//! How far the log is appended, flushed, confirmed and dispatched: one mapped page, each field eight bytes in
+//! native order (`Mark` has the layout).
 //!
-//! Readers go by the dispatched mark: all before it is confirmed, and stands in queues and index.
-//!
-//! Layout, each field eight bytes in native order: magic, appended, flushed, dispatched, confirmed, first
-//! offset kept, changes of the topic table, generation of the owner, recoveries.
+//! Invariants: dispatched <= confirmed <= flushed <= appended, but while a recovery sets them. Readers go by the
+//! dispatched mark: all before it is confirmed, and stands in queues and index.
+//! Threads: the owner's write with release stores; any reads with acquire loads, also in other processes.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;

@@ -1,5 +1,9 @@
 //! A request that comes again under its Idempotency-Key: whether it is the same one, and its first result, read
 //! back from its records.
+//!
+//! Invariants: how a digest is made never changes, because it is stored in the log. A request of another digest
+//! under the same key is refused and stores nothing.
+//! Threads: those that append, without the append lock.
 
 use std::sync::atomic::Ordering;
 

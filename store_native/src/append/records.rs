@@ -1,4 +1,9 @@
-//! Records behind the log's end, under the append lock: requests, changes of state, and deliveries.
+//! Records behind the log's end: requests, changes of state, and deliveries.
+//!
+//! Invariants: a store timestamp is never below the one before it, but where the clock was set back by more than
+//! `MAX_STAMP_LEAD_MS`. A write that failed makes the store read-only. A delivered message carries the schedule
+//! entry it came from, so that one record is both the delivery and its progress.
+//! Threads: those that append and the scheduler, one at a time under the append lock.
 
 use super::topic_table::TopicState;
 use super::{Appender, LogEnd, Placed};

@@ -1,4 +1,6 @@
 //! What an append takes, and what it gives back.
+//!
+//! Invariants: no request to a system topic passes `AppendRequest::check`.
 
 use std::net::SocketAddr;
 

@@ -1,6 +1,8 @@
 //! The append side's view of topics: which queues take messages, and each queue's next offset.
 //!
-//! It runs ahead of the applied state by what is appended and not yet dispatched.
+//! Invariants: it runs ahead of the applied state by what is appended and not yet dispatched. A queue's next offset
+//! only grows while its topic exists, but for a cut of the log.
+//! Threads: those that append, under the append lock.
 
 use std::collections::HashMap;
 

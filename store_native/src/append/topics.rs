@@ -1,4 +1,8 @@
-//! Changes of topics, under the append lock: who appends next goes by them at once.
+//! Changes of topics: who appends next goes by them at once.
+//!
+//! Invariants: the change is a record in the log before the table has it. Fewer read than write queues, which would
+//! strand messages, need `force`.
+//! Threads: those of callers, under the append lock.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,6 @@
 //! What is to be appended, laid out: every record's size and properties, before any lock is taken.
+//!
+//! Invariants: one id, one checksum and one range of properties a message, in the request's order.
 
 use std::net::SocketAddr;
 use std::ops::Range;

@@ -1,8 +1,12 @@
 //! The commit log: one sequence of records over mapped files of equal length.
 //!
-//! This file owns the list of files and finding the one that holds an offset. `writer.rs` owns the end
-//! of the log, `next_file.rs` the file behind the last one, `tail.rs` what lies behind the end, `epochs.rs` who wrote
-//! which part; `scan.rs` walks records, `range.rs` takes raw bytes out, `batch.rs` lays out what is to be appended.
+//! This file owns the list of files and finding the one that holds an offset. `writer.rs` owns the end of the log,
+//! `next_file.rs` the file behind the last one, `tail.rs` what lies behind the end, `epochs.rs` who wrote which
+//! part; `scan.rs` walks records, `range.rs` takes raw bytes out, `batch.rs` lays out what is to be appended.
+//! Invariants: the owner's files follow each other without a hole, whenever it is stopped: they go from either end,
+//! and come at the last one. A file taken off the list stays readable to those who hold it.
+//! Threads: any reads the list; the appender adds, expiry takes off the front, a cut and a recovery take off the
+//! end. A reader in another process has a list of its own and refreshes it.
 
 pub mod batch;
 pub mod epochs;

@@ -1,7 +1,8 @@
 //! The log file behind the last one: made ahead under a name of its own, and given its real one at the roll.
 //!
-//! What never breaks: whether a file is made, named or deleted is decided under one lock, and only a file that
-//! has no name in the log is deleted. The maintenance thread makes it, the appender takes it, closing the store drops it.
+//! Invariants: whether a file is made, named or deleted is decided under one lock, and only a file that has no name
+//! in the log is deleted.
+//! Threads: the maintenance thread makes it, the appender takes it, the one that closes the store drops it.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

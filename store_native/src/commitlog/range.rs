@@ -1,4 +1,7 @@
 //! Raw bytes of the log, as replicas take them.
+//!
+//! Invariants: a range holds whole requests of one file, at least one where one begins, and is copied unchecked:
+//! who appends it checks it.
 
 use super::CommitLog;
 use crate::message::record::{END_OF_FILE_BYTES, MAGIC_BLANK};

@@ -1,4 +1,6 @@
-//! Walking the log record by record, as recovery, dispatch and `lakemq store` do.
+//! Walking the log record by record.
+//!
+//! Invariants: [`scan_at`] gives out no record whose checksum is wrong or that lies at another offset than it says.
 
 use super::{CommitLog, LogFile};
 use crate::message::record::{END_OF_FILE_BYTES, MAGIC_V1, MAGIC_V2};

@@ -1,4 +1,7 @@
 //! What lies behind the log's end: erased durably before anything is written there.
+//!
+//! Invariants: from before the first zero until after the sync a mark stands on the disk; where one is found, all
+//! zeros are written again.
 
 use super::CommitLog;
 use crate::environment::Disk;

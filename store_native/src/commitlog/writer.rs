@@ -1,9 +1,8 @@
 //! The end of the log: where the next record goes, and rolling to the next file.
 //!
-//! There is one writer, held under the append lock. It reserves the bytes of a whole request in one
-//! file, so that a request is contiguous and never split; callers then put its records, which are gathered
-//! in memory and written a block at a time, and finish it. What was put and not finished is no part of the
-//! log: the end is where it was.
+//! Invariants: a request is contiguous in one file, because its bytes are reserved before its records are put. What
+//! was put and not finished is no part of the log: the end is where it was. A failed write is final.
+//! Threads: one at a time, under the append lock.
 
 use std::io;
 use std::sync::Arc;

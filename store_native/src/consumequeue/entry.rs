@@ -1,4 +1,6 @@
 //! One entry of a consume queue: 20 bytes.
+//!
+//! Invariants: zeros are no entry. A tombstone's tags code is no hash of any tags.
 
 /// Bytes of an entry.
 pub const ENTRY_BYTES: usize = 20;

@@ -1,7 +1,10 @@
-//! RocketMQ's files of a queue: `<topic>/<queue>/<byte offset>`, each of full length from the start, sparse.
+//! RocketMQ's files of a queue: `<topic>/<queue>/<byte offset>`, each of full length, sparse.
 //!
-//! Files are opened on use and kept in a bounded cache. Entries are written with `pwrite`, which says where
-//! no space is left, and read with `pread`: no file is mapped, none can be torn from under a reader.
+//! Invariants: to the owner, a file of another length counts as none; blanks stand in front of a first entry before
+//! the file gets its length. Entries are written with `pwrite`, which says where no space is left, and read with
+//! `pread`: no file is mapped, none can be torn from under a reader.
+//! Threads: the dispatcher writes, checkpoints sync, expiry removes, any reads. Readers in other processes open the
+//! files for themselves.
 
 use std::fs::{File, OpenOptions};
 use std::io;

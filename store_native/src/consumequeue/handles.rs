@@ -1,7 +1,8 @@
 //! Open queue files: a bounded number, whatever the number of queues.
 //!
-//! The limit holds before a file is opened. Which one is closed is decided as a clock does: each use marks
-//! a place, the hand passes marked places once. A file in use stays open until its user lets go.
+//! Invariants: the limit holds before a file is opened. A file in use stays open until its user lets go. Which one
+//! is closed is decided as a clock does: each use marks a place, the hand passes marked places once.
+//! Threads: any, under a lock that is not held while a file is opened.
 
 use std::collections::HashMap;
 use std::fs::File;

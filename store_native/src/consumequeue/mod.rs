@@ -1,4 +1,6 @@
 //! Consume queues: for each message queue, where its messages lie in the commit log.
+//!
+//! Invariants: a queue is derived from the log and can be built again from it.
 
 pub mod entry;
 pub mod files;

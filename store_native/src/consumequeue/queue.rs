@@ -1,8 +1,10 @@
 //! One consume queue: its bounds, the entries of the round under way, and reading what is stored.
 //!
-//! The dispatcher alone stages and flushes entries. `max_offset` is published with release order after the
-//! entries stand, so a reader in this process that loads it finds them. A reader in another process finds
-//! the end itself (`tail.rs`), bounded by the watermark. A queue holds no file: memory is all it costs.
+//! Invariants: `max_offset` is published with release order after the entries are stored, so a reader in this
+//! process that loads it finds them. What could not be stored stays staged; what could not be synced counts as
+//! dirty. A queue holds no file: memory is all it costs.
+//! Threads: the dispatcher, under its lock, stages and flushes; checkpoints sync, expiry raises the minimum; any
+//! reads. A reader in another process finds the end itself (`tail.rs`), bounded by the watermark.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,8 +1,9 @@
 //! Where the entries of all queues are kept: the contract.
 //!
-//! A queue keeps its bounds in memory and asks here for entries. Nothing that stays open belongs to a
-//! queue, so that their number costs neither descriptors nor mappings; another store (one ordered file for
-//! a million queues) can stand behind the same contract.
+//! Invariants: nothing that stays open belongs to a queue, so that their number costs neither descriptors nor
+//! mappings; another store (one ordered file for a million queues) can stand behind the same contract. Writing the
+//! same entries again is harmless.
+//! Threads: the dispatcher and recovery write; any reads, in this process or another.
 
 use std::sync::Arc;
 

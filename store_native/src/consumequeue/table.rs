@@ -1,4 +1,8 @@
 //! All consume queues of a store, found by topic and queue id.
+//!
+//! Invariants: a topic and an id are one queue; one that is made again has another serial. A queue whose entries
+//! may not be on the disk stays in the list of dirty ones until it is synced.
+//! Threads: the dispatcher makes and removes queues, checkpoints sync them, any looks them up.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,5 +1,8 @@
-//! Finding a queue's bounds from what is stored: for readers that have no owner to ask, and for recovery,
-//! which asks how far a queue can be trusted.
+//! Finding a queue's bounds from what is stored: for readers that have no owner to ask, and for recovery, which
+//! asks how far a queue can be trusted.
+//!
+//! Invariants: an entry whose record ends beyond the limit does not count, also where it was being written while it
+//! was read.
 
 use super::entry::{ENTRY_BYTES, Entry};
 use super::queue::Queue;

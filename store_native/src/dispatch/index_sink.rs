@@ -1,4 +1,6 @@
 //! Index entries of records.
+//!
+//! Invariants: what is put can be read at once: nothing is staged here.
 
 use std::sync::Arc;
 

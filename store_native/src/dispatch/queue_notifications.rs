@@ -1,7 +1,9 @@
 //! Queues somebody waits for, and those of them that got messages.
 //!
-//! The dispatcher notes, an event loop watches and takes. They share a lock that nobody holds for longer than
-//! a look at a table, never the dispatcher's.
+//! Invariants: who watches a queue, then looks into it and finds nothing, is notified of its next message, once for
+//! each watch.
+//! Threads: the one that dispatches notifies, an event loop watches and takes. They share a lock that nobody holds
+//! for longer than a look at a table, never the dispatcher's.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering, fence};

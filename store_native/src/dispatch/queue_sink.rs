@@ -1,4 +1,8 @@
 //! Queue entries of records: staged one by one, stored a queue at a time.
+//!
+//! Invariants: who watches a queue is notified only after its entries are stored. A record whose offset cannot be
+//! is passed over with an event, and stops nothing.
+//! Threads: who holds the dispatch lock.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,8 @@
-//! What takes records from the dispatcher: the trait, and what it is given.
+//! What takes records from the dispatcher: the trait, what it is given, and the damaged ranges of the log.
+//!
+//! Invariants: records come in log order, and the same one may come again: taking it twice is taking it once. A
+//! change of state that this version does not know is an error, never passed over.
+//! Threads: who holds the dispatch lock.
 
 use std::time::Duration;
 

@@ -1,4 +1,7 @@
 //! State of records: topics, groups, offsets, leases, delay progress and idempotence keys.
+//!
+//! Invariants: what is applied is told by the records alone, so the same log gives the same state.
+//! Threads: who holds the dispatch lock.
 
 use super::sink::{Dispatched, Sink};
 use crate::error::Result;

@@ -1,4 +1,7 @@
 //! Which messages a reader asked for.
+//!
+//! Invariants: the first step refuses no message that the second would let through, but in the schedule topic,
+//! whose entries carry a time instead of a hash.
 
 mod tags;
 

@@ -1,8 +1,7 @@
 //! Filter by tags: `*`, or tags separated by `||`.
 //!
-//! Two steps, as in RocketMQ: the hash that the ConsumeQueue keeps settles most entries without touching
-//! the log; what passes is compared as text, so a hash collision never delivers a wrong message.
-//! Parsed once per read by `read`; never fails afterwards.
+//! Invariants: the hash that the consume queue keeps settles most entries without touching the log; what passes is
+//! compared as text, so a hash collision never delivers a wrong message. Parsed once; matching never fails.
 
 use crate::error::{Result, StoreError};
 use crate::message::java_hash;

@@ -1,4 +1,8 @@
 //! One index file: header, hash slots, entries chained from the slots.
+//!
+//! Invariants: entry, then slot, then header is written, so that a reader never follows a slot to nothing. A chain
+//! leads to older entries only.
+//! Threads: the one that dispatches puts, checkpoints sync, any finds, also in other processes.
 
 mod restore;
 

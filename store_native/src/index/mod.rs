@@ -1,8 +1,10 @@
-//! The index: from `topic#key` to the records that carry the key.
+//! The index: from `topic#key` to the records that may carry the key.
 //!
-//! Files are named by the store time of their first entry, so that a rebuilt index has the same names as
-//! the one it replaces. The dispatcher alone writes; readers check every hit against the record's real
-//! keys, because hashes collide.
+//! Invariants: files are named by the store time of their first entry, and names grow, so that a rebuilt index has
+//! the order of the one it replaces. A hit is a hash's: whether the record carries the key is the reader's to
+//! check.
+//! Threads: the one that dispatches puts, checkpoints sync, expiry removes, any finds. Readers in other processes
+//! map the files for themselves.
 
 mod file;
 

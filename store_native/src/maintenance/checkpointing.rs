@@ -1,4 +1,8 @@
 //! Checkpoints: queues and index on the disk, and a snapshot of how far everything is.
+//!
+//! Invariants: the index is on the disk up to the snapshot's offset before the snapshot is written; of the queues
+//! the snapshot says how far they are. The idempotence keys are in their file first. One checkpoint at a time.
+//! Threads: the maintenance thread and callers.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -1,8 +1,10 @@
 //! RocketMQ's files under `config/`: which of them are behind the state, and when they are written.
 //!
-//! They are snapshots for RocketMQ and for tools; no acknowledgement waits for them, and one that cannot be
-//! written stops nothing but itself. A change of a topic is in its file within [`TOPICS_EVERY`] or ten times
-//! the time that writing took; group offsets are written with checkpoints, at most a hundredth of the time.
+//! Invariants: they are snapshots for RocketMQ and for tools; no acknowledgement waits for them, and one that
+//! cannot be written stops nothing but itself. None is replaced by an older state. A change of a topic is in its
+//! file within `TOPICS_EVERY` or ten times the time that writing took; group offsets are written with checkpoints,
+//! at most a hundredth of the time.
+//! Threads: the maintenance thread and callers of checkpoints, one writer at a time.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

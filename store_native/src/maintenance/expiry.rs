@@ -1,4 +1,8 @@
 //! Expiry: log files that retention or a full disk gives up, and what points only into them.
+//!
+//! Invariants: a snapshot and the queues' bounds say that records are gone before their files go. The last file
+//! stays, and so does what is not dispatched; undelivered delayed messages go only where the disk is too full.
+//! Threads: the maintenance thread and callers, one at a time.
 
 use std::sync::atomic::Ordering;
 

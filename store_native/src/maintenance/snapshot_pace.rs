@@ -1,9 +1,10 @@
 //! When the next snapshot is due.
 //!
-//! A snapshot is written whole, and everything in it is told by the log too: between two of them a start reads
-//! that much more of the log. So a large one waits until the log has grown by as much as it takes, and a change
-//! costs no more than its own record, however many there are of its kind: one offset among 200,000 does not write
-//! the others.
+//! A snapshot is written whole, and everything in it is told by the log too: between two of them a start reads that
+//! much more of the log. So a large one waits until the log has grown by as much as it takes, and a change costs no
+//! more than its own record, however many there are of its kind: one offset among 200,000 does not write the
+//! others.
+//! Invariants: a small one never waits, none waits longer than `LONGEST_WAIT_MS`.
 
 use crate::ages::LONGEST_SNAPSHOT_WAIT_MS as LONGEST_WAIT_MS;
 

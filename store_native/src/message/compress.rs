@@ -1,7 +1,7 @@
 //! Bodies that a RocketMQ client compressed: gives them back as they were.
 //!
-//! LakeMQ stores bodies as they come; only records of foreign producers carry the flag. What a body
-//! expands to is bounded.
+//! Invariants: LakeMQ stores bodies as they come; only records of foreign producers carry the flag. No body expands
+//! to more than [`MAX_EXPANDED_BYTES`].
 
 use std::borrow::Cow;
 use std::io::Read;

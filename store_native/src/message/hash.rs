@@ -1,4 +1,6 @@
 //! Java's `String.hashCode()`, which the format uses for tags and index keys.
+//!
+//! Invariants: a hash is stored on the disk: how it is made never changes.
 
 /// Hash over UTF-16 code units, wrapping at 32 bits.
 pub fn java_hash(text: &str) -> i32 {

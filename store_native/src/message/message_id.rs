@@ -1,5 +1,8 @@
-//! Message ids: the offset id (where a record lies) and the client id (`UNIQ_KEY`) the store makes, in the
-//! layout of RocketMQ's `MessageClientIDSetter`, whose readers take address and time out of one.
+//! Message ids: the offset id (where a record lies) and the client id (`UNIQ_KEY`) the store makes, in the layout
+//! of RocketMQ's `MessageClientIDSetter`, whose readers take address and time out of one.
+//!
+//! Invariants: two client ids of one opening of a store differ, whatever its clock does.
+//! Threads: any makes ids; the counter is atomic.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};

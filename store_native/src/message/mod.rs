@@ -1,4 +1,6 @@
 //! A message: what a producer hands in, the record it becomes, and how both are read.
+//!
+//! Invariants: nothing here knows files, queues or locks.
 
 pub mod compress;
 pub mod hash;

@@ -1,4 +1,6 @@
 //! A record's properties: `name \x01 value \x02`, repeated. Names of the well-known ones.
+//!
+//! Invariants: reading never fails: what is no property is passed over.
 
 pub const KEYS: &str = "KEYS";
 pub const TAGS: &str = "TAGS";

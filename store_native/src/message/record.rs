@@ -1,7 +1,7 @@
 //! The commit log record: constants of the format, the encoder, and the whole-record checksum.
 //!
-//! [`Plan::encode`] makes a record in memory. What is torn on its way to the file (a process killed, power
-//! lost) shows by the checksum, which is a record's last 20 bytes and covers all others.
+//! Invariants: the last 20 bytes of a record made here are a checksum that covers all others, so what is torn on
+//! its way to the file (a process killed, power lost) shows.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;

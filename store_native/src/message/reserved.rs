@@ -1,7 +1,6 @@
 //! The property names that belong to the store: producers may not set them, readers do not see them.
 //!
-//! One list for both sides, so that whatever a reader is shown can be sent again (retries, replays).
-//! They bind what comes in and hide what goes out.
+//! Invariants: one list for both sides, so that whatever a reader is shown can be sent again (retries, replays).
 
 use super::properties::{self, INTERNAL_PREFIX};
 

@@ -1,4 +1,8 @@
 //! One record decoded in place.
+//!
+//! Invariants: no length in it counts before the bytes are there. A checked one has the right checksum and says
+//! that it lies where it was read; one of a foreign broker, whose header has no checksum, has bounds on what places
+//! and times are computed from.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 

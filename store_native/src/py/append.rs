@@ -1,4 +1,7 @@
-//! An append as Python asks for it: messages in one of four forms, parsed and stored without the interpreter's lock.
+//! An append as Python asks for it: messages in one of four forms, parsed and stored.
+//!
+//! Invariants: the interpreter lock is not held while a request is parsed and stored.
+//! Threads: those of Python's callers.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

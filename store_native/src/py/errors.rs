@@ -1,4 +1,6 @@
-//! The one place where the store's errors become Python's (`store_native/errors.py`).
+//! The store's errors as Python's (`store_native/errors.py`).
+//!
+//! Invariants: the one place that makes exceptions of them; the class follows from the code.
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;

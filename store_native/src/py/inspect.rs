@@ -1,4 +1,7 @@
-//! `lakemq store verify|dump|recover`.
+//! `verify`, `dump` and `recover`: a store's files looked at and put in order without a broker.
+//!
+//! Invariants: what a recovery has to say to the operator goes to Python's logging, also where it fails.
+//! Threads: those of Python's callers; the interpreter lock is not held over the work.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};

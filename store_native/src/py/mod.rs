@@ -1,6 +1,8 @@
-//! The Python module `store_native._store`. Nothing below `py` knows Python.
+//! The Python module `store_native._store`.
 //!
-//! Everything that does work lets go of the interpreter lock.
+//! Invariants: nothing outside `py` knows Python. A call that reads or writes files lets go of the interpreter
+//! lock.
+//! Threads: those of Python's callers.
 
 mod append;
 mod appended;

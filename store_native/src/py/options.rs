@@ -1,4 +1,6 @@
 //! The store's options as Python gives them: keyword arguments by the names of [`Options`], which has the defaults.
+//!
+//! Invariants: a name that is no option is an error.
 
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;

@@ -1,4 +1,7 @@
 //! `Reader`: a store directory read beside its owner.
+//!
+//! Invariants: a reader that is closed answers `STORE_CLOSED`; a read that runs meanwhile goes on to its end.
+//! Threads: those of Python's callers; the interpreter lock is not held over a read.
 
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};

@@ -1,4 +1,7 @@
 //! What a read gives to Python, and the three forms of it.
+//!
+//! Invariants: bounds, filter and limits are the same in all three, whoever reads: the owner or a reader.
+//! Threads: those of Python's callers; the interpreter lock is not held over a read.
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;

@@ -1,4 +1,7 @@
-//! `Store`: the owner of a store directory.
+//! `Store`: the owner of a store directory, as Python calls it.
+//!
+//! Invariants: no rule of the store is made here: arguments become values, errors become exceptions.
+//! Threads: those of Python's callers; what may wait or read files lets go of the interpreter lock.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;

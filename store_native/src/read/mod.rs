@@ -1,5 +1,8 @@
 //! Reading: slices of a queue, and single messages by id, key or time. What becomes of a record that was read is
-//! the caller's: see `wire`.
+//! the caller's.
+//!
+//! Invariants: nothing is written, and every record given out passed its checksum.
+//! Threads: any.
 
 mod queue_reader;
 mod slice;

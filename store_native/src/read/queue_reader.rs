@@ -1,4 +1,9 @@
 //! The reading half of a store, the same for its owner and for readers beside it.
+//!
+//! Invariants: a record is given out only if it passed its checksum and is what its queue or the index says; one
+//! that is not is counted, passed over, and noted in a slice. A slice that may look at anything moves on, also
+//! where no entry is.
+//! Threads: any; its own counter is atomic.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -1,10 +1,12 @@
 //! Bringing a store directory back: after a clean stop, a crash, or with parts of it missing.
 //!
-//! The commit log decides. From the snapshot's offset every record is read, checked and dispatched again;
-//! before it, only for those queues and index files that do not stand as the snapshot says (`repair.rs`).
-//! The first invalid place behind what was known to be flushed ends the log: the tail is erased durably
-//! before a write is accepted.
-//! An invalid place before it is damage: it is quarantined, counted and passed over, never cut off.
+//! The commit log decides. From the snapshot's offset every record is read, checked and dispatched again; before
+//! it, only for those queues and index files that do not stand as the snapshot says (`repair.rs`).
+//! Invariants: the first invalid place behind what was known to be flushed ends the log; the tail is erased durably
+//! before anything is written there (on a slave, when its master's log is known). An invalid place before it is
+//! damage: it is quarantined, counted and passed over, never cut off.
+//! Threads: the one that opens the store, before the others start. Readers in other processes see by the watermarks
+//! that it is under way.
 
 mod repair;
 

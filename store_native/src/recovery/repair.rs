@@ -1,5 +1,8 @@
-//! Queues and index files that do not stand as the snapshot says: which they are, and where in the log
-//! their records begin. Only these are built again.
+//! Queues and index files that do not stand as the snapshot says: which they are, and where in the log their
+//! records begin. Only these are built again.
+//!
+//! Invariants: no queue ends before the offset it was known to reach: an offset that was given once is never given
+//! again.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,6 @@
 //! Settings of topics and groups, and who holds a group: the values that changes of state carry.
+//!
+//! Invariants: a setting that this version does not know is an error, not passed over.
 
 use std::collections::BTreeMap;
 

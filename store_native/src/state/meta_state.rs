@@ -1,4 +1,7 @@
 //! The state that the log's meta records add up to.
+//!
+//! Invariants: the same changes in the same order give the same state; delay progress never goes back; a lease's
+//! epoch outlives its group.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

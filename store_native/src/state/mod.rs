@@ -1,7 +1,8 @@
 //! What the store knows beside messages: topics, groups, group offsets, delay progress, leases.
 //!
-//! All of it is written as records of the topic [`names::META_TOPIC`] and applied in log order by the
-//! dispatcher, so whoever has the log has the state. `rocketmq_files.rs` turns it into RocketMQ's JSON files.
+//! Invariants: all of it is written as records of the topic [`names::META_TOPIC`], or told by delivered messages,
+//! and applied in log order by the dispatcher, so whoever has the log has the state. `rocketmq_files.rs` turns it
+//! into RocketMQ's JSON files.
 
 mod config;
 mod meta_state;

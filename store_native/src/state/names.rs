@@ -1,4 +1,6 @@
 //! Names of topics and groups: which are valid, which belong to the system.
+//!
+//! Invariants: a valid name has no character that means something in a path.
 
 use crate::error::{Result, StoreError};
 

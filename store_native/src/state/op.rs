@@ -1,7 +1,7 @@
 //! One change of the store's state, as it stands in the log: the body of a META_TOPIC record, in JSON.
 //!
-//! A change that this version does not know, or knows only in part, is refused and never passed over: two
-//! versions that read the same log would come to two states.
+//! Invariants: a change that this version does not know, or knows only in part, is refused and never passed over:
+//! two versions that read the same log would come to two states.
 
 use serde::{Deserialize, Serialize};
 

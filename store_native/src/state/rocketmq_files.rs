@@ -1,5 +1,7 @@
-//! RocketMQ's JSON files under `config/`: written as snapshots of the state, read from a store that
-//! RocketMQ wrote.
+//! RocketMQ's JSON files under `config/`: written as snapshots of the state, read from a store that RocketMQ wrote.
+//!
+//! Invariants: a file is replaced whole or not at all. Each that LakeMQ wrote says so, and is never taken over as
+//! another's.
 
 use std::collections::BTreeMap;
 use std::path::Path;

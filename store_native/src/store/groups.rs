@@ -1,4 +1,7 @@
 //! Groups: their settings and where they are, as changes of state in the log.
+//!
+//! Invariants: a group that is made has a retry topic. No group commits an offset behind its queue's end.
+//! Threads: those of callers.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,7 @@
 //! The store's figures, by name.
+//!
+//! Invariants: a name that ends in `_total` is a counter and never falls while the store is open.
+//! Threads: those of callers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

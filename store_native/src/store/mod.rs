@@ -2,8 +2,8 @@
 //!
 //! `Store` opens, recovers and closes (`open.rs`), and asks the owners of its parts: `append` for the way in, `flush`,
 //! `dispatch`, `schedule` and `maintenance` for what their threads do, `leases` for who holds a group. Here are
-//! only the questions that concern several of them: reads (`queries.rs`), replication (`replication.rs`), groups (`groups.rs`), lists (`listing.rs`) and
-//! figures (`metrics.rs`).
+//! only the questions that concern several of them: reads (`queries.rs`), replication (`replication.rs`), groups
+//! (`groups.rs`), lists (`listing.rs`) and figures (`metrics.rs`).
 //! Invariants: appended >= flushed >= confirmed >= dispatched; one owner a directory.
 //! Threads: the four that it starts and joins, and those of callers.
 

@@ -1,4 +1,10 @@
 //! Opening and closing: the order in which the parts come up and go down.
+//!
+//! Invariants: the directory's lock is taken before anything in it is read, and given back last. The abort file
+//! goes only after the last checkpoint of a store that is not poisoned and has nothing behind its log's end: else
+//! the next start looks. No thread runs before recovery has ended, none after the `close` that stopped them has
+//! returned.
+//! Threads: the opener's, and whichever closes or drops the store.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;

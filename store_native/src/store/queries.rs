@@ -1,4 +1,7 @@
 //! The owner's reads: the reading side with the bounds the dispatcher publishes.
+//!
+//! Invariants: nothing behind the dispatched mark is found by id or key.
+//! Threads: those of callers.
 
 use std::sync::Arc;
 

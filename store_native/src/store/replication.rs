@@ -1,4 +1,8 @@
 //! What a replicator asks of the store; no network is known here.
+//!
+//! Invariants: bytes are given out as far as they are flushed, and none that a cut took meanwhile. A cut holds the
+//! flushed and the confirmed mark. A broker that becomes a slave confirms nothing more until its master says so.
+//! Threads: those of the replicator.
 
 use super::{Role, Store};
 use crate::commitlog::LogRange;

@@ -1,5 +1,8 @@
 //! Taking an index file back to what a snapshot knew of it, after a start that follows no clean stop.
 //!
+//! Invariants: the file comes out with the entries and chains that the snapshot counts, whatever a power cut took.
+//! Threads: the one that recovers the store.
+//!
 //! `header` is the snapshot's, and C its count. The file was synced before the snapshot was written, so each
 //! aligned word of it (header, slots and entries are made of such words) holds, whatever a power cut took, a
 //! value that it had at or since that sync. From this follows:

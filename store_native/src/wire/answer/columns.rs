@@ -1,8 +1,8 @@
 //! Records of one queue, built into an Arrow batch.
 //!
-//! Builds the columns asked for and no others: what no column needs is not looked at, properties are read
-//! once per record, constant columns cost nothing until the end. A record is either in all columns or, if
-//! `push` fails, in none. One builder a slice.
+//! Invariants: a record is either in all columns or, if `push` fails, in none. Only the columns asked for are
+//! built: what no column needs is not looked at, properties are read once per record, constant columns cost nothing
+//! until the end.
 
 use std::sync::Arc;
 

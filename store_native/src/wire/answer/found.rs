@@ -1,4 +1,6 @@
 //! Messages found by key or id, as JSON.
+//!
+//! Invariants: at most so many bytes together, but at least one message.
 
 use super::write_message;
 use crate::error::Result;

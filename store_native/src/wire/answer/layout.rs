@@ -1,7 +1,6 @@
-//! The columns a read can give, by name, and their Arrow types.
+//! The columns a read can give: names, Arrow types and the default set.
 //!
-//! Owns names, types and the default set, which Spark's schema repeats. A set is parsed once per read;
-//! `columns` builds it.
+//! Invariants: a column has one name and one type, whatever was asked for beside it.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! A stored message as JSON, for pulls and look-ups.
+//! A stored message as JSON, for pulls and look-ups. Owns the names of a read message's fields.
 //!
-//! Owns the names of a read message's fields. Writes straight into the answer's buffer; on an error the
-//! buffer is as it was. Called for each message of a slice.
+//! Invariants: writes straight into the answer's buffer; on an error the buffer is as it was. Names that belong to
+//! the store are not shown.
 
 use std::net::SocketAddr;
 

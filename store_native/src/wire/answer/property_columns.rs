@@ -1,7 +1,7 @@
 //! The columns of a slice that come out of the records' properties.
 //!
-//! Reads a record's properties once for all of them, and not at all when none is asked for. Every column
-//! gets exactly one row a record. Owned by `columns::SliceBuilder`.
+//! Invariants: every column gets exactly one row a record. A record's properties are read once for all of them, and
+//! not at all when none is asked for.
 
 use std::sync::Arc;
 

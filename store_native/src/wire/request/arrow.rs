@@ -1,7 +1,7 @@
-//! Many messages as an Arrow IPC stream, one row each.
+//! Many messages as an Arrow IPC stream, one row each. Owns the names of the columns.
 //!
-//! Owns the names of the columns. Bodies and texts are borrowed from the batches, which borrow from the
-//! request's buffer.
+//! Invariants: bodies and texts are borrowed from the batches, which borrow from the request's buffer. A column
+//! that is not known is refused.
 
 use std::borrow::Cow;
 

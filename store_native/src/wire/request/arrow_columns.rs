@@ -1,6 +1,6 @@
 //! Columns of an Arrow batch, read row by row in whichever physical type they came.
 //!
-//! Values are borrowed from the batch; a null is `None`. Used by `arrow`, which knows the columns' names.
+//! Invariants: values are borrowed from the batch; a null is `None`.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{

@@ -1,9 +1,9 @@
 //! The frames of an Arrow IPC stream, checked before the decoder sees them.
 //!
-//! Refuses what would expand (compressed buffers, dictionaries), buffers that lie outside their message,
-//! and a stream that breaks off without its end mark, so that half a request is never stored. The decoder
-//! asserts where others return errors (a buffer of offsets that is no multiple of 4 bytes long, say): its
-//! panics end here, as what comes over the network must not stop the broker.
+//! Invariants: what would expand (compressed buffers, dictionaries), buffers that lie outside their message, and a
+//! stream that breaks off without its end mark are refused, so that half a request is never stored. The decoder
+//! asserts where others return errors (a buffer of offsets that is no multiple of 4 bytes long, say): its panics
+//! end here, as what comes over the network must not stop the broker.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -1,6 +1,4 @@
 //! Finding the bytes that a JSON string must escape: quotation mark, backslash, control characters.
-//!
-//! Called by the scanner (where a string may end) and by the JSON writer.
 
 const ONES: u64 = 0x0101_0101_0101_0101;
 const HIGHS: u64 = 0x8080_8080_8080_8080;

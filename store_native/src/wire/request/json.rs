@@ -1,7 +1,6 @@
-//! One message as a JSON object, or many as `{"messages": [...]}`.
+//! One message as a JSON object, or many as `{"messages": [...]}`. Owns the names of a message's fields in JSON.
 //!
-//! Owns the names of a message's fields in JSON. One pass, no tree in between. The message object is also
-//! what a line of NDJSON holds.
+//! Invariants: one pass, no tree in between. A field that is not known or stands twice is refused.
 
 use std::borrow::Cow;
 

@@ -1,8 +1,7 @@
-//! What producers send, read into messages: JSON, NDJSON and Arrow.
+//! What producers send, read into messages: JSON, NDJSON and Arrow. Owns the limits of a request.
 //!
-//! Owns the limits of a request and the form of its refusals: every error names the message, the line and
-//! the field. Bodies and texts are borrowed from the request wherever they stand in it as they are.
-//! Nothing here knows topics, queues or files.
+//! Invariants: every error names the message, the line and the field, where there are such. Bodies and texts are
+//! borrowed from the request wherever they stand in it as they are. Nothing here knows topics, queues or files.
 
 mod arrow;
 mod arrow_columns;

@@ -1,7 +1,7 @@
 //! Why a request is refused, and where in it.
 //!
-//! An error starts at the value that is wrong and collects its JSON pointer on the way out; only then is
-//! it turned into the store's error. So the way that succeeds keeps no path.
+//! Invariants: an error starts at the value that is wrong and collects its JSON pointer on the way out, so the path
+//! that succeeds keeps none.
 
 use crate::error::StoreError;
 

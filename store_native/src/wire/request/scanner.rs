@@ -1,6 +1,6 @@
 //! A cursor over JSON text: white space, punctuation, numbers and whole values; strings are in `scanner/strings.rs`.
 //!
-//! Invariants: strict RFC 8259: it accepts nothing that is no JSON, and recurses no deeper than [`MAX_DEPTH`]. Its
+//! Invariants: strict RFC 8259: it accepts nothing that is no JSON, and recurses no deeper than `MAX_DEPTH`. Its
 //! text was checked to be UTF-8 once, as a whole.
 
 mod strings;

@@ -1,6 +1,6 @@
 //! One message whose parts come one by one: a raw body with headers, or a call from Python.
 //!
-//! The same rules as for the other forms.
+//! Invariants: the same rules as for the other forms (`validate.rs`).
 
 use std::borrow::Cow;
 

@@ -1,7 +1,7 @@
 //! What a message may hold, whichever format it came in.
 //!
-//! Values go in one by one, so that an error knows its field; `finish` checks what only the whole message
-//! shows.
+//! Invariants: values go in one by one, so that an error knows its field; `finish` checks what only the whole
+//! message shows. No control character gets into a property: two of them separate properties in a record.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
