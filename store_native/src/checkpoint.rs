@@ -4,6 +4,7 @@
 
 use std::path::Path;
 
+use crate::environment::Disk;
 use crate::error::{Result, StoreError};
 use crate::paths;
 
@@ -27,12 +28,12 @@ impl Checkpoint {
     ///
     /// # Errors
     /// Any I/O error; the old one stands then.
-    pub fn write(&self, path: &Path) -> Result<()> {
+    pub fn write(&self, path: &Path, disk: &dyn Disk) -> Result<()> {
         let mut out = [0u8; BYTES];
         for (place, value) in out.chunks_exact_mut(8).zip(self.longs()) {
             place.copy_from_slice(&value.to_be_bytes());
         }
-        paths::replace_file(path, &out).map_err(|e| StoreError::io("writing the checkpoint", e))
+        paths::replace_file(path, &out, disk).map_err(|e| StoreError::io("writing the checkpoint", e))
     }
 
     fn longs(&self) -> [i64; 5] {

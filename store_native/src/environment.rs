@@ -4,7 +4,7 @@
 //! at a named point instead of patching code. No other module asks the machine for the time.
 //! Threads: all of them share one; what it holds is `Sync`.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
@@ -16,8 +16,48 @@ use crate::error::{Result, StoreError};
 use crate::events::Events;
 use crate::faults::FaultPoints;
 
-/// The calls whose failure decides about durability.
+/// The calls that change what is on the disk, or decide whether it is there.
 pub trait Disk: Send + Sync {
+    /// Opens a file that is to be changed, or makes it.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    fn open(&self, options: &OpenOptions, path: &Path) -> io::Result<File> {
+        options.open(path)
+    }
+
+    /// Gives the file a length.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    fn set_len(&self, file: &File, length: u64) -> io::Result<()> {
+        file.set_len(length)
+    }
+
+    /// Renames a file or a directory; a file that has the new name is gone then.
+    ///
+    /// # Errors
+    /// Any I/O error; the old names hold.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        std::fs::rename(from, to)
+    }
+
+    /// Renames a file unless the new name is taken.
+    ///
+    /// # Errors
+    /// `AlreadyExists`; any I/O error. The old name holds.
+    fn rename_new(&self, from: &Path, to: &Path) -> io::Result<()> {
+        crate::sys::rename_new(from, to)
+    }
+
+    /// Removes a file.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        std::fs::remove_file(path)
+    }
+
     /// Reserves blocks for `length` bytes from `offset`, inside the file's length.
     ///
     /// # Errors

@@ -10,10 +10,10 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::environment::Disk;
 use crate::error::{Result, StoreError};
 use crate::message::record::crc31;
 use crate::paths::{self, StorePaths};
@@ -186,8 +186,8 @@ impl KeyFile {
     ///
     /// # Errors
     /// Any I/O error.
-    pub fn load(&mut self, from: i64, to: i64, table: &mut IdempotenceTable) -> Result<()> {
-        let kept = rewrite(&self.paths, |key, place| {
+    pub fn load(&mut self, from: i64, to: i64, table: &mut IdempotenceTable, disk: &dyn Disk) -> Result<()> {
+        let kept = rewrite(&self.paths, disk, |key, place| {
             let keep = (from..to).contains(&place.physical_offset);
             if keep {
                 table.insert(key, place);
@@ -205,18 +205,19 @@ impl KeyLines {
     ///
     /// # Errors
     /// Any I/O error.
-    pub fn append(&self, remembered: usize, oldest: i64) -> Result<()> {
+    pub fn append(&self, remembered: usize, oldest: i64, disk: &dyn Disk) -> Result<()> {
         if self.count > 0 {
             let context = |e| StoreError::io("writing the idempotence keys", e);
             let mut options = std::fs::OpenOptions::new();
-            let mut file =
-                options.create(true).append(true).open(self.paths.idempotence_keys()).map_err(context)?;
-            file.write_all(&self.text).map_err(context)?;
-            file.sync_data().map_err(context)?;
+            let path = self.paths.idempotence_keys();
+            let file = disk.open(options.create(true).write(true).truncate(false), &path).map_err(context)?;
+            let end = file.metadata().map_err(context)?.len();
+            disk.write(&file, end, &self.text).map_err(context)?;
+            disk.sync(&file).map_err(context)?;
             self.lines.fetch_add(self.count, Ordering::Relaxed);
         }
         if self.lines.load(Ordering::Relaxed) > remembered.saturating_mul(2).saturating_add(SLACK_LINES) {
-            let kept = rewrite(&self.paths, |_, place| place.physical_offset >= oldest)?;
+            let kept = rewrite(&self.paths, disk, |_, place| place.physical_offset >= oldest)?;
             self.lines.store(kept, Ordering::Relaxed);
         }
         Ok(())
@@ -224,7 +225,11 @@ impl KeyLines {
 }
 
 /// Replaces the file by the lines that `keep` wants, if it does not want them all. Returns how many are left.
-fn rewrite(paths: &StorePaths, mut keep: impl FnMut(&str, KeyPlace) -> bool) -> Result<usize> {
+fn rewrite(
+    paths: &StorePaths,
+    disk: &dyn Disk,
+    mut keep: impl FnMut(&str, KeyPlace) -> bool,
+) -> Result<usize> {
     let context = |e| StoreError::io("reading the idempotence keys", e);
     let text = match std::fs::read(paths.idempotence_keys()) {
         Ok(text) => text,
@@ -242,7 +247,7 @@ fn rewrite(paths: &StorePaths, mut keep: impl FnMut(&str, KeyPlace) -> bool) -> 
         }
     }
     if kept < total {
-        paths::replace_file(&paths.idempotence_keys(), &out).map_err(context)?;
+        paths::replace_file(&paths.idempotence_keys(), &out, disk).map_err(context)?;
     }
     Ok(kept)
 }
@@ -262,6 +267,7 @@ fn parse_line(line: &[u8]) -> Option<(&str, KeyPlace)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::environment::RealDisk;
 
     #[test]
     fn test_the_oldest_keys_go_first() {
@@ -286,13 +292,13 @@ mod tests {
             file.note(&format!("key {at}"), KeyPlace { physical_offset: at, store_timestamp: 9 });
         }
         let lines = file.pending();
-        lines.append(4, 0).expect("room");
+        lines.append(4, 0, &RealDisk).expect("room");
         file.written(&lines);
         assert_eq!(file.pending().count, 0);
         let whole = std::fs::read(paths.idempotence_keys()).expect("a file");
         std::fs::write(paths.idempotence_keys(), &whole[..whole.len() - 3]).expect("torn");
         let mut table = IdempotenceTable::new(10, 1000);
-        file.load(1, 10, &mut table).expect("readable");
+        file.load(1, 10, &mut table, &RealDisk).expect("readable");
         assert_eq!(table.len(), 2, "key 0 is before the range, key 3 is torn");
         assert_eq!(table.get("key 1").map(|p| p.physical_offset), Some(1));
     }
@@ -309,9 +315,9 @@ mod tests {
         // What a disk that filled up left of the first try.
         let text = file.pending().text;
         std::fs::write(paths.idempotence_keys(), &text[..text.len() - 8]).expect("half");
-        file.pending().append(3, 0).expect("room");
+        file.pending().append(3, 0, &RealDisk).expect("room");
         let mut table = IdempotenceTable::new(10, 1000);
-        file.load(0, 10, &mut table).expect("readable");
+        file.load(0, 10, &mut table, &RealDisk).expect("readable");
         assert_eq!(table.len(), 3);
     }
 
@@ -329,7 +335,7 @@ mod tests {
             file.note(&format!("key {at}"), place);
             if at % 500 == 499 {
                 let lines = file.pending();
-                lines.append(table.len(), table.oldest_offset()).expect("room");
+                lines.append(table.len(), table.oldest_offset(), &RealDisk).expect("room");
                 file.written(&lines);
                 let text = std::fs::read_to_string(paths.idempotence_keys()).expect("a file");
                 most = most.max(text.lines().count());
@@ -337,7 +343,7 @@ mod tests {
         }
         assert!(most <= 2 * 100 + SLACK_LINES + 500, "{most}");
         let mut again = IdempotenceTable::new(100, i64::MAX);
-        KeyFile::new(&paths).load(0, i64::MAX, &mut again).expect("readable");
+        KeyFile::new(&paths).load(0, i64::MAX, &mut again, &RealDisk).expect("readable");
         assert_eq!(again.len(), 100);
         assert_eq!(again.oldest_offset(), table.oldest_offset());
     }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::consumequeue::ENTRY_BYTES;
 use crate::consumequeue::files::found_file_bytes;
-use crate::environment::Environment;
+use crate::environment::{Disk, Environment};
 use crate::error::{Result, StoreError};
 use crate::options::Options;
 use crate::paths::{self, StorePaths};
@@ -47,9 +47,9 @@ impl Identity {
     ///
     /// # Errors
     /// Any I/O error.
-    pub fn write(&self, paths: &StorePaths) -> Result<()> {
+    pub fn write(&self, paths: &StorePaths, disk: &dyn Disk) -> Result<()> {
         let text = serde_json::to_vec_pretty(self).unwrap_or_default();
-        paths::replace_file(&paths.identity(), &text)
+        paths::replace_file(&paths.identity(), &text, disk)
             .map_err(|e| StoreError::io("writing the store's identity", e))
     }
 }
@@ -94,7 +94,7 @@ pub fn load_or_create(paths: &StorePaths, options: &Options, environment: &Envir
         index_slots: options.index_slots,
         index_entries: options.index_entries,
     };
-    identity.write(paths)?;
+    identity.write(paths, &*environment.disk)?;
     Ok(identity)
 }
 

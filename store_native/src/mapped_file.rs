@@ -18,7 +18,7 @@ use memmap2::{MmapOptions, MmapRaw};
 
 use crate::environment::Disk;
 use crate::error::{Result, StoreError};
-use crate::sys::{next_data, rename_new};
+use crate::sys::next_data;
 
 /// A mapped file; see the module for what holds.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl MappedFile {
             Err(StoreError::Io { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists => {}
             made => return made,
         }
-        let file = OpenOptions::new().read(true).write(true).open(path).map_err(context)?;
+        let file = disk.open(OpenOptions::new().read(true).write(true), path).map_err(context)?;
         let actual = file.metadata().map_err(context)?.len();
         if actual != length && actual != 0 {
             return Err(StoreError::corrupt(format!(
@@ -55,7 +55,7 @@ impl MappedFile {
         let mut allocated = 0;
         if actual == 0 {
             // Made, but a crash came before its length.
-            file.set_len(length).map_err(context)?;
+            disk.set_len(&file, length).map_err(context)?;
             disk.allocate(&file, 0, allocate).map_err(context)?;
             allocated = allocate;
         }
@@ -69,15 +69,16 @@ impl MappedFile {
     /// was there: it is left alone.
     pub fn create_owned(path: &Path, length: u64, allocate: u64, disk: &dyn Disk) -> Result<Self> {
         let context = |e| StoreError::io(format!("making {}", path.display()), e);
-        let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).map_err(context)?;
-        let made = file
-            .set_len(length)
+        let options = OpenOptions::new().read(true).write(true).create_new(true).clone();
+        let file = disk.open(&options, path).map_err(context)?;
+        let made = disk
+            .set_len(&file, length)
             .and_then(|()| disk.allocate(&file, 0, allocate))
             .map_err(context)
             .and_then(|()| Self::map_owned(path, file, allocate));
         if made.is_err() {
             // This call made the name, and nothing points at it yet.
-            let _ = std::fs::remove_file(path);
+            let _ = disk.remove(path);
         }
         made
     }
@@ -93,8 +94,8 @@ impl MappedFile {
     ///
     /// # Errors
     /// `AlreadyExists`; any I/O error. The file has its old name then.
-    pub fn rename(&mut self, to: &Path) -> io::Result<()> {
-        rename_new(&self.path, to)?;
+    pub fn rename(&mut self, to: &Path, disk: &dyn Disk) -> io::Result<()> {
+        disk.rename_new(&self.path, to)?;
         to.clone_into(&mut self.path);
         Ok(())
     }

@@ -2,11 +2,11 @@
 //!
 //! Invariants: a small file is replaced whole: a crash leaves the old or the new content, never a mixture.
 
+use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 
 use crate::environment::Disk;
 use crate::error::{Result, StoreError};
-pub use crate::sys::sync_directory;
 
 /// The layout of a store directory: RocketMQ's, and `lakemq/` beside it.
 #[derive(Debug, Clone)]
@@ -171,14 +171,13 @@ pub fn numbered_files(directory: &Path) -> std::io::Result<Vec<(i64, PathBuf)>> 
 ///
 /// # Errors
 /// Any I/O error; the old content stands then.
-pub fn replace_file(path: &Path, content: &[u8]) -> std::io::Result<()> {
-    use std::io::Write;
+pub fn replace_file(path: &Path, content: &[u8], disk: &dyn Disk) -> std::io::Result<()> {
     let temporary = path.with_extension("tmp");
-    let mut file = std::fs::File::create(&temporary)?;
-    file.write_all(content)?;
-    file.sync_all()?;
-    std::fs::rename(&temporary, path)?;
-    sync_directory(path.parent().unwrap_or(Path::new(".")))
+    let file = disk.open(OpenOptions::new().write(true).create(true).truncate(true), &temporary)?;
+    disk.write(&file, 0, content)?;
+    disk.sync(&file)?;
+    disk.rename(&temporary, path)?;
+    disk.sync_directory(path.parent().unwrap_or(Path::new(".")))
 }
 
 /// Makes a directory, and its name durable, unless it is there.

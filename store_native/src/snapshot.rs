@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::environment::Disk;
 use crate::error::{Result, StoreError};
 use crate::index::IndexState;
 use crate::message::record::crc31;
@@ -61,19 +62,19 @@ impl Snapshot {
     ///
     /// # Errors
     /// `DISK_FULL` or any I/O error; the old one stands then.
-    pub fn write(&self, paths: &StorePaths, halfway: impl FnOnce()) -> Result<usize> {
+    pub fn write(&self, paths: &StorePaths, disk: &dyn Disk, halfway: impl FnOnce()) -> Result<usize> {
         let context = |e| StoreError::io("writing the snapshot", e);
         let body = serde_json::to_vec(self).map_err(|e| StoreError::corrupt(format!("snapshot: {e}")))?;
         let mut out = format!("{:08x}\n", crc31(&body)).into_bytes();
         out.extend_from_slice(&body);
         let fresh = paths.snapshot().with_extension("new");
-        paths::replace_file(&fresh, &out).map_err(context)?;
+        paths::replace_file(&fresh, &out, disk).map_err(context)?;
         halfway();
         if paths.snapshot().exists() {
-            std::fs::rename(paths.snapshot(), paths.snapshot_before()).map_err(context)?;
+            disk.rename(&paths.snapshot(), &paths.snapshot_before()).map_err(context)?;
         }
-        std::fs::rename(&fresh, paths.snapshot()).map_err(context)?;
-        paths::sync_directory(&paths.lakemq()).map_err(context)?;
+        disk.rename(&fresh, &paths.snapshot()).map_err(context)?;
+        disk.sync_directory(&paths.lakemq()).map_err(context)?;
         Ok(out.len())
     }
 

@@ -5,7 +5,6 @@
 //! nothing that was confirmed is cut.
 
 use std::fs::File;
-use std::io::Write;
 
 use super::topic_table::TopicTable;
 use super::{Appender, LogEnd};
@@ -290,9 +289,8 @@ impl Appender {
     fn clear_tail(&self, end: &mut LogEnd) -> Result<()> {
         if !end.tail_erased {
             erase_behind(&self.log, &self.paths, end.writer.end(), &*self.environment.disk)?;
-            self.environment
-                .disk
-                .sync_directory(self.log.directory())
+            self.log
+                .sync_names(&*self.environment.disk)
                 .map_err(|e| StoreError::io("syncing the log's directory", e))?;
             end.writer.cut(end.writer.end());
             end.tail_erased = true;
@@ -307,24 +305,27 @@ impl Appender {
             return Ok(());
         }
         let directory = self.paths.cut();
-        paths::create_directory(&directory, &*self.environment.disk).map_err(context)?;
+        let disk = &*self.environment.disk;
+        paths::create_directory(&directory, disk).map_err(context)?;
         let mut number = 0;
-        let mut kept = loop {
+        let kept = loop {
             let path = directory.join(format!("{}.{number}", paths::file_name(from)));
-            match File::options().write(true).create_new(true).open(path) {
+            match disk.open(File::options().write(true).create_new(true), &path) {
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => number += 1,
                 outcome => break outcome.map_err(context)?,
             }
         };
+        let mut at = 0;
         for file in self.log.files() {
             let (begin, end) = (from.max(file.base), to.min(file.end()));
             if begin < end {
                 let bytes = file.file.bytes((begin - file.base) as usize, (end - begin) as usize);
-                kept.write_all(bytes).map_err(context)?;
+                disk.write(&kept, at, bytes).map_err(context)?;
+                at += bytes.len() as u64;
             }
         }
-        self.environment.disk.sync(&kept).map_err(context)?;
-        self.environment.disk.sync_directory(&directory).map_err(context)?;
+        disk.sync(&kept).map_err(context)?;
+        disk.sync_directory(&directory).map_err(context)?;
         let mut cuts = Vec::new();
         for entry in std::fs::read_dir(&directory).map_err(context)? {
             let path = entry.map_err(context)?.path();
@@ -332,7 +333,7 @@ impl Appender {
         }
         cuts.sort();
         for (_, path) in cuts.iter().take(cuts.len().saturating_sub(KEPT_CUTS)) {
-            std::fs::remove_file(path).map_err(context)?;
+            disk.remove(path).map_err(context)?;
         }
         Ok(())
     }

@@ -3,8 +3,11 @@
 //! Invariants: epochs and their start offsets grow; the first of an epoch's bytes is in the log only after its entry
 //! is on the disk. Two logs that have an epoch with the same start hold the same bytes of it, as far as both reach.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
+use crate::environment::Disk;
 use crate::error::{Result, StoreError};
 use crate::options::Role;
 use crate::paths::{self, StorePaths};
@@ -30,9 +33,9 @@ struct Content {
 }
 
 /// The epoch file, `lakemq/epochs.json`; the log's owner keeps it under the append lock.
-#[derive(Debug)]
 pub struct EpochFile {
     paths: StorePaths,
+    disk: Arc<dyn Disk>,
     content: Content,
 }
 
@@ -48,6 +51,7 @@ impl EpochFile {
         role: Role,
         first_epoch: i64,
         (log_min, end): (i64, i64),
+        disk: Arc<dyn Disk>,
     ) -> Result<Self> {
         let context = |e| StoreError::io("reading the epoch file", e);
         match std::fs::read(paths.epochs()) {
@@ -68,7 +72,7 @@ impl EpochFile {
                     );
                     return Err(StoreError::invalid("ARGUMENT_ILLEGAL", detail));
                 }
-                let mut file = Self { paths: paths.clone(), content };
+                let mut file = Self { paths: paths.clone(), disk, content };
                 file.forget_behind(end)?;
                 if role == Role::Slave {
                     file.hear_of(file.seen())?;
@@ -79,7 +83,7 @@ impl EpochFile {
                 let first = EpochStart { epoch: first_epoch, start_offset: log_min };
                 let master_of = (role == Role::Master).then_some(first_epoch);
                 let content = Content { seen: first_epoch, master_of, epochs: vec![first] };
-                let file = Self { paths: paths.clone(), content };
+                let file = Self { paths: paths.clone(), disk, content };
                 file.write(&file.content)?;
                 Ok(file)
             }
@@ -90,7 +94,7 @@ impl EpochFile {
     fn write(&self, content: &Content) -> Result<()> {
         let text = serde_json::to_vec(content)
             .map_err(|e| StoreError::io("encoding the epoch file", std::io::Error::other(e)))?;
-        paths::replace_file(&self.paths.epochs(), &text)
+        paths::replace_file(&self.paths.epochs(), &text, &*self.disk)
             .map_err(|e| StoreError::io("writing the epoch file", e))
     }
 
@@ -210,6 +214,7 @@ pub fn fenced(epoch: i64, seen: i64) -> StoreError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::environment::RealDisk;
 
     fn starts(epochs: &[(i64, i64)]) -> Vec<EpochStart> {
         epochs
@@ -223,7 +228,8 @@ mod tests {
         let paths = StorePaths::new(dir.path());
         std::fs::create_dir_all(paths.lakemq()).expect("made");
         let (first, start) = epochs.first().copied().expect("an epoch");
-        let mut file = EpochFile::open(&paths, Role::Slave, first, (start, i64::MAX)).expect("made");
+        let mut file =
+            EpochFile::open(&paths, Role::Slave, first, (start, i64::MAX), Arc::new(RealDisk)).expect("made");
         for (epoch, start) in epochs.iter().skip(1) {
             file.begin(*epoch, *start).expect("begun");
         }
@@ -249,7 +255,8 @@ mod tests {
         assert_eq!((file.at(99), file.at(100), file.at(900)), ((1, 100), (2, 200), (4, i64::MAX)));
         file.truncate(150).expect("cut");
         let again =
-            EpochFile::open(&StorePaths::new(dir.path()), Role::Slave, 1, (0, i64::MAX)).expect("opened");
+            EpochFile::open(&StorePaths::new(dir.path()), Role::Slave, 1, (0, i64::MAX), Arc::new(RealDisk))
+                .expect("opened");
         assert_eq!(again.epochs(), starts(&[(1, 0), (2, 100)]));
         assert_eq!((again.last(), again.seen()), (2, 4), "what was heard of stays");
     }

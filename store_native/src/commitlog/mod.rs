@@ -20,6 +20,7 @@ pub use range::LogRange;
 pub(crate) use range::is_end_marker;
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, RwLock};
 
 use crate::environment::Disk;
@@ -50,6 +51,8 @@ pub struct CommitLog {
     /// Length of each file; for a reader, of the first file found.
     file_size: u64,
     files: RwLock<Vec<LogFile>>,
+    /// The names of files that start before it are on the disk (owner only).
+    named_to: AtomicI64,
 }
 
 impl CommitLog {
@@ -65,13 +68,18 @@ impl CommitLog {
                 std::fs::metadata(&path).map_err(|e| StoreError::io("reading the commit log", e))?.len();
             if length == 0 {
                 // Created, but the crash came before its length: nothing was ever written to it.
-                std::fs::remove_file(&path).map_err(|e| StoreError::io("removing an empty log file", e))?;
+                disk.remove(&path).map_err(|e| StoreError::io("removing an empty log file", e))?;
                 continue;
             }
             files.push(LogFile { base, file: Arc::new(MappedFile::open_owned(&path, file_size, 0, disk)?) });
         }
         check_sequence(&files)?;
-        Ok(Self { directory: directory.to_owned(), file_size, files: RwLock::new(files) })
+        Ok(Self {
+            directory: directory.to_owned(),
+            file_size,
+            files: RwLock::new(files),
+            named_to: AtomicI64::new(0),
+        })
     }
 
     /// Opens the files for reading beside the owner (or a store without one).
@@ -79,7 +87,12 @@ impl CommitLog {
     /// # Errors
     /// Any I/O error.
     pub fn open_for_reading(directory: &Path) -> Result<Self> {
-        let log = Self { directory: directory.to_owned(), file_size: 0, files: RwLock::new(Vec::new()) };
+        let log = Self {
+            directory: directory.to_owned(),
+            file_size: 0,
+            files: RwLock::default(),
+            named_to: AtomicI64::new(0),
+        };
         log.refresh()?;
         Ok(log)
     }
@@ -149,6 +162,22 @@ impl CommitLog {
         self.write_files().push(file);
     }
 
+    /// Returns when the names of all files are on the disk (owner only).
+    ///
+    /// # Errors
+    /// As [`Disk::sync_directory`].
+    pub fn sync_names(&self, disk: &dyn Disk) -> std::io::Result<()> {
+        let end = self.capacity_end();
+        disk.sync_directory(&self.directory)?;
+        self.named_to.fetch_max(end, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// Whether the name of the file that starts at `base` is known to be on the disk.
+    pub fn is_named_for_good(&self, base: i64) -> bool {
+        base < self.named_to.load(Ordering::Acquire)
+    }
+
     /// Takes the oldest file off the list if it is the one that starts at `base` and not the last (owner
     /// only); the caller deletes it.
     pub fn pop_front(&self, base: i64) -> Option<LogFile> {
@@ -157,11 +186,16 @@ impl CommitLog {
         expected.then(|| files.remove(0))
     }
 
+    /// Puts a file back that was taken off the front and could not be deleted: a later one must not go before it.
+    pub fn put_back(&self, file: LogFile) {
+        self.write_files().insert(0, file);
+    }
+
     /// Takes off the list, and deletes, every file that starts behind `end` (owner only).
     ///
     /// # Errors
     /// Any I/O error; no file is missing between two others then.
-    pub fn remove_behind(&self, end: i64) -> Result<usize> {
+    pub fn remove_behind(&self, end: i64, disk: &dyn Disk) -> Result<usize> {
         let mut files = self.write_files();
         let keep = files.partition_point(|f| f.base <= end);
         let mut removed = 0;
@@ -169,9 +203,13 @@ impl CommitLog {
         while files.len() > keep
             && let Some(last) = files.last()
         {
-            std::fs::remove_file(last.file.path()).map_err(|e| StoreError::io("removing a log file", e))?;
+            disk.remove(last.file.path()).map_err(|e| StoreError::io("removing a log file", e))?;
             files.pop();
             removed += 1;
+            self.named_to.fetch_min(files.last().map_or(0, LogFile::end), Ordering::AcqRel);
+            // One after the other on the disk too: a power cut would take them back in any order.
+            disk.sync_directory(&self.directory)
+                .map_err(|e| StoreError::io("syncing the log's directory", e))?;
         }
         Ok(removed)
     }

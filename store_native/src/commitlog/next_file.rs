@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{CommitLog, LogFile};
-use crate::environment::Environment;
+use crate::environment::{Disk, Environment};
 use crate::error::{Result, StoreError};
 use crate::faults::Point;
 use crate::mapped_file::MappedFile;
@@ -35,11 +35,11 @@ impl NextFile {
     ///
     /// # Errors
     /// Any I/O error.
-    pub fn open(directory: &Path, size: u64) -> Result<Self> {
+    pub fn open(directory: &Path, size: u64, disk: &dyn Disk) -> Result<Self> {
         let left =
             paths::next_files(directory).map_err(|e| StoreError::io("listing log files made ahead", e))?;
         for path in left {
-            std::fs::remove_file(path).map_err(|e| StoreError::io("removing a log file made ahead", e))?;
+            disk.remove(&path).map_err(|e| StoreError::io("removing a log file made ahead", e))?;
         }
         Ok(Self { directory: directory.to_owned(), size, made: Mutex::default() })
     }
@@ -66,7 +66,7 @@ impl NextFile {
         if made.as_ref().is_some_and(|made| made.base == base) {
             return Ok(());
         }
-        drop_made(made);
+        drop_made(made, &*environment.disk);
         let path = self.directory.join(paths::next_file_name(base));
         let file = MappedFile::create_owned(&path, self.size, self.size, &*environment.disk)?;
         *made = Some(Made { base, file });
@@ -88,13 +88,13 @@ impl NextFile {
         let Some(mut next) = made.take() else {
             return Err(StoreError::corrupt("the next log file is gone"));
         };
-        if let Err(error) = next.file.rename(&path) {
+        if let Err(error) = next.file.rename(&path, &*environment.disk) {
             *made = Some(next);
             if error.kind() != std::io::ErrorKind::CrossesDevices {
                 return Err(context(error));
             }
             // The log lies on a file system of its own: the file is made in its place.
-            drop_made(&mut made);
+            drop_made(&mut made, &*environment.disk);
             let file = MappedFile::create_owned(&path, self.size, self.size, &*environment.disk)?;
             next = Made { base, file };
         }
@@ -105,8 +105,8 @@ impl NextFile {
     }
 
     /// Deletes the file if it was not needed.
-    pub fn discard(&self) {
-        drop_made(&mut self.lock());
+    pub fn discard(&self, disk: &dyn Disk) {
+        drop_made(&mut self.lock(), disk);
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Made>> {
@@ -114,8 +114,8 @@ impl NextFile {
     }
 }
 
-fn drop_made(made: &mut Option<Made>) {
+fn drop_made(made: &mut Option<Made>, disk: &dyn Disk) {
     if let Some(made) = made.take() {
-        let _ = std::fs::remove_file(made.file.path());
+        let _ = disk.remove(made.file.path());
     }
 }

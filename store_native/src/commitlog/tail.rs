@@ -18,17 +18,17 @@ use crate::paths::{self, StorePaths};
 /// # Errors
 /// Any I/O error; it has to be done again then.
 pub fn erase_behind(log: &CommitLog, paths: &StorePaths, end: i64, disk: &dyn Disk) -> Result<u64> {
-    log.remove_behind(end)?;
+    log.remove_behind(end, disk)?;
     let Some(file) = log.file_at(end) else { return Ok(0) };
     let (mark, context) = (paths.erasing(), |e| StoreError::io("erasing the log's tail", e));
     let again = mark.exists();
     if !again {
-        paths::replace_file(&mark, b"").map_err(context)?;
+        paths::replace_file(&mark, b"", disk).map_err(context)?;
     }
     let from = (end - file.base) as usize;
     let again_until = if again { file.file.len() } else { 0 };
     let erased = file.file.erase_from(from, again_until, disk)?;
     // Should its removal be lost in a power cut, the next start erases once more.
-    std::fs::remove_file(&mark).map_err(context)?;
+    disk.remove(&mark).map_err(context)?;
     Ok(erased)
 }

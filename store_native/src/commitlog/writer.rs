@@ -132,6 +132,12 @@ impl LogWriter {
         let base = self.log.capacity_end().max(self.next_base());
         self.next.make(base, &self.environment)?;
         if let Some(current) = &self.current {
+            if !self.log.is_named_for_good(current.base) {
+                // Of two names that are not on the disk a power cut may leave the later one alone.
+                self.log
+                    .sync_names(&*self.environment.disk)
+                    .map_err(|e| StoreError::io("syncing the log's directory", e))?;
+            }
             let at = (self.end - current.base) as usize;
             let left = current.file.len() - at;
             if left >= END_OF_FILE_BYTES {

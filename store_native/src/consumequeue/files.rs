@@ -108,7 +108,8 @@ impl QueueFiles {
         let disk = self.disk()?;
         let make = || {
             std::fs::create_dir_all(self.queue_directory(queue))?;
-            let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path)?;
+            let file =
+                disk.open(OpenOptions::new().read(true).write(true).create(true).truncate(false), &path)?;
             // Blanks first: a file that has its length is taken for a whole one.
             let entry = ENTRY_BYTES as u64;
             let stands = file.metadata()?.len() / entry;
@@ -116,7 +117,7 @@ impl QueueFiles {
             if !blanks.is_empty() {
                 disk.write(&file, stands * entry, &blanks)?;
             }
-            file.set_len(self.file_bytes as u64)?;
+            disk.set_len(&file, self.file_bytes as u64)?;
             Ok(Some(file))
         };
         let context = |e| StoreError::io(format!("making {}", path.display()), e);
@@ -126,7 +127,7 @@ impl QueueFiles {
     fn remove_file(&self, queue: &QueueKey, base: i64) -> Result<()> {
         self.handles.close((queue.serial, base));
         let path = self.path(queue, base);
-        match std::fs::remove_file(&path) {
+        match self.disk()?.remove(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(StoreError::io(format!("removing {}", path.display()), error))
             }
@@ -147,7 +148,8 @@ impl QueueFiles {
                 return Ok(());
             }
         }
-        file.set_len(place).and_then(|()| file.set_len(self.file_bytes as u64)).map_err(context)
+        let disk = self.disk()?;
+        disk.set_len(file, place).and_then(|()| disk.set_len(file, self.file_bytes as u64)).map_err(context)
     }
 }
 
@@ -231,7 +233,7 @@ impl QueueStore for QueueFiles {
             if found > base || found == base && place == 0 {
                 self.remove_file(queue, found)?;
             } else if found == base {
-                let file = OpenOptions::new().read(true).write(true).open(&path);
+                let file = self.disk()?.open(OpenOptions::new().read(true).write(true), &path);
                 let file = file.map_err(|e| StoreError::io(format!("opening {}", path.display()), e))?;
                 self.clear_file(&path, &file, place)?;
             }
@@ -277,12 +279,12 @@ impl QueueStore for QueueFiles {
     fn remove_topic(&self, topic: &str) -> Result<()> {
         let context = |e| StoreError::io(format!("removing the queues of {topic}"), e);
         self.handles.clear();
-        let Some((trash, _)) = &self.owned else { return Err(StoreError::closed()) };
+        let Some((trash, disk)) = &self.owned else { return Err(StoreError::closed()) };
         std::fs::create_dir_all(trash).map_err(context)?;
         loop {
             let number = self.removed.fetch_add(1, Ordering::Relaxed);
-            match std::fs::rename(self.directory.join(topic), trash.join(number.to_string())) {
-                Ok(()) => return paths::sync_directory(&self.directory).map_err(context),
+            match disk.rename(&self.directory.join(topic), &trash.join(number.to_string())) {
+                Ok(()) => return disk.sync_directory(&self.directory).map_err(context),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
                 Err(error) => return Err(context(error)),

@@ -142,7 +142,7 @@ impl Flusher {
     /// failed: it waits for one, and those who wait for this flush with it.
     fn sync_names(&self) -> std::io::Result<()> {
         loop {
-            match self.environment.disk.sync_directory(self.log.directory()) {
+            match self.log.sync_names(&*self.environment.disk) {
                 Err(error) if is_out_of_descriptors(&error) && !self.lifecycle.stopping() => {
                     self.lifecycle.progress.wait_until(DESCRIPTOR_RETRY, || self.lifecycle.stopping());
                 }

@@ -9,6 +9,7 @@
 mod file;
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 pub use file::{Header, IndexFile, Shape, key_hash};
@@ -23,6 +24,8 @@ pub struct Index {
     shape: Shape,
     owned: bool,
     files: RwLock<Vec<Arc<IndexFile>>>,
+    /// Files were made or removed since their directory was synced.
+    names_changed: AtomicBool,
 }
 
 /// How many keys of the record at `physical_offset`, the newest that is in, the files hold.
@@ -61,13 +64,18 @@ impl Index {
                 Ok(file) => files.push(Arc::new(file)),
                 Err(StoreError::Corrupt { .. }) if !owned => {}
                 Err(StoreError::Corrupt { .. }) => {
-                    std::fs::remove_file(&path)
-                        .map_err(|e| StoreError::io("removing a damaged index file", e))?;
+                    disk.remove(&path).map_err(|e| StoreError::io("removing a damaged index file", e))?;
                 }
                 Err(error) => return Err(error),
             }
         }
-        Ok(Self { directory: directory.to_owned(), shape, owned, files: RwLock::new(files) })
+        Ok(Self {
+            directory: directory.to_owned(),
+            shape,
+            owned,
+            files: RwLock::new(files),
+            names_changed: AtomicBool::new(true),
+        })
     }
 
     fn list(directory: &Path) -> Result<Vec<PathBuf>> {
@@ -150,6 +158,7 @@ impl Index {
         let name_time = before.map_or(timestamp, |before| timestamp.max(before + 1));
         let path = self.directory.join(file::file_name(name_time));
         let made = Arc::new(IndexFile::open_owned(&path, self.shape, disk)?);
+        self.names_changed.store(true, Ordering::Release);
         self.files.write().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&made));
         Ok(made)
     }
@@ -194,8 +203,9 @@ impl Index {
     }
 
     /// Takes the index back to `state`, whatever was written behind it. Files whose records have expired may
-    /// be missing. Where another one is missing or damaged, it and those behind it go, and the log offset is
-    /// given from which records must be indexed again.
+    /// be missing. Where another one is missing or damaged, it and those behind it are given up, and the log offset
+    /// is given from which records must be indexed again. [`Index::remove_given_up`] deletes them, once no snapshot on
+    /// the disk counts on them any more: what is indexed again goes to files of the same names.
     ///
     /// # Errors
     /// Any I/O error.
@@ -227,22 +237,37 @@ impl Index {
                 }
             }
         }
-        for file in files.iter().filter(|f| !kept.iter().any(|k| k.path() == f.path())) {
-            std::fs::remove_file(file.path()).map_err(|e| StoreError::io("removing an index file", e))?;
-        }
         *self.files.write().unwrap_or_else(PoisonError::into_inner) = kept;
         Ok(again)
     }
 
-    /// Removes every file, to build the index anew.
+    /// Gives up every file, to build the index anew.
+    pub fn clear(&self) {
+        self.files.write().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// Deletes the files that were given up, durably.
     ///
     /// # Errors
     /// Any I/O error.
-    pub fn clear(&self) -> Result<()> {
-        for file in std::mem::take(&mut *self.files.write().unwrap_or_else(PoisonError::into_inner)) {
-            std::fs::remove_file(file.path()).map_err(|e| StoreError::io("removing an index file", e))?;
+    pub fn remove_given_up(&self, disk: &dyn Disk) -> Result<()> {
+        let kept = self.read();
+        let mut removed = false;
+        for path in Self::list(&self.directory)? {
+            if !kept.iter().any(|file| file.path() == path) {
+                disk.remove(&path).map_err(|e| StoreError::io("removing an index file", e))?;
+                removed = true;
+            }
         }
-        Ok(())
+        if removed { self.sync_names(disk) } else { Ok(()) }
+    }
+
+    fn sync_names(&self, disk: &dyn Disk) -> Result<()> {
+        self.names_changed.store(false, Ordering::Release);
+        disk.sync_directory(&self.directory).map_err(|e| {
+            self.names_changed.store(true, Ordering::Release);
+            StoreError::io("syncing the index's directory", e)
+        })
     }
 
     /// Forgets files whose records have all expired; the caller deletes them.
@@ -264,7 +289,7 @@ impl Index {
         self.read().iter().try_for_each(|file| file.rewrite_unsynced(disk))
     }
 
-    /// Syncs what was written.
+    /// Syncs what was written, and the names of files made since.
     ///
     /// # Errors
     /// The disk's error.
@@ -272,6 +297,6 @@ impl Index {
         for file in self.read() {
             file.sync(disk)?;
         }
-        Ok(())
+        if self.names_changed.load(Ordering::Acquire) { self.sync_names(disk) } else { Ok(()) }
     }
 }

@@ -74,10 +74,10 @@ impl Maintenance {
         }
         snapshot.queues_durable_offset = self.queues.durable_offset(snapshot.applied_offset);
         let (remembered, oldest) = self.appender.remembered_keys();
-        key_lines.append(remembered, oldest)?;
+        key_lines.append(remembered, oldest, disk)?;
         self.dispatch.applied().keys().written(&key_lines);
         self.environment.faults.pass(Point::CheckpointMid);
-        let bytes = snapshot.write(&self.paths, || self.environment.faults.pass(Point::SnapshotMid))?;
+        let bytes = snapshot.write(&self.paths, disk, || self.environment.faults.pass(Point::SnapshotMid))?;
         if let Err(error) = self.write_config(false) {
             // Only RocketMQ misses them.
             self.note_config_failure(&error);
@@ -89,7 +89,7 @@ impl Maintenance {
             master_flushed_offset: 0,
             confirmed_offset: snapshot.applied_offset,
         }
-        .write(&self.paths.checkpoint())?;
+        .write(&self.paths.checkpoint(), disk)?;
         pace.taken(snapshot.applied_offset, bytes as i64, self.environment.clock.monotonic_ms());
         if queues_synced.is_err() {
             // There is something to do also where nothing new comes.

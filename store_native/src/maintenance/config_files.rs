@@ -65,7 +65,13 @@ impl Maintenance {
         let offsets_changed = files.written.offsets != state.offsets_version;
         let offsets_due = all || files.offsets.left().is_zero();
         let started = Stopwatch::start();
-        rocketmq_files::write_changed(&self.paths, &state, &mut files.written, offsets_due)?;
+        rocketmq_files::write_changed(
+            &self.paths,
+            &state,
+            &mut files.written,
+            offsets_due,
+            &*self.environment.disk,
+        )?;
         if offsets_changed && offsets_due {
             files.offsets = Pause::of(started.elapsed() * 100);
         }

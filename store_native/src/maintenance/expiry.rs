@@ -54,12 +54,18 @@ impl Maintenance {
         for file in given_up {
             self.environment.faults.pass(Point::ExpireDecided);
             let Some(gone) = self.log.pop_front(file.base) else { break };
-            std::fs::remove_file(gone.file.path())
-                .map_err(|e| StoreError::io("removing an expired log file", e))?;
+            if let Err(error) = self.environment.disk.remove(gone.file.path()) {
+                self.log.put_back(gone);
+                return Err(StoreError::io("removing an expired log file", error));
+            }
+            // One after the other on the disk too: a power cut would take them back in any order.
+            self.log
+                .sync_names(&*self.environment.disk)
+                .map_err(|e| StoreError::io("syncing the log's directory", e))?;
             removed += 1;
         }
         for path in index_files {
-            std::fs::remove_file(&path).map_err(|e| StoreError::io("removing an index file", e))?;
+            self.environment.disk.remove(&path).map_err(|e| StoreError::io("removing an index file", e))?;
             removed += 1;
         }
         for queue in raised {

@@ -95,12 +95,13 @@ impl Parts<'_> {
             self.marks.begin_recovery();
             self.begin_repair(&repair, &snapshot, known, rebuild)?;
         }
+        self.index.remove_given_up(&*self.environment.disk)?;
         let mut keys = IdempotenceTable::new(
             self.options.idempotence_max_keys,
             self.options.idempotence_hours as i64 * 3_600_000,
         );
         let mut key_file = KeyFile::new(self.paths);
-        key_file.load(log_min, applied, &mut keys)?;
+        key_file.load(log_min, applied, &mut keys, &*self.environment.disk)?;
         let mut dispatcher = Dispatcher::new(
             snapshot.state.clone(),
             applied,
@@ -194,12 +195,13 @@ impl Parts<'_> {
         if known {
             let doubtful = Snapshot {
                 queues_durable_offset: snapshot.queues_durable_offset.min(repair.from),
+                index: if rebuild { Vec::new() } else { self.index.state() },
                 ..snapshot.clone()
             };
-            doubtful.write(self.paths, || ())?;
+            doubtful.write(self.paths, &*self.environment.disk, || ())?;
         }
         if rebuild {
-            self.index.clear()?;
+            self.index.clear();
         }
         repair.clear(self.queues)
     }
@@ -278,7 +280,7 @@ impl Parts<'_> {
             // Where it parts from its master's log is not known yet.
             Role::Slave => {}
             Role::Master if self.clean => {
-                self.log.remove_behind(end)?;
+                self.log.remove_behind(end, disk)?;
             }
             Role::Master => report.truncated_bytes = erase_behind(self.log, self.paths, end, disk)?,
         }
@@ -296,7 +298,7 @@ impl Parts<'_> {
             }
         }
         if !self.clean {
-            disk.sync_directory(self.log.directory()).map_err(context)?;
+            self.log.sync_names(disk).map_err(context)?;
         }
         if !self.clean || repaired {
             self.clear_queue_ends()?;

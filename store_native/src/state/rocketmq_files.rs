@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 use super::config::{GroupConfig, TopicConfig};
 use super::meta_state::{DataVersion, MetaState};
 use super::names;
+use crate::environment::Disk;
 use crate::error::{Result, StoreError};
 use crate::paths::{self, StorePaths};
 
@@ -49,12 +50,12 @@ impl Written {
 ///
 /// # Errors
 /// `DISK_FULL` or any I/O error; a file is replaced whole or not at all.
-pub fn write(paths: &StorePaths, state: &MetaState) -> Result<()> {
+pub fn write(paths: &StorePaths, state: &MetaState, disk: &dyn Disk) -> Result<()> {
     std::fs::create_dir_all(paths.config()).map_err(|e| StoreError::io("creating config", e))?;
-    put(&paths.topics_json(), topics(state))?;
-    put(&paths.groups_json(), groups(state))?;
-    put(&paths.consumer_offsets_json(), offsets(state))?;
-    put(&paths.delay_offsets_json(), delay(state))
+    put(&paths.topics_json(), topics(state), disk)?;
+    put(&paths.groups_json(), groups(state), disk)?;
+    put(&paths.consumer_offsets_json(), offsets(state), disk)?;
+    put(&paths.delay_offsets_json(), delay(state), disk)
 }
 
 /// Writes the files whose tables changed since they were `written`; group offsets only if `offsets_due`. One
@@ -67,12 +68,13 @@ pub fn write_changed(
     state: &MetaState,
     written: &mut Written,
     offsets_due: bool,
+    disk: &dyn Disk,
 ) -> Result<()> {
     std::fs::create_dir_all(paths.config()).map_err(|e| StoreError::io("creating config", e))?;
     let mut outcome = Ok(());
     let mut bring = |is: &mut DataVersion, now: DataVersion, path: &Path, table: fn(&MetaState) -> Value| {
         if *is != now {
-            match put(path, table(state)) {
+            match put(path, table(state), disk) {
                 Ok(()) => *is = now,
                 Err(error) => outcome = std::mem::replace(&mut outcome, Ok(())).and(Err(error)),
             }
@@ -87,7 +89,7 @@ pub fn write_changed(
     outcome
 }
 
-fn put(path: &Path, mut value: Value) -> Result<()> {
+fn put(path: &Path, mut value: Value, disk: &dyn Disk) -> Result<()> {
     if let Some(fields) = value.as_object_mut() {
         fields.insert(WRITER.into(), WRITER_LAKEMQ.into());
     }
@@ -96,7 +98,7 @@ fn put(path: &Path, mut value: Value) -> Result<()> {
     if std::fs::read(path).is_ok_and(|old| old == text) {
         return Ok(());
     }
-    paths::replace_file(path, &text).map_err(|e| StoreError::io(context(), e))
+    paths::replace_file(path, &text, disk).map_err(|e| StoreError::io(context(), e))
 }
 
 fn version(version: &DataVersion) -> Value {
@@ -342,6 +344,7 @@ fn quote_number_keys(text: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::environment::RealDisk;
     use crate::state::Op;
 
     #[test]
@@ -365,7 +368,7 @@ mod tests {
         let mut state = MetaState::default();
         state.apply(Op::CommitOffsets { group: "g".into(), offsets: vec![("t".into(), 0, 7)] }, 1);
         state.delay_reached(1, 3, 1);
-        write(&paths, &state).expect("room");
+        write(&paths, &state, &RealDisk).expect("room");
         state.apply(Op::CommitOffsets { group: "g".into(), offsets: vec![("t".into(), 0, 5)] }, 2);
         let before = state.clone();
         take_over(&paths, &mut state).expect("readable");
@@ -393,7 +396,7 @@ mod tests {
         state.apply(Op::PutGroup { group: "g".into(), config: GroupConfig::default() }, 6);
         state.apply(Op::CommitOffsets { group: "g".into(), offsets: vec![("t".into(), 1, 7)] }, 7);
         state.delay_reached(2, 9, 8);
-        write(&paths, &state).expect("room");
+        write(&paths, &state, &RealDisk).expect("room");
         assert_eq!(read(&paths).expect("readable"), state);
     }
 }

@@ -22,7 +22,7 @@ use crate::confirmation::Confirmation;
 use crate::consumequeue::{ENTRY_BYTES, QueueFiles, QueueTable};
 use crate::delay_times::DelayTimes;
 use crate::dispatch::Dispatch;
-use crate::environment::Environment;
+use crate::environment::{Disk, Environment};
 use crate::error::{Result, StoreError};
 use crate::flush::Flusher;
 use crate::identity::{self, Identity};
@@ -126,13 +126,15 @@ impl Store {
                     // Something of it may come back: the next start shall look.
                     return Ok(());
                 }
-                std::fs::remove_file(self.paths.abort())
+                self.environment
+                    .disk
+                    .remove(&self.paths.abort())
                     .map_err(|e| StoreError::io("removing the abort file", e))
             }),
             // What the failed flush was about is unknown: the next start shall look.
             Some(_) => Ok(()),
         };
-        self.next_file.discard();
+        self.next_file.discard(&*self.environment.disk);
         drop(lock(&self.lock_file).take());
         outcome
     }
@@ -167,7 +169,7 @@ impl Opened {
         });
         let disk = &*environment.disk;
         let clean = !paths.abort().exists();
-        write_abort(&paths)?;
+        write_abort(&paths, &*environment.disk)?;
         let log = Arc::new(CommitLog::open_owned(&paths.commitlog(), options.commitlog_file_size, disk)?);
         let file_bytes = u64::from(options.consumequeue_file_entries) * ENTRY_BYTES as u64;
         let (directory, trash) = (paths.consumequeue(), paths.trash());
@@ -192,7 +194,7 @@ impl Opened {
             rebuild,
         };
         let recovered = parts.recover()?;
-        rocketmq_files::write(&self.paths, recovered.dispatcher.state())?;
+        rocketmq_files::write(&self.paths, recovered.dispatcher.state(), &*self.environment.disk)?;
         self.marks.set_topic_changes(recovered.dispatcher.state().topics_version.counter as i64);
         Ok(recovered)
     }
@@ -210,7 +212,11 @@ impl Opened {
         let longest_delay_ms = options.delay_levels_ms.iter().copied().max().unwrap_or(0);
         let delays = Arc::new(DelayTimes::new(Arc::clone(&clock), longest_delay_ms));
         let lifecycle = Arc::new(Lifecycle::new()?);
-        let next_file = Arc::new(NextFile::open(&paths.next_log_file(), options.commitlog_file_size)?);
+        let next_file = Arc::new(NextFile::open(
+            &paths.next_log_file(),
+            options.commitlog_file_size,
+            &*environment.disk,
+        )?);
         let start = AppendStart {
             writer: LogWriter::new(
                 Arc::clone(&log),
@@ -228,6 +234,7 @@ impl Opened {
                 options.role,
                 identity.epoch,
                 (log.min_offset(), report.end_offset),
+                Arc::clone(&environment.disk),
             )?,
         };
         let (dispatched, quarantine) = (dispatcher.offset, dispatcher.quarantine.clone());
@@ -344,10 +351,11 @@ fn take_lock(paths: &StorePaths) -> Result<File> {
     Ok(file)
 }
 
-fn write_abort(paths: &StorePaths) -> Result<()> {
+fn write_abort(paths: &StorePaths, disk: &dyn Disk) -> Result<()> {
     let context = |e| StoreError::io("writing the abort file", e);
-    let mut file = File::create(paths.abort()).map_err(context)?;
-    write!(file, "{}", std::process::id()).map_err(context)?;
-    file.sync_all().map_err(context)?;
-    paths::sync_directory(paths.root()).map_err(context)
+    let options = OpenOptions::new().write(true).create(true).truncate(true).clone();
+    let file = disk.open(&options, &paths.abort()).map_err(context)?;
+    disk.write(&file, 0, std::process::id().to_string().as_bytes()).map_err(context)?;
+    disk.sync(&file).map_err(context)?;
+    disk.sync_directory(paths.root()).map_err(context)
 }
