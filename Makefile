@@ -12,6 +12,7 @@ ONLY ?=
 ROUNDS ?= 100
 SEED ?= 1
 ROLLS ?= 100000
+SEEDS ?= 300
 
 NATIVE := $(shell find store_native/src store_native/Cargo.toml store_native/Cargo.lock -type f 2>/dev/null)
 # One way through each package: broker, client and command line, source, sink, ledger, a group's job.
@@ -34,7 +35,7 @@ help:
 	@echo "make check-spark-versions   the path on PySpark 4.0 and 4.1, in environments of their own"
 	@echo "make check-lowest-versions   the lowest versions that pyproject.toml allows, in environments of their own"
 	@echo "make bench        the measurements of docs/performance.md [ONLY=P7] (Maven)"
-	@echo "make chaos        kill -9 under load; rolls of the log    [ONLY=R1 ROUNDS=100 SEED=1] [ONLY=ROLL ROLLS=100000]"
+	@echo "make chaos        kill -9 under load; rolls of the log    [ONLY=R1 ROUNDS=100 SEED=1] [ONLY=ROLL ROLLS=100000] [ONLY=POWER SEEDS=300]"
 	@echo "make wheel        dist/lakemq-*.whl"
 	@echo "make lock         requirements.lock from pyproject.toml"
 
@@ -96,12 +97,15 @@ bench: $(VENV)/.built
 	$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY))
 
 chaos: $(VENV)/.built
-	@[[ " R1 ROLL " = *" $(or $(ONLY),R1) "* ]] || { echo "no chaos scenario $(ONLY); there are R1 and ROLL"; exit 2; }
-ifneq ($(ONLY),ROLL)
+	@[[ " R1 ROLL POWER " = *" $(or $(ONLY),R1) "* ]] || { echo "no chaos scenario $(ONLY); there are R1, ROLL and POWER"; exit 2; }
+ifneq ($(filter R1,$(or $(ONLY),R1)),)
 	$(BIN)/python -m tests.cluster.chaos.r1 --rounds $(ROUNDS) --seed $(SEED)
 endif
-ifneq ($(ONLY),R1)
+ifneq ($(filter ROLL,$(or $(ONLY),ROLL)),)
 	TMPDIR=$(or $(wildcard /dev/shm),/tmp) LAKEMQ_TEST_ROLLS=$(ROLLS) $(CARGO_TEST) --release --test failure rolls:: -- --nocapture
+endif
+ifneq ($(filter POWER,$(or $(ONLY),POWER)),)
+	LAKEMQ_POWER_SEEDS=$(SEEDS) $(CARGO_TEST) --test power any_call
 endif
 
 wheel: $(VENV)/.installed

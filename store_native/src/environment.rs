@@ -17,6 +17,7 @@ use crate::events::Events;
 use crate::faults::FaultPoints;
 
 /// The calls that change what is on the disk, or decide whether it is there.
+#[allow(clippy::disallowed_methods, reason = "this is where the disk is asked")]
 pub trait Disk: Send + Sync {
     /// Opens a file that is to be changed, or makes it.
     ///
@@ -116,6 +117,7 @@ pub trait Disk: Send + Sync {
 #[derive(Debug, Default)]
 pub struct RealDisk;
 
+#[allow(clippy::disallowed_methods, reason = "this is where the disk is asked")]
 impl Disk for RealDisk {
     fn allocate(&self, file: &File, offset: u64, length: u64) -> io::Result<()> {
         crate::sys::allocate(file.as_raw_fd(), offset, length)

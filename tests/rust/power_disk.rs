@@ -46,12 +46,14 @@ impl Dice {
 pub enum Unsynced {
     Lost,
     Kept,
+    /// Every name is there; each sector is decided by itself, with a chance that differs from file to file.
+    Torn,
     /// Each sector and each name is decided by itself, with a chance that differs from file to file.
     Mixed,
 }
 
 /// What a sync was about; a disk that lies does so for one of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Synced {
     Log,
     LogNames,
@@ -88,7 +90,6 @@ pub struct Durable {
     files: HashMap<u64, Platter>,
     names: HashMap<PathBuf, BTreeMap<OsString, Node>>,
     calls: usize,
-    seen: BTreeSet<Synced>,
 }
 
 struct State {
@@ -103,35 +104,43 @@ pub struct PowerDisk {
 }
 
 impl PowerDisk {
-    /// All that is below `root` counts as synced. `on_call` is called before each call with its number.
-    pub fn new(root: &Path, on_call: impl FnMut(&Durable, usize) + Send + 'static) -> Self {
-        let mut durable = Durable {
+    /// All that is below `root` counts as synced. `on_call` is called before each call with its number. What
+    /// `lies_about` names is said to be synced, and is not.
+    pub fn new(
+        root: &Path,
+        lies_about: Option<Synced>,
+        on_call: impl FnMut(&Durable, usize) + Send + 'static,
+    ) -> Self {
+        let durable = Durable {
             root: root.to_owned(),
             files: HashMap::new(),
             names: HashMap::new(),
             calls: 0,
-            seen: BTreeSet::new(),
         };
-        durable.take_all(root).expect("readable");
         let state = State {
             durable,
             on_call: Box::new(on_call),
         };
-        Self {
+        let disk = Self {
             state: Mutex::new(state),
-            lies_about: None,
-        }
+            lies_about,
+        };
+        disk.settle();
+        disk
     }
 
-    /// Says that it synced such things, and does not.
-    pub fn lying_about(mut self, what: Synced) -> Self {
-        self.lies_about = Some(what);
-        self
+    /// All that is there counts as synced.
+    pub fn settle(&self) {
+        let durable = &mut self.lock().durable;
+        durable.files.clear();
+        durable.names.clear();
+        let root = durable.root.clone();
+        durable.take_all(&root).expect("readable");
     }
 
-    /// What was synced so far.
-    pub fn seen(&self) -> BTreeSet<Synced> {
-        self.lock().durable.seen.clone()
+    /// Shows what is there for good.
+    pub fn look(&self, look: impl FnOnce(&Durable)) {
+        look(&self.lock().durable);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -146,11 +155,8 @@ impl PowerDisk {
         state
     }
 
-    /// Notes the sync; false where the disk lies about it.
-    fn keeps(&self, durable: &mut Durable, path: &Path, names: bool) -> bool {
-        let what = durable.kind(path, names);
-        durable.seen.insert(what);
-        self.lies_about != Some(what)
+    fn keeps(&self, durable: &Durable, path: &Path, names: bool) -> bool {
+        self.lies_about != Some(durable.kind(path, names))
     }
 }
 
@@ -239,7 +245,7 @@ impl Durable {
             let (old, new) = (then.get(name), now.get(name));
             let is_new = match unsynced {
                 Unsynced::Lost => false,
-                Unsynced::Kept => true,
+                Unsynced::Kept | Unsynced::Torn => true,
                 Unsynced::Mixed => dice.in_a_hundred(50),
             };
             match if is_new { new } else { old } {
@@ -264,7 +270,7 @@ impl Durable {
         let chance = match unsynced {
             Unsynced::Lost => 0,
             Unsynced::Kept => 100,
-            Unsynced::Mixed => [0, 10, 50, 90, 100][dice.below(5)],
+            Unsynced::Torn | Unsynced::Mixed => [0, 10, 50, 90, 100][dice.below(5)],
         };
         let length = if dice.in_a_hundred(chance) {
             new.len()
@@ -361,7 +367,7 @@ impl Disk for PowerDisk {
     fn sync(&self, file: &File) -> io::Result<()> {
         let mut state = self.called();
         let path = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
-        if self.keeps(&mut state.durable, &path, false) {
+        if self.keeps(&state.durable, &path, false) {
             state.durable.take_file(file)?;
         }
         Ok(())
@@ -374,7 +380,7 @@ impl Disk for PowerDisk {
     fn sync_directory(&self, directory: &Path) -> io::Result<()> {
         let mut state = self.called();
         let inside = directory.starts_with(&state.durable.root);
-        if inside && self.keeps(&mut state.durable, directory, true) {
+        if inside && self.keeps(&state.durable, directory, true) {
             state.durable.take_names(directory)?;
         }
         Ok(())
@@ -382,7 +388,6 @@ impl Disk for PowerDisk {
 
     fn sync_file_system(&self, _any: &File) -> io::Result<()> {
         let mut state = self.called();
-        state.durable.seen.insert(Synced::FileSystem);
         if self.lies_about != Some(Synced::FileSystem) {
             let root = state.durable.root.clone();
             state.durable.take_all(&root)?;
