@@ -105,7 +105,7 @@ ifneq ($(filter ROLL,$(or $(ONLY),ROLL)),)
 	TMPDIR=$(or $(wildcard /dev/shm),/tmp) LAKEMQ_TEST_ROLLS=$(ROLLS) $(CARGO_TEST) --release --test failure rolls:: -- --nocapture
 endif
 ifneq ($(filter POWER,$(or $(ONLY),POWER)),)
-	LAKEMQ_POWER_SEEDS=$(SEEDS) $(CARGO_TEST) --test power any_call
+	LAKEMQ_POWER_SEEDS=$(SEEDS) $(CARGO_TEST) --test disks any_call
 endif
 
 wheel: $(VENV)/.installed

@@ -2,24 +2,23 @@
 //!
 //! Contract: what was acknowledged with the flush is there, at its offset; nothing is there that was not sent, and of a
 //! request all messages or none; what is lost is the end of the log; a committed offset and the key of a request
-//! are as new as what was acknowledged; queues and index equal a rebuild. A second cut, inside the recovery, changes none of it.
+//! are as new as what was acknowledged; queues and index equal a rebuild. A second cut, inside the recovery, changes
+//! none of it.
 //! `LAKEMQ_POWER_SEEDS` sets the number of seeds (default 4); a failure names its seed, and
 //! `LAKEMQ_POWER_SEED` runs that one alone.
 
-mod power_disk;
-mod support;
-
-use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use lakemq_store::environment::Environment;
 use lakemq_store::message::NewMessage;
-use lakemq_store::store::{AppendRequest, Options, Store, TopicChange};
+use lakemq_store::store::{Store, TopicChange};
 
-use power_disk::{Dice, Durable, PowerDisk, Synced, Unsynced};
-use support::{SOON, bodies, copy, environment, image, message, options, send};
+use crate::dice::Dice;
+use crate::power_disk::{Ailment, Durable, PowerDisk, Synced, Unsynced};
+use crate::support::{SOON, copy, environment, image, message, request};
+use crate::workload::{Done, Left, check, kill, open_in, scratch, seeds, step};
 
 const STEPS: usize = 60;
 const CUTS: usize = 8;
@@ -27,79 +26,28 @@ const CUTS: usize = 8;
 const CALLS: usize = 400;
 /// Seeds until a disk that lies is noticed, at the most.
 const LYING_SEEDS: u64 = 40;
-const TOPICS: [&str; 2] = ["t", "u"];
 
-/// One request of a workload.
-#[derive(Debug, Clone)]
-struct Sent {
-    topic: &'static str,
-    bodies: Vec<String>,
-    key: Option<String>,
-    acknowledged: bool,
-}
-
-/// What a workload did so far.
-#[derive(Debug, Clone, Default)]
-struct Done {
-    sent: Vec<Sent>,
-    /// Offsets that a group committed, and how many of them are acknowledged.
-    committed: Vec<i64>,
-    committed_for_good: usize,
-    expired: bool,
-}
-
-/// A cut: the directory it left, and what was done before and after it was taken.
-struct Cut {
-    label: String,
-    directory: PathBuf,
-    before: Done,
-    after: Done,
-}
-
-fn small() -> Options {
-    Options {
-        idempotence_max_keys: 20,
-        consumequeue_file_entries: 150,
-        ..options()
+fn ailment(lies_about: Option<Synced>) -> Ailment {
+    Ailment {
+        lies_about,
+        failure: None,
     }
 }
 
-fn open_on(disk: &Arc<PowerDisk>, root: &Path) -> lakemq_store::error::Result<Store> {
+fn open_on(disk: &Arc<PowerDisk>, root: &Path) -> Store {
     let disk = Arc::clone(disk);
-    Store::open(
+    open_in(
         root,
-        small(),
         Environment {
             disk,
             ..environment()
         },
     )
-}
-
-/// Memory where there is a file system of it: what counts as synced is the test's own business.
-fn scratch() -> tempfile::TempDir {
-    let memory = Path::new("/dev/shm");
-    if memory.is_dir() {
-        tempfile::tempdir_in(memory).expect("a directory")
-    } else {
-        tempfile::tempdir().expect("a directory")
-    }
-}
-
-fn seeds() -> Vec<u64> {
-    let number = |name| {
-        std::env::var(name)
-            .ok()
-            .and_then(|text| text.parse::<u64>().ok())
-    };
-    match number("LAKEMQ_POWER_SEED") {
-        Some(seed) => vec![seed],
-        None => (0..number("LAKEMQ_POWER_SEEDS").unwrap_or(4)).collect(),
-    }
+    .expect("a store")
 }
 
 /// Sends, commits, takes checkpoints and restarts, as the dice say, and cuts the power at some calls.
-fn run(dice: &mut Dice, lies_about: Option<Synced>, home: &Path) -> Vec<Cut> {
+fn run(dice: &mut Dice, lies_about: Option<Synced>, home: &Path) -> Vec<Left> {
     let root = home.join("store");
     fs::create_dir_all(&root).expect("a directory");
     let done = Arc::new(Mutex::new(Done::default()));
@@ -120,7 +68,7 @@ fn run(dice: &mut Dice, lies_about: Option<Synced>, home: &Path) -> Vec<Cut> {
                 durable.lose_power(unsynced, &mut dice.lock().expect("no panic"), &directory);
                 let after = done.lock().expect("no panic").clone();
                 let label = format!("{when}, unsynced {unsynced:?}");
-                cuts.push(Cut {
+                cuts.push(Left {
                     label,
                     directory,
                     before: before.clone(),
@@ -138,25 +86,21 @@ fn run(dice: &mut Dice, lies_about: Option<Synced>, home: &Path) -> Vec<Cut> {
             }
         }
     };
-    let disk = Arc::new(PowerDisk::new(&root, lies_about, on_call));
+    let disk = Arc::new(PowerDisk::new(&root, ailment(lies_about), on_call));
     let mut steps = STEPS;
     while steps > 0 {
-        let store = open_on(&disk, &root).expect("a store");
+        let store = open_on(&disk, &root);
         let until_restart = 1 + dice.below(steps);
         for _ in 0..until_restart {
-            step(&store, dice, &done);
+            step(&store, dice, &done).expect("no call fails");
         }
         steps -= until_restart;
         if dice.in_a_hundred(50) {
             store.close().expect("closed");
             disk.look(|durable| cut(durable, "after a clean stop"));
         } else {
-            // Its process is killed: what it has mapped and written is there for the next one.
-            let crashed = home.join("crashed");
-            copy(&root, &crashed);
-            drop(store);
-            fs::remove_dir_all(&root).expect("removed");
-            fs::rename(&crashed, &root).expect("renamed");
+            // What its process had mapped and written is there for the next one.
+            kill(store, &root, home);
             disk.settle();
         }
     }
@@ -167,249 +111,19 @@ fn run(dice: &mut Dice, lies_about: Option<Synced>, home: &Path) -> Vec<Cut> {
         .expect("no panic")
 }
 
-fn step(store: &Store, dice: &mut Dice, done: &Mutex<Done>) {
-    match dice.below(20) {
-        0 | 1 => store.checkpoint().expect("taken"),
-        2..4 => {
-            let mut model = done.lock().expect("no panic");
-            let in_t = model.sent.iter().filter(|sent| sent.topic == "t");
-            let stored: usize = in_t.map(|sent| sent.bodies.len()).sum();
-            let offset = model.committed.last().map_or(1, |last| last + 1);
-            if offset > stored as i64 {
-                return;
-            }
-            model.committed.push(offset);
-            drop(model);
-            let end = store
-                .commit_offsets("g", vec![("t".into(), 0, offset)])
-                .expect("committed");
-            assert!(store.wait_flushed(end, SOON));
-            let mut done = done.lock().expect("no panic");
-            done.committed_for_good = done.committed.len();
-        }
-        4 => {
-            done.lock().expect("no panic").expired = true;
-            let day_ms = 86_400_000;
-            store
-                .expire(store.now_ms() + 30 * day_ms, true)
-                .expect("expired");
-        }
-        _ => {
-            let mut model = done.lock().expect("no panic");
-            let number = model.sent.len();
-            let count = if dice.in_a_hundred(70) {
-                1
-            } else {
-                2 + dice.below(12)
-            };
-            let length = [10, 300, 2_400][dice.below(3)];
-            let bodies: Vec<String> = (0..count)
-                .map(|at| format!("{number}-{at}-{}", "x".repeat(dice.below(length))))
-                .collect();
-            let topic = TOPICS[dice.below(2)];
-            let key = dice.in_a_hundred(30).then(|| format!("request-{number}"));
-            model.sent.push(Sent {
-                topic,
-                bodies: bodies.clone(),
-                key: key.clone(),
-                acknowledged: false,
-            });
-            drop(model);
-            let messages: Vec<_> = bodies.iter().map(|body| message(body)).collect();
-            let request = AppendRequest {
-                topic,
-                born_host: None,
-                idempotency_key: key.as_deref(),
-            };
-            let placed = store.append(&request, &messages).expect("stored");
-            assert!(store.wait_flushed(placed.end_offset, SOON));
-            done.lock().expect("no panic").sent[number].acknowledged = true;
-        }
-    }
-}
-
-/// Opens what a cut left and holds it against what was done.
-fn check(cut: &Cut, dice: &mut Dice, deeper: bool) {
-    let scratch = scratch();
-    let again = scratch.path().join("again");
-    if deeper {
-        cut_the_recovery(cut, dice, scratch.path());
-    }
-    copy(&cut.directory, &again);
-    let store = Store::open(&again, small(), environment())
-        .unwrap_or_else(|error| panic!("{}: the store does not open: {error:?}", cut.label));
-    assert_eq!(
-        store.report().quarantined_bytes,
-        0,
-        "{}: {:?}",
-        cut.label,
-        store.report()
-    );
-    let mut lost_from = None;
-    let mut places: BTreeMap<&str, (Vec<String>, usize, usize)> = BTreeMap::new();
-    for topic in TOPICS {
-        let exists = store.topic(topic).is_some() && store.bounds(topic, 0).is_ok();
-        let (found, min) = if exists {
-            let min = store.bounds(topic, 0).expect("bounds").min;
-            (
-                bodies(&store, topic),
-                usize::try_from(min).expect("not negative"),
-            )
-        } else {
-            (Vec::new(), 0)
-        };
-        assert!(
-            min == 0 || cut.after.expired,
-            "{}: {topic} begins at {min}",
-            cut.label
-        );
-        places.insert(topic, (found, min, 0));
-    }
-    for (number, sent) in cut.after.sent.iter().enumerate() {
-        let (found, min, at) = places.get_mut(sent.topic).expect("a topic");
-        let there = *at < *min + found.len();
-        if there {
-            assert_eq!(
-                lost_from, None,
-                "{}: request {number} is there, an earlier one is not",
-                cut.label
-            );
-            for body in &sent.bodies {
-                let place = *at;
-                *at += 1;
-                if place >= *min {
-                    assert_eq!(
-                        found.get(place - *min),
-                        Some(body),
-                        "{}: {} {place}",
-                        cut.label,
-                        sent.topic
-                    );
-                }
-            }
-        } else {
-            lost_from = lost_from.or(Some(number));
-            let acknowledged = cut
-                .before
-                .sent
-                .get(number)
-                .is_some_and(|sent| sent.acknowledged);
-            assert!(
-                !acknowledged,
-                "{}: request {number} was acknowledged and is lost",
-                cut.label
-            );
-        }
-    }
-    for (topic, (found, min, at)) in &places {
-        assert!(
-            found.len() + min <= *at,
-            "{}: {topic} has more than was sent",
-            cut.label
-        );
-    }
-    check_offset(cut, &store);
-    check_keys(cut, &store, &places);
-    check_derived(cut, &store, &again, scratch.path());
-    send(&store, "t", &["after"]);
-    assert_eq!(
-        bodies(&store, "t").last().map(String::as_str),
-        Some("after"),
-        "{}",
-        cut.label
-    );
-}
-
-fn check_offset(cut: &Cut, store: &Store) {
-    let offsets = store.group_offsets("g");
-    let found = offsets.first().map(|(_, _, offset)| *offset);
-    match found {
-        None => assert_eq!(
-            cut.before.committed_for_good, 0,
-            "{}: the committed offset is lost",
-            cut.label
-        ),
-        Some(found) => {
-            let place = cut
-                .after
-                .committed
-                .iter()
-                .position(|offset| *offset == found);
-            let place = place.unwrap_or_else(|| panic!("{}: nobody committed {found}", cut.label));
-            assert!(
-                place + 1 >= cut.before.committed_for_good,
-                "{}: the offset went back",
-                cut.label
-            );
-        }
-    }
-}
-
-/// The newest keyed request that is there is not stored again.
-fn check_keys(cut: &Cut, store: &Store, places: &BTreeMap<&str, (Vec<String>, usize, usize)>) {
-    let newest = cut
-        .before
-        .sent
-        .iter()
-        .rfind(|sent| sent.key.is_some() && sent.acknowledged);
-    let Some(sent) = newest else { return };
-    let (found, _, _) = &places[sent.topic];
-    if !found.contains(&sent.bodies[0]) {
-        return; // expired
-    }
-    let messages: Vec<_> = sent.bodies.iter().map(|body| message(body)).collect();
-    let request = AppendRequest {
-        topic: sent.topic,
-        born_host: None,
-        idempotency_key: sent.key.as_deref(),
-    };
-    let again = store.append(&request, &messages).expect("answered");
-    assert!(
-        again.duplicate,
-        "{}: the key {:?} is forgotten",
-        cut.label, sent.key
-    );
-}
-
-/// Queues and index are what a rebuild of the same log makes of them.
-fn check_derived(cut: &Cut, store: &Store, directory: &Path, scratch: &Path) {
-    store.checkpoint().expect("taken");
-    let rebuilt = scratch.join("rebuilt");
-    copy(directory, &rebuilt);
-    Store::rebuild(&rebuilt, small(), environment()).expect("rebuilt");
-    for part in ["consumequeue", "index"] {
-        let (is, should) = (image(&directory.join(part)), image(&rebuilt.join(part)));
-        if cut.after.expired {
-            continue; // a queue's first file keeps entries that no log has any more
-        }
-        let names =
-            |of: &[(PathBuf, Vec<u8>)]| of.iter().map(|(path, _)| path.clone()).collect::<Vec<_>>();
-        assert_eq!(
-            names(&is),
-            names(&should),
-            "{}: the files of {part}",
-            cut.label
-        );
-        for ((path, is), (_, should)) in is.iter().zip(&should) {
-            let differs = (0..is.len()).find(|at| is.get(*at) != should.get(*at));
-            assert_eq!(
-                differs,
-                None,
-                "{}: {part}/{} is not as a rebuild has it",
-                cut.label,
-                path.display()
-            );
-        }
-    }
-}
-
 /// Recovers on a disk that loses power again, and checks what that leaves.
-fn cut_the_recovery(cut: &Cut, dice: &mut Dice, scratch: &Path) {
-    let first = scratch.join("recovering");
-    copy(&cut.directory, &first);
+fn cut_the_recovery(left: &Left, dice: &mut Dice) {
+    let scratch = scratch();
+    let first = scratch.path().join("recovering");
+    copy(&left.directory, &first);
     let at = 1 + dice.below(40);
-    let unsynced = [Unsynced::Lost, Unsynced::Kept, Unsynced::Mixed][dice.below(3)];
-    let second = scratch.join("second");
+    let unsynced = [
+        Unsynced::Lost,
+        Unsynced::Kept,
+        Unsynced::Torn,
+        Unsynced::Mixed,
+    ][dice.below(4)];
+    let second = scratch.path().join("second");
     let on_call = {
         let (second, mut dice) = (second.clone(), Dice(dice.roll()));
         move |durable: &Durable, call: usize| {
@@ -418,24 +132,20 @@ fn cut_the_recovery(cut: &Cut, dice: &mut Dice, scratch: &Path) {
             }
         }
     };
-    let disk = Arc::new(PowerDisk::new(&first, None, on_call));
-    drop(open_on(&disk, &first).expect("a store"));
+    let disk = Arc::new(PowerDisk::new(&first, Ailment::default(), on_call));
+    drop(open_on(&disk, &first));
     if second.exists() {
         let label = format!(
             "{}; then call {at} of the recovery, unsynced {unsynced:?}",
-            cut.label
+            left.label
         );
-        let (before, after) = (cut.before.clone(), cut.after.clone());
-        check(
-            &Cut {
-                label,
-                directory: second,
-                before,
-                after,
-            },
-            dice,
-            false,
-        );
+        let (before, after) = (left.before.clone(), left.after.clone());
+        check(&Left {
+            label,
+            directory: second,
+            before,
+            after,
+        });
     }
 }
 
@@ -449,13 +159,14 @@ fn run_and_check(seed: u64, lies_about: Option<Synced>) {
     );
     for mut cut in cuts {
         cut.label = format!("seed {seed}, {}", cut.label);
-        check(&cut, &mut dice, true);
+        check(&cut);
+        cut_the_recovery(&cut, &mut dice);
     }
 }
 
 #[test]
 fn test_a_power_cut_at_any_call_loses_nothing_acknowledged_and_invents_nothing() {
-    for seed in seeds() {
+    for seed in seeds("LAKEMQ_POWER_SEEDS", "LAKEMQ_POWER_SEED", 4) {
         run_and_check(seed, None);
     }
 }
@@ -495,8 +206,8 @@ fn test_after_a_clean_stop_with_many_queues_all_of_their_entries_are_on_the_disk
         let home = scratch();
         let root = home.path().join("store");
         fs::create_dir_all(&root).expect("a directory");
-        let disk = Arc::new(PowerDisk::new(&root, lies_about, |_, _| ()));
-        let store = open_on(&disk, &root).expect("a store");
+        let disk = Arc::new(PowerDisk::new(&root, ailment(lies_about), |_, _| ()));
+        let store = open_on(&disk, &root);
         let nums = TopicChange {
             read_queue_nums: Some(QUEUES),
             write_queue_nums: Some(QUEUES),
@@ -510,9 +221,7 @@ fn test_after_a_clean_stop_with_many_queues_all_of_their_entries_are_on_the_disk
                 ..message(&body)
             };
             let messages: Vec<_> = (0..QUEUES).map(to).collect();
-            let done = store
-                .append(&support::request("many"), &messages)
-                .expect("stored");
+            let done = store.append(&request("many"), &messages).expect("stored");
             assert!(store.wait_dispatched(done.end_offset, SOON));
         }
         store.close().expect("closed");

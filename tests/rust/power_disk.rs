@@ -1,4 +1,4 @@
-//! A disk that loses power: what of it is there afterwards, and what is not.
+//! A disk that loses power, and whose calls fail: what of it is there afterwards, and what is not.
 //!
 //! Owns what was synced: the content of each file, and the names in each directory. All else may be on the disk or
 //! not, sector by sector and name by name, as the dice say. The files lie in a real directory, so that what is
@@ -17,29 +17,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lakemq_store::environment::{Disk, RealDisk};
 
+use crate::dice::Dice;
+
 const SECTOR: usize = 512;
-
-/// Numbers of chance, the same for the same seed (SplitMix64).
-#[derive(Debug, Clone)]
-pub struct Dice(pub u64);
-
-impl Dice {
-    pub fn roll(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    pub fn below(&mut self, end: usize) -> usize {
-        (self.roll() % end.max(1) as u64) as usize
-    }
-
-    pub fn in_a_hundred(&mut self, chance: u64) -> bool {
-        self.roll() % 100 < chance
-    }
-}
 
 /// What becomes of what was not synced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +50,24 @@ pub enum Synced {
     FileSystem,
 }
 
+/// The call that fails, and how.
+#[derive(Debug, Clone, Copy)]
+pub struct Failure {
+    /// Its number; the first is 1.
+    pub call: usize,
+    pub error: i32,
+    /// A write that fails leaves half of its bytes.
+    pub half: bool,
+}
+
+/// What is wrong with a disk beside its power.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Ailment {
+    /// Says that it synced such things, and does not.
+    pub lies_about: Option<Synced>,
+    pub failure: Option<Failure>,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Node {
     File(u64),
@@ -80,6 +78,9 @@ enum Node {
 struct Platter {
     file: File,
     content: Vec<u8>,
+    /// Sectors that a failed sync was about, with what stood there: the kernel holds them for clean, and no later sync
+    /// brings them to the disk unless they are written again.
+    forgotten: BTreeMap<usize, Vec<u8>>,
 }
 
 type OnCall = Box<dyn FnMut(&Durable, usize) + Send>;
@@ -100,15 +101,14 @@ struct State {
 /// The disk below a directory.
 pub struct PowerDisk {
     state: Mutex<State>,
-    lies_about: Option<Synced>,
+    ailment: Ailment,
 }
 
 impl PowerDisk {
-    /// All that is below `root` counts as synced. `on_call` is called before each call with its number. What
-    /// `lies_about` names is said to be synced, and is not.
+    /// All that is below `root` counts as synced. `on_call` is called before each call with its number.
     pub fn new(
         root: &Path,
-        lies_about: Option<Synced>,
+        ailment: Ailment,
         on_call: impl FnMut(&Durable, usize) + Send + 'static,
     ) -> Self {
         let durable = Durable {
@@ -123,10 +123,15 @@ impl PowerDisk {
         };
         let disk = Self {
             state: Mutex::new(state),
-            lies_about,
+            ailment,
         };
         disk.settle();
         disk
+    }
+
+    /// How many calls there were.
+    pub fn calls(&self) -> usize {
+        self.lock().durable.calls
     }
 
     /// All that is there counts as synced.
@@ -147,16 +152,24 @@ impl PowerDisk {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn called(&self) -> MutexGuard<'_, State> {
+    /// Counts a call; `Err` where it is the one that fails.
+    fn called(&self) -> (MutexGuard<'_, State>, io::Result<()>) {
         let mut state = self.lock();
         state.durable.calls += 1;
         let State { durable, on_call } = &mut *state;
         on_call(durable, durable.calls);
-        state
+        let fails = self
+            .ailment
+            .failure
+            .filter(|failure| failure.call == durable.calls);
+        let outcome = fails.map_or(Ok(()), |failure| {
+            Err(io::Error::from_raw_os_error(failure.error))
+        });
+        (state, outcome)
     }
 
     fn keeps(&self, durable: &Durable, path: &Path, names: bool) -> bool {
-        self.lies_about != Some(durable.kind(path, names))
+        self.ailment.lies_about != Some(durable.kind(path, names))
     }
 }
 
@@ -202,14 +215,63 @@ impl Durable {
 
     fn take_file(&mut self, file: &File) -> io::Result<()> {
         let held = File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
-        let content = read_all(&held)?;
+        let inode = held.metadata()?.ino();
+        let mut content = read_all(&held)?;
+        let mut forgotten = BTreeMap::new();
+        if let Some(before) = self.files.remove(&inode) {
+            for (number, lost) in before.forgotten {
+                if sector(&content, number) == lost {
+                    let old = sector(&before.content, number);
+                    let at = (number * SECTOR).min(content.len());
+                    let end = (at + SECTOR).min(content.len());
+                    content[at..end].copy_from_slice(&old[..end - at]);
+                    forgotten.insert(number, lost);
+                }
+            }
+        }
         self.files.insert(
-            held.metadata()?.ino(),
+            inode,
             Platter {
                 file: held,
                 content,
+                forgotten,
             },
         );
+        Ok(())
+    }
+
+    /// A sync of the file failed: what it was about counts as clean from now on.
+    fn forget(&mut self, file: &File) -> io::Result<()> {
+        let held = File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+        let now = read_all(&held)?;
+        let platter = self
+            .files
+            .entry(held.metadata()?.ino())
+            .or_insert_with(|| Platter {
+                file: held,
+                content: Vec::new(),
+                forgotten: BTreeMap::new(),
+            });
+        for number in 0..now.len().div_ceil(SECTOR) {
+            let stands = sector(&now, number);
+            if stands != sector(&platter.content, number) {
+                platter.forgotten.insert(number, stands);
+            }
+        }
+        Ok(())
+    }
+
+    /// The file is written there: what a failed sync forgot is dirty again.
+    fn written(&mut self, file: &File, offset: u64, length: usize) -> io::Result<()> {
+        if let Some(platter) = self.files.get_mut(&file.metadata()?.ino()) {
+            let (first, last) = (
+                offset as usize / SECTOR,
+                (offset as usize + length).div_ceil(SECTOR),
+            );
+            platter
+                .forgotten
+                .retain(|number, _| !(first..last).contains(number));
+        }
         Ok(())
     }
 
@@ -221,8 +283,14 @@ impl Durable {
             {
                 // Its name is there for good, its content is not.
                 let file = File::open(directory.join(name))?;
-                let content = Vec::new();
-                self.files.insert(*inode, Platter { file, content });
+                self.files.insert(
+                    *inode,
+                    Platter {
+                        file,
+                        content: Vec::new(),
+                        forgotten: BTreeMap::new(),
+                    },
+                );
             }
         }
         self.names.insert(self.relative(directory), names);
@@ -262,7 +330,8 @@ impl Durable {
 
     fn leave_file(&self, inode: u64, now: &Path, unsynced: Unsynced, dice: &mut Dice, to: &Path) {
         let nothing = Vec::new();
-        let (old, new) = match self.files.get(&inode) {
+        let platter = self.files.get(&inode);
+        let (old, new) = match platter {
             Some(platter) => (&platter.content, read_all(&platter.file)),
             None => (&nothing, File::open(now).and_then(|file| read_all(&file))),
         };
@@ -283,24 +352,26 @@ impl Durable {
             .open(to)
             .expect("a file");
         file.set_len(length as u64).expect("a length");
-        for at in (0..length).step_by(SECTOR) {
-            let end = (at + SECTOR).min(length);
-            let sector = |of: &[u8]| {
-                let mut out = of.get(at..end.min(of.len())).unwrap_or_default().to_vec();
-                out.resize(end - at, 0);
-                out
-            };
-            let (then, now) = (sector(old), sector(&new));
-            let left = if then != now && dice.in_a_hundred(chance) {
-                now
-            } else {
-                then
-            };
+        for number in 0..length.div_ceil(SECTOR) {
+            let (then, now) = (sector(old, number), sector(&new, number));
+            let forgotten =
+                platter.is_some_and(|platter| platter.forgotten.get(&number) == Some(&now));
+            let is_new = then != now && !forgotten && dice.in_a_hundred(chance);
+            let at = number * SECTOR;
+            let left = &(if is_new { now } else { then })[..SECTOR.min(length - at)];
             if left.iter().any(|byte| *byte != 0) {
-                file.write_all_at(&left, at as u64).expect("written");
+                file.write_all_at(left, at as u64).expect("written");
             }
         }
     }
+}
+
+/// The content of a sector, zeros behind the end.
+fn sector(of: &[u8], number: usize) -> Vec<u8> {
+    let at = (number * SECTOR).min(of.len());
+    let mut out = of[at..(at + SECTOR).min(of.len())].to_vec();
+    out.resize(SECTOR, 0);
+    out
 }
 
 fn listing(directory: &Path) -> io::Result<BTreeMap<OsString, Node>> {
@@ -330,42 +401,54 @@ fn read_all(file: &File) -> io::Result<Vec<u8>> {
 
 impl Disk for PowerDisk {
     fn open(&self, options: &OpenOptions, path: &Path) -> io::Result<File> {
-        let _state = self.called();
-        options.open(path)
+        let (_state, outcome) = self.called();
+        outcome.and_then(|()| options.open(path))
     }
 
     fn set_len(&self, file: &File, length: u64) -> io::Result<()> {
-        let _state = self.called();
-        file.set_len(length)
+        let (_state, outcome) = self.called();
+        outcome.and_then(|()| file.set_len(length))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        let _state = self.called();
-        fs::rename(from, to)
+        let (_state, outcome) = self.called();
+        outcome.and_then(|()| fs::rename(from, to))
     }
 
     fn rename_new(&self, from: &Path, to: &Path) -> io::Result<()> {
-        let _state = self.called();
-        RealDisk.rename_new(from, to)
+        let (_state, outcome) = self.called();
+        outcome.and_then(|()| RealDisk.rename_new(from, to))
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        let _state = self.called();
-        fs::remove_file(path)
+        let (_state, outcome) = self.called();
+        outcome.and_then(|()| fs::remove_file(path))
     }
 
     fn allocate(&self, file: &File, offset: u64, length: u64) -> io::Result<()> {
-        let _state = self.called();
-        RealDisk.allocate(file, offset, length)
+        let (_state, outcome) = self.called();
+        outcome.and_then(|()| RealDisk.allocate(file, offset, length))
     }
 
     fn write(&self, file: &File, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let _state = self.called();
-        RealDisk.write(file, offset, bytes)
+        let (mut state, outcome) = self.called();
+        let half = self.ailment.failure.is_some_and(|failure| failure.half);
+        let count = match outcome {
+            Ok(()) => bytes.len(),
+            Err(_) if half => bytes.len() / 2,
+            Err(_) => 0,
+        };
+        RealDisk.write(file, offset, &bytes[..count])?;
+        state.durable.written(file, offset, count)?;
+        outcome
     }
 
     fn sync(&self, file: &File) -> io::Result<()> {
-        let mut state = self.called();
+        let (mut state, outcome) = self.called();
+        if outcome.is_err() {
+            state.durable.forget(file)?;
+            return outcome;
+        }
         let path = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
         if self.keeps(&state.durable, &path, false) {
             state.durable.take_file(file)?;
@@ -374,11 +457,12 @@ impl Disk for PowerDisk {
     }
 
     fn begin_writeback(&self, _file: &File, _offset: u64, _length: u64) -> io::Result<()> {
-        Ok(())
+        self.called().1
     }
 
     fn sync_directory(&self, directory: &Path) -> io::Result<()> {
-        let mut state = self.called();
+        let (mut state, outcome) = self.called();
+        outcome?;
         let inside = directory.starts_with(&state.durable.root);
         if inside && self.keeps(&state.durable, directory, true) {
             state.durable.take_names(directory)?;
@@ -387,8 +471,9 @@ impl Disk for PowerDisk {
     }
 
     fn sync_file_system(&self, _any: &File) -> io::Result<()> {
-        let mut state = self.called();
-        if self.lies_about != Some(Synced::FileSystem) {
+        let (mut state, outcome) = self.called();
+        outcome?;
+        if self.ailment.lies_about != Some(Synced::FileSystem) {
             let root = state.durable.root.clone();
             state.durable.take_all(&root)?;
         }
