@@ -386,3 +386,22 @@ fn test_a_topic_is_made_by_the_first_message_that_is_stored_and_not_by_a_refused
     drop(store);
     assert_eq!(bodies(&open(dir.path()), "new"), ["m"]);
 }
+
+#[test]
+fn test_a_read_of_no_messages_passes_none_over() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = open(dir.path());
+    send(&store, "t", &["one"]);
+    let nothing = SliceRequest {
+        offset: 0,
+        end_offset: None,
+        max_messages: 0,
+        max_bytes: usize::MAX,
+        filter: Filter::All,
+    };
+    let meta = store
+        .read("t", 0, &nothing, |_, _| Ok(()))
+        .expect("readable");
+    assert_eq!((meta.count, meta.next_offset), (0, 0));
+    assert!(meta.damaged.is_empty(), "{:?}", meta.damaged);
+}

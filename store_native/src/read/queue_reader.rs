@@ -128,7 +128,7 @@ impl QueueReader {
             }
             Ok(true)
         })?;
-        if meta.next_offset == from {
+        if meta.next_offset == from && request.max_messages > 0 {
             // No entry stands where one should: pass it over as damaged rather than stand still.
             meta.note_damage(from);
             meta.next_offset = from + 1;
