@@ -1,7 +1,7 @@
 """What the subscribed queues hold at this moment.
 
 Owns the step from a subscription to queues: names and patterns are looked up at every trigger, so
-new topics and new queues join a running query. Called on the driver by stream_reader.py and
+new topics and new queues join a running query. Called on the driver by query_run.py and
 batch_reader.py.
 """
 

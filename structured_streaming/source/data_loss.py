@@ -4,7 +4,7 @@ Owns the comparison of a checkpoint's positions with what the store holds now, a
 of loss.
 
 Invariants: no loss is silent; failOnDataLoss decides between the error and going on with a count. Pure;
-called by stream_reader.py, batch_reader.py (driver) and slice_reader.py (executors).
+called by query_run.py, batch_reader.py (driver) and slice_reader.py (executors).
 """
 
 from __future__ import annotations

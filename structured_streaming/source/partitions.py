@@ -4,7 +4,7 @@ Owns the split of a batch into Spark input partitions.
 
 Invariants: the slices of a batch are disjoint, cover it whole, and depend only on the two offsets and the
 options: a batch that Spark runs again (other cores, another machine) has the same slices in the same order,
-which the sink's idempotence keys rest on. Pure; called by stream_reader.py and batch_reader.py.
+which the sink's idempotence keys rest on. Pure; called by query_run.py and batch_reader.py.
 """
 
 from __future__ import annotations

@@ -54,6 +54,10 @@ class SliceReader:
             lambda: open_reader(self.path, self.endpoint, piece.store_id, patience_s=self.patience_s),
             self.patience_s,
         )
+        return self.read_from(reader, piece)
+
+    def read_from(self, reader: StoreReader, piece: QueueSlice) -> Iterator[pa.RecordBatch]:
+        """As read, from a store that is open."""
         target = arrow_schema(self.schema)
         chunks = self._ahead(reader, piece) if reader.ahead else self._chunks(reader, piece)
         for chunk in chunks:

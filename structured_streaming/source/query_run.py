@@ -1,0 +1,167 @@
+"""What the driver knows during one run of a query: where it starts, and what each batch holds.
+
+Owns the order of planning: what the queues hold, what was lost of it, how much of it the next batch takes.
+
+Invariants: every confirmed message is in exactly one batch or its loss is said; a batch planned once is
+planned the same again after a restart. Called by stream_reader.py, one object for a query's run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lakemq.client.group_lease import GroupLease
+from store_native.errors import LakeMQError
+from structured_streaming import offsets, starting_offsets, topic_metadata
+from structured_streaming.offsets import MessageQueue, Offsets, StoreView
+from structured_streaming.options import ReadOptions
+from structured_streaming.readers import StoreReader
+from structured_streaming.source import batch_plan, data_loss, partitions, query_lease
+from structured_streaming.source.group_progress import GroupProgress
+from structured_streaming.source.read_limit import limit_ends
+
+
+class QueryRun:
+    """What the driver knows during one run of a query.
+
+    Args:
+        chosen: The query's options.
+        reader: The store.
+        progress: Who is told how far the query's group is; None without a group.
+        lease: The group's lease; None when the query takes none.
+    """
+
+    def __init__(
+        self,
+        chosen: ReadOptions,
+        reader: StoreReader,
+        progress: GroupProgress | None = None,
+        lease: GroupLease | None = None,
+    ) -> None:
+        self.options = chosen
+        self._reader = reader
+        self._progress = progress
+        self._lease = lease
+        self._covers = chosen.subscription.covers
+        self._initial: Offsets | None = None
+        self._moving: frozenset[MessageQueue] = frozenset()
+        self._frozen: Mapping[MessageQueue, int] | None = None
+        self._view: StoreView | None = None
+        self._checked: Offsets | None = None
+        self._end: Offsets | None = None
+
+    def freeze(self) -> None:
+        """Fixes the ends of an AvailableNow run."""
+        self._hold_lease()
+        view = topic_metadata.load(self._reader, self.options.subscription)
+        self._frozen = {queue: bounds.max_offset for queue, bounds in view.bounds.items()}
+
+    def initial(self) -> Offsets:
+        """Resolves the start once.
+
+        A queue whose start is its end at this moment (latest, or a time nothing is as young as) is
+        noted: until the first batch is in the checkpoint that number exists only here.
+        """
+        if self._initial is None:
+            self._hold_lease()
+            view = topic_metadata.load(self._reader, self.options.subscription)
+            topic_metadata.check_exists(view, self.options.subscription)
+            start = self.options.starting
+            positions = starting_offsets.resolve(start, view, self._lookups(), "startingOffsets")
+            self._initial = offsets.initial(view, positions)
+            if not isinstance(start, starting_offsets.Earliest):
+                self._moving = frozenset(q for q, p in positions.items() if p >= view.bounds[q].max_offset)
+        return self._initial
+
+    def latest(self, start: Offsets, most: int | None) -> Offsets:
+        """Returns the end of the batch that begins at ``start``."""
+        self._hold_lease()
+        # The first batch: nothing is done yet, and nothing about it is in the checkpoint.
+        first = start == self._initial and self._view is None
+        if not first:
+            self.done(start)
+        view = self._view = topic_metadata.load(self._reader, self.options.subscription)
+        sound = self._check(start, view)
+        ends = {q: max(sound.starts[q], bounds.max_offset) for q, bounds in view.bounds.items()}
+        if self._frozen is not None:
+            ends = {q: max(sound.starts[q], min(end, self._frozen.get(q, 0))) for q, end in ends.items()}
+        if first:
+            # If this batch has to be planned again, `latest` is further on by then: what came in
+            # between would be in no batch. So the first batch reads nothing of such a queue.
+            ends.update({q: sound.starts[q] for q in self._moving if q in ends})
+        if most is not None:
+            ends = limit_ends(sound.starts, ends, most)
+        end = offsets.advance(start, view, ends, sound.gone)
+        return start if end == start else end
+
+    def latest_unasked(self) -> Offsets:
+        """Returns the end of the next batch for a Spark that does not say where it begins.
+
+        It begins where the one before ended. The first batch of a run begins where the checkpoint says,
+        which a source does not learn in time: it takes all there is, and what was lost shows in `slices`.
+        """
+        if self._end is not None:
+            self._end = self.latest(self._end, self.options.max_offsets_per_trigger)
+        else:
+            self._hold_lease()
+            view = self._view = topic_metadata.load(self._reader, self.options.subscription)
+            topic_metadata.check_exists(view, self.options.subscription)
+            self._end = offsets.initial(view, {queue: b.max_offset for queue, b in view.bounds.items()})
+        return self._end
+
+    def slices(self, start: Offsets, end: Offsets) -> list[partitions.QueueSlice]:
+        """Cuts [start, end) into slices, without what is no longer there."""
+        self._hold_lease()
+        view = self._view
+        if view is None or start != self._checked:
+            view = topic_metadata.load(self._reader, self.options.subscription)
+            self._check(start, view)
+        if self.options.plan_file is not None:
+            batch_plan.write(Path(self.options.plan_file), start, end)
+        return partitions.split(
+            partitions.slices_between(start, end, view.bounds, self._reader.store_id),
+            min_partitions=self.options.min_partitions,
+            max_records=self.options.max_records_per_partition,
+        )
+
+    def backlog(self) -> dict[str, Any] | None:
+        """Returns the ends of the queues as last seen."""
+        if self._view is None:
+            return None
+        ends = {queue: bounds.max_offset for queue, bounds in self._view.bounds.items()}
+        return offsets.initial(self._view, ends).to_json()
+
+    def done(self, position: Offsets) -> None:
+        """Reports that all before ``position`` is finished."""
+        if self._progress is None:
+            return
+        try:
+            self._progress.report(position, self._hold_lease())
+        except LakeMQError as refused:
+            # A broker that restarted has forgotten which epoch is the newest until the lease is renewed.
+            if self._lease is None or not refused.context.get("renew"):
+                raise
+            self._progress.report(position, self._lease.renew())
+
+    def close(self) -> None:
+        """Ends the run."""
+        if self._lease is not None:
+            self._lease.release()
+
+    def _check(self, start: Offsets, view: StoreView) -> data_loss.Reconciled:
+        sound = data_loss.reconcile(start, view, self._covers)
+        data_loss.report(sound.losses, self.options.fail_on_data_loss)
+        self._checked = start
+        return sound
+
+    def _hold_lease(self) -> int | None:
+        return None if self._lease is None else query_lease.hold(self._lease)
+
+    def _lookups(self) -> starting_offsets.Lookups:
+        reader, progress = self._reader, self._progress
+        return starting_offsets.Lookups(
+            offset_by_time=lambda queue, at: reader.offset_by_time(queue.topic, queue.queue_id, at),
+            group_offsets=lambda: {} if progress is None else progress.committed_offsets(),
+        )
