@@ -124,9 +124,7 @@ def start_in(start: Offsets, end: Offsets, queue: MessageQueue) -> int:
 
 def initial(view: StoreView, positions: Mapping[MessageQueue, int]) -> Offsets:
     """Returns the offsets of a new query that starts at ``positions``, every queue named."""
-    topics = {queue.topic for queue in positions}
-    ids = {topic: topic_id for topic, topic_id in view.topic_ids.items() if topic in topics}
-    return Offsets(view.epoch, ids, dict(positions))
+    return Offsets(view.epoch, _of(view.topic_ids, positions), dict(positions))
 
 
 def advance(
@@ -135,21 +133,52 @@ def advance(
     """Returns ``start`` moved on to ``ends``.
 
     Positions of queues that are no longer subscribed are carried along, so that subscribing again
-    goes on where it stopped; those in ``gone`` are dropped. A queue that was never seen and still
-    has nothing to read is left out: naming it would make an empty batch.
+    goes on where it stopped; those in ``gone`` are dropped, and those of a topic's earlier life. A queue
+    that was never seen is named even when nothing of it is read yet, so that what becomes of it is
+    noticed; but not when nothing else moves: that would make an empty batch.
     """
     carried = {
         queue: offset
         for queue, offset in start.queues.items()
-        if queue not in gone and queue not in ends and view.epoch >= start.epoch
+        if queue not in gone
+        and queue not in ends
+        and view.epoch >= start.epoch
+        and same_topic(start.topic_ids[queue.topic], view.topic_ids.get(queue.topic))
     }
     topic_ids = {queue.topic: start.topic_ids[queue.topic] for queue in carried}
-    queues = dict(carried)
-    for queue, end in ends.items():
-        if end > 0 or queue in start.queues:
-            queues[queue] = end
-            topic_ids[queue.topic] = view.topic_ids[queue.topic]
-    return Offsets(view.epoch, topic_ids, queues)
+    topic_ids |= {queue.topic: view.topic_ids[queue.topic] for queue in ends}
+    named = {queue: end for queue, end in ends.items() if end > 0 or queue in start.queues}
+    seen = Offsets(view.epoch, _of(topic_ids, carried | named), carried | named)
+    return seen if seen == start else Offsets(view.epoch, topic_ids, carried | dict(ends))
+
+
+def still_valid(end: Offsets, view: StoreView) -> dict[MessageQueue, Bounds]:
+    """Returns what the store holds of the queues in which a planned end still means what it meant.
+
+    A batch that is run again may find a topic made again or an older store: what is there now is
+    for a later batch, which begins at 0.
+    """
+    if view.epoch < end.epoch:
+        return {}
+    return {
+        queue: bounds
+        for queue, bounds in view.bounds.items()
+        if same_topic(end.topic_ids.get(queue.topic), view.topic_ids[queue.topic])
+    }
+
+
+def with_new_queues(start: Offsets, end: Offsets) -> Offsets:
+    """Returns ``start`` with the queues that its batch reads for the first time, at 0."""
+    return Offsets(
+        start.epoch,
+        {**end.topic_ids, **start.topic_ids},
+        {**dict.fromkeys(end.queues, 0), **start.queues},
+    )
+
+
+def _of(topic_ids: Mapping[str, str], queues: Mapping[MessageQueue, int]) -> dict[str, str]:
+    topics = {queue.topic for queue in queues}
+    return {topic: topic_id for topic, topic_id in topic_ids.items() if topic in topics}
 
 
 def illegal(detail: str, **context: Any) -> LakeMQError:

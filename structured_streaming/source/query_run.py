@@ -117,11 +117,11 @@ class QueryRun:
         view = self._view
         if view is None or start != self._checked:
             view = topic_metadata.load(self._reader, self.options.subscription)
-            self._check(start, view)
+            self._check(offsets.with_new_queues(start, end), view)
         if self.options.plan_file is not None:
             batch_plan.write(Path(self.options.plan_file), start, end)
         return partitions.split(
-            partitions.slices_between(start, end, view.bounds, self._reader.store_id),
+            partitions.slices_between(start, end, offsets.still_valid(end, view), self._reader.store_id),
             min_partitions=self.options.min_partitions,
             max_records=self.options.max_records_per_partition,
         )
