@@ -98,6 +98,7 @@ class Transport:
         pool_size: Connections kept open; more threads than that wait for one.
         retry_until: Every call repeats what may be repeated until so many seconds after its begin.
         pause: Waits between two attempts; given in tests.
+        pool: The connections; given in tests.
 
     Raises:
         InvalidRequest: ARGUMENT_ILLEGAL for what is no endpoint, or a number without sense.
@@ -112,6 +113,7 @@ class Transport:
         pool_size: int,
         retry_until: float | None = None,
         pause: Callable[[float], None] = time.sleep,
+        pool: urllib3.HTTPConnectionPool | None = None,
     ) -> None:
         self.endpoint = normal_endpoint(endpoint)
         _check_between("timeout_s", timeout_s, 0, LONGEST_TIMEOUT_S)
@@ -123,7 +125,7 @@ class Transport:
         self._pause = pause
         self._closed = False
         self._pool_size = pool_size
-        self._pool = pool_of(self.endpoint, pool_size)
+        self._pool = pool_of(self.endpoint, pool_size) if pool is None else pool
 
     def call(
         self,

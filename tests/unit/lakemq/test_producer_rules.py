@@ -1,0 +1,321 @@
+"""The producer by rules, before a network that loses answers, refuses, breaks and is slow.
+
+Contract: messages of a topic are stored in the order they were put, each once; a batch is as large as it may
+be and no larger, and goes out under one key however often it is repeated, another batch under another; what
+waits to be sent stays within its bound; each future ends once and says what became of its message; flush and
+close return when what they wait for has ended, and a close that may not wait ends all of it itself.
+"""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from lakemq import Producer
+from lakemq.client import Closed, InvalidRequest, OutcomeUnknown, SendResult, Unavailable
+from tests.support.scripted_network import Fate, Request, ScriptedNetwork
+from tests.support.waiting import wait_until
+
+BATCH_BYTES = 100
+MAX_PENDING_BYTES = 220
+PATIENCE_S = 30.0
+RETRIES = 2
+FOR_EVER_MS = 3_600_000
+FATES: list[Fate] = ["answered", "answered", "lost", "busy", "unsent", "not the broker's", "short", "crash"]
+_WAIT_S = 10.0
+
+
+@dataclass(eq=False)
+class Put:
+    """One message, and what it has to become."""
+
+    number: int
+    topic: str
+    line: bytes
+    since: float
+    future: Future[SendResult] | None = None
+    called: list[object] = field(default_factory=list)
+
+
+class Producing(RuleBasedStateMachine):
+    """Messages are put, each request meets its fate, time passes, somebody flushes or closes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = ScriptedNetwork()
+        self.client = self.network.client(timeout_s=PATIENCE_S, retries=RETRIES)
+        self.threads = ThreadPoolExecutor(4)
+        self.now = 100.0
+        self.pending: list[Put] = []
+        self.blocked: tuple[Put, Future[Future[SendResult]]] | None = None
+        self.batch: list[Put] = []
+        self.request: Request | None = None
+        self.attempt = 0
+        self.lost = False
+        self.keys: set[str] = set()
+        self.stored: dict[str, list[int]] = {}
+        self.done: list[Put] = []
+        self.wanted: list[Put] = []
+        self.closing: Future[None] | None = None
+        self.abandoned = False
+        self.count = 0
+
+    @initialize(linger=st.booleans(), in_batches=st.booleans())
+    def start(self, linger: bool, in_batches: bool) -> None:
+        self.linger = linger
+        self.batch_bytes = BATCH_BYTES if in_batches else 1
+        self.producer = Producer(
+            self.client,
+            "t0",
+            linger_ms=FOR_EVER_MS if linger else 0,
+            batch_bytes=self.batch_bytes,
+            max_pending_bytes=MAX_PENDING_BYTES,
+            clock=lambda: self.now,
+        )
+
+    # what a program does
+
+    # What is late may be given up, and what is blocked then comes before or after the next batch.
+    @precondition(lambda self: self.blocked is None and not self.abandoned and not self.late())
+    @rule(topic=st.sampled_from(["t0", "t0", "t0", "t1"]), size=st.integers(0, 90))
+    def put(self, topic: str, size: int) -> None:
+        body = f"{self.count}:" + "x" * size
+        one = Put(self.count, topic, json.dumps({"body": body}, separators=(",", ":")).encode(), self.now)
+        self.count += 1
+        putting = self.threads.submit(
+            self.producer.send_later, body, **({} if topic == "t0" else {"topic": topic})
+        )
+        if self.closing is not None:
+            assert isinstance(putting.exception(_WAIT_S), Closed)
+            return
+        self.blocked = one, putting
+        self.settle()
+
+    @precondition(lambda self: not self.abandoned)
+    @rule()
+    def flush(self) -> None:
+        self.wanted = list(self.pending)
+        try:
+            self.producer.flush(0)
+            flushed = True
+        except TimeoutError:
+            flushed = False
+        assert flushed == (not self.batch and not self.pending)
+        self.settle()
+
+    @precondition(lambda self: self.closing is None)
+    @rule()
+    def close(self) -> None:
+        self.closing = self.threads.submit(self.producer.close)
+        wait_until(lambda: self.producer._closed)  # noqa: SLF001 - it is seen by what comes next
+        self.settle()
+
+    @precondition(lambda self: not self.abandoned)
+    @rule()
+    def close_at_once(self) -> None:
+        in_flight, unsent = self.batch, self.pending
+        blocked, self.blocked = self.blocked, None
+        self.producer.close(0)
+        for one in in_flight:
+            self.end(one, OutcomeUnknown)
+        for one in unsent:
+            # The sender, told of the end, may take some of it before it is told that there is no time.
+            self.end(one, Closed, *([] if in_flight else [OutcomeUnknown]))
+        if blocked is not None:
+            assert isinstance(blocked[1].exception(_WAIT_S), Closed)
+        self.abandoned, self.closing = True, self.closing or _done()
+        self.batch, self.pending = [], []
+        self.network.decide_all("answered", self.request)
+        self.request = None
+
+    @precondition(lambda self: self.blocked is None)
+    @rule(seconds=st.sampled_from([1.0, PATIENCE_S - 1, PATIENCE_S]))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+
+    # what the network does
+
+    @precondition(lambda self: self.request is not None)
+    @rule(fate=st.sampled_from(FATES))
+    def meet(self, fate: Fate) -> None:
+        if fate in ("answered", "lost", "not the broker's", "short"):
+            self.broker_stores()
+        self.decide(fate)
+        if fate == "answered":
+            self.end_batch(None)
+        elif fate == "short":
+            self.end_batch(OutcomeUnknown)
+        elif fate == "crash":
+            self.end_batch(RuntimeError)
+        else:
+            self.lost = self.lost or fate in ("lost", "not the broker's")
+            self.attempt += 1
+            if self.attempt > RETRIES:
+                self.end_batch(OutcomeUnknown if self.lost else Unavailable)
+            else:
+                self.expect_same_request()
+        self.settle()
+
+    @precondition(lambda self: self.request is not None)
+    @rule(data=st.data())
+    def name_a_bad_one(self, data: st.DataObject) -> None:
+        index = data.draw(st.integers(0, len(self.batch)))
+        self.decide(index)
+        if self.lost:
+            self.end_batch(OutcomeUnknown)  # of the first, whose answer was lost, nothing is known
+        elif index == len(self.batch):
+            self.end_batch(InvalidRequest)
+        else:
+            self.end(self.batch.pop(index), InvalidRequest)
+            if self.batch:
+                self.expect_request()
+        self.settle()
+
+    def decide(self, fate: Fate | int) -> None:
+        assert self.request is not None
+        request, self.request = self.request, None
+        request.fate.put(fate)
+
+    def broker_stores(self) -> None:
+        log = self.stored.setdefault(self.batch[0].topic, [])
+        for one in self.batch:
+            if one.number not in log:
+                log.append(one.number)
+
+    # what follows
+
+    def settle(self) -> None:
+        """Waits for everything that has to happen by now."""
+        while True:
+            if not self.batch and self.is_due():
+                self.take_batch()
+                self.expect_request()
+            if not self.blocked_enters():
+                break
+        if self.closing is not None and not self.abandoned:
+            if self.batch or self.pending:
+                assert not self.closing.done()
+            else:
+                self.closing.result(_WAIT_S)
+
+    def blocked_enters(self) -> bool:
+        if self.blocked is None:
+            return False
+        one, putting = self.blocked
+        if self.closing is not None:
+            assert isinstance(putting.exception(_WAIT_S), Closed)
+            self.blocked = None
+            return False
+        waiting = sum(len(each.line) + 1 for each in self.pending)
+        if self.pending and waiting + len(one.line) + 1 > MAX_PENDING_BYTES:
+            assert not putting.done(), "more is waiting than may"
+            return False
+        one.future = putting.result(_WAIT_S)
+        one.future.add_done_callback(one.called.append)
+        assert not one.future.cancel(), "a message on its way cannot be called back"
+        self.pending.append(one)
+        self.blocked = None
+        return True
+
+    def is_due(self) -> bool:
+        if not self.pending:
+            return False
+        waiting = sum(len(one.line) + 1 for one in self.pending)
+        wanted = any(one in self.wanted for one in self.pending)
+        return not self.linger or self.closing is not None or wanted or waiting >= self.batch_bytes
+
+    def take_batch(self) -> None:
+        self.batch = [self.pending.pop(0)]
+        size = len(self.batch[0].line) + 1
+        while self.pending and self.pending[0].topic == self.batch[0].topic:
+            size += len(self.pending[0].line) + 1
+            if size > self.batch_bytes:
+                break
+            self.batch.append(self.pending.pop(0))
+
+    def expect_request(self) -> None:
+        self.attempt, self.lost = 0, False
+        self.request = self.network.arrived()
+        assert self.request.topic == self.batch[0].topic
+        assert self.request.lines == [one.line for one in self.batch]
+        assert self.request.key is not None
+        assert self.request.key not in self.keys, "another batch under the same key"
+        self.keys.add(self.request.key)
+        self.key = self.request.key
+
+    def expect_same_request(self) -> None:
+        self.request = self.network.arrived()
+        assert self.request.lines == [one.line for one in self.batch]
+        assert self.request.key == self.key, "a repeat under another key"
+
+    def end_batch(self, error: type[Exception] | None) -> None:
+        for one in self.batch:
+            self.end(one, self.stored[one.topic].index(one.number) if error is None else error)
+        self.batch = []
+        if error in (Unavailable, OutcomeUnknown):
+            while self.pending and (self.closing or self.late()):
+                self.end(self.pending.pop(0), Unavailable)
+
+    def late(self) -> bool:
+        return bool(self.pending) and self.pending[0].since <= self.now - PATIENCE_S
+
+    def end(self, one: Put, ended: int | type[Exception], *or_else: type[Exception]) -> None:
+        self.done.append(one)
+        assert one.future is not None
+        error = one.future.exception(_WAIT_S)
+        if isinstance(ended, int):
+            assert error is None
+            assert one.future.result().queue_offset == ended
+        else:
+            assert type(error) in (ended, *or_else)
+        if isinstance(error, OutcomeUnknown) and not or_else:
+            assert error.idempotency_key == self.key
+        if isinstance(error, Unavailable) and "not sent" in error.detail:
+            assert error.context["sent"] is False
+
+    @invariant()
+    def nothing_is_sent_before_it_is_due(self) -> None:
+        assert self.network.is_idle()
+
+    @invariant()
+    def nothing_ends_before_its_request(self) -> None:
+        for one in [*self.batch, *self.pending]:
+            assert one.future is not None
+            assert not one.future.done()
+
+    def teardown(self) -> None:
+        if hasattr(self, "producer") and not self.abandoned:
+            self.close_at_once()
+        self.threads.shutdown(wait=True)
+        wait_until(lambda: all(len(one.called) == 1 for one in self.done))
+        for topic, lines in self.network.stored.items():
+            numbers = [int(json.loads(line)["body"].partition(":")[0]) for line in lines]
+            assert numbers == sorted(set(numbers)), f"{topic}: out of order, or twice"
+        assert not self.network.closed, "a client that others use was closed"
+        self.client.close()
+
+
+def _done() -> Future[None]:
+    future: Future[None] = Future()
+    future.set_result(None)
+    return future
+
+
+def test_whatever_the_network_does_each_message_ends_once_in_order_under_its_key() -> None:
+    run_state_machine_as_test(
+        Producing,
+        # No shrinking: what does not come is waited for, each time.
+        settings=settings(max_examples=60, stateful_step_count=25, phases=(Phase.reuse, Phase.generate)),
+    )
