@@ -1,6 +1,6 @@
 """The producer: sends at once, or gathers messages for a moment and sends them together.
 
-Owns the drain_request buffer and its one sender thread.
+Owns the buffer of what lingers and its one sender thread.
 
 Invariants: messages of one topic are stored in the order of ``send_later``; every batch carries an
 Idempotency-Key, so a repeat after a lost answer stores nothing twice; a message the broker refuses fails
@@ -95,7 +95,7 @@ class Producer:
         self._put = 0  # how many were put, taken to be sent, and ended: they do so in order
         self._taken = 0
         self._ended = 0
-        self._wanted = 0  # how many are to be taken without waiting for the drain_request
+        self._wanted = 0  # how many are to be taken without waiting for the linger
         self._in_flight: _Batch | None = None
         self._closed = False
         self._thread: threading.Thread | None = None
@@ -178,6 +178,8 @@ class Producer:
     def close(self, timeout: float | None = None) -> None:
         """Flushes, then ends the sender thread; further sends raise Closed.
 
+        A future's callback that calls it does not wait: the sender thread it runs on ends after what waits.
+
         Args:
             timeout: Seconds; None waits as long as the sends may take. When the time is over, the
                 futures of messages not sent yet fail with Closed (nothing of them is stored), and
@@ -187,13 +189,13 @@ class Producer:
             self._closed = True
             self._changed.notify_all()
             thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
+        if thread is threading.current_thread():
+            return
+        if thread is not None:
             thread.join(timeout)
             if thread.is_alive():
                 self._abandon(timeout)
-            atexit.unregister(self.close)
-        if self._owns_client:
-            self._client.close()
+        self._release()
 
     def __enter__(self) -> Self:
         return self
@@ -224,6 +226,12 @@ class Producer:
                 self._send_batch(batch)
             finally:
                 self._count_ended(count)
+        self._release()
+
+    def _release(self) -> None:
+        atexit.unregister(self.close)
+        if self._owns_client:
+            self._client.close()
 
     def _next_batch(self) -> _Batch | None:
         """Waits until a batch is due and takes it; None means closed and nothing left."""

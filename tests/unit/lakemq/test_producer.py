@@ -1,0 +1,172 @@
+"""The producer's edges: time, the end of the program, whose client it is, callbacks that use it.
+
+The order, the bound, the keys and the end of every future are in test_producer_rules.py.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import subprocess
+import sys
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from lakemq import Message, Producer
+from lakemq.client import Closed, OutcomeUnknown
+from tests.support.scripted_network import ScriptedNetwork
+from tests.support.waiting import wait_until
+
+FOR_EVER_MS = 3_600_000
+
+
+def bodies(lines: list[bytes]) -> list[str]:
+    return [json.loads(line)["body"] for line in lines]
+
+
+def test_a_message_lingers_for_company_and_no_longer() -> None:
+    network, now = ScriptedNetwork(), [50.0]
+    with Producer(network.client(), "t", linger_ms=100, clock=lambda: now[0]) as producer:
+        producer.send_later("first")
+        now[0] = 50.0625
+        producer.send_later("company")
+        now[0] = 50.1
+        request = network.arrived()
+        assert bodies(request.lines) == ["first", "company"]
+        late = producer.send_later("late")
+        network.decide_all("answered", request)
+        now[0] = 50.25
+        assert late.result(10).queue_offset == 2
+
+
+def test_a_message_does_not_linger_after_a_flush_of_others() -> None:
+    network = ScriptedNetwork()
+    with Producer(network.client(), "t", linger_ms=FOR_EVER_MS) as producer, ThreadPoolExecutor(1) as thread:
+        producer.send_later("flushed")
+        flushing = thread.submit(producer.flush)
+        request = network.arrived()
+        assert not flushing.done()
+        network.decide_all("answered", request)
+        flushing.result(10)
+        lingers = producer.send_later("lingers")
+        with pytest.raises(TimeoutError, match="1 messages"):
+            producer.flush(0)
+        assert lingers.result(10).queue_offset == 1, "a flush that gave up still sends"
+
+
+def test_a_send_carries_a_key_of_its_own_or_the_callers() -> None:
+    network = ScriptedNetwork()
+    with (
+        Producer(network.client(retries=1), "t", linger_ms=0) as producer,
+        ThreadPoolExecutor(1) as thread,
+    ):
+        keys = []
+        for given in (None, None, "mine"):
+            sending = thread.submit(producer.send, "x", idempotency_key=given)
+            first = network.arrived()
+            first.fate.put("lost")
+            repeat = network.arrived()
+            repeat.fate.put("answered")
+            assert repeat.key == first.key
+            keys.append(first.key)
+            assert sending.result(10).duplicate
+        assert None not in keys
+        assert keys[2] == "mine"
+        assert len(set(keys)) == 3
+
+
+def test_a_message_larger_than_the_buffer_is_sent_and_the_next_waits_for_it() -> None:
+    network = ScriptedNetwork()
+    with (
+        Producer(network.client(), "t", linger_ms=FOR_EVER_MS, max_pending_bytes=50) as producer,
+        ThreadPoolExecutor(1) as thread,
+    ):
+        large = thread.submit(producer.send_later, "x" * 100).result(10)
+        next_one = thread.submit(producer.send_later, "y")
+        with pytest.raises(TimeoutError):
+            producer.flush(0)
+        request = network.arrived()
+        assert bodies(request.lines) == ["x" * 100]
+        next_one.result(10)
+        network.decide_all("answered", request)
+        assert large.result(10).queue_offset == 0
+
+
+def test_a_program_that_ends_without_close_sends_what_it_put() -> None:
+    code = """
+from lakemq import Producer
+from tests.support.scripted_network import ScriptedNetwork
+class Saying(ScriptedNetwork):
+    def urlopen(self, method, url, **request):
+        print(request["body"].decode(), end="", flush=True)
+        return super().urlopen(method, url, **request)
+network = Saying()
+network.decide_all("answered")
+Producer(network.client(), "t", linger_ms=3_600_000).send_later("promised")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["body"] == "promised"
+
+
+def test_a_closed_producer_is_forgotten_and_closes_only_a_client_of_its_own() -> None:
+    network = ScriptedNetwork()
+    network.decide_all("answered")
+    shared = network.client()
+    producer = Producer(shared, "t")
+    future = producer.send_later("x")
+    producer.close()
+    assert future.result(0).queue_offset == 0
+    assert not network.closed
+    for send in (producer.send, producer.send_later):
+        with pytest.raises(Closed, match="PRODUCER_CLOSED"):
+            send("late")
+    gone = weakref.ref(producer)
+    del producer, send
+    gc.collect()
+    assert gone() is None
+    own = Producer("http://127.0.0.1:1", "t")
+    own.close()
+    with pytest.raises(Closed, match="CLIENT_CLOSED"):
+        own._client.queues("t")  # noqa: SLF001 - nobody else has it
+
+
+def test_a_callback_that_closes_the_producer_does_not_lose_what_waits() -> None:
+    network = ScriptedNetwork()
+    producer = Producer(network.client(), "t", linger_ms=0, batch_bytes=1)
+    producer._owns_client = True  # noqa: SLF001 - as one it made itself, which would have a real network
+    first = producer.send_later("first")
+    request = network.arrived()
+    first.add_done_callback(lambda _: producer.close())
+    second = producer.send_later("second")
+    network.decide_all("answered", request)
+    assert second.result(10).queue_offset == 1
+    producer.close()
+    assert network.closed
+
+
+def test_an_answer_that_comes_after_a_close_that_gave_up_disturbs_nobody() -> None:
+    network = ScriptedNetwork()
+    producer = Producer(network.client(), "t", linger_ms=0)
+    future = producer.send_later("x")
+    request = network.arrived()
+    producer.close(0)
+    error = future.exception(0)
+    assert isinstance(error, OutcomeUnknown)
+    assert error.idempotency_key == request.key
+    network.decide_all("answered", request)
+    producer.flush(10)
+    wait_until(lambda: network.stored == {"t": request.lines})
+    producer.close()
+
+
+def test_a_topic_of_the_message_goes_before_the_producers() -> None:
+    network = ScriptedNetwork()
+    network.decide_all("answered")
+    with Producer(network.client(), "t") as producer:
+        assert producer.send(Message("x"), topic="u").topic == "u"
+        assert producer.send_later("x", topic="v").result(10).topic == "v"
+        with pytest.raises(TypeError, match="inside the Message"):
+            producer.send(Message("x"), tags="a")
