@@ -84,7 +84,7 @@ class ScriptedNetwork:
                 self._arrived.get().fate.put(fate)
 
     def urlopen(
-        self, method: str, url: str, *, body: bytes, headers: Mapping[str, str], **_: object
+        self, method: str, url: str, *, body: bytes, headers: Mapping[str, str], **others: object
     ) -> Answered:
         """Called by the transport; the text of a send's address is ``/api/v1/topics/T/messages?...``."""
         assert method == "POST"
@@ -129,7 +129,7 @@ class ScriptedNetwork:
         log += request.lines
         answer: dict[str, Any] = {"status": "SEND_OK", "count": len(results), "queues": []}
         if request.full:
-            answer["results"] = results
+            answer["results"] = list(results)
         elif len(results) == 1:
             answer = results[0]
         if request.key is not None:
