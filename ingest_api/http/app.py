@@ -126,7 +126,7 @@ class BrokerApp(FastAPI):
         except ClientGone:
             return
         except Exception as error:  # noqa: BLE001 - the last frame: every error becomes an answer here
-            await self.errors.respond(error, scope, receive, send, body, _expects(scope))
+            await self.errors.respond(error, scope, receive, send, body)
             return
         finally:
             self._control_bodies.release(body)
@@ -163,7 +163,7 @@ class BrokerApp(FastAPI):
         detail = f"{self.watch.unsent_bytes} bytes of answers wait for their clients to read them already"
         error = Unavailable("SYSTEM_BUSY", detail, reason="unsent_bytes")
         self._broker.metrics.turned_away("unsent_bytes")
-        await self.errors.respond(error, scope, receive, send, None, _expects(scope))
+        await self.errors.respond(error, scope, receive, send, None)
 
     async def _say_methods(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers OPTIONS; to a page of an allowed origin the server's headers say the rest."""
@@ -188,7 +188,7 @@ class BrokerApp(FastAPI):
             return
         code = "GROUP_ILLEGAL" if path.startswith(f"{API}/groups/") else "TOPIC_ILLEGAL"
         error = InvalidRequest(code, "a name has no slash", parameter="path")
-        await self.errors.respond(error, scope, receive, send, Body(), _expects(scope))
+        await self.errors.respond(error, scope, receive, send, Body())
 
 
 def _content_length(scope: Scope) -> int | None:
@@ -198,7 +198,3 @@ def _content_length(scope: Scope) -> int | None:
 def _request_id(start: Message) -> str | None:
     """The id that joins a problem, already rendered, to its log line."""
     return next((value.decode("ascii") for name, value in start["headers"] if name == b"x-request-id"), None)
-
-
-def _expects(scope: Scope) -> bool:
-    return any(name == b"expect" for name, _ in scope["headers"])

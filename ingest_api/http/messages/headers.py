@@ -38,7 +38,6 @@ class SendHeaders:
         coding: The Content-Encoding to undo.
         fields: Only for PayloadKind.RAW.
         one_way: ``Prefer: respond-async``.
-        expects: The client waits for ``100 Continue`` before it sends the body.
     """
 
     kind: PayloadKind = PayloadKind.RAW
@@ -46,7 +45,6 @@ class SendHeaders:
     coding: str | None = None
     idempotency_key: str | None = None
     one_way: bool = False
-    expects: bool = False
     fields: MessageFields | None = None
 
 
@@ -76,8 +74,6 @@ def read_headers(headers: Iterable[tuple[bytes, bytes]]) -> SendHeaders:
             found.coding = _coding(value)
         elif name == b"prefer":
             found.one_way = found.one_way or _asks_respond_async(value)
-        elif name == b"expect":
-            found.expects = True
         elif name[:3] == b"ce-":
             raise _cloud_events()
     kind = _known_types.get(content_type)

@@ -51,7 +51,7 @@ class PullPath:
         except ClientGone:
             return
         except Exception as error:  # noqa: BLE001 - the last frame: every error becomes an answer here
-            await self._errors.respond(error, scope, receive, send, None, False)
+            await self._errors.respond(error, scope, receive, send, None)
             return
         self._service.count(request, piece, len(messages))
         if request.arrow:

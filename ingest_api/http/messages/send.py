@@ -99,11 +99,9 @@ class SendPath:
         """Handles one request; ``topic`` is the path's segment, decoded but not yet checked."""
         started = time.perf_counter()
         body = Body()
-        expects = False
         try:
             self._service.check()
             headers = read_headers(scope["headers"])
-            expects = headers.expects
             self._check_length(headers)
             full = scope["query_string"] != b"" and _wants_full(scope["query_string"])
             await self._bodies.read(receive, headers.length, body)
@@ -123,7 +121,7 @@ class SendPath:
             return
         except Exception as error:  # noqa: BLE001 - the last frame: every error becomes an answer here
             body.chunks.clear()
-            await self._errors.respond(error, scope, receive, send, body, expects)
+            await self._errors.respond(error, scope, receive, send, body)
             return
         finally:
             self._forget(body)

@@ -40,14 +40,13 @@ class ErrorResponses:
         self._left_out = 0
 
     async def respond(
-        self, error: Exception, scope: Scope, receive: Receive, send: Send, body: Body | None, expects: bool
+        self, error: Exception, scope: Scope, receive: Receive, send: Send, body: Body | None
     ) -> None:
         """Answers a request with an error.
 
         Args:
             error: A LakeMQError, or a defect.
             body: What was read of the request's body; None when it has none.
-            expects: The client waits for ``100 Continue``: its body was never sent.
         """
         request_id = new_request_id()
         path = scope["path"]
@@ -57,6 +56,8 @@ class ErrorResponses:
         self._metrics.refused(problem.code)
         self.log_line(scope, problem.status, problem.code, request_id)
         unread = body is not None and not body.complete
+        # The client waits for ``100 Continue``: its body was never sent.
+        expects = unread and any(name == b"expect" for name, _ in scope["headers"])
         if unread and not expects and problem.code != "REQUEST_TIMEOUT":
             unread = not await self._take_small_rest(receive, scope)
         await self._send(problem, receive, send, unread, expects)
