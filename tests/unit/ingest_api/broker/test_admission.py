@@ -71,3 +71,43 @@ def test_a_stopping_broker_takes_nothing_new() -> None:
     with pytest.raises(Unavailable) as refused:
         gate.enter()
     assert refused.value.code == "SERVICE_NOT_AVAILABLE"
+
+
+def test_what_is_open_is_what_enters() -> None:
+    gate, metrics = admission(max_inflight_sends=1, disk_full_ratio=0.5)
+    assert gate.open
+
+    def shut(reason: str, code: str) -> None:
+        assert not gate.open
+        for ask in (gate.check, gate.enter):
+            with pytest.raises(Unavailable) as refused:
+                ask()
+            assert (refused.value.code, refused.value.context["reason"]) == (code, reason)
+            assert refused.value.detail.endswith("; nothing was stored")
+        assert metrics.refusals.pop(reason) == 2
+
+    gate.enter()
+    shut("send_queue_full", "SYSTEM_BUSY")
+    gate.leave()
+    gate.set_disk_used(0.625)
+    assert gate.disk_used_ratio == 0.625
+    shut("disk_full", "DISK_FULL")
+    gate.set_disk_used(0.0)
+    gate.dispatch_failure = "no descriptor left"
+    shut("dispatch_failure", "SERVICE_NOT_AVAILABLE")
+    gate.dispatch_failure = None
+    gate.closing = True
+    shut("closing", "SERVICE_NOT_AVAILABLE")
+    gate.closing = False
+    gate.enter()
+    assert gate.inflight == 1
+
+
+def test_a_bound_is_inside() -> None:
+    gate, _ = admission(max_parsing_bytes=100, send_queue_wait_s=3.0)
+    gate.reserve(40)
+    gate.reserve(60)
+    gate.check_queue_wait(3.0)
+    with pytest.raises(Unavailable):
+        gate.check_room(1)
+    assert gate.parsing_bytes == 100, "what is refused is not counted"

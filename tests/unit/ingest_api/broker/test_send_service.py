@@ -1,18 +1,23 @@
-"""Sends while they wait for their flush: what they hold, what they count.
+"""Sends while they wait for their flush: what they hold, what they count, what of them is stored.
 
 Contract: a send that waits holds its place and not its payload; FLUSH_DISK_TIMEOUT is counted once; a send
-that need not wait does not.
+that need not wait does not; however a wait ends, its place is free again. Each field a producer gives is
+stored, and only a payload above its bound goes to the pool.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ingest_api.broker.flush_wait import Outcome
-from ingest_api.broker.send_request import SendRequest
+from ingest_api.broker.send_request import MessageFields, PayloadKind, SendRequest
+from ingest_api.broker.thread_pools import BulkPool
+from store_native.errors import Closed, InvalidRequest
 from tests.support.held_flush import Payload, Sending, run
 
 REQUEST = SendRequest("t")
@@ -66,3 +71,124 @@ def test_a_send_that_need_not_wait_does_not(tmp_path: Path) -> None:
         assert not sending.flush.asked.is_set()
 
     run(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("end", [Closed("STORE_POISONED", "fsync failed"), RuntimeError("a defect"), None])
+def test_a_place_is_free_again_however_a_wait_ends(tmp_path: Path, end: Exception | None) -> None:
+    async def scenario(sending: Sending) -> None:
+        waiting = asyncio.ensure_future(sending.service.send(REQUEST, MESSAGE, len(MESSAGE)))
+        await sending.flush.asked.wait()
+        assert sending.admission.inflight == 1
+        if end is None:
+            waiting.cancel()
+        else:
+            sending.flush.future.set_exception(end)
+        (ended,) = await asyncio.gather(waiting, return_exceptions=True)
+        assert type(ended) is (asyncio.CancelledError if end is None else type(end))
+        assert sending.admission.inflight == 0
+        assert not sending.metrics.topics_in, "counted, and its end is not known"
+
+    run(tmp_path, scenario)
+
+
+def test_only_a_payload_above_the_bound_goes_to_the_pool(tmp_path: Path) -> None:
+    async def scenario(sending: Sending) -> None:
+        waited: list[float] = []
+        bulk, sending.service._bulk = sending.service._bulk, BulkPool(1, waited.append)  # noqa: SLF001 - counted
+        for size, runs in ((999, 0), (1_000, 0), (1_001, 1)):
+            payload = MESSAGE.ljust(size)
+            await sending.service.send(REQUEST, payload, size, wait=False)
+            assert len(waited) == runs
+        await sending.service.send(REQUEST, lambda: MESSAGE, 10, wait=False)
+        assert len(waited) == 2, "what has to be made first is made on the pool"
+        sending.service._bulk.close()  # noqa: SLF001
+        sending.service._bulk = bulk  # noqa: SLF001
+
+    run(tmp_path, scenario)
+
+
+def test_a_message_is_refused_only_above_its_bound(tmp_path: Path) -> None:
+    async def scenario(sending: Sending) -> None:
+        most = sending.limits.max_message_bytes
+        sending.service.check_size(most)
+        with pytest.raises(InvalidRequest, match="MESSAGE_TOO_LARGE") as refused:
+            sending.service.check_size(most + 1)
+        assert refused.value.context == {"limit": most, "size": most + 1}
+        raw = SendRequest("t", PayloadKind.RAW)
+        with pytest.raises(InvalidRequest, match="MESSAGE_TOO_LARGE") as refused:
+            await sending.service.send(raw, b"x" * (most + 1), most + 1)
+        assert refused.value.context["size"] == most + 1
+        assert sending.admission.inflight == 0
+
+    run(tmp_path, scenario)
+
+
+def test_each_field_a_producer_gives_is_stored(tmp_path: Path) -> None:
+    async def scenario(sending: Sending) -> None:
+        fields = MessageFields("a", ["k1", "k2"], [("color", "red")], "shard", 3, 7, 0, "M-1")
+        raw = SendRequest("t", PayloadKind.RAW, ("10.0.0.1", 4711), "key", fields=fields)
+        assert not sending.service.append(raw, b"x").duplicate
+        assert sending.service.append(raw, b"x").duplicate
+        (found,) = messages(sending, 3)
+        shown = {
+            name: found[name] for name in ("tags", "keys", "properties", "flag", "born_host", "message_id")
+        }
+        assert shown == {
+            "tags": "a",
+            "keys": ["k1", "k2"],
+            "properties": shown["properties"],
+            "flag": 7,
+            "born_host": "10.0.0.1:4711",
+            "message_id": "M-1",
+        }
+        assert shown["properties"]["color"] == "red"
+        late = SendRequest("t", PayloadKind.RAW, fields=MessageFields(queue_id=2, delay_level=18))
+        sending.service.append(late, b"later")
+        assert messages(sending, 2) == []
+        sending.service.append_plain(PayloadKind.JSON, "t", b'{"body":"p","queue_id":0}', ("10.0.0.2", 1))
+        (plain,) = messages(sending, 0)
+        assert (plain["born_host"], plain["flag"]) == ("10.0.0.2:1", 0)
+        batch = b'{"messages":[{"body":"a","queue_id":1},{"body":"b","queue_id":1}]}'
+        request = SendRequest("t", PayloadKind.JSON, ("10.0.0.3", 1), "other", full_results=True)
+        answer = json.loads(sending.service.append(request, batch).answer("SEND_OK"))
+        assert len(answer["results"]) == 2
+        assert {one["born_host"] for one in messages(sending, 1)} == {"10.0.0.3:1"}
+        again = sending.service.append(request, batch)
+        assert again.duplicate
+        few = sending.service.append(SendRequest("t"), batch)
+        assert not json.loads(few.answer("SEND_OK")).get("results")
+        sending.service.count("t", few, 66)
+        assert (sending.metrics.topics_in["t"].messages, sending.metrics.topics_in["t"].bytes) == (2, 66)
+
+    run(tmp_path, scenario)
+
+
+def test_a_sharding_key_keeps_its_messages_in_one_queue(tmp_path: Path) -> None:
+    async def scenario(sending: Sending) -> None:
+        for _ in range(8):
+            fields = MessageFields(sharding_key="s")
+            sending.service.append(SendRequest("t", PayloadKind.RAW, fields=fields), b"x")
+        counts = [len(messages(sending, queue_id)) for queue_id, *_ in sending.store.queues("t")]
+        assert sorted(counts)[-1] == 8
+        assert len(counts) > 1
+
+    run(tmp_path, scenario)
+
+
+def test_a_message_that_asks_not_to_wait_for_the_store_does_not(tmp_path: Path) -> None:
+    async def scenario(sending: Sending) -> None:
+        payload = b'{"body":"x","wait_store_ok":false}'
+        assert (await sending.service.send(REQUEST, payload, len(payload))).status == "SEND_OK"
+        appended = sending.service.append(REQUEST, payload)
+        assert not sending.service.on_durable(appended, lambda outcome: None)
+        assert not sending.flush.asked.is_set()
+        assert sending.admission.inflight == 0
+
+    run(tmp_path, scenario)
+
+
+def messages(sending: Sending, queue_id: int) -> list[dict[str, Any]]:
+    """What is in a queue; nobody was answered, so the dispatcher is waited for."""
+    sending.store.wait_dispatched(sending.store.watermarks()[0], 10_000)
+    found: list[dict[str, Any]] = json.loads(sending.store.read_json("t", queue_id, 0).messages)
+    return found
