@@ -77,6 +77,18 @@ def test_a_send_carries_a_key_of_its_own_or_the_callers() -> None:
         assert len(set(keys)) == 3
 
 
+def test_what_fits_exactly_does_not_wait() -> None:
+    network = ScriptedNetwork()
+    line = len(Message("x").to_line())
+    with (
+        Producer(network.client(), "t", linger_ms=FOR_EVER_MS, max_pending_bytes=2 * line) as producer,
+        ThreadPoolExecutor(1) as thread,
+    ):
+        for _ in range(2):
+            thread.submit(producer.send_later, "x").result(10)
+        network.decide_all("answered")
+
+
 def test_a_message_larger_than_the_buffer_is_sent_and_the_next_waits_for_it() -> None:
     network = ScriptedNetwork()
     with (

@@ -12,8 +12,10 @@ import asyncio
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -145,7 +147,7 @@ class FlushWaits(RuleBasedStateMachine):
         self.store.dispatched = min(self.store.dispatched + by, end)
         self.moved()
 
-    @precondition(lambda self: self.store.poisoned is None and not self.closed and self.store.appended > 10)
+    @precondition(lambda self: self.store.poisoned is None and not self.closed and self.store.appended > 20)
     @rule()
     def poison(self) -> None:
         self.store.poisoned = "fsync failed"
@@ -219,7 +221,7 @@ class FlushWaits(RuleBasedStateMachine):
         self.loop.now += seconds
         self.loop.turn()
 
-    @precondition(lambda self: not self.closed and self.waiting)
+    @precondition(lambda self: not self.closed and self.waiting and self.store.appended > 20)
     @rule()
     def stop(self) -> None:
         self.waiter.close()
@@ -293,3 +295,65 @@ _NOBODY = _Nobody()
 
 def test_each_wait_ends_once_and_positively_only_when_the_message_can_be_read() -> None:
     run_state_machine_as_test(FlushWaits, settings=settings(max_examples=100, stateful_step_count=25))
+
+
+def _note(told: list[int], end_offset: int, outcome: Outcome) -> None:
+    assert outcome is True
+    told.append(end_offset)
+
+
+def waits() -> FlushWaits:
+    """A broker with sync flush and three appends of a byte, none of them flushed."""
+    broker = FlushWaits()
+    broker.open(sync_flush=True, before=False)
+    broker.store.appended = 3
+    return broker
+
+
+def test_an_append_that_comes_back_late_is_told_before_the_ones_behind_it() -> None:
+    broker = waits()
+    told: list[int] = []
+    for end_offset in (3, 1, 2):
+        broker.waiter.on_durable(end_offset, partial(_note, told, end_offset))
+    for mark in (1, 2, 3):
+        broker.store.flushed = broker.store.dispatched = mark
+        broker.moved()
+        assert told == list(range(1, mark + 1))
+    broker.teardown()
+
+
+def test_each_waiter_has_a_time_of_its_own_and_one_timer_serves_all() -> None:
+    broker = waits()
+    futures = []
+    send, change = broker.waiter.wait_send, broker.waiter.wait_change
+    for end_offset, wait in ((1, send), (2, change), (3, send)):
+        futures.append(wait(end_offset))
+        broker.loop.now += 1
+        broker.loop.turn()
+    for n, future in enumerate(futures):
+        assert future is not None
+        broker.loop.now = 1_000.0 + TIMEOUT_S + n - 0.5
+        broker.loop.turn()
+        assert not future.done()
+        broker.loop.now += 0.5
+        broker.loop.turn()
+        assert future.result() is False
+        assert broker.waiter.waiting == 2 - n
+    broker.teardown()
+
+
+def test_who_comes_after_the_store_failed_is_refused_at_once() -> None:
+    broker = waits()
+    first, change = broker.waiter.wait_send(1), broker.waiter.wait_change(2)
+    broker.poison()
+    assert first is not None
+    assert change is not None
+    for future in (first, change):
+        error = future.exception()
+        assert isinstance(error, Closed)
+        assert error.code == "STORE_POISONED"
+    for late in (broker.waiter.wait_send, broker.waiter.wait_change):
+        with pytest.raises(Closed, match="STORE_POISONED"):
+            late(3)
+    assert broker.waiter.waiting == 0
+    broker.teardown()
