@@ -18,6 +18,7 @@ from structured_streaming.offsets import (
     initial,
     same_topic,
     start_in,
+    still_valid,
 )
 from tests.unit.structured_streaming.strategies import offsets, views
 
@@ -123,3 +124,77 @@ def test_initial_names_every_queue(view: StoreView) -> None:
     start = initial(view, {queue: held.min_offset for queue, held in view.bounds.items()})
     assert set(start.queues) == set(view.bounds)
     assert Offsets.from_json(start.to_json()) == start
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        [],
+        "text",
+        {"v": 1, "epoch": 1, "topics": []},
+        {"v": 1, "epoch": 1, "topics": {"t": []}},
+        {"v": 1, "epoch": 1, "topics": {"t": {"id": "a", "brokers": {"b": {"zero": 1}}}}},
+        {"v": 1, "epoch": 1, "topics": {"t": {"id": "a", "brokers": {"b": {"0": None}}}}},
+        {"v": 1, "epoch": "first", "topics": {}},
+    ],
+    ids=str,
+)
+def test_whatever_is_no_offset_is_refused_with_that_code(value: object) -> None:
+    with pytest.raises(InvalidRequest, match="ARGUMENT_ILLEGAL"):
+        Offsets.from_json(value)  # type: ignore[arg-type]
+
+
+def test_a_topic_without_an_id_may_be_any() -> None:
+    assert same_topic("a", "")
+    assert same_topic("a", None)
+
+
+def test_initial_has_the_epoch_and_only_the_ids_of_what_it_names() -> None:
+    view = StoreView(7, {"orders": "a1", "payments": "b2"}, {ORDERS_0: Bounds(0, 12)})
+    assert initial(view, {ORDERS_0: 3}) == Offsets(7, {"orders": "a1"}, {ORDERS_0: 3})
+
+
+def test_advance_takes_the_stores_epoch_and_the_topics_new_id() -> None:
+    start = Offsets(2, {"orders": "a1"}, {ORDERS_0: 12, ORDERS_1: 4})
+    view = StoreView(3, {"orders": "zz"}, {ORDERS_0: Bounds(0, 2)})
+    assert advance(start, view, {ORDERS_0: 2}) == Offsets(3, {"orders": "zz"}, {ORDERS_0: 2})
+
+
+def test_nothing_is_carried_into_an_older_store_and_all_into_the_same_or_a_later_one() -> None:
+    other = MessageQueue("payments", "broker-a", 0)
+    start = Offsets(2, {"orders": "a1", "payments": "b2"}, {ORDERS_0: 12, other: 4})
+    for epoch, carried in [(1, {}), (2, {other: 4}), (3, {other: 4})]:
+        view = StoreView(epoch, {"orders": "a1"}, {ORDERS_0: Bounds(0, 20)})
+        end = advance(start, view, {ORDERS_0: 20})
+        assert (end.epoch, end.queues) == (epoch, {ORDERS_0: 20, **carried})
+
+
+def test_a_known_queue_stays_named_at_0_and_a_new_one_is_named_from_its_first_message() -> None:
+    start = Offsets(1, {"orders": "a1"}, {ORDERS_0: 0})
+    view = StoreView(1, {"orders": "a1"}, {ORDERS_0: Bounds(0, 0), ORDERS_1: Bounds(0, 1)})
+    assert advance(start, view, {ORDERS_0: 0}).queues == {ORDERS_0: 0}
+    assert advance(start, view, {ORDERS_0: 0, ORDERS_1: 1}).queues == {ORDERS_0: 0, ORDERS_1: 1}
+    assert advance(start, view, {ORDERS_0: 0, ORDERS_1: 0}) == start
+
+
+def test_a_new_queue_with_nothing_to_read_is_named_along_with_what_moves() -> None:
+    start = Offsets(1, {"orders": "a1"}, {ORDERS_0: 12})
+    new = MessageQueue("payments", "broker-a", 0)
+    view = StoreView(1, {"orders": "a1", "payments": "b2"}, {ORDERS_0: Bounds(0, 20), new: Bounds(0, 0)})
+    end = advance(start, view, {ORDERS_0: 20, new: 0})
+    assert end == Offsets(1, {"orders": "a1", "payments": "b2"}, {ORDERS_0: 20, new: 0})
+
+
+def test_a_batch_in_the_same_epoch_starts_where_the_last_one_ended() -> None:
+    start = Offsets(2, {"orders": "a1"}, {ORDERS_0: 12})
+    assert start_in(start, Offsets(2, {"orders": "a1"}, {ORDERS_0: 15}), ORDERS_0) == 12
+
+
+def test_a_planned_end_is_valid_for_the_same_topic_in_the_same_or_a_later_epoch() -> None:
+    other = MessageQueue("payments", "broker-a", 0)
+    end = Offsets(2, {"orders": "a1", "payments": "b2"}, {ORDERS_0: 12, other: 4})
+    held = {ORDERS_0: Bounds(0, 20), other: Bounds(0, 9)}
+    for epoch, topics in [(1, set()), (2, {"orders"}), (3, {"orders"})]:
+        valid = still_valid(end, StoreView(epoch, {"orders": "a1", "payments": "zz"}, held))
+        assert {queue.topic for queue in valid} == topics

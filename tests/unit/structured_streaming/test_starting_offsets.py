@@ -90,3 +90,34 @@ def test_a_queue_new_to_a_group_that_knows_the_topic_is_read_from_its_beginning(
 def test_a_topic_new_to_a_group_starts_at_the_fallback() -> None:
     assert resolved(GroupPosition(LATEST), {("other", 0): 1}) == [110, 50, 0]
     assert resolved(GroupPosition(EARLIEST), {("other", 0): 1}) == [10, 0, 0]
+
+
+def test_explicit_earliest_is_the_first_message_held_and_an_end_is_allowed() -> None:
+    assert resolved(Explicit({("orders", 0): -2, ("orders", 1): -1, ("orders", 2): 0})) == [10, 50, 0]
+    assert resolved(Explicit({("orders", 0): 110, ("orders", 1): 50, ("orders", 2): 0})) == [110, 50, 0]
+
+
+def test_times_must_name_every_queue_and_no_other() -> None:
+    with pytest.raises(InvalidRequest, match="missing orders/1, orders/2"):
+        resolved(ByTimestamps({("orders", 0): 20}, "latest"))
+    with pytest.raises(InvalidRequest, match="not read: orders/3"):
+        resolved(ByTimestamps({("orders", i): 5 for i in range(4)}, "latest"))
+
+
+def test_a_queue_that_holds_nothing_is_not_asked_and_one_that_holds_one_message_is() -> None:
+    held = {Q0: Bounds(4, 4), Q1: Bounds(4, 5)}
+    asked: list[MessageQueue] = []
+
+    def by_time(queue: MessageQueue, timestamp: int) -> int:
+        asked.append(queue)
+        return 4
+
+    found = resolve(
+        SinceTimestamp(1, "error"), StoreView(1, {"orders": "a1"}, held), Lookups(by_time, dict), "o"
+    )
+    assert (found, asked) == ({Q0: 4, Q1: 4}, [Q1])
+
+
+def test_a_message_stored_since_the_view_was_taken_is_not_the_start() -> None:
+    lookups = Lookups(lambda queue, timestamp: 999, dict)
+    assert resolve(SinceTimestamp(1, "latest"), VIEW, lookups, "o") == {Q0: 110, Q1: 50, EMPTY: 0}

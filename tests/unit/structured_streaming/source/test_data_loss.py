@@ -9,7 +9,7 @@ from hypothesis import given
 
 from store_native.errors import InvalidRequest
 from structured_streaming.offsets import Bounds, MessageQueue, Offsets, StoreView
-from structured_streaming.source.data_loss import reconcile, report
+from structured_streaming.source.data_loss import cut_off, damaged, reconcile, report
 from tests.unit.structured_streaming.strategies import offsets, views
 
 Q0, Q1 = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-a", 1)
@@ -105,3 +105,51 @@ def test_reconciled_positions_can_always_be_read(before: Offsets, held: StoreVie
         assert held.bounds[queue].min_offset <= position <= held.bounds[queue].max_offset
         if not sound.losses:
             assert position == before.position(queue)
+
+
+def test_each_loss_has_its_own_words_and_no_other() -> None:
+    gone = MessageQueue("gone", "broker-a", 0)
+    before = Offsets(1, {"orders": "a1", "gone": "g"}, {Q0: 5, Q1: 5, gone: 2})
+    said = [loss.what for loss in reconcile(before, view({Q0: Bounds(0, 9)}), everything).losses]
+    assert said == [
+        "topic gone no longer exists; what it still held is not known",
+        "topic orders, broker broker-a, queue 1: the queue no longer exists; what it still held is not known",
+    ]
+
+
+def test_a_queue_missing_from_a_topic_made_again_is_part_of_that_loss() -> None:
+    sound = reconcile(start({Q0: 5, Q1: 5}), view({Q0: Bounds(0, 9)}, topic_id="zz"), everything)
+    assert ["created again" in loss.what for loss in sound.losses] == [True]
+    assert sound.gone == {Q1}
+
+
+def test_a_position_at_the_end_is_no_loss() -> None:
+    sound = reconcile(start({Q0: 9}), view({Q0: Bounds(9, 9)}), everything)
+    assert (sound.starts, sound.losses) == ({Q0: 9}, [])
+
+
+def test_one_expired_message_is_a_loss() -> None:
+    (loss,) = reconcile(start({Q0: 5}), view({Q0: Bounds(6, 9)}), everything).losses
+    assert (loss.messages, loss.queue, loss.start, loss.end) == (1, Q0, 5, 6)
+
+
+def test_a_damaged_range_is_counted_and_named() -> None:
+    loss = damaged(Q0, 7, 9)
+    assert (loss.messages, loss.queue, loss.start, loss.end) == (2, Q0, 7, 9)
+    assert loss.what.endswith("queue 0: offsets [7, 9) are damaged in the store, 2 messages")
+
+
+def test_a_loss_of_unknown_size_fails_too() -> None:
+    with pytest.raises(InvalidRequest, match="ends at 9") as caught:
+        report([cut_off(Q0, 50, 9)], fail=True)
+    assert caught.value.context["lost"] == 0
+    assert report([], fail=True) == 0
+
+
+@pytest.mark.parametrize(("count", "shown", "more"), [(4, 4, False), (5, 5, False), (6, 5, True)])
+def test_five_losses_are_shown_and_the_others_counted(count: int, shown: int, more: bool) -> None:
+    many = [damaged(MessageQueue("orders", "b", i), 0, 1) for i in range(count)]
+    with pytest.raises(InvalidRequest) as caught:
+        report(many, fail=True)
+    text = str(caught.value)
+    assert (text.count("are damaged"), "and 1 more" in text, " more." in text) == (shown, more, more)

@@ -68,3 +68,22 @@ def test_with_fewer_messages_than_queues_the_queues_take_turns() -> None:
         served |= {queue for queue in starts if limited[queue] > starts[queue]}
         starts = limited
     assert served == set(ends)
+
+
+def test_the_order_of_the_queues_does_not_change_whose_turn_it_is() -> None:
+    starts = {queue(i): 0 for i in range(4)}
+    ends = dict.fromkeys(starts, 10)
+    turned = dict(reversed(list(starts.items())))
+    wanted = {queue(0): 1, queue(1): 0, queue(2): 0, queue(3): 0}
+    assert limit_ends(starts, ends, 1) == limit_ends(turned, ends, 1) == wanted
+
+
+def test_a_limit_of_exactly_the_backlog_takes_all() -> None:
+    starts = {queue(0): 4, queue(1): 0}
+    assert limit_ends(starts, {queue(0): 5, queue(1): 1}, 2) == {queue(0): 5, queue(1): 1}
+    assert limit_ends(starts, {queue(0): 9, queue(1): 1}, 6) == {queue(0): 9, queue(1): 1}
+
+
+def test_with_as_many_messages_as_queues_each_has_one() -> None:
+    starts = {queue(0): 3, queue(1): 7}
+    assert limit_ends(starts, {queue(0): 900, queue(1): 8}, 2) == {queue(0): 4, queue(1): 8}
