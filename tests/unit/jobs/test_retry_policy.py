@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.retry_policy import RetryPolicy, format_delay
+from jobs.retry_policy import DEFAULT_MAX_RECONSUME_TIMES, RetryPolicy, format_delay
 from store_native.errors import InvalidRequest
 
 LEVELS = [1_000, 5_000, 10_000, 30_000, 60_000]
@@ -49,3 +49,36 @@ def test_a_broker_without_levels_cannot_retry() -> None:
 @pytest.mark.parametrize(("ms", "text"), [(500, "500ms"), (1_000, "1s"), (90_000, "90s"), (7_200_000, "2h")])
 def test_delays_are_written_as_they_are_read(ms: int, text: str) -> None:
     assert format_delay(ms) == text
+
+
+def test_no_retries_are_allowed_and_fewer_than_none_refused() -> None:
+    assert RetryPolicy.of(None, LEVELS, 0).max_reconsume_times == 0
+    for wrong in (-1, -2):
+        with pytest.raises(InvalidRequest, match="--max-reconsume-times"):
+            RetryPolicy.of(None, LEVELS, wrong)
+
+
+def test_a_level_outside_the_stores_is_the_nearest_one() -> None:
+    policy = RetryPolicy.of(None, LEVELS, 16)
+    assert [policy.clamp(level) for level in (-7, 0, 1, 5, 6, 99)] == [1, 1, 1, 5, 5, 5]
+
+
+def test_levels_of_a_store_need_not_ascend() -> None:
+    policy = RetryPolicy.of(None, [60_000, 1_000, 10_000, 5_000], 16)
+    assert [policy.level_of_delay(ms) for ms in (0, 1_001, 5_001, 10_001, 99_000)] == [2, 4, 3, 1, 1]
+
+
+def test_a_delay_between_the_levels_is_none_of_them() -> None:
+    with pytest.raises(InvalidRequest, match="20s is not a delay level"):
+        RetryPolicy.of("20s", LEVELS, 16)
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"), [(60_000, "1m"), (3_600_000, "1h"), (61_000, "61s"), (1_001, "1001ms")]
+)
+def test_a_delay_is_written_in_the_largest_unit_that_is_whole(ms: int, text: str) -> None:
+    assert format_delay(ms) == text
+
+
+def test_rocketmqs_own_number_of_retries_is_16() -> None:
+    assert DEFAULT_MAX_RECONSUME_TIMES == 16

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from jobs.group.handler_invocation import HandlerResults, invoke
+from jobs.group.handler_invocation import Before, HandlerResults, invoke
 from jobs.handler_loader import LoadedHandler
 from jobs.retry_policy import RetryPolicy
 from lakemq.handler import Verdict
@@ -165,3 +166,133 @@ def test_a_vectorised_handler_that_always_raises_is_not_called_once_per_message(
 def test_a_result_of_the_wrong_shape_is_a_failure_of_the_messages(answer: Any) -> None:
     result = results(lambda batch: answer if batch.num_rows == 4 else "WHAT", vectorised=True)
     assert verdicts(result) == ["RETRY"] * 4
+
+
+def errors(result: HandlerResults) -> list[str]:
+    assert result.error_text is not None
+    return [str(text) for text in result.error_text.to_pylist()]
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (["ACK"] * 5, "returned 5 verdicts for 4"),
+        (["ACK"] * 3, "returned 3 verdicts for 4"),
+        (pa.array(["ACK"] * 5), "returned 5 verdicts for 4"),
+        (pa.array(["ACK"] * 3), "returned 3 verdicts for 4"),
+        ("ACKS", "returns verdicts, not str"),
+        (b"ACKS", "returns verdicts, not bytes"),
+        (pa.table({"verdict": ["ACK"] * 4, "why": list("abcd")}), "verdict columns are verdict"),
+        (pa.table({"reason": list("abcd")}), "verdict columns are verdict"),
+    ],
+)
+def test_a_wrong_answer_is_said_with_what_was_wrong_with_it(answer: Any, said: str) -> None:
+    def handle(batch: pa.RecordBatch) -> Any:
+        if batch.num_rows == 4:
+            return answer
+        raise LookupError("narrowed down")
+
+    assert verdicts(results(handle, vectorised=True)) == ["RETRY"] * 4
+    alone = results(lambda batch: answer, 1, vectorised=True)
+    assert verdicts(alone) == ["RETRY"]
+    assert said.split(" for ")[0] in errors(alone)[0]
+
+
+def test_levels_of_a_column_are_levels_of_the_store_and_null_is_the_groups_own() -> None:
+    answer = pa.table({"verdict": ["RETRY"] * 4, "delay_level": [0, -3, None, 99]})
+    result = results(lambda batch: answer, vectorised=True)
+    assert result.delay_level is not None
+    assert result.delay_level.to_pylist() == [1, 1, None, 4]
+
+
+def test_a_null_among_other_verdicts_acknowledges_its_row() -> None:
+    result = results(lambda batch: pa.array(["RETRY", None, None, "DEAD"]), vectorised=True)
+    assert verdicts(result) == ["RETRY", "ACK", "ACK", "DEAD"]
+
+
+def test_a_delay_of_nothing_is_the_shortest_level() -> None:
+    result = results(lambda message: Verdict.retry("0ms"), 1)
+    assert result.delay_level is not None
+    assert result.delay_level.to_pylist() == [1]
+
+
+def test_each_row_has_the_time_of_its_own_call() -> None:
+    seen: list[int] = []
+
+    def handle(message: Any) -> None:
+        before = time.time_ns() // 1_000
+        while time.time_ns() // 1_000 < before + 50:
+            pass
+        seen.append(before)
+
+    result = results(handle, 3)
+    started = result.started_at.cast(pa.int64()).to_pylist()
+    finished = result.finished_at.cast(pa.int64()).to_pylist()
+    for at, begin, end in zip(seen, started, finished, strict=True):
+        assert begin <= at < at + 50 <= end
+    assert started[1:] == finished[:-1]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_rows_of_a_vectorised_call_have_its_times(fails: bool) -> None:
+    def handle(batch: pa.RecordBatch) -> None:
+        before = time.time_ns() // 1_000
+        while time.time_ns() // 1_000 < before + 50:
+            pass
+        if fails:
+            raise ValueError
+
+    result = results(handle, 1, vectorised=True)
+    began, ended = (column.cast(pa.int64())[0].as_py() for column in (result.started_at, result.finished_at))
+    assert ended - began >= 50
+
+
+def test_pieces_of_which_some_are_acknowledged_keep_each_rows_verdict() -> None:
+    def handle(batch: pa.RecordBatch) -> Any:
+        bodies = batch.column("body").to_pylist()
+        if b"3" in bodies:
+            raise ValueError("poison")
+        return ["DEAD" if body == b"6" else None for body in bodies]
+
+    result = results(handle, 8, vectorised=True)
+    assert verdicts(result) == ["ACK"] * 3 + ["RETRY"] + ["ACK"] * 2 + ["DEAD", "ACK"]
+    assert result.isolated is not None
+    assert result.isolated.to_pylist() == [row == 3 for row in range(8)]
+
+
+def test_what_fails_only_in_company_is_marked_so() -> None:
+    def handle(batch: pa.RecordBatch) -> None:
+        raise ConnectionError
+
+    result = results(handle, 10_000, vectorised=True)
+    assert result.in_company is not None
+    assert result.isolated is not None
+    marks = zip(result.in_company.to_pylist(), result.isolated.to_pylist(), strict=True)
+    assert all(company != alone for company, alone in marks)
+    assert sum(result.in_company.to_pylist()) > 9_000
+
+
+def test_a_row_that_may_only_be_given_up_alone_has_a_call_of_its_own() -> None:
+    sizes: list[int] = []
+
+    def handle(batch: pa.RecordBatch) -> Any:
+        sizes.append(batch.num_rows)
+        bodies = batch.column("body").to_pylist()
+        return [Verdict.retry(1 + int(body)) if body != b"0" else None for body in bodies]
+
+    before = Before([False] * 4, [False] * 4, lambda row: row == 2, lambda row: False)
+    result = invoke(LoadedHandler(handle, True), batch(4), POLICY, before)
+    assert sizes == [4, 1]
+    assert result.delay_level is not None
+    assert result.delay_level.to_pylist() == [None, 2, 3, 4]
+
+
+def test_a_trace_too_long_keeps_its_end_and_a_text_its_beginning() -> None:
+    def handle(message: Any) -> None:
+        raise ValueError("begin" + "x" * 20_000 + "the end")
+
+    result = results(handle, 1)
+    assert result.error_trace is not None
+    assert result.error_trace[0].as_py().endswith("the end\n")
+    assert len(errors(result)[0]) == 2_000
+    assert errors(result)[0].startswith("begin")
