@@ -12,8 +12,8 @@ import pytest
 
 from delta_tables.deliveries import DELIVERIES
 from jobs.counted_attempts import attempt_counts
-from jobs.group.outcomes import OutcomeTask
-from jobs.handler_loader import HandlerTarget
+from jobs.group.outcomes import IN_COMPANY, OutcomeTask
+from jobs.handler_loader import HandlerTarget, LoadedHandler
 from jobs.original_position import LAST_ATTEMPT, original_positions
 from jobs.retry_policy import RetryPolicy
 from jobs.settings import Mode
@@ -72,16 +72,20 @@ def message(offset: int, order: dict[str, Any] | None = None, **fields: Any) -> 
     } | fields
 
 
-def retried(offset: int, origin: int, times: int, order: dict[str, Any] | None = None) -> dict[str, Any]:
-    return message(
+def retried(
+    offset: int, origin: int, times: int, order: dict[str, Any] | None = None, **fields: Any
+) -> dict[str, Any]:
+    origins = [("RETRY_TOPIC", "orders"), ("LMQ_ORIGIN", f"broker-a/1/{origin}"), ("colour", "red")]
+    made = message(
         offset,
         order,
         topic="%RETRY%g",
         queue_id=0,
         reconsume_times=times,
         message_id=f"ID{origin}",
-        properties=[("RETRY_TOPIC", "orders"), ("LMQ_ORIGIN", f"broker-a/1/{origin}"), ("colour", "red")],
+        properties=origins,
     )
+    return made | fields
 
 
 def outcomes(*batches: list[dict[str, Any]], mode: Mode = "concurrent") -> list[dict[str, Any]]:
@@ -269,3 +273,130 @@ def test_what_is_acknowledged_keeps_no_properties_beside_a_marked_failure() -> N
     rows = outcomes([message(0, properties=marked), message(1, {"raise": "x"}, properties=marked)])
     assert [row["verdict"] for row in rows] == ["ACK", "RETRY"]
     assert [row["properties"] for row in rows] == [None, [("colour", "red")]]
+
+
+def decided(
+    function: Any, messages: list[dict[str, Any]], *, mode: Mode = "concurrent"
+) -> list[dict[str, Any]]:
+    """Rows made with a vectorised handler."""
+
+    class Target:
+        def load(self) -> LoadedHandler:
+            return LoadedHandler(function, True)
+
+    task = OutcomeTask("g", Target(), POLICY, mode, "query-1", 5)  # type: ignore[arg-type]
+    return [
+        row for made in task(iter([pa.RecordBatch.from_pylist(messages, SCHEMA)])) for row in made.to_pylist()
+    ]
+
+
+def test_a_handlers_own_reason_stays_when_attempts_are_used_up() -> None:
+    (row,) = decided(lambda batch: [Verdict.retry(reason="still closed")], [retried(40, 3, 2)])
+    assert (row["verdict"], row["reason"]) == ("DEAD", "still closed")
+
+
+def test_the_last_attempt_but_one_is_a_retry() -> None:
+    (row,) = outcomes([retried(40, 3, 1, {"raise": "x"})])
+    assert (row["attempt"], row["verdict"]) == (2, "RETRY")
+
+
+def test_a_message_given_up_by_its_handler_keeps_that_reason_however_large_it_is() -> None:
+    full: dict[str, Any] = {"properties": [("long", "x" * 32_200)]}
+    (row,) = outcomes([message(0, {"dead": "bad"}, **full)])
+    assert (row["verdict"], row["reason"]) == ("DEAD", "bad")
+
+
+def test_a_message_that_cannot_come_back_keeps_its_handlers_reason_too() -> None:
+    full: dict[str, Any] = {"properties": [("long", "x" * 32_200)]}
+    (row,) = decided(lambda batch: [Verdict.retry(reason="closed")], [message(0, **full)])
+    assert row["verdict"] == "DEAD"
+    assert row["reason"].startswith("its properties leave no space")
+    assert row["reason"].endswith("; closed")
+
+
+def test_the_level_a_verdict_names_goes_before_the_groups_own() -> None:
+    answers = [Verdict.retry(4), Verdict.retry(), Verdict.dead("no"), None]
+    rows = decided(lambda batch: answers, [message(at) for at in range(4)])
+    assert [row["delay_level"] for row in rows] == [4, 2, None, None]
+    waits = [row["next_attempt_at"] and row["next_attempt_at"] - row["finished_at"] for row in rows]
+    assert waits == [timedelta(seconds=60), timedelta(seconds=10), None, None]
+
+
+def test_a_first_delivery_and_its_retry_are_two_attempts() -> None:
+    # Another attempt of the same message, and the first delivery before it, are no repeats.
+    other = [("RETRY_TOPIC", "orders"), ("LMQ_ORIGIN", "broker-b/1/4")]
+    rows = outcomes([message(4), retried(1, 4, 1), message(4), retried(2, 4, 2)], [retried(3, 4, 1)])
+    assert [(row["source_topic"], row["attempt"]) for row in rows] == [
+        ("orders", 1),
+        ("%RETRY%g", 2),
+        ("orders", 1),
+        ("%RETRY%g", 3),
+    ]
+    brokers = outcomes([retried(1, 4, 1), retried(2, 4, 1, properties=other)])
+    assert [row["broker_name"] for row in brokers] == ["broker-a", "broker-b"]
+
+
+def test_a_message_read_at_its_place_is_no_repeat_of_one_on_the_retry_topic() -> None:
+    at_its_place = message(4, reconsume_times=1)
+    assert len(outcomes([at_its_place, retried(1, 4, 1)])) == 2
+
+
+def test_the_handler_is_not_called_for_no_messages() -> None:
+    calls: list[int] = []
+
+    def handle(batch: pa.RecordBatch) -> None:
+        calls.append(batch.num_rows)
+
+    assert decided(handle, []) == []
+    assert len(decided(handle, [retried(1, 4, 1), retried(2, 4, 1)])) == 1
+    assert calls == [1]
+
+
+def test_what_failed_only_in_company_comes_again_with_that_attempt_left_out() -> None:
+    def handle(batch: pa.RecordBatch) -> None:
+        raise ConnectionError
+
+    rows = decided(handle, [message(at) for at in range(2_000)])
+    together = [row for row in rows if row["reason"] is not None]
+    assert len(together) > 1_000
+    assert {row["reason"] for row in together} == {IN_COMPANY}
+    assert {dict(row["properties"]).get("LMQ_UNCOUNTED") for row in together} == {"1"}
+    alone = [row for row in rows if row["reason"] is None]
+    assert alone
+    assert {dict(row["properties"]).get("LMQ_ALONE") for row in alone} == {"1"}
+
+
+def test_an_attempt_in_company_is_not_the_last_one_and_a_last_one_is_made_alone() -> None:
+    sizes: list[int] = []
+
+    def handle(batch: pa.RecordBatch) -> Any:
+        sizes.append(batch.num_rows)
+        return [Verdict.RETRY] * batch.num_rows
+
+    rows = decided(handle, [retried(40, 3, 2), retried(41, 4, 1), message(9)])
+    assert [row["verdict"] for row in rows] == ["DEAD", "RETRY", "RETRY"]
+    assert sorted(sizes) == [1, 1, 2]
+    sizes.clear()
+    assert {row["verdict"] for row in decided(handle, [message(0), message(1)], mode="broadcast")} == {
+        "DROPPED"
+    }
+    assert sizes == [2, 1, 1]
+
+
+def test_a_dead_message_carries_no_marks_of_its_attempts() -> None:
+    said = [
+        ("RETRY_TOPIC", "orders"),
+        ("LMQ_ORIGIN", "broker-a/1/3"),
+        ("LMQ_UNCOUNTED", "1"),
+        ("LMQ_ALONE", "1"),
+    ]
+
+    def handle(batch: pa.RecordBatch) -> None:
+        raise ValueError
+
+    dead, again = decided(
+        handle, [retried(40, 3, 3) | {"properties": said}, retried(41, 3, 1) | {"properties": said}]
+    )
+    assert (dead["verdict"], again["verdict"]) == ("DEAD", "RETRY")
+    assert {"LMQ_UNCOUNTED", "LMQ_ALONE"}.isdisjoint(dict(dead["properties"]))
+    assert dict(again["properties"])["LMQ_ALONE"] == "1"
