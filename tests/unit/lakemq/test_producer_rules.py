@@ -36,7 +36,7 @@ RETRIES = 2
 FOR_EVER_MS = 3_600_000
 FATES: list[Fate] = ["answered", "answered", "lost", "busy", "unsent", "not the broker's", "short", "crash"]
 _WAIT_S = 10.0
-_BEFORE_CLOSE = 5  # messages: most runs are of a producer that lives
+_BEFORE_CLOSE = 8  # messages: most runs are of a producer that lives
 
 
 @dataclass(eq=False)
@@ -75,8 +75,12 @@ class Producing(RuleBasedStateMachine):
         self.abandoned = False
         self.count = 0
 
-    @initialize(linger=st.booleans(), in_batches=st.booleans())
-    def start(self, linger: bool, in_batches: bool) -> None:
+    @initialize(
+        linger=st.booleans(),
+        in_batches=st.booleans(),
+        sizes=st.lists(st.integers(0, 90), min_size=2, max_size=8),
+    )
+    def start(self, linger: bool, in_batches: bool, sizes: list[int]) -> None:
         self.linger = linger
         self.batch_bytes = BATCH_BYTES if in_batches else 1
         self.producer = Producer(
@@ -87,6 +91,9 @@ class Producing(RuleBasedStateMachine):
             max_pending_bytes=MAX_PENDING_BYTES,
             clock=self.clock,
         )
+        for size in sizes:
+            if self.blocked is None:
+                self.put("t0", size)
 
     def clock(self) -> float:
         if threading.current_thread().name == "lakemq-producer":
@@ -97,7 +104,15 @@ class Producing(RuleBasedStateMachine):
 
     # What is late may be given up, and what is blocked then comes before or after the next batch.
     @precondition(lambda self: self.blocked is None and not self.abandoned and not self.late())
-    @rule(topic=st.sampled_from(["t0", "t0", "t0", "t1"]), size=st.integers(0, 90))
+    @rule(
+        topics=st.lists(st.sampled_from(["t0", "t0", "t0", "t1"]), min_size=1, max_size=5),
+        size=st.integers(0, 90),
+    )
+    def put_some(self, topics: list[str], size: int) -> None:
+        for topic in topics:
+            if self.blocked is None:
+                self.put(topic, size)
+
     def put(self, topic: str, size: int) -> None:
         body = f"{self.count}:" + "x" * size
         one = Put(self.count, topic, json.dumps({"body": body}, separators=(",", ":")).encode(), self.now)
@@ -157,7 +172,12 @@ class Producing(RuleBasedStateMachine):
     # what the network does
 
     @precondition(lambda self: self.request is not None)
-    @rule(fate=st.sampled_from(FATES))
+    @rule(fates=st.lists(st.sampled_from(FATES), min_size=1, max_size=6))
+    def meet_some(self, fates: list[Fate]) -> None:
+        for fate in fates:
+            if self.request is not None:
+                self.meet(fate)
+
     def meet(self, fate: Fate) -> None:
         if fate in ("answered", "lost", "not the broker's", "short"):
             self.broker_stores()
@@ -177,7 +197,7 @@ class Producing(RuleBasedStateMachine):
                 self.expect_same_request()
         self.settle()
 
-    @precondition(lambda self: self.request is not None)
+    @precondition(lambda self: self.request is not None and len(self.batch) > 1)
     @rule(data=st.data())
     def name_a_bad_one(self, data: st.DataObject) -> None:
         index = data.draw(st.integers(0, len(self.batch)))
@@ -330,5 +350,5 @@ def test_whatever_the_network_does_each_message_ends_once_in_order_under_its_key
     run_state_machine_as_test(
         Producing,
         # No shrinking: what does not come is waited for, each time.
-        settings=settings(max_examples=60, stateful_step_count=30, phases=(Phase.reuse, Phase.generate)),
+        settings=settings(max_examples=120, stateful_step_count=30, phases=(Phase.reuse, Phase.generate)),
     )
