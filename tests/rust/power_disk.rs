@@ -53,8 +53,10 @@ pub enum Synced {
 /// The call that fails, and how.
 #[derive(Debug, Clone, Copy)]
 pub struct Failure {
-    /// Its number; the first is 1.
-    pub call: usize,
+    /// A sync of this kind; any call where none is named.
+    pub of: Option<Synced>,
+    /// Its number among them; the first is 1.
+    pub number: usize,
     pub error: i32,
     /// A write that fails leaves half of its bytes.
     pub half: bool,
@@ -95,6 +97,9 @@ pub struct Durable {
 
 struct State {
     durable: Durable,
+    /// Calls of the kind that fails.
+    of_kind: usize,
+    failed: bool,
     on_call: OnCall,
 }
 
@@ -119,6 +124,8 @@ impl PowerDisk {
         };
         let state = State {
             durable,
+            of_kind: 0,
+            failed: false,
             on_call: Box::new(on_call),
         };
         let disk = Self {
@@ -129,9 +136,9 @@ impl PowerDisk {
         disk
     }
 
-    /// How many calls there were.
-    pub fn calls(&self) -> usize {
-        self.lock().durable.calls
+    /// Whether the call that fails was reached.
+    pub fn has_failed(&self) -> bool {
+        self.lock().failed
     }
 
     /// All that is there counts as synced.
@@ -154,22 +161,33 @@ impl PowerDisk {
 
     /// Counts a call; `Err` where it is the one that fails.
     fn called(&self) -> (MutexGuard<'_, State>, io::Result<()>) {
-        let mut state = self.lock();
-        state.durable.calls += 1;
-        let State { durable, on_call } = &mut *state;
-        on_call(durable, durable.calls);
-        let fails = self
-            .ailment
-            .failure
-            .filter(|failure| failure.call == durable.calls);
-        let outcome = fails.map_or(Ok(()), |failure| {
-            Err(io::Error::from_raw_os_error(failure.error))
-        });
-        (state, outcome)
+        self.called_for(None)
     }
 
-    fn keeps(&self, durable: &Durable, path: &Path, names: bool) -> bool {
-        self.ailment.lies_about != Some(durable.kind(path, names))
+    fn called_for(&self, synced: Option<Synced>) -> (MutexGuard<'_, State>, io::Result<()>) {
+        let mut state = self.lock();
+        state.durable.calls += 1;
+        let State {
+            durable, on_call, ..
+        } = &mut *state;
+        on_call(durable, durable.calls);
+        let Some(failure) = self
+            .ailment
+            .failure
+            .filter(|f| f.of.is_none() || f.of == synced)
+        else {
+            return (state, Ok(()));
+        };
+        state.of_kind += 1;
+        if state.of_kind != failure.number {
+            return (state, Ok(()));
+        }
+        state.failed = true;
+        (state, Err(io::Error::from_raw_os_error(failure.error)))
+    }
+
+    fn kind(&self, path: &Path, names: bool) -> Synced {
+        self.lock().durable.kind(path, names)
     }
 }
 
@@ -444,13 +462,14 @@ impl Disk for PowerDisk {
     }
 
     fn sync(&self, file: &File) -> io::Result<()> {
-        let (mut state, outcome) = self.called();
+        let path = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+        let kind = self.kind(&path, false);
+        let (mut state, outcome) = self.called_for(Some(kind));
         if outcome.is_err() {
             state.durable.forget(file)?;
             return outcome;
         }
-        let path = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
-        if self.keeps(&state.durable, &path, false) {
+        if self.ailment.lies_about != Some(kind) {
             state.durable.take_file(file)?;
         }
         Ok(())
@@ -461,17 +480,18 @@ impl Disk for PowerDisk {
     }
 
     fn sync_directory(&self, directory: &Path) -> io::Result<()> {
-        let (mut state, outcome) = self.called();
+        let kind = self.kind(directory, true);
+        let (mut state, outcome) = self.called_for(Some(kind));
         outcome?;
         let inside = directory.starts_with(&state.durable.root);
-        if inside && self.keeps(&state.durable, directory, true) {
+        if inside && self.ailment.lies_about != Some(kind) {
             state.durable.take_names(directory)?;
         }
         Ok(())
     }
 
     fn sync_file_system(&self, _any: &File) -> io::Result<()> {
-        let (mut state, outcome) = self.called();
+        let (mut state, outcome) = self.called_for(Some(Synced::FileSystem));
         outcome?;
         if self.ailment.lies_about != Some(Synced::FileSystem) {
             let root = state.durable.root.clone();
