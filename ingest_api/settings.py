@@ -158,8 +158,8 @@ class _Store(_Section, StoreSettings):
     @classmethod
     def _are_delays(cls, text: str) -> str:
         levels = text.split()
-        if len(levels) > MAX_DELAY_LEVELS:
-            raise ValueError(f"has {len(levels)} levels, at most {MAX_DELAY_LEVELS}")
+        if not 1 <= len(levels) <= MAX_DELAY_LEVELS:
+            raise ValueError(f"has {len(levels)} levels, not 1 to {MAX_DELAY_LEVELS}")
         for level in levels:
             found = _DELAY.fullmatch(level)
             if not found or not 0 < int(found[1]) * _UNITS_MS[found[2]] <= MAX_DELAY_MS:

@@ -161,8 +161,6 @@ def open_store(settings: BrokerSettings, store_host: tuple[str, int]) -> Store:
     """Opens the store as the settings say; recovery runs in here."""
     options = asdict(settings.store)
     path = options.pop("path")
-    if not options["delay_levels"]:
-        del options["delay_levels"]
     return Store(
         path,
         broker_name=settings.broker_name,

@@ -36,7 +36,7 @@ class StoreSettings:
     Attributes:
         flush: ``sync`` answers a send when its bytes are on disk, ``async`` when they are in the
             system's memory (a power failure then loses up to ``flush_interval_ms``).
-        delay_levels: The delays of levels 1..n; empty means the store's 18.
+        delay_levels: The delays of levels 1..n, as 10s, 5m, 2h or 1d.
         faults: Points at which the store fails on purpose; for tests.
     """
 
@@ -51,7 +51,7 @@ class StoreSettings:
     default_queue_nums: Annotated[int, Interval(ge=1, le=1_024)] = _STORE["default_queue_nums"]
     retention_hours: Annotated[int, Interval(ge=1, le=_HOURS_OF_100_YEARS)] = _STORE["retention_hours"]
     delete_when_hour: Annotated[int, Interval(ge=0, le=23)] = _STORE["delete_when_hour"]
-    delay_levels: str = ""
+    delay_levels: str = _STORE["delay_levels"]
     checkpoint_interval_ms: Annotated[int, Interval(ge=10, le=3_600_000)] = _STORE["checkpoint_interval_ms"]
     idempotence_max_keys: _Entries = _STORE["idempotence_max_keys"]
     idempotence_hours: Annotated[int, Interval(ge=1, le=_HOURS_OF_100_YEARS)] = _STORE["idempotence_hours"]

@@ -67,6 +67,8 @@ pub fn load_or_create(paths: &StorePaths, options: &Options, environment: &Envir
                 u64::from(identity.consumequeue_file_entries),
                 u64::from(options.consumequeue_file_entries),
             ),
+            ("index_slots", u64::from(identity.index_slots), u64::from(options.index_slots)),
+            ("index_entries", u64::from(identity.index_entries), u64::from(options.index_entries)),
         ];
         for (name, is, asked) in differs {
             if is != asked && asked != default_of(name) {
@@ -102,6 +104,8 @@ fn default_of(name: &str) -> u64 {
     let options = Options::default();
     match name {
         "commitlog_file_size" => options.commitlog_file_size,
+        "index_slots" => u64::from(options.index_slots),
+        "index_entries" => u64::from(options.index_entries),
         _ => u64::from(options.consumequeue_file_entries),
     }
 }

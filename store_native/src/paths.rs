@@ -180,17 +180,29 @@ pub fn replace_file(path: &Path, content: &[u8], disk: &dyn Disk) -> std::io::Re
     disk.sync_directory(path.parent().unwrap_or(Path::new(".")))
 }
 
-/// Makes a directory, and its name durable, unless it is there.
+/// Makes a directory unless it is there, and those above it that are missing; their names are durable then.
 ///
 /// # Errors
 /// Any I/O error.
 pub fn create_directory(directory: &Path, disk: &dyn Disk) -> std::io::Result<()> {
-    if directory.is_dir() {
-        return Ok(());
-    }
+    let missing = directory.ancestors().take_while(|path| !path.is_dir() && *path != Path::new("")).count();
     std::fs::create_dir_all(directory)?;
-    match directory.parent() {
-        Some(parent) if parent != Path::new("") => disk.sync_directory(parent),
-        _ => disk.sync_directory(Path::new(".")),
+    sync_names_above(directory, missing, disk)
+}
+
+/// Returns when the names of a directory and of those above it are on the disk, `levels` of them, the highest first.
+/// What may not be read is passed over: this process made nothing there.
+///
+/// # Errors
+/// Any other I/O error.
+pub fn sync_names_above(directory: &Path, levels: usize, disk: &dyn Disk) -> std::io::Result<()> {
+    let parents: Vec<&Path> = directory.ancestors().skip(1).take(levels).collect();
+    for parent in parents.into_iter().rev() {
+        let parent = if parent == Path::new("") { Path::new(".") } else { parent };
+        match disk.sync_directory(parent) {
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {}
+            outcome => outcome?,
+        }
     }
+    Ok(())
 }

@@ -244,10 +244,8 @@ def test_a_full_disk_makes_the_broker_read_only(start_broker: Callable[..., Brok
     http = Http(broker.endpoint)
     assert http.post("/topics/t/messages", {"body": "x", "queue_id": 0}).status == 200
     broker.stop()
-    config = broker.store_path.parent / "broker.toml"
     # Any disk is fuller than this.
-    config.write_text(config.read_text() + "[limits]\ndisk_full_ratio = 0.000001\n")
-    broker.start()
+    http = Http(start_broker(arguments=("--limits.disk_full_ratio", "0.000001")).endpoint)
     problem = http.post("/topics/t/messages", {"body": "x"}).problem(507, "DISK_FULL")
     assert problem["retryable"] is True
     page = http.get("/topics/t/queues/0/messages", offset=0).json

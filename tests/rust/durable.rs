@@ -108,6 +108,14 @@ impl LetterOfFsync {
         );
     }
 
+    /// All directories from `top` down to `root` have names on the platter.
+    fn check_names_above(&self, root: &Path, top: &Path) {
+        let platter = self.platter.lock().expect("no panic");
+        for path in root.ancestors().take_while(|path| *path != top) {
+            assert!(platter.names.contains(path), "the name {}", path.display());
+        }
+    }
+
     fn open(self: &Arc<Self>, root: &Path) -> Store {
         let environment = Environment {
             disk: self.clone(),
@@ -149,7 +157,7 @@ impl LetterOfFsync {
 #[test]
 fn test_what_is_acknowledged_is_on_the_disk_with_all_the_names_that_lead_to_it() {
     let dir = tempfile::tempdir().expect("a directory");
-    let root = dir.path().join("new").join("store");
+    let root = dir.path().join("new").join("deep").join("store");
     let disk = Arc::new(LetterOfFsync::default());
     let store = disk.open(&root);
     let body = "b".repeat(9_000);
@@ -157,6 +165,17 @@ fn test_what_is_acknowledged_is_on_the_disk_with_all_the_names_that_lead_to_it()
         let end = send(&store, "t", &[&body]).end_offset;
         disk.check(&root, end);
     }
+    disk.check_names_above(&root, dir.path());
+}
+
+#[test]
+fn test_a_start_that_finds_directories_which_a_killed_one_made_syncs_their_names() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let root = dir.path().join("new").join("store");
+    fs::create_dir_all(&root).expect("made, and killed before any sync");
+    let disk = Arc::new(LetterOfFsync::default());
+    send(&disk.open(&root), "t", &["stored"]);
+    disk.check_names_above(&root, dir.path());
 }
 
 #[test]

@@ -268,6 +268,33 @@ fn test_a_second_owner_is_refused() {
 }
 
 #[test]
+fn test_a_store_is_not_opened_with_other_lengths_of_files_than_it_was_made_with() {
+    let dir = tempfile::tempdir().expect("a directory");
+    open(dir.path());
+    let lengths: [(&str, fn(&mut Options)); 4] = [
+        ("commitlog_file_size", |options| {
+            options.commitlog_file_size *= 2
+        }),
+        ("consumequeue_file_entries", |options| {
+            options.consumequeue_file_entries += 1
+        }),
+        ("index_slots", |options| options.index_slots += 1),
+        ("index_entries", |options| options.index_entries += 1),
+    ];
+    for (name, change) in lengths {
+        let mut other = options();
+        change(&mut other);
+        let refused = Store::open(dir.path(), other, environment()).expect_err("made otherwise");
+        assert_eq!(refused.code(), "ARGUMENT_ILLEGAL");
+        assert!(refused.to_string().contains(name), "{refused}");
+    }
+    // Who says nothing about lengths asks for none.
+    drop(
+        Store::open(dir.path(), Options::default(), environment()).expect("opened as it was made"),
+    );
+}
+
+#[test]
 fn test_shrinking_that_strands_messages_is_refused_unless_forced() {
     let dir = tempfile::tempdir().expect("a directory");
     let store = open(dir.path());

@@ -1,6 +1,6 @@
 //! Epochs: which part of the log was written under which master.
 //!
-//! Invariants: epochs and their start offsets grow; the first of an epoch's bytes is in the log only after its entry
+//! Invariants: epochs grow, their start offsets never fall; the first of an epoch's bytes is in the log only after its entry
 //! is on the disk. Two logs that have an epoch with the same start hold the same bytes of it, as far as both reach.
 
 use std::sync::Arc;

@@ -23,7 +23,7 @@ impl Maintenance {
     /// all the same. True when it was.
     ///
     /// # Errors
-    /// As [`Shared::checkpoint`].
+    /// As [`Maintenance::checkpoint`].
     pub fn checkpoint_if_due(&self) -> Result<bool> {
         let dispatched = self.marks.dispatched();
         if lock(&self.checkpointing).is_due(dispatched, self.environment.clock.monotonic_ms()) {
@@ -102,7 +102,7 @@ impl Maintenance {
     /// The checkpoint of a clean stop: all queues are on the disk too, so that the next start trusts them.
     ///
     /// # Errors
-    /// As [`Shared::checkpoint`].
+    /// As [`Maintenance::checkpoint`].
     pub fn last_checkpoint(&self) -> Result<()> {
         self.dispatch.applied().store()?;
         self.queues.sync_all()?;

@@ -1,6 +1,6 @@
 //! Topics and groups in pages, and single groups: what lists over HTTP are made of.
 //!
-//! Invariants: a page costs what is on it, however many there are in all.
+//! Invariants: a page costs what is on it, however many there are in all; only `topics` copies all.
 //! Threads: those of callers, under the dispatch lock.
 
 use std::collections::BTreeMap;

@@ -154,6 +154,11 @@ impl Opened {
         options.validate()?;
         let paths = StorePaths::new(root);
         paths::create_directory(root, &*environment.disk)
+            .and_then(|()| match paths.identity().exists() {
+                true => Ok(()),
+                // A start that was killed may have made any of them, and synced none.
+                false => paths::sync_names_above(root, usize::MAX, &*environment.disk),
+            })
             .and_then(|()| paths::create_directory(&paths.lakemq(), &*environment.disk))
             .map_err(|e| StoreError::io(format!("creating the store at {}", root.display()), e))?;
         let lock_file = take_lock(&paths)?;

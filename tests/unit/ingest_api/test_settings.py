@@ -153,6 +153,7 @@ def test_settings_built_by_hand_take_nothing_from_the_environment(monkeypatch: p
         ("[store]\ncommitlog_file_size = 65537\n", "store.commitlog_file_size"),
         ("[store]\nconsumequeue_file_entries = 99999999999999999999\n", "store.consumequeue_file_entries"),
         ("[store]\nindex_slots = 100_000_000\nindex_entries = 90_000_000\n", "store.index_entries"),
+        ("[store]\ndelay_levels = ''\n", "store.delay_levels"),
         ("[store]\ndelay_levels = '1s 5x'\n", "store.delay_levels"),
         ("[store]\ndelay_levels = '1s 999999999d'\n", "store.delay_levels"),
         ("[store]\npath = ''\n", "store.path"),

@@ -43,7 +43,7 @@ def run(path: Path, scenario: Callable[[Broker], Awaitable[None]], **limits: int
             index_slots=1_000,
             index_entries=4_000,
         )
-        settings = BrokerSettings(store=store, limits=LimitSettings(**limits))
+        settings = BrokerSettings(store=store, limits=LimitSettings(disk_full_ratio=1, **limits))
         broker = Broker(settings, "core://here", ("127.0.0.1", 9))
         try:
             await asyncio.wait_for(scenario(broker), 60)

@@ -54,7 +54,7 @@ def settings(path: Path) -> BrokerSettings:
         store=StoreSettings(
             path=str(path), commitlog_file_size=4 * MIB, index_slots=1_000, index_entries=4_000
         ),
-        limits=LimitSettings(bulk_threads=1),
+        limits=LimitSettings(bulk_threads=1, disk_full_ratio=1),
     )
 
 

@@ -60,7 +60,15 @@ class Wire(asyncio.Transport):
 @asynccontextmanager
 async def connection(path: Path) -> AsyncIterator[tuple[FrontDoor, BrokerProtocol, Wire]]:
     """A connection to a broker with asynchronous flush, and what it is written to."""
-    settings = load_settings(None, {"store.path": str(path), "store.flush": "async"})
+    settings = load_settings(
+        None,
+        {
+            "store.path": str(path),
+            "store.flush": "async",
+            "store.commitlog_file_size": 8 << 20,
+            "limits.disk_full_ratio": 1,
+        },
+    )
     broker = Broker(settings.broker, "http://127.0.0.1:5", ("127.0.0.1", 5))
     door = FrontDoor(broker, settings)
     try:

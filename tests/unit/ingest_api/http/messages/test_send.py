@@ -29,7 +29,15 @@ BODY = b"x" * 5_000
 @pytest.mark.parametrize("content_type", [b"text/plain", b"application/octet-stream"])
 def test_a_cancelled_large_send_is_stored_whole_or_not_at_all(tmp_path: Path, content_type: bytes) -> None:
     async def scenario() -> list[int]:
-        settings = load_settings(None, {"store.path": str(tmp_path), "limits.inline_bytes": 1_000})
+        settings = load_settings(
+            None,
+            {
+                "store.path": str(tmp_path),
+                "store.commitlog_file_size": 8 << 20,
+                "limits.inline_bytes": 1_000,
+                "limits.disk_full_ratio": 1,
+            },
+        )
         broker = Broker(settings.broker, "http://127.0.0.1:5", ("127.0.0.1", 5))
         started, may_go_on = threading.Event(), threading.Event()
 

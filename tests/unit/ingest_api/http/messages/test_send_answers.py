@@ -119,7 +119,9 @@ def run(
             **limits,
         }
         broker = Broker(
-            BrokerSettings(store=store, limits=LimitSettings(**given)), "core://here", ("127.0.0.1", 9)
+            BrokerSettings(store=store, limits=LimitSettings(disk_full_ratio=1, **given)),
+            "core://here",
+            ("127.0.0.1", 9),
         )
         try:
             posting = Posting(broker, slow)
