@@ -271,19 +271,37 @@ fn test_a_second_owner_is_refused() {
 fn test_a_store_is_not_opened_with_other_lengths_of_files_than_it_was_made_with() {
     let dir = tempfile::tempdir().expect("a directory");
     open(dir.path());
-    let lengths: [(&str, fn(&mut Options)); 4] = [
-        ("commitlog_file_size", |options| {
-            options.commitlog_file_size *= 2
-        }),
-        ("consumequeue_file_entries", |options| {
-            options.consumequeue_file_entries += 1
-        }),
-        ("index_slots", |options| options.index_slots += 1),
-        ("index_entries", |options| options.index_entries += 1),
+    let asked = [
+        (
+            "commitlog_file_size",
+            Options {
+                commitlog_file_size: 2 * options().commitlog_file_size,
+                ..options()
+            },
+        ),
+        (
+            "consumequeue_file_entries",
+            Options {
+                consumequeue_file_entries: 51,
+                ..options()
+            },
+        ),
+        (
+            "index_slots",
+            Options {
+                index_slots: 102,
+                ..options()
+            },
+        ),
+        (
+            "index_entries",
+            Options {
+                index_entries: 201,
+                ..options()
+            },
+        ),
     ];
-    for (name, change) in lengths {
-        let mut other = options();
-        change(&mut other);
+    for (name, other) in asked {
         let refused = Store::open(dir.path(), other, environment()).expect_err("made otherwise");
         assert_eq!(refused.code(), "ARGUMENT_ILLEGAL");
         assert!(refused.to_string().contains(name), "{refused}");
