@@ -339,6 +339,28 @@ def test_each_waiter_has_a_time_of_its_own_and_one_timer_serves_all() -> None:
         broker.loop.turn()
         assert future.result() is False
         assert broker.waiter.waiting == 2 - n
+    for end_offset in (2, 3):
+        assert send(end_offset) is not None
+        assert len(broker.loop.timers) == 1
+        broker.loop.now += TIMEOUT_S - 1
+        broker.loop.turn()
+    assert broker.waiter.waiting == 1
+    assert send(3) is not None
+    assert len(broker.loop.timers) == 1
+    broker.teardown()
+
+
+def test_what_is_safe_already_is_not_waited_for() -> None:
+    broker = waits()
+    broker.store.flushed = broker.store.dispatched = 2
+    first = broker.waiter.wait_send(2)  # nobody has looked since
+    assert first is not None
+    broker.loop.turn()
+    assert first.result() is True
+    for wait in (broker.waiter.wait_send, broker.waiter.wait_change):
+        assert wait(2) is None
+        assert wait(3) is not None
+    assert broker.waiter.waiting == 2
     broker.teardown()
 
 
