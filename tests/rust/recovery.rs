@@ -129,3 +129,33 @@ proptest! {
         prop_assert_eq!(numbers(&open(torn.path())), (0..=whole).collect::<Vec<_>>());
     }
 }
+
+#[test]
+fn test_a_log_opens_whose_file_before_the_last_lost_its_length_and_ends_there() {
+    const SIZES: [usize; 4] = [15_000, 15_000, 15_000, 15_000];
+    let dir = tempfile::tempdir().expect("a directory");
+    let (running, crashed) = (dir.path().join("running"), dir.path().join("crashed"));
+    let store = open(&running);
+    for request in 0..3 {
+        append(&store, request * SIZES.len(), &SIZES);
+    }
+    copy_log(&running, &crashed);
+    let logs = crashed.join("commitlog");
+    let second = logs.join(format!("{FILE_BYTES:020}"));
+    let third = logs.join(format!("{:020}", 2 * FILE_BYTES));
+    assert!(third.metadata().expect("a third file").len() > 0);
+    // None of it was flushed, and the power took the length of one, not of the other.
+    fs::OpenOptions::new()
+        .write(true)
+        .open(&second)
+        .and_then(|file| file.set_len(0))
+        .expect("cut");
+    let again = open(&crashed);
+    let kept = numbers(&again);
+    assert_eq!(kept, (0..kept.len()).collect::<Vec<_>>());
+    assert_eq!(kept.len(), SIZES.len(), "what the first file holds");
+    append(&again, kept.len(), &SIZES);
+    assert_eq!(numbers(&again).len(), 2 * SIZES.len());
+    drop(again);
+    assert_eq!(numbers(&open(&crashed)).len(), 2 * SIZES.len());
+}

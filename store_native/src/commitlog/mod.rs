@@ -63,14 +63,17 @@ impl CommitLog {
     pub fn open_owned(directory: &Path, file_size: u64, disk: &dyn Disk) -> Result<Self> {
         paths::create_directory(directory, disk).map_err(|e| StoreError::io("creating the commit log", e))?;
         let mut files = Vec::new();
-        for (base, path) in Self::list(directory)? {
+        let listed = Self::list(directory)?;
+        let last = listed.last().map(|(base, _)| *base);
+        for (base, path) in listed {
             let length =
                 std::fs::metadata(&path).map_err(|e| StoreError::io("reading the commit log", e))?.len();
-            if length == 0 {
+            if length == 0 && Some(base) == last {
                 // Created, but the crash came before its length: nothing was ever written to it.
                 disk.remove(&path).map_err(|e| StoreError::io("removing an empty log file", e))?;
                 continue;
             }
+            // One before others lost its length with the power: it gets it again, and the log ends in it.
             files.push(LogFile { base, file: Arc::new(MappedFile::open_owned(&path, file_size, 0, disk)?) });
         }
         check_sequence(&files)?;
