@@ -35,7 +35,7 @@ help:
 	@echo "make check-spark-versions   the path on PySpark 4.0 and 4.1, in environments of their own"
 	@echo "make check-lowest-versions   the lowest versions that pyproject.toml allows, in environments of their own"
 	@echo "make bench        the measurements of docs/performance.md [ONLY=P7] (Maven)"
-	@echo "make chaos        kill -9 under load; rolls of the log    [ONLY=R1 ROUNDS=100 SEED=1] [ONLY=ROLL ROLLS=100000] [ONLY=POWER SEEDS=300]"
+	@echo "make chaos        kill -9 under load; rolls of the log    [ONLY=R1 ROUNDS=100 SEED=1] [ONLY=ROLL ROLLS=100000] [ONLY=POWER SEEDS=300] [ONLY=SIMULATION SEEDS=10000]"
 	@echo "make wheel        dist/lakemq-*.whl"
 	@echo "make lock         requirements.lock from pyproject.toml"
 
@@ -97,7 +97,7 @@ bench: $(VENV)/.built
 	$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY))
 
 chaos: $(VENV)/.built
-	@[[ " R1 ROLL POWER " = *" $(or $(ONLY),R1) "* ]] || { echo "no chaos scenario $(ONLY); there are R1, ROLL and POWER"; exit 2; }
+	@[[ " R1 ROLL POWER SIMULATION " = *" $(or $(ONLY),R1) "* ]] || { echo "no chaos scenario $(ONLY); there are R1, ROLL, POWER and SIMULATION"; exit 2; }
 ifneq ($(filter R1,$(or $(ONLY),R1)),)
 	$(BIN)/python -m tests.cluster.chaos.r1 --rounds $(ROUNDS) --seed $(SEED)
 endif
@@ -106,6 +106,9 @@ ifneq ($(filter ROLL,$(or $(ONLY),ROLL)),)
 endif
 ifneq ($(filter POWER,$(or $(ONLY),POWER)),)
 	LAKEMQ_POWER_SEEDS=$(SEEDS) $(CARGO_TEST) --test disks any_call
+endif
+ifneq ($(filter SIMULATION,$(or $(ONLY),SIMULATION)),)
+	LAKEMQ_SIMULATION_SEEDS=$(SEEDS) $(CARGO_TEST) --test disks simulation
 endif
 
 wheel: $(VENV)/.installed

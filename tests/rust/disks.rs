@@ -1,8 +1,10 @@
-//! The store on disks that lose power and disks that fail.
+//! The store on disks that lose power, on disks that fail, and with its threads' work in an order of chance.
 
 mod dice;
 mod io_errors;
+mod model;
 mod power;
 mod power_disk;
+mod simulation;
 mod support;
 mod workload;

@@ -311,7 +311,16 @@ impl Durable {
                 );
             }
         }
-        self.names.insert(self.relative(directory), names);
+        let relative = self.relative(directory);
+        // A directory that is not there any more is another one when it comes again.
+        self.names.retain(|of, _| match of.strip_prefix(&relative) {
+            Ok(below) => below
+                .components()
+                .next()
+                .is_none_or(|first| names.contains_key(first.as_os_str())),
+            Err(_) => true,
+        });
+        self.names.insert(relative, names);
         Ok(())
     }
 

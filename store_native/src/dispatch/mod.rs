@@ -123,9 +123,7 @@ impl Dispatch {
                 continue;
             }
             let (before, confirmed) = (marks.dispatched(), marks.confirmed());
-            let turn = lock(&self.turn);
-            let outcome = self.round(&turn);
-            drop(turn);
+            let outcome = self.dispatch_round();
             if outcome.is_ok() && marks.dispatched() == before {
                 stalled.set(confirmed);
             }
@@ -139,6 +137,19 @@ impl Dispatch {
                 progress.wait_until(IDLE, || self.lifecycle.stopping());
             }
         }
+    }
+
+    /// Dispatches what is confirmed, at most a round's bytes or time.
+    ///
+    /// # Errors
+    /// `DATA_CORRUPT`; any I/O error of a queue or the index. What could not be stored is stored first in the next.
+    pub fn dispatch_round(&self) -> Result<()> {
+        self.round(&self.hold_turn())
+    }
+
+    /// Keeps every other thread from dispatching until what this returns is dropped.
+    pub fn hold_turn(&self) -> MutexGuard<'_, ()> {
+        lock(&self.turn)
     }
 
     /// Dispatches a small flush on the caller's thread: who waits for it is then woken once, and can read what it

@@ -82,20 +82,28 @@ impl Flusher {
     pub fn run(&self) {
         loop {
             let stopping = self.lifecycle.stopping();
-            if self.marks.flushed() < self.marks.appended() {
-                if self.flush_once().is_err() {
-                    return;
-                }
-                if self.flush == Flush::Sync {
-                    continue;
-                }
-            } else if stopping {
-                return;
+            match self.flush_if_behind() {
+                Err(_) => return,
+                Ok(true) if self.flush == Flush::Sync => continue,
+                Ok(false) if stopping => return,
+                Ok(_) => {}
             }
             if !stopping {
                 self.lifecycle.flush_wanted.wait(self.pause);
             }
         }
+    }
+
+    /// Brings what is appended to the disk, if anything is not there; whether anything was.
+    ///
+    /// # Errors
+    /// That of the disk; the store is poisoned then.
+    pub fn flush_if_behind(&self) -> Result<bool> {
+        let behind = self.marks.flushed() < self.marks.appended();
+        if behind {
+            self.flush_once()?;
+        }
+        Ok(behind)
     }
 
     /// Holds the flushed mark where it is until what this returns is dropped.

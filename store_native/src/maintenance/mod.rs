@@ -105,8 +105,7 @@ impl Maintenance {
             if self.lifecycle.stopping() {
                 return;
             }
-            topics_within = self.keep_topics_written();
-            self.prepare_next_file();
+            topics_within = self.prepare();
             if checkpointed_at.elapsed() >= pause {
                 checkpointed_at = Stopwatch::start();
                 if let Err(error) = self.checkpoint_if_due() {
@@ -124,6 +123,14 @@ impl Maintenance {
                 }
             }
         }
+    }
+
+    /// Writes the topic table and makes the next log file, where either is due. Returns how long to wait for the table
+    /// at most.
+    pub fn prepare(&self) -> Duration {
+        let topics_within = self.keep_topics_written();
+        self.prepare_next_file();
+        topics_within
     }
 
     fn prepare_next_file(&self) {

@@ -6,8 +6,8 @@
 //! Threads: one of its own; `undelivered_from` is asked by the one that expires files.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::append::Appender;
@@ -19,6 +19,7 @@ use crate::environment::Environment;
 use crate::error::{Result, StoreError};
 use crate::faults::Point;
 use crate::lifecycle::Lifecycle;
+use crate::lock::lock;
 use crate::state::{Op, names};
 use crate::watermarks::Watermarks;
 
@@ -49,6 +50,8 @@ pub struct Scheduler {
     dispatch: Arc<Dispatch>,
     lifecycle: Arc<Lifecycle>,
     delays: Arc<DelayTimes>,
+    /// How far each level is delivered, in the epoch that it was found out in.
+    reached: Mutex<Option<(i64, BTreeMap<u32, i64>)>>,
     pub counters: ScheduleCounters,
 }
 
@@ -75,38 +78,46 @@ impl Scheduler {
             dispatch,
             lifecycle,
             delays,
+            reached: Mutex::default(),
             counters: ScheduleCounters::default(),
         }
     }
 
     /// Delivers due messages until the store stops, while the broker is a master.
     pub fn run(&self) {
-        // How far each level is delivered, in the epoch that it was found out in.
-        let mut reached: Option<(i64, BTreeMap<u32, i64>)> = None;
         while !self.lifecycle.stopping() {
-            let mastership = self.appender.mastership();
-            let ready = mastership.filter(|(_, from)| self.marks.dispatched() >= *from);
-            let Some((epoch, _)) = ready else {
-                // Who was master before may have delivered what is not dispatched yet.
-                self.lifecycle.schedule_changed.wait(NOT_YET_MASTER);
-                continue;
-            };
-            let (_, next) = match reached.take().filter(|(of, _)| *of == epoch) {
-                Some(known) => reached.insert(known),
-                None => reached.insert((epoch, self.dispatch.applied().state().delay.clone())),
-            };
-            match self.deliver_due(epoch, next) {
-                Ok(wait_ms) => {
-                    self.lifecycle.schedule_changed.wait(Duration::from_millis(wait_ms.max(1) as u64));
-                }
+            match self.deliver_all_due() {
+                Ok(wait) => self.lifecycle.schedule_changed.wait(wait),
                 Err(StoreError::Closed { .. }) => return,
-                Err(_) if self.appender.mastership().is_none_or(|(now, _)| now != epoch) => {}
                 Err(error) => {
                     let text = format!("delivering delayed messages failed, trying again: {error}");
                     self.environment.events.error(text);
                     self.lifecycle.schedule_changed.wait(AFTER_ERROR);
                 }
             }
+        }
+    }
+
+    /// Delivers what is due. Returns how soon it is worth looking again.
+    ///
+    /// # Errors
+    /// As [`Appender::append`]; what was delivered before stays so.
+    pub fn deliver_all_due(&self) -> Result<Duration> {
+        let mastership = self.appender.mastership();
+        let Some((epoch, _)) = mastership.filter(|(_, from)| self.marks.dispatched() >= *from) else {
+            // Who was master before may have delivered what is not dispatched yet.
+            return Ok(NOT_YET_MASTER);
+        };
+        let mut reached = lock(&self.reached);
+        let (_, next) = match reached.take().filter(|(of, _)| *of == epoch) {
+            Some(known) => reached.insert(known),
+            None => reached.insert((epoch, self.dispatch.applied().state().delay.clone())),
+        };
+        match self.deliver_due(epoch, next) {
+            Ok(wait_ms) => Ok(Duration::from_millis(wait_ms.max(1) as u64)),
+            Err(error @ StoreError::Closed { .. }) => Err(error),
+            Err(_) if self.appender.mastership().is_none_or(|(now, _)| now != epoch) => Ok(Duration::ZERO),
+            Err(error) => Err(error),
         }
     }
 

@@ -47,6 +47,20 @@ use crate::state::TopicConfig;
 use crate::watermarks::Watermarks;
 use crate::wire::request::Limits;
 
+/// A turn of one of the store's threads; see [`Store::work`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Work {
+    /// The flusher's: with a small flush it dispatches too.
+    Flush,
+    /// The flusher's, while the dispatcher is at work.
+    FlushAlone,
+    Dispatch,
+    /// Delivers the delayed messages that are due.
+    Deliver,
+    /// The topic table and the next log file.
+    Prepare,
+}
+
 /// The owner of a store directory. Dropping it closes it.
 pub struct Store {
     options: Arc<Options>,
@@ -239,6 +253,26 @@ impl Store {
     /// As [`Maintenance::checkpoint`].
     pub fn checkpoint_if_due(&self) -> Result<bool> {
         self.maintenance.checkpoint_if_due()
+    }
+
+    /// Does a turn of what a thread of the store does.
+    ///
+    /// # Errors
+    /// What that thread would say and try again, but a failed flush, which is final.
+    pub fn work(&self, work: Work) -> Result<()> {
+        match work {
+            Work::Flush => self.flusher.flush_if_behind().map(drop),
+            Work::FlushAlone => {
+                let _turn = self.dispatch.hold_turn();
+                self.flusher.flush_if_behind().map(drop)
+            }
+            Work::Dispatch => self.dispatch.dispatch_round(),
+            Work::Deliver => self.scheduler.deliver_all_due().map(drop),
+            Work::Prepare => {
+                self.maintenance.prepare();
+                Ok(())
+            }
+        }
     }
 
     /// Deletes what retention or a full disk gives up; see [`Maintenance::expire`].

@@ -60,9 +60,18 @@ impl Store {
     /// # Errors
     /// `STORE_LOCKED` when another process owns it; `ARGUMENT_ILLEGAL`; `DATA_CORRUPT`; `DISK_FULL`.
     pub fn open(root: &Path, options: Options, environment: Environment) -> Result<Self> {
-        let store = Self::open_without_threads(root, options, environment, false)?;
+        let store = Self::open_at_rest(root, options, environment)?;
         store.start_threads()?;
         Ok(store)
+    }
+
+    /// Opens the directory and recovers it. The store has no threads: what they do, it does when it is asked
+    /// ([`Store::work`]), so that a test says in which order.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn open_at_rest(root: &Path, options: Options, environment: Environment) -> Result<Self> {
+        Self::open_without_threads(root, options, environment, false)
     }
 
     /// Recovers the directory with every queue and the index built again, and closes it.

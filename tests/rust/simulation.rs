@@ -1,0 +1,572 @@
+//! The store with its threads' work done in an order of chance, beside a model of what it has to show.
+//!
+//! Contract: whatever is asked in whatever order, and however the store stops, each queue shows what was dispatched,
+//! once and in order, at the offsets the senders were told; a key repeats its first result; a delayed message arrives
+//! once, when it is due; a committed offset stays; and a rebuild shows the same.
+//! `LAKEMQ_SIMULATION_SEEDS` sets the number of seeds, `LAKEMQ_SIMULATION_SEED` runs one alone. A run that fails is
+//! made as short as it goes, and printed.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use lakemq_store::environment::{Clock, Environment};
+use lakemq_store::filter::Filter;
+use lakemq_store::message::NewMessage;
+use lakemq_store::read::SliceRequest;
+use lakemq_store::reader::Reader;
+use lakemq_store::store::{AppendRequest, Flush, Options, Store, Work};
+
+use crate::dice::Dice;
+use crate::model::{Event, Model, Queue, Sent};
+use crate::power_disk::{Ailment, PowerDisk, Unsynced};
+use crate::support::{copy, environment, message, options};
+use crate::workload::{scratch, seeds};
+
+const TOPICS: [&str; 2] = ["t", "u"];
+/// Takes delayed messages and is never deleted.
+const LATER: &str = "later";
+const GROUP: &str = "g";
+const QUEUES: usize = 2;
+const DELAYS_MS: [i64; 3] = [1_000, 5_000, 10_000];
+const MONTH_MS: i64 = 30 * 86_400_000;
+
+/// What is done next.
+#[derive(Debug, Clone)]
+enum Action {
+    Send {
+        topic: usize,
+        count: usize,
+        length: usize,
+        keyed: bool,
+    },
+    SendLater {
+        level: usize,
+        count: usize,
+        keyed: bool,
+    },
+    Repeat(usize),
+    Commit(usize),
+    Delete(usize),
+    Pass(i64),
+    Work(Work),
+    Checkpoint,
+    Expire,
+    CleanStop,
+    Kill,
+    PowerCut(Unsynced, u64),
+    Look,
+}
+
+fn actions(dice: &mut Dice) -> Vec<Action> {
+    let many = 20 + dice.below(60);
+    (0..many).map(|_| action(dice)).collect()
+}
+
+fn action(dice: &mut Dice) -> Action {
+    let count = if dice.in_a_hundred(60) {
+        1
+    } else {
+        2 + dice.below(6)
+    };
+    match dice.below(40) {
+        0..10 => Action::Send {
+            topic: dice.below(2),
+            count,
+            length: [10, 300, 6_000][dice.below(3)],
+            keyed: dice.in_a_hundred(40),
+        },
+        10..14 => Action::SendLater {
+            level: 1 + dice.below(3),
+            count,
+            keyed: dice.in_a_hundred(30),
+        },
+        14 | 15 => Action::Repeat(dice.below(100)),
+        16 => Action::Commit(dice.below(100)),
+        17 => Action::Delete(dice.below(2)),
+        18..20 => Action::Pass([1, 500, 1_000, 5_000, 20_000][dice.below(5)]),
+        20..23 => Action::Work(Work::Flush),
+        23..25 => Action::Work(Work::FlushAlone),
+        25..28 => Action::Work(Work::Dispatch),
+        28..32 => Action::Work(Work::Deliver),
+        32 => Action::Work(Work::Prepare),
+        33 => Action::Checkpoint,
+        34 => Action::Expire,
+        35 => Action::CleanStop,
+        36 => Action::Kill,
+        37 => {
+            let unsynced = [
+                Unsynced::Lost,
+                Unsynced::Kept,
+                Unsynced::Torn,
+                Unsynced::Mixed,
+            ];
+            Action::PowerCut(unsynced[dice.below(4)], dice.roll())
+        }
+        _ => Action::Look,
+    }
+}
+
+/// Time that goes on when a run says so.
+struct StandingClock(AtomicI64);
+
+impl Clock for StandingClock {
+    fn now_ms(&self) -> i64 {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    fn monotonic_ms(&self) -> i64 {
+        self.now_ms()
+    }
+}
+
+struct Simulation<'h> {
+    home: &'h Path,
+    flush: Flush,
+    clock: Arc<StandingClock>,
+    disk: Arc<PowerDisk>,
+    root: PathBuf,
+    starts: usize,
+    store: Option<Store>,
+    model: Model,
+    sent: usize,
+    expired: bool,
+}
+
+impl<'h> Simulation<'h> {
+    fn new(home: &'h Path, flush: Flush) -> Self {
+        let root = home.join("0");
+        std::fs::create_dir_all(&root).expect("a directory");
+        let mut simulation = Self {
+            home,
+            flush,
+            clock: Arc::new(StandingClock(AtomicI64::new(1_700_000_000_000))),
+            disk: Arc::new(PowerDisk::new(&root, Ailment::default(), |_, _| ())),
+            root,
+            starts: 0,
+            store: None,
+            model: Model::default(),
+            sent: 0,
+            expired: false,
+        };
+        simulation.open();
+        simulation
+    }
+
+    fn store(&self) -> &Store {
+        self.store.as_ref().expect("open")
+    }
+
+    fn environment(&self) -> Environment {
+        Environment {
+            clock: self.clock.clone(),
+            disk: self.disk.clone(),
+            ..environment()
+        }
+    }
+
+    fn options(&self) -> Options {
+        Options {
+            flush: self.flush,
+            ..options()
+        }
+    }
+
+    fn open(&mut self) {
+        let store = Store::open_at_rest(&self.root, self.options(), self.environment());
+        self.store = Some(store.expect("the store opens"));
+    }
+
+    /// Goes on in another directory, as a process does that starts after a crash.
+    fn go_on_in(&mut self, root: PathBuf, least: i64) {
+        drop(self.store.take());
+        std::fs::remove_dir_all(&self.root).expect("removed");
+        self.disk = Arc::new(PowerDisk::new(&root, Ailment::default(), |_, _| ()));
+        self.root = root;
+        self.open();
+        let report = self.store().report();
+        assert_eq!(report.quarantined_bytes, 0, "{report:?}");
+        let end = report.end_offset;
+        assert!(end >= least, "the log ends at {end}, {least} was promised");
+        let delivered = self.store().delay_progress();
+        let delivered = delivered
+            .into_iter()
+            .filter(|(_, next, _)| *next > 0)
+            .map(|(level, next, _)| (level, next))
+            .collect();
+        self.model.cut(end, &delivered);
+        self.look();
+    }
+
+    fn next_root(&mut self) -> PathBuf {
+        self.starts += 1;
+        self.home.join(self.starts.to_string())
+    }
+
+    fn appended(&self) -> i64 {
+        self.store().watermarks().0
+    }
+
+    fn act(&mut self, action: &Action) {
+        match action {
+            Action::Send {
+                topic,
+                count,
+                length,
+                keyed,
+            } => self.send(TOPICS[*topic], *count, *length, *keyed, None),
+            Action::SendLater {
+                level,
+                count,
+                keyed,
+            } => self.send(LATER, *count, 10, *keyed, Some(*level)),
+            Action::Repeat(which) => self.repeat(*which),
+            Action::Commit(which) => self.commit(*which),
+            Action::Delete(topic) => self.delete(TOPICS[*topic]),
+            Action::Pass(ms) => drop(self.clock.0.fetch_add(*ms, Ordering::SeqCst)),
+            Action::Work(work) => self.work(*work),
+            Action::Checkpoint => self.store().checkpoint().expect("taken"),
+            Action::Expire => {
+                self.expired = true;
+                let now = self.store().now_for_ages() + MONTH_MS;
+                self.store().expire(now, true).expect("looked");
+            }
+            Action::CleanStop => self.stop(),
+            Action::Kill => {
+                let root = self.next_root();
+                copy(&self.root, &root);
+                let appended = self.appended();
+                self.go_on_in(root, appended);
+            }
+            Action::PowerCut(unsynced, seed) => {
+                let root = self.next_root();
+                let flushed = self.store().watermarks().1;
+                let mut dice = Dice(*seed);
+                self.disk
+                    .look(|durable| durable.lose_power(*unsynced, &mut dice, &root));
+                self.go_on_in(root, flushed);
+            }
+            Action::Look => self.look(),
+        }
+    }
+
+    fn send(
+        &mut self,
+        topic: &'static str,
+        count: usize,
+        length: usize,
+        keyed: bool,
+        level: Option<usize>,
+    ) {
+        let number = self.sent;
+        self.sent += 1;
+        let messages: Vec<(u32, String)> = (0..count)
+            .map(|at| {
+                let queue = ((number + at) % QUEUES) as u32;
+                (queue, format!("{number}-{at}-{}", "x".repeat(length)))
+            })
+            .collect();
+        let delay = level.map(|level| {
+            let now = self.clock.now_ms();
+            (level as u32, now + DELAYS_MS[level - 1])
+        });
+        let mut sent = Sent {
+            topic,
+            messages,
+            key: keyed.then(|| format!("request-{number}")),
+            delay,
+            offsets: Vec::new(),
+        };
+        let before = self.model.all();
+        let (end, duplicate, offsets) = self.append(&sent);
+        assert!(!duplicate, "{number} was not sent before");
+        if delay.is_none() {
+            let mut ends: std::collections::BTreeMap<Queue, i64> = before
+                .queues
+                .iter()
+                .map(|(queue, bodies)| (*queue, bodies.len() as i64))
+                .collect();
+            let expected: Vec<i64> = sent
+                .messages
+                .iter()
+                .map(|(queue, _)| {
+                    let end = ends.entry((topic, *queue)).or_default();
+                    *end += 1;
+                    *end - 1
+                })
+                .collect();
+            assert_eq!(offsets, expected, "offsets of request {number}");
+        }
+        sent.offsets = offsets;
+        self.model.add(end, Event::Sent(sent));
+    }
+
+    /// Returns the end of the request, whether it was one sent again, and its queue offsets.
+    fn append(&self, sent: &Sent) -> (i64, bool, Vec<i64>) {
+        let messages: Vec<NewMessage<'_>> = sent
+            .messages
+            .iter()
+            .map(|(queue, body)| NewMessage {
+                queue_id: Some(*queue),
+                delay_level: sent.delay.map_or(0, |(level, _)| level),
+                keys: Some(key_of(body).to_owned().into()),
+                ..message(body)
+            })
+            .collect();
+        let request = AppendRequest {
+            topic: sent.topic,
+            born_host: None,
+            idempotency_key: sent.key.as_deref(),
+        };
+        let stored = self.store().append(&request, &messages).expect("stored");
+        let offsets = stored.placed.iter().map(|place| place.queue_offset);
+        (stored.end_offset, stored.duplicate, offsets.collect())
+    }
+
+    fn repeat(&mut self, which: usize) {
+        if self.expired {
+            return; // its first result may be gone
+        }
+        let keyed = self.model.keyed();
+        let Some(sent) = keyed.get(which % keyed.len().max(1)) else {
+            return;
+        };
+        let appended = self.appended();
+        let (_, duplicate, offsets) = self.append(sent);
+        assert!(duplicate, "{:?} was stored again", sent.key);
+        assert_eq!(offsets, sent.offsets, "the first result of {:?}", sent.key);
+        assert_eq!(self.appended(), appended, "nothing is stored again");
+    }
+
+    fn commit(&mut self, which: usize) {
+        let known = self.model.all();
+        let queues: Vec<(&Queue, usize)> = known
+            .queues
+            .iter()
+            .map(|(queue, bodies)| (queue, bodies.len()))
+            .collect();
+        let Some((queue, end)) = queues.get(which % queues.len().max(1)) else {
+            return;
+        };
+        let offset = (which % (end + 1)) as i64;
+        let offsets = vec![(queue.0.to_owned(), queue.1, offset)];
+        let end = self
+            .store()
+            .commit_offsets(GROUP, offsets)
+            .expect("committed");
+        self.model.add(end, Event::Committed(**queue, offset));
+    }
+
+    fn delete(&mut self, topic: &'static str) {
+        if self.store().topic(topic).is_none() {
+            return;
+        }
+        let end = self.store().delete_topic(topic).expect("deleted");
+        self.model.add(end, Event::Deleted(topic));
+    }
+
+    fn work(&mut self, work: Work) {
+        let (appended, _, dispatched, _) = self.store().watermarks();
+        self.store().work(work).expect("done");
+        if work == Work::Deliver {
+            let levels = self.model.due(self.clock.now_ms(), dispatched);
+            let end = self.appended();
+            assert_eq!(end > appended, !levels.is_empty(), "due: {levels:?}");
+            if !levels.is_empty() {
+                self.model.add(end, Event::Delivered(levels));
+            }
+        }
+        if work != Work::FlushAlone {
+            // A round is bounded by time, too: chance of another kind.
+            while self.store().watermarks().2 < self.store().watermarks().3 {
+                self.store().work(Work::Dispatch).expect("dispatched");
+            }
+        }
+    }
+
+    fn stop(&mut self) {
+        self.work(Work::Flush);
+        let appended = self.appended();
+        self.store().close().expect("closed");
+        let root = self.next_root();
+        copy(&self.root, &root);
+        self.go_on_in(root, appended);
+        assert!(
+            !self.store().report().rebuilt,
+            "a clean stop needs no rebuild"
+        );
+    }
+
+    /// Holds what the store shows, to its own callers and to a reader beside it, against the model.
+    fn look(&self) {
+        let store = self.store();
+        let dispatched = store.watermarks().2;
+        let view = self.model.view(dispatched);
+        let reader = Reader::open(&self.root).expect("a reader");
+        for topic in [TOPICS[0], TOPICS[1], LATER] {
+            if self.model.is_deleted_behind(topic, dispatched) {
+                continue; // it is about to go
+            }
+            for queue in 0..QUEUES as u32 {
+                let expected = view.queues.get(&(topic, queue));
+                let expected = expected.map_or(&[][..], Vec::as_slice);
+                let Ok(bounds) = store.bounds(topic, queue) else {
+                    assert!(expected.is_empty(), "{topic} is not there");
+                    continue;
+                };
+                assert_eq!(
+                    bounds.max,
+                    expected.len() as i64,
+                    "the end of {topic} {queue}"
+                );
+                assert!(
+                    bounds.min == 0 || self.expired,
+                    "{topic} {queue} begins at {}",
+                    bounds.min
+                );
+                let left = &expected[usize::try_from(bounds.min).expect("not negative")..];
+                let mut shown = Vec::new();
+                let request = everything(bounds.min);
+                let meta = store.read(topic, queue, &request, |record, _| {
+                    shown.push(String::from_utf8_lossy(record.body).into_owned());
+                    Ok(())
+                });
+                assert_eq!(meta.expect("readable").damaged, []);
+                assert!(shown == left, "{topic} {queue} shows {:?}", numbers(&shown));
+                if expected.is_empty() {
+                    continue;
+                }
+                shown.clear();
+                let meta = reader.read(topic, queue, &request, |record, _| {
+                    shown.push(String::from_utf8_lossy(record.body).into_owned());
+                    Ok(())
+                });
+                assert_eq!(meta.expect("readable").damaged, []);
+                assert!(
+                    shown == left,
+                    "beside it, {topic} {queue} shows {:?}",
+                    numbers(&shown)
+                );
+            }
+        }
+        let found: std::collections::BTreeMap<_, _> = store
+            .group_offsets(GROUP)
+            .into_iter()
+            .map(|(topic, queue, offset)| ((topic, queue), offset))
+            .collect();
+        let committed = view
+            .committed
+            .iter()
+            .map(|((topic, queue), offset)| (((*topic).to_owned(), *queue), *offset))
+            .collect();
+        assert_eq!(found, committed, "committed offsets");
+    }
+
+    /// All is delivered and read, found by its key, and the same after a rebuild.
+    fn end(mut self) {
+        for _ in 0..2 {
+            self.work(Work::Flush);
+            self.clock.0.fetch_add(DELAYS_MS[2], Ordering::SeqCst);
+            self.work(Work::Deliver);
+        }
+        self.work(Work::Flush);
+        assert!(
+            self.model
+                .all()
+                .waiting
+                .values()
+                .all(|waiting| waiting.is_empty()),
+            "all is due"
+        );
+        self.look();
+        self.find_each();
+        self.store().close().expect("closed");
+        drop(self.store.take());
+        Store::rebuild(&self.root, self.options(), self.environment()).expect("rebuilt");
+        self.open();
+        self.look();
+        self.find_each();
+    }
+
+    fn find_each(&self) {
+        for ((topic, queue), bodies) in &self.model.all().queues {
+            let min = self.store().bounds(topic, *queue).expect("there").min;
+            for body in &bodies[usize::try_from(min).expect("not negative")..] {
+                let found = self.store().find(topic, key_of(body), (0, i64::MAX), 10);
+                assert_eq!(found.expect("searched").len(), 1, "{}", key_of(body));
+            }
+        }
+    }
+}
+
+/// Request and place: what stands before the second dash.
+fn key_of(body: &str) -> &str {
+    body.rsplit_once('-').expect("a body of a run").0
+}
+
+fn numbers(bodies: &[String]) -> Vec<&str> {
+    bodies.iter().map(|body| key_of(body)).collect()
+}
+
+fn everything(offset: i64) -> SliceRequest {
+    SliceRequest {
+        offset,
+        end_offset: None,
+        max_messages: 100_000,
+        max_bytes: usize::MAX,
+        filter: Filter::All,
+    }
+}
+
+fn fails(actions: &[Action], flush: Flush) -> Option<String> {
+    let home = scratch();
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        let mut simulation = Simulation::new(home.path(), flush);
+        actions.iter().for_each(|action| simulation.act(action));
+        simulation.end();
+    }));
+    let panic = outcome.err()?;
+    let text = panic.downcast_ref::<String>().cloned();
+    Some(text.unwrap_or_else(|| {
+        let text = panic.downcast_ref::<&str>().copied();
+        text.unwrap_or("it said nothing").to_owned()
+    }))
+}
+
+/// Leaves out what the failure does not need.
+fn shortest(mut actions: Vec<Action>, flush: Flush) -> Vec<Action> {
+    let mut chunk = actions.len().div_ceil(2);
+    while chunk > 0 {
+        let mut at = 0;
+        while at < actions.len() {
+            let mut without = actions.clone();
+            without.drain(at..(at + chunk).min(actions.len()));
+            if fails(&without, flush).is_some() {
+                actions = without;
+            } else {
+                at += chunk;
+            }
+        }
+        chunk /= 2;
+    }
+    actions
+}
+
+#[test]
+fn test_whatever_is_asked_in_whatever_order_the_store_shows_what_the_model_does() {
+    for seed in seeds("LAKEMQ_SIMULATION_SEEDS", "LAKEMQ_SIMULATION_SEED", 150) {
+        let mut dice = Dice(seed);
+        let flush = if dice.in_a_hundred(80) {
+            Flush::Sync
+        } else {
+            Flush::Async
+        };
+        let actions = actions(&mut dice);
+        if let Some(failure) = fails(&actions, flush) {
+            let short = shortest(actions, flush);
+            let again = fails(&short, flush);
+            panic!("seed {seed}: {failure}\nin short, {flush:?}: {again:?}\n{short:#?}");
+        }
+    }
+}
