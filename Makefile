@@ -23,6 +23,8 @@ FAST := tests/integration/test_http_produce.py tests/integration/test_client_cal
 	tests/integration/test_ledger_spark.py::test_a_batch_is_appended_once_per_checkpoint \
 	tests/integration/test_ledger_consume.py::test_a_vectorised_handler_over_http_with_a_tag_filter
 
+# Modules of tests beside each other, those with Spark's session in one process. WORKERS= is one after another.
+WORKERS := -n auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
 CARGO_TEST := cargo test --locked --no-default-features --manifest-path store_native/Cargo.toml
 
 .PHONY: help quickstart test test-fast check check-spark-versions check-lowest-versions bench chaos lock wheel clean
@@ -35,7 +37,7 @@ help:
 	@echo "make check-spark-versions   the path on PySpark 4.0 and 4.1, in environments of their own"
 	@echo "make check-lowest-versions   the lowest versions that pyproject.toml allows, in environments of their own"
 	@echo "make bench        the measurements of docs/performance.md [ONLY=P7] (Maven)"
-	@echo "make chaos        kill -9 under load; rolls of the log    [ONLY=R1 ROUNDS=100 SEED=1] [ONLY=ROLL ROLLS=100000] [ONLY=POWER SEEDS=300] [ONLY=SIMULATION SEEDS=10000]"
+	@echo "make chaos        kill -9 under load; rolls of the log    [ONLY=R1 ROUNDS=100 SEED=1] [ONLY=DRIVER ROUNDS=20] [ONLY=ROLL ROLLS=100000] [ONLY=POWER SEEDS=300] [ONLY=SIMULATION SEEDS=10000]"
 	@echo "make wheel        dist/lakemq-*.whl"
 	@echo "make lock         requirements.lock from pyproject.toml"
 
@@ -60,14 +62,14 @@ quickstart: $(VENV)/.built
 # With Maven installed, the tests against RocketMQ's own broker run too.
 test: $(VENV)/.built
 	$(CARGO_TEST) --quiet
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(WORKERS)
 
 # Unit and Rust tests and one integration test of each package: for every save.
 # Meant to stay under 3 minutes on two quiet cores. Measured on 2026-11-22 on two cores at a load of 13: the Python part
 # takes 75 s of processor time, Spark's JVM not counted, and 6 min 45 s by the clock; on quiet cores it is not measured.
 test-fast: $(VENV)/.built
 	$(CARGO_TEST) --quiet
-	$(BIN)/python -m pytest tests/unit $(FAST)
+	$(BIN)/python -m pytest $(WORKERS) tests/unit $(FAST)
 
 check: $(VENV)/.built
 	$(BIN)/ruff check .
@@ -97,9 +99,12 @@ bench: $(VENV)/.built
 	$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY))
 
 chaos: $(VENV)/.built
-	@[[ " R1 ROLL POWER SIMULATION " = *" $(or $(ONLY),R1) "* ]] || { echo "no chaos scenario $(ONLY); there are R1, ROLL, POWER and SIMULATION"; exit 2; }
+	@[[ " R1 DRIVER ROLL POWER SIMULATION " = *" $(or $(ONLY),R1) "* ]] || { echo "no chaos scenario $(ONLY); there are R1, DRIVER, ROLL, POWER and SIMULATION"; exit 2; }
 ifneq ($(filter R1,$(or $(ONLY),R1)),)
 	$(BIN)/python -m tests.cluster.chaos.r1 --rounds $(ROUNDS) --seed $(SEED)
+endif
+ifneq ($(filter DRIVER,$(or $(ONLY),DRIVER)),)
+	LAKEMQ_KILL_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -o long_timeout=7200 tests/cluster/test_driver_killed.py
 endif
 ifneq ($(filter ROLL,$(or $(ONLY),ROLL)),)
 	TMPDIR=$(or $(wildcard /dev/shm),/tmp) LAKEMQ_TEST_ROLLS=$(ROLLS) $(CARGO_TEST) --release --test failure rolls:: -- --nocapture

@@ -36,15 +36,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Gives the longer time limit to tests with Spark, of a cluster, and to those marked ``long``."""
+    """Gives each test its time limit and its worker: the longest first, what shares a fixture together."""
     limit = pytest.mark.timeout(float(config.getini("long_timeout")))
     for item in items:
-        if (
-            "spark" in getattr(item, "fixturenames", ())
-            or item.get_closest_marker("long")
-            or _CLUSTER in item.path.parents
-        ):
+        if _length(item) < _SHORT:
             item.add_marker(limit)
+        # One Spark session for all that use it; a module has brokers of its own.
+        item.add_marker(pytest.mark.xdist_group("spark" if _length(item) == _SPARK else item.path.stem))
+    items.sort(key=_length)
+
+
+_SPARK, _LONG, _SHORT = range(3)
+
+
+def _length(item: pytest.Item) -> int:
+    if "spark" in getattr(item, "fixturenames", ()):
+        return _SPARK
+    return _LONG if item.get_closest_marker("long") or _CLUSTER in item.path.parents else _SHORT
 
 
 @pytest.hookimpl(wrapper=True)
