@@ -11,6 +11,13 @@ use super::{HOURS_100, crash};
 use crate::support::{SOON, bodies, bulk, copy, environment, image, open, options, send};
 
 #[test]
+fn test_a_new_store_has_nothing_to_rebuild() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let report = open(dir.path()).report().clone();
+    assert!(report.clean && !report.rebuilt, "{report:?}");
+}
+
+#[test]
 fn test_an_offset_is_never_given_twice_when_a_quiet_queue_is_lost() {
     let dir = tempfile::tempdir().expect("a directory");
     let store = open(dir.path());

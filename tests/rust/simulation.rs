@@ -2,7 +2,7 @@
 //!
 //! Contract: whatever is asked in whatever order, and however the store stops, each queue shows what was dispatched,
 //! once and in order, at the offsets the senders were told; a key repeats its first result; a delayed message arrives
-//! once, when it is due; a committed offset stays; and a rebuild shows the same.
+//! once, when it is due; a committed offset stays; no epoch of a lease is given twice; and a rebuild shows the same.
 //! `LAKEMQ_SIMULATION_SEEDS` sets the number of seeds, `LAKEMQ_SIMULATION_SEED` runs one alone. A run that fails is
 //! made as short as it goes, and printed.
 
@@ -31,6 +31,8 @@ const GROUP: &str = "g";
 const QUEUES: usize = 2;
 const DELAYS_MS: [i64; 3] = [1_000, 5_000, 10_000];
 const MONTH_MS: i64 = 30 * 86_400_000;
+/// How long an owner keeps its lease over a start.
+const GRACE_MS: i64 = 10_000;
 
 /// What is done next.
 #[derive(Debug, Clone)]
@@ -48,6 +50,10 @@ enum Action {
     },
     Repeat(usize),
     Commit(usize),
+    Lease {
+        owner: usize,
+        ttl_ms: i64,
+    },
     Delete(usize),
     Pass(i64),
     Work(Work),
@@ -93,6 +99,10 @@ fn action(dice: &mut Dice) -> Action {
         32 => Action::Work(Work::Prepare),
         33 => Action::Checkpoint,
         34 => Action::Expire,
+        38 => Action::Lease {
+            owner: dice.below(2),
+            ttl_ms: [1_000, 30_000][dice.below(2)],
+        },
         35 => Action::CleanStop,
         36 => Action::Kill,
         37 => {
@@ -132,6 +142,14 @@ struct Simulation<'h> {
     model: Model,
     sent: usize,
     expired: bool,
+    held: Option<Held>,
+}
+
+/// Who holds the group.
+struct Held {
+    owner: usize,
+    epoch: i64,
+    until: i64,
 }
 
 impl<'h> Simulation<'h> {
@@ -149,6 +167,7 @@ impl<'h> Simulation<'h> {
             model: Model::default(),
             sent: 0,
             expired: false,
+            held: None,
         };
         simulation.open();
         simulation
@@ -196,6 +215,9 @@ impl<'h> Simulation<'h> {
             .map(|(level, next, _)| (level, next))
             .collect();
         self.model.cut(end, &delivered);
+        if let Some(held) = &mut self.held {
+            held.until = self.clock.now_ms() + GRACE_MS;
+        }
         self.look();
     }
 
@@ -223,6 +245,7 @@ impl<'h> Simulation<'h> {
             } => self.send(LATER, *count, 10, *keyed, Some(*level)),
             Action::Repeat(which) => self.repeat(*which),
             Action::Commit(which) => self.commit(*which),
+            Action::Lease { owner, ttl_ms } => self.lease(*owner, *ttl_ms),
             Action::Delete(topic) => self.delete(TOPICS[*topic]),
             Action::Pass(ms) => drop(self.clock.0.fetch_add(*ms, Ordering::SeqCst)),
             Action::Work(work) => self.work(*work),
@@ -356,6 +379,40 @@ impl<'h> Simulation<'h> {
             .commit_offsets(GROUP, offsets)
             .expect("committed");
         self.model.add(end, Event::Committed(**queue, offset));
+    }
+
+    /// Asks for the group. Who asks waits for the disk, so the threads' work is done meanwhile.
+    fn lease(&mut self, owner: usize, ttl_ms: i64) {
+        let outcome = std::thread::scope(|scope| {
+            let store = self.store();
+            let asking =
+                scope.spawn(move || store.acquire_lease(GROUP, &format!("owner-{owner}"), ttl_ms));
+            while !asking.is_finished() {
+                store.work(Work::Flush).expect("flushed");
+                store.work(Work::Dispatch).expect("dispatched");
+            }
+            asking.join().expect("no panic")
+        });
+        self.work(Work::Flush);
+        let now = self.clock.now_ms();
+        let expected = match &self.held {
+            Some(held) if held.owner == owner => Some(held.epoch),
+            Some(held) if held.until > now => None,
+            Some(held) => Some(held.epoch + 1),
+            None => Some(1),
+        };
+        match (outcome, expected) {
+            (Ok((epoch, until)), Some(expected)) => {
+                assert_eq!((epoch, until), (expected, now + ttl_ms), "epoch and end");
+                self.held = Some(Held {
+                    owner,
+                    epoch,
+                    until,
+                });
+            }
+            (Err(error), None) => assert_eq!(error.code(), "LEASE_CONFLICT"),
+            (outcome, expected) => panic!("{outcome:?}, not {expected:?}"),
+        }
     }
 
     fn delete(&mut self, topic: &'static str) {

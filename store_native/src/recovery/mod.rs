@@ -131,6 +131,8 @@ impl Parts<'_> {
         for (key, place) in dispatcher.take_unknown_keys() {
             keys.insert(&key, place);
         }
+        // In a new store there was nothing to build it from.
+        report.rebuilt &= end > log_min;
         report.end_offset = end;
         report.elapsed_ms = self.environment.clock.now_ms() - started;
         Ok(Recovered { dispatcher, keys, report })
