@@ -5,6 +5,7 @@ mod io_errors;
 mod model;
 mod power;
 mod power_disk;
+mod rubbish;
 mod simulation;
 mod support;
 mod workload;

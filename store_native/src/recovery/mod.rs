@@ -127,6 +127,12 @@ impl Parts<'_> {
         let known_to = if known { applied } else { i64::MAX };
         let end = self.walk(&mut dispatcher, &repair, (from_offset, known_to), durable, &mut report)?;
         self.settle(&mut dispatcher, (durable, end), rebuild || repair.is_needed(), &mut report)?;
+        for path in rocketmq_files::put_aside_unreadable(self.paths, &*self.environment.disk)? {
+            self.environment.events.error(format!(
+                "{} is not readable and was put aside; what a RocketMQ broker wrote in it is not taken over",
+                path.display()
+            ));
+        }
         rocketmq_files::take_over(self.paths, dispatcher.state_mut())?;
         for (key, place) in dispatcher.take_unknown_keys() {
             keys.insert(&key, place);

@@ -4,7 +4,7 @@
 //! another's.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
@@ -248,6 +248,27 @@ pub fn take_over(paths: &StorePaths, state: &mut MetaState) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Puts the files aside that cannot be read, as `NAME.unreadable`, and returns them. What LakeMQ wrote in them is in
+/// the log; what a RocketMQ broker may have, nobody can say.
+///
+/// # Errors
+/// Any I/O error.
+pub fn put_aside_unreadable(paths: &StorePaths, disk: &dyn Disk) -> Result<Vec<PathBuf>> {
+    let mut aside = Vec::new();
+    for path in
+        [paths.topics_json(), paths.groups_json(), paths.consumer_offsets_json(), paths.delay_offsets_json()]
+    {
+        if let Err(StoreError::Corrupt { .. }) = load(&path) {
+            let mut target = path.clone().into_os_string();
+            target.push(".unreadable");
+            disk.rename(&path, Path::new(&target))
+                .map_err(|e| StoreError::io(format!("putting {} aside", path.display()), e))?;
+            aside.push(path);
+        }
+    }
+    Ok(aside)
 }
 
 fn newer(ours: DataVersion, theirs: DataVersion) -> DataVersion {
