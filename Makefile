@@ -23,8 +23,8 @@ FAST := tests/integration/test_http_produce.py tests/integration/test_client_cal
 	tests/integration/test_ledger_spark.py::test_a_batch_is_appended_once_per_checkpoint \
 	tests/integration/test_ledger_consume.py::test_a_vectorised_handler_over_http_with_a_tag_filter
 
-# Modules of tests beside each other, those with Spark's session in one process. WORKERS= is one after another.
-WORKERS := -n auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
+# Modules of tests beside each other, the longest first; WORKERS= is one after another.
+WORKERS := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 CARGO_TEST := cargo test --locked --no-default-features --manifest-path store_native/Cargo.toml
 
 .PHONY: help quickstart test test-fast check check-spark-versions check-lowest-versions bench chaos lock wheel clean

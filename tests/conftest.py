@@ -36,23 +36,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Gives each test its time limit and its worker: the longest first, what shares a fixture together."""
+    """Gives tests their time limit, and puts modules that take long first: workers end together then."""
     limit = pytest.mark.timeout(float(config.getini("long_timeout")))
+    takes_long = set()
     for item in items:
-        if _length(item) < _SHORT:
+        if (
+            "spark" in getattr(item, "fixturenames", ())
+            or item.get_closest_marker("long")
+            or _CLUSTER in item.path.parents
+        ):
             item.add_marker(limit)
-        # One Spark session for all that use it; a module has brokers of its own.
-        item.add_marker(pytest.mark.xdist_group("spark" if _length(item) == _SPARK else item.path.stem))
-    items.sort(key=_length)
-
-
-_SPARK, _LONG, _SHORT = range(3)
-
-
-def _length(item: pytest.Item) -> int:
-    if "spark" in getattr(item, "fixturenames", ()):
-        return _SPARK
-    return _LONG if item.get_closest_marker("long") or _CLUSTER in item.path.parents else _SHORT
+            takes_long.add(item.path)
+    items.sort(key=lambda item: item.path not in takes_long)
 
 
 @pytest.hookimpl(wrapper=True)
