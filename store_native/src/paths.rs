@@ -3,6 +3,7 @@
 //! Invariants: a small file is replaced whole: a crash leaves the old or the new content, never a mixture.
 
 use std::fs::OpenOptions;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::environment::Disk;
@@ -190,17 +191,23 @@ pub fn create_directory(directory: &Path, disk: &dyn Disk) -> std::io::Result<()
     sync_names_above(directory, missing, disk)
 }
 
-/// Returns when the names of a directory and of those above it are on the disk, `levels` of them, the highest first.
-/// What may not be read is passed over: this process made nothing there.
+/// Returns when the names of a directory and of those above it are on the disk, `levels` of them, the highest first,
+/// as far as they lie in its file system: nobody makes a directory in another. What may not be read or cannot be synced
+/// is passed over.
 ///
 /// # Errors
 /// Any other I/O error.
 pub fn sync_names_above(directory: &Path, levels: usize, disk: &dyn Disk) -> std::io::Result<()> {
-    let parents: Vec<&Path> = directory.ancestors().skip(1).take(levels).collect();
+    use std::io::ErrorKind::{InvalidInput, PermissionDenied, Unsupported};
+
+    let device = std::fs::metadata(directory)?.dev();
+    let parents = directory.ancestors().skip(1).take(levels);
+    let parents = parents.map(|parent| if parent == Path::new("") { Path::new(".") } else { parent });
+    let same = |parent: &&Path| parent.metadata().is_ok_and(|found| found.dev() == device);
+    let parents: Vec<&Path> = parents.take_while(same).collect();
     for parent in parents.into_iter().rev() {
-        let parent = if parent == Path::new("") { Path::new(".") } else { parent };
         match disk.sync_directory(parent) {
-            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {}
+            Err(error) if matches!(error.kind(), PermissionDenied | InvalidInput | Unsupported) => {}
             outcome => outcome?,
         }
     }

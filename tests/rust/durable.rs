@@ -357,3 +357,40 @@ fn test_a_tail_whose_erasing_failed_is_erased_again_however_long_it_is() {
         "it is done"
     );
 }
+
+/// A disk on which the names in one directory cannot be synced, as on some file systems.
+struct NoSyncOf(PathBuf);
+
+impl Disk for NoSyncOf {
+    fn allocate(&self, file: &File, offset: u64, length: u64) -> io::Result<()> {
+        RealDisk.allocate(file, offset, length)
+    }
+
+    fn write(&self, file: &File, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        RealDisk.write(file, offset, bytes)
+    }
+
+    fn sync(&self, file: &File) -> io::Result<()> {
+        RealDisk.sync(file)
+    }
+
+    fn sync_directory(&self, directory: &Path) -> io::Result<()> {
+        if directory == self.0 {
+            return Err(io::Error::from_raw_os_error(22)); // EINVAL;
+        }
+        RealDisk.sync_directory(directory)
+    }
+}
+
+#[test]
+fn test_a_new_store_is_made_below_a_directory_whose_names_cannot_be_synced() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let home = dir.path().join("home");
+    fs::create_dir_all(&home).expect("made");
+    let environment = Environment {
+        disk: Arc::new(NoSyncOf(dir.path().to_owned())),
+        ..environment()
+    };
+    let store = Store::open(&home.join("store"), options(), environment).expect("a store");
+    send(&store, "t", &["stored"]);
+}

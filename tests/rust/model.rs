@@ -103,6 +103,10 @@ impl Model {
         self.events.push((end, event));
     }
 
+    pub fn newest(&self) -> Option<&(i64, Event)> {
+        self.events.last()
+    }
+
     /// What counts when all records up to an offset do.
     pub fn view(&self, to: i64) -> View {
         let mut view = View::default();

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use lakemq_store::environment::Environment;
@@ -15,7 +15,13 @@ use proptest::prelude::*;
 
 const FILE_BYTES: u64 = 64 * 1024;
 
+const SIZES: [usize; 4] = [15_000, 15_000, 15_000, 15_000];
+
 fn open(path: &Path) -> Store {
+    try_open(path).expect("a store")
+}
+
+fn try_open(path: &Path) -> lakemq_store::error::Result<Store> {
     let options = Options {
         commitlog_file_size: FILE_BYTES,
         consumequeue_file_entries: 16,
@@ -24,7 +30,7 @@ fn open(path: &Path) -> Store {
         checkpoint_interval_ms: 3_600_000,
         ..Options::default()
     };
-    Store::open(path, options, Environment::real("").expect("randomness")).expect("a store")
+    Store::open(path, options, Environment::real("").expect("randomness"))
 }
 
 /// Appends one request of bodies `first`, `first + 1`, ... with the given sizes; returns its end.
@@ -130,32 +136,77 @@ proptest! {
     }
 }
 
-#[test]
-fn test_a_log_opens_whose_file_before_the_last_lost_its_length_and_ends_there() {
-    const SIZES: [usize; 4] = [15_000, 15_000, 15_000, 15_000];
-    let dir = tempfile::tempdir().expect("a directory");
-    let (running, crashed) = (dir.path().join("running"), dir.path().join("crashed"));
+/// Three log files of four messages each, none of them known to be stored, as a kill leaves them.
+fn three_files(dir: &Path) -> PathBuf {
+    let (running, crashed) = (dir.join("running"), dir.join("crashed"));
+    drop(open(&crashed)); // an identity, and a snapshot of nothing
     let store = open(&running);
     for request in 0..3 {
         append(&store, request * SIZES.len(), &SIZES);
     }
+    fs::remove_dir_all(crashed.join("commitlog")).expect("removed");
+    fs::remove_file(crashed.join("lakemq/watermarks")).expect("removed");
     copy_log(&running, &crashed);
-    let logs = crashed.join("commitlog");
-    let second = logs.join(format!("{FILE_BYTES:020}"));
-    let third = logs.join(format!("{:020}", 2 * FILE_BYTES));
-    assert!(third.metadata().expect("a third file").len() > 0);
+    crashed
+}
+
+fn log_file(root: &Path, number: u64) -> PathBuf {
+    let name = format!("{:020}", number * FILE_BYTES);
+    root.join("commitlog").join(name)
+}
+
+fn empty(path: &Path) {
+    assert!(path.metadata().expect("a file").len() > 0);
+    let file = fs::OpenOptions::new().write(true).open(path);
+    file.and_then(|file| file.set_len(0)).expect("cut");
+}
+
+#[test]
+fn test_a_log_opens_whose_file_before_the_last_lost_its_length_and_ends_there() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let crashed = three_files(dir.path());
     // None of it was flushed, and the power took the length of one, not of the other.
-    fs::OpenOptions::new()
-        .write(true)
-        .open(&second)
-        .and_then(|file| file.set_len(0))
-        .expect("cut");
+    empty(&log_file(&crashed, 1));
     let again = open(&crashed);
     let kept = numbers(&again);
-    assert_eq!(kept, (0..kept.len()).collect::<Vec<_>>());
-    assert_eq!(kept.len(), SIZES.len(), "what the first file holds");
+    assert_eq!(kept, (0..SIZES.len()).collect::<Vec<_>>());
     append(&again, kept.len(), &SIZES);
-    assert_eq!(numbers(&again).len(), 2 * SIZES.len());
     drop(again);
     assert_eq!(numbers(&open(&crashed)).len(), 2 * SIZES.len());
+}
+
+#[test]
+fn test_an_empty_log_file_before_others_is_refused_where_its_messages_were_stored() {
+    for clean in [true, false] {
+        for number in [0, 1] {
+            let dir = tempfile::tempdir().expect("a directory");
+            let root = dir.path().join("store");
+            let store = open(&root);
+            for request in 0..3 {
+                append(&store, request * SIZES.len(), &SIZES);
+            }
+            store.close().expect("closed");
+            drop(store);
+            if !clean {
+                fs::write(root.join("abort"), b"").expect("written");
+            }
+            empty(&log_file(&root, number));
+            let refused = try_open(&root).expect_err("messages are missing");
+            assert_eq!(refused.code(), "DATA_CORRUPT");
+            for number in 1..3 {
+                assert!(log_file(&root, number).exists(), "nothing is deleted");
+            }
+        }
+    }
+}
+
+#[test]
+fn test_an_empty_log_file_before_others_is_refused_in_a_store_without_a_snapshot() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let crashed = three_files(dir.path());
+    fs::remove_dir_all(crashed.join("lakemq")).expect("removed");
+    empty(&log_file(&crashed, 1));
+    let refused = try_open(&crashed).expect_err("nobody knows what was stored");
+    assert_eq!(refused.code(), "DATA_CORRUPT");
+    assert!(log_file(&crashed, 2).exists(), "nothing is deleted");
 }

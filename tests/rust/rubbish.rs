@@ -248,3 +248,19 @@ fn test_a_file_of_rocketmqs_that_is_not_readable_is_put_aside_and_written_anew()
     serde_json::from_slice::<serde_json::Value>(&fs::read(&offsets).expect("written anew"))
         .expect("JSON");
 }
+
+#[test]
+fn test_a_file_that_rocketmq_wrote_and_is_not_readable_stops_the_start() {
+    let dir = tempfile::tempdir().expect("a directory");
+    drop(Store::open(dir.path(), options(), environment()).expect("a store"));
+    let delays = dir.path().join("config/delayOffset.json");
+    fs::copy(&delays, dir.path().join("config/delayOffset.json.bak")).expect("as RocketMQ does");
+    fs::write(&delays, b"{").expect("cut");
+    let refused =
+        Store::open(dir.path(), options(), environment()).expect_err("what it said is lost");
+    assert_eq!(refused.code(), "DATA_CORRUPT");
+    assert!(
+        refused.to_string().contains("delayOffset.json"),
+        "{refused}"
+    );
+}

@@ -221,6 +221,22 @@ impl<'h> Simulation<'h> {
         self.look();
     }
 
+    /// What was stored last lies in the last file of the log, which does not expire.
+    fn newest_is_there(&self) {
+        let Some((end, Event::Sent(sent))) = self.model.newest() else {
+            return;
+        };
+        if sent.delay.is_none() && *end <= self.store().watermarks().2 {
+            for ((queue, _), offset) in sent.messages.iter().zip(&sent.offsets).rev().take(1) {
+                let bounds = self.store().bounds(sent.topic, *queue).expect("there");
+                assert!(
+                    bounds.min <= *offset,
+                    "the newest message expired: {bounds:?}"
+                );
+            }
+        }
+    }
+
     fn next_root(&mut self) -> PathBuf {
         self.starts += 1;
         self.home.join(self.starts.to_string())
@@ -254,6 +270,7 @@ impl<'h> Simulation<'h> {
                 self.expired = true;
                 let now = self.store().now_for_ages() + MONTH_MS;
                 self.store().expire(now, true).expect("looked");
+                self.newest_is_there();
             }
             Action::CleanStop => self.stop(),
             Action::Kill => {
@@ -449,10 +466,12 @@ impl<'h> Simulation<'h> {
         let root = self.next_root();
         copy(&self.root, &root);
         self.go_on_in(root, appended);
+        let report = self.store().report();
         assert!(
-            !self.store().report().rebuilt,
-            "a clean stop needs no rebuild"
+            report.clean && !report.rebuilt && report.repaired_queues == 0,
+            "a clean stop leaves nothing to mend: {report:?}"
         );
+        assert_eq!(report.from_offset, report.end_offset, "nothing to read");
     }
 
     /// Holds what the store shows, to its own callers and to a reader beside it, against the model.

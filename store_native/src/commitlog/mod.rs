@@ -56,11 +56,17 @@ pub struct CommitLog {
 }
 
 impl CommitLog {
-    /// Opens the files for the owner.
+    /// Opens the files for the owner. `may_end_at` is asked of an empty file before others, whether nothing from its start
+    /// on is known to have been stored.
     ///
     /// # Errors
     /// `DATA_CORRUPT` when a file has another length than `file_size` or the sequence has a hole.
-    pub fn open_owned(directory: &Path, file_size: u64, disk: &dyn Disk) -> Result<Self> {
+    pub fn open_owned(
+        directory: &Path,
+        file_size: u64,
+        may_end_at: impl Fn(i64) -> bool,
+        disk: &dyn Disk,
+    ) -> Result<Self> {
         paths::create_directory(directory, disk).map_err(|e| StoreError::io("creating the commit log", e))?;
         let mut files = Vec::new();
         let listed = Self::list(directory)?;
@@ -68,6 +74,10 @@ impl CommitLog {
         for (base, path) in listed {
             let length =
                 std::fs::metadata(&path).map_err(|e| StoreError::io("reading the commit log", e))?.len();
+            if length == 0 && Some(base) != last && !may_end_at(base) {
+                let detail = format!("{} is empty, and log files lie behind it", path.display());
+                return Err(StoreError::corrupt(detail));
+            }
             if length == 0 && Some(base) == last {
                 // Created, but the crash came before its length: nothing was ever written to it.
                 disk.remove(&path).map_err(|e| StoreError::io("removing an empty log file", e))?;

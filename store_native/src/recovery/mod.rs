@@ -129,7 +129,7 @@ impl Parts<'_> {
         self.settle(&mut dispatcher, (durable, end), rebuild || repair.is_needed(), &mut report)?;
         for path in rocketmq_files::put_aside_unreadable(self.paths, &*self.environment.disk)? {
             self.environment.events.error(format!(
-                "{} is not readable and was put aside; what a RocketMQ broker wrote in it is not taken over",
+                "{} is not readable; it was put aside and is written anew from the log",
                 path.display()
             ));
         }

@@ -250,8 +250,8 @@ pub fn take_over(paths: &StorePaths, state: &mut MetaState) -> Result<()> {
     Ok(())
 }
 
-/// Puts the files aside that cannot be read, as `NAME.unreadable`, and returns them. What LakeMQ wrote in them is in
-/// the log; what a RocketMQ broker may have, nobody can say.
+/// Puts the files aside that cannot be read, as `NAME.unreadable`, and returns them: what LakeMQ wrote in them is in
+/// the log. One with a `NAME.bak` beside it stays: only a RocketMQ broker makes that, and what it wrote is nowhere else.
 ///
 /// # Errors
 /// Any I/O error.
@@ -260,10 +260,15 @@ pub fn put_aside_unreadable(paths: &StorePaths, disk: &dyn Disk) -> Result<Vec<P
     for path in
         [paths.topics_json(), paths.groups_json(), paths.consumer_offsets_json(), paths.delay_offsets_json()]
     {
-        if let Err(StoreError::Corrupt { .. }) = load(&path) {
-            let mut target = path.clone().into_os_string();
-            target.push(".unreadable");
-            disk.rename(&path, Path::new(&target))
+        let beside = |suffix: &str| {
+            let mut name = path.clone().into_os_string();
+            name.push(suffix);
+            PathBuf::from(name)
+        };
+        if let Err(StoreError::Corrupt { .. }) = load(&path)
+            && !beside(".bak").exists()
+        {
+            disk.rename(&path, &beside(".unreadable"))
                 .map_err(|e| StoreError::io(format!("putting {} aside", path.display()), e))?;
             aside.push(path);
         }

@@ -36,6 +36,7 @@ use crate::paths::{self, StorePaths};
 use crate::read::QueueReader;
 use crate::recovery::{Parts, Recovered, Report};
 use crate::schedule::Scheduler;
+use crate::snapshot::Snapshot;
 use crate::state::rocketmq_files::{self, Written};
 use crate::sys;
 use crate::watermarks::Watermarks;
@@ -184,14 +185,20 @@ impl Opened {
         let disk = &*environment.disk;
         let clean = !paths.abort().exists();
         write_abort(&paths, &*environment.disk)?;
-        let log = Arc::new(CommitLog::open_owned(&paths.commitlog(), options.commitlog_file_size, disk)?);
+        let marks = Arc::new(Watermarks::open_owned(&paths.watermarks(), disk)?);
+        // A crash may have taken the length of a file only behind what is known to have been stored.
+        let may_end_at = |base: i64| {
+            let known = || Snapshot::read(&paths).map(|s| s.applied_offset.max(marks.flushed()));
+            !clean && known().is_some_and(|known| base >= known)
+        };
+        let size = options.commitlog_file_size;
+        let log = Arc::new(CommitLog::open_owned(&paths.commitlog(), size, may_end_at, disk)?);
         let file_bytes = u64::from(options.consumequeue_file_entries) * ENTRY_BYTES as u64;
         let (directory, trash) = (paths.consumequeue(), paths.trash());
         let files = QueueFiles::owned(&directory, file_bytes, &trash, Arc::clone(&environment.disk));
         let queues = Arc::new(QueueTable::new(Arc::new(files)));
         let shape = Shape { slots: options.index_slots, entries: options.index_entries };
         let index = Arc::new(Index::open(&paths.index(), shape, true, disk)?);
-        let marks = Arc::new(Watermarks::open_owned(&paths.watermarks(), disk)?);
         Ok(Self { options, identity, paths, environment, log, queues, index, marks, lock_file, clean })
     }
 
