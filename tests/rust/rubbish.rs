@@ -10,13 +10,11 @@ use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-use lakemq_store::filter::Filter;
-use lakemq_store::read::SliceRequest;
 use lakemq_store::reader::Reader;
 use lakemq_store::store::Store;
 
 use crate::dice::Dice;
-use crate::support::{bulk, copy, environment, image, message, options, request, send};
+use crate::support::{bulk, copy, environment, everything, image, message, options, request, send};
 use crate::workload::{kill, scratch, seeds};
 
 const TOPICS: [&str; 2] = ["t", "u"];
@@ -117,16 +115,6 @@ fn shown(
         count += bodies.len();
     }
     count
-}
-
-fn everything(offset: i64) -> SliceRequest {
-    SliceRequest {
-        offset,
-        end_offset: None,
-        max_messages: 100_000,
-        max_bytes: usize::MAX,
-        filter: Filter::All,
-    }
 }
 
 fn look(root: &Path, sent: &BTreeSet<String>, is_derived: bool, harm: Harm) {

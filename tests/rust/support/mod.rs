@@ -136,6 +136,17 @@ pub fn bodies(store: &Store, topic: &str) -> Vec<String> {
     out
 }
 
+/// All messages from an offset on.
+pub fn everything(offset: i64) -> SliceRequest {
+    SliceRequest {
+        offset,
+        end_offset: None,
+        max_messages: 100_000,
+        max_bytes: usize::MAX,
+        filter: Filter::All,
+    }
+}
+
 /// Bodies of a topic's first queue from `offset` on, as a reader beside the owner sees them.
 pub fn read_beside(reader: &Reader, topic: &str, offset: i64) -> Vec<String> {
     let slice = SliceRequest {
