@@ -23,7 +23,7 @@ _NOT_MOVED = (
 def register(subparsers: Subparsers) -> None:
     """Adds the command to the parser."""
     parser = subparsers.add_parser("group", help="list, create, show, delete groups; see and reset offsets")
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    verbs = parser.add_subparsers(dest="verb", required=True)
 
     _verb(verbs, "list", _list, "list groups")
     create = _verb(verbs, "create", _create, "create a group")

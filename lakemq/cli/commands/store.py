@@ -21,7 +21,7 @@ from lakemq.terminal.failure import CommandFailed
 def register(subparsers: Subparsers) -> None:
     """Adds the command to the parser."""
     parser = subparsers.add_parser("store", help="verify, dump or recover a store's files")
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    verbs = parser.add_subparsers(dest="verb", required=True)
     verify = _verb(verbs, "verify", _verify, "check every record; exit code 1 when something is damaged")
     options.add_format(verify)
     dump = _verb(verbs, "dump", _dump, "print one JSON object per record of the commit log")

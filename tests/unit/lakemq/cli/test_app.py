@@ -66,6 +66,22 @@ def test_argument_that_is_no_text_is_one_line(capsys: pytest.CaptureFixture[str]
         assert capsys.readouterr().err == said
 
 
+@pytest.mark.parametrize(
+    ("noun", "verbs"),
+    [("topic", "create"), ("group", "offsets"), ("message", "show"), ("store", "verify")],
+)
+def test_noun_without_a_verb_names_its_verbs(
+    noun: str, verbs: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert app.main([noun]) == 2
+    assert verbs in capsys.readouterr().err
+
+
+def test_package_runs_as_the_command() -> None:
+    command = [sys.executable, "-m", "lakemq", "--version"]
+    assert subprocess.run(command, capture_output=True, check=True, text=True).stdout.startswith("lakemq 0")
+
+
 def test_standard_output_may_be_closed() -> None:
     command = f"{sys.executable} -m lakemq.cli topic list --endpoint 127.0.0.1:1 >&-"
     refused = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=60)
