@@ -27,7 +27,7 @@ FAST := tests/integration/test_http_produce.py tests/integration/test_client_cal
 WORKERS := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 CARGO_TEST := cargo test --locked --no-default-features --manifest-path store_native/Cargo.toml
 
-.PHONY: help quickstart test test-fast check check-spark-versions check-lowest-versions bench chaos lock wheel clean
+.PHONY: help quickstart test test-fast check check-spark-versions check-lowest-versions bench chaos mutants lock wheel clean
 
 help:
 	@echo "make quickstart   the whole path on 336,776 real flights (Python, Java 17+, Rust)"
@@ -38,6 +38,7 @@ help:
 	@echo "make check-lowest-versions   the lowest versions that pyproject.toml allows, in environments of their own"
 	@echo "make bench        the measurements of docs/performance.md [ONLY=P7] (Maven)"
 	@echo "make chaos        kill -9 under load; rolls of the log    [ONLY=R1 ROUNDS=100 SEED=1] [ONLY=DRIVER ROUNDS=20] [ONLY=ROLL ROLLS=100000] [ONLY=POWER SEEDS=300] [ONLY=SIMULATION SEEDS=10000]"
+	@echo "make mutants      changes in the code that hurt, one at a time, against their tests [ONLY=path/of/a/file]"
 	@echo "make wheel        dist/lakemq-*.whl"
 	@echo "make lock         requirements.lock from pyproject.toml"
 
@@ -113,6 +114,15 @@ ifneq ($(filter POWER,$(or $(ONLY),POWER)),)
 endif
 ifneq ($(filter SIMULATION,$(or $(ONLY),SIMULATION)),)
 	LAKEMQ_SIMULATION_SEEDS=$(SEEDS) $(CARGO_TEST) --test disks simulation
+endif
+
+# In a scratch copy, at the lowest priority; a path says which language.
+mutants: $(VENV)/.built
+ifneq ($(filter-out %.rs,$(or $(ONLY),all)),)
+	.ci/mutants-python $(ONLY)
+endif
+ifneq ($(filter-out %.py,$(or $(ONLY),all)),)
+	@[[ ! -e .ci/mutants-rust ]] || .ci/mutants-rust $(ONLY)
 endif
 
 wheel: $(VENV)/.installed

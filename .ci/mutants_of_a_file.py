@@ -1,0 +1,172 @@
+"""Changes the file named as the argument, one place at a time, and runs the tests that cover it.
+
+Owns which changes are made, and the report. mutmut makes them, puts them all beside each other into one
+file, and forks a process with the tests loaded for each; mutants_of_python.py has written its configuration.
+
+What mutmut changes is its own list (numbers, comparisons, operators, arguments, assigned values) with these
+differences:
+
+- Added: a condition turned round; a call, a raise or a deletion left out; None returned in place of a value.
+- Words for people (texts with a space in them, what is logged) stay as they are; a code or a name is
+  changed once.
+
+Not changed are functions under a decorator (properties, context managers) and what runs when a module is
+loaded.
+"""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from collections.abc import Iterable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import libcst as cst
+import libcst.matchers as m
+from hypothesis import Phase, settings
+from mutmut import __main__ as mutmut
+from mutmut.mutation import mutators
+from mutmut.mutation.data import SourceFileMutationData
+from mutmut.mutation.diff_apply import get_diff_for_mutant
+from mutmut.stats import status_by_exit_code
+
+TABLE = Path(".ci/mutants-python.toml")
+# What survived is one of these; everything else was noticed, a time-out too.
+UNNOTICED = ("survived", "no tests", "not checked", "skipped")
+LEAST = 0.85
+
+_LOG_CALL = m.Expr(m.Call(func=m.Attribute(value=m.Name("log"))))
+
+
+def negated(node: cst.If | cst.While) -> Iterable[cst.CSTNode]:
+    """Turns a condition round."""
+    inner = node.test.with_changes(
+        lpar=[cst.LeftParen(), *node.test.lpar], rpar=[*node.test.rpar, cst.RightParen()]
+    )
+    turned = cst.UnaryOperation(cst.Not(), inner, lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+    space = {"whitespace_before_test": cst.SimpleWhitespace(" ")} if isinstance(node, cst.If) else {}
+    yield node.with_changes(test=turned, **space)
+
+
+def left_out(node: cst.Expr | cst.Raise | cst.Del) -> Iterable[cst.CSTNode]:
+    """Leaves out a statement that is there for what it does."""
+    if isinstance(node, cst.Expr) and not m.matches(node.value, m.Call() | m.Await() | m.Yield()):
+        return
+    if not m.matches(node, _LOG_CALL):
+        yield cst.Pass(semicolon=node.semicolon)
+
+
+def nothing_returned(node: cst.Return) -> Iterable[cst.CSTNode]:
+    """Returns None in place of a value."""
+    if node.value is not None and not m.matches(node.value, m.Name("None")):
+        yield node.with_changes(value=cst.Name("None"), whitespace_after_return=cst.SimpleWhitespace(" "))
+
+
+def is_for_people(node: cst.CSTNode) -> bool:
+    """Says whether an expression is a text with a space in it."""
+    if isinstance(node, cst.ConcatenatedString):
+        return is_for_people(node.left) or is_for_people(node.right)
+    if isinstance(node, cst.FormattedString):
+        return any(isinstance(part, cst.FormattedStringText) and " " in part.value for part in node.parts)
+    return isinstance(node, cst.SimpleString) and " " in node.value
+
+
+def another_code(node: cst.SimpleString) -> Iterable[cst.CSTNode]:
+    """Makes another text of a code or a name."""
+    if not is_for_people(node):
+        yield from islice(mutators.operator_string(node), 1)
+
+
+def another_argument(node: cst.Call) -> Iterable[cst.CSTNode]:
+    """Puts None in an argument's place, or leaves the argument out."""
+    for index, argument in enumerate(node.args):
+        if is_for_people(argument.value):
+            continue
+        others = node.args[:index], node.args[index + 1 :]
+        if argument.star == "" and not m.matches(argument.value, m.Name("None")):
+            yield node.with_changes(
+                args=[*others[0], argument.with_changes(value=cst.Name("None")), *others[1]]
+            )
+        if len(node.args) > 1:
+            yield node.with_changes(args=[*others[0], *others[1]])
+
+
+def another_value(node: cst.Assign | cst.AnnAssign) -> Iterable[cst.CSTNode]:
+    """Assigns None."""
+    if node.value is not None and not is_for_people(node.value):
+        yield from mutators.operator_assignment(node)
+
+
+def choose_changes() -> None:
+    """Makes mutmut's list of changes the one described above."""
+    replaced = {
+        mutators.operator_string: (cst.SimpleString, another_code),
+        mutators.operator_arg_removal: (cst.Call, another_argument),
+        mutators.operator_assignment: None,
+    }
+    operators = [replaced.get(operator, (kind, operator)) for kind, operator in mutators.mutation_operators]
+    mutators.mutation_operators[:] = [
+        *(entry for entry in operators if entry is not None),
+        ((cst.Assign, cst.AnnAssign), another_value),
+        ((cst.If, cst.While), negated),
+        ((cst.Expr, cst.Raise, cst.Del), left_out),
+        (cst.Return, nothing_returned),
+    ]
+
+
+def change(*names: str) -> None:
+    """Makes the changes and runs the tests on each, or on those with these names again."""
+    choose_changes()
+    if not sys.stdout.isatty():
+        mutmut.print_stats = lambda *_, **__: None
+    # Nothing is made smaller that failed: that it failed is all one wants to know.
+    settings.register_profile(
+        "mutants",
+        deadline=None,
+        database=None,
+        derandomize=True,
+        phases=[Phase.explicit, Phase.generate],
+    )
+    mutmut._run(names, 1)  # noqa: SLF001 - its command line does only this
+
+
+def described(file: str, name: str) -> tuple[str, str]:
+    """Returns the lines a change replaces, and what it puts there."""
+    lines = get_diff_for_mutant(name, path=file).splitlines()[2:]
+    before, after = (
+        " ".join(line[1:].strip() for line in lines if line.startswith(sign)) for sign in ("-", "+")
+    )
+    return before, after
+
+
+def report(file: str, equivalent: list[dict[str, str]]) -> bool:
+    """Prints what no test noticed, and one row; says whether the score is reached."""
+    data = SourceFileMutationData(path=file)
+    data.load()
+    harmless = {(entry["old"], entry["new"]) for entry in equivalent}
+    ends = {name: status_by_exit_code[code] for name, code in data.exit_code_by_key.items()}
+    unnoticed = [name for name, end in ends.items() if end in UNNOTICED]
+    left = []
+    for name in unnoticed:
+        if (pair := described(file, name)) not in harmless:
+            left.append(name)
+            print(f"{ends[name]}: {name.rpartition('.')[2]}\n  - {pair[0]}\n  + {pair[1]}")
+    total = len(ends)
+    same = len(unnoticed) - len(left)
+    score = (total - len(unnoticed)) / max(total - same, 1)
+    print(f"| {file} | {total} | {total - len(unnoticed)} | {same} | {score:.0%} |", flush=True)
+    return score >= LEAST
+
+
+def main() -> int:
+    """Runs the one file."""
+    file = sys.argv[1]
+    table: dict[str, Any] = tomllib.loads(TABLE.read_text(encoding="utf-8"))
+    change(*sys.argv[2:])
+    return 0 if report(file, table[file].get("equivalent", [])) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
