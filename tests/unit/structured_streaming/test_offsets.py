@@ -15,10 +15,12 @@ from structured_streaming.offsets import (
     Offsets,
     StoreView,
     advance,
+    illegal,
     initial,
     same_topic,
     start_in,
     still_valid,
+    with_new_queues,
 )
 from tests.unit.structured_streaming.strategies import offsets, views
 
@@ -198,3 +200,21 @@ def test_a_planned_end_is_valid_for_the_same_topic_in_the_same_or_a_later_epoch(
     for epoch, topics in [(1, set()), (2, {"orders"}), (3, {"orders"})]:
         valid = still_valid(end, StoreView(epoch, {"orders": "a1", "payments": "zz"}, held))
         assert {queue.topic for queue in valid} == topics
+
+
+def test_a_queue_read_for_the_first_time_starts_at_0_beside_the_known_ones() -> None:
+    new = MessageQueue("payments", "broker-a", 0)
+    start = Offsets(3, {"orders": "a1"}, {ORDERS_0: 12})
+    end = Offsets(4, {"orders": "zz", "payments": "b2"}, {ORDERS_0: 15, new: 9})
+    known = Offsets(3, {"orders": "a1", "payments": "b2"}, {ORDERS_0: 12, new: 0})
+    assert with_new_queues(start, end) == known
+
+
+def test_a_wrong_option_is_said_with_its_code_and_its_name() -> None:
+    wrong = illegal("it is wrong", option="startingOffsets")
+    assert isinstance(wrong, InvalidRequest)
+    assert (wrong.code, wrong.detail, wrong.context) == (
+        "ARGUMENT_ILLEGAL",
+        "it is wrong",
+        {"option": "startingOffsets"},
+    )

@@ -87,3 +87,16 @@ def test_a_limit_of_exactly_the_backlog_takes_all() -> None:
 def test_with_as_many_messages_as_queues_each_has_one() -> None:
     starts = {queue(0): 3, queue(1): 7}
     assert limit_ends(starts, {queue(0): 900, queue(1): 8}, 2) == {queue(0): 4, queue(1): 8}
+
+
+def test_an_empty_queue_has_no_turn() -> None:
+    starts = {queue(0): 0, queue(1): 0, queue(2): 0}
+    ends = {queue(0): 0, queue(1): 5, queue(2): 5}
+    assert limit_ends(starts, ends, 2) == {queue(0): 0, queue(1): 1, queue(2): 1}
+
+
+def test_what_is_left_over_goes_to_the_largest_remainder_and_then_to_the_first() -> None:
+    starts = {queue(0): 0, queue(1): 0, queue(2): 0}
+    assert limit_ends(starts, {queue(0): 1, queue(1): 2, queue(2): 2}, 4) == {
+        queue(0): 1, queue(1): 2, queue(2): 1,
+    }  # fmt: skip
