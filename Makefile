@@ -13,6 +13,7 @@ ROUNDS ?= 100
 SEED ?= 1
 ROLLS ?= 100000
 SEEDS ?= 300
+SECONDS ?= 600
 
 NATIVE := $(shell find store_native/src store_native/Cargo.toml store_native/Cargo.lock -type f 2>/dev/null)
 # One way through each package: broker, client and command line, source, sink, ledger, a group's job.
@@ -27,7 +28,7 @@ FAST := tests/integration/test_http_produce.py tests/integration/test_client_cal
 WORKERS := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 CARGO_TEST := cargo test --locked --no-default-features --manifest-path store_native/Cargo.toml
 
-.PHONY: help quickstart test test-fast check check-spark-versions check-lowest-versions bench chaos mutants lock wheel clean
+.PHONY: help quickstart test test-fast check check-spark-versions check-lowest-versions bench chaos fuzz mutants lock wheel clean
 
 help:
 	@echo "make quickstart   the whole path on 336,776 real flights (Python, Java 17+, Rust)"
@@ -38,6 +39,7 @@ help:
 	@echo "make check-lowest-versions   the lowest versions that pyproject.toml allows, in environments of their own"
 	@echo "make bench        the measurements of docs/performance.md [ONLY=P7] (Maven)"
 	@echo "make chaos        kill -9 under load; rolls of the log    [ONLY=R1 ROUNDS=100 SEED=1] [ONLY=DRIVER ROUNDS=20] [ONLY=ROLL ROLLS=100000] [ONLY=POWER SEEDS=300] [ONLY=SIMULATION SEEDS=10000]"
+	@echo "make fuzz         bytes of chance against whatever reads bytes [ONLY=record SECONDS=600] (cargo-fuzz, nightly Rust)"
 	@echo "make mutants      changes in the code that hurt, one at a time, against their tests [ONLY=path/of/a/file]"
 	@echo "make wheel        dist/lakemq-*.whl"
 	@echo "make lock         requirements.lock from pyproject.toml"
@@ -124,6 +126,15 @@ endif
 ifneq ($(filter-out %.py,$(or $(ONLY),all)),)
 	@[[ ! -e .ci/mutants-rust ]] || .ci/mutants-rust $(ONLY)
 endif
+
+# One target after another. What is new goes to store_native/fuzz/found; the corpus of the tree stays as it is.
+fuzz:
+	@command -v cargo-fuzz > /dev/null || { echo "make fuzz needs: cargo install cargo-fuzz --locked; rustup toolchain install nightly"; exit 2; }
+	cd store_native && for target in $(or $(ONLY),$(notdir $(wildcard store_native/fuzz/corpus/*))); do \
+	    mkdir -p fuzz/found/$$target; \
+	    TMPDIR=$(or $(wildcard /dev/shm),/tmp) cargo +nightly fuzz run $$target fuzz/found/$$target fuzz/corpus/$$target -- \
+	        -max_total_time=$(SECONDS) -max_len=16384 -rss_limit_mb=1024 -timeout=10 -print_final_stats=1; \
+	done
 
 wheel: $(VENV)/.installed
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/maturin build --release --locked --out dist

@@ -13,6 +13,10 @@ use crate::environment::{Disk, Environment};
 use crate::error::{Result, StoreError};
 use crate::options::Options;
 use crate::paths::{self, StorePaths};
+use crate::state::names;
+
+/// Lengths that log files may have; a RocketMQ broker's setting is an int.
+const LOG_FILE_BYTES: std::ops::RangeInclusive<u64> = 4096..=i32::MAX as u64;
 
 /// The content of `lakemq/store.json`.
 #[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq)]
@@ -32,15 +36,34 @@ impl Identity {
     /// Reads the file; `None` when the store has none.
     ///
     /// # Errors
-    /// `DATA_CORRUPT` when it is not readable; any I/O error.
+    /// `DATA_CORRUPT` when it is not readable, or says what no store was made with; any I/O error.
     pub fn read(paths: &StorePaths) -> Result<Option<Self>> {
+        let corrupt = |e: &dyn std::fmt::Display| {
+            StoreError::corrupt(format!("{} is not readable: {e}", paths.identity().display()))
+        };
         match std::fs::read(paths.identity()) {
-            Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|e| {
-                StoreError::corrupt(format!("{} is not readable: {e}", paths.identity().display()))
-            }),
+            Ok(text) => {
+                let identity: Self = serde_json::from_slice(&text).map_err(|e| corrupt(&e))?;
+                identity.check().map_err(|e| corrupt(&e))?;
+                Ok(Some(identity))
+            }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(StoreError::io("reading the store's identity", error)),
         }
+    }
+
+    /// Looks for what a damaged file says: places are computed from the lengths, and names become paths.
+    fn check(&self) -> std::result::Result<(), String> {
+        if !LOG_FILE_BYTES.contains(&self.commitlog_file_size) {
+            return Err(format!("log files of {} bytes", self.commitlog_file_size));
+        }
+        if self.consumequeue_file_entries == 0 || self.index_slots == 0 || self.index_entries < 2 {
+            return Err("files without room for entries".into());
+        }
+        for name in [&self.broker_name, &self.cluster] {
+            names::validate_topic(name).map_err(|e| format!("a broker or cluster name: {}", e.detail()))?;
+        }
+        Ok(())
     }
 
     /// Writes the file.

@@ -58,15 +58,24 @@ impl Snapshot {
         }
     }
 
+    /// The file's bytes.
+    ///
+    /// # Errors
+    /// `DATA_CORRUPT` when it cannot be written in JSON.
+    pub fn encode(&self) -> Result<Vec<u8>> {
+        let body = serde_json::to_vec(self).map_err(|e| StoreError::corrupt(format!("snapshot: {e}")))?;
+        let mut out = format!("{:08x}\n", crc31(&body)).into_bytes();
+        out.extend_from_slice(&body);
+        Ok(out)
+    }
+
     /// Replaces the file, keeping the old one aside. Returns the bytes written.
     ///
     /// # Errors
     /// `DISK_FULL` or any I/O error; the old one stands then.
     pub fn write(&self, paths: &StorePaths, disk: &dyn Disk, halfway: impl FnOnce()) -> Result<usize> {
         let context = |e| StoreError::io("writing the snapshot", e);
-        let body = serde_json::to_vec(self).map_err(|e| StoreError::corrupt(format!("snapshot: {e}")))?;
-        let mut out = format!("{:08x}\n", crc31(&body)).into_bytes();
-        out.extend_from_slice(&body);
+        let out = self.encode()?;
         let fresh = paths.snapshot().with_extension("new");
         paths::replace_file(&fresh, &out, disk).map_err(context)?;
         halfway();
@@ -85,7 +94,8 @@ impl Snapshot {
             .find_map(|path| Self::decode(&std::fs::read(path).ok()?))
     }
 
-    fn decode(bytes: &[u8]) -> Option<Self> {
+    /// Reads the file's bytes; `None` when the checksum is wrong or it is of another version.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (crc, body) = (bytes.get(..8)?, bytes.get(9..)?);
         let crc = u32::from_str_radix(std::str::from_utf8(crc).ok()?, 16).ok()?;
         if crc != crc31(body) {

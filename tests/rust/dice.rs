@@ -1,4 +1,5 @@
 //! Chance that a seed repeats.
+#![allow(dead_code, reason = "each test file uses its part")]
 
 /// Numbers of chance, the same for the same seed (SplitMix64).
 #[derive(Debug, Clone)]

@@ -3,88 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-import uvicorn
-from uvicorn.server import ServerState
 
-from ingest_api.broker.broker import Broker
-from ingest_api.http.app import create_app
-from ingest_api.http.front_door import FrontDoor
 from ingest_api.http.messages.targets import send_topic
-from ingest_api.http.uvicorn_protocol import BrokerProtocol
-from ingest_api.setting_sources import load_settings
+from tests.support.memory_connection import connection
 
 BODY = b'{"body":"x"}'
 HEAD = b"POST /api/v1/topics/t/messages HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 LENGTH = b"Content-Length: %d\r\n" % len(BODY)
 PLAIN = HEAD + LENGTH + b"\r\n" + BODY
-
-
-class Wire(asyncio.Transport):
-    """Keeps what is written."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.written = b""
-        self.unread = 0
-        self.closing = False
-
-    def write(self, data: Any) -> None:
-        self.written += bytes(data)
-
-    def is_closing(self) -> bool:
-        return self.closing
-
-    def close(self) -> None:
-        self.closing = True
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return {"peername": ("127.0.0.1", 4), "sockname": ("127.0.0.1", 5)}.get(name, default)
-
-    def pause_reading(self) -> None: ...
-
-    def resume_reading(self) -> None: ...
-
-    def abort(self) -> None:
-        self.closing = True
-
-    def get_write_buffer_size(self) -> int:
-        return self.unread
-
-
-@asynccontextmanager
-async def connection(path: Path) -> AsyncIterator[tuple[FrontDoor, BrokerProtocol, Wire]]:
-    """A connection to a broker with asynchronous flush, and what it is written to."""
-    settings = load_settings(
-        None,
-        {
-            "store.path": str(path),
-            "store.flush": "async",
-            "store.commitlog_file_size": 8 << 20,
-            "limits.disk_full_ratio": 1,
-        },
-    )
-    broker = Broker(settings.broker, "http://127.0.0.1:5", ("127.0.0.1", 5))
-    door = FrontDoor(broker, settings)
-    try:
-        config = uvicorn.Config(
-            create_app(door), loop="none", log_config=None, interface="asgi3", proxy_headers=False
-        )
-        config.load()
-        wire = Wire()
-        protocol = BrokerProtocol(config, ServerState(), {}, asyncio.get_running_loop())
-        protocol.connection_made(wire)
-        yield door, protocol, wire
-        wire.close()
-        protocol.connection_lost(None)
-        await asyncio.gather(*protocol.tasks)
-    finally:
-        await broker.stop()
 
 
 async def written_at_once(path: Path, data: bytes) -> bytes:

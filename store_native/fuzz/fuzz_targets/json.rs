@@ -1,0 +1,3 @@
+#![no_main]
+
+any_bytes::fuzz!(json);
