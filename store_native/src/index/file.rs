@@ -263,7 +263,7 @@ impl IndexFile {
         let mut number = self.slot(self.slot_at(hash), header.count);
         while number > 0 && out.len() < limit {
             let Some(entry) = self.entry(number) else { return };
-            let second = header.begin_timestamp + i64::from(entry.seconds) * 1000;
+            let second = header.begin_timestamp.saturating_add(i64::from(entry.seconds) * 1000);
             if entry.hash == hash && second.saturating_add(999) >= begin && second <= end {
                 out.push(entry.physical_offset);
             }

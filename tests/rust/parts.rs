@@ -1,0 +1,16 @@
+//! Parts of the store by themselves, at the edges that a whole store rarely comes to.
+
+#[path = "parts/dispatching.rs"]
+mod dispatching;
+#[path = "parts/index_files.rs"]
+mod index_files;
+#[path = "parts/key_file.rs"]
+mod key_file;
+#[path = "parts/log_end.rs"]
+mod log_end;
+#[path = "parts/log_scan.rs"]
+mod log_scan;
+#[path = "parts/queue_files.rs"]
+mod queue_files;
+#[path = "parts/records.rs"]
+mod records;
