@@ -1,5 +1,7 @@
 //! Parts of the store by themselves, at the edges that a whole store rarely comes to.
 
+#[path = "parts/delays.rs"]
+mod delays;
 #[path = "parts/dispatching.rs"]
 mod dispatching;
 #[path = "parts/index_files.rs"]
@@ -14,3 +16,6 @@ mod log_scan;
 mod queue_files;
 #[path = "parts/records.rs"]
 mod records;
+#[path = "parts/starts.rs"]
+mod starts;
+mod support;
