@@ -29,7 +29,7 @@ from tests.support.memory_connection import MemoryFrontDoor, close
 
 TOPIC = "t"
 TARGET = b"/api/v1/topics/t/messages"
-EXAMPLES = int(os.environ.get("LAKEMQ_EXAMPLES", "400"))
+EXAMPLES = int(os.environ.get("LAKEMQ_EXAMPLES", "200"))
 
 
 class Watched(BrokerProtocol):
