@@ -18,7 +18,7 @@ LOGGED = r"^\s*log\.\w+\("
 TIMEOUT = {"timeout_constant": 4, "timeout_multiplier": 5}
 
 
-def configure(file: str, tests: list[str]) -> None:
+def configure(file: str, tests: list[str], without: list[str]) -> None:
     """Writes mutmut's configuration for one file; everything is copied, and one file changed."""
     tracked = [path.name for path in Path().iterdir() if path.name != "mutants"]
     packages = [name for name in tracked if Path(name, "__init__.py").exists()]
@@ -33,6 +33,7 @@ def configure(file: str, tests: list[str]) -> None:
             "-pno:cacheprovider",
             "--hypothesis-profile=mutants",
             "-Wignore::pytest.PytestAssertRewriteWarning",
+            *(f"--deselect={test}" for test in without),
         ],
     }
     lines = ["[mutmut]", *(f"{name} = {value}" for name, value in TIMEOUT.items())]
@@ -52,7 +53,7 @@ def main() -> int:
     failed = 0
     for file in files:
         shutil.rmtree("mutants", ignore_errors=True)
-        configure(file, table[file]["tests"])
+        configure(file, table[file]["tests"], table[file].get("without", []))
         script = Path(__file__).with_name("mutants_of_a_file.py")
         failed |= subprocess.run([sys.executable, str(script), file], check=False).returncode
     return min(failed, 1)

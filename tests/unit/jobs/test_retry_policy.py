@@ -11,7 +11,7 @@ LEVELS = [1_000, 5_000, 10_000, 30_000, 60_000]
 
 
 def test_delays_become_the_levels_of_the_store() -> None:
-    assert RetryPolicy.of("10s 1m 1s", LEVELS, 16).delay_levels == (3, 5, 1)
+    assert RetryPolicy.of("10s 1m 1s", LEVELS, 16) == RetryPolicy(16, (3, 5, 1), tuple(LEVELS))
 
 
 def test_the_last_delay_repeats() -> None:
@@ -20,7 +20,7 @@ def test_the_last_delay_repeats() -> None:
 
 
 def test_without_delays_retries_wait_as_in_rocketmq_from_level_3() -> None:
-    assert RetryPolicy.of(None, LEVELS, 16).delay_levels == (3, 4, 5)
+    assert RetryPolicy.of(None, LEVELS, 16) == RetryPolicy(16, (3, 4, 5), tuple(LEVELS))
     assert RetryPolicy.of(None, [500], 16).delay_levels == (1,)
 
 
@@ -42,8 +42,9 @@ def test_a_delay_between_levels_waits_for_the_longer_one() -> None:
 
 
 def test_a_broker_without_levels_cannot_retry() -> None:
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(InvalidRequest) as refused:
         RetryPolicy.of(None, [], 16)
+    assert refused.value.code == "ARGUMENT_ILLEGAL"
 
 
 @pytest.mark.parametrize(("ms", "text"), [(500, "500ms"), (1_000, "1s"), (90_000, "90s"), (7_200_000, "2h")])
@@ -54,8 +55,9 @@ def test_delays_are_written_as_they_are_read(ms: int, text: str) -> None:
 def test_no_retries_are_allowed_and_fewer_than_none_refused() -> None:
     assert RetryPolicy.of(None, LEVELS, 0).max_reconsume_times == 0
     for wrong in (-1, -2):
-        with pytest.raises(InvalidRequest, match="--max-reconsume-times"):
+        with pytest.raises(InvalidRequest, match="--max-reconsume-times") as refused:
             RetryPolicy.of(None, LEVELS, wrong)
+        assert refused.value.code == "ARGUMENT_ILLEGAL"
 
 
 def test_a_level_outside_the_stores_is_the_nearest_one() -> None:

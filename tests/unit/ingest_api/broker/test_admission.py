@@ -111,3 +111,8 @@ def test_a_bound_is_inside() -> None:
     with pytest.raises(Unavailable):
         gate.check_room(1)
     assert gate.parsing_bytes == 100, "what is refused is not counted"
+
+
+def test_before_anything_is_measured_all_is_open() -> None:
+    gate, _ = admission()
+    assert (gate.disk_full, gate.disk_used_ratio, gate.closing, gate.inflight) == (False, 0.0, False, 0)

@@ -376,7 +376,8 @@ def test_who_comes_after_the_store_failed_is_refused_at_once() -> None:
         assert isinstance(error, Closed)
         assert error.code == "STORE_POISONED"
     for late in (broker.waiter.wait_send, broker.waiter.wait_change):
-        with pytest.raises(Closed, match="STORE_POISONED"):
+        with pytest.raises(Closed, match="fsync failed; whether") as refused:
             late(3)
+        assert refused.value.code == "STORE_POISONED"
     assert broker.waiter.waiting == 0
     broker.teardown()
