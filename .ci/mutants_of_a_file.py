@@ -16,6 +16,8 @@ loaded.
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import tomllib
 from collections.abc import Iterable
@@ -25,11 +27,13 @@ from typing import Any
 
 import libcst as cst
 import libcst.matchers as m
+import pytest
 from hypothesis import Phase, settings
 from mutmut import __main__ as mutmut
 from mutmut.mutation import mutators
 from mutmut.mutation.data import SourceFileMutationData
 from mutmut.mutation.diff_apply import get_diff_for_mutant
+from mutmut.runners.harness import PytestRunner
 from mutmut.stats import status_by_exit_code
 
 TABLE = Path(".ci/mutants-python.toml")
@@ -116,9 +120,41 @@ def choose_changes() -> None:
     ]
 
 
+class EndAtOnce:
+    """Ends a process that tests a change at its first failure, and what its tests started.
+
+    What a fixture would wait for after it, such as a thread that never ends, would be waited for in vain.
+    """
+
+    def __init__(self) -> None:
+        self._parent = os.getpid()
+
+    def pytest_sessionstart(self) -> None:
+        """Called by pytest."""
+        if os.getpid() != self._parent:
+            os.setpgid(0, 0)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Called by pytest after each phase of a test."""
+        if report.failed and os.getpid() != self._parent:
+            os.killpg(0, signal.SIGKILL)
+
+
+def end_at_once() -> None:
+    """Has mutmut run pytest with the plugin."""
+    plugin = EndAtOnce()
+    execute = PytestRunner.execute_pytest
+
+    def with_plugin(self: PytestRunner, params: list[str], **named: Any) -> int:
+        return execute(self, params, plugins=[*named.pop("plugins", []), plugin], **named)
+
+    PytestRunner.execute_pytest = with_plugin
+
+
 def change(*names: str) -> None:
     """Makes the changes and runs the tests on each, or on those with these names again."""
     choose_changes()
+    end_at_once()
     if not sys.stdout.isatty():
         mutmut.print_stats = lambda *_, **__: None
     # Nothing is made smaller that failed: that it failed is all one wants to know.

@@ -20,7 +20,7 @@ TIMEOUT = {"timeout_constant": 4, "timeout_multiplier": 5}
 
 def configure(file: str, tests: list[str], without: list[str]) -> None:
     """Writes mutmut's configuration for one file; everything is copied, and one file changed."""
-    tracked = [path.name for path in Path().iterdir() if path.name != "mutants"]
+    tracked = [path.name for path in Path().iterdir() if path.name not in ("mutants", "tmp")]
     packages = [name for name in tracked if Path(name, "__init__.py").exists()]
     lists = {
         "source_paths": packages,
@@ -32,6 +32,7 @@ def configure(file: str, tests: list[str], without: list[str]) -> None:
             "-pno:xdist",
             "-pno:cacheprovider",
             "--hypothesis-profile=mutants",
+            f"--basetemp={Path('tmp').absolute()}",
             "-Wignore::pytest.PytestAssertRewriteWarning",
             *(f"--deselect={test}" for test in without),
         ],

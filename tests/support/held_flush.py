@@ -35,18 +35,22 @@ class HeldFlush:
         self.asked = asyncio.Event()
         self.future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self.tell: Callable[[Outcome], None] | None = None
+        self.ends: list[int] = []  # what it was asked about
 
     def wait_send(self, end_offset: int) -> asyncio.Future[bool]:
         """Says that somebody waits."""
+        self.ends.append(end_offset)
         self.asked.set()
         return self.future
 
     def is_durable(self, end_offset: int) -> bool:
         """Nothing is."""
+        self.ends.append(end_offset)
         return False
 
     def on_durable(self, end_offset: int, tell: Callable[[Outcome], None]) -> None:
         """Keeps who waits for it."""
+        self.ends.append(end_offset)
         self.tell = tell
 
 

@@ -17,7 +17,7 @@ import pytest
 from ingest_api.broker.flush_wait import Outcome
 from ingest_api.broker.send_request import MessageFields, PayloadKind, SendRequest
 from ingest_api.broker.thread_pools import BulkPool
-from store_native.errors import Closed, InvalidRequest
+from store_native.errors import Closed, InvalidRequest, Unavailable
 from tests.support.held_flush import Payload, Sending, run
 
 REQUEST = SendRequest("t")
@@ -192,3 +192,68 @@ def messages(sending: Sending, queue_id: int) -> list[dict[str, Any]]:
     sending.store.wait_dispatched(sending.store.watermarks()[0], 10_000)
     found: list[dict[str, Any]] = json.loads(sending.store.read_json("t", queue_id, 0).messages)
     return found
+
+
+def test_a_refusal_before_the_payload_is_read_is_admissions(tmp_path: Path) -> None:
+    async def scenario(sending: Sending) -> None:
+        sending.service.check()
+        assert sending.service.is_open
+        sending.admission.closing = True
+        with pytest.raises(Unavailable, match="the broker is stopping"):
+            sending.service.check()
+        assert not sending.service.is_open
+
+    run(tmp_path, scenario)
+
+
+def test_a_message_too_large_is_refused_with_both_sizes(tmp_path: Path) -> None:
+    async def scenario(sending: Sending) -> None:
+        most = sending.limits.max_message_bytes
+        with pytest.raises(InvalidRequest) as refused:
+            sending.service.check_size(most + 1)
+        assert refused.value.code == "MESSAGE_TOO_LARGE"
+        assert refused.value.detail == f"the message has {most + 1} bytes, at most {most} are taken"
+
+    run(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_send_waits_for_its_own_end_and_says_where_it_is(tmp_path: Path, durable: bool) -> None:
+    async def scenario(sending: Sending) -> None:
+        stored: list[int] = []
+        sending.flush.future.set_result(durable)
+        for n in range(3):
+            result = await sending.service.send(
+                REQUEST, MESSAGE, len(MESSAGE), on_stored=lambda: stored.append(len(sending.flush.ends))
+            )
+            end = sending.store.watermarks()[0]
+            assert (sending.flush.ends[-1], result.appended.end_offset) == (end, end)
+            assert stored == list(range(n + 1)), "the payload is needed no more, and only then waits"
+            assert (sending.metrics.topics_in["t"].messages, sending.metrics.topics_in["t"].bytes) == (
+                n + 1,
+                (n + 1) * len(MESSAGE),
+            )
+        appended = sending.service.append(REQUEST, MESSAGE)
+        assert sending.service.on_durable(appended, lambda outcome: None) is True
+        assert sending.flush.ends[-2:] == [appended.end_offset] * 2, "asked whether it is, then to be told"
+
+    run(tmp_path, scenario)
+
+
+def test_what_is_as_safe_as_asked_is_said_so_at_once(tmp_path: Path) -> None:
+    async def scenario(sending: Sending) -> None:
+        appended = sending.service.append(REQUEST, b'{"body":"x","wait_store_ok":false}')
+        assert sending.service.on_durable(appended, lambda outcome: None) is False
+
+    run(tmp_path, scenario)
+
+
+def test_each_repeat_is_counted_as_one(tmp_path: Path) -> None:
+    async def scenario(sending: Sending) -> None:
+        keyed = SendRequest("t", idempotency_key="k")
+        for repeats in range(4):
+            await sending.service.send(keyed, MESSAGE, len(MESSAGE), wait=False)
+            assert sending.metrics.duplicates == repeats
+        assert sending.metrics.topics_in["t"].messages == 1
+
+    run(tmp_path, scenario)

@@ -147,6 +147,10 @@ def test_while_everything_fails_the_handler_is_not_called_per_row_and_nothing_co
     assert group.offsets("ACK") == list(range(rows))
 
 
+def test_so_many_calls_may_fail_before_one_has_succeeded() -> None:
+    assert [failures_allowed(rows) for rows in (0, 1, 16, 1_000)] == [8, 12, 28, 48]
+
+
 def test_a_failure_in_company_is_not_counted_and_says_so() -> None:
     def handle(batch: pa.RecordBatch) -> None:
         raise ConnectionError("database is down")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -400,3 +402,24 @@ def test_a_dead_message_carries_no_marks_of_its_attempts() -> None:
     assert (dead["verdict"], again["verdict"]) == ("DEAD", "RETRY")
     assert {"LMQ_UNCOUNTED", "LMQ_ALONE"}.isdisjoint(dict(dead["properties"]))
     assert dict(again["properties"])["LMQ_ALONE"] == "1"
+
+
+def test_a_batch_with_nothing_to_handle_does_not_end_the_task() -> None:
+    rows = outcomes([], [retried(1, 4, 1)], [retried(2, 4, 1)], [message(9)])
+    assert [row["queue_offset"] for row in rows] == [4, 9]
+
+
+def test_each_row_says_who_handled_it_and_when() -> None:
+    for row in outcomes([message(0), message(1, {"raise": "x"})]):
+        assert row["worker"] == f"{socket.gethostname()}:{os.getpid()}"
+        assert NOW < row["started_at"] <= row["finished_at"]
+
+
+def test_a_handler_sees_the_position_a_message_had_at_first() -> None:
+    seen: list[dict[str, Any]] = []
+    decided(lambda batch: seen.extend(batch.to_pylist()), [forged(40, "broker-b/2/3"), message(9)])
+    names = ("topic", "broker_name", "queue_id", "queue_offset", "attempt")
+    assert [tuple(row[name] for name in names) for row in seen] == [
+        ("orders", "broker-b", 2, 3, 2),
+        ("orders", "broker-a", 1, 9, 1),
+    ]

@@ -68,6 +68,16 @@ def test_min_partitions_cuts_the_larger_slices_more() -> None:
     assert [len(part) for part in parts if part.queue == Q1] == [100]
 
 
+def test_a_slice_says_which_store_it_was_planned_for() -> None:
+    assert slices_between(at({Q0: 5}), at({Q0: 9}), HELD, "s") == [QueueSlice(Q0, 5, 9, "s")]
+
+
+def test_one_slice_is_cut_and_enough_of_them_are_not() -> None:
+    assert [len(part) for part in split([QueueSlice(Q0, 0, 9)], min_partitions=3)] == [3, 3, 3]
+    enough = [QueueSlice(Q0, 0, 9), QueueSlice(Q1, 0, 1)]
+    assert split(enough, min_partitions=2) == enough
+
+
 def test_a_slice_pickles() -> None:
     piece = QueueSlice(Q0, 0, 900, "store")
     assert pickle.loads(pickle.dumps(piece)) == piece
