@@ -29,6 +29,10 @@ settings.load_profile("without deadlines")
 # Brokers of tests write on a disk that is nearly full too: others filled it, and they need little.
 os.environ["LAKEMQ_LIMITS_DISK_FULL_RATIO"] = "1"
 
+# Spark's JVMs live for a minute or two here: the second compiler costs more than its code ever gives back.
+for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
+    os.environ.setdefault(variable, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declares the time limit of tests that take long; its number is in pyproject.toml."""
