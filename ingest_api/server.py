@@ -94,6 +94,7 @@ async def _serve(
         interrupts,
     )
     try:
+        await broker.start(host)
         if not interrupts.came:
             await server.serve(sockets=[listener])
     finally:

@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from annotated_types import Interval
@@ -32,7 +33,8 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from ingest_api.broker.settings import BrokerSettings, LimitSettings, StoreSettings
+from ha_replicator.wire.credentials import MIN_SECRET_BYTES
+from ingest_api.broker.settings import BrokerSettings, LimitSettings, ReplicationSettings, StoreSettings
 from ingest_api.setting_errors import illegal
 from ingest_api.setting_fields import SettingField, setting_fields
 
@@ -172,6 +174,18 @@ class _Limits(_Section, LimitSettings):
     """The limits' table, checked."""
 
 
+@dataclass(frozen=True, slots=True, config=_SECTION)
+class _Replication(_Section, ReplicationSettings):
+    """The replication's table, checked."""
+
+    @field_validator("master")
+    @classmethod
+    def _is_url(cls, master: str) -> str:
+        if master and not _ORIGIN.fullmatch(master):
+            raise ValueError("is a broker's URL, as http://host:8090")
+        return master
+
+
 class Settings(BaseSettings):
     """Everything `lakemq serve` takes.
 
@@ -192,9 +206,12 @@ class Settings(BaseSettings):
 
     broker_name: str = "broker-a"
     cluster: str = "DefaultCluster"
+    cluster_secret: str = ""
+    cluster_secret_file: str = ""
     http: HttpSettings = HttpSettings()
     store: _Store = _Store()
     limits: _Limits = _Limits()
+    replication: _Replication = _Replication()
     log: LogSettings = LogSettings()
 
     @classmethod
@@ -212,7 +229,28 @@ class Settings(BaseSettings):
     @property
     def broker(self) -> BrokerSettings:
         """What the broker core needs of them; the rest is the front door's and the process's."""
-        return BrokerSettings(self.broker_name, self.cluster, self.store, self.limits)
+        return BrokerSettings(
+            self.broker_name, self.cluster, self.store, self.limits, self.replication, self._secret()
+        )
+
+    def _secret(self) -> bytes | None:
+        """Reads the cluster's secret.
+
+        Raises:
+            InvalidRequest: The file cannot be read, or the secret is too short.
+        """
+        name, secret = "cluster_secret", self.cluster_secret.encode()
+        if self.cluster_secret_file:
+            name = "cluster_secret_file"
+            try:
+                secret = Path(self.cluster_secret_file).read_bytes().strip()
+            except OSError as error:
+                raise illegal(name, f"cannot be read: {error.strerror or error}") from error
+        elif not secret:
+            return None
+        if len(secret) < MIN_SECRET_BYTES:
+            raise illegal(name, f"has {len(secret)} bytes, at least {MIN_SECRET_BYTES} are a secret")
+        return secret
 
     @field_validator("broker_name", "cluster")
     @classmethod
@@ -242,6 +280,15 @@ class Settings(BaseSettings):
             raise illegal(name, f"is {size}, a log file of store.commitlog_file_size bytes takes {fits}")
         if size > limits.max_request_bytes:
             raise illegal(name, f"is more than limits.max_request_bytes, {limits.max_request_bytes}")
+        replication = self.replication
+        if (replication.role == "slave") == (replication.broker_id == 0):
+            raise illegal(
+                "replication.broker_id", f"is {replication.broker_id}: 0 is the master's, slaves have others"
+            )
+        if replication.master and replication.role != "slave":
+            raise illegal("replication.master", f"is a slave's, this broker is {replication.role}")
+        if replication.role == "sync-master" and replication.ha_port < 0:
+            raise illegal("replication.ha_port", "a synchronous master needs a port for its slaves")
         return self
 
 

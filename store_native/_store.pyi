@@ -13,6 +13,7 @@ __all__ = [
     "Batch",
     "Dump",
     "Reader",
+    "ReplicatedLog",
     "Slice",
     "Store",
     "default_options",
@@ -34,6 +35,7 @@ class StoreOptions(TypedDict, total=False):
     cluster: str
     store_host: tuple[str, int]
     role: Literal["master", "slave"]
+    asks_replicas: bool
     flush: Literal["sync", "async"]
     flush_interval_ms: int
     commitlog_file_size: int
@@ -203,6 +205,7 @@ class Store(_Reads):
         faults: str = "",
         **options: Unpack[StoreOptions],
     ) -> Self: ...
+    def replicated_log(self) -> ReplicatedLog: ...
     @property
     def recovery(self) -> dict[str, Any]:
         """What opening found.
@@ -335,6 +338,58 @@ class Reader(_Reads):
     def topics(self) -> list[str]: ...
     def topic_id(self, topic: str) -> str:
         """New for each creation of a topic; empty for one that RocketMQ made."""
+
+@final
+class ReplicatedLog:
+    """The log of a store, for its replicator. Offsets are physical; a range is whole requests of one file.
+
+    Every call may wait for the append lock, which a large request holds for milliseconds.
+    """
+
+    def marks(self) -> tuple[int, int, int, int]:
+        """(first byte, appended, flushed, confirmed)."""
+    def role(self) -> tuple[Literal["master", "slave"], int]:
+        """What the store is now, and the highest epoch it heard of."""
+    def epochs(self) -> list[tuple[int, int]]:
+        """(epoch, offset of its first byte), oldest first."""
+    def common_end(self, epochs: Sequence[tuple[int, int]], end: int) -> int | None:
+        """Up to where this log is the same as one with these epochs that ends at ``end``; None: nowhere."""
+    def digest(self, begin: int, end: int) -> int:
+        """CRC-32 of the flushed bytes [begin, end). Raises InvalidRequest OFFSET_ILLEGAL."""
+    def read(self, begin: int, max_bytes: int) -> tuple[int, int, bytes]:
+        """(epoch, next offset, bytes) of the flushed log from ``begin`` on, about ``max_bytes``; empty at its end.
+
+        Raises:
+            InvalidRequest: OFFSET_ILLEGAL, the log does not hold that offset.
+            DataCorrupt: No request begins there.
+        """
+    def append(self, master_epoch: int, offset: int, epoch: int, next_offset: int, data: bytes) -> int:
+        """Appends a range of the master's log; returns the log's end. All of it or nothing.
+
+        Raises:
+            Unavailable: SERVICE_NOT_AVAILABLE on a master, or from a master whose epoch is over.
+            InvalidRequest: OFFSET_ILLEGAL, it is not the next one.
+            DataCorrupt: It is not whole, valid requests.
+            Closed: The store takes no more.
+        """
+    def truncate_to(self, offset: int) -> None:
+        """Cuts a slave's log where it parts from its master's; what is cut is kept in ``lakemq/cut``.
+
+        Raises:
+            InvalidRequest: ARGUMENT_ILLEGAL, something confirmed would go, or no request ends there.
+        """
+    def become_master(self, epoch: int, asks_replicas: bool) -> int:
+        """Takes messages from here on; returns the offset at which the epoch begins.
+
+        Raises:
+            Unavailable: SERVICE_NOT_AVAILABLE, an epoch as high was heard of.
+        """
+    def become_slave(self, epoch: int) -> None:
+        """Takes no message from here on, and no bytes of a master before ``epoch``; confirms nothing by itself."""
+    def ask_replicas(self, replicated: int | None) -> None:
+        """Confirms nothing behind ``replicated`` before :meth:`replicated` says so; None: what is flushed."""
+    def replicated(self, offset: int) -> None:
+        """The replicas (on a slave: the master) hold the log up to ``offset`` for good."""
 
 @final
 class Dump:

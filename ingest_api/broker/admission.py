@@ -23,6 +23,9 @@ class Admission:
     Args:
         limits: The bounds.
         metrics: Each refusal is counted there by its reason.
+
+    Attributes:
+        slave_of: Of a slave, which takes no messages: where its master is, empty when it was not told.
     """
 
     __slots__ = (
@@ -34,6 +37,7 @@ class Admission:
         "dispatch_failure",
         "inflight",
         "parsing_bytes",
+        "slave_of",
     )
 
     def __init__(self, limits: LimitSettings, metrics: BrokerMetrics) -> None:
@@ -45,6 +49,7 @@ class Admission:
         self.disk_used_ratio = 0.0
         self.closing = False
         self.dispatch_failure: str | None = None
+        self.slave_of: str | None = None
 
     @property
     def disk_full(self) -> bool:
@@ -55,14 +60,21 @@ class Admission:
     def open(self) -> bool:
         """Whether :meth:`enter` would let a send in."""
         turned_away = self._disk_full or self.closing or self.dispatch_failure is not None
+        turned_away = turned_away or self.slave_of is not None
         return not (turned_away or self.inflight >= self._limits.max_inflight_sends)
 
     def check(self) -> None:
         """Refuses what :meth:`enter` would refuse now, before the body is read.
 
         Raises:
-            Unavailable: SYSTEM_BUSY, DISK_FULL or SERVICE_NOT_AVAILABLE; nothing was stored.
+            Unavailable: SYSTEM_BUSY, DISK_FULL, NOT_MASTER or SERVICE_NOT_AVAILABLE; nothing was stored.
         """
+        if self.slave_of is not None:
+            raise self._refusal(
+                "not_master",
+                "NOT_MASTER",
+                f"this broker is a slave and takes no messages; its master is {self.slave_of or 'not known'}",
+            )
         if self.inflight >= self._limits.max_inflight_sends:
             raise self._refusal(
                 "send_queue_full",

@@ -26,6 +26,7 @@ from ingest_api.broker.groups.offsets import GroupOffsets
 from ingest_api.broker.metrics import BrokerMetrics
 from ingest_api.broker.pull_hold import PullHold
 from ingest_api.broker.pull_service import PullService
+from ingest_api.broker.replication import ReplicationService
 from ingest_api.broker.send_service import SendService
 from ingest_api.broker.settings import BrokerSettings
 from ingest_api.broker.store_events import StoreEvents
@@ -70,6 +71,14 @@ class Broker:
         )
         self.pull_hold = PullHold(store, self.store_events, loop)
         self.admission = Admission(limits, metrics)
+        self.replication = ReplicationService(
+            settings,
+            store,
+            self.store_events,
+            replicas_changed=self.flush_waiter.replicas_changed,
+            role_changed=self._role_changed,
+        )
+        self._ask_replicas()
         self.bulk = BulkPool(limits.bulk_threads, self.admission.check_queue_wait)
         self.reads = ReadPool()
         self.send = SendService(store, self.flush_waiter, self.admission, self.bulk, metrics, limits)
@@ -79,6 +88,14 @@ class Broker:
         self.group_offsets = GroupOffsets(store, self.leases, self.reads, self.settle)
         self._register_self()
         self._housekeeping = loop.create_task(self._keep_house())
+
+    async def start(self, host: str) -> None:
+        """Begins what needs other brokers: slaves connect, or this one follows its master.
+
+        Raises:
+            InvalidRequest: ARGUMENT_ILLEGAL, the replication port is taken.
+        """
+        await self.replication.start(host)
 
     async def settle(self, end_offset: int) -> bool:
         """Waits until an administrative record is flushed and dispatched; False after the time-out."""
@@ -95,6 +112,7 @@ class Broker:
         self.stopped = True
         self.begin_stop()
         self._housekeeping.cancel()
+        await self.replication.stop()
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self.bulk.close)
         await loop.run_in_executor(None, self.reads.close)
@@ -112,13 +130,22 @@ class Broker:
             BrokerRegistration(
                 cluster=self.settings.cluster,
                 broker_name=self.settings.broker_name,
-                broker_id=0,
+                broker_id=self.settings.replication.broker_id,
                 address=self.address,
                 data_version="",
                 topics=topics,
             ),
             pinned=True,
         )
+
+    def _role_changed(self) -> None:
+        self._ask_replicas()
+        self.flush_waiter.replicas_changed()
+
+    def _ask_replicas(self) -> None:
+        replication = self.replication
+        self.flush_waiter.in_reach = replication.in_reach if replication.asks_replicas else None
+        self.admission.slave_of = None if replication.is_master else replication.master or ""
 
     def _log_events(self) -> None:
         """Writes what the store has to say to the broker's log."""
@@ -167,5 +194,7 @@ def open_store(settings: BrokerSettings, store_host: tuple[str, int]) -> Store:
         cluster=settings.cluster,
         store_host=store_host,
         max_message_bytes=settings.limits.max_message_bytes,
+        role="slave" if settings.replication.role == "slave" else "master",
+        asks_replicas=settings.replication.role == "sync-master",
         **options,
     )

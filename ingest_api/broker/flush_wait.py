@@ -5,7 +5,8 @@ Owns the queue of waiting sends and changes.
 Invariants: a send is answered SEND_OK only when the watermark its flush mode names has passed its end
 offset; one flush completes every waiter below it. With sync flush that is the dispatched one, which follows
 the flushed one: a client that has the answer can read the message. A poisoned store fails all of them at
-once.
+once. Of a master that asks its replicas the dispatched one follows what they have: when not enough of
+them are in reach, who waits is told so as soon as the message is on this broker's own disk.
 """
 
 from __future__ import annotations
@@ -16,13 +17,16 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 from ingest_api.broker.store_events import StoreEvents
 from store_native import Store
 from store_native.errors import Closed
 
+SendStatus = Literal["SEND_OK", "FLUSH_DISK_TIMEOUT", "FLUSH_SLAVE_TIMEOUT", "SLAVE_NOT_AVAILABLE"]
 Outcome = bool | Closed
-"""True: as safe as asked. False: the time was over. Closed: the store failed, or the broker stopped."""
+"""True: as safe as asked. False: not in time, or not with these replicas; :meth:`FlushWaiter.shortfall` says
+which. Closed: the store failed, or the broker stopped."""
 
 
 @dataclass(slots=True, order=False)
@@ -41,6 +45,10 @@ class FlushWaiter:
         loop: The loop the broker runs on.
         sync_flush: Sends wait for the flush; otherwise the append is enough.
         timeout_s: A waiter gives up after it; what it waits for stays stored.
+
+    Attributes:
+        in_reach: Of a master that asks its replicas: whether enough of them can have a message soon. None
+            asks nobody.
     """
 
     def __init__(
@@ -61,7 +69,9 @@ class FlushWaiter:
         self._armed = False
         self._poisoned: str | None = None
         self.sync_flush = sync_flush
+        self.in_reach: Callable[[], bool] | None = None
         self.flushed = 0
+        self.confirmed = 0
         self.settled = 0
         progress.subscribe(self._moved)
         self._look()
@@ -75,8 +85,8 @@ class FlushWaiter:
         """Waits for a send.
 
         Returns:
-            None when it is as safe as asked already; else a future that becomes True when it is,
-            False after the time-out, or raises Closed STORE_POISONED.
+            None when it is as safe as asked already; else a future that becomes True when it is, False after
+            the time-out or without replicas, or raises Closed STORE_POISONED.
 
         Raises:
             Closed: STORE_POISONED, known already.
@@ -87,7 +97,19 @@ class FlushWaiter:
 
     def is_durable(self, end_offset: int) -> bool:
         """Says whether a send is as safe as asked already."""
-        return not self.sync_flush or end_offset <= self.settled
+        return end_offset <= self.settled or not (self.sync_flush or self.in_reach is not None)
+
+    def shortfall(self, end_offset: int) -> SendStatus:
+        """Says what is missing to a send that was not as safe as asked when its waiting ended."""
+        self._look()
+        if end_offset > self.flushed or end_offset <= self.confirmed or self.in_reach is None:
+            return "FLUSH_DISK_TIMEOUT"
+        return "FLUSH_SLAVE_TIMEOUT" if self.in_reach() else "SLAVE_NOT_AVAILABLE"
+
+    def replicas_changed(self) -> None:
+        """Replicas came or went: nobody waits for those that are not in reach."""
+        if self._sends or self._changes:
+            self._moved()
 
     def on_durable(self, end_offset: int, tell: Callable[[Outcome], None]) -> None:
         """Waits for a send as :meth:`wait_send` does, without a future.
@@ -132,13 +154,16 @@ class FlushWaiter:
         self._look()
         _complete(self._sends, self.settled)
         _complete(self._changes, self.settled)
+        if (self._sends or self._changes) and self.in_reach is not None and not self.in_reach():
+            _give_up(self._sends, self.flushed)
+            _give_up(self._changes, self.flushed)
         if reason := self._store.poisoned:
             self._poisoned = reason
             self._fail(_poisoned(reason))
         return bool(self._sends or self._changes)
 
     def _look(self) -> None:
-        _, self.flushed, dispatched, _ = self._store.watermarks()
+        _, self.flushed, dispatched, self.confirmed = self._store.watermarks()
         self.settled = min(self.flushed, dispatched)
 
     def _expire(self) -> None:
@@ -173,6 +198,11 @@ def _poisoned(reason: str) -> Closed:
 def _complete(waiters: deque[_Waiter], watermark: int) -> None:
     while waiters and waiters[0].end_offset <= watermark:
         waiters.popleft().tell(True)
+
+
+def _give_up(waiters: deque[_Waiter], flushed: int) -> None:
+    while waiters and waiters[0].end_offset <= flushed:
+        waiters.popleft().tell(False)
 
 
 def _resolve(future: asyncio.Future[bool], outcome: Outcome) -> None:

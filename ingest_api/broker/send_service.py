@@ -2,8 +2,8 @@
 
 Owns the path of a send from its payload to its SendStatus.
 
-Invariants: an outcome other than SEND_OK or FLUSH_DISK_TIMEOUT means that nothing was stored; SEND_OK means
-it is as safe as the flush mode says.
+Invariants: a status means that it was stored: SEND_OK as safely as flush mode and role say, any other less
+safely. An error other than Closed means that nothing was.
 
 Threads: the event loop. A small payload is parsed and appended on it, because that takes microseconds; a
 large one on the bulk pool (parsing releases the GIL), so that a bulk load does not hold up small sends.
@@ -12,10 +12,10 @@ large one on the bulk pool (parsing releases the GIL), so that a bulk load does 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from ingest_api.broker.admission import Admission
-from ingest_api.broker.flush_wait import FlushWaiter, Outcome
+from ingest_api.broker.flush_wait import FlushWaiter, Outcome, SendStatus
 from ingest_api.broker.metrics import BrokerMetrics
 from ingest_api.broker.send_request import MessageFields, PayloadKind, SendRequest
 from ingest_api.broker.settings import LimitSettings
@@ -23,7 +23,6 @@ from ingest_api.broker.thread_pools import BulkPool
 from store_native import Appended, Store
 from store_native.errors import InvalidRequest
 
-SendStatus = Literal["SEND_OK", "FLUSH_DISK_TIMEOUT"]
 Payload = bytes | Callable[[], bytes]
 """Bytes, or what makes them; the latter is called on the bulk pool."""
 
@@ -141,8 +140,7 @@ class SendService:
         self.count(request.topic, appended, size)
         if durable:
             return SendResult("SEND_OK", appended)
-        self._metrics.answered("FLUSH_DISK_TIMEOUT")
-        return SendResult("FLUSH_DISK_TIMEOUT", appended)
+        return SendResult(self.shortfall(appended), appended)
 
     def append(self, request: SendRequest, payload: bytes) -> Appended:
         """Stores a payload on this thread, without waiting for its flush.
@@ -181,13 +179,17 @@ class SendService:
 
         def flushed(outcome: Outcome) -> None:
             admission.leave()
-            if outcome is False:
-                self._metrics.answered("FLUSH_DISK_TIMEOUT")
             tell(outcome)
 
         self._flush_waiter.on_durable(appended.end_offset, flushed)
         admission.enter()
         return True
+
+    def shortfall(self, appended: Appended) -> SendStatus:
+        """Says, and counts, what is missing to a send that is not as safe as asked."""
+        status = self._flush_waiter.shortfall(appended.end_offset)
+        self._metrics.answered(status)
+        return status
 
     def count(self, topic: str, appended: Appended, size: int) -> None:
         """Counts what was stored."""

@@ -17,6 +17,7 @@ from annotated_types import Interval, MultipleOf
 from store_native import default_options
 
 FlushMode = Literal["sync", "async"]
+RoleName = Literal["async-master", "sync-master", "slave"]
 
 _HOURS_OF_100_YEARS = 100 * 366 * 24
 _GIB = 1 << 30
@@ -96,10 +97,36 @@ class LimitSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicationSettings:
+    """What the broker is to the others of its name.
+
+    Attributes:
+        role: An asynchronous master answers a send by its own disk, a synchronous one when slaves have it; a
+            slave takes its master's log.
+        broker_id: 0 is the master's.
+        ha_port: Where slaves connect, on the broker's own address: 0 takes a free one, -1 takes no slaves.
+        master: A slave's: URL of its master's API, or of another slave of it.
+        min_in_sync: A synchronous master's: so many slaves must have a message.
+    """
+
+    role: RoleName = "async-master"
+    broker_id: Annotated[int, Interval(ge=0, le=(1 << 31) - 1)] = 0
+    ha_port: Annotated[int, Interval(ge=-1, le=65_535)] = -1
+    master: str = ""
+    min_in_sync: Annotated[int, Interval(ge=1, le=64)] = 1
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerSettings:
-    """Who the broker is, how it stores and what it takes."""
+    """Who the broker is, how it stores and what it takes.
+
+    Attributes:
+        cluster_secret: What all brokers of the cluster know; None takes others of this machine only.
+    """
 
     broker_name: str = _STORE["broker_name"]
     cluster: str = _STORE["cluster"]
     store: StoreSettings = field(default_factory=StoreSettings)
     limits: LimitSettings = field(default_factory=LimitSettings)
+    replication: ReplicationSettings = field(default_factory=ReplicationSettings)
+    cluster_secret: bytes | None = None

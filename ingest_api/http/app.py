@@ -30,6 +30,7 @@ from ingest_api.http.routes import (
     messages,
     metrics,
     queues,
+    replication,
     topic_routes,
     topics,
 )
@@ -42,7 +43,7 @@ def create_app(door: FrontDoor) -> BrokerApp:
     broker = door.broker
     app = BrokerApp(door)
     problems.install(app, broker.metrics)
-    for noun in (topics, queues, messages, groups, topic_routes, cluster, brokers):
+    for noun in (topics, queues, messages, groups, topic_routes, cluster, brokers, replication):
         app.include_router(noun.router(broker), prefix=API)
     for noun in (health, metrics, docs):
         app.include_router(noun.router(broker))

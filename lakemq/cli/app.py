@@ -54,6 +54,7 @@ COMMANDS = {
     "topic": Command("list, create, show, update, delete topics"),
     "group": Command("list, create, show, delete groups; see and reset offsets"),
     "message": Command("show one message, or find messages by key"),
+    "ha": Command("show a broker's replication; promote a slave"),
     "store": Command("verify, dump or recover a store's files"),
     "completion": Command("print what completes lakemq's commands in a shell"),
 }

@@ -168,6 +168,26 @@ class AdminApi:
         """Returns the broker's name, store id, version and delay levels."""
         return self._get(_fields_of, "cluster")
 
+    def replication(self) -> dict[str, Any]:
+        """Returns what the broker is to the others of its name: role, epoch, offsets, slaves."""
+        return self._get(_fields_of, "replication")
+
+    def promote(self, role: str = "async-master") -> dict[str, Any]:
+        """Makes the broker, a slave, the master of a new epoch; returns ``epoch`` and ``role``.
+
+        Raises:
+            InvalidRequest: ARGUMENT_ILLEGAL, it is a master.
+            OutcomeUnknown: No answer came; :meth:`replication` tells.
+        """
+        answer = self._transport.call(
+            "POST",
+            path_of("replication", "promote"),
+            body=encode_json({"role": role}),
+            headers=_JSON,
+            retries=0,
+        )
+        return answer.read(_fields_of)
+
     def ready(self) -> bool:
         """Says whether the broker has recovered and serves; False too when nobody answers."""
         try:

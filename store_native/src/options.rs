@@ -32,6 +32,8 @@ pub struct Options {
     pub store_host: SocketAddr,
     /// What it is opened as; it may change later.
     pub role: Role,
+    /// A master's: from the opening on nothing is confirmed before the replicas have it.
+    pub asks_replicas: bool,
     pub flush: Flush,
     pub flush_interval_ms: u64,
     pub commitlog_file_size: u64,
@@ -60,6 +62,7 @@ impl Default for Options {
             cluster: "DefaultCluster".into(),
             store_host: SocketAddr::from(([127, 0, 0, 1], 8090)),
             role: Role::Master,
+            asks_replicas: false,
             flush: Flush::Sync,
             flush_interval_ms: 100,
             commitlog_file_size: 1 << 30,
@@ -80,6 +83,11 @@ impl Default for Options {
 }
 
 impl Options {
+    /// Whether what is flushed is confirmed by that, with nobody else asked.
+    pub fn confirms_alone(&self) -> bool {
+        self.role == Role::Master && !self.asks_replicas
+    }
+
     /// Refuses values that cannot work.
     ///
     /// # Errors

@@ -91,9 +91,9 @@ def key_of(prefix: str, chunk: RowChunk) -> str:
 def _send(client: Client, chunk: RowChunk, key: str, patience_s: float) -> BatchResult:
     def once() -> BatchResult:
         result = client.send_arrow(chunk.topic, chunk.rows, idempotency_key=key)
-        if result.status == "FLUSH_DISK_TIMEOUT":
-            # Stored but not yet on disk: the checkpoint must not count on it. Asking again waits again.
-            raise Unavailable("SYSTEM_BUSY", "the broker did not flush in time")
+        if result.status != "SEND_OK":
+            # Stored but not yet as safe as asked: the checkpoint must not count on it. Asking again waits again.
+            raise Unavailable("SYSTEM_BUSY", f"the broker stored it, {result.status}")
         return result
 
     result = retry_until(once, patience_s)

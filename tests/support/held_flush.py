@@ -53,6 +53,10 @@ class HeldFlush:
         self.ends.append(end_offset)
         self.tell = tell
 
+    def shortfall(self, end_offset: int) -> str:
+        """It is always the disk."""
+        return "FLUSH_DISK_TIMEOUT"
+
 
 class Sending:
     """A send service over a real store and a flush that is held; above 1,000 bytes a payload is large."""

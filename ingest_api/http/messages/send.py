@@ -18,10 +18,10 @@ from typing import Final, NamedTuple, Protocol
 
 from starlette.types import Receive, Scope, Send
 
-from ingest_api.broker.flush_wait import Outcome
+from ingest_api.broker.flush_wait import Outcome, SendStatus
 from ingest_api.broker.metrics import BrokerMetrics
 from ingest_api.broker.send_request import PayloadKind, SendRequest
-from ingest_api.broker.send_service import Payload, SendService, SendStatus
+from ingest_api.broker.send_service import Payload, SendService
 from ingest_api.broker.settings import LimitSettings
 from ingest_api.http.messages.content_encoding import expand
 from ingest_api.http.messages.headers import SendHeaders, plain_kind, read_headers
@@ -36,7 +36,6 @@ RawHeaders = list[tuple[bytes, bytes]]
 log = logging.getLogger("lakemq.broker")
 
 _OK: Final = "SEND_OK"
-_FLUSH_DISK_TIMEOUT: Final = "FLUSH_DISK_TIMEOUT"
 
 
 class Connection(Protocol):
@@ -190,7 +189,7 @@ class SendPath:
             if outcome is True:
                 self._answer(stored, self._ok, _OK)
             elif outcome is False:
-                self._answer(stored, self._accepted, _FLUSH_DISK_TIMEOUT)
+                self._answer(stored, self._accepted, self._service.shortfall(stored.appended))
             else:
                 connection = stored.connection
                 connection.answer(*self._errors.render(outcome, _scope(connection, stored.topic)))

@@ -10,9 +10,6 @@ from ingest_api.http.routes.topic_routes import RouteBroker, broker_of
 from ingest_api.http.schemas import noun_router
 from ingest_api.version import lakemq_version
 
-EPOCH = 1
-"""Of a single master; elections will move it."""
-
 
 class Cluster(BaseModel):
     """This broker and its cluster."""
@@ -39,9 +36,9 @@ def router(broker: Broker) -> APIRouter:
         return Cluster(
             cluster=broker.settings.cluster,
             broker_name=broker.settings.broker_name,
-            broker_id=0,
+            broker_id=broker.settings.replication.broker_id,
             store_id=broker.store.store_id,
-            epoch=EPOCH,
+            epoch=broker.store.epoch,
             version=lakemq_version(),
             flush=broker.settings.store.flush,
             delay_levels_ms=broker.store.delay_levels(),

@@ -27,6 +27,20 @@ _SHORT = {
     ),
     "broker_name": ("--broker-name", "NAME", "the broker's name"),
     "cluster": ("--cluster", "NAME", "the cluster's name"),
+    "replication.role": ("--role", None, "what the broker is to the others of its name"),
+    "replication.broker_id": ("--broker-id", "N", "0 for the master, others for its slaves"),
+    "replication.ha_port": ("--ha-port", "PORT", "port for slaves, 0 for a free one, -1 for none"),
+    "replication.master": ("--master", "URL", "a slave's: where its master's API answers"),
+    "replication.min_in_sync": (
+        "--min-in-sync",
+        "N",
+        "a synchronous master's: so many slaves must have a message",
+    ),
+    "cluster_secret_file": (
+        "--cluster-secret-file",
+        "FILE",
+        "what brokers prove to each other that they know",
+    ),
     "http.insecure": (
         "--insecure",
         None,
@@ -40,6 +54,9 @@ _SHORT = {
     "log.format": ("--log-format", None, "how log lines look"),
     "log.level": ("--log-level", None, "which log lines are written"),
 }
+
+_NEVER_ON_A_COMMAND_LINE = ("cluster_secret",)
+"""Everybody on a machine can read it; the environment and a file are the ways."""
 
 
 def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -58,7 +75,9 @@ def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "further settings", "Each setting of the file is an option by the same name; docs/http.md has them."
     )
     for name, field in known_settings().items():
-        if name in _SHORT:
+        if name in _NEVER_ON_A_COMMAND_LINE:
+            parser.set_defaults(**{name: None})
+        elif name in _SHORT:
             option, metavar, meaning = _SHORT[name]
             _add(parser, tuple(dict.fromkeys((option, f"--{name}"))), field, metavar, f"{meaning} ")
         else:

@@ -152,7 +152,7 @@ impl EpochFile {
         self.begin_as(epoch, offset, Some(epoch))
     }
 
-    /// Begins `epoch` at `offset`, the log's end, durably. An epoch that wrote nothing goes.
+    /// Begins `epoch` at `offset`, the log's end, durably. An epoch that wrote nothing goes, but the oldest.
     ///
     /// # Errors
     /// `ARGUMENT_ILLEGAL` when the log has bytes of it or of a later one; any I/O error.
@@ -162,7 +162,9 @@ impl EpochFile {
 
     fn begin_as(&mut self, epoch: i64, offset: i64, master_of: Option<i64>) -> Result<()> {
         let mut content = Content { master_of, ..self.content.clone() };
-        content.epochs.retain(|entry| entry.start_offset < offset);
+        // The oldest stays where it wrote nothing either: it is what a log that has bytes of it has in common with this.
+        let oldest = content.epochs.first().copied();
+        content.epochs.retain(|entry| entry.start_offset < offset || Some(*entry) == oldest);
         if content.epochs.last().is_some_and(|last| last.epoch >= epoch) {
             let detail =
                 format!("epoch {epoch} cannot begin at {offset}: the log has bytes of epoch {}", self.last());
@@ -268,6 +270,10 @@ mod tests {
         assert_eq!(file.begin(3, 200).expect_err("it has bytes").code(), "ARGUMENT_ILLEGAL");
         file.begin(5, 100).expect("nothing was written since 3 began");
         assert_eq!(file.epochs(), starts(&[(1, 0), (5, 100)]));
+        let (_dir, mut empty) = opened(&[(1, 0)]);
+        empty.begin(2, 0).expect("nothing was written at all");
+        assert_eq!(empty.epochs(), starts(&[(1, 0), (2, 0)]));
+        assert_eq!(empty.common_end(500, &starts(&[(1, 0)]), 27), Some(0), "the other has bytes of epoch 1");
         file.hear_of(7).expect("heard");
         assert_eq!((file.seen(), file.last()), (7, 5));
     }

@@ -50,6 +50,20 @@ impl CommitLog {
         }
         Some(out)
     }
+
+    /// CRC-32 of the bytes `[from, to)`, over the borders of files.
+    pub fn digest(&self, from: i64, to: i64) -> u32 {
+        let mut digest = crc32fast::Hasher::new();
+        let mut at = from;
+        while at < to {
+            let Some(file) = self.file_at(at) else { break };
+            let rest = file.file.tail((at - file.base) as usize);
+            let length = rest.len().min((to - at) as usize);
+            digest.update(rest.get(..length).unwrap_or_default());
+            at = file.end();
+        }
+        digest.finalize()
+    }
 }
 
 /// Whether a file of the log ends at these bytes.

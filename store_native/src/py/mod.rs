@@ -13,6 +13,7 @@ mod inspect;
 mod listing;
 mod options;
 mod reader;
+mod replicated_log;
 mod slice;
 mod store;
 
@@ -43,6 +44,7 @@ fn _store(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<store::PyStore>()?;
     module.add_class::<appended::PyAppended>()?;
     module.add_class::<reader::PyReader>()?;
+    module.add_class::<replicated_log::PyReplicatedLog>()?;
     module.add_class::<slice::PySlice>()?;
     module.add_class::<arrow::PyBatch>()?;
     module.add_class::<inspect::PyDump>()?;

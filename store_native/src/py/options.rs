@@ -17,6 +17,7 @@ macro_rules! with_plain_options {
         $then!(
             broker_name,
             cluster,
+            asks_replicas,
             flush_interval_ms,
             commitlog_file_size,
             consumequeue_file_entries,

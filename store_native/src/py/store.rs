@@ -18,6 +18,7 @@ use super::errors::raise;
 use super::inspect::to_python;
 use super::listing;
 use super::options::{flush_name, options_of};
+use super::replicated_log::PyReplicatedLog;
 use super::slice::{Form, PySlice, ReadArguments, read};
 use crate::environment::Environment;
 use crate::error::Result;
@@ -26,7 +27,7 @@ use crate::wire::request::SingleMessage;
 
 #[pyclass(name = "Store", module = "store_native._store", frozen)]
 pub struct PyStore {
-    store: Store,
+    store: Arc<Store>,
     broker_name: Arc<str>,
 }
 
@@ -63,7 +64,11 @@ impl PyStore {
             .detach(|| Store::open(&path, options, Environment::real(&faults)?))
             .map_err(|e| raise(py, e))?;
         let broker_name = store.identity().broker_name.as_str().into();
-        Ok(Self { store, broker_name })
+        Ok(Self { store: Arc::new(store), broker_name })
+    }
+
+    fn replicated_log(&self) -> PyReplicatedLog {
+        PyReplicatedLog { store: Arc::clone(&self.store) }
     }
 
     #[getter]
@@ -223,7 +228,7 @@ impl PyStore {
     ) -> PyResult<PySlice> {
         let arguments =
             ReadArguments { topic, queue_id, offset, end_offset: None, max_messages, max_bytes, tags };
-        read(py, &self.store, &arguments, Form::Json)
+        read(py, &*self.store, &arguments, Form::Json)
     }
 
     #[pyo3(signature = (topic, queue_id, offset, *, end_offset=None, max_messages=10_000, max_bytes=16_777_216, tags="*", columns=None))]
@@ -241,7 +246,7 @@ impl PyStore {
         columns: Option<Vec<String>>,
     ) -> PyResult<PySlice> {
         let arguments = ReadArguments { topic, queue_id, offset, end_offset, max_messages, max_bytes, tags };
-        read(py, &self.store, &arguments, Form::Arrow(columns))
+        read(py, &*self.store, &arguments, Form::Arrow(columns))
     }
 
     #[pyo3(signature = (topic, queue_id, offset, *, end_offset=None, max_messages=10_000, max_bytes=16_777_216, tags="*", columns=None))]
@@ -259,7 +264,7 @@ impl PyStore {
         columns: Option<Vec<String>>,
     ) -> PyResult<PySlice> {
         let arguments = ReadArguments { topic, queue_id, offset, end_offset, max_messages, max_bytes, tags };
-        read(py, &self.store, &arguments, Form::Ipc(columns))
+        read(py, &*self.store, &arguments, Form::Ipc(columns))
     }
 
     #[allow(clippy::too_many_arguments)]

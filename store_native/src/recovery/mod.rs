@@ -227,9 +227,9 @@ impl Parts<'_> {
         let mut offset = from;
         let mut unstored = from;
         let mut repairing = repair.is_needed();
-        let confirmed = match self.options.role {
-            Role::Master => i64::MAX,
-            Role::Slave => self.marks.confirmed().min(durable).max(dispatcher.offset),
+        let confirmed = match self.options.confirms_alone() {
+            true => i64::MAX,
+            false => self.marks.confirmed().min(durable).max(dispatcher.offset),
         };
         while let Some(file) = self.log.file_at(offset) {
             if repairing && offset >= known_to {
@@ -312,7 +312,7 @@ impl Parts<'_> {
             self.clear_queue_ends()?;
         }
         self.queues.store().sweep();
-        if self.options.role == Role::Master {
+        if self.options.confirms_alone() {
             dispatcher.offset = end;
         }
         self.marks.reset(end, dispatcher.offset);

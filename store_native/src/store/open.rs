@@ -31,7 +31,7 @@ use crate::leases::Leases;
 use crate::lifecycle::Lifecycle;
 use crate::lock::lock;
 use crate::maintenance::{Maintained, Maintenance};
-use crate::options::{Flush, Options, Role};
+use crate::options::{Flush, Options};
 use crate::paths::{self, StorePaths};
 use crate::read::QueueReader;
 use crate::recovery::{Parts, Recovered, Report};
@@ -279,8 +279,8 @@ impl Opened {
             dispatcher,
         ));
         let confirmation = Arc::new(Confirmation::new(Arc::clone(&marks)));
-        if options.role == Role::Slave {
-            // Its master says what is confirmed.
+        if !options.confirms_alone() {
+            // Its master, or its replicas, say what is confirmed.
             confirmation.follow_replicas(dispatched);
         }
         let flusher = Arc::new(Flusher::new(

@@ -109,6 +109,25 @@ impl Store {
             .ok_or_else(|| StoreError::corrupt(format!("no request begins at offset {from}")))
     }
 
+    /// The physical offset of the log's first byte.
+    pub fn log_min_offset(&self) -> i64 {
+        self.log.min_offset()
+    }
+
+    /// CRC-32 of the flushed bytes `[from, to)` of the log as they stand in its files: two logs that say the same hold the
+    /// same there.
+    ///
+    /// # Errors
+    /// `OFFSET_ILLEGAL` when the log does not hold that range.
+    pub fn log_digest(&self, from: i64, to: i64) -> Result<u32> {
+        let (flushed, log_min) = (self.marks.flushed(), self.log.min_offset());
+        if from < log_min || to > flushed || from > to {
+            let detail = format!("the log holds [{log_min}, {flushed}), not [{from}, {to})");
+            return Err(StoreError::invalid("OFFSET_ILLEGAL", detail));
+        }
+        Ok(self.log.digest(from, to))
+    }
+
     /// Appends what [`Store::read_log`] of the master of `master_epoch` gave. Returns the log's end; all or nothing.
     ///
     /// # Errors

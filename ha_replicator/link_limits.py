@@ -1,0 +1,26 @@
+"""The bounds of a replication connection: RocketMQ's numbers where it has them. Values only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class LinkLimits:
+    """Times in seconds, sizes in bytes.
+
+    Attributes:
+        heartbeat_s: Of both sides, when there is nothing else to say.
+        housekeeping_s: Without a frame for so long a connection is closed.
+        handshake_s: It must have ended within it.
+        range_bytes: About so much of the log goes in one frame; a larger request goes whole.
+        max_range_bytes: A larger frame is refused.
+        window_bytes: Of the log sent and not reported yet.
+    """
+
+    heartbeat_s: float = 5.0
+    housekeeping_s: float = 20.0
+    handshake_s: float = 10.0
+    range_bytes: int = 512 << 10
+    max_range_bytes: int = 1 << 30
+    window_bytes: int = 64 << 20

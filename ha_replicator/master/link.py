@@ -1,0 +1,244 @@
+"""One slave's connection, seen from the master: a state machine without sockets and clocks.
+
+Owns what the slave proved to be, what was sent to it and what it reported.
+
+Invariants: no report counts before both sides have proved who they are, none that goes back, and none beyond
+what was sent on this connection; what counts is the end of a range that was sent. An epoch that the slave
+heard of counts only after its proof.
+
+Threads: one, the driver's (transport/) or the simulation's. The log is read from it.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections import deque
+from collections.abc import Callable
+from typing import Literal
+
+from ha_replicator.identity import BrokerIdentity, LinkClosed
+from ha_replicator.link_limits import LinkLimits
+from ha_replicator.log import ReplicatedLog, digest_range
+from ha_replicator.wire.credentials import Credentials, Transcript
+from ha_replicator.wire.frames import Frame, FrameError, FrameKind, FrameReader
+from ha_replicator.wire.handshake import Challenge, Hello, Proof, Refusal, Welcome, decode, frame_of
+
+
+class MasterLink:
+    """A slave, as far as its connection tells.
+
+    Args:
+        me: This broker.
+        log: Its log.
+        credentials: The cluster's secret.
+        flush: This broker's flush mode; the slave reports what it holds as safely.
+        local_peer: Whether the slave is on this machine.
+        nonce: A random number of this connection, in hex.
+        now: Seconds, never going back; so in all methods.
+        limits: The bounds.
+    """
+
+    def __init__(
+        self,
+        me: BrokerIdentity,
+        log: ReplicatedLog,
+        credentials: Credentials,
+        *,
+        flush: Literal["sync", "async"],
+        local_peer: bool,
+        nonce: str,
+        now: float,
+        limits: LinkLimits,
+    ) -> None:
+        self._me = me
+        self._log = log
+        self._credentials = credentials
+        self._flush = flush
+        self._local_peer = local_peer
+        self._nonce = nonce
+        self._limits = limits
+        self._reader = FrameReader(0)
+        self._reader.allow(FrameKind.HELLO)
+        self._transcript = Transcript()
+        self._take: Callable[[Frame], list[bytes]] = self._hello
+        self._epoch = log.role()[1]
+        self._opened_at = self._heard_at = self._said_at = now
+        self._told_confirmed = -1
+        self._sent_ends: deque[int] = deque()
+        self.hello: Hello | None = None
+        self.following = False
+        self.sent = 0
+        self.acked = 0
+        self.acked_at = now
+
+    def receive(self, data: bytes, now: float) -> list[bytes]:
+        """Takes what arrived; returns what is to be sent.
+
+        Raises:
+            LinkClosed: The connection is of no more use.
+        """
+        self._reader.feed(data)
+        answers: list[bytes] = []
+        try:
+            while (frame := self._reader.next()) is not None:
+                self._heard_at = now
+                answers += self._take(frame)
+                if frame.kind is FrameKind.REPORT:
+                    self.acked_at = now
+        except FrameError as error:
+            raise LinkClosed("FRAME_ILLEGAL", str(error)) from error
+        if answers:
+            self._said_at = now
+        return answers
+
+    def pump(self, now: float) -> list[bytes]:
+        """Returns what is to be sent next: a range of the log, a word of what is confirmed, or nothing.
+
+        Raises:
+            LinkClosed: The slave is silent, the log went where the slave cannot follow, or this broker is the
+                master of that epoch no more.
+        """
+        self._check(now)
+        if not self.following:
+            return []
+        if self._log.role() != ("master", self._epoch):
+            raise self._refused(
+                "NOT_MASTER", f"this broker is not the master of epoch {self._epoch} any more"
+            )
+        _, _, flushed, confirmed = self._log.marks()
+        if self.sent < flushed and self.sent - self.acked < self._limits.window_bytes:
+            epoch, next_offset, data = self._log.read(self.sent, self._limits.range_bytes)
+            frame = Frame(FrameKind.DATA, self.sent, next_offset, epoch, self._epoch, confirmed, data)
+            self.sent = next_offset
+            self._sent_ends.append(next_offset)
+        elif confirmed > self._told_confirmed or now - self._said_at >= self._limits.heartbeat_s:
+            frame = Frame(FrameKind.HEARTBEAT, self.sent, self.sent, 0, self._epoch, confirmed)
+        else:
+            return []
+        self._told_confirmed = confirmed
+        self._said_at = now
+        return frame.pieces()
+
+    def next_deadline(self) -> float:
+        """When :meth:`pump` must be called at the latest."""
+        if not self.following:
+            return self._opened_at + self._limits.handshake_s
+        return min(self._heard_at + self._limits.housekeeping_s, self._said_at + self._limits.heartbeat_s)
+
+    def lag(self) -> int:
+        """Bytes of the log that the slave did not report yet."""
+        return self._log.marks()[2] - self.acked
+
+    def _check(self, now: float) -> None:
+        if not self.following and now - self._opened_at >= self._limits.handshake_s:
+            raise LinkClosed("TIMEOUT", f"no handshake within {self._limits.handshake_s:g} s")
+        if self.following and now - self._heard_at >= self._limits.housekeeping_s:
+            raise LinkClosed("TIMEOUT", f"the slave said nothing for {self._limits.housekeeping_s:g} s")
+
+    def _hello(self, frame: Frame) -> list[bytes]:
+        hello = decode(Hello, frame)
+        me = self._me
+        if (hello.cluster, hello.broker_name) != (me.cluster, me.broker_name):
+            raise self._refused(
+                "WRONG_BROKER",
+                f"this is {me.broker_name} of {me.cluster}, not {hello.broker_name} of {hello.cluster}",
+            )
+        if not self._credentials.required and not self._local_peer:
+            raise self._refused(
+                "NO_PERMISSION", "without a cluster secret only slaves of this machine are taken"
+            )
+        role, self._epoch = self._log.role()
+        if role != "master":
+            raise self._refused("NOT_MASTER", f"this broker is a slave in epoch {self._epoch}")
+        challenge = frame_of(
+            Challenge(
+                cluster=me.cluster,
+                broker_name=me.broker_name,
+                epoch=self._epoch,
+                flush=self._flush,
+                authenticated=self._credentials.required,
+                nonce=self._nonce,
+            )
+        )
+        self.hello = hello
+        self._transcript.add(frame.body)
+        self._transcript.add(challenge.body)
+        self._take = self._proof
+        self._reader.allow(FrameKind.PROOF, FrameKind.REFUSAL)
+        return challenge.pieces()
+
+    def _proof(self, frame: Frame) -> list[bytes]:
+        if frame.kind is FrameKind.REFUSAL:
+            # It proved nothing yet: what it heard of is a reason to look, not to step down.
+            refusal = decode(Refusal, frame)
+            raise LinkClosed(refusal.code, f"the slave refused: {refusal.detail}")
+        proof = decode(Proof, frame)
+        if not self._credentials.accepts("slave", self._transcript, proof.digest):
+            raise self._refused("NO_PERMISSION", "the slave does not know this cluster's secret")
+        hello = self.hello
+        assert hello is not None
+        if hello.seen_epoch > self._epoch:
+            raise self._refused(
+                "EPOCH_OVER",
+                f"epoch {self._epoch} is over: the slave heard of {hello.seen_epoch}",
+                epoch=hello.seen_epoch,
+            )
+        first, _, flushed, _ = self._log.marks()
+        common = self._log.common_end(proof.epochs, proof.end)
+        if common is None:
+            raise self._refused(
+                "NO_COMMON_EPOCH", "the two logs have no epoch in common: the slave's is of another broker"
+            )
+        common = min(common, flushed)
+        if common < first:
+            raise self._refused(
+                "LOG_EXPIRED", f"the slave's log ends at {common}, the master's begins at {first} by now"
+            )
+        begin, end = digest_range(max(first, proof.first), common)
+        if end < begin:
+            raise self._refused("LOG_EXPIRED", f"the slave's log begins at {proof.first}, behind {common}")
+        welcome = Welcome(
+            digest=self._credentials.prove("master", self._transcript),
+            common=common,
+            log_digest_from=begin,
+            log_digest=self._log.digest(begin, end),
+        )
+        self.sent = self.acked = common
+        self._take = self._first_report
+        self._reader.allow(FrameKind.REPORT, FrameKind.REFUSAL)
+        return frame_of(welcome).pieces()
+
+    def _first_report(self, frame: Frame) -> list[bytes]:
+        if frame.kind is FrameKind.REFUSAL:
+            refusal = decode(Refusal, frame)
+            raise LinkClosed(refusal.code, f"the slave refused: {refusal.detail}", epoch=refusal.epoch)
+        if frame.offset != self.sent:
+            raise LinkClosed("OFFSET_ILLEGAL", f"the slave begins at {frame.offset}, not at {self.sent}")
+        self.following = True
+        self._take = self._report
+        self._reader.allow(FrameKind.REPORT, FrameKind.REFUSAL)
+        return []
+
+    def _report(self, frame: Frame) -> list[bytes]:
+        if frame.kind is FrameKind.REFUSAL:
+            refusal = decode(Refusal, frame)
+            raise LinkClosed(refusal.code, f"the slave refused: {refusal.detail}", epoch=refusal.epoch)
+        if frame.speaker_epoch > self._epoch:
+            raise self._refused(
+                "EPOCH_OVER",
+                f"epoch {self._epoch} is over: the slave heard of {frame.speaker_epoch}",
+                epoch=frame.speaker_epoch,
+            )
+        if not self.acked <= frame.offset <= self.sent:
+            raise LinkClosed(
+                "OFFSET_ILLEGAL",
+                f"the slave reports {frame.offset}, it had {self.acked} and was sent up to {self.sent}",
+            )
+        held = bisect.bisect_right(self._sent_ends, frame.offset)
+        for _ in range(held):
+            self.acked = self._sent_ends.popleft()
+        return []
+
+    def _refused(self, code: str, detail: str, *, epoch: int = 0) -> LinkClosed:
+        refusal = Refusal(code=code, detail=detail[:1024], epoch=max(self._epoch, epoch))
+        return LinkClosed(code, detail, farewell=frame_of(refusal).pieces(), epoch=epoch)

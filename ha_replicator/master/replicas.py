@@ -1,0 +1,73 @@
+"""What all slaves of a master have together.
+
+Owns which links count, how far the log is replicated, and whether a send can be at all.
+
+Invariants: what is replicated never goes back; a link counts from its first report to its end. A slave that
+is too far behind, or silent, is not in reach: a sender is told so at once instead of waiting for it.
+
+Threads: the driver's.
+"""
+
+from __future__ import annotations
+
+from ha_replicator.log import ReplicatedLog
+from ha_replicator.master.link import MasterLink
+
+MAX_FALL_BEHIND_BYTES = 256 << 20
+"""RocketMQ's ``haSlaveFallbehindMax``."""
+
+
+class Replicas:
+    """The slaves that follow.
+
+    Args:
+        log: The master's log.
+        needed: How many must have a message before it counts; 0 asks none (an asynchronous master).
+        max_fall_behind_bytes: A slave further behind is not in reach.
+        silence_s: Nor is one that reported nothing for so long.
+    """
+
+    def __init__(
+        self,
+        log: ReplicatedLog,
+        *,
+        needed: int,
+        max_fall_behind_bytes: int = MAX_FALL_BEHIND_BYTES,
+        silence_s: float = 20.0,
+    ) -> None:
+        self._log = log
+        self._max_fall_behind_bytes = max_fall_behind_bytes
+        self._silence_s = silence_s
+        self.needed = needed
+        self.links: list[MasterLink] = []
+        self.replicated = 0
+
+    def joined(self, link: MasterLink) -> None:
+        """Counts a link from now on; of two with one broker id the later counts."""
+        assert link.hello is not None
+        broker_id = link.hello.broker_id
+        self.links = [other for other in self.links if other.hello and other.hello.broker_id != broker_id]
+        self.links.append(link)
+        self.reported()
+
+    def left(self, link: MasterLink) -> None:
+        """Counts a link no more."""
+        if link in self.links:
+            self.links.remove(link)
+
+    def reported(self) -> None:
+        """Moves the confirmed mark as far as enough slaves have the log."""
+        if not self.needed or len(self.links) < self.needed:
+            return
+        held = sorted((link.acked for link in self.links), reverse=True)[self.needed - 1]
+        if held > self.replicated:
+            self.replicated = held
+            self._log.replicated(held)
+
+    def in_reach(self, now: float) -> bool:
+        """Says whether enough slaves can have a message soon."""
+        near = sum(
+            link.lag() <= self._max_fall_behind_bytes and now - link.acked_at < self._silence_s
+            for link in self.links
+        )
+        return near >= self.needed

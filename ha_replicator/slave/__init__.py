@@ -1,0 +1,1 @@
+"""The slave's side of replication."""

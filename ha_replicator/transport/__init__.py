@@ -1,0 +1,1 @@
+"""Sockets and clocks under the state machines of master/ and slave/."""

@@ -1,0 +1,162 @@
+"""Keeps a slave connected to its master.
+
+Owns the one connection to the master, finding it and trying again; slave/link.py decides what is said.
+
+Invariants: there is one connection at a time; what fails is tried again after a pause that grows to
+`LONGEST_PAUSE_S` and has chance in it, for good.
+
+Threads: the event loop; a cut, which copies files, and waiting for the flush run on a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import secrets
+from collections.abc import Awaitable, Callable
+
+from ha_replicator.identity import BrokerIdentity, LinkClosed
+from ha_replicator.link_limits import LinkLimits
+from ha_replicator.log import ReplicatedLog
+from ha_replicator.slave.link import SlaveLink
+from ha_replicator.transport.peer import Peer
+from ha_replicator.transport.wakeups import Wakeups, wait_until
+from ha_replicator.wire.credentials import Credentials
+from store_native.errors import LakeMQError
+
+log = logging.getLogger("lakemq.replication")
+
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 5.0
+CONNECT_TIMEOUT_S = 3.0
+
+
+class Follower:
+    """Follows a master until it is cancelled.
+
+    Args:
+        me: This broker.
+        replicated_log: Its log.
+        credentials: The cluster's secret.
+        find_master: Says where the master takes slaves; raises LakeMQError or OSError when nobody knows.
+        wakeups: Say when the log moved.
+        on_change: Called when something of :attr:`link` changed.
+        limits: The bounds of a connection.
+    """
+
+    def __init__(
+        self,
+        me: BrokerIdentity,
+        replicated_log: ReplicatedLog,
+        credentials: Credentials,
+        find_master: Callable[[], Awaitable[tuple[str, int]]],
+        wakeups: Wakeups,
+        *,
+        on_change: Callable[[], None],
+        limits: LinkLimits,
+    ) -> None:
+        self._me = me
+        self._log = replicated_log
+        self._credentials = credentials
+        self._find_master = find_master
+        self._wakeups = wakeups
+        self._on_change = on_change
+        self._limits = limits
+        self._chance = random.SystemRandom()
+        self.link: SlaveLink | None = None
+        self.last_failure: str | None = None
+
+    async def run(self) -> None:
+        """Follows; returns only by being cancelled."""
+        pause = FIRST_PAUSE_S
+        while True:
+            try:
+                followed = await self._follow_once()
+                reason = LinkClosed("CONNECTION_LOST", "the master closed the connection")
+            except LinkClosed as closed:
+                followed, reason = self.link is not None and self.link.following, closed
+            except (LakeMQError, OSError, TimeoutError) as error:
+                followed = self.link is not None and self.link.following
+                reason = LinkClosed("MASTER_UNREACHABLE", str(error) or type(error).__name__)
+            finally:
+                self.link = None
+                self._on_change()
+            if str(reason) != self.last_failure or followed:
+                fields = {"code": reason.code, "reason": reason.detail}
+                log.warning("this slave does not follow its master", extra={"fields": fields})
+            self.last_failure = str(reason)
+            pause = FIRST_PAUSE_S if followed else min(pause * 2, LONGEST_PAUSE_S)
+            await asyncio.sleep(pause * self._chance.uniform(0.5, 1.0))
+
+    async def _follow_once(self) -> bool:
+        """Follows until the connection ends; returns whether it got as far as following."""
+        host, port = await self._find_master()
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            reader, writer = await asyncio.open_connection(host, port, limit=1 << 20)
+        peer = Peer(reader, writer)
+        farewell: tuple[bytes, ...] = ()
+        try:
+            return await self._follow(peer)
+        except LinkClosed as closed:
+            farewell = tuple(closed.farewell)
+            raise
+        finally:
+            await peer.close(farewell)
+
+    async def _follow(self, peer: Peer) -> bool:
+        now = asyncio.get_running_loop().time
+        moved = self._wakeups.add()
+        reading: asyncio.Task[None] | None = None
+        try:
+            await self._all_flushed(moved)
+            link = self.link = SlaveLink(
+                self._me,
+                self._log,
+                self._credentials,
+                local_peer=peer.is_local,
+                nonce=secrets.token_hex(16),
+                now=now(),
+                limits=self._limits,
+            )
+            peer.write(link.begin())
+            reading = asyncio.create_task(self._read(peer, link, moved))
+            while not reading.done():
+                peer.write(link.report(now()))
+                await peer.drained()
+                await wait_until(moved, link.next_deadline(), now())
+            await reading
+            return link.following
+        finally:
+            if reading is not None:
+                reading.cancel()
+            self._wakeups.discard(moved)
+
+    async def _all_flushed(self, moved: asyncio.Event) -> None:
+        """Waits until what is appended is flushed: only that can be compared with the master's log."""
+        while True:
+            _, appended, flushed, _ = self._log.marks()
+            if flushed >= appended:
+                return
+            await moved.wait()
+            moved.clear()
+
+    async def _read(self, peer: Peer, link: SlaveLink, moved: asyncio.Event) -> None:
+        now = asyncio.get_running_loop().time
+        try:
+            while data := await peer.read():
+                following = link.following
+                try:
+                    peer.write(link.receive(data, now()))
+                    if link.cut_at is not None:
+                        await asyncio.to_thread(self._log.truncate_to, link.cut_at)
+                        peer.write(link.cut(now()))
+                except LakeMQError as error:
+                    raise LinkClosed(error.code, error.detail) from error
+                if link.following and not following:
+                    self.last_failure = None
+                    fields = {"master": peer.address, "epoch": link.epoch, "from": self._log.marks()[1]}
+                    log.info("this slave follows its master", extra={"fields": fields})
+                self._on_change()
+        finally:
+            moved.set()

@@ -1,0 +1,67 @@
+"""One replication connection's socket.
+
+Owns the pair of asyncio streams: what is sent, how it ends, whether the peer is on this machine.
+
+Invariants: what waits to be sent is bounded (`WRITE_HIGH_BYTES`): a sender waits for its peer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterable, Sequence
+from ipaddress import IPv6Address, ip_address
+
+READ_BYTES = 1 << 20
+WRITE_HIGH_BYTES = 4 << 20
+_FAREWELL_S = 1.0
+
+
+class Peer:
+    """The other end.
+
+    Args:
+        reader: Of the connection.
+        writer: Of the connection; closed by :meth:`close`.
+    """
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self.address: str = "{}:{}".format(*writer.get_extra_info("peername")[:2])
+        self.is_local = is_loopback(writer.get_extra_info("peername")[0])
+        writer.transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
+        connection = writer.get_extra_info("socket")
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    async def read(self) -> bytes:
+        """Returns what arrived; empty at the end of the stream."""
+        return await self._reader.read(READ_BYTES)
+
+    def write(self, pieces: Iterable[bytes]) -> None:
+        """Sends, without waiting."""
+        self._writer.writelines(pieces)
+
+    async def drained(self) -> None:
+        """Returns when little enough waits to be sent."""
+        await self._writer.drain()
+
+    async def close(self, farewell: Sequence[bytes] = ()) -> None:
+        """Sends a last word, if the peer takes it at once, and closes."""
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(_FAREWELL_S):
+                self._writer.writelines(farewell)
+                await self._writer.drain()
+                self._writer.close()
+                await self._writer.wait_closed()
+                return
+        self._writer.transport.abort()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address as a socket gives it is this machine's own loopback, IPv4 in IPv6 included."""
+    address = ip_address(host.partition("%")[0])
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return (mapped or address).is_loopback

@@ -1,0 +1,1 @@
+"""What goes over the replication connection: frames, the handshake's messages, credentials."""

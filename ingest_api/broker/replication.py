@@ -1,0 +1,289 @@
+"""The broker's part in replication: its role, who follows it, whom it follows, and its promotion.
+
+Owns the role of the running broker, the listener for slaves and the follower of a master; what is said
+between them is ha_replicator's.
+
+Invariants: one of listener and follower at a time follows from the role; a master that hears of a higher
+epoch from a slave that has proved who it is becomes a slave at once, before it says anything else. A
+synchronous master confirms nothing that not enough slaves have.
+
+Threads: the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ha_replicator.identity import BrokerIdentity, BrokerRole, next_epoch
+from ha_replicator.link_limits import LinkLimits
+from ha_replicator.master.replicas import Replicas
+from ha_replicator.master_address import MasterAddress
+from ha_replicator.transport.follower import Follower
+from ha_replicator.transport.listener import ReplicationListener
+from ha_replicator.transport.wakeups import Wakeups
+from ha_replicator.wire.credentials import Credentials
+from ingest_api.broker.settings import BrokerSettings
+from ingest_api.broker.store_events import StoreEvents
+from store_native import Store
+from store_native.errors import InvalidRequest, Unavailable
+
+log = logging.getLogger("lakemq.replication")
+
+
+@dataclass(frozen=True, slots=True)
+class SlaveStatus:
+    """A slave that follows this master.
+
+    Attributes:
+        acked: It reported the log up to there.
+        lag_bytes: What it did not report yet.
+        silent_s: Since its last report.
+    """
+
+    broker_id: int
+    acked: int
+    lag_bytes: int
+    silent_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicationStatus:
+    """What the broker is and how far its log is.
+
+    Attributes:
+        master: Where a slave was told to find its master.
+        ha_port: Where slaves connect; None: nowhere.
+        in_reach: Whether enough slaves can have a message soon; True where none is asked.
+        following: A slave's: whether it follows its master now.
+        failure: A slave's: why it does not.
+    """
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    role: str
+    epoch: int
+    epochs: list[tuple[int, int]]
+    first_offset: int
+    appended: int
+    flushed: int
+    confirmed: int
+    ha_port: int | None
+    master: str | None
+    min_in_sync: int
+    in_reach: bool
+    following: bool
+    failure: str | None
+    slaves: list[SlaveStatus]
+
+
+class ReplicationService:
+    """Runs the broker's part.
+
+    Args:
+        settings: Of the broker.
+        store: Opened for the role.
+        events: Say when the store moved.
+        replicas_changed: Called when slaves came, went or reported.
+        role_changed: Called after the role changed.
+    """
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        store: Store,
+        events: StoreEvents,
+        *,
+        replicas_changed: Callable[[], None],
+        role_changed: Callable[[], None],
+    ) -> None:
+        self._settings = settings.replication
+        self._log = store.replicated_log()
+        self._loop = asyncio.get_running_loop()
+        self._replicas_changed = replicas_changed
+        self._role_changed = role_changed
+        self._flush = settings.store.flush
+        self._host = ""
+        self.role = BrokerRole(self._settings.role)
+        self.identity = BrokerIdentity(settings.cluster, settings.broker_name, self._settings.broker_id)
+        self._credentials = Credentials(settings.cluster_secret)
+        self._limits = LinkLimits(max_range_bytes=settings.store.commitlog_file_size)
+        self._replicas = Replicas(self._log, needed=self._needed(), silence_s=self._limits.housekeeping_s)
+        self._wakeups = Wakeups(events.listen)
+        events.subscribe(self._moved)
+        self._listener: ReplicationListener | None = None
+        self._addresses: MasterAddress | None = None
+        self._follower: Follower | None = None
+        self._following: asyncio.Task[None] | None = None
+
+    @property
+    def is_master(self) -> bool:
+        """Whether this broker takes messages."""
+        return self.role is not BrokerRole.SLAVE
+
+    @property
+    def asks_replicas(self) -> bool:
+        """Whether a message counts only when slaves have it."""
+        return self.role is BrokerRole.SYNC_MASTER
+
+    @property
+    def master(self) -> str | None:
+        """Where a slave was told to find its master."""
+        return self._settings.master or None
+
+    def in_reach(self) -> bool:
+        """Whether enough slaves can have a message soon."""
+        return self._replicas.in_reach(self._loop.time())
+
+    async def start(self, host: str) -> None:
+        """Listens for slaves, or follows the master, as the role says.
+
+        Raises:
+            InvalidRequest: ARGUMENT_ILLEGAL, the replication port is taken.
+        """
+        self._host = host
+        if self.is_master:
+            await self._listen()
+        else:
+            self._follow()
+
+    async def stop(self) -> None:
+        """Ends all connections."""
+        await self._stop_following()
+        if self._listener is not None:
+            await self._listener.close()
+            self._listener = None
+
+    async def promote(self, role: BrokerRole) -> int:
+        """Makes this slave the master of a new epoch; returns it.
+
+        All of its log counts from then on. Whoever calls it answers for that the old master is gone, or hears
+        of the epoch; a synchronous one cannot acknowledge without its slaves.
+
+        Raises:
+            InvalidRequest: ARGUMENT_ILLEGAL, it is a master already.
+            Unavailable: SERVICE_NOT_AVAILABLE, a higher epoch came in between.
+        """
+        if self.is_master or role is BrokerRole.SLAVE:
+            detail = f"this broker is {self.role.value}, not a slave to promote"
+            raise InvalidRequest("ARGUMENT_ILLEGAL", detail)
+        await self._stop_following()
+        epoch = next_epoch(self._log.role()[1], self.identity.broker_id)
+        try:
+            begins_at = await asyncio.to_thread(
+                self._log.become_master, epoch, role is BrokerRole.SYNC_MASTER
+            )
+        except BaseException:
+            self._follow()
+            raise
+        self.role = role
+        self._replicas = Replicas(self._log, needed=self._needed(), silence_s=self._limits.housekeeping_s)
+        log.warning("promoted", extra={"fields": {"epoch": epoch, "offset": begins_at, "role": role.value}})
+        self._role_changed()
+        await self._listen()
+        return epoch
+
+    def status(self) -> ReplicationStatus:
+        """Returns what the broker is now."""
+        now = self._loop.time()
+        first, appended, flushed, confirmed = self._log.marks()
+        follower = self._follower
+        link = follower.link if follower else None
+        return ReplicationStatus(
+            cluster=self.identity.cluster,
+            broker_name=self.identity.broker_name,
+            broker_id=self.identity.broker_id,
+            role=self.role.value,
+            epoch=self._log.role()[1],
+            epochs=self._log.epochs(),
+            first_offset=first,
+            appended=appended,
+            flushed=flushed,
+            confirmed=confirmed,
+            ha_port=self._listener.port if self._listener else None,
+            master=self.master,
+            min_in_sync=self._needed(),
+            in_reach=self.in_reach(),
+            following=link is not None and link.following,
+            failure=follower.last_failure if follower else None,
+            slaves=[
+                SlaveStatus(link.hello.broker_id, link.acked, link.lag(), round(now - link.acked_at, 3))
+                for link in self._replicas.links
+                if link.hello is not None
+            ],
+        )
+
+    def _needed(self) -> int:
+        return self._settings.min_in_sync if self.asks_replicas else 0
+
+    def _moved(self) -> bool:
+        self._wakeups.wake()
+        return self._wakeups.wanted
+
+    async def _listen(self) -> None:
+        port = self._settings.ha_port
+        if port < 0:
+            return
+        listener = ReplicationListener(
+            self.identity,
+            self._log,
+            self._credentials,
+            self._replicas,
+            self._wakeups,
+            flush=self._flush,
+            on_change=self._replicas_changed,
+            on_epoch=self._step_down,
+            limits=self._limits,
+        )
+        try:
+            await listener.listen(self._host, port)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise InvalidRequest(
+                "ARGUMENT_ILLEGAL", f"cannot listen for slaves on {self._host} port {port}: {reason}"
+            ) from error
+        self._listener = listener
+        log.info("listening for slaves", extra={"fields": {"host": self._host, "port": listener.port}})
+
+    def _follow(self) -> None:
+        if not self.master:
+            log.warning("this slave was told no master: it only serves what it has")
+            return
+        self._addresses = addresses = MasterAddress([self.master], self.identity)
+        self._follower = Follower(
+            self.identity,
+            self._log,
+            self._credentials,
+            lambda: asyncio.to_thread(addresses.find),
+            self._wakeups,
+            on_change=lambda: None,
+            limits=self._limits,
+        )
+        self._following = self._loop.create_task(self._follower.run())
+
+    async def _stop_following(self) -> None:
+        following, self._following = self._following, None
+        if following is not None:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+        if self._addresses is not None:
+            self._addresses.close()
+        self._follower = self._addresses = None
+
+    def _step_down(self, epoch: int) -> None:
+        """Becomes a slave: another broker is the master of a higher epoch."""
+        if not self.is_master:
+            return
+        try:
+            self._log.become_slave(epoch)
+        except Unavailable as error:
+            log.warning("a higher epoch came in between", extra={"fields": {"reason": error.detail}})
+        self.role = BrokerRole.SLAVE
+        log.error(
+            "this broker is the master no more: restart it as a slave of the new one",
+            extra={"fields": {"epoch": epoch}},
+        )
+        self._role_changed()

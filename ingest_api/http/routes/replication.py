@@ -1,0 +1,108 @@
+"""/replication: what this broker is to the others of its name, and its promotion."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, Field
+
+from ha_replicator.identity import BrokerRole
+from ingest_api.broker.broker import Broker
+from ingest_api.http.routes.brokers import is_loopback
+from ingest_api.http.schemas import Strict, noun_router
+from store_native.errors import InvalidRequest
+
+Role = Literal["async-master", "sync-master", "slave"]
+Offset = Annotated[int, Field(ge=0, description="Physical, in the commit log.")]
+
+
+class EpochStart(BaseModel):
+    """An epoch of the log and where its first byte lies."""
+
+    epoch: int
+    start_offset: Offset
+
+
+class Slave(BaseModel):
+    """A slave that follows this master."""
+
+    broker_id: int
+    acked: Offset
+    lag_bytes: int
+    silent_s: Annotated[float, Field(description="Since its last report.")]
+
+
+class Replication(BaseModel):
+    """What the broker is and how far its log is."""
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    role: Role
+    epoch: Annotated[int, Field(description="The highest that this broker heard of.")]
+    epochs: list[EpochStart]
+    first_offset: Offset
+    appended: Offset
+    flushed: Offset
+    confirmed: Annotated[int, Field(description="What lies before it is never taken back, and can be read.")]
+    ha_port: Annotated[int | None, Field(description="Where slaves connect; null: nowhere.")]
+    master: Annotated[str | None, Field(description="Where a slave was told to find its master.")]
+    min_in_sync: int
+    in_reach: Annotated[bool, Field(description="Whether enough slaves can have a message soon.")]
+    following: bool
+    failure: Annotated[str | None, Field(description="Why a slave does not follow.")]
+    slaves: list[Slave]
+
+
+class Promotion(Strict):
+    """What the slave becomes."""
+
+    role: Annotated[Literal["async-master", "sync-master"], Field()] = "async-master"
+
+
+class Promoted(BaseModel):
+    """The new epoch."""
+
+    epoch: int
+    role: Role
+
+
+def router(broker: Broker) -> APIRouter:
+    """Builds the routes."""
+    routes = noun_router("replication")
+
+    @routes.get("/replication", response_model=Replication)
+    async def get_replication() -> Replication:
+        """Returns role, epochs, offsets, and the slaves that follow."""
+        status = broker.replication.status()
+        fields = {
+            name: getattr(status, name)
+            for name in Replication.model_fields
+            if name not in ("epochs", "slaves")
+        }
+        return Replication(
+            epochs=[EpochStart(epoch=epoch, start_offset=start) for epoch, start in status.epochs],
+            slaves=[
+                Slave(broker_id=s.broker_id, acked=s.acked, lag_bytes=s.lag_bytes, silent_s=s.silent_s)
+                for s in status.slaves
+            ],
+            **fields,
+        )
+
+    @routes.post("/replication/promote", response_model=Promoted)
+    async def promote(promotion: Promotion, request: Request) -> Promoted:
+        """Makes this slave the master of a new epoch; refused from another machine.
+
+        Call it when the old master is gone, or is about to be restarted as a slave of this one.
+        """
+        if request.client is not None and not is_loopback(request.client.host):
+            raise InvalidRequest(
+                "NO_PERMISSION",
+                "a broker is promoted from its own machine only until requests are authenticated",
+                client=request.client.host,
+            )
+        epoch = await broker.replication.promote(BrokerRole(promotion.role))
+        return Promoted(epoch=epoch, role=promotion.role)
+
+    return routes

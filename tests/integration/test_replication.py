@@ -1,0 +1,159 @@
+"""Brokers of one name: what is acknowledged is on a slave, and a slave becomes the master."""
+
+from __future__ import annotations
+
+import json
+import socket
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakemq.client import Client, LakeMQError, Unavailable
+from tests.support.broker_process import BrokerProcess
+from tests.support.waiting import wait_until
+
+SECRET = {"LAKEMQ_CLUSTER_SECRET": "sixteen bytes at least"}
+NO_WAIT = "[limits]\nsync_flush_timeout_s = 1.0\n"
+
+
+class Cluster:
+    """Brokers that are closed at the end."""
+
+    def __init__(self, root: Path, on_exit: ExitStack) -> None:
+        self._root = root
+        self._on_exit = on_exit
+
+    def master(self, role: str = "sync-master", name: str = "m", **options: Any) -> BrokerProcess:
+        return self._start(name, ("--role", role, "--ha-port", "0"), **options)
+
+    def slave(self, master: BrokerProcess, broker_id: int = 1, **options: Any) -> BrokerProcess:
+        arguments = ("--role", "slave", "--broker-id", str(broker_id), "--master", master.endpoint)
+        name = options.pop("name", f"s{broker_id}")
+        return self._start(name, (*arguments, "--ha-port", "0"), **options)
+
+    def _start(self, name: str, arguments: tuple[str, ...], **options: Any) -> BrokerProcess:
+        settings: dict[str, Any] = {"environment": SECRET, "config": NO_WAIT, **options}
+        broker = BrokerProcess(self._root / name, arguments=arguments, **settings)
+        self._on_exit.callback(broker.close)
+        return broker
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    with ExitStack() as on_exit:
+        yield Cluster(tmp_path, on_exit)
+
+
+def status(broker: BrokerProcess) -> dict[str, Any]:
+    with broker.client() as client:
+        return client.replication()
+
+
+def wait_following(master: BrokerProcess, slaves: int = 1) -> None:
+    wait_until(lambda: len(status(master)["slaves"]) == slaves, otherwise="the slaves follow")
+
+
+def bodies(broker: BrokerProcess, topic: str = "t") -> list[str]:
+    with broker.client() as client:
+        if topic not in {config.topic for config in client.topics()}:
+            return []
+        return [
+            message.body.decode()
+            for queue in range(4)
+            for message in client.pull(topic, queue, 0, max=1000).messages
+        ]
+
+
+def post(broker: BrokerProcess, body: str) -> dict[str, Any]:
+    request = urllib.request.Request(
+        f"{broker.endpoint}/api/v1/topics/t/messages",
+        json.dumps({"body": body}).encode(),
+        {"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        found: dict[str, Any] = json.load(answer)
+    return found
+
+
+def test_sync_master_acknowledges_what_a_slave_has(cluster: Cluster) -> None:
+    master = cluster.master()
+    assert post(master, "alone")["status"] == "SLAVE_NOT_AVAILABLE"
+    assert bodies(master) == [], "nobody reads what no slave has"
+    slave = cluster.slave(master)
+    wait_following(master)
+    wait_until(lambda: bodies(master) == ["alone"], otherwise="it counts when a slave has it")
+    for number in range(20):
+        assert post(master, f"message {number}")["status"] == "SEND_OK"
+    expected = sorted(["alone", *(f"message {number}" for number in range(20))])
+    assert sorted(bodies(master)) == expected
+    wait_until(lambda: sorted(bodies(slave)) == expected, otherwise="the slave shows it")
+    slave.kill()
+    wait_until(
+        lambda: post(master, "nobody takes it")["status"] == "SLAVE_NOT_AVAILABLE",
+        otherwise="the slave is gone",
+    )
+    assert sorted(bodies(master)) == expected
+
+
+def test_slave_refuses_messages_and_names_its_master(cluster: Cluster) -> None:
+    master = cluster.master("async-master")
+    slave = cluster.slave(master)
+    wait_following(master)
+    with (
+        Client(slave.endpoint, retries=0) as client,
+        pytest.raises(Unavailable, match=master.endpoint) as refused,
+    ):
+        client.send("t", b"x")
+    assert refused.value.code == "NOT_MASTER"
+
+
+def test_promoted_slave_goes_on_and_the_old_master_comes_back_as_its_slave(cluster: Cluster) -> None:
+    master = cluster.master()
+    slave = cluster.slave(master)
+    wait_following(master)
+    for number in range(10):
+        assert post(master, f"first {number}")["status"] == "SEND_OK"
+    with master.client() as client:
+        client.commit_offsets("g", {("t", 0): 2})
+    master.kill()
+    with slave.client() as client:
+        assert client.promote("async-master") == {"epoch": 65, "role": "async-master"}
+        with pytest.raises(LakeMQError, match="not a slave"):
+            client.promote()
+    for number in range(10):
+        assert post(slave, f"second {number}")["status"] == "SEND_OK"
+    with slave.client() as client:
+        assert client.group_offsets("g")[("t", 0)] == 2
+    expected = sorted([f"{part} {number}" for part in ("first", "second") for number in range(10)])
+    assert sorted(bodies(slave)) == expected
+    returned = cluster.slave(slave, broker_id=2, name="m")
+    wait_following(slave)
+    wait_until(lambda: sorted(bodies(returned)) == expected, otherwise="the old master follows")
+    assert status(returned)["epochs"] == status(slave)["epochs"]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [(1 << 40).to_bytes(8, "big"), b"GET / HTTP/1.1\r\n\r\n", b"\x00" * 4096, b"LMHA" + b"\xff" * 200],
+    ids=["a RocketMQ slave's report", "HTTP", "zeros", "a header of nonsense"],
+)
+def test_stray_bytes_on_the_port_acknowledge_nothing(cluster: Cluster, said: bytes) -> None:
+    master = cluster.master()
+    port = status(master)["ha_port"]
+    with socket.create_connection(("127.0.0.1", port), 10) as connection:
+        connection.sendall(said)
+        connection.settimeout(10)
+        assert connection.recv(1000) == b"", "it is closed without a word"
+        assert post(master, "x")["status"] == "SLAVE_NOT_AVAILABLE"
+
+
+def test_slave_without_the_secret_is_none(cluster: Cluster) -> None:
+    master = cluster.master()
+    slave = cluster.slave(master, environment={"LAKEMQ_CLUSTER_SECRET": "another secret than that"})
+    wait_until(lambda: "NO_PERMISSION" in str(status(slave)["failure"]), otherwise="the slave is told")
+    assert post(master, "x")["status"] == "SLAVE_NOT_AVAILABLE"
+    assert status(slave)["appended"] == 0

@@ -1,0 +1,223 @@
+"""A slave's log becomes its master's, and what counts is what the slave has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ha_replicator.identity import LinkClosed
+from ha_replicator.master.replicas import Replicas
+from ha_replicator.wire.credentials import Credentials
+from store_native import Store
+from tests.support.linked_brokers import (
+    SOON_MS,
+    Pair,
+    identity,
+    master_link,
+    open_store,
+    slave_link,
+)
+
+
+class Brokers:
+    """Two stores; connections between them."""
+
+    def __init__(self, root: Path, on_exit: ExitStack, *, needed: int = 1) -> None:
+        self._root = root
+        self._on_exit = on_exit
+        self.master = self.open("a", "master", asks_replicas=needed > 0)
+        self.slave = self.open("b", "slave")
+        self.replicas = Replicas(self.master.replicated_log(), needed=needed)
+
+    def open(self, name: str, role: str, **options: object) -> Store:
+        store = open_store(self._root / name, role, **options)  # type: ignore[arg-type]
+        self._on_exit.callback(store.close)
+        return store
+
+    def connect(self, **slave: Any) -> Pair:
+        log = self.slave.replicated_log()
+        return Pair(master_link(self.master.replicated_log()), slave_link(log, **slave), log, self.replicas)
+
+    def send(self, *bodies: str, topic: str = "t") -> int:
+        end = 0
+        for body in bodies:
+            end = self.master.append_message(topic, body.encode(), queue_id=0).end_offset
+        assert self.master.wait_flushed(end, SOON_MS)
+        return end
+
+
+def settle(brokers: Brokers, pair: Pair, end: int) -> None:
+    """Carries until the slave has the log up to ``end``, which it flushes beside."""
+    pair.settle()
+    assert brokers.slave.wait_flushed(end, SOON_MS)
+    pair.settle()
+
+
+def files(store: Store) -> dict[str, bytes]:
+    directory = Path(store.path) / "commitlog"
+    return {path.name: path.read_bytes() for path in sorted(directory.iterdir())}
+
+
+def bodies(store: Store, topic: str = "t") -> list[str]:
+    import json
+
+    found = json.loads(store.read_json(topic, 0, 0, max_messages=10_000, max_bytes=1 << 30).messages)
+    return [message["body"] for message in found]
+
+
+@pytest.fixture
+def brokers(tmp_path: Path) -> Iterator[Brokers]:
+    with ExitStack() as on_exit:
+        yield Brokers(tmp_path, on_exit)
+
+
+@pytest.mark.parametrize("at_once", [1, 7, 100_000])
+def test_slave_has_the_log_byte_for_byte_however_the_bytes_arrive(brokers: Brokers, at_once: int) -> None:
+    end = brokers.send(*[f"message {at} {'x' * 40}" for at in range(30 if at_once < 100 else 3000)])
+    pair = brokers.connect()
+    pair.settle(at_once=at_once)
+    assert brokers.slave.wait_flushed(end, SOON_MS)
+    pair.settle(at_once=at_once)
+    assert brokers.master.wait_dispatched(end, SOON_MS)
+    pair.settle(at_once=at_once)
+    assert brokers.slave.wait_dispatched(end, SOON_MS)
+    assert files(brokers.slave) == files(brokers.master)
+    assert bodies(brokers.slave) == bodies(brokers.master)
+    assert pair.master.acked == pair.master.sent == end
+    assert pair.slave.master_end == end
+
+
+def test_message_counts_only_when_a_slave_has_flushed_it(brokers: Brokers) -> None:
+    end = brokers.send("one")
+    assert brokers.master.watermarks() == (end, end, 0, 0), "no slave: flushed, not confirmed"
+    pair = brokers.connect()
+    settle(brokers, pair, end)
+    assert brokers.master.wait_dispatched(end, SOON_MS)
+    assert bodies(brokers.master) == ["one"]
+    later = brokers.send("two")
+    assert brokers.master.watermarks()[3] == end
+    pair.carry()  # the range is on its way
+    assert brokers.master.watermarks()[3] == end
+    settle(brokers, pair, later)
+    assert brokers.master.wait_dispatched(later, SOON_MS)
+
+
+def test_unconfirmed_tail_stays_unseen_over_a_restart_of_the_master(brokers: Brokers) -> None:
+    end = brokers.send("one")
+    brokers.master.close()
+    brokers.master = brokers.open("a", "master", asks_replicas=True)
+    brokers.replicas = Replicas(brokers.master.replicated_log(), needed=1)
+    assert brokers.master.watermarks() == (end, end, 0, 0)
+    pair = brokers.connect()
+    settle(brokers, pair, end)
+    assert brokers.master.wait_dispatched(end, SOON_MS)
+    assert bodies(brokers.master) == ["one"]
+
+
+def test_slave_that_comes_back_goes_on_where_it_was(brokers: Brokers) -> None:
+    end = brokers.send("one", "two")
+    settle(brokers, brokers.connect(), end)
+    end = brokers.send("three")
+    brokers.slave.close()
+    brokers.slave = brokers.open("b", "slave")
+    pair = brokers.connect()
+    settle(brokers, pair, end)
+    assert brokers.master.wait_dispatched(end, SOON_MS)
+    assert files(brokers.slave) == files(brokers.master)
+
+
+def test_promoted_slave_is_the_master_and_the_old_one_loses_what_nobody_took(
+    brokers: Brokers, tmp_path: Path
+) -> None:
+    end = brokers.send("one", "two")
+    pair = brokers.connect()
+    settle(brokers, pair, end)
+    assert brokers.master.wait_dispatched(end, SOON_MS)
+    lost = brokers.send("nobody takes it")
+    assert brokers.slave.replicated_log().become_master(2, False) == end
+    old = brokers.master
+    old.close()
+    brokers.master, brokers.slave = brokers.slave, brokers.open("a", "slave")
+    brokers.replicas = Replicas(brokers.master.replicated_log(), needed=0)
+    assert brokers.slave.watermarks()[0] == lost
+    new_end = brokers.send("three")
+    pair = brokers.connect()
+    settle(brokers, pair, new_end)
+    assert brokers.slave.wait_dispatched(new_end, SOON_MS)
+    assert bodies(brokers.slave) == ["one", "two", "three"] == bodies(brokers.master)
+    assert files(brokers.slave) == files(brokers.master)
+    kept = list((Path(brokers.slave.path) / "lakemq" / "cut").iterdir())
+    assert [b"nobody takes it" in path.read_bytes() for path in kept] == [True]
+
+
+def test_master_hears_of_a_higher_epoch_and_takes_no_report(brokers: Brokers) -> None:
+    end = brokers.send("one")
+    settle(brokers, brokers.connect(), end)
+    brokers.slave.replicated_log().become_master(2, False)
+    brokers.slave.close()
+    brokers.slave = brokers.open("b", "slave")
+    pair = brokers.connect()
+    with pytest.raises(LinkClosed, match="EPOCH_OVER") as closed:
+        pair.settle()
+    assert closed.value.epoch == 2
+    assert not pair.master.following
+
+
+@pytest.mark.parametrize(
+    ("secret", "code"), [(b"another secret than that", "NO_PERMISSION"), (None, "NO_PERMISSION")]
+)
+def test_slave_without_the_secret_gets_nothing(brokers: Brokers, secret: bytes | None, code: str) -> None:
+    end = brokers.send("one")
+    pair = brokers.connect(credentials=Credentials(secret))
+    with pytest.raises(LinkClosed, match=code):
+        pair.settle()
+    assert not pair.master.following
+    assert brokers.master.watermarks() == (end, end, 0, 0)
+    assert brokers.slave.watermarks()[0] == 0
+
+
+def test_logs_of_two_brokers_of_one_name_are_not_mixed(brokers: Brokers, tmp_path: Path) -> None:
+    brokers.send("one of this", "and more")
+    other = open_store(tmp_path / "c")
+    other.append_message("t", b"one of that", queue_id=0)
+    other.close()
+    brokers.slave.close()
+    brokers.slave = open_store(tmp_path / "c", "slave")
+    try:
+        pair = brokers.connect()
+        with pytest.raises(LinkClosed, match=r"LOG_DIVERGED|OFFSET_ILLEGAL"):
+            pair.settle()
+        assert bodies(brokers.slave) == ["one of that"]
+    finally:
+        brokers.slave.close()
+
+
+def test_broker_of_another_name_or_cluster_is_refused(brokers: Brokers) -> None:
+    for me in (identity(1, broker_name="b"), identity(1, cluster="d")):
+        pair = brokers.connect(me=me)
+        with pytest.raises(LinkClosed, match="WRONG_BROKER"):
+            pair.settle()
+
+
+def test_slave_is_silent_too_long_and_so_is_a_master(brokers: Brokers) -> None:
+    pair = brokers.connect()
+    pair.settle()
+    assert pair.master.following
+    assert pair.slave.following
+    with pytest.raises(LinkClosed, match="TIMEOUT"):
+        pair.master.pump(20.0)
+    with pytest.raises(LinkClosed, match="TIMEOUT"):
+        pair.slave.report(20.0)
+
+
+def test_heartbeats_keep_a_quiet_connection(brokers: Brokers) -> None:
+    pair = brokers.connect()
+    for second in range(0, 100, 5):
+        pair.settle(float(second))
+        assert pair.master.next_deadline() <= second + 5
+    assert pair.master.following
+    assert pair.slave.following
