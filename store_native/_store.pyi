@@ -357,7 +357,7 @@ class ReplicatedLog:
     def digest(self, begin: int, end: int) -> int:
         """CRC-32 of the flushed bytes [begin, end). Raises InvalidRequest OFFSET_ILLEGAL."""
     def read(self, begin: int, max_bytes: int) -> tuple[int, int, bytes]:
-        """(epoch, next offset, bytes) of the flushed log from ``begin`` on, about ``max_bytes``; empty at its end.
+        """(epoch, next offset, bytes) of the flushed log from ``begin`` on; empty at its end.
 
         Raises:
             InvalidRequest: OFFSET_ILLEGAL, the log does not hold that offset.
@@ -385,7 +385,7 @@ class ReplicatedLog:
             Unavailable: SERVICE_NOT_AVAILABLE, an epoch as high was heard of.
         """
     def become_slave(self, epoch: int) -> None:
-        """Takes no message from here on, and no bytes of a master before ``epoch``; confirms nothing by itself."""
+        """Takes no message from here on, and no bytes of a master before ``epoch``."""
     def ask_replicas(self, replicated: int | None) -> None:
         """Confirms nothing behind ``replicated`` before :meth:`replicated` says so; None: what is flushed."""
     def replicated(self, offset: int) -> None:

@@ -21,7 +21,7 @@ from ingest_api.broker.send_request import MessageFields, PayloadKind, SendReque
 from ingest_api.broker.settings import LimitSettings
 from ingest_api.broker.thread_pools import BulkPool
 from store_native import Appended, Store
-from store_native.errors import InvalidRequest
+from store_native.errors import Closed, InvalidRequest
 
 Payload = bytes | Callable[[], bytes]
 """Bytes, or what makes them; the latter is called on the bulk pool."""
@@ -138,9 +138,7 @@ class SendService:
         finally:
             self._admission.leave()
         self.count(request.topic, appended, size)
-        if durable:
-            return SendResult("SEND_OK", appended)
-        return SendResult(self.shortfall(appended), appended)
+        return SendResult(self._status(appended, durable), appended)
 
     def append(self, request: SendRequest, payload: bytes) -> Appended:
         """Stores a payload on this thread, without waiting for its flush.
@@ -164,8 +162,8 @@ class SendService:
         """Stores a payload that nothing belongs to but its topic: :meth:`append` in the fewest steps."""
         return self._append_kind[kind](topic, payload, born_host=client)
 
-    def on_durable(self, appended: Appended, tell: Callable[[Outcome], None]) -> bool:
-        """Has ``tell`` called when an append is as safe as the flush mode says; until then it is in flight.
+    def on_durable(self, appended: Appended, tell: Callable[[SendStatus | Closed], None]) -> bool:
+        """Has ``tell`` called when an append is as safe as asked; until then it is in flight.
 
         Returns:
             False when it is so already; ``tell`` is not called then.
@@ -179,17 +177,11 @@ class SendService:
 
         def flushed(outcome: Outcome) -> None:
             admission.leave()
-            tell(outcome)
+            tell(outcome if isinstance(outcome, Closed) else self._status(appended, outcome))
 
         self._flush_waiter.on_durable(appended.end_offset, flushed)
         admission.enter()
         return True
-
-    def shortfall(self, appended: Appended) -> SendStatus:
-        """Says, and counts, what is missing to a send that is not as safe as asked."""
-        status = self._flush_waiter.shortfall(appended.end_offset)
-        self._metrics.answered(status)
-        return status
 
     def count(self, topic: str, appended: Appended, size: int) -> None:
         """Counts what was stored."""
@@ -197,6 +189,14 @@ class SendService:
             self._metrics.duplicates += 1
         else:
             self._metrics.sent(topic, appended.count, size)
+
+    def _status(self, appended: Appended, durable: bool) -> SendStatus:
+        """Says what a send came to; counts it when it is less safe than asked."""
+        if durable:
+            return "SEND_OK"
+        status = self._flush_waiter.shortfall(appended.end_offset)
+        self._metrics.answered(status)
+        return status
 
     def _append_large(self, request: SendRequest, payload: Payload) -> Appended:
         """Runs on a worker thread."""

@@ -19,8 +19,10 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
+from ha_replicator.identity import BrokerRole
 from ingest_api.broker.broker import Broker
 from ingest_api.broker.metrics import BrokerMetrics, Histogram
+from ingest_api.broker.replication import ReplicationStatus
 from store_native import Store
 from store_native.errors import LakeMQError
 from store_native.names import is_retry_topic, is_system_prefixed
@@ -120,9 +122,11 @@ class BrokerCollector(Collector):
             (({"level": str(level)}, end - done) for level, done, end in store.delay_progress()),
         )
         yield from store_families(families, store.stats())
+        yield from replication_families(families, self._broker.replication.status())
 
     def _state(self) -> Iterator[Family]:
         broker, admission = self._broker, self._broker.admission
+        only_reads = admission.disk_full or broker.store.poisoned or admission.slave_of is not None
         yield self._families.gauge(
             "processor_watermark",
             "Requests inside, by processor.",
@@ -139,7 +143,7 @@ class BrokerCollector(Collector):
         yield self._families.gauge(
             "broker_permission",
             "6 reads and writes, 4 only reads.",
-            [({}, 4 if admission.disk_full or broker.store.poisoned else 6)],
+            [({}, 4 if only_reads else 6)],
         )
 
 
@@ -187,6 +191,29 @@ def request_families(families: Families, metrics: BrokerMetrics) -> Iterator[Fam
     )
     yield families.counter(
         "duplicate_sends_total", "Repeats recognised by Idempotency-Key.", [({}, metrics.duplicates)]
+    )
+
+
+def replication_families(families: Families, status: ReplicationStatus) -> Iterator[Family]:
+    """Yields what the broker is to the others of its name."""
+    yield families.gauge(
+        "replication_role",
+        "1 for the role this broker has.",
+        (({"role": role.value}, float(role.value == status.role)) for role in BrokerRole),
+    )
+    yield families.gauge("replication_epoch", "The highest epoch heard of.", [({}, status.epoch)])
+    yield families.gauge(
+        "replication_in_reach",
+        "1 while enough slaves can have a message soon.",
+        [({}, float(status.in_reach))],
+    )
+    yield families.gauge(
+        "replication_following", "1 while a slave follows its master.", [({}, float(status.following))]
+    )
+    yield families.gauge(
+        "replication_slave_lag_bytes",
+        "What a slave that follows has not reported yet.",
+        (({"broker_id": str(slave.broker_id)}, slave.lag_bytes) for slave in status.slaves),
     )
 
 

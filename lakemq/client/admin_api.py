@@ -179,14 +179,8 @@ class AdminApi:
             InvalidRequest: ARGUMENT_ILLEGAL, it is a master.
             OutcomeUnknown: No answer came; :meth:`replication` tells.
         """
-        answer = self._transport.call(
-            "POST",
-            path_of("replication", "promote"),
-            body=encode_json({"role": role}),
-            headers=_JSON,
-            retries=0,
-        )
-        return answer.read(_fields_of)
+        path = path_of("replication", "promote")
+        return self._transport.call("POST", path, query={"role": role}, retries=0).read(_fields_of)
 
     def ready(self) -> bool:
         """Says whether the broker has recovered and serves; False too when nobody answers."""

@@ -92,7 +92,7 @@ def _send(client: Client, chunk: RowChunk, key: str, patience_s: float) -> Batch
     def once() -> BatchResult:
         result = client.send_arrow(chunk.topic, chunk.rows, idempotency_key=key)
         if result.status != "SEND_OK":
-            # Stored but not yet as safe as asked: the checkpoint must not count on it. Asking again waits again.
+            # Stored, but not as safe as asked: the checkpoint must not count on it. Asking again waits again.
             raise Unavailable("SYSTEM_BUSY", f"the broker stored it, {result.status}")
         return result
 

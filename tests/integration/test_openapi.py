@@ -48,6 +48,8 @@ OPERATIONS = [
     "POST /api/v1/groups/{group}/lease",
     "DELETE /api/v1/groups/{group}/lease",
     "GET /api/v1/routes/{topic}",
+    "GET /api/v1/replication",
+    "POST /api/v1/replication/promote",
     "GET /api/v1/cluster",
     "PUT /api/v1/brokers/{name}/{broker_id}",
     "DELETE /api/v1/brokers/{name}/{broker_id}",

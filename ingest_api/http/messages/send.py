@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, Protocol
 
 from starlette.types import Receive, Scope, Send
 
-from ingest_api.broker.flush_wait import Outcome, SendStatus
+from ingest_api.broker.flush_wait import SendStatus
 from ingest_api.broker.metrics import BrokerMetrics
 from ingest_api.broker.send_request import PayloadKind, SendRequest
 from ingest_api.broker.send_service import Payload, SendService
@@ -183,16 +183,14 @@ class SendPath:
             _give_up(connection)
         return True
 
-    def _flushed(self, stored: _Stored, outcome: Outcome) -> None:
-        """Ends the wait of a send for its flush."""
+    def _flushed(self, stored: _Stored, outcome: SendStatus | Closed) -> None:
+        """Ends the wait of a send for its flush, or for the replicas."""
         try:
-            if outcome is True:
-                self._answer(stored, self._ok, _OK)
-            elif outcome is False:
-                self._answer(stored, self._accepted, self._service.shortfall(stored.appended))
-            else:
+            if isinstance(outcome, Closed):
                 connection = stored.connection
                 connection.answer(*self._errors.render(outcome, _scope(connection, stored.topic)))
+            else:
+                self._answer(stored, self._ok if outcome == _OK else self._accepted, outcome)
         except Exception:  # noqa: BLE001 - others wait behind this one
             _give_up(stored.connection)
 

@@ -39,6 +39,7 @@ _TAGS = {
     "groups": "Consumer groups, their committed offsets, and who drives them.",
     "routes": "Which broker holds a topic.",
     "cluster": "This broker and the others.",
+    "replication": "What this broker is to the others of its name.",
     "brokers": "Registration with the name server inside this broker.",
     "health": "For what starts and watches the process.",
     "metrics": "For Prometheus.",

@@ -46,6 +46,8 @@ CODES: dict[str, tuple[str, ...]] = {
     "release_lease": (*_GROUP, *_CHANGE),
     "get_route": _TOPIC,
     "get_cluster": (),
+    "get_replication": (),
+    "promote": (),
     "register_broker": ("TOPIC_ILLEGAL", *_WITH_BODY),
     "unregister_broker": ("TOPIC_ILLEGAL", "BROKER_NOT_EXIST", *_WITH_BODY),
     "healthz": (),

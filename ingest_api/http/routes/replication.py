@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
 
 from ha_replicator.identity import BrokerRole
 from ingest_api.broker.broker import Broker
 from ingest_api.http.routes.brokers import is_loopback
-from ingest_api.http.schemas import Strict, noun_router
+from ingest_api.http.schemas import noun_router
 from store_native.errors import InvalidRequest
 
 Role = Literal["async-master", "sync-master", "slave"]
@@ -55,12 +55,6 @@ class Replication(BaseModel):
     slaves: list[Slave]
 
 
-class Promotion(Strict):
-    """What the slave becomes."""
-
-    role: Annotated[Literal["async-master", "sync-master"], Field()] = "async-master"
-
-
 class Promoted(BaseModel):
     """The new epoch."""
 
@@ -91,7 +85,12 @@ def router(broker: Broker) -> APIRouter:
         )
 
     @routes.post("/replication/promote", response_model=Promoted)
-    async def promote(promotion: Promotion, request: Request) -> Promoted:
+    async def promote(
+        request: Request,
+        role: Annotated[Literal["async-master", "sync-master"], Query(description="What it becomes.")] = (
+            "async-master"
+        ),
+    ) -> Promoted:
         """Makes this slave the master of a new epoch; refused from another machine.
 
         Call it when the old master is gone, or is about to be restarted as a slave of this one.
@@ -102,7 +101,7 @@ def router(broker: Broker) -> APIRouter:
                 "a broker is promoted from its own machine only until requests are authenticated",
                 client=request.client.host,
             )
-        epoch = await broker.replication.promote(BrokerRole(promotion.role))
-        return Promoted(epoch=epoch, role=promotion.role)
+        epoch = await broker.replication.promote(BrokerRole(role))
+        return Promoted(epoch=epoch, role=role)
 
     return routes

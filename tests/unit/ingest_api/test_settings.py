@@ -88,10 +88,12 @@ def test_an_option_and_a_variable_have_the_names_of_the_file(tmp_path: Path) -> 
     parser = argparse.ArgumentParser()
     serve.register(parser.add_subparsers())
     for name, field in known_settings().items():
+        if name == "cluster_secret":
+            continue  # everybody on a machine can read a command line
         if field.kind is bool:
             assert getattr(parser.parse_args(["serve", f"--{name}"]), name) is True
             continue
-        text = field.choices[0] if field.choices else str(field.default or "x")
+        text = field.choices[0] if field.choices else "x" if field.default in ("", ()) else str(field.default)
         value = getattr(parser.parse_args(["serve", f"--{name}", text]), name)
         assert value == ([text] if field.kind is tuple else field.kind(text))
     assert getattr(parser.parse_args(["serve", "--port", "1"]), "http.port") == 1
@@ -123,7 +125,7 @@ def test_a_refusal_says_what_was_given_and_where(tmp_path: Path) -> None:
     )
     with pytest.raises(InvalidRequest, match="no such setting; known here: format, level, slow_request_ms"):
         load_settings(written(tmp_path, "[log]\nlevels = 'info'\n"), {})
-    with pytest.raises(InvalidRequest, match="no such setting; known here: broker_name, cluster, http, li"):
+    with pytest.raises(InvalidRequest, match="no such setting; known here: broker_name, cluster, cluster_s"):
         load_settings(written(tmp_path, "colour = 'red'\n"), {})
 
 

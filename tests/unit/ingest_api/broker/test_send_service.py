@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from ingest_api.broker.flush_wait import Outcome
+from ingest_api.broker.flush_wait import SendStatus
 from ingest_api.broker.send_request import MessageFields, PayloadKind, SendRequest
 from ingest_api.broker.thread_pools import BulkPool
 from store_native.errors import Closed, InvalidRequest, Unavailable
@@ -52,13 +52,13 @@ def test_a_flush_that_takes_too_long_is_counted_once_on_either_path(tmp_path: Pa
         result = await sending.service.send(REQUEST, MESSAGE, len(MESSAGE))
         assert result.status == "FLUSH_DISK_TIMEOUT"
         assert sending.metrics.send_status == {"FLUSH_DISK_TIMEOUT": 1}
-        told: list[Outcome] = []
+        told: list[SendStatus | Closed] = []
         appended = sending.service.append(REQUEST, MESSAGE)
         assert sending.service.on_durable(appended, told.append)
         assert sending.admission.inflight == 1
         assert sending.flush.tell is not None
         sending.flush.tell(False)
-        assert told == [False]
+        assert told == ["FLUSH_DISK_TIMEOUT"]
         assert sending.metrics.send_status == {"FLUSH_DISK_TIMEOUT": 2}
         assert sending.admission.inflight == 0
 
