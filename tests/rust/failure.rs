@@ -5,6 +5,7 @@
 
 mod durable;
 mod expiry;
+mod kept_back;
 mod kill_9;
 mod panics;
 mod restart;

@@ -94,7 +94,9 @@ impl Dispatcher {
     pub fn dispatch(&mut self, record: &RecordView<'_>) -> Result<()> {
         let Self { quarantine, queues, index, state, .. } = self;
         let dispatched = Dispatched::of(record, quarantine)?;
-        let sinks: [&mut dyn Sink; 3] = [queues, index, state];
+        // The index first, which may fail and take the record again. What the queues took is stored by the next
+        // checkpoint: it may hold no record that is dispatched again behind it.
+        let sinks: [&mut dyn Sink; 3] = [index, queues, state];
         for sink in sinks {
             sink.take(&dispatched)?;
         }
