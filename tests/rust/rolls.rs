@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use lakemq_store::environment::Environment;
 use lakemq_store::faults::{FaultPoints, Point};
+use lakemq_store::message::NewMessage;
 use lakemq_store::store::{Flush, Options, Store};
 
-use crate::support::{SOON, bodies, environment, message, options, request};
+use crate::support::{SOON, bodies, environment, message, open_on_flaky_disk, options, request};
 
 /// Few: a file that was given to two is deleted at the stop only if it is the last one.
 const ROLLS_OF_A_ROUND: usize = 3;
@@ -161,4 +162,23 @@ fn test_a_file_made_ahead_that_a_crash_left_is_removed_and_the_log_goes_on() {
         assert!(store.wait_dispatched(done.end_offset, SOON));
     }
     assert_eq!(bodies(&store, "t").len(), 4);
+}
+
+#[test]
+fn test_a_next_file_that_could_neither_be_made_nor_taken_away_stops_no_later_roll() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (store, disk) = open_on_flaky_disk(dir.path());
+    let body = "x".repeat(40_000);
+    let large = || NewMessage {
+        keys: None,
+        ..message(&body)
+    };
+    let append = || store.append(&request("t"), &[large()]);
+    append().expect("in the first file");
+    disk.full.store(true, Ordering::SeqCst);
+    disk.fail_remove.store(true, Ordering::SeqCst);
+    assert_eq!(append().expect_err("no room").code(), "DISK_FULL");
+    disk.full.store(false, Ordering::SeqCst);
+    disk.fail_remove.store(false, Ordering::SeqCst);
+    append().expect("in the second file");
 }

@@ -68,7 +68,17 @@ impl NextFile {
         }
         drop_made(made, &*environment.disk);
         let path = self.directory.join(paths::next_file_name(base));
-        let file = MappedFile::create_owned(&path, self.size, self.size, &*environment.disk)?;
+        let disk = &*environment.disk;
+        let create = || MappedFile::create_owned(&path, self.size, self.size, disk);
+        let file = match create() {
+            Err(StoreError::Io { source, .. }) if source.kind() == std::io::ErrorKind::AlreadyExists => {
+                // A try before failed and could not take it away again. Nothing points at it.
+                let context = |e| StoreError::io(format!("removing {}", path.display()), e);
+                disk.remove(&path).map_err(context)?;
+                create()?
+            }
+            made => made?,
+        };
         *made = Some(Made { base, file });
         environment.faults.pass(Point::NextMade);
         Ok(())

@@ -44,9 +44,17 @@ pub struct FlakyDisk {
     /// A write fails when half of its bytes stand in the file.
     pub fail_write: AtomicBool,
     pub full: AtomicBool,
+    pub fail_remove: AtomicBool,
 }
 
 impl Disk for FlakyDisk {
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        if self.fail_remove.load(Ordering::SeqCst) {
+            return Err(io::Error::other("injected"));
+        }
+        RealDisk.remove(path)
+    }
+
     fn allocate(&self, file: &File, offset: u64, length: u64) -> io::Result<()> {
         if self.full.load(Ordering::SeqCst) {
             return Err(io::Error::from_raw_os_error(28));
