@@ -160,7 +160,8 @@ impl Clock for SystemClock {
     }
 }
 
-/// Measures how long something takes: for figures and for bounds on a round's time, never for what is stored.
+/// Measures how long something takes, for figures and for threads that wait: never for what a turn of work does or
+/// stores, which goes by [`Environment::timer`], so that it is done alike when it is done again.
 #[derive(Debug, Clone, Copy)]
 pub struct Stopwatch(Instant);
 
@@ -177,6 +178,20 @@ impl Stopwatch {
     }
 }
 
+/// Measures the time that passes by the environment's clock.
+#[derive(Clone, Copy)]
+pub struct Timer<'e> {
+    clock: &'e dyn Clock,
+    since: i64,
+}
+
+impl Timer<'_> {
+    /// What has passed since it was started.
+    pub fn elapsed(&self) -> Duration {
+        Duration::from_millis((self.clock.monotonic_ms() - self.since).max(0) as u64)
+    }
+}
+
 /// Everything from outside, in one value.
 #[derive(Clone)]
 pub struct Environment {
@@ -190,6 +205,11 @@ pub struct Environment {
 }
 
 impl Environment {
+    /// Begins to measure.
+    pub fn timer(&self) -> Timer<'_> {
+        Timer { clock: &*self.clock, since: self.clock.monotonic_ms() }
+    }
+
     /// The real machine.
     ///
     /// # Errors

@@ -7,11 +7,9 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Duration;
 
 use super::queue::Queue;
 use super::store::{QueueKey, QueueStore};
-use crate::environment::Stopwatch;
 use crate::error::Result;
 
 type Topics = HashMap<Arc<str>, Vec<Option<Arc<Queue>>>>;
@@ -142,13 +140,12 @@ impl QueueTable {
         self.dirty().iter().filter_map(|queue| queue.dirty_from()).fold(applied, i64::min)
     }
 
-    /// Brings queues to the disk for `budget`, those that wait longest first; at least one. Queues need no
+    /// Brings queues to the disk while there is time, those that wait longest first; at least one. Queues need no
     /// sync to be right, since a start checks them against the log: this keeps what it must check short.
     ///
     /// # Errors
     /// The first error of the disk; its queue comes again after the others.
-    pub fn sync_some(&self, budget: Duration) -> Result<()> {
-        let started = Stopwatch::start();
+    pub fn sync_some(&self, is_time: impl Fn() -> bool) -> Result<()> {
         let waiting = self.dirty().len();
         for _ in 0..waiting {
             let Some(queue) = self.dirty().front().map(Arc::clone) else { break };
@@ -163,7 +160,7 @@ impl QueueTable {
             }
             drop(dirty);
             outcome?;
-            if started.elapsed() >= budget {
+            if !is_time() {
                 break;
             }
         }
@@ -177,7 +174,7 @@ impl QueueTable {
     pub fn sync_all(&self) -> Result<()> {
         const SINGLY: usize = 64;
         if self.dirty().len() <= SINGLY {
-            return self.sync_some(Duration::MAX);
+            return self.sync_some(|| true);
         }
         self.store.sync_all()?;
         for queue in self.dirty().drain(..) {

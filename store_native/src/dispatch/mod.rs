@@ -24,7 +24,7 @@ pub use sink::{Dispatched, Quarantine, Sink};
 
 use crate::commitlog::scan::Scanned;
 use crate::commitlog::{CommitLog, LogFile};
-use crate::environment::{Environment, Stopwatch};
+use crate::environment::Environment;
 use crate::error::{Result, StoreError};
 use crate::faults::Point;
 use crate::lifecycle::Lifecycle;
@@ -175,7 +175,7 @@ impl Dispatch {
         dispatcher.store()?;
         let limit = confirmed.min(dispatcher.offset + ROUND_BYTES);
         let (mut count, mut scheduled) = (0u64, false);
-        let started = Stopwatch::start();
+        let started = self.environment.timer();
         while dispatcher.offset < limit {
             if count % RECORDS_BETWEEN_LOOKS == RECORDS_BETWEEN_LOOKS - 1 && started.elapsed() > ROUND {
                 break;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::queue_notifications::QueueNotifications;
 use super::sink::{Dispatched, Sink};
 use crate::consumequeue::{Entry, Queue, QueueTable, Staged};
-use crate::environment::{Environment, Stopwatch};
+use crate::environment::Environment;
 use crate::error::Result;
 use crate::faults::Point;
 use crate::message::hash;
@@ -81,7 +81,7 @@ impl Sink for QueueSink {
     }
 
     fn store(&mut self, limit: Duration) -> Result<bool> {
-        let started = Stopwatch::start();
+        let started = self.environment.timer();
         while let Some(queue) = self.staged.last() {
             if queue.flush()? {
                 self.queues.note_dirty(Arc::clone(queue));

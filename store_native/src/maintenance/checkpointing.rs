@@ -66,7 +66,8 @@ impl Maintenance {
         let key_lines = dispatcher.keys().pending();
         drop(dispatcher);
         self.index.sync(disk)?;
-        let queues_synced = self.queues.sync_some(QUEUE_SYNC_BUDGET);
+        let syncing = self.environment.timer();
+        let queues_synced = self.queues.sync_some(|| syncing.elapsed() < QUEUE_SYNC_BUDGET);
         if let Err(error) = &queues_synced {
             // No snapshot hangs on it: a start looks at what was not synced.
             self.counters.checkpoint_errors.fetch_add(1, Ordering::Relaxed);

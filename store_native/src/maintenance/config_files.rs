@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Maintenance;
-use crate::environment::Stopwatch;
+use crate::environment::Clock;
 use crate::error::{Result, StoreError};
 use crate::lock::lock;
 use crate::state::rocketmq_files::{self, Written};
@@ -28,28 +28,28 @@ pub(super) struct ConfigFiles {
     offsets: Pause,
 }
 
-/// How long it is waited before a file is written again.
+/// How long it is waited before a file is written again: until then, by the monotonic clock.
 #[derive(Debug)]
 struct Pause {
-    since: Stopwatch,
-    length: Duration,
+    until_ms: i64,
 }
 
 impl Pause {
-    fn of(length: Duration) -> Self {
-        Self { since: Stopwatch::start(), length }
+    fn of(length: Duration, clock: &dyn Clock) -> Self {
+        let length_ms = i64::try_from(length.as_millis()).unwrap_or(i64::MAX);
+        Self { until_ms: clock.monotonic_ms().saturating_add(length_ms) }
     }
 
     /// What is left of it.
-    fn left(&self) -> Duration {
-        self.length.saturating_sub(self.since.elapsed())
+    fn left(&self, clock: &dyn Clock) -> Duration {
+        Duration::from_millis(self.until_ms.saturating_sub(clock.monotonic_ms()).max(0) as u64)
     }
 }
 
 impl ConfigFiles {
     /// The files were written from this state just now.
     pub fn new(written: Written) -> Self {
-        Self { written, topics: Pause::of(Duration::ZERO), offsets: Pause::of(Duration::ZERO) }
+        Self { written, topics: Pause { until_ms: i64::MIN }, offsets: Pause { until_ms: i64::MIN } }
     }
 }
 
@@ -63,8 +63,8 @@ impl Maintenance {
         let mut files = lock(&self.config_files);
         let state = self.dispatch.applied().state().clone();
         let offsets_changed = files.written.offsets != state.offsets_version;
-        let offsets_due = all || files.offsets.left().is_zero();
-        let started = Stopwatch::start();
+        let offsets_due = all || files.offsets.left(&*self.environment.clock).is_zero();
+        let started = self.environment.timer();
         rocketmq_files::write_changed(
             &self.paths,
             &state,
@@ -73,7 +73,9 @@ impl Maintenance {
             &*self.environment.disk,
         )?;
         if offsets_changed && offsets_due {
-            files.offsets = Pause::of(started.elapsed() * 100);
+            // The clock tells whole milliseconds.
+            let took = started.elapsed() + Duration::from_millis(1);
+            files.offsets = Pause::of(took * 100, &*self.environment.clock);
         }
         Ok(())
     }
@@ -86,12 +88,12 @@ impl Maintenance {
             if !behind(&files) {
                 return Duration::MAX;
             }
-            let left = files.topics.left();
+            let left = files.topics.left(&*self.environment.clock);
             if !left.is_zero() {
                 return left;
             }
         }
-        let started = Stopwatch::start();
+        let started = self.environment.timer();
         let outcome = self.write_config(false);
         let mut pause = TOPICS_EVERY.max(started.elapsed() * 10);
         if let Err(error) = outcome {
@@ -99,7 +101,7 @@ impl Maintenance {
             pause = pause.max(RETRY_AFTER);
         }
         let mut files = lock(&self.config_files);
-        files.topics = Pause::of(pause);
+        files.topics = Pause::of(pause, &*self.environment.clock);
         if behind(&files) { pause } else { Duration::MAX }
     }
 
