@@ -8,7 +8,9 @@ use std::path::Path;
 use lakemq_store::store::Store;
 
 use super::{HOURS_100, crash};
-use crate::support::{SOON, bodies, bulk, copy, environment, image, open, options, send};
+use crate::support::{
+    SOON, bodies, bulk, copy, environment, image, open, options, patch_snapshot, send,
+};
 
 #[test]
 fn test_a_new_store_has_nothing_to_rebuild() {
@@ -337,4 +339,35 @@ fn test_a_topic_deleted_before_everything_was_built_again_can_be_made_again() {
     assert!(store.topic("gone").is_none());
     send(&store, "gone", &["c"]);
     assert_eq!(bodies(&store, "gone"), ["c"]);
+}
+
+/// Entry 25 has its log offset and its size in the first sector of its file, and its tags in the second.
+#[test]
+fn test_an_entry_of_which_a_power_cut_took_the_tags_is_built_again() {
+    for count in [26, 40] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let store = open(dir.path());
+        let sent: Vec<String> = (0..count).map(|number| number.to_string()).collect();
+        let sent: Vec<&str> = sent.iter().map(String::as_str).collect();
+        send(&store, "t", &sent);
+        store.checkpoint().expect("taken");
+        let cut = tempfile::tempdir().expect("a directory");
+        copy(dir.path(), cut.path());
+        patch_snapshot(cut.path(), |snapshot| {
+            // Its syncs of queues had failed.
+            snapshot["queues_durable_offset"] = 0.into();
+        });
+        let queue = cut
+            .path()
+            .join("consumequeue/t/0")
+            .join("00000000000000000000");
+        let mut bytes = fs::read(&queue).expect("a file");
+        bytes[512..].fill(0);
+        fs::write(&queue, bytes).expect("written");
+        let store = open(cut.path());
+        // They are read by their tag.
+        assert_eq!(bodies(&store, "t").len(), count);
+        let whole = fs::read(dir.path().join("consumequeue/t/0/00000000000000000000"));
+        assert!(fs::read(&queue).expect("a file") == whole.expect("a file"));
+    }
 }

@@ -43,6 +43,9 @@ impl std::fmt::Debug for QueueFiles {
     }
 }
 
+/// Bytes that a disk writes as a whole.
+const SECTOR: u64 = 512;
+
 impl QueueFiles {
     /// For the owner. `trash` is a directory of the same file system.
     pub fn owned(directory: &Path, file_bytes: u64, trash: &Path, disk: Arc<dyn Disk>) -> Self {
@@ -225,6 +228,11 @@ impl QueueStore for QueueFiles {
             offset = (base + self.file_bytes) / ENTRY;
         }
         Ok(to)
+    }
+
+    fn can_be_torn(&self, offset: i64) -> bool {
+        let (_, place) = self.place(offset);
+        place / SECTOR != (place + ENTRY as u64 - 1) / SECTOR
     }
 
     fn truncate(&self, queue: &QueueKey, offset: i64) -> Result<()> {

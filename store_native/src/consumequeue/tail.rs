@@ -74,7 +74,7 @@ impl Queue {
             if good < max {
                 self.note_dirty(good, durable);
             }
-            let mut reached = 0;
+            let (from, mut reached) = (good, durable);
             self.walk(good, max, |offset, entry| {
                 let follows = whole(&entry, reached);
                 if follows {
@@ -82,6 +82,10 @@ impl Queue {
                 }
                 Ok(follows)
             })?;
+            // What is lost begins in the last good one, perhaps: its tags may lie in the sector behind it.
+            if good > from && self.store().can_be_torn(good - 1) {
+                good -= 1;
+            }
         }
         if good >= max {
             return Ok(Standing::Whole);
