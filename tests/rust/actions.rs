@@ -1,9 +1,10 @@
 //! What a simulated run does, drawn from dice.
 
-use lakemq_store::store::Work;
+use lakemq_store::store::{Flush, Work};
 
 use crate::dice::Dice;
-use crate::power_disk::Unsynced;
+use crate::jumping_clock::HOUR;
+use crate::power_disk::{Failure, Synced, Unsynced};
 
 /// What is done next.
 #[derive(Debug, Clone)]
@@ -15,7 +16,8 @@ pub enum Action {
         keyed: bool,
     },
     SendLater {
-        level: usize,
+        topic: usize,
+        level: u32,
         count: usize,
         keyed: bool,
     },
@@ -25,29 +27,59 @@ pub enum Action {
         owner: usize,
         ttl_ms: i64,
     },
+    /// Lets so many queues of a topic take messages.
+    Queues(usize, u32),
     Delete(usize),
     Pass(i64),
+    /// The clock is set by so many milliseconds; no time passes.
+    Jump(i64),
     Work(Work),
     Checkpoint,
-    Expire,
+    /// What is older than the retention goes; or all that may.
+    Expire {
+        all: bool,
+    },
+    /// Calls of the disk fail from now on.
+    Fail(Failure),
     CleanStop,
     Kill,
     PowerCut(Unsynced, u64),
     Look,
 }
 
-pub fn actions(dice: &mut Dice) -> Vec<Action> {
-    let many = 20 + dice.below(60);
-    (0..many).map(|_| action(dice)).collect()
+/// What there is in a run, beside what there always is.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    fails: bool,
+    jumps: bool,
 }
 
-fn action(dice: &mut Dice) -> Action {
+pub const UNSYNCED: [Unsynced; 4] = [
+    Unsynced::Lost,
+    Unsynced::Kept,
+    Unsynced::Torn,
+    Unsynced::Mixed,
+];
+
+/// How a run flushes, and what it does.
+pub fn run(dice: &mut Dice) -> (Flush, Vec<Action>) {
+    let sync = dice.in_a_hundred(80);
+    let run = Run {
+        fails: dice.in_a_hundred(60),
+        jumps: dice.in_a_hundred(40),
+    };
+    let many = 20 + dice.below(60);
+    let actions = (0..many).map(|_| action(dice, run)).collect();
+    (if sync { Flush::Sync } else { Flush::Async }, actions)
+}
+
+fn action(dice: &mut Dice, run: Run) -> Action {
     let count = if dice.in_a_hundred(60) {
         1
     } else {
         2 + dice.below(6)
     };
-    match dice.below(40) {
+    match dice.below(46) {
         0..10 => Action::Send {
             topic: dice.below(2),
             count,
@@ -55,36 +87,74 @@ fn action(dice: &mut Dice) -> Action {
             keyed: dice.in_a_hundred(40),
         },
         10..14 => Action::SendLater {
-            level: 1 + dice.below(3),
+            topic: dice.below(3),
+            level: 1 + dice.below(3) as u32,
             count,
             keyed: dice.in_a_hundred(30),
         },
         14 | 15 => Action::Repeat(dice.below(100)),
         16 => Action::Commit(dice.below(100)),
         17 => Action::Delete(dice.below(2)),
-        18..20 => Action::Pass([1, 500, 1_000, 5_000, 20_000][dice.below(5)]),
-        20..23 => Action::Work(Work::Flush),
-        23..25 => Action::Work(Work::FlushAlone),
-        25..28 => Action::Work(Work::Dispatch),
-        28..32 => Action::Work(Work::Deliver),
-        32 => Action::Work(Work::Prepare),
-        33 => Action::Checkpoint,
-        34 => Action::Expire,
+        18 => Action::Queues(dice.below(3), 1 + dice.below(4) as u32),
+        19..21 => pass(dice, run),
+        21 | 22 if run.jumps => Action::Jump(jump(dice)),
+        23..26 => Action::Work(Work::Flush),
+        26..28 => Action::Work(Work::FlushAlone),
+        28..30 => Action::Work(Work::Dispatch),
+        30..34 => Action::Work(Work::Deliver),
+        34 => Action::Work(Work::Prepare),
+        35 | 36 => Action::Checkpoint,
+        37 => Action::Expire {
+            all: dice.in_a_hundred(70),
+        },
         38 => Action::Lease {
             owner: dice.below(2),
             ttl_ms: [1_000, 30_000][dice.below(2)],
         },
-        35 => Action::CleanStop,
-        36 => Action::Kill,
-        37 => {
-            let unsynced = [
-                Unsynced::Lost,
-                Unsynced::Kept,
-                Unsynced::Torn,
-                Unsynced::Mixed,
-            ];
-            Action::PowerCut(unsynced[dice.below(4)], dice.roll())
-        }
+        39 => Action::CleanStop,
+        40 => Action::Kill,
+        41 => Action::PowerCut(UNSYNCED[dice.below(4)], dice.roll()),
+        42 | 43 if run.fails => Action::Fail(failure(dice)),
         _ => Action::Look,
+    }
+}
+
+/// Where the clock jumps, delays are kept to 10 ms: no time of another length passes.
+fn pass(dice: &mut Dice, run: Run) -> Action {
+    let least = if run.jumps { 20 } else { 1 };
+    Action::Pass([least, 500, 1_000, 5_000, 20_000][dice.below(5)])
+}
+
+fn jump(dice: &mut Dice) -> i64 {
+    let ms = [1_000, 45_000, 600_000, 9_000 * HOUR][dice.below(4)];
+    if dice.in_a_hundred(50) { ms } else { -ms }
+}
+
+fn failure(dice: &mut Dice) -> Failure {
+    let kinds = [
+        Synced::Log,
+        Synced::LogNames,
+        Synced::Queue,
+        Synced::Index,
+        Synced::Watermarks,
+        Synced::Keys,
+        Synced::Own,
+        Synced::OwnNames,
+        Synced::Config,
+        Synced::ConfigNames,
+        Synced::Root,
+        Synced::RootNames,
+        Synced::FileSystem,
+    ];
+    let of = dice
+        .in_a_hundred(40)
+        .then(|| kinds[dice.below(kinds.len())]);
+    let within = if of.is_some() { 3 } else { 25 };
+    Failure {
+        of,
+        number: 1 + dice.below(within),
+        times: [1, 1, 1, 2, 5][dice.below(5)],
+        error: [libc::EIO, libc::ENOSPC, libc::EMFILE, libc::EINTR][dice.below(4)],
+        leaves: [0, 50, 100][dice.below(3)],
     }
 }

@@ -1,11 +1,15 @@
 //! The store on disks that lose power, on disks that fail, and with its threads' work in an order of chance.
 
 mod actions;
+mod crashes;
 mod dice;
 mod io_errors;
+mod jumping_clock;
+mod looks;
 mod model;
 mod power;
 mod power_disk;
+mod requests;
 mod rubbish;
 mod simulation;
 mod support;

@@ -13,7 +13,7 @@ use lakemq_store::environment::Environment;
 use crate::dice::Dice;
 use crate::power_disk::{Ailment, Failure, PowerDisk, Synced, Unsynced};
 use crate::support::{SOON, environment};
-use crate::workload::{Done, Left, check, kill, open_in, scratch, seeds, step};
+use crate::workload::{Done, Left, check, open_in, scratch, seeds, step};
 
 const STEPS: usize = 25;
 
@@ -57,7 +57,7 @@ fn run(seed: u64, failure: Failure) -> bool {
         let until_restart = left.min(1 + dice.below(STEPS));
         for _ in 0..until_restart {
             if let Err(error) = step(&store, &mut dice, &done) {
-                assert!(disk.has_failed(), "{label}: {error} before it");
+                assert!(disk.failures() > 0, "{label}: {error} before it");
             }
         }
         left -= until_restart;
@@ -78,12 +78,11 @@ fn run(seed: u64, failure: Failure) -> bool {
             drop(store.close());
             drop(store);
         } else {
-            kill(store, &root, home.path());
-            disk.settle();
+            disk.kill(store);
         }
         look(label.clone(), root.clone());
     }
-    disk.has_failed()
+    disk.failures() > 0
 }
 
 #[test]
@@ -98,8 +97,9 @@ fn test_whichever_call_of_the_disk_fails_nothing_acknowledged_is_lost_and_all_he
                 Failure {
                     of: None,
                     number,
+                    times: 1,
                     error,
-                    half: dice.in_a_hundred(50),
+                    leaves: [0, 50, 100][dice.below(3)],
                 },
             ) {
                 break;
@@ -120,14 +120,15 @@ fn test_whichever_sync_fails_what_it_was_about_is_written_again() {
             Synced::OwnNames,
             Synced::LogNames,
         ] {
-            for number in (1..).step_by(2) {
+            for number in 1.. {
                 if !run(
                     seed,
                     Failure {
                         of: Some(of),
                         number,
+                        times: 1,
                         error: libc::EIO,
-                        half: false,
+                        leaves: 0,
                     },
                 ) {
                     break;

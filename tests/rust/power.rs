@@ -3,7 +3,7 @@
 //! Contract: what was acknowledged with the flush is there, at its offset; nothing is there that was not sent, and of a
 //! request all messages or none; what is lost is the end of the log; a committed offset and the key of a request
 //! are as new as what was acknowledged; queues and index equal a rebuild. A second cut, inside the recovery, changes
-//! none of it.
+//! none of it (nor does a third: `crashes.rs`).
 //! `LAKEMQ_POWER_SEEDS` sets the number of seeds (default 4); a failure names its seed, and
 //! `LAKEMQ_POWER_SEED` runs that one alone.
 
@@ -15,10 +15,12 @@ use lakemq_store::environment::Environment;
 use lakemq_store::message::NewMessage;
 use lakemq_store::store::{Store, TopicChange};
 
+use crate::actions::UNSYNCED;
+use crate::crashes::cut_the_recovery;
 use crate::dice::Dice;
 use crate::power_disk::{Ailment, Durable, PowerDisk, Synced, Unsynced};
-use crate::support::{SOON, copy, environment, image, message, request};
-use crate::workload::{Done, Left, check, kill, open_in, scratch, seeds, step};
+use crate::support::{SOON, environment, image, message, request};
+use crate::workload::{Done, Left, check, open_in, scratch, seeds, step};
 
 const STEPS: usize = 60;
 const CUTS: usize = 8;
@@ -46,8 +48,15 @@ fn open_on(disk: &Arc<PowerDisk>, root: &Path) -> Store {
     .expect("a store")
 }
 
-/// Sends, commits, takes checkpoints and restarts, as the dice say, and cuts the power at some calls.
-fn run(dice: &mut Dice, lies_about: Option<Synced>, home: &Path) -> Vec<Left> {
+/// Sends, commits, takes checkpoints and restarts, as the dice say, and cuts the power at the calls chosen and after
+/// each clean stop, each time in every way of `kinds`.
+pub fn run(
+    dice: &mut Dice,
+    (steps, lies_about): (usize, Option<Synced>),
+    kinds: &'static [Unsynced],
+    mut chosen: impl FnMut(usize) -> bool + Send + 'static,
+    home: &Path,
+) -> Vec<Left> {
     let root = home.join("store");
     fs::create_dir_all(&root).expect("a directory");
     let done = Arc::new(Mutex::new(Done::default()));
@@ -57,15 +66,10 @@ fn run(dice: &mut Dice, lies_about: Option<Synced>, home: &Path) -> Vec<Left> {
         let (home, dice) = (home.to_owned(), Mutex::new(Dice(dice.roll())));
         Arc::new(move |durable: &Durable, when: &str| {
             let before = done.lock().expect("no panic").clone();
-            for unsynced in [
-                Unsynced::Lost,
-                Unsynced::Kept,
-                Unsynced::Torn,
-                Unsynced::Mixed,
-            ] {
+            for unsynced in kinds {
                 let mut cuts = cuts.lock().expect("no panic");
                 let directory = home.join(format!("cut-{}", cuts.len()));
-                durable.lose_power(unsynced, &mut dice.lock().expect("no panic"), &directory);
+                durable.lose_power(*unsynced, &mut dice.lock().expect("no panic"), &directory);
                 let after = done.lock().expect("no panic").clone();
                 let label = format!("{when}, unsynced {unsynced:?}");
                 cuts.push(Left {
@@ -78,16 +82,15 @@ fn run(dice: &mut Dice, lies_about: Option<Synced>, home: &Path) -> Vec<Left> {
         })
     };
     let on_call = {
-        let at: Vec<usize> = (0..CUTS).map(|_| 1 + dice.below(CALLS)).collect();
         let cut = Arc::clone(&cut);
         move |durable: &Durable, call: usize| {
-            if at.contains(&call) {
+            if chosen(call) {
                 cut(durable, &format!("call {call}"));
             }
         }
     };
     let disk = Arc::new(PowerDisk::new(&root, ailment(lies_about), on_call));
-    let mut steps = STEPS;
+    let mut steps = steps;
     while steps > 0 {
         let store = open_on(&disk, &root);
         let until_restart = 1 + dice.below(steps);
@@ -99,9 +102,7 @@ fn run(dice: &mut Dice, lies_about: Option<Synced>, home: &Path) -> Vec<Left> {
             store.close().expect("closed");
             disk.look(|durable| cut(durable, "after a clean stop"));
         } else {
-            // What its process had mapped and written is there for the next one.
-            kill(store, &root, home);
-            disk.settle();
+            disk.kill(store);
         }
     }
     drop((disk, cut));
@@ -111,48 +112,18 @@ fn run(dice: &mut Dice, lies_about: Option<Synced>, home: &Path) -> Vec<Left> {
         .expect("no panic")
 }
 
-/// Recovers on a disk that loses power again, and checks what that leaves.
-fn cut_the_recovery(left: &Left, dice: &mut Dice) {
-    let scratch = scratch();
-    let first = scratch.path().join("recovering");
-    copy(&left.directory, &first);
-    let at = 1 + dice.below(40);
-    let unsynced = [
-        Unsynced::Lost,
-        Unsynced::Kept,
-        Unsynced::Torn,
-        Unsynced::Mixed,
-    ][dice.below(4)];
-    let second = scratch.path().join("second");
-    let on_call = {
-        let (second, mut dice) = (second.clone(), Dice(dice.roll()));
-        move |durable: &Durable, call: usize| {
-            if call == at {
-                durable.lose_power(unsynced, &mut dice, &second);
-            }
-        }
-    };
-    let disk = Arc::new(PowerDisk::new(&first, Ailment::default(), on_call));
-    drop(open_on(&disk, &first));
-    if second.exists() {
-        let label = format!(
-            "{}; then call {at} of the recovery, unsynced {unsynced:?}",
-            left.label
-        );
-        let (before, after) = (left.before.clone(), left.after.clone());
-        check(&Left {
-            label,
-            directory: second,
-            before,
-            after,
-        });
-    }
-}
-
 fn run_and_check(seed: u64, lies_about: Option<Synced>) {
     let mut dice = Dice(seed);
     let home = scratch();
-    let cuts = run(&mut dice, lies_about, home.path());
+    let at: Vec<usize> = (0..CUTS).map(|_| 1 + dice.below(CALLS)).collect();
+    let chosen = move |call| at.contains(&call);
+    let cuts = run(
+        &mut dice,
+        (STEPS, lies_about),
+        &UNSYNCED,
+        chosen,
+        home.path(),
+    );
     assert!(
         !cuts.is_empty(),
         "seed {seed} made fewer calls than {CALLS}"
@@ -160,7 +131,12 @@ fn run_and_check(seed: u64, lies_about: Option<Synced>) {
     for mut cut in cuts {
         cut.label = format!("seed {seed}, {}", cut.label);
         check(&cut);
-        cut_the_recovery(&cut, &mut dice);
+        // Also inside the recovery, once.
+        let at = 1 + dice.below(40);
+        let scratch = scratch();
+        for again in cut_the_recovery(&cut, &mut dice, move |_, call| call == at, scratch.path()) {
+            check(&again);
+        }
     }
 }
 

@@ -50,16 +50,18 @@ pub enum Synced {
     FileSystem,
 }
 
-/// The call that fails, and how.
+/// The calls that fail, and how.
 #[derive(Debug, Clone, Copy)]
 pub struct Failure {
-    /// A sync of this kind; any call where none is named.
+    /// Syncs of this kind; any calls where none is named.
     pub of: Option<Synced>,
-    /// Its number among them; the first is 1.
+    /// Number of the first among them, counted from when the disk is told; the first is 1.
     pub number: usize,
+    /// How many fail, one after the other.
+    pub times: usize,
     pub error: i32,
-    /// A write that fails leaves half of its bytes.
-    pub half: bool,
+    /// Percent of its bytes that a write leaves which fails.
+    pub leaves: usize,
 }
 
 /// What is wrong with a disk beside its power.
@@ -97,9 +99,13 @@ pub struct Durable {
 
 struct State {
     durable: Durable,
+    failure: Option<Failure>,
     /// Calls of the kind that fails.
     of_kind: usize,
-    failed: bool,
+    /// Calls that failed.
+    failures: usize,
+    /// The process is being killed: nothing that it still does counts.
+    dying: bool,
     on_call: OnCall,
 }
 
@@ -124,8 +130,10 @@ impl PowerDisk {
         };
         let state = State {
             durable,
+            failure: ailment.failure,
             of_kind: 0,
-            failed: false,
+            failures: 0,
+            dying: false,
             on_call: Box::new(on_call),
         };
         let disk = Self {
@@ -136,9 +144,30 @@ impl PowerDisk {
         disk
     }
 
-    /// Whether the call that fails was reached.
-    pub fn has_failed(&self) -> bool {
-        self.lock().failed
+    /// How many calls failed so far.
+    pub fn failures(&self) -> usize {
+        self.lock().failures
+    }
+
+    /// Calls fail from now on as `failure` says; none where there is none.
+    pub fn fail(&self, failure: Option<Failure>) {
+        let mut state = self.lock();
+        (state.failure, state.of_kind) = (failure, 0);
+    }
+
+    /// Kills the process that holds what is dropped here: nothing that it does on its way reaches a file. What it
+    /// wrote before is there for the next one, and as unsynced as it was.
+    pub fn kill<T>(&self, process: T) {
+        self.lock().dying = true;
+        drop(process);
+        self.lock().dying = false;
+    }
+
+    /// Loses the power, and goes on in `to` with what that leaves.
+    pub fn lose_power(&self, unsynced: Unsynced, dice: &mut Dice, to: &Path) {
+        self.look(|durable| durable.lose_power(unsynced, dice, to));
+        to.clone_into(&mut self.lock().durable.root);
+        self.settle();
     }
 
     /// All that is there counts as synced.
@@ -166,23 +195,22 @@ impl PowerDisk {
 
     fn called_for(&self, synced: Option<Synced>) -> (MutexGuard<'_, State>, io::Result<()>) {
         let mut state = self.lock();
+        if state.dying {
+            return (state, Err(io::Error::from_raw_os_error(libc::EIO)));
+        }
         state.durable.calls += 1;
         let State {
             durable, on_call, ..
         } = &mut *state;
         on_call(durable, durable.calls);
-        let Some(failure) = self
-            .ailment
-            .failure
-            .filter(|f| f.of.is_none() || f.of == synced)
-        else {
+        let Some(failure) = state.failure.filter(|f| f.of.is_none() || f.of == synced) else {
             return (state, Ok(()));
         };
         state.of_kind += 1;
-        if state.of_kind != failure.number {
+        if !(failure.number..failure.number + failure.times).contains(&state.of_kind) {
             return (state, Ok(()));
         }
-        state.failed = true;
+        state.failures += 1;
         (state, Err(io::Error::from_raw_os_error(failure.error)))
     }
 
@@ -320,7 +348,25 @@ impl Durable {
                 .is_none_or(|first| names.contains_key(first.as_os_str())),
             Err(_) => true,
         });
-        self.names.insert(relative, names);
+        let before = self.names.insert(relative, names).unwrap_or_default();
+        for node in before.into_values() {
+            self.let_go(node)?;
+        }
+        Ok(())
+    }
+
+    /// Closes a file that has no name any more, neither on the disk nor else.
+    fn let_go(&mut self, node: Node) -> io::Result<()> {
+        let Node::File(inode) = node else {
+            return Ok(());
+        };
+        let named = |names: &BTreeMap<_, _>| names.values().any(|other| *other == node);
+        if let Some(platter) = self.files.get(&inode)
+            && platter.file.metadata()?.nlink() == 0
+            && !self.names.values().any(named)
+        {
+            self.files.remove(&inode);
+        }
         Ok(())
     }
 
@@ -464,14 +510,18 @@ impl Disk for PowerDisk {
 
     fn write(&self, file: &File, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let (mut state, outcome) = self.called();
-        let half = self.ailment.failure.is_some_and(|failure| failure.half);
+        let leaves = state
+            .failure
+            .filter(|_| !state.dying)
+            .map_or(0, |failure| failure.leaves);
         let count = match outcome {
             Ok(()) => bytes.len(),
-            Err(_) if half => bytes.len() / 2,
-            Err(_) => 0,
+            Err(_) => bytes.len() * leaves / 100,
         };
-        RealDisk.write(file, offset, &bytes[..count])?;
-        state.durable.written(file, offset, count)?;
+        if count > 0 {
+            RealDisk.write(file, offset, &bytes[..count])?;
+            state.durable.written(file, offset, count)?;
+        }
         outcome
     }
 
@@ -480,7 +530,9 @@ impl Disk for PowerDisk {
         let kind = self.kind(&path, false);
         let (mut state, outcome) = self.called_for(Some(kind));
         if outcome.is_err() {
-            state.durable.forget(file)?;
+            if !state.dying {
+                state.durable.forget(file)?;
+            }
             return outcome;
         }
         if self.ailment.lies_about != Some(kind) {

@@ -38,6 +38,7 @@ pub struct Done {
 }
 
 /// A directory to be looked at, with what was done before and after it came to be.
+#[derive(Clone)]
 pub struct Left {
     pub label: String,
     pub directory: PathBuf,
@@ -372,15 +373,18 @@ pub fn kill(store: Store, root: &Path, scratch: &Path) {
     fs::rename(&crashed, root).expect("renamed");
 }
 
-/// The seeds to run: `many` sets how many, `one` one alone.
+/// The seeds to run: `many` (`..._SEEDS`) sets how many, `..._FIRST` the first of them, `one` one alone.
 pub fn seeds(many: &str, one: &str, default: u64) -> Vec<u64> {
-    let number = |name| {
+    let number = |name: &str| {
         std::env::var(name)
             .ok()
             .and_then(|text| text.parse::<u64>().ok())
     };
     match number(one) {
         Some(seed) => vec![seed],
-        None => (0..number(many).unwrap_or(default)).collect(),
+        None => {
+            let first = number(&many.replace("_SEEDS", "_FIRST")).unwrap_or(0);
+            (first..first + number(many).unwrap_or(default)).collect()
+        }
     }
 }
