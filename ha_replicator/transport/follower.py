@@ -79,6 +79,10 @@ class Follower:
             except (LakeMQError, OSError, TimeoutError) as error:
                 followed = self.link is not None and self.link.following
                 reason = LinkClosed("MASTER_UNREACHABLE", str(error) or type(error).__name__)
+            except Exception as error:
+                # A defect; a slave that stands still would be another.
+                log.exception("following the master failed")
+                followed, reason = False, LinkClosed("SYSTEM_ERROR", repr(error))
             finally:
                 self.link = None
                 self._on_change()

@@ -100,6 +100,9 @@ class ReplicationListener:
             await self._serve(peer)
         except asyncio.CancelledError:
             await peer.close()
+        except Exception:
+            log.exception("serving a slave failed")
+            await peer.close()
         finally:
             self._tasks.discard(task)
 

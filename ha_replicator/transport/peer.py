@@ -41,7 +41,13 @@ class Peer:
         return await self._reader.read(READ_BYTES)
 
     def write(self, pieces: Iterable[bytes]) -> None:
-        """Sends, without waiting."""
+        """Sends, without waiting.
+
+        Raises:
+            ConnectionResetError: The connection is gone; the loop's own transport has another error for it.
+        """
+        if self._writer.transport.is_closing():
+            raise ConnectionResetError("the connection is gone")
         self._writer.writelines(pieces)
 
     async def drained(self) -> None:
@@ -52,7 +58,7 @@ class Peer:
         """Sends a last word, if the peer takes it at once, and closes."""
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(_FAREWELL_S):
-                self._writer.writelines(farewell)
+                self.write(farewell)
                 await self._writer.drain()
                 self._writer.close()
                 await self._writer.wait_closed()

@@ -31,13 +31,19 @@ class ChaosBroker:
     Args:
         directory: holds the store, the configuration and the log of the process.
         flush: `sync` or `async`.
+        port: the same at every start; None takes a free one each time.
+
+    Attributes:
+        arguments: more arguments of `lakemq serve`, for the next start.
     """
 
-    def __init__(self, directory: Path, flush: str) -> None:
+    def __init__(self, directory: Path, flush: str, port: int | None = None) -> None:
         self.directory = directory
         self.store = directory / "store"
         self.port = 0
+        self._fixed_port = port
         self._flush = flush
+        self.arguments: tuple[str, ...] = ()
         self._process: ServerProcess | None = None
         directory.mkdir(parents=True, exist_ok=True)
 
@@ -52,7 +58,7 @@ class ChaosBroker:
         Raises:
             NotReady: It ended without having been told to, or did not get ready in time.
         """
-        self.port = free_ports()
+        self.port = self._fixed_port or free_ports()
         process = self.launch(faults)
         try:
             process.wait_until(self.ready, START_TIMEOUT_S)
@@ -82,6 +88,7 @@ class ChaosBroker:
         configuration = self.directory / "lakemq.toml"
         configuration.write_text("\n".join(lines) + "\n")
         command = [sys.executable, "-m", "lakemq.cli", "serve", "--config", str(configuration)]
+        command += self.arguments
         self._process = ServerProcess(command, self.directory / "broker.log")
         return self._process
 

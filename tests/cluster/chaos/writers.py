@@ -40,9 +40,17 @@ class Request:
 
 
 class Writer:
-    """One journaled sequence of requests; a thread runs it for one round, it lives as long as its store."""
+    """One journaled sequence of requests; a thread runs it for one round, it lives as long as its store.
 
-    def __init__(self, name: str, journals: Path, seed: int) -> None:
+    Args:
+        name: of the writer and of its messages.
+        journals: where its journal lies.
+        seed: of what it sends.
+        only_ok: only SEND_OK is an acknowledgement; what is stored less safely may be lost with its broker.
+    """
+
+    def __init__(self, name: str, journals: Path, seed: int, *, only_ok: bool = False) -> None:
+        self._only_ok = only_ok
         self.name = name
         self._journal = Journal(journals, name)
         self._random = random.Random(seed)
@@ -107,7 +115,11 @@ class Writer:
         answer = response.read()
         self._open = None
         if response.status in (200, 202):
-            self._journal.answered(number, "ok", _placed(json.loads(answer)))
+            result = json.loads(answer)
+            if result["status"] == "SEND_OK" or not self._only_ok:
+                self._journal.answered(number, "ok", _placed(result))
+            else:
+                self._journal.answered(number, "unknown")
         elif response.status in NOT_STORED:
             self._journal.answered(number, "failed")
             self.failure = f"{response.status} {answer[:300]!r}"
