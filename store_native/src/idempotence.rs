@@ -182,12 +182,21 @@ impl KeyFile {
         }
     }
 
-    /// Reads the keys of records in `[from, to)` into the table, and takes out lines of no more use.
+    /// Reads the keys of records in `[from, to)` into the table, and takes out lines of no more use. Returns how many
+    /// lines were readable.
     ///
     /// # Errors
     /// Any I/O error.
-    pub fn load(&mut self, from: i64, to: i64, table: &mut IdempotenceTable, disk: &dyn Disk) -> Result<()> {
+    pub fn load(
+        &mut self,
+        from: i64,
+        to: i64,
+        table: &mut IdempotenceTable,
+        disk: &dyn Disk,
+    ) -> Result<usize> {
+        let mut readable = 0;
         let kept = rewrite(&self.paths, disk, |key, place| {
+            readable += 1;
             let keep = (from..to).contains(&place.physical_offset);
             if keep {
                 table.insert(key, place);
@@ -195,11 +204,30 @@ impl KeyFile {
             keep
         })?;
         self.lines.store(kept, Ordering::Relaxed);
-        Ok(())
+        Ok(readable)
+    }
+
+    /// Begins the file anew: every key is to be noted again.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn clear(&mut self, disk: &dyn Disk) -> Result<()> {
+        self.lines.store(0, Ordering::Relaxed);
+        match disk.remove(&self.paths.idempotence_keys()) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(StoreError::io("removing the idempotence keys", error))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
 impl KeyLines {
+    /// Lines in the file.
+    pub fn in_file(&self) -> usize {
+        self.lines.load(Ordering::Relaxed)
+    }
+
     /// Appends the lines durably, and takes out those of keys that are forgotten when they are too many:
     /// `remembered` keys are left, the oldest stands at `oldest`.
     ///

@@ -37,6 +37,10 @@ pub struct Snapshot {
     #[serde(default)]
     pub queue_starts: Vec<i64>,
     pub index: IndexState,
+    /// Lines in the file of idempotence keys: it never has fewer while this is the newest snapshot, but where lines of
+    /// no more use were taken out since.
+    #[serde(default)]
+    pub key_lines: usize,
     /// Ranges of the log that are damaged: [from, to).
     pub quarantine: Vec<(i64, i64)>,
 }
@@ -54,6 +58,7 @@ impl Snapshot {
             queues: Vec::new(),
             queue_starts: Vec::new(),
             index: Vec::new(),
+            key_lines: 0,
             quarantine: Vec::new(),
         }
     }

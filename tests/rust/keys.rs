@@ -103,3 +103,41 @@ fn test_a_delayed_message_keeps_its_key_and_shows_the_queue_its_sender_was_told(
         ("t".to_owned(), 0, 1)
     );
 }
+
+#[test]
+fn test_keys_whose_file_is_gone_or_damaged_are_read_from_the_log() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = open(dir.path());
+    let send = |store: &Store, key: &str| {
+        let stored = store.append(&keyed("t", key), &[message(key)]);
+        stored.expect("stored or known").duplicate
+    };
+    for key in ["a", "b", "c"] {
+        assert!(!send(&store, key));
+    }
+    store.close().expect("closed");
+    drop(store);
+    let name = "lakemq/idempotence.keys";
+    let lines = std::fs::read(dir.path().join(name)).expect("keys");
+    let mut flipped = lines.clone();
+    flipped[lines.len() / 2] ^= 1;
+    for spoiled in [None, Some(&lines[..lines.len() / 2]), Some(&flipped[..])] {
+        let copied = tempfile::tempdir().expect("a directory");
+        copy(dir.path(), copied.path());
+        let path = copied.path().join(name);
+        match spoiled {
+            None => std::fs::remove_file(&path).expect("removed"),
+            Some(bytes) => std::fs::write(&path, bytes).expect("written"),
+        }
+        // The first start says it; the second finds a file that is whole.
+        for said in [1, 0] {
+            let store = open(copied.path());
+            let events = store.take_events();
+            assert_eq!(events.len(), said, "{events:?}");
+            assert!(events.iter().all(|event| event.text.contains(name)));
+            for key in ["a", "b", "c"] {
+                assert!(send(&store, key), "{key} is known");
+            }
+        }
+    }
+}

@@ -1,8 +1,8 @@
 //! Files with rubbish in them: one file of a store is changed by chance while nobody owns it.
 //!
-//! Contract: the store opens or says why not in an error, and never panics; what it shows was sent, to its own callers
-//! and to a reader; what it takes afterwards can be read. Files that are made of others, changed in length or gone,
-//! cost no message.
+//! Contract: the store opens or names the file that is at fault in an error, and never panics; what it shows was sent, to
+//! its own callers and to a reader; a key repeats its first result; what it takes afterwards can be read. Files that
+//! are made of others, changed in length or gone, cost no message.
 //! `LAKEMQ_RUBBISH_SEEDS` sets the number of seeds, `LAKEMQ_RUBBISH_SEED` runs one alone.
 
 use std::collections::BTreeSet;
@@ -18,6 +18,7 @@ use crate::support::{bulk, copy, environment, everything, image, message, option
 use crate::workload::{kill, scratch, seeds};
 
 const TOPICS: [&str; 2] = ["t", "u"];
+const KEYED: usize = 5;
 
 /// What a change of a file leaves of the promises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,14 +34,8 @@ fn fill(root: &Path, scratch: &Path, clean: bool) {
     let store = Store::open(root, options(), environment()).expect("a store");
     bulk(&store, "t", 150);
     send(&store, "u", &["u-1", "u-2"]);
-    for number in 0..5 {
-        let key = format!("request-{number}");
-        let keyed = lakemq_store::store::AppendRequest {
-            idempotency_key: Some(&key),
-            ..request("u")
-        };
-        let body = format!("keyed-{number}");
-        store.append(&keyed, &[message(&body)]).expect("stored");
+    for number in 0..KEYED {
+        assert!(!send_keyed(&store, number).expect("stored"));
     }
     store
         .commit_offsets("g", vec![("t".into(), 0, 3)])
@@ -54,6 +49,18 @@ fn fill(root: &Path, scratch: &Path, clean: bool) {
     } else {
         kill(store, root, scratch);
     }
+}
+
+/// Sends under a key; whether it was sent before.
+fn send_keyed(store: &Store, number: usize) -> lakemq_store::error::Result<bool> {
+    let key = format!("request-{number}");
+    let keyed = lakemq_store::store::AppendRequest {
+        idempotency_key: Some(&key),
+        ..request("u")
+    };
+    let body = format!("keyed-{number}");
+    let stored = store.append(&keyed, &[message(&body)])?;
+    Ok(stored.duplicate)
 }
 
 /// Changes a file, and says how.
@@ -117,7 +124,8 @@ fn shown(
     count
 }
 
-fn look(root: &Path, sent: &BTreeSet<String>, is_derived: bool, harm: Harm) {
+fn look(root: &Path, sent: &BTreeSet<String>, file: &Path, harm: Harm) {
+    let is_derived = is_derived(file);
     if let Ok(reader) = Reader::open(root) {
         let read = |topic: &str, offset, out: &mut Vec<String>| {
             let meta = reader.read(topic, 0, &everything(offset), |record, _| {
@@ -137,6 +145,11 @@ fn look(root: &Path, sent: &BTreeSet<String>, is_derived: bool, harm: Harm) {
                 !is_derived || harm == Harm::Content,
                 "what can be made again stops the store: {error}"
             );
+            let name = file.file_name().expect("a name").to_string_lossy();
+            assert!(
+                error.to_string().contains(&*name),
+                "it does not name the file: {error}"
+            );
             return;
         }
     };
@@ -155,6 +168,11 @@ fn look(root: &Path, sent: &BTreeSet<String>, is_derived: bool, harm: Harm) {
         let _ = store.find("t", &format!("key-{body}"), (0, i64::MAX), 10);
     }
     let _ = store.group_offsets("g");
+    if !file.starts_with("commitlog") {
+        for number in 0..KEYED {
+            assert!(send_keyed(&store, number).expect("known"), "key {number}");
+        }
+    }
     store.checkpoint().expect("taken");
     let placed = send(&store, "new", &["after"]).placed;
     let mut after = Vec::new();
@@ -188,7 +206,7 @@ fn test_a_file_with_rubbish_in_it_is_an_error_or_repaired_and_never_a_message() 
     let mut sent: BTreeSet<String> = (0..150)
         .map(|at| format!("{at}-{}", "x".repeat(500)))
         .collect();
-    sent.extend((0..5).map(|number| format!("keyed-{number}")));
+    sent.extend((0..KEYED).map(|number| format!("keyed-{number}")));
     sent.extend(["u-1", "u-2", "behind the checkpoint"].map(str::to_owned));
     for seed in seeds("LAKEMQ_RUBBISH_SEEDS", "LAKEMQ_RUBBISH_SEED", 300) {
         let mut dice = Dice(seed);
@@ -198,7 +216,7 @@ fn test_a_file_with_rubbish_in_it_is_an_error_or_repaired_and_never_a_message() 
         let file = &files[dice.below(files.len())];
         let (harm, how) = spoil(&root.join(file), &mut dice);
         let outcome = catch_unwind(AssertUnwindSafe(|| {
-            look(&root, &sent, is_derived(file), harm);
+            look(&root, &sent, file, harm);
         }));
         assert!(outcome.is_ok(), "seed {seed}: {}: {how}", file.display());
         fs::remove_dir_all(&root).expect("removed");
@@ -216,23 +234,29 @@ fn test_a_file_of_rocketmqs_that_is_not_readable_is_put_aside_and_written_anew()
     store.close().expect("closed");
     drop(store);
     let offsets = dir.path().join("config/consumerOffset.json");
-    let whole = fs::read(&offsets).expect("a file");
-    fs::write(&offsets, &whole[..whole.len() / 2]).expect("cut");
-
-    let store = Store::open(dir.path(), options(), environment()).expect("opened");
-    assert_eq!(store.group_offsets("g"), [("t".to_owned(), 0, 1)]);
-    let events = store.take_events();
-    assert!(
-        events
-            .iter()
-            .any(|event| event.text.contains("consumerOffset.json is not readable")),
-        "{events:?}"
-    );
-    let aside = dir.path().join("config/consumerOffset.json.unreadable");
-    assert_eq!(
-        fs::read(aside).expect("put aside"),
-        &whole[..whole.len() / 2]
-    );
+    // Each time it is another one: none replaces the one before, of nine.
+    for number in 1..=10 {
+        let broken = format!("{{ {number}");
+        fs::write(&offsets, &broken).expect("cut");
+        let store = Store::open(dir.path(), options(), environment()).expect("opened");
+        assert_eq!(store.group_offsets("g"), [("t".to_owned(), 0, 1)]);
+        let events = store.take_events();
+        assert!(
+            events
+                .iter()
+                .any(|event| event.text.contains("consumerOffset.json is not readable")),
+            "{events:?}"
+        );
+    }
+    for number in 1..=9 {
+        let name = match number {
+            1 => "consumerOffset.json.unreadable".to_owned(),
+            number => format!("consumerOffset.json.unreadable.{number}"),
+        };
+        let aside = fs::read_to_string(dir.path().join("config").join(name)).expect("put aside");
+        let newest = if number == 9 { 10 } else { number };
+        assert_eq!(aside, format!("{{ {newest}"));
+    }
     serde_json::from_slice::<serde_json::Value>(&fs::read(&offsets).expect("written anew"))
         .expect("JSON");
 }

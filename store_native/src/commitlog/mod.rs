@@ -240,9 +240,9 @@ fn check_sequence(files: &[LogFile]) -> Result<()> {
     for (file, next) in files.iter().zip(files.iter().skip(1)) {
         if file.end() != next.base {
             return Err(StoreError::corrupt(format!(
-                "the commit log has a hole: {} ends at {}, the next file starts at {}",
+                "the commit log has a hole: {} is missing, {} ends where it begins and the next file starts at {}",
+                file.file.path().with_file_name(paths::file_name(file.end())).display(),
                 file.file.path().display(),
-                file.end(),
                 next.base
             )));
         }

@@ -77,6 +77,7 @@ impl Maintenance {
         let (remembered, oldest) = self.appender.remembered_keys();
         key_lines.append(remembered, oldest, disk)?;
         self.dispatch.applied().keys().written(&key_lines);
+        snapshot.key_lines = key_lines.in_file();
         self.environment.faults.pass(Point::CheckpointMid);
         let bytes = snapshot.write(&self.paths, disk, || self.environment.faults.pass(Point::SnapshotMid))?;
         if let Err(error) = self.write_config(false) {

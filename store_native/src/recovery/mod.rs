@@ -8,6 +8,7 @@
 //! Threads: the one that opens the store, before the others start. Readers in other processes see by the watermarks
 //! that it is under way.
 
+mod keys;
 mod repair;
 
 use std::sync::Arc;
@@ -19,10 +20,10 @@ use crate::consumequeue::QueueTable;
 use crate::dispatch::Dispatcher;
 use crate::environment::Environment;
 use crate::error::{Result, StoreError};
-use crate::idempotence::{IdempotenceTable, KeyFile};
+use crate::idempotence::IdempotenceTable;
 use crate::index::Index;
 use crate::options::{Options, Role};
-use crate::paths::StorePaths;
+use crate::paths::{self, StorePaths};
 use crate::snapshot::Snapshot;
 use crate::state::{Op, names, rocketmq_files};
 use crate::watermarks::Watermarks;
@@ -96,12 +97,7 @@ impl Parts<'_> {
             self.begin_repair(&repair, &snapshot, known, rebuild)?;
         }
         self.index.remove_given_up(&*self.environment.disk)?;
-        let mut keys = IdempotenceTable::new(
-            self.options.idempotence_max_keys,
-            self.options.idempotence_hours as i64 * 3_600_000,
-        );
-        let mut key_file = KeyFile::new(self.paths);
-        key_file.load(log_min, applied, &mut keys, &*self.environment.disk)?;
+        let (mut keys, key_file) = self.keys(&snapshot, log_min)?;
         let mut dispatcher = Dispatcher::new(
             snapshot.state.clone(),
             applied,
@@ -149,11 +145,12 @@ impl Parts<'_> {
         let Some(mut snapshot) = Snapshot::read(self.paths) else {
             return Ok((Snapshot::empty(log_min, rocketmq_files::read(self.paths)?), false));
         };
-        if snapshot.applied_offset > self.log.capacity_end() && !self.rebuild {
+        let end = self.log.capacity_end();
+        if snapshot.applied_offset > end && !self.rebuild {
             return Err(StoreError::corrupt(format!(
-                "the commit log ends at {}, but it was known to reach {}: files are missing",
-                self.log.capacity_end(),
-                snapshot.applied_offset
+                "the commit log ends at {end}, but it was known to reach {}: files are missing, {} the first",
+                snapshot.applied_offset,
+                self.log.directory().join(paths::file_name(end)).display()
             )));
         }
         snapshot.applied_offset = snapshot.applied_offset.max(log_min).min(self.log.capacity_end());

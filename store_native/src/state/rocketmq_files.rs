@@ -250,8 +250,11 @@ pub fn take_over(paths: &StorePaths, state: &mut MetaState) -> Result<()> {
     Ok(())
 }
 
-/// Puts the files aside that cannot be read, as `NAME.unreadable`, and returns them: what LakeMQ wrote in them is in
-/// the log. One with a `NAME.bak` beside it stays: only a RocketMQ broker makes that, and what it wrote is nowhere else.
+/// Files of one name that are put aside; then the newest is replaced.
+const MOST_ASIDE: usize = 9;
+
+/// Puts the files aside that cannot be read, as `NAME.unreadable`, `NAME.unreadable.2` and so on, and returns them: what
+/// LakeMQ wrote in them is in the log. One with a `NAME.bak` beside it stays: only a RocketMQ broker makes that, and what it wrote is nowhere else.
 ///
 /// # Errors
 /// Any I/O error.
@@ -260,20 +263,33 @@ pub fn put_aside_unreadable(paths: &StorePaths, disk: &dyn Disk) -> Result<Vec<P
     for path in
         [paths.topics_json(), paths.groups_json(), paths.consumer_offsets_json(), paths.delay_offsets_json()]
     {
-        let beside = |suffix: &str| {
-            let mut name = path.clone().into_os_string();
-            name.push(suffix);
-            PathBuf::from(name)
-        };
         if let Err(StoreError::Corrupt { .. }) = load(&path)
-            && !beside(".bak").exists()
+            && !beside(&path, ".bak").exists()
         {
-            disk.rename(&path, &beside(".unreadable"))
+            put_aside(&path, disk)
                 .map_err(|e| StoreError::io(format!("putting {} aside", path.display()), e))?;
             aside.push(path);
         }
     }
     Ok(aside)
+}
+
+fn put_aside(path: &Path, disk: &dyn Disk) -> std::io::Result<()> {
+    let first = std::iter::once(beside(path, ".unreadable"));
+    let names = first.chain((2..MOST_ASIDE).map(|number| beside(path, &format!(".unreadable.{number}"))));
+    for name in names {
+        match disk.rename_new(path, &name) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            outcome => return outcome,
+        }
+    }
+    disk.rename(path, &beside(path, &format!(".unreadable.{MOST_ASIDE}")))
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
 }
 
 fn newer(ours: DataVersion, theirs: DataVersion) -> DataVersion {
