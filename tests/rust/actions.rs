@@ -79,7 +79,7 @@ fn action(dice: &mut Dice, run: Run) -> Action {
     } else {
         2 + dice.below(6)
     };
-    match dice.below(46) {
+    match dice.below(48) {
         0..10 => Action::Send {
             topic: dice.below(2),
             count,
@@ -107,7 +107,7 @@ fn action(dice: &mut Dice, run: Run) -> Action {
         37 => Action::Expire {
             all: dice.in_a_hundred(70),
         },
-        38 => Action::Lease {
+        38 | 46 => Action::Lease {
             owner: dice.below(2),
             ttl_ms: [1_000, 30_000][dice.below(2)],
         },

@@ -191,6 +191,8 @@ impl<'h> Simulation<'h> {
             Err(error) => self.excuse(failures, &error),
         }
         self.newest_is_there();
+        // What is in the log is known.
+        (0..self.model.keyed(self.log_min()).len()).for_each(|which| self.repeat(which));
     }
 
     pub fn work(&mut self, work: Work) {
