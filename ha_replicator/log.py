@@ -60,6 +60,9 @@ class ReplicatedLog(Protocol):
     def append(self, master_epoch: int, offset: int, epoch: int, next_offset: int, data: bytes, /) -> int:
         """Appends a range of the master's log; returns the log's end."""
 
+    def begin_epoch(self, epoch: int, offset: int, /) -> None:
+        """Notes on a slave that an epoch goes on at the log's end, before it has a byte of it."""
+
     def truncate_to(self, offset: int, /) -> None:
         """Cuts a slave's log where it parts from its master's."""
 

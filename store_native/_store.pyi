@@ -372,6 +372,8 @@ class ReplicatedLog:
             DataCorrupt: It is not whole, valid requests.
             Closed: The store takes no more.
         """
+    def begin_epoch(self, epoch: int, offset: int) -> None:
+        """Notes on a slave that an epoch goes on at the log's end, before it has a byte of it."""
     def truncate_to(self, offset: int) -> None:
         """Cuts a slave's log where it parts from its master's; what is cut is kept in ``lakemq/cut``.
 

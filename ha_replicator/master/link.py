@@ -3,8 +3,9 @@
 Owns what the slave proved to be, what was sent to it and what it reported.
 
 Invariants: no report counts before both sides have proved who they are, none that goes back, and none beyond
-what was sent on this connection; what counts is the end of a range that was sent. An epoch that the slave
-heard of counts only after its proof.
+what was sent on this connection; what counts is the end of a range that was sent, and only when the slave has
+noted this master's epoch: what it holds of earlier ones could still lose against another log. An epoch that
+the slave heard of counts only after its proof.
 
 Threads: one, the driver's (transport/) or the simulation's. The log is read from it.
 """
@@ -64,6 +65,8 @@ class MasterLink:
         self._epoch = log.role()[1]
         self._opened_at = self._heard_at = self._said_at = now
         self._told_confirmed = -1
+        self._held_epoch = 0
+        self._told_epoch_at = -1
         self._sent_ends: deque[int] = deque()
         self.hello: Hello | None = None
         self.following = False
@@ -111,8 +114,15 @@ class MasterLink:
             frame = Frame(FrameKind.DATA, self.sent, next_offset, epoch, self._epoch, confirmed, data)
             self.sent = next_offset
             self._sent_ends.append(next_offset)
-        elif confirmed > self._told_confirmed or now - self._said_at >= self._limits.heartbeat_s:
-            frame = Frame(FrameKind.HEARTBEAT, self.sent, self.sent, 0, self._epoch, confirmed)
+        elif (
+            confirmed > self._told_confirmed
+            or self._owes_epoch(flushed)
+            or now - self._said_at >= self._limits.heartbeat_s
+        ):
+            # At the log's end it is this master's own epoch that goes on.
+            epoch = self._epoch if self.sent == flushed else 0
+            self._told_epoch_at = self.sent if epoch else self._told_epoch_at
+            frame = Frame(FrameKind.HEARTBEAT, self.sent, self.sent, epoch, self._epoch, confirmed)
         else:
             return []
         self._told_confirmed = confirmed
@@ -125,9 +135,18 @@ class MasterLink:
             return self._opened_at + self._limits.handshake_s
         return min(self._heard_at + self._limits.housekeeping_s, self._said_at + self._limits.heartbeat_s)
 
+    @property
+    def counts(self) -> bool:
+        """Whether the slave has this master's epoch: else another one could be promoted in its place."""
+        return self._held_epoch == self._epoch
+
     def lag(self) -> int:
         """Bytes of the log that the slave did not report yet."""
         return self._log.marks()[2] - self.acked
+
+    def _owes_epoch(self, flushed: int) -> bool:
+        """Whether the slave has all of the log and was not told yet that this epoch goes on there."""
+        return self.sent == flushed and not self.counts and self._told_epoch_at != self.sent
 
     def _check(self, now: float) -> None:
         if not self.following and now - self._opened_at >= self._limits.handshake_s:
@@ -215,6 +234,7 @@ class MasterLink:
         if frame.offset != self.sent:
             raise LinkClosed("OFFSET_ILLEGAL", f"the slave begins at {frame.offset}, not at {self.sent}")
         self.following = True
+        self._held_epoch = frame.epoch
         self._take = self._report
         self._reader.allow(FrameKind.REPORT, FrameKind.REFUSAL)
         return []
@@ -234,6 +254,7 @@ class MasterLink:
                 "OFFSET_ILLEGAL",
                 f"the slave reports {frame.offset}, it had {self.acked} and was sent up to {self.sent}",
             )
+        self._held_epoch = frame.epoch
         held = bisect.bisect_right(self._sent_ends, frame.offset)
         for _ in range(held):
             self.acked = self._sent_ends.popleft()

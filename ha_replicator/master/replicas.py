@@ -59,7 +59,9 @@ class Replicas:
         """Moves the confirmed mark as far as enough slaves have the log."""
         if not self.needed or len(self.links) < self.needed:
             return
-        held = sorted((link.acked for link in self.links), reverse=True)[self.needed - 1]
+        held = sorted((link.acked if link.counts else 0 for link in self.links), reverse=True)[
+            self.needed - 1
+        ]
         if held > self.replicated:
             self.replicated = held
             self._log.replicated(held)

@@ -58,7 +58,8 @@ class SlaveLink:
         self._transcript = Transcript()
         self._take: Callable[[Frame], list[bytes]] = self._challenge
         self._opened_at = self._heard_at = self._said_at = now
-        self._reported = -1
+        self._reported = (-1, -1)
+        self._newest_epoch = 0
         self._reports_flushed = True
         self.epoch = 0
         self.cut_at: int | None = None
@@ -102,6 +103,7 @@ class SlaveLink:
         """The log was cut at :attr:`cut_at`; returns what is to be sent."""
         assert self.cut_at is not None
         self.cut_at = None
+        self._newest_epoch = self._log.epochs()[-1][0]
         self.following = True
         self._take = self._follow
         self._reader.allow(FrameKind.DATA, FrameKind.HEARTBEAT, FrameKind.REFUSAL)
@@ -120,11 +122,11 @@ class SlaveLink:
         if now - self._heard_at >= self._limits.housekeeping_s:
             raise LinkClosed("TIMEOUT", f"the master said nothing for {self._limits.housekeeping_s:g} s")
         _, appended, flushed, _ = self._log.marks()
-        held = flushed if self._reports_flushed else appended
+        held = (flushed if self._reports_flushed else appended), self._newest_epoch
         if held == self._reported and now - self._said_at < self._limits.heartbeat_s:
             return []
         self._reported, self._said_at = held, now
-        return Frame(FrameKind.REPORT, held, held, 0, self.epoch, 0).pieces()
+        return Frame(FrameKind.REPORT, held[0], held[0], held[1], self.epoch, 0).pieces()
 
     def next_deadline(self) -> float:
         """When :meth:`report` must be called at the latest."""
@@ -191,11 +193,15 @@ class SlaveLink:
             raise LinkClosed(
                 "EPOCH_OVER", f"the master of epoch {self.epoch} speaks for {frame.speaker_epoch}"
             )
-        if frame.kind is FrameKind.DATA:
-            try:
+        try:
+            if frame.kind is FrameKind.DATA:
                 self._log.append(self.epoch, frame.offset, frame.epoch, frame.next_offset, frame.body)
-            except LakeMQError as error:
-                raise LinkClosed(error.code, error.detail) from error
+                self._newest_epoch = max(self._newest_epoch, frame.epoch)
+            elif frame.epoch > self._newest_epoch:
+                self._log.begin_epoch(frame.epoch, frame.offset)
+                self._newest_epoch = frame.epoch
+        except LakeMQError as error:
+            raise LinkClosed(error.code, error.detail) from error
         self.master_end = max(self.master_end, frame.next_offset)
         self._log.replicated(frame.confirmed)
         return []

@@ -13,7 +13,7 @@ offset bytes
 12     4     CRC-32 of the header without this field, and the body
 16     8     offset: of the range (DATA), of the end of what is held (REPORT)
 24     8     where the log goes on behind the range (DATA)
-32     8     epoch that wrote the range (DATA)
+32     8     epoch that writes at the offset (DATA, HEARTBEAT); newest that is held (REPORT)
 40     8     epoch of who says it
 48     8     confirmed offset of who says it
 ====== ===== ==========================================================================

@@ -273,16 +273,68 @@ fn test_what_a_new_master_appends_waits_for_replicas_where_it_is_to() {
     send(&x, "t", &["one"]);
     let both = follow(&x, &y, 1 << 20);
     y.become_master(2, true).expect("elected");
-    assert!(
-        y.wait_dispatched(both, SOON),
-        "what it held is confirmed by that"
-    );
+    y.replicated(both);
+    assert!(y.wait_dispatched(both, SOON));
     let mine = y.append(&request("t"), &[message("two")]).expect("stored");
     assert!(y.wait_flushed(mine.end_offset, SOON));
     y.checkpoint().expect("a checkpoint");
     assert_eq!(y.watermarks().3, both);
     y.replicated(mine.end_offset);
     assert!(y.wait_dispatched(mine.end_offset, SOON));
+}
+
+#[test]
+fn test_a_new_master_that_asks_replicas_confirms_nothing_of_before_by_itself() {
+    let (_a, _b, x, y) = pair();
+    send(&x, "t", &["one"]);
+    let first = follow(&x, &y, 1 << 20);
+    y.replicated(first);
+    assert!(y.wait_dispatched(first, SOON));
+    send(&x, "t", &["two"]);
+    let end = follow(&x, &y, 1 << 20);
+    drop(x);
+    assert_eq!(y.become_master(2, true).expect("the master"), end);
+    assert_eq!(
+        y.watermarks(),
+        (end, end, first, first),
+        "its own word is none"
+    );
+    y.replicated(end);
+    assert!(y.wait_dispatched(end, SOON));
+    assert_eq!(bodies(&y, "t"), ["one", "two"]);
+}
+
+#[test]
+fn test_a_slave_notes_an_epoch_that_has_no_byte_yet() {
+    let (_a, b, x, y) = pair();
+    send(&x, "t", &["one"]);
+    let end = follow(&x, &y, 1 << 20);
+    let code = |epoch, offset| {
+        y.begin_epoch(epoch, offset)
+            .map_err(|refused| refused.code())
+    };
+    assert_eq!(code(3, end - 1), Err("OFFSET_ILLEGAL"));
+    assert_eq!(code(3, end), Ok(()));
+    assert_eq!(code(3, end), Ok(()), "once is enough");
+    assert_eq!(
+        y.epochs()
+            .last()
+            .map(|last| (last.epoch, last.start_offset)),
+        Some((3, end))
+    );
+    y.become_slave(4).expect("heard");
+    assert_eq!(code(3, end), Err("SERVICE_NOT_AVAILABLE"), "over");
+    assert_eq!(
+        x.begin_epoch(9, end).map_err(|refused| refused.code()),
+        Err("SERVICE_NOT_AVAILABLE")
+    );
+    drop(y);
+    let again = open_slave(b.path());
+    assert_eq!(
+        again.epochs().last().map(|last| last.epoch),
+        Some(3),
+        "also after a restart"
+    );
 }
 
 #[test]

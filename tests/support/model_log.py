@@ -158,6 +158,16 @@ class ModelLog:
         self.agreed = self.end
         return self.end
 
+    def begin_epoch(self, epoch: int, offset: int, /) -> None:
+        """Before a byte of it."""
+        if self.is_master or epoch < self.seen:
+            raise Unavailable("SERVICE_NOT_AVAILABLE", "not from this one")
+        if offset != self.end:
+            raise InvalidRequest("OFFSET_ILLEGAL", f"the log ends at {self.end}")
+        if epoch > self.starts[-1][0]:
+            self.starts = [entry for entry in self.starts if entry[1] < offset or entry == self.starts[0]]
+            self.starts.append((epoch, offset))
+
     def truncate_to(self, offset: int, /) -> None:
         """Nothing confirmed goes."""
         if self.is_master:
@@ -173,13 +183,13 @@ class ModelLog:
             self.starts.pop()
 
     def become_master(self, epoch: int, asks_replicas: bool, /) -> int:
-        """All of it counts by that."""
+        """All of it counts by that, unless replicas are asked."""
         if epoch <= self.seen:
             raise Unavailable("SERVICE_NOT_AVAILABLE", f"epoch {self.seen} was heard of")
         self.starts = [entry for entry in self.starts if entry[1] < self.end or entry == self.starts[0]]
         self.starts.append((epoch, self.end))
         self.seen, self.is_master, self.asks = epoch, True, asks_replicas
-        self.replicas_have = self.end
+        self.replicas_have = self.confirmed
         self._confirm()
         return self.end
 

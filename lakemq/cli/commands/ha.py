@@ -26,8 +26,8 @@ def register(subparsers: Subparsers) -> None:
         verbs,
         "promote",
         _promote,
-        "make a slave the master of a new epoch. All of its log counts from then on; the old master must be "
-        "gone, and comes back as a slave: lakemq serve --role slave --master URL",
+        "make a slave the master of a new epoch. The old master must be gone; what it has beyond the slave's "
+        "log does not count. It comes back as a slave: lakemq serve --role slave --master URL",
     )
     promote.add_argument(
         "--role",

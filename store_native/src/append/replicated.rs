@@ -216,6 +216,26 @@ impl Appender {
         Ok(offset)
     }
 
+    /// Notes on a slave, durably, that `epoch` goes on at the log's end, before it has a byte of it: whoever has all that a
+    /// master wrote is known by that from one who lacks its last epoch.
+    ///
+    /// # Errors
+    /// `SERVICE_NOT_AVAILABLE` on a master, and for a master whose epoch is over; `OFFSET_ILLEGAL` when the log ends
+    /// elsewhere; any I/O error.
+    pub fn begin_epoch(&self, epoch: i64, offset: i64) -> Result<()> {
+        let mut end = lock(&self.end);
+        self.check_open(&end)?;
+        end.check_slave(epoch)?;
+        if offset != end.writer.end() {
+            let detail = format!("the log ends at {}, not at {offset}", end.writer.end());
+            return Err(StoreError::invalid("OFFSET_ILLEGAL", detail));
+        }
+        if epoch <= end.epochs.last() {
+            return Ok(());
+        }
+        end.epochs.begin(epoch, offset)
+    }
+
     /// Cuts the log at `offset`, where it parts from the master's. What is cut is kept aside, for a person to look at.
     /// The caller holds the flushed and the confirmed mark, and tells what is dispatched.
     ///

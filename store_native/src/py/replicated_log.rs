@@ -78,6 +78,10 @@ impl PyReplicatedLog {
         self.run(py, |s| s.append_replicated(master_epoch, &range))
     }
 
+    fn begin_epoch(&self, py: Python<'_>, epoch: i64, offset: i64) -> PyResult<()> {
+        self.run(py, |s| s.begin_epoch(epoch, offset))
+    }
+
     fn truncate_to(&self, py: Python<'_>, offset: i64) -> PyResult<()> {
         self.run(py, |s| s.truncate_to(offset))
     }

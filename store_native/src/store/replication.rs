@@ -51,14 +51,14 @@ impl Store {
         self.appender.common_end(others, others_end)
     }
 
-    /// Becomes the master of `epoch`; all of its log is confirmed by that, since who is elected holds what was. What comes
-    /// then waits for replicas when `asks_replicas`. Returns the offset at which the epoch begins.
+    /// Becomes the master of `epoch`. All of its log is confirmed by that, unless it `asks_replicas`: then what was not
+    /// confirmed before is when they have it, and the epoch. Returns the offset at which the epoch begins.
     ///
     /// # Errors
     /// As [`Appender::become_master`](crate::append::Appender::become_master).
     pub fn become_master(&self, epoch: i64, asks_replicas: bool) -> Result<i64> {
         let offset = self.appender.become_master(epoch)?;
-        self.ask_replicas(asks_replicas.then_some(offset));
+        self.ask_replicas(asks_replicas.then(|| self.marks.confirmed()));
         self.wake_if(self.confirmation.advance());
         Ok(offset)
     }
@@ -134,6 +134,14 @@ impl Store {
     /// As [`Appender::append_replicated`](crate::append::Appender::append_replicated).
     pub fn append_replicated(&self, master_epoch: i64, range: &LogRange) -> Result<i64> {
         self.appender.append_replicated(master_epoch, range)
+    }
+
+    /// Notes on a slave that `epoch` goes on at `offset`, the log's end.
+    ///
+    /// # Errors
+    /// As [`Appender::begin_epoch`](crate::append::Appender::begin_epoch).
+    pub fn begin_epoch(&self, epoch: i64, offset: i64) -> Result<()> {
+        self.appender.begin_epoch(epoch, offset)
     }
 
     /// Cuts the log of a slave at `offset`, where it parts from its master's; nothing confirmed goes.

@@ -12,6 +12,7 @@ Prints one line per round and exits with 1 at the first broken rule, leaving the
 from __future__ import annotations
 
 import argparse
+import contextlib
 import random
 import shutil
 import sys
@@ -127,6 +128,11 @@ class ChaosPair:
                 FOLLOWS_IN_S,
                 lambda: f"the slave does not follow: {self._slave.status()}",
             )
+            wait_until(
+                lambda: (status := self._master.status())["confirmed"] == status["appended"],
+                FOLLOWS_IN_S,
+                lambda: f"the end of the log does not count: {self._master.status()}",
+            )
         except (NotReady, AssertionError) as error:
             raise ChaosFailure(f"{error} ({self.directory})") from error
 
@@ -230,9 +236,19 @@ class ChaosPair:
         """Compares the two logs, and each one's queues with its log, below what both confirmed."""
         confirmed = min(node.status()["confirmed"] for node in (self._master, self._slave))
         logs = [_bytes(node.broker.store, confirmed) for node in (self._master, self._slave)]
-        problems = [] if logs[0] == logs[1] else [f"the logs differ below {confirmed}"]
-        store = self._master.broker.store
-        return problems + queue_problems(store, read_log(store))[:5]
+        if logs[0] != logs[1]:
+            return [f"the logs differ below {confirmed}"]
+        problems: list[str] = []
+
+        def agree() -> bool:
+            # What was confirmed a moment ago is on its way into the queues.
+            store = self._master.broker.store
+            problems[:] = queue_problems(store, read_log(store))[:5]
+            return not problems
+
+        with contextlib.suppress(AssertionError):
+            wait_until(agree)
+        return problems
 
 
 def _bytes(store: Path, end: int) -> bytes:
