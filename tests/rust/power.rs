@@ -13,14 +13,14 @@ use std::sync::{Arc, Mutex};
 
 use lakemq_store::environment::Environment;
 use lakemq_store::message::NewMessage;
-use lakemq_store::store::{Store, TopicChange};
+use lakemq_store::store::{Store, TopicChange, Work};
 
 use crate::actions::UNSYNCED;
 use crate::crashes::cut_the_recovery;
 use crate::dice::Dice;
-use crate::power_disk::{Ailment, Durable, PowerDisk, Synced, Unsynced};
-use crate::support::{SOON, environment, image, message, request};
-use crate::workload::{Done, Left, check, open_in, scratch, seeds, step};
+use crate::power_disk::{Ailment, Durable, Failure, PowerDisk, Synced, Unsynced};
+use crate::support::{SOON, bodies, environment, image, message, request};
+use crate::workload::{Done, Left, check, open_in, scratch, seeds, small, step};
 
 const STEPS: usize = 60;
 const CUTS: usize = 8;
@@ -172,6 +172,45 @@ fn test_a_disk_that_lies_about_one_kind_of_sync_is_noticed() {
             "{what:?}: no check noticed that it was not synced"
         );
     }
+}
+
+#[test]
+fn test_a_deletion_whose_sync_failed_is_not_undone_by_a_power_cut() {
+    let home = scratch();
+    let (root, cut) = (home.path().join("store"), home.path().join("cut"));
+    fs::create_dir_all(&root).expect("a directory");
+    let disk = Arc::new(PowerDisk::new(&root, ailment(None), |_, _| ()));
+    let environment = Environment {
+        disk: disk.clone(),
+        ..environment()
+    };
+    let store = Store::open_at_rest(&root, small(), environment).expect("a store");
+    let send = |body| {
+        store
+            .append(&request("t"), &[message(body)])
+            .expect("stored");
+        store.work(Work::Flush).expect("flushed");
+    };
+    send("old");
+    // Queue files, their directories and all above are on the disk.
+    disk.settle();
+    store.delete_topic("t").expect("deleted");
+    disk.fail(Some(Failure {
+        of: Some(Synced::Queue),
+        number: 1,
+        times: 1,
+        error: libc::EIO,
+        leaves: 0,
+    }));
+    store.work(Work::Flush).expect("flushed");
+    assert_eq!(disk.failures(), 1, "the directory's sync");
+    store.work(Work::Dispatch).expect("dispatched");
+    send("new");
+    store.checkpoint().expect("taken");
+    disk.kill(store);
+    disk.lose_power(Unsynced::Lost, &mut Dice(1), &cut);
+    let store = open_on(&disk, &cut);
+    assert_eq!(bodies(&store, "t"), ["new"]);
 }
 
 #[test]

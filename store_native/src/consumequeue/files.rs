@@ -293,7 +293,13 @@ impl QueueStore for QueueFiles {
             let number = self.removed.fetch_add(1, Ordering::Relaxed);
             match disk.rename(&self.directory.join(topic), &trash.join(number.to_string())) {
                 Ok(()) => return disk.sync_directory(&self.directory).map_err(context),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    // A try before may have come so far: a power cut would bring it back.
+                    return match disk.sync_directory(&self.directory) {
+                        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                        outcome => outcome.map_err(context),
+                    };
+                }
                 Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
                 Err(error) => return Err(context(error)),
             }
