@@ -3,8 +3,8 @@
 //!
 //! Contract: that of `power.rs`, however often a recovery is cut and wherever.
 //! `LAKEMQ_CRASH_CHANCE` is the chance in a hundred of each call to be one that cuts (default 5): 100 takes every n-th
-//! call, every m-th of its recovery and every k-th of the next. `LAKEMQ_CRASH_SEEDS` sets the number of seeds
-//! (default 4), `LAKEMQ_CRASH_SEED` runs one alone.
+//! call, every m-th of its recovery and every k-th of the next. `LAKEMQ_CRASH_STEPS` is how much is asked of the store
+//! (default 20), `LAKEMQ_CRASH_SEEDS` sets the number of seeds (default 4), `LAKEMQ_CRASH_SEED` runs one alone.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -18,8 +18,6 @@ use crate::power::run;
 use crate::power_disk::{Ailment, Durable, PowerDisk, Unsynced};
 use crate::support::{copy, environment};
 use crate::workload::{Left, check, scratch, seeds, small};
-
-const STEPS: usize = 20;
 
 /// Recovers what is left, and cuts the power at the calls chosen; gives what each of these cuts leaves.
 pub fn cut_the_recovery(
@@ -64,10 +62,12 @@ pub fn cut_the_recovery(
 
 #[test]
 fn test_a_recovery_that_is_cut_twice_at_any_call_loses_nothing_and_invents_nothing() {
-    let chance = std::env::var("LAKEMQ_CRASH_CHANCE")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(5);
+    let number = |name, default| {
+        let text = std::env::var(name).ok();
+        text.and_then(|text| text.parse().ok()).unwrap_or(default)
+    };
+    let chance = number("LAKEMQ_CRASH_CHANCE", 5);
+    let steps = number("LAKEMQ_CRASH_STEPS", 20) as usize;
     let mut count = 0;
     for seed in seeds("LAKEMQ_CRASH_SEEDS", "LAKEMQ_CRASH_SEED", 4) {
         let mut dice = Dice(seed);
@@ -75,7 +75,7 @@ fn test_a_recovery_that_is_cut_twice_at_any_call_loses_nothing_and_invents_nothi
         let kinds: &[Unsynced] = &[Unsynced::Mixed];
         let mut at = Dice(dice.roll());
         let first = move |_| at.in_a_hundred(chance);
-        for mut left in run(&mut dice, (STEPS, None), kinds, first, home.path()) {
+        for mut left in run(&mut dice, (steps, None), kinds, first, home.path()) {
             left.label = format!("seed {seed}, {}", left.label);
             let scratches = (scratch(), scratch());
             let again = move |dice: &mut Dice, _| dice.in_a_hundred(chance);

@@ -223,7 +223,8 @@ impl<'h> Simulation<'h> {
             self.work(Work::Flush);
         }
         let failures = self.disk.failures();
-        let healthy = !self.is_poisoned() && self.store().dispatch_failure().is_none();
+        let poisoned = self.is_poisoned();
+        let healthy = !poisoned && self.store().dispatch_failure().is_none();
         let (appended, flushed, ..) = self.store().watermarks();
         let store = self.store.take().expect("open");
         let mut least = appended;
@@ -260,6 +261,10 @@ impl<'h> Simulation<'h> {
         }
         self.flusher_ended = false;
         self.started(least);
+        assert!(
+            !poisoned || !self.store().report().clean,
+            "what a failed flush left is to be looked at"
+        );
         if stop == Stop::Clean && healthy && self.disk.failures() == failures {
             let report = self.store().report();
             assert!(
