@@ -107,19 +107,7 @@ def append_arrow_once(
         assert spark is not None, "a ledger in a catalog is written through Spark"
         return append_once(spark.createDataFrame(rows), ledger, table, app_id=app_id, version=version)
 
-    from deltalake import CommitProperties, Transaction, write_deltalake
-
-    delta = ledger.open(table)
-    known = delta.transaction_version(app_id)
-    if known is not None and known >= version:
-        return False
-    write_deltalake(
-        delta,
-        rows,
-        mode="append",
-        commit_properties=CommitProperties(app_transactions=[Transaction(app_id, version)]),
-    )
-    return True
+    return ledger.append_arrow(rows, table, app_id=app_id, version=version)
 
 
 def newest_batch(ledger: LedgerLocation, table: Table, *, query_id: str, spark: SparkSession) -> int:

@@ -15,6 +15,7 @@ from deltalake import DeltaTable, QueryBuilder
 
 from delta_tables.ledger import ledger_at
 from delta_tables.ledger.path_ledger import PathLedger
+from delta_tables.table import Table
 from delta_tables.views import TABLES, VIEWS, view_sql
 from store_native.errors import from_code
 
@@ -22,6 +23,17 @@ _ONLY_READ = (
     "a ledger is only read: one SELECT, WITH, VALUES, FROM, EXPLAIN of such, or DESCRIBE of a table, with no "
     "comment inside a comment"
 )
+_NULL = {
+    "STRING": "CAST(NULL AS VARCHAR)",
+    "BINARY": "arrow_cast(NULL, 'Binary')",
+    "INT": "CAST(NULL AS INT)",
+    "BIGINT": "CAST(NULL AS BIGINT)",
+    "TIMESTAMP": "arrow_cast(NULL, 'Timestamp(Microsecond, Some(\"UTC\"))')",
+    "ARRAY<STRING>": "CASE WHEN false THEN make_array('') END",
+    "MAP<STRING,STRING>": "CASE WHEN false THEN map([''], ['']) END",
+}
+"""Null as a value of each type of the tables, in the engine's SQL."""
+
 _GAP = r"(?:[\s(]|--[^\n]*(?:\n|\Z)|/\*(?:(?!/\*|\*/).)*\*/)"
 """What may come before a word. The engine nests comments; one inside another could hide where they end."""
 
@@ -84,10 +96,22 @@ class LedgerReader:
         for table in TABLES:
             # A missing table reads as an empty one: an archive that never ran, say.
             self._location.create(table)
-            session.register(table.name, DeltaTable(str(self._location.path(table))))
+            _register(session, table, self._location.open(table))
         for name in VIEWS:
             session.execute(f"CREATE VIEW {name} AS {view_sql(name)}").read_all()
         return session
+
+
+def _register(session: QueryBuilder, table: Table, stored: DeltaTable) -> None:
+    """Makes a table known; columns that an earlier version did not write are null."""
+    there = {field.name.lower() for field in stored.schema().fields}
+    lacking = [column for column in table.columns if column.name not in there]
+    if not lacking:
+        session.register(table.name, stored)
+        return
+    session.register(f"{table.name}_as_stored", stored)
+    nulls = ", ".join(f"{_NULL[column.ddl]} AS {column.name}" for column in lacking)
+    session.execute(f"CREATE VIEW {table.name} AS SELECT *, {nulls} FROM {table.name}_as_stored").read_all()
 
 
 def plain_type(arrow: pa.DataType) -> pa.DataType:

@@ -37,6 +37,11 @@ class Column:
     type: pa.DataType
     comment: str
 
+    @property
+    def ddl(self) -> str:
+        """The type as Spark writes it."""
+        return _DDL[self.type]
+
 
 @dataclass(frozen=True)
 class Table:
@@ -65,7 +70,7 @@ class Table:
     @cached_property
     def ddl(self) -> str:
         """The columns as Spark writes them: `name TYPE, ...`."""
-        return ", ".join(f"{column.name} {_DDL[column.type]}" for column in self.columns)
+        return ", ".join(f"{column.name} {column.ddl}" for column in self.columns)
 
     @cached_property
     def column_names(self) -> list[str]:

@@ -20,9 +20,10 @@ from delta_tables.ledger import ledger_at
 from delta_tables.ledger.location import LedgerLocation
 from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.messages import MESSAGES
+from delta_tables.table import Table
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 TABLES = (MESSAGES, DELIVERIES, DEAD_LETTERS, CONSUMER_OFFSETS, DATA_LOSSES)
 
@@ -55,6 +56,17 @@ def register_views(spark: SparkSession, ledger: LedgerLocation | str) -> None:
     if isinstance(location, PathLedger):
         location.create(*TABLES)  # one of a later release than the ledger reads as empty
     for table in TABLES:
-        location.read(spark, table).createOrReplaceTempView(table.name)
+        _with_all_columns(location.read(spark, table), table).createOrReplaceTempView(table.name)
     for name in VIEWS:
         spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} AS {view_sql(name)}")
+
+
+def _with_all_columns(stored: DataFrame, table: Table) -> DataFrame:
+    """The table with null in columns that an earlier version did not write."""
+    from pyspark.sql import functions as F
+
+    there = {name.lower() for name in stored.columns}
+    lacking = {
+        column.name: F.lit(None).cast(column.ddl) for column in table.columns if column.name not in there
+    }
+    return stored.withColumns(lacking) if lacking else stored

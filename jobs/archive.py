@@ -80,7 +80,7 @@ def archive(settings: ArchiveSettings, make_session: Callable[[], SparkSession])
 
 def start_archive(spark: SparkSession, settings: ArchiveSettings, client: Client) -> StreamingQuery:
     """Starts the archive stream."""
-    settings.ledger.create(MESSAGES, spark=spark)
+    settings.ledger.create_for((MESSAGES,), (), spark)
     checkpoint = StreamCheckpoint(settings.checkpoint_directory)
     start = checkpoint.start(lambda: {"offsets": _after_the_last_row(spark, settings, client)})
     source = (

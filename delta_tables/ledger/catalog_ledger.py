@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from delta_tables.ledger.location import LedgerLocation, table_properties
+from delta_tables.ledger.stored_columns import StoredColumn
 from delta_tables.ledger.writer_lock import WriterLock
-from delta_tables.table import Table
+from delta_tables.table import Column, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
@@ -66,12 +67,23 @@ class CatalogLedger(LedgerLocation):
             )
 
     def create_for(self, written: Sequence[Table], named: Sequence[Table], spark: SparkSession) -> None:
-        """Creates what a job writes and what views name."""
+        """Creates what a job writes and what views name; what it writes fits this version's rows then."""
         self.create(*dict.fromkeys([*written, *named]), spark=spark)
+        self.fit(*written, spark=spark)
 
     def writer_locks(self, tables: Sequence[Table]) -> list[WriterLock]:
         """None are needed."""
         return []
+
+    def _stored_columns(self, table: Table, spark: SparkSession | None) -> list[StoredColumn]:
+        assert spark is not None, "a ledger in a catalog is read through Spark"
+        fields = spark.read.table(self.qualified(table)).schema.fields
+        return [StoredColumn(field.name, field.dataType.simpleString(), field.nullable) for field in fields]
+
+    def _add_columns(self, added: Sequence[Column], table: Table, spark: SparkSession | None) -> None:
+        assert spark is not None, "a ledger in a catalog is changed through Spark"
+        listed = ", ".join(f"{column.name} {column.ddl}" for column in added)
+        spark.sql(f"ALTER TABLE {self.qualified(table)} ADD COLUMNS ({listed})")
 
     def _stream_from(self, reader: DataStreamReader, table: Table) -> DataFrame:
         return reader.table(self.qualified(table))

@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from delta_tables.ledger.stored_columns import StoredColumn, missing_columns
 from delta_tables.ledger.writer_lock import WriterLock
-from delta_tables.table import Table
+from delta_tables.table import Column, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
@@ -61,13 +62,31 @@ class LedgerLocation(ABC):
 
     @abstractmethod
     def create_for(self, written: Sequence[Table], named: Sequence[Table], spark: SparkSession) -> None:
-        """Creates what a job needs.
+        """Creates what a job needs, and gives tables of an earlier version the columns they lack.
+
+        Called by a job before it starts a stream: one that reads a table ends when its columns change.
 
         Args:
             written: the tables it writes.
             named: the tables that views name; in a catalog one that does not exist fails them all.
             spark: the session.
+
+        Raises:
+            InvalidRequest: ARGUMENT_ILLEGAL when another version made a table and this one's rows do not fit.
         """
+
+    def fit(self, *tables: Table, spark: SparkSession | None = None) -> None:
+        """Adds the columns that tables lack; raises as `create_for`."""
+        for table in tables:
+            missing = missing_columns(self._stored_columns(table, spark), table, str(self))
+            if not missing:
+                continue
+            try:
+                self._add_columns(missing, table, spark)
+            except Exception:
+                # In a catalog another job of this version may have been first.
+                if missing_columns(self._stored_columns(table, spark), table, str(self)):
+                    raise
 
     @abstractmethod
     def writer_locks(self, tables: Sequence[Table]) -> list[WriterLock]:
@@ -99,6 +118,12 @@ class LedgerLocation(ABC):
         else:
             writer = writer.trigger(processingTime=trigger)
         return self._stream_to(writer, table)
+
+    @abstractmethod
+    def _stored_columns(self, table: Table, spark: SparkSession | None) -> list[StoredColumn]: ...
+
+    @abstractmethod
+    def _add_columns(self, added: Sequence[Column], table: Table, spark: SparkSession | None) -> None: ...
 
     @abstractmethod
     def _stream_from(self, reader: DataStreamReader, table: Table) -> DataFrame: ...

@@ -11,13 +11,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from delta_tables.ledger.location import LedgerLocation, table_properties
+from delta_tables.ledger.stored_columns import StoredColumn
 from delta_tables.ledger.writer_lock import WriterLock
-from delta_tables.table import Table
+from delta_tables.table import Column, Table
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from deltalake import DeltaTable
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -74,6 +76,26 @@ class PathLedger(LedgerLocation):
         """Ends a writer of rows by appending them to a table."""
         writer.save(str(self.path(table)))
 
+    def append_arrow(self, rows: pa.Table, table: Table, *, app_id: str, version: int) -> bool:
+        """Appends a small Arrow table as Delta's transaction (app_id, version); needs no session.
+
+        Returns:
+            Whether the rows were appended; False when the table knew this version already.
+        """
+        from deltalake import CommitProperties, Transaction, write_deltalake
+
+        delta = self.open(table)
+        known = delta.transaction_version(app_id)
+        if known is not None and known >= version:
+            return False
+        write_deltalake(
+            delta,
+            _as_stored(rows, delta),
+            mode="append",
+            commit_properties=CommitProperties(app_transactions=[Transaction(app_id, version)]),
+        )
+        return True
+
     def create(self, *tables: Table, spark: SparkSession | None = None) -> None:
         """Creates the tables that are missing, empty; needs no session."""
         from deltalake import DeltaTable
@@ -91,15 +113,52 @@ class PathLedger(LedgerLocation):
             )
 
     def create_for(self, written: Sequence[Table], named: Sequence[Table], spark: SparkSession) -> None:
-        """Creates what a job writes; a query of the views makes the rest."""
+        """Creates what a job writes and fits it to this version; a query of the views makes the rest."""
         self.create(*written)
+        self.fit(*written, spark=spark)
 
     def writer_locks(self, tables: Sequence[Table]) -> list[WriterLock]:
         """A lock for each table."""
         return [WriterLock(self.directory, table.name) for table in tables]
+
+    def _stored_columns(self, table: Table, spark: SparkSession | None) -> list[StoredColumn]:
+        fields = self.open(table).schema().fields
+        return [StoredColumn(field.name, _as_ddl(field.type), field.nullable) for field in fields]
+
+    def _add_columns(self, added: Sequence[Column], table: Table, spark: SparkSession | None) -> None:
+        import pyarrow as pa
+        from deltalake import Schema
+
+        listed = pa.schema([pa.field(column.name, column.type) for column in added])
+        self.open(table).alter.add_columns(Schema.from_arrow(listed).fields)
 
     def _stream_from(self, reader: DataStreamReader, table: Table) -> DataFrame:
         return reader.format("delta").load(str(self.path(table)))
 
     def _stream_to(self, writer: DataStreamWriter, table: Table) -> StreamingQuery:
         return writer.start(str(self.path(table)))
+
+
+def _as_stored(rows: pa.Table, delta: DeltaTable) -> pa.Table:
+    """The rows with null in the columns that a later version added, in the table's own order."""
+    import pyarrow as pa
+
+    stored = pa.schema(delta.schema().to_arrow())
+    given = {name.lower(): column for name, column in zip(rows.column_names, rows.columns, strict=True)}
+    unknown = given.keys() - {name.lower() for name in stored.names}
+    assert not unknown, f"the table was not fitted to {sorted(unknown)}"
+    columns = [given.get(field.name.lower(), pa.nulls(rows.num_rows, field.type)) for field in stored]
+    return pa.Table.from_arrays(columns, names=stored.names)
+
+
+def _as_ddl(kind: Any) -> str:
+    """A type of deltalake's as Spark writes it."""
+    from deltalake.schema import ArrayType, MapType, PrimitiveType
+
+    if isinstance(kind, ArrayType):
+        return f"array<{_as_ddl(kind.element_type)}>"
+    if isinstance(kind, MapType):
+        return f"map<{_as_ddl(kind.key_type)},{_as_ddl(kind.value_type)}>"
+    if isinstance(kind, PrimitiveType):
+        return {"integer": "int", "long": "bigint"}.get(kind.type, kind.type)
+    return str(kind)
