@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
+from delta_tables.data_losses import DATA_LOSSES
 from delta_tables.ledger import ledger_at
 from delta_tables.ledger_reader import LedgerReader
 from jobs.consume import consume
@@ -18,6 +20,7 @@ from jobs.handler_loader import HandlerTarget
 from jobs.settings import ConsumeSettings
 from store_native.errors import LakeMQError
 from tests.support.broker_process import BrokerProcess
+from tests.support.faulty_ledger import CommitFaults, with_faults
 from tests.support.stores import open_store
 
 FILE_BYTES = 64 << 20
@@ -83,16 +86,21 @@ def test_what_expired_or_is_damaged_is_recorded_and_shown_as_such(
         consume(settings(), lambda: spark)
     recording = settings(topics=("slow", "late"), on_data_loss="record")
 
-    def die(batch_id: int) -> None:
-        raise RuntimeError("the driver ends after the batch's outcomes")
+    faults = CommitFaults()
+    failing = replace(recording, ledger=with_faults(recording.ledger, faults))
 
-    with pytest.raises(LakeMQError, match="the driver ends"):
-        consume(recording, lambda: spark, after_ledger_commit=die)
+    faults.arm(DATA_LOSSES, 1, "before")  # the batch's outcomes are in
+    with pytest.raises(LakeMQError, match="before the commit to data_losses"):
+        consume(failing, lambda: spark)
     ledger = LedgerReader(tmp_path / "ledger")
     assert ledger.sql("SELECT * FROM data_losses").num_rows == 0
     broker.stop()
     damage(broker.store_path, "slow", ROWS - 5)  # it has its delivery
     broker.start()
+    faults.arm(DATA_LOSSES, 1, "after")
+    with pytest.raises(LakeMQError, match="after the commit to data_losses"):
+        consume(failing, lambda: spark)
+    assert ledger.sql("SELECT * FROM consumer_offsets WHERE next_offset > 3").num_rows == 0
     consume(recording, lambda: spark)
 
     gaps = ledger.sql(

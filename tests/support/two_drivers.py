@@ -67,7 +67,11 @@ class Driver:
             before_ledger_commit=before_ledger_commit,
             after_ledger_commit=lambda batch_id: self.committed.set(),
         )
-        self.stream = StartedStream(self.job.start)
+        try:
+            self.stream = StartedStream(self.job.start)
+        except Exception:
+            self.lease.release()
+            raise
 
     def lose_lease(self) -> None:
         """The broker takes the lease for run out; the driver does not know yet."""
