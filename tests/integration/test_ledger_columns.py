@@ -15,6 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import Field, write_deltalake
+from deltalake.schema import PrimitiveType
 from pyspark.sql import SparkSession
 
 from delta_tables.consumer_offsets import CONSUMER_OFFSETS, QueueProgress, rows
@@ -63,7 +64,7 @@ def one_ahead(ledger: PathLedger) -> None:
     """Makes the tables those of a version that writes one column more."""
     ledger.create(MESSAGES)
     for table in TABLES:
-        ledger.open(table).alter.add_columns([Field("note", "string")])
+        ledger.open(table).alter.add_columns([Field("note", PrimitiveType("string"))])
     noted = pa.table({"consumer_group": ["later"], "note": ["kept"]})
     write_deltalake(ledger.open(DELIVERIES), noted, mode="append", schema_mode="merge")
 

@@ -51,6 +51,9 @@ from tests.support.spark_streams import forget_last_commit
 from tests.support.two_drivers import WAIT_S, Driver
 from tests.support.waiting import wait_until
 
+Fates = dict[str, tuple[str, ...]]
+"""What becomes of a message by its body: the verdict of each attempt."""
+
 HANDLER = """
 import pathlib
 from lakemq.handler import Verdict
@@ -63,13 +66,13 @@ def handle(message):
     if message.text == "fails" or message.text == "comes again" and message.attempt == 1:
         raise ValueError(message.text)
 """
-FATES = {
+FATES: Fates = {
     "accepted": ("ACK",),
     "given up": ("DEAD",),
     "comes again": ("RETRY", "ACK"),
     "fails": ("RETRY", "DEAD"),
 }
-BROADCAST = {fate: ("ACK" if verdicts == ("ACK",) else "DROPPED",) for fate, verdicts in FATES.items()}
+BROADCAST: Fates = {fate: ("ACK" if verdicts == ("ACK",) else "DROPPED",) for fate, verdicts in FATES.items()}
 BROADCAST["comes again"] = ("DROPPED",)
 
 Position = tuple[int, int]
@@ -243,7 +246,7 @@ class Group:
                 sent = self._sent(topic)
                 assert max(sent.values(), default=1) == 1, f"{topic} has a message twice: {sent}"
 
-    def check_done(self, fates: dict[str, tuple[str, ...]]) -> None:
+    def check_done(self, fates: Fates) -> None:
         """Holds what stands at the end against what was sent."""
         self.check_safe()
         rows = self._rows("SELECT queue_id, queue_offset, attempt, verdict FROM deliveries")
@@ -265,7 +268,7 @@ class Group:
         for view in ("delivery_gaps", "duplicate_deliveries", "pending_retries", "pending_dead_letters"):
             assert self._rows(f"SELECT * FROM {view}") == [], view
 
-    def _with(self, verdict: str, fates: dict[str, tuple[str, ...]]) -> list[Position]:
+    def _with(self, verdict: str, fates: Fates) -> list[Position]:
         return [position for position, fate in self._fates.items() if verdict in fates[fate]]
 
     def _rows(self, text: str) -> list[tuple[Any, ...]]:
