@@ -49,6 +49,13 @@ class BrokerIdentity:
     broker_id: int
 
 
+class HaProtocol(Enum):
+    """What is spoken between master and slave: LakeMQ's own protocol, or RocketMQ's."""
+
+    LAKEMQ = "lakemq"
+    ROCKETMQ = "rocketmq"
+
+
 class LinkClosed(Exception):
     """A replication connection is of no more use.
 

@@ -24,7 +24,8 @@ class MasterAddress:
     """Where the master of a broker name takes slaves.
 
     Args:
-        endpoints: URLs of brokers that may know: the master's, or another slave's.
+        endpoints: URLs of brokers that may know: the master's, or another slave's; ``ha://host:port`` is the
+            answer itself.
         me: Who asks.
     """
 
@@ -39,6 +40,10 @@ class MasterAddress:
         Raises:
             Unavailable: SERVICE_NOT_AVAILABLE; nobody that was asked is the master, or knows it.
         """
+        for endpoint in self._endpoints:
+            if endpoint.startswith("ha://"):
+                parts = urlsplit(endpoint)
+                return parts.hostname or "", parts.port or 0
         reasons = []
         asked: set[str] = set()
         waiting = list(self._endpoints)

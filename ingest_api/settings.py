@@ -56,6 +56,7 @@ _DELAY = re.compile(r"([0-9]{1,9})([smhd])")
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,127}")
 _HOST_NAME = re.compile(r"[A-Za-z0-9_.-]{1,253}")
 _ORIGIN = re.compile(r"https?://[A-Za-z0-9_.:\[\]-]{1,261}")
+_HA_ADDRESS = re.compile(r"ha://[A-Za-z0-9_.:\[\]-]{1,255}:[0-9]{1,5}")
 _SECTION = ConfigDict(strict=True, extra="forbid")
 
 
@@ -181,8 +182,8 @@ class _Replication(_Section, ReplicationSettings):
     @field_validator("master")
     @classmethod
     def _is_url(cls, master: str) -> str:
-        if master and not _ORIGIN.fullmatch(master):
-            raise ValueError("is a broker's URL, as http://host:8090")
+        if master and not (_ORIGIN.fullmatch(master) or _HA_ADDRESS.fullmatch(master)):
+            raise ValueError("is a broker's URL, as http://host:8090, or ha://host:10912")
         return master
 
 
@@ -287,6 +288,12 @@ class Settings(BaseSettings):
             )
         if replication.master and replication.role != "slave":
             raise illegal("replication.master", f"is a slave's, this broker is {replication.role}")
+        if replication.ha_protocol == "rocketmq" and replication.role == "sync-master":
+            raise illegal(
+                "replication.ha_protocol", "RocketMQ's proves nothing, a synchronous master cannot rely on it"
+            )
+        if replication.ha_protocol == "rocketmq" and replication.master.startswith("http"):
+            raise illegal("replication.master", "a RocketMQ master is named by ha://host:port")
         if replication.role == "sync-master" and replication.ha_port < 0:
             raise illegal("replication.ha_port", "a synchronous master needs a port for its slaves")
         return self

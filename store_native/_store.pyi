@@ -363,6 +363,10 @@ class ReplicatedLog:
             InvalidRequest: OFFSET_ILLEGAL, the log does not hold that offset.
             DataCorrupt: No request begins there.
         """
+    def read_raw(self, begin: int, max_bytes: int) -> bytes:
+        """The flushed bytes from ``begin`` on as one file has them, cut anywhere; empty at the log's end."""
+    def file_size(self) -> int:
+        """Bytes of a file of the log."""
     def append(self, master_epoch: int, offset: int, epoch: int, next_offset: int, data: bytes) -> int:
         """Appends a range of the master's log; returns the log's end. All of it or nothing.
 

@@ -136,6 +136,11 @@ class MasterLink:
         return min(self._heard_at + self._limits.housekeeping_s, self._said_at + self._limits.heartbeat_s)
 
     @property
+    def broker_id(self) -> int | None:
+        """The slave's, as it said."""
+        return self.hello.broker_id if self.hello else None
+
+    @property
     def counts(self) -> bool:
         """Whether the slave has this master's epoch: else another one could be promoted in its place."""
         return self._held_epoch == self._epoch

@@ -10,8 +10,8 @@ Threads: the driver's.
 
 from __future__ import annotations
 
+from ha_replicator.links import LinkToSlave
 from ha_replicator.log import ReplicatedLog
-from ha_replicator.master.link import MasterLink
 
 MAX_FALL_BEHIND_BYTES = 256 << 20
 """RocketMQ's ``haSlaveFallbehindMax``."""
@@ -39,18 +39,17 @@ class Replicas:
         self._max_fall_behind_bytes = max_fall_behind_bytes
         self._silence_s = silence_s
         self.needed = needed
-        self.links: list[MasterLink] = []
+        self.links: list[LinkToSlave] = []
         self.replicated = 0
 
-    def joined(self, link: MasterLink) -> None:
+    def joined(self, link: LinkToSlave) -> None:
         """Counts a link from now on; of two with one broker id the later counts."""
-        assert link.hello is not None
-        broker_id = link.hello.broker_id
-        self.links = [other for other in self.links if other.hello and other.hello.broker_id != broker_id]
+        known = link.broker_id
+        self.links = [other for other in self.links if known is None or other.broker_id != known]
         self.links.append(link)
         self.reported()
 
-    def left(self, link: MasterLink) -> None:
+    def left(self, link: LinkToSlave) -> None:
         """Counts a link no more."""
         if link in self.links:
             self.links.remove(link)

@@ -1,6 +1,6 @@
 """Keeps a slave connected to its master.
 
-Owns the one connection to the master, finding it and trying again; slave/link.py decides what is said.
+Owns the one connection to the master, finding it and trying again; its link decides what is said.
 
 Invariants: there is one connection at a time; what fails is tried again after a pause that grows to
 `LONGEST_PAUSE_S` and has chance in it, for good.
@@ -13,16 +13,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import secrets
 from collections.abc import Awaitable, Callable
 
-from ha_replicator.identity import BrokerIdentity, LinkClosed
-from ha_replicator.link_limits import LinkLimits
+from ha_replicator.identity import LinkClosed
+from ha_replicator.links import LinkToMaster
 from ha_replicator.log import ReplicatedLog
-from ha_replicator.slave.link import SlaveLink
 from ha_replicator.transport.peer import Peer
 from ha_replicator.transport.wakeups import Wakeups, wait_until
-from ha_replicator.wire.credentials import Credentials
 from store_native.errors import LakeMQError
 
 log = logging.getLogger("lakemq.replication")
@@ -36,35 +33,29 @@ class Follower:
     """Follows a master until it is cancelled.
 
     Args:
-        me: This broker.
-        replicated_log: Its log.
-        credentials: The cluster's secret.
+        make_link: Makes a connection's link; is told whether the master is on this machine, and the time.
+        replicated_log: This broker's.
         find_master: Says where the master takes slaves; raises LakeMQError or OSError when nobody knows.
         wakeups: Say when the log moved.
         on_change: Called when something of :attr:`link` changed.
-        limits: The bounds of a connection.
     """
 
     def __init__(
         self,
-        me: BrokerIdentity,
+        make_link: Callable[[bool, float], LinkToMaster],
         replicated_log: ReplicatedLog,
-        credentials: Credentials,
         find_master: Callable[[], Awaitable[tuple[str, int]]],
         wakeups: Wakeups,
         *,
         on_change: Callable[[], None],
-        limits: LinkLimits,
     ) -> None:
-        self._me = me
+        self._make_link = make_link
         self._log = replicated_log
-        self._credentials = credentials
         self._find_master = find_master
         self._wakeups = wakeups
         self._on_change = on_change
-        self._limits = limits
         self._chance = random.SystemRandom()
-        self.link: SlaveLink | None = None
+        self.link: LinkToMaster | None = None
         self.last_failure: str | None = None
 
     async def run(self) -> None:
@@ -114,15 +105,7 @@ class Follower:
         reading: asyncio.Task[None] | None = None
         try:
             await self._all_flushed(moved)
-            link = self.link = SlaveLink(
-                self._me,
-                self._log,
-                self._credentials,
-                local_peer=peer.is_local,
-                nonce=secrets.token_hex(16),
-                now=now(),
-                limits=self._limits,
-            )
+            link = self.link = self._make_link(peer.is_local, now())
             peer.write(link.begin())
             reading = asyncio.create_task(self._read(peer, link, moved))
             while not reading.done():
@@ -145,7 +128,7 @@ class Follower:
             await moved.wait()
             moved.clear()
 
-    async def _read(self, peer: Peer, link: SlaveLink, moved: asyncio.Event) -> None:
+    async def _read(self, peer: Peer, link: LinkToMaster, moved: asyncio.Event) -> None:
         now = asyncio.get_running_loop().time
         try:
             while data := await peer.read():

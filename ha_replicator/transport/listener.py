@@ -1,6 +1,6 @@
 """Where slaves connect.
 
-Owns the listening socket and a task for each connection; master/link.py decides what is said.
+Owns the listening socket and a task for each connection; its link decides what is said.
 
 Invariants: connections are bounded, those that have proved nothing yet too; all are closed with the listener.
 
@@ -11,18 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from collections.abc import Callable
-from typing import Literal
 
-from ha_replicator.identity import BrokerIdentity, LinkClosed
-from ha_replicator.link_limits import LinkLimits
-from ha_replicator.log import ReplicatedLog
-from ha_replicator.master.link import MasterLink
+from ha_replicator.identity import LinkClosed
+from ha_replicator.links import LinkToSlave
 from ha_replicator.master.replicas import Replicas
 from ha_replicator.transport.peer import Peer
 from ha_replicator.transport.wakeups import Wakeups, wait_until
-from ha_replicator.wire.credentials import Credentials
 from store_native.errors import LakeMQError
 
 log = logging.getLogger("lakemq.replication")
@@ -34,39 +29,27 @@ class ReplicationListener:
     """Serves slaves.
 
     Args:
-        me: This broker.
-        replicated_log: Its log.
-        credentials: The cluster's secret.
+        make_link: Makes the link of a connection; is told whether the peer is on this machine, and the time.
         replicas: Counts who follows.
         wakeups: Say when the log moved.
-        flush: This broker's flush mode.
         on_change: Called after a slave came, went or reported.
         on_epoch: Called with an epoch, higher than this master's, that an authenticated slave heard of.
-        limits: The bounds of a connection.
     """
 
     def __init__(
         self,
-        me: BrokerIdentity,
-        replicated_log: ReplicatedLog,
-        credentials: Credentials,
+        make_link: Callable[[bool, float], LinkToSlave],
         replicas: Replicas,
         wakeups: Wakeups,
         *,
-        flush: Literal["sync", "async"],
         on_change: Callable[[], None],
         on_epoch: Callable[[int], None],
-        limits: LinkLimits,
     ) -> None:
-        self._me = me
-        self._log = replicated_log
-        self._credentials = credentials
+        self._make_link = make_link
         self._replicas = replicas
         self._wakeups = wakeups
-        self._flush = flush
         self._on_change = on_change
         self._on_epoch = on_epoch
-        self._limits = limits
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.port = 0
@@ -108,16 +91,7 @@ class ReplicationListener:
 
     async def _serve(self, peer: Peer) -> None:
         now = asyncio.get_running_loop().time
-        link = MasterLink(
-            self._me,
-            self._log,
-            self._credentials,
-            flush=self._flush,
-            local_peer=peer.is_local,
-            nonce=secrets.token_hex(16),
-            now=now(),
-            limits=self._limits,
-        )
+        link = self._make_link(peer.is_local, now())
         moved = self._wakeups.add()
         said: LinkClosed | None = None
         reading = asyncio.create_task(self._read(peer, link, moved))
@@ -147,7 +121,7 @@ class ReplicationListener:
         await peer.close(said.farewell if said else ())
         self._tell(peer, link, said)
 
-    async def _read(self, peer: Peer, link: MasterLink, moved: asyncio.Event) -> None:
+    async def _read(self, peer: Peer, link: LinkToSlave, moved: asyncio.Event) -> None:
         now = asyncio.get_running_loop().time
         try:
             while data := await peer.read():
@@ -158,8 +132,7 @@ class ReplicationListener:
                     raise LinkClosed(error.code, error.detail) from error
                 if link.following and not following:
                     self._replicas.joined(link)
-                    assert link.hello is not None
-                    fields = {"slave": peer.address, "id": link.hello.broker_id, "from": link.sent}
+                    fields = {"slave": peer.address, "id": link.broker_id, "from": link.sent}
                     log.info("a slave follows", extra={"fields": fields})
                 elif link.following:
                     self._replicas.reported()
@@ -168,8 +141,8 @@ class ReplicationListener:
         finally:
             moved.set()
 
-    def _tell(self, peer: Peer, link: MasterLink, said: LinkClosed | None) -> None:
-        fields = {"slave": peer.address, "id": link.hello.broker_id if link.hello else None}
+    def _tell(self, peer: Peer, link: LinkToSlave, said: LinkClosed | None) -> None:
+        fields = {"slave": peer.address, "id": link.broker_id}
         if said is None:
             log.warning("a slave closed its connection", extra={"fields": fields})
             return

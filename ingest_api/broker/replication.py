@@ -14,13 +14,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ha_replicator.identity import BrokerIdentity, BrokerRole, next_epoch
+from ha_replicator.identity import BrokerIdentity, BrokerRole, HaProtocol, next_epoch
 from ha_replicator.link_limits import LinkLimits
+from ha_replicator.links import LinkToMaster, LinkToSlave
+from ha_replicator.master.link import MasterLink
 from ha_replicator.master.replicas import Replicas
 from ha_replicator.master_address import MasterAddress
+from ha_replicator.rocketmq.master_link import RocketMQMasterLink
+from ha_replicator.rocketmq.slave_link import RocketMQSlaveLink
+from ha_replicator.slave.link import SlaveLink
 from ha_replicator.transport.follower import Follower
 from ha_replicator.transport.listener import ReplicationListener
 from ha_replicator.transport.wakeups import Wakeups
@@ -38,12 +44,13 @@ class SlaveStatus:
     """A slave that follows this master.
 
     Attributes:
+        broker_id: None for a RocketMQ slave, which does not say.
         acked: It reported the log up to there.
         lag_bytes: What it did not report yet.
         silent_s: Since its last report.
     """
 
-    broker_id: int
+    broker_id: int | None
     acked: int
     lag_bytes: int
     silent_s: float
@@ -109,6 +116,7 @@ class ReplicationService:
         self._host = ""
         self.role = BrokerRole(self._settings.role)
         self.identity = BrokerIdentity(settings.cluster, settings.broker_name, self._settings.broker_id)
+        self._protocol = HaProtocol(self._settings.ha_protocol)
         self._credentials = Credentials(settings.cluster_secret)
         self._limits = LinkLimits(max_range_bytes=settings.store.commitlog_file_size)
         self._replicas = Replicas(self._log, needed=self._needed(), silence_s=self._limits.housekeeping_s)
@@ -210,9 +218,8 @@ class ReplicationService:
             following=link is not None and link.following,
             failure=follower.last_failure if follower else None,
             slaves=[
-                SlaveStatus(link.hello.broker_id, link.acked, link.lag(), round(now - link.acked_at, 3))
+                SlaveStatus(link.broker_id, link.acked, link.lag(), round(now - link.acked_at, 3))
                 for link in self._replicas.links
-                if link.hello is not None
             ],
         )
 
@@ -228,15 +235,11 @@ class ReplicationService:
         if port < 0:
             return
         listener = ReplicationListener(
-            self.identity,
-            self._log,
-            self._credentials,
+            self._link_to_slave,
             self._replicas,
             self._wakeups,
-            flush=self._flush,
             on_change=self._replicas_changed,
             on_epoch=self._step_down,
-            limits=self._limits,
         )
         try:
             await listener.listen(self._host, port)
@@ -254,15 +257,40 @@ class ReplicationService:
             return
         self._addresses = addresses = MasterAddress([self.master], self.identity)
         self._follower = Follower(
-            self.identity,
+            self._link_to_master,
             self._log,
-            self._credentials,
             lambda: asyncio.to_thread(addresses.find),
             self._wakeups,
             on_change=lambda: None,
-            limits=self._limits,
         )
         self._following = self._loop.create_task(self._follower.run())
+
+    def _link_to_slave(self, local_peer: bool, now: float) -> LinkToSlave:
+        if self._protocol is HaProtocol.ROCKETMQ:
+            return RocketMQMasterLink(self._log, now=now, limits=self._limits)
+        return MasterLink(
+            self.identity,
+            self._log,
+            self._credentials,
+            flush=self._flush,
+            local_peer=local_peer,
+            nonce=secrets.token_hex(16),
+            now=now,
+            limits=self._limits,
+        )
+
+    def _link_to_master(self, local_peer: bool, now: float) -> LinkToMaster:
+        if self._protocol is HaProtocol.ROCKETMQ:
+            return RocketMQSlaveLink(self._log, now=now, limits=self._limits)
+        return SlaveLink(
+            self.identity,
+            self._log,
+            self._credentials,
+            local_peer=local_peer,
+            nonce=secrets.token_hex(16),
+            now=now,
+            limits=self._limits,
+        )
 
     async def _stop_following(self) -> None:
         following, self._following = self._following, None

@@ -105,13 +105,16 @@ class ReplicationSettings:
             slave takes its master's log.
         broker_id: 0 is the master's.
         ha_port: Where slaves connect, on the broker's own address: 0 takes a free one, -1 takes no slaves.
-        master: A slave's: URL of its master's API, or of another slave of it.
+        ha_protocol: LakeMQ's own, or RocketMQ's, in which nobody proves who they are and no report counts.
+        master: A slave's: URL of its master's API, or of another slave of it; or ``ha://host:port``, where
+            the master takes slaves itself (a RocketMQ master always).
         min_in_sync: A synchronous master's: so many slaves must have a message.
     """
 
     role: RoleName = "async-master"
     broker_id: Annotated[int, Interval(ge=0, le=(1 << 31) - 1)] = 0
     ha_port: Annotated[int, Interval(ge=-1, le=65_535)] = -1
+    ha_protocol: Literal["lakemq", "rocketmq"] = "lakemq"
     master: str = ""
     min_in_sync: Annotated[int, Interval(ge=1, le=64)] = 1
 

@@ -14,7 +14,8 @@ import socket
 import struct
 import subprocess
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -25,6 +26,7 @@ ROCKETMQ_TOOL: Final = Path(__file__).parent / "java" / "RocketTool.java"
 KAFKA_LOAD: Final = POMS / "kafka" / "src" / "KafkaLoad.java"
 START_TIMEOUT_S: Final = 90.0
 TOOL_TIMEOUT_S: Final = 300.0
+_REGISTER_BROKER: Final = 103
 _CLUSTER_INFO: Final = 106
 
 Row = dict[str, Any]
@@ -94,6 +96,7 @@ class RocketMQ:
         self._name_server: ServerProcess | None = None
         self._broker: ServerProcess | None = None
         self.name_server_port = 0
+        self.ha_port = 0
         directory.mkdir(parents=True, exist_ok=True)
 
     @property
@@ -106,15 +109,44 @@ class RocketMQ:
         """Returns the broker's process id."""
         return self._require_broker().pid
 
-    def start(self) -> Self:
-        """Starts the name server, once, and the broker; returns when the broker is registered."""
+    def start_name_server(self) -> None:
+        """Starts the name server, unless it runs; returns when it takes connections."""
         if self._name_server is None:
             self.name_server_port = free_ports()
             configuration = self._write("namesrv.conf", {"listenPort": self.name_server_port})
             main = "org.apache.rocketmq.namesrv.NamesrvStartup"
             self._name_server = self._java("namesrv", main, configuration, "128m")
             self._name_server.wait_until(lambda: answers_on(self.name_server_port), START_TIMEOUT_S)
+
+    @contextmanager
+    def registered_master(self, ha_port: int) -> Iterator[None]:
+        """Tells the name server of a master that takes slaves on a loopback port, as long as this lasts.
+
+        RocketMQ's slaves find their master there (5.3.3 forgets the setting haMasterAddress).
+        """
+        self.start_name_server()
+        fields = {
+            "brokerName": self._settings["brokerName"],
+            "brokerAddr": f"{LOOPBACK}:{free_ports()}",
+            "clusterName": self._settings["brokerClusterName"],
+            "haServerAddr": f"{LOOPBACK}:{ha_port}",
+            "brokerId": "0",
+            "compressed": "false",
+            "bodyCrc32": "0",
+        }
+        with socket.create_connection((LOOPBACK, self.name_server_port), timeout=10) as connection:
+            connection.sendall(_remoting_frame(_REGISTER_BROKER, fields))
+            with connection.makefile("rb") as answer:
+                (size,) = struct.unpack(">i", answer.read(4))
+                said = answer.read(size)
+            assert b'"code":0' in said, said
+            yield
+
+    def start(self) -> Self:
+        """Starts the name server, once, and the broker; returns when the broker is registered."""
+        self.start_name_server()
         port = free_ports(0, -2, 1)
+        self.ha_port = port + 1
         ports = {"namesrvAddr": self.name_server, "listenPort": port, "haListenPort": port + 1}
         configuration = self._write("broker.conf", {**self._settings, **ports})
         main = "org.apache.rocketmq.broker.BrokerStartup"
@@ -160,10 +192,7 @@ class RocketMQ:
 
     def _registered(self) -> str:
         """Asks the name server for its cluster table; empty when it does not answer."""
-        header = json.dumps(
-            {"code": _CLUSTER_INFO, "language": "OTHER", "version": 0, "opaque": 1, "flag": 0}
-        )
-        frame = struct.pack(">ii", 4 + len(header), len(header)) + header.encode()
+        frame = _remoting_frame(_CLUSTER_INFO, {})
         try:
             with socket.create_connection((LOOPBACK, self.name_server_port), timeout=2) as connection:
                 connection.sendall(frame)
@@ -193,6 +222,14 @@ class RocketMQ:
             str(configuration),
         ]
         return ServerProcess(command, self.directory / f"{name}.log", {"ROCKETMQ_HOME": str(self.directory)})
+
+
+def _remoting_frame(code: int, fields: Mapping[str, object]) -> bytes:
+    """A request of RocketMQ's remoting protocol, its header in JSON, without a body."""
+    header = json.dumps(
+        {"code": code, "language": "OTHER", "version": 0, "opaque": 1, "flag": 0, "extFields": fields}
+    ).encode()
+    return struct.pack(">ii", 4 + len(header), len(header)) + header
 
 
 class Kafka:

@@ -27,7 +27,7 @@ class EpochStart(BaseModel):
 class Slave(BaseModel):
     """A slave that follows this master."""
 
-    broker_id: int
+    broker_id: Annotated[int | None, Field(description="Null for a RocketMQ slave, which does not say.")]
     acked: Offset
     lag_bytes: int
     silent_s: Annotated[float, Field(description="Since its last report.")]

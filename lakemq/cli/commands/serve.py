@@ -30,6 +30,7 @@ _SHORT = {
     "replication.role": ("--role", None, "what the broker is to the others of its name"),
     "replication.broker_id": ("--broker-id", "N", "0 for the master, others for its slaves"),
     "replication.ha_port": ("--ha-port", "PORT", "port for slaves, 0 for a free one, -1 for none"),
+    "replication.ha_protocol": ("--ha-protocol", None, "what master and slaves speak"),
     "replication.master": ("--master", "URL", "a slave's: where its master's API answers"),
     "replication.min_in_sync": (
         "--min-in-sync",

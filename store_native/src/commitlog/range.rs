@@ -51,6 +51,14 @@ impl CommitLog {
         Some(out)
     }
 
+    /// The bytes from `from` up to `limit` as they stand in their file, at most `max_bytes`, cut anywhere.
+    pub fn copy_raw(&self, from: i64, limit: i64, max_bytes: usize) -> Vec<u8> {
+        let Some(file) = self.file_at(from) else { return Vec::new() };
+        let length = (limit.min(file.end()) - from).max(0) as usize;
+        let rest = file.file.tail((from - file.base) as usize);
+        rest.get(..length.min(max_bytes)).unwrap_or_default().to_vec()
+    }
+
     /// CRC-32 of the bytes `[from, to)`, over the borders of files.
     pub fn digest(&self, from: i64, to: i64) -> u32 {
         let mut digest = crc32fast::Hasher::new();

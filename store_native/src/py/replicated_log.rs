@@ -65,6 +65,15 @@ impl PyReplicatedLog {
         Ok((range.epoch, range.next_offset, PyBytes::new(py, &range.bytes)))
     }
 
+    fn read_raw<'py>(&self, py: Python<'py>, from: i64, max_bytes: usize) -> PyResult<Bound<'py, PyBytes>> {
+        let bytes = self.run(py, |s| s.read_raw(from, max_bytes))?;
+        Ok(PyBytes::new(py, &bytes))
+    }
+
+    fn file_size(&self) -> u64 {
+        self.store.options().commitlog_file_size
+    }
+
     fn append(
         &self,
         py: Python<'_>,

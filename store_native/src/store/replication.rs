@@ -128,6 +128,26 @@ impl Store {
         Ok(self.log.digest(from, to))
     }
 
+    /// The flushed bytes from `from` on as they stand in one file, at most `max_bytes`: cut anywhere, what lies behind an
+    /// end marker included. Empty at the log's end.
+    ///
+    /// # Errors
+    /// `OFFSET_ILLEGAL` when the log does not hold that offset.
+    pub fn read_raw(&self, from: i64, max_bytes: usize) -> Result<Vec<u8>> {
+        loop {
+            let generation = self.marks.generation();
+            let (flushed, log_min) = (self.marks.flushed(), self.log.min_offset());
+            if from < log_min || from > flushed {
+                let detail = format!("the log holds [{log_min}, {flushed}), not offset {from}");
+                return Err(StoreError::invalid("OFFSET_ILLEGAL", detail));
+            }
+            let bytes = self.log.copy_raw(from, flushed, max_bytes);
+            if self.marks.generation() == generation {
+                return Ok(bytes);
+            }
+        }
+    }
+
     /// Appends what [`Store::read_log`] of the master of `master_epoch` gave. Returns the log's end; all or nothing.
     ///
     /// # Errors

@@ -1,0 +1,76 @@
+"""What the sockets' drivers ask of a connection's state machine, whatever protocol it speaks.
+
+Owns the two ports. Times are seconds that never go back; any method raises LinkClosed when the connection is
+of no more use.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class LinkToSlave(Protocol):
+    """A slave's connection, on its master.
+
+    Attributes:
+        broker_id: The slave's; None where the protocol does not say.
+        following: It is told the log.
+        sent: The log up to there was sent.
+        acked: The slave reported it up to there.
+        acked_at: When it last did.
+        counts: Whether its reports confirm messages.
+    """
+
+    following: bool
+    sent: int
+    acked: int
+    acked_at: float
+
+    @property
+    def broker_id(self) -> int | None:
+        """See the attributes."""
+
+    @property
+    def counts(self) -> bool:
+        """See the attributes."""
+
+    def receive(self, data: bytes, now: float) -> list[bytes]:
+        """Takes what arrived; returns what is to be sent."""
+
+    def pump(self, now: float) -> list[bytes]:
+        """Returns what is to be sent next."""
+
+    def next_deadline(self) -> float:
+        """When :meth:`pump` must be called at the latest."""
+
+    def lag(self) -> int:
+        """Bytes of the log that the slave did not report yet."""
+
+
+class LinkToMaster(Protocol):
+    """The connection to the master, on its slave.
+
+    Attributes:
+        epoch: The master's.
+        following: The log goes on.
+        cut_at: The driver cuts the log there, then calls :meth:`cut`.
+    """
+
+    epoch: int
+    following: bool
+    cut_at: int | None
+
+    def begin(self) -> list[bytes]:
+        """Returns what is to be sent first."""
+
+    def receive(self, data: bytes, now: float) -> list[bytes]:
+        """Takes what arrived; returns what is to be sent."""
+
+    def cut(self, now: float) -> list[bytes]:
+        """The log was cut; returns what is to be sent."""
+
+    def report(self, now: float) -> list[bytes]:
+        """Returns a report when there is something to say."""
+
+    def next_deadline(self) -> float:
+        """When :meth:`report` must be called at the latest."""

@@ -1,0 +1,17 @@
+"""What the protocol asks of a log besides `ha_replicator.log.ReplicatedLog`: bytes without borders."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ha_replicator.log import ReplicatedLog
+
+
+class RawLog(ReplicatedLog, Protocol):
+    """A log whose files can be read as they stand."""
+
+    def read_raw(self, begin: int, max_bytes: int, /) -> bytes:
+        """The flushed bytes from ``begin`` on, as they stand in one file, cut anywhere."""
+
+    def file_size(self) -> int:
+        """Bytes of a file of the log."""
