@@ -28,14 +28,14 @@ class Cluster:
         self._on_exit = on_exit
 
     def master(self, role: str = "sync-master", name: str = "m", **options: Any) -> BrokerProcess:
-        return self._start(name, ("--role", role, "--ha-port", "0"), **options)
+        return self.start(name, ("--role", role, "--ha-port", "0"), **options)
 
     def slave(self, master: BrokerProcess, broker_id: int = 1, **options: Any) -> BrokerProcess:
         arguments = ("--role", "slave", "--broker-id", str(broker_id), "--master", master.endpoint)
         name = options.pop("name", f"s{broker_id}")
-        return self._start(name, (*arguments, "--ha-port", "0"), **options)
+        return self.start(name, (*arguments, "--ha-port", "0"), **options)
 
-    def _start(self, name: str, arguments: tuple[str, ...], **options: Any) -> BrokerProcess:
+    def start(self, name: str, arguments: tuple[str, ...], **options: Any) -> BrokerProcess:
         settings: dict[str, Any] = {"environment": SECRET, "config": NO_WAIT, **options}
         broker = BrokerProcess(self._root / name, arguments=arguments, **settings)
         self._on_exit.callback(broker.close)
