@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import tarfile
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -54,6 +55,8 @@ def test_a_group_of_an_earlier_version_goes_on_where_it_was(
     after = deliveries(home)
     assert [row for row in after if row in before] == before
     assert len(after) == 2 * len(before)
+    fates = [Counter((row["attempt"], row["verdict"]) for row in rows) for rows in (before, after)]
+    assert fates[1] == fates[0] + fates[0], "the second half fares as the first"
     ledger = LedgerReader(str(home / "ledger"))
     for view in ("duplicate_deliveries", "delivery_gaps", "pending_retries", "pending_dead_letters"):
         assert ledger.sql(f"SELECT * FROM {view}").num_rows == 0, view

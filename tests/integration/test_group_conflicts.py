@@ -123,6 +123,14 @@ def test_a_conflict_does_not_call_the_handlers_again(
         handler.go_on.touch()
         driver.stop()
     assert handler.calls() == ["0/1"]
+    successor = Driver(spark, client, settings, tmp_path / "checkpoint")
+    try:
+        successor.wait_for(successor.committed.is_set)
+    finally:
+        successor.stop()
+    assert handler.calls() == ["0/1", "0/1"]
+    found = select(ledger, "SELECT queue_offset, attempt FROM deliveries WHERE consumer_group = 'h'", spark)
+    assert found == [(0, 1)]
 
 
 def test_rows_of_a_catalogs_table_are_found_by_position(spark: SparkSession, ledger: LedgerLocation) -> None:

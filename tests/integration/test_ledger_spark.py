@@ -71,7 +71,9 @@ def test_each_message_is_handled_once_for_one_commit(
         OutcomeTask("g", target, policy, "concurrent", "q", 0),
         DELIVERIES.ddl,
     )
-    append_once(outcomes, ledger, DELIVERIES, app_id="job/q", version=0)
+    before = ledger.version(spark, DELIVERIES)
+    assert append_once(outcomes, ledger, DELIVERIES, app_id="job/q", version=0)
+    assert ledger.version(spark, DELIVERIES) == before + 1
     calls = (tmp_path / "calls").read_text().split()
     assert sorted(map(int, calls)) == list(range(30))
     counted = LedgerReader(str(ledger)).sql(

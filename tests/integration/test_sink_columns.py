@@ -92,10 +92,14 @@ def test_rows_of_one_sharding_key_go_to_one_queue(
     rows = spark.range(200).selectExpr("cast(id AS string) AS body", "concat('s', id % 10) AS sharding_key")
     write(rows, shared_broker, topic="sharded")
     queue_of: dict[int, set[int]] = {}
+    found: list[int] = []
     for queue in client.queues("sharded"):
         for message in client.pull("sharded", queue.queue_id, 0, max=1000).messages:
+            found.append(int(message.body))
             queue_of.setdefault(int(message.body) % 10, set()).add(queue.queue_id)
+    assert sorted(found) == list(range(200))
     assert {len(queues) for queues in queue_of.values()} == {1}
+    assert len(set.union(*queue_of.values())) > 1, "keys spread over the queues"
 
 
 @pytest.mark.parametrize(

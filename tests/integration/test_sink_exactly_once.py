@@ -17,6 +17,7 @@ from pyspark.sql.functions import udf
 from lakemq.client import Client, Message
 from tests.support.broker_process import BrokerProcess
 from tests.support.spark_streams import forget_last_commit, send_to_sink, source
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -65,7 +66,7 @@ def test_a_batch_run_again_after_a_crash_before_its_commit_stores_nothing_twice(
     send_to_sink(frame, tmp_path / "c", **options)
     assert bodies(client, "again-out") == once(300)
     for _ in range(2):
-        forget_last_commit(tmp_path / "c")
+        assert forget_last_commit(tmp_path / "c") == 2, "the batch was not run again"
         send_to_sink(frame, tmp_path / "c", **options)
     assert bodies(client, "again-out") == once(300)
     input_topic(client, "again-in", 50, first=300)
@@ -88,10 +89,11 @@ def test_a_rebuilt_checkpoint_with_the_same_name_stores_nothing_twice_and_loses_
     send_to_sink(frame, tmp_path / "first", **options)
     send_to_sink(frame, tmp_path / "second", **options)
     assert bodies(client, "name-out") == once(100)
-    # Batch 0 of a third checkpoint holds other rows: a key of batch 0 must not swallow them.
+    # Batch 0 of a third checkpoint holds other rows: a key of batch 0 must not swallow them. In the same
+    # requests are rows sent before, which come again: a message may be stored twice, and never lost.
     input_topic(client, "name-in", 100, first=100)
     send_to_sink(frame, tmp_path / "third", **options)
-    assert set(bodies(client, "name-out")) == set(once(200))
+    assert bodies(client, "name-out") == once(200) + once(100)
 
 
 def test_a_task_that_died_half_way_stores_nothing_twice(
@@ -132,9 +134,11 @@ def test_a_broker_that_goes_away_in_the_middle_loses_and_repeats_nothing(
     with broker.client() as client:
         client.put_topic("out", read_queue_nums=1, write_queue_nums=1)
 
+        def stored() -> int:
+            return client.queues("out")[0].confirmed_offset
+
         def end_and_start_again() -> None:
-            while client.queues("out")[0].confirmed_offset < 100:
-                pass
+            wait_until(lambda: stored() >= 100)
             getattr(broker, end)()
             broker.start()
 
@@ -156,7 +160,7 @@ def test_a_job_run_again_stores_again_unless_it_has_a_name(
             numbered(spark, 20).write.format("lakemq").mode("append").options(
                 endpoint=shared_broker.endpoint, topic=topic, **name
             ).save()
-    assert set(bodies(client, "plain-out").values()) == {2}
+    assert bodies(client, "plain-out") == once(20) + once(20)
     assert bodies(client, "named-out") == once(20)
 
 
@@ -184,8 +188,9 @@ def test_named_writes_inside_foreach_batch_are_exactly_once(
         ).start().awaitTermination()
 
     run()
-    forget_last_commit(tmp_path / "c")
+    newest = forget_last_commit(tmp_path / "c")
     run()
+    assert (tmp_path / "c" / "commits" / str(newest)).exists(), "the batch was not run again"
     assert bodies(client, "each-out") == once(60)
 
 

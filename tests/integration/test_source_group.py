@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,9 @@ from structured_streaming.source.query_lease import TTL_MS
 from tests.support.broker_process import BrokerProcess
 from tests.support.spark_streams import Batches, run_available, source, start
 from tests.support.waiting import wait_until
+
+CLOCK_STEP_MS = 50
+"""The broker counts a lease by another clock than the one it shows."""
 
 
 @pytest.fixture
@@ -125,8 +129,18 @@ def test_a_dead_owners_lease_is_waited_out(
     spark: SparkSession, client: Client, shared_broker: BrokerProcess, tmp_path: Path
 ) -> None:
     topic, group = prepared(client, "dead")
-    client.acquire_lease(group, "spark/a-host-that-died", 2_000)
+    dead = client.acquire_lease(group, "spark/a-host-that-died", 2_000)
+    held: list[tuple[str, int]] = []
+
+    def who_holds_it(_: int) -> None:
+        with pytest.raises(LakeMQError, match="LEASE_CONFLICT") as refused:
+            client.acquire_lease(group, "somebody", 1000)
+        held.append((str(refused.value.context["owner"]), time.time_ns() // 1_000_000))
+
     frame = source(
         spark, endpoint=shared_broker.endpoint, subscribe=topic, group=group, startingOffsets="earliest"
     )
-    assert run_available(frame, tmp_path / "c").sizes == [40]
+    assert run_available(frame, tmp_path / "c", who_holds_it).sizes == [40]
+    ((owner, at_ms),) = held
+    assert owner != "spark/a-host-that-died"
+    assert at_ms >= dead.expires_at - CLOCK_STEP_MS, "the dead owner's lease was taken from it"
