@@ -13,6 +13,7 @@ ROUNDS ?= 100
 SEED ?= 1
 ROLLS ?= 100000
 SEEDS ?= 300
+EVERY ?= 1
 SECONDS ?= 600
 
 NATIVE := $(shell find store_native/src store_native/Cargo.toml store_native/Cargo.lock -type f 2>/dev/null)
@@ -40,7 +41,7 @@ help:
 	@echo "make bench        the measurements of docs/performance.md [ONLY=P7] (Maven)"
 	@echo "make chaos        kill -9 under load; rolls of the log    [ONLY=R1 ROUNDS=100 SEED=1] [ONLY=R2 ROUNDS=100] [ONLY=DRIVER ROUNDS=20] [ONLY=ROLL ROLLS=100000] [ONLY=POWER SEEDS=300] [ONLY=SIMULATION SEEDS=10000]"
 	@echo "make fuzz         bytes of chance against whatever reads bytes [ONLY=record SECONDS=600] (cargo-fuzz, nightly Rust)"
-	@echo "make mutants      changes in the code that hurt, one at a time, against their tests [ONLY=path/of/a/file]"
+	@echo "make mutants      changes in the code that hurt, one at a time, against their tests [ONLY=path/of/a/file] [EVERY=10: of Python's a sample]"
 	@echo "make wheel        dist/lakemq-*.whl"
 	@echo "make lock         requirements.lock from pyproject.toml"
 
@@ -124,7 +125,7 @@ endif
 # In a scratch copy, at the lowest priority; a path says which language.
 mutants: $(VENV)/.built
 ifneq ($(filter-out %.rs,$(or $(ONLY),all)),)
-	.ci/mutants-python $(ONLY)
+	LAKEMQ_MUTANTS_EVERY=$(EVERY) .ci/mutants-python $(ONLY)
 endif
 ifneq ($(filter-out %.py,$(or $(ONLY),all)),)
 	@[[ ! -e .ci/mutants-rust ]] || .ci/mutants-rust $(ONLY)

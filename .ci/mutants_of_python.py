@@ -50,7 +50,9 @@ def main() -> int:
     if not files:
         print(f"{sys.argv[1]} is not in {TABLE}", file=sys.stderr)
         return 2
-    print("| File | Changes | Noticed | Equivalent | Score |\n|---|---|---|---|---|", flush=True)
+    print(
+        "| File | Changes | Tried | Noticed | Change nothing | Score |\n|---|---|---|---|---|---|", flush=True
+    )
     failed = 0
     for file in files:
         shutil.rmtree("mutants", ignore_errors=True)

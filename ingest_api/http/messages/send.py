@@ -205,10 +205,9 @@ class SendPath:
             self._errors.log_slow(_scope(connection, topic), 200, took_ms)
 
     def _check_length(self, headers: SendHeaders) -> None:
-        """Refuses by Content-Length what a look at the body would only confirm."""
+        """Refuses a raw message by its Content-Length, which a look at the body would only confirm."""
         if headers.kind is PayloadKind.RAW and headers.coding is None and headers.length is not None:
             self._service.check_size(headers.length)
-        self._bodies.check_length(headers.length)
 
     def _take(self, body: Body, coding: str | None) -> bytes:
         """Runs on a worker thread; joining a large body there releases the GIL too."""

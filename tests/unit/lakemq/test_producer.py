@@ -15,11 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from lakemq import Message, Producer
-from lakemq.client import Closed, OutcomeUnknown
-from tests.support.scripted_network import ScriptedNetwork
+from lakemq.client import Closed, OutcomeUnknown, Unavailable
+from tests.support.scripted_network import Fate, ScriptedNetwork
 from tests.support.waiting import wait_until
 
 FOR_EVER_MS = 3_600_000
+REPEATED: list[Fate] = ["busy", "busy", "answered"]
 
 
 def bodies(lines: list[bytes]) -> list[str]:
@@ -75,6 +76,31 @@ def test_a_send_carries_a_key_of_its_own_or_the_callers() -> None:
         assert None not in keys
         assert keys[2] == "mine"
         assert len(set(keys)) == 3
+
+
+def test_a_send_is_repeated_until_its_own_time_or_else_the_producers() -> None:
+    network = ScriptedNetwork()
+
+    def producing(until: float | None) -> Producer:
+        return Producer(network.client(retries=0), "t", linger_ms=0, retry_until=until)
+
+    with ThreadPoolExecutor(1) as thread:
+        for of_all, own in ((None, 60.0), (60.0, None), (1e-6, 60.0)):
+            with producing(of_all) as producer:
+                sending = thread.submit(producer.send, "x", retry_until=own)
+                for fate in REPEATED:
+                    network.arrived().fate.put(fate)
+                assert sending.result(10).topic == "t"
+        for of_all, own in ((None, None), (60.0, 1e-6)):
+            with producing(of_all) as producer:
+                sending = thread.submit(producer.send, "x", retry_until=own)
+                network.arrived().fate.put("busy")
+                assert isinstance(sending.exception(10), Unavailable)
+        with producing(60.0) as producer:
+            later = producer.send_later("x")
+            for fate in REPEATED:
+                network.arrived().fate.put(fate)
+            assert later.result(10).topic == "t"
 
 
 def test_what_fits_exactly_does_not_wait() -> None:

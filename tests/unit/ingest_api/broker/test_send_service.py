@@ -202,6 +202,11 @@ def test_a_refusal_before_the_payload_is_read_is_admissions(tmp_path: Path) -> N
         with pytest.raises(Unavailable, match="the broker is stopping"):
             sending.service.check()
         assert not sending.service.is_open
+        end = sending.store.watermarks()[0]
+        with pytest.raises(Unavailable, match="nothing was stored"):
+            await sending.service.send(REQUEST, MESSAGE, len(MESSAGE))
+        assert sending.store.watermarks()[0] == end
+        assert sending.admission.inflight == 0
 
     run(tmp_path, scenario)
 

@@ -202,6 +202,22 @@ def test_a_message_that_cannot_come_back_is_given_up_by_its_own_call_only() -> N
     assert group.offsets("DEAD") == []
 
 
+@pytest.mark.parametrize("mode", ["broadcast", "concurrent"])
+def test_while_everything_fails_what_cannot_come_back_is_given_up_by_its_own_call_only(mode: Mode) -> None:
+    alone: set[int] = set()
+
+    def handle(batch: pa.RecordBatch) -> None:
+        if batch.num_rows == 1:
+            alone.update(numbers(batch))
+        raise ConnectionError
+
+    full = {} if mode == "broadcast" else {"properties": [("long", "x" * 32_200)]}
+    group = Group(handle, 3, mode)
+    assert group.handle([message(n, {"n": n}, **full) for n in range(300)]) == []
+    assert group.offsets("DROPPED" if mode == "broadcast" else "DEAD") == list(range(300))
+    assert alone == set(range(300))
+
+
 def test_a_senders_own_property_of_that_name_changes_nothing() -> None:
     bad = [message(0, {"n": 0}, properties=[("LMQ_UNCOUNTED", "400"), ("colour", "red")])]
     group = Group(raises_for({0}), max_reconsume_times=2)

@@ -181,6 +181,14 @@ def test_a_refusal_stores_nothing_and_gives_back_what_it_took(
     run(tmp_path, scenario)
 
 
+def test_another_parameter_is_refused_with_the_name_of_the_one_there_is(tmp_path: Path) -> None:
+    async def scenario(posting: Posting) -> None:
+        _, problem = await posting.post(None, JSON, EXPECT, query=b"results=all")
+        assert (problem["code"], problem["errors"][0]["parameter"]) == ("ARGUMENT_ILLEGAL", "results")
+
+    run(tmp_path, scenario)
+
+
 def test_what_is_turned_away_is_not_read(tmp_path: Path) -> None:
     async def scenario(posting: Posting) -> None:
         broker = posting.broker
@@ -253,14 +261,15 @@ def test_a_key_and_the_kind_of_results_are_the_requests(tmp_path: Path) -> None:
         assert len(full["results"]) == 2
         status, again = await posting.post([two], JSON, key, query=b"results=queues")
         assert (status, again["duplicate"]) == (200, True)
-        _, queues = await posting.post([two], JSON)
-        assert not queues.get("results")
+        for query in (b"", b"results=queues"):
+            _, queues = await posting.post([two], JSON, query=query)
+            assert not queues.get("results")
         fast = Connection()
         assert posting.path.fast_path(fast, "t", [JSON, key], two)
         assert b'"duplicate":true' in fast.answers[0].replace(b" ", b"")
         metrics = posting.broker.metrics
-        assert (metrics.duplicates, metrics.topics_in["t"].messages) == (2, 4)
-        assert await posting.stored() == ["x", "y"] * 2
+        assert (metrics.duplicates, metrics.topics_in["t"].messages) == (2, 6)
+        assert await posting.stored() == ["x", "y"] * 3
 
     run(tmp_path, scenario)
 
@@ -279,6 +288,12 @@ def test_a_slow_send_has_a_line_and_a_quick_one_has_none(
         assert not caplog.records
         run(tmp_path / "slow", scenario, slow=0)
     assert len(caplog.records) == 2
+    for record in caplog.records:
+        fields: dict[str, Any] = record.fields  # type: ignore[attr-defined]  # as our own log lines have
+        assert (fields["method"], fields["path"]) == ("POST", "/api/v1/topics/t/messages")
+        assert (fields["status"], fields["code"]) == (200, "SLOW")
+        assert "127.0.0.1" in str(fields["client"])
+        assert 0 <= fields["took_ms"] < 60_000
 
 
 class Connection:
