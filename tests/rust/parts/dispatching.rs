@@ -379,3 +379,51 @@ fn test_keys_and_deliveries_are_told_by_the_records() {
         assert_eq!(bench.dispatcher.state().delay.len(), 1, "{text:?}");
     }
 }
+
+#[test]
+fn test_who_watches_a_queue_is_told_of_its_next_message_once() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut bench = Bench::new(dir.path());
+    let notifications = bench.dispatcher.notifications();
+    bench.take(&Sketch::default(), 0);
+    notifications.watch("t", 0);
+    notifications.watch("t", 7);
+    assert!(!notifications.is_pending() && notifications.take().is_empty());
+    bench.take(
+        &Sketch {
+            queue_offset: 1,
+            ..Sketch::default()
+        },
+        400,
+    );
+    assert!(notifications.is_pending());
+    bench.take(
+        &Sketch {
+            queue_offset: 2,
+            ..Sketch::default()
+        },
+        800,
+    );
+    assert_eq!(notifications.take(), [("t".to_owned(), 0)]);
+    assert!(!notifications.is_pending() && notifications.take().is_empty());
+    bench.take(
+        &Sketch {
+            queue_offset: 3,
+            ..Sketch::default()
+        },
+        1200,
+    );
+    assert!(!notifications.is_pending(), "it is watched no longer");
+    bench.take(
+        &Sketch {
+            queue_id: 7,
+            ..Sketch::default()
+        },
+        1600,
+    );
+    assert_eq!(
+        notifications.take(),
+        [("t".to_owned(), 7)],
+        "this one still was"
+    );
+}

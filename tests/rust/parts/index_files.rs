@@ -322,3 +322,34 @@ fn test_a_start_takes_the_index_back_to_its_snapshot_and_says_what_is_missing() 
         "not all of it"
     );
 }
+
+#[test]
+fn test_a_file_of_another_length_is_removed_by_the_owner_and_passed_over_by_a_reader() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let disk = CountingDisk::default();
+    put(&index(dir.path(), &disk), &disk, "a", 100, 1000);
+    let damaged = dir.path().join("20260102030405006");
+    fs::write(&damaged, b"no index").expect("written");
+    let reader = Index::open(dir.path(), SHAPE, false, &disk).expect("opened");
+    assert_eq!(found(&reader, "a"), [100]);
+    assert!(damaged.exists());
+    let owner = index(dir.path(), &disk);
+    assert_eq!(found(&owner, "a"), [100]);
+    assert!(!damaged.exists());
+}
+
+#[test]
+fn test_an_empty_file_that_is_missing_has_not_expired() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let disk = CountingDisk::default();
+    let header = IndexFile::open_owned(&dir.path().join("1"), SHAPE, &disk)
+        .expect("a file")
+        .header();
+    fs::remove_file(dir.path().join("1")).expect("removed");
+    let state = vec![("1".to_owned(), header)];
+    let index = index(dir.path(), &disk);
+    assert_eq!(
+        index.restore(&state, true, 500, &disk).expect("restored"),
+        Some(500)
+    );
+}

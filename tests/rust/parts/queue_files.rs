@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use lakemq_store::consumequeue::files::found_file_bytes;
 use lakemq_store::consumequeue::{
-    ENTRY_BYTES, Entry, Queue, QueueFiles, QueueKey, QueueTable, Staged, Standing,
+    ENTRY_BYTES, Entry, Queue, QueueFiles, QueueKey, QueueStore, QueueTable, Staged, Standing,
 };
 use lakemq_store::environment::Disk;
 
@@ -414,4 +415,117 @@ fn test_entries_that_may_not_be_on_the_disk_bound_what_a_snapshot_says_of_queues
         0,
         "made again it is another queue"
     );
+}
+
+#[test]
+fn test_storage_is_made_where_it_begins_and_is_found_by_whoever_looks() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let disk = Arc::new(CountingDisk::default());
+    let store = files(dir.path(), &disk);
+    for (from, to, begins) in [
+        (3, 3, false),
+        (0, 1, true),
+        (10, 11, true),
+        (1, 10, false),
+        (9, 10, false),
+        (1, 11, true),
+        (19, 21, true),
+    ] {
+        assert_eq!(store.begins_storage(from, to), begins, "{from} to {to}");
+    }
+    let directory = dir.path().join("consumequeue");
+    assert_eq!(found_file_bytes(&directory), None);
+    assert_eq!(store.extent(&key()).expect("readable"), None);
+    store.make_room(&key(), 15, 41).expect("room");
+    let names = || {
+        let listed = fs::read_dir(directory.join("t/0")).expect("files");
+        let mut names: Vec<_> = listed
+            .map(|file| file.expect("a file").file_name())
+            .collect();
+        names.sort();
+        names
+    };
+    let wanted: Vec<_> = [10, 20, 30, 40]
+        .map(|base| std::ffi::OsString::from(format!("{:020}", base * ENTRY_BYTES)))
+        .into();
+    assert_eq!(names(), wanted);
+    assert_eq!(found_file_bytes(&directory), Some(BYTES));
+    assert_eq!(store.extent(&key()).expect("readable"), Some((10, 50)));
+    let intact = |from, to| store.intact_until(&key(), from, to).expect("readable");
+    assert_eq!(
+        (intact(10, 50), intact(12, 45), intact(50, 50)),
+        (50, 45, 50)
+    );
+    assert_eq!(intact(10, 51), 50, "there is no such file");
+    assert_eq!(intact(5, 50), 5);
+    for name in ["65535", "65536", "no number"] {
+        fs::create_dir_all(directory.join("t").join(name)).expect("a directory");
+    }
+    assert_eq!(store.queues("t").expect("listed"), [0, 65_535]);
+    assert_eq!(store.topics().expect("listed"), ["t"]);
+    let mut out = [7; 3 * ENTRY_BYTES];
+    assert_eq!(
+        store.read(&key(), 48, &mut out).expect("readable"),
+        2,
+        "up to the file's end"
+    );
+    assert_eq!(store.read(&key(), 50, &mut out).expect("readable"), 0);
+    assert_eq!(store.read(&key(), -1, &mut out).expect("readable"), 0);
+    // What was removed before and not swept yet is in nobody's way.
+    for _ in 0..2 {
+        fs::create_dir_all(directory.join("u/0")).expect("a directory");
+        store.remove_topic("u").expect("removed");
+    }
+    store.remove_topic("u").expect("it is gone");
+    assert_eq!(
+        fs::read_dir(dir.path().join("trash"))
+            .expect("a directory")
+            .count(),
+        2
+    );
+    store.sweep();
+    assert_eq!(
+        fs::read_dir(dir.path().join("trash"))
+            .expect("a directory")
+            .count(),
+        0
+    );
+}
+
+#[test]
+fn test_room_is_wanted_for_the_first_entries_and_those_that_reach_another_file() {
+    let bench = Bench::new();
+    let queue = &bench.queue;
+    let stage = |offset| {
+        queue
+            .stage(offset, entry(offset), |from, to| (from, to))
+            .expect("staged");
+    };
+    assert!(!queue.wants_room());
+    stage(3);
+    assert!(queue.wants_room());
+    queue.make_room().expect("room");
+    assert!(bench.file(0).exists());
+    queue.flush().expect("stored");
+    stage(4);
+    assert!(!queue.wants_room());
+    queue.unstage();
+    assert!(!queue.flush().expect("nothing to do"));
+    assert_eq!(queue.max_offset(), 4, "it was not staged any more");
+    (4..11).for_each(stage);
+    assert!(queue.wants_room());
+    queue.make_room().expect("room");
+    assert!(bench.file(10).exists());
+    queue.flush().expect("stored");
+    assert_eq!(queue.max_offset(), 11);
+    queue.fill(18, 5000, 6000).expect("room");
+    assert_eq!(queue.max_offset(), 18);
+    for offset in 11..18 {
+        let found = queue.entry(offset).expect("readable").expect("a tombstone");
+        assert_eq!(
+            (found.is_tombstone(), found.physical_offset, found.end()),
+            (true, 5000, 6000)
+        );
+    }
+    assert_eq!(queue.entry(18).expect("readable"), None);
 }
