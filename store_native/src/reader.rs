@@ -115,8 +115,10 @@ impl Reader {
                     fresh.follow(&self.side, self.log_min(), self.readable())?;
                 }
             }
-            for (topic, before) in &known.topics {
-                if fresh.topics.get(topic).is_none_or(|now| now.topic_id != before.topic_id) {
+            // One that is new to this view, too: its queues were there before it, perhaps, and another topic's.
+            for topic in known.topics.keys().chain(fresh.topics.keys()) {
+                let id = |view: &TopicView| view.topics.get(topic).map(|config| config.topic_id.clone());
+                if id(&known) != id(&fresh) {
                     self.side.queues().forget_topic(topic);
                 }
             }

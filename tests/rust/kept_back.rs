@@ -4,13 +4,17 @@
 //! a start after it shows every message that is in the log.
 
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use lakemq_store::environment::Environment;
+use lakemq_store::faults::{FaultPoints, Point};
+use lakemq_store::reader::Reader;
 use lakemq_store::store::{Store, Work};
 
-use crate::support::{FlakyDisk, bodies, copy, environment, message, open, options, request};
+use crate::support::{
+    FlakyDisk, bodies, copy, environment, message, open, options, read_beside, request,
+};
 
 fn at_rest(path: &Path) -> (Store, Arc<FlakyDisk>) {
     let disk = Arc::new(FlakyDisk::default());
@@ -20,6 +24,42 @@ fn at_rest(path: &Path) -> (Store, Arc<FlakyDisk>) {
     };
     let store = Store::open_at_rest(path, options(), environment);
     (store.expect("a store"), disk)
+}
+
+/// A reader that looks between the queues and the mark, which says that there is something in them.
+#[test]
+fn test_a_reader_that_looked_at_a_topic_too_early_sees_the_one_that_is_made_again() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let reader: Arc<OnceLock<Reader>> = Arc::default();
+    let look = {
+        let (reader, looked) = (Arc::clone(&reader), AtomicBool::new(false));
+        move |point| {
+            if let (Point::DispatchMid, Some(reader)) = (point, reader.get())
+                && !looked.swap(true, Ordering::SeqCst)
+            {
+                reader.bounds("t", 0).expect("a look");
+            }
+        }
+    };
+    let environment = Environment {
+        faults: Arc::new(FaultPoints::hooked(look)),
+        ..environment()
+    };
+    let store = Store::open_at_rest(dir.path(), options(), environment).expect("a store");
+    let opened = Reader::open(dir.path()).expect("a reader");
+    reader.set(opened).expect("the first");
+    let append = |body| {
+        store
+            .append(&request("t"), &[message(body)])
+            .expect("stored");
+    };
+    append("old");
+    store.work(Work::Flush).expect("flushed");
+    store.delete_topic("t").expect("deleted");
+    append("new");
+    store.work(Work::Flush).expect("flushed");
+    let reader = reader.get().expect("open");
+    assert_eq!(read_beside(reader, "t", 0), ["new"]);
 }
 
 #[test]
