@@ -19,12 +19,14 @@ class LinkToSlave(Protocol):
         acked: The slave reported it up to there.
         acked_at: When it last did.
         counts: Whether its reports confirm messages.
+        superseded: Another slave of its id came later: the next :meth:`pump` ends it.
     """
 
     following: bool
     sent: int
     acked: int
     acked_at: float
+    superseded: bool
 
     @property
     def broker_id(self) -> int | None:
@@ -39,6 +41,9 @@ class LinkToSlave(Protocol):
 
     def pump(self, now: float) -> list[bytes]:
         """Returns what is to be sent next."""
+
+    def check(self, now: float) -> None:
+        """Ends the connection of a slave that is silent."""
 
     def next_deadline(self) -> float:
         """When :meth:`pump` must be called at the latest."""

@@ -24,6 +24,9 @@ from ha_replicator.wire.credentials import Credentials, Transcript
 from ha_replicator.wire.frames import Frame, FrameError, FrameKind, FrameReader
 from ha_replicator.wire.handshake import Challenge, Hello, Proof, Refusal, Welcome, decode, frame_of
 
+MAX_EPOCH_STEP = 1 << 20
+"""A slave that heard of an epoch further away is not believed: it would be the last of all epochs soon."""
+
 
 class MasterLink:
     """A slave, as far as its connection tells.
@@ -33,6 +36,7 @@ class MasterLink:
         log: Its log.
         credentials: The cluster's secret.
         flush: This broker's flush mode; the slave reports what it holds as safely.
+        shape: What the slave's store must have alike, in words.
         local_peer: Whether the slave is on this machine.
         nonce: A random number of this connection, in hex.
         now: Seconds, never going back; so in all methods.
@@ -46,6 +50,7 @@ class MasterLink:
         credentials: Credentials,
         *,
         flush: Literal["sync", "async"],
+        shape: str,
         local_peer: bool,
         nonce: str,
         now: float,
@@ -55,6 +60,7 @@ class MasterLink:
         self._log = log
         self._credentials = credentials
         self._flush = flush
+        self._shape = shape
         self._local_peer = local_peer
         self._nonce = nonce
         self._limits = limits
@@ -69,6 +75,7 @@ class MasterLink:
         self._told_epoch_at = -1
         self._sent_ends: deque[int] = deque()
         self.hello: Hello | None = None
+        self.superseded = False
         self.following = False
         self.sent = 0
         self.acked = 0
@@ -101,7 +108,9 @@ class MasterLink:
             LinkClosed: The slave is silent, the log went where the slave cannot follow, or this broker is the
                 master of that epoch no more.
         """
-        self._check(now)
+        self.check(now)
+        if self.superseded:
+            raise LinkClosed("SUPERSEDED", f"another slave with id {self.broker_id} connected later")
         if not self.following:
             return []
         if self._log.role() != ("master", self._epoch):
@@ -153,7 +162,12 @@ class MasterLink:
         """Whether the slave has all of the log and was not told yet that this epoch goes on there."""
         return self.sent == flushed and not self.counts and self._told_epoch_at != self.sent
 
-    def _check(self, now: float) -> None:
+    def check(self, now: float) -> None:
+        """Ends the connection of a slave that is silent.
+
+        Raises:
+            LinkClosed: It is.
+        """
         if not self.following and now - self._opened_at >= self._limits.handshake_s:
             raise LinkClosed("TIMEOUT", f"no handshake within {self._limits.handshake_s:g} s")
         if self.following and now - self._heard_at >= self._limits.housekeeping_s:
@@ -170,6 +184,10 @@ class MasterLink:
         if not self._credentials.required and not self._local_peer:
             raise self._refused(
                 "NO_PERMISSION", "without a cluster secret only slaves of this machine are taken"
+            )
+        if hello.shape != self._shape:
+            raise self._refused(
+                "ARGUMENT_ILLEGAL", f"the slave's store has {hello.shape}; the master's {self._shape}"
             )
         role, self._epoch = self._log.role()
         if role != "master":
@@ -201,6 +219,10 @@ class MasterLink:
             raise self._refused("NO_PERMISSION", "the slave does not know this cluster's secret")
         hello = self.hello
         assert hello is not None
+        if hello.seen_epoch > self._epoch + MAX_EPOCH_STEP:
+            raise self._refused(
+                "EPOCH_ILLEGAL", f"no broker gets from epoch {self._epoch} to {hello.seen_epoch}"
+            )
         if hello.seen_epoch > self._epoch:
             raise self._refused(
                 "EPOCH_OVER",
@@ -248,6 +270,10 @@ class MasterLink:
         if frame.kind is FrameKind.REFUSAL:
             refusal = decode(Refusal, frame)
             raise LinkClosed(refusal.code, f"the slave refused: {refusal.detail}", epoch=refusal.epoch)
+        if frame.speaker_epoch > self._epoch + MAX_EPOCH_STEP:
+            raise LinkClosed(
+                "EPOCH_ILLEGAL", f"no broker gets from epoch {self._epoch} to {frame.speaker_epoch}"
+            )
         if frame.speaker_epoch > self._epoch:
             raise self._refused(
                 "EPOCH_OVER",

@@ -45,7 +45,9 @@ class Replicas:
     def joined(self, link: LinkToSlave) -> None:
         """Counts a link from now on; of two with one broker id the later counts."""
         known = link.broker_id
-        self.links = [other for other in self.links if known is None or other.broker_id != known]
+        for other in [other for other in self.links if known is not None and other.broker_id == known]:
+            other.superseded = True
+            self.links.remove(other)
         self.links.append(link)
         self.reported()
 

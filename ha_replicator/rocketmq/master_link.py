@@ -34,6 +34,7 @@ class RocketMQMasterLink:
         self._reports = ReportReader()
         self._epoch = log.role()[1]
         self._opened_at = self._heard_at = self._said_at = now
+        self.superseded = False
         self.following = False
         self.sent = 0
         self.acked = 0
@@ -73,9 +74,7 @@ class RocketMQMasterLink:
         Raises:
             LinkClosed: The slave is silent, or this broker is the master of that epoch no more.
         """
-        silent = self._limits.housekeeping_s if self.following else self._limits.handshake_s
-        if now - self._heard_at >= silent:
-            raise LinkClosed("TIMEOUT", f"the slave said nothing for {silent:g} s")
+        self.check(now)
         if not self.following:
             return []
         if self._log.role() != ("master", self._epoch):
@@ -90,6 +89,16 @@ class RocketMQMasterLink:
         if pieces:
             self._said_at = now
         return pieces
+
+    def check(self, now: float) -> None:
+        """Ends the connection of a slave that is silent.
+
+        Raises:
+            LinkClosed: It is.
+        """
+        silent = self._limits.housekeeping_s if self.following else self._limits.handshake_s
+        if now - self._heard_at >= silent:
+            raise LinkClosed("TIMEOUT", f"the slave said nothing for {silent:g} s")
 
     def next_deadline(self) -> float:
         """When :meth:`pump` must be called at the latest."""

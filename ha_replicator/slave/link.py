@@ -30,6 +30,7 @@ class SlaveLink:
         me: This broker.
         log: Its log; all that is appended must be flushed when a link begins.
         credentials: The cluster's secret.
+        shape: What the master's store must have alike, in words.
         local_peer: Whether the master is on this machine.
         nonce: A random number of this connection, in hex.
         now: Seconds, never going back; so in all methods.
@@ -42,6 +43,7 @@ class SlaveLink:
         log: ReplicatedLog,
         credentials: Credentials,
         *,
+        shape: str,
         local_peer: bool,
         nonce: str,
         now: float,
@@ -50,6 +52,7 @@ class SlaveLink:
         self._me = me
         self._log = log
         self._credentials = credentials
+        self._shape = shape
         self._local_peer = local_peer
         self._nonce = nonce
         self._limits = limits
@@ -74,6 +77,7 @@ class SlaveLink:
                 broker_name=self._me.broker_name,
                 broker_id=self._me.broker_id,
                 seen_epoch=self._log.role()[1],
+                shape=self._shape,
                 nonce=self._nonce,
             )
         )

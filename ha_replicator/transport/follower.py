@@ -26,6 +26,8 @@ log = logging.getLogger("lakemq.replication")
 
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
+LASTING_S = 10.0
+"""A connection that ended sooner counts as failed: what ends it at once would do so again and again."""
 CONNECT_TIMEOUT_S = 3.0
 
 
@@ -62,6 +64,7 @@ class Follower:
         """Follows; returns only by being cancelled."""
         pause = FIRST_PAUSE_S
         while True:
+            begun = asyncio.get_running_loop().time()
             try:
                 followed = await self._follow_once()
                 reason = LinkClosed("CONNECTION_LOST", "the master closed the connection")
@@ -81,7 +84,8 @@ class Follower:
                 fields = {"code": reason.code, "reason": reason.detail}
                 log.warning("this slave does not follow its master", extra={"fields": fields})
             self.last_failure = str(reason)
-            pause = FIRST_PAUSE_S if followed else min(pause * 2, LONGEST_PAUSE_S)
+            lasted = followed and asyncio.get_running_loop().time() - begun >= LASTING_S
+            pause = FIRST_PAUSE_S if lasted else min(pause * 2, LONGEST_PAUSE_S)
             await asyncio.sleep(pause * self._chance.uniform(0.5, 1.0))
 
     async def _follow_once(self) -> bool:

@@ -2,7 +2,8 @@
 
 Owns the listening socket and a task for each connection; its link decides what is said.
 
-Invariants: connections are bounded, those that have proved nothing yet too; all are closed with the listener.
+Invariants: connections are bounded, those that have proved nothing yet by themselves; all are closed with the
+listener. A higher epoch that a slave heard of is acted on before anything else is said or waited for.
 
 Threads: the event loop.
 """
@@ -22,7 +23,9 @@ from store_native.errors import LakeMQError
 
 log = logging.getLogger("lakemq.replication")
 
-MAX_CONNECTIONS = 64
+MAX_SLAVES = 64
+MAX_UNPROVED = 32
+"""Connections in their handshake; the oldest makes place for a new one, so that strangers lock nobody out."""
 
 
 class ReplicationListener:
@@ -52,6 +55,7 @@ class ReplicationListener:
         self._on_epoch = on_epoch
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._unproved: dict[asyncio.Task[None], None] = {}
         self.port = 0
 
     async def listen(self, host: str, port: int) -> None:
@@ -74,27 +78,35 @@ class ReplicationListener:
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        peer = Peer(reader, writer)
-        if len(self._tasks) >= MAX_CONNECTIONS:
+        try:
+            peer = Peer(reader, writer)
+        except OSError:
+            return
+        if len(self._tasks) - len(self._unproved) >= MAX_SLAVES:
+            log.warning("too many slaves", extra={"fields": {"slave": peer.address, "max": MAX_SLAVES}})
             await peer.close()
             return
+        if len(self._unproved) >= MAX_UNPROVED:
+            next(iter(self._unproved)).cancel()
         self._tasks.add(task)
+        self._unproved[task] = None
         try:
-            await self._serve(peer)
+            await self._serve(peer, task)
         except asyncio.CancelledError:
             await peer.close()
         except Exception:
             log.exception("serving a slave failed")
             await peer.close()
         finally:
+            self._unproved.pop(task, None)
             self._tasks.discard(task)
 
-    async def _serve(self, peer: Peer) -> None:
+    async def _serve(self, peer: Peer, task: asyncio.Task[None]) -> None:
         now = asyncio.get_running_loop().time
         link = self._make_link(peer.is_local, now())
         moved = self._wakeups.add()
         said: LinkClosed | None = None
-        reading = asyncio.create_task(self._read(peer, link, moved))
+        reading = asyncio.create_task(self._read(peer, link, moved, task))
         try:
             while not reading.done():
                 try:
@@ -103,7 +115,7 @@ class ReplicationListener:
                     raise LinkClosed(error.code, error.detail) from error
                 if pieces:
                     peer.write(pieces)
-                    await peer.drained()
+                    await self._drained(peer, link, reading)
                     # What is large goes in pieces, so that the broker's other work comes in between.
                     await asyncio.sleep(0)
                 else:
@@ -121,7 +133,20 @@ class ReplicationListener:
         await peer.close(said.farewell if said else ())
         self._tell(peer, link, said)
 
-    async def _read(self, peer: Peer, link: LinkToSlave, moved: asyncio.Event) -> None:
+    async def _drained(self, peer: Peer, link: LinkToSlave, reading: asyncio.Task[None]) -> None:
+        """Waits for a slave that reads slowly, while it still speaks."""
+        now = asyncio.get_running_loop().time
+        while peer.is_full and not reading.done():
+            drain = asyncio.create_task(peer.drained())
+            try:
+                await asyncio.wait({drain, reading}, timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                drain.cancel()
+            link.check(now())
+
+    async def _read(
+        self, peer: Peer, link: LinkToSlave, moved: asyncio.Event, task: asyncio.Task[None]
+    ) -> None:
         now = asyncio.get_running_loop().time
         try:
             while data := await peer.read():
@@ -131,6 +156,7 @@ class ReplicationListener:
                 except LakeMQError as error:
                     raise LinkClosed(error.code, error.detail) from error
                 if link.following and not following:
+                    self._unproved.pop(task, None)
                     self._replicas.joined(link)
                     fields = {"slave": peer.address, "id": link.broker_id, "from": link.sent}
                     log.info("a slave follows", extra={"fields": fields})
@@ -138,6 +164,10 @@ class ReplicationListener:
                     self._replicas.reported()
                 self._on_change()
                 moved.set()
+        except LinkClosed as closed:
+            if closed.epoch:
+                self._on_epoch(closed.epoch)
+            raise
         finally:
             moved.set()
 
@@ -148,5 +178,3 @@ class ReplicationListener:
             return
         fields |= {"code": said.code, "reason": said.detail}
         log.warning("a replication connection ended", extra={"fields": fields})
-        if said.epoch:
-            self._on_epoch(said.epoch)

@@ -24,13 +24,20 @@ class Peer:
     Args:
         reader: Of the connection.
         writer: Of the connection; closed by :meth:`close`.
+
+    Raises:
+        ConnectionResetError: It is gone already.
     """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
-        self.address: str = "{}:{}".format(*writer.get_extra_info("peername")[:2])
-        self.is_local = is_loopback(writer.get_extra_info("peername")[0])
+        name = writer.get_extra_info("peername")
+        if name is None:
+            writer.transport.abort()
+            raise ConnectionResetError("the connection was gone before it was taken")
+        self.address: str = "{}:{}".format(*name[:2])
+        self.is_local = is_loopback(name[0])
         writer.transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
         connection = writer.get_extra_info("socket")
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -49,6 +56,11 @@ class Peer:
         if self._writer.transport.is_closing():
             raise ConnectionResetError("the connection is gone")
         self._writer.writelines(pieces)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much waits to be sent that a sender has to wait."""
+        return self._writer.transport.get_write_buffer_size() > WRITE_HIGH_BYTES
 
     async def drained(self) -> None:
         """Returns when little enough waits to be sent."""

@@ -26,7 +26,8 @@ _NAME = re.compile(r"[a-zA-Z0-9_-]{1,127}")
 _NONCE = re.compile(r"[0-9a-f]{32,64}")
 _DIGEST = re.compile(r"([0-9a-f]{64})?")
 _CODE = re.compile(r"[A-Z_]{1,64}")
-_DETAIL = re.compile(r"[^\x00-\x1f]{0,1024}")
+_DETAIL = re.compile(r"[^\x00-\x1f\x7f-\x9f]{0,1024}")
+_SHAPE = re.compile(r"[ -~]{1,1024}")
 _FLUSH = re.compile(r"sync|async")
 
 
@@ -36,12 +37,14 @@ class Hello:
 
     Attributes:
         seen_epoch: The highest epoch it heard of: a master of a lower one is none any more.
+        shape: What both stores must have alike, in words.
     """
 
     cluster: str
     broker_name: str
     broker_id: int
     seen_epoch: int
+    shape: str
     nonce: str
 
 
@@ -127,6 +130,7 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     "broker_name": _text(_NAME),
     "broker_id": _number(1, (1 << 31) - 1),
     "seen_epoch": _offset,
+    "shape": _text(_SHAPE),
     "epoch": _offset,
     "nonce": _text(_NONCE),
     "flush": _text(_FLUSH),

@@ -19,7 +19,7 @@ from dataclasses import asdict
 from ha_replicator.nameserver import BrokerRegistration, RouteTables
 from ha_replicator.nameserver.route_tables import SCAN_EVERY_S
 from ingest_api.broker.admission import Admission
-from ingest_api.broker.flush_wait import FlushWaiter
+from ingest_api.broker.flush_wait import FlushWaiter, SendStatus
 from ingest_api.broker.groups.group_service import GroupService
 from ingest_api.broker.groups.leases import Leases
 from ingest_api.broker.groups.offsets import GroupOffsets
@@ -102,6 +102,10 @@ class Broker:
         waiting = self.flush_waiter.wait_change(end_offset)
         return True if waiting is None else await waiting
 
+    def pending_status(self) -> SendStatus:
+        """Says what is missing to a change that :meth:`settle` gave up."""
+        return self.flush_waiter.shortfall(self.store.watermarks()[0])
+
     def begin_stop(self) -> None:
         """Lets held pulls go and refuses new sends; front doors call it before they wait for requests."""
         self.admission.closing = True
@@ -144,7 +148,9 @@ class Broker:
 
     def _ask_replicas(self) -> None:
         replication = self.replication
-        self.flush_waiter.in_reach = replication.in_reach if replication.asks_replicas else None
+        # What a broker stored before it became a slave is safe nowhere any more.
+        reach = replication.in_reach if replication.asks_replicas else None
+        self.flush_waiter.in_reach = reach if replication.is_master else _nobody
         self.admission.slave_of = None if replication.is_master else replication.master or ""
 
     def _log_events(self) -> None:
@@ -182,6 +188,10 @@ class Broker:
                         "broker sent no heartbeat", extra={"fields": {"broker": name, "id": broker_id}}
                     )
             await asyncio.sleep(_DISK_EVERY_S)
+
+
+def _nobody() -> bool:
+    return False
 
 
 def open_store(settings: BrokerSettings, store_host: tuple[str, int]) -> Store:

@@ -113,17 +113,19 @@ class ReplicationService:
         self._replicas_changed = replicas_changed
         self._role_changed = role_changed
         self._flush = settings.store.flush
+        levels = " ".join(str(level) for level in store.delay_levels())
+        self._shape = f"log files of {self._log.file_size()} bytes, delay levels {levels} ms"
         self._host = ""
         self.role = BrokerRole(self._settings.role)
         self.identity = BrokerIdentity(settings.cluster, settings.broker_name, self._settings.broker_id)
         self._protocol = HaProtocol(self._settings.ha_protocol)
         self._credentials = Credentials(settings.cluster_secret)
         self._limits = LinkLimits(max_range_bytes=settings.store.commitlog_file_size)
-        self._replicas = Replicas(self._log, needed=self._needed(), silence_s=self._limits.housekeeping_s)
+        self._promoting = asyncio.Lock()
+        self._replicas = self._replicas_of(self.role)
         self._wakeups = Wakeups(events.listen)
         events.subscribe(self._moved)
         self._listener: ReplicationListener | None = None
-        self._addresses: MasterAddress | None = None
         self._follower: Follower | None = None
         self._following: asyncio.Task[None] | None = None
 
@@ -154,7 +156,7 @@ class ReplicationService:
         """
         self._host = host
         if self.is_master:
-            await self._listen()
+            self._listener = await self._listener_for(self._replicas)
         else:
             self._follow()
 
@@ -168,30 +170,45 @@ class ReplicationService:
     async def promote(self, role: BrokerRole) -> int:
         """Makes this slave the master of a new epoch; returns it.
 
-        All of its log counts from then on. Whoever calls it answers for that the old master is gone, or hears
-        of the epoch; a synchronous one cannot acknowledge without its slaves.
+        Whoever calls it answers for that the old master is gone, or hears of the epoch; a synchronous one
+        confirms nothing without its slaves, not the end of its own log either.
 
         Raises:
-            InvalidRequest: ARGUMENT_ILLEGAL, it is a master already.
+            InvalidRequest: ARGUMENT_ILLEGAL, it is a master already, or its replication port is taken;
+                nothing has changed.
             Unavailable: SERVICE_NOT_AVAILABLE, a higher epoch came in between.
         """
-        if self.is_master or role is BrokerRole.SLAVE:
-            detail = f"this broker is {self.role.value}, not a slave to promote"
-            raise InvalidRequest("ARGUMENT_ILLEGAL", detail)
-        await self._stop_following()
+        async with self._promoting:
+            if self.is_master or role is BrokerRole.SLAVE:
+                detail = f"this broker is {self.role.value}, not a slave to promote"
+                raise InvalidRequest("ARGUMENT_ILLEGAL", detail)
+            if role is BrokerRole.SYNC_MASTER and self._settings.ha_port < 0:
+                raise InvalidRequest(
+                    "ARGUMENT_ILLEGAL",
+                    "a synchronous master needs a port for its slaves: start with --ha-port",
+                )
+            await self._stop_following()
+            replicas = self._replicas_of(role)
+            try:
+                # The port first: what cannot be served is not promoted. Until then its links refuse.
+                listener = await self._listener_for(replicas)
+                try:
+                    epoch = await self._begin_epoch(role)
+                except BaseException:
+                    if listener is not None:
+                        await listener.close()
+                    raise
+            except BaseException:
+                self._follow()
+                raise
+            self.role, self._replicas, self._listener = role, replicas, listener
+            self._role_changed()
+        return epoch
+
+    async def _begin_epoch(self, role: BrokerRole) -> int:
         epoch = next_epoch(self._log.role()[1], self.identity.broker_id)
-        try:
-            begins_at = await asyncio.to_thread(
-                self._log.become_master, epoch, role is BrokerRole.SYNC_MASTER
-            )
-        except BaseException:
-            self._follow()
-            raise
-        self.role = role
-        self._replicas = Replicas(self._log, needed=self._needed(), silence_s=self._limits.housekeeping_s)
+        begins_at = await asyncio.to_thread(self._log.become_master, epoch, role is BrokerRole.SYNC_MASTER)
         log.warning("promoted", extra={"fields": {"epoch": epoch, "offset": begins_at, "role": role.value}})
-        self._role_changed()
-        await self._listen()
         return epoch
 
     def status(self) -> ReplicationStatus:
@@ -213,7 +230,7 @@ class ReplicationService:
             confirmed=confirmed,
             ha_port=self._listener.port if self._listener else None,
             master=self.master,
-            min_in_sync=self._needed(),
+            min_in_sync=self._replicas.needed,
             in_reach=self.in_reach(),
             following=link is not None and link.following,
             failure=follower.last_failure if follower else None,
@@ -223,20 +240,21 @@ class ReplicationService:
             ],
         )
 
-    def _needed(self) -> int:
-        return self._settings.min_in_sync if self.asks_replicas else 0
+    def _replicas_of(self, role: BrokerRole) -> Replicas:
+        needed = self._settings.min_in_sync if role is BrokerRole.SYNC_MASTER else 0
+        return Replicas(self._log, needed=needed, silence_s=self._limits.housekeeping_s)
 
     def _moved(self) -> bool:
         self._wakeups.wake()
         return self._wakeups.wanted
 
-    async def _listen(self) -> None:
+    async def _listener_for(self, replicas: Replicas) -> ReplicationListener | None:
         port = self._settings.ha_port
         if port < 0:
-            return
+            return None
         listener = ReplicationListener(
             self._link_to_slave,
-            self._replicas,
+            replicas,
             self._wakeups,
             on_change=self._replicas_changed,
             on_epoch=self._step_down,
@@ -248,18 +266,18 @@ class ReplicationService:
             raise InvalidRequest(
                 "ARGUMENT_ILLEGAL", f"cannot listen for slaves on {self._host} port {port}: {reason}"
             ) from error
-        self._listener = listener
         log.info("listening for slaves", extra={"fields": {"host": self._host, "port": listener.port}})
+        return listener
 
     def _follow(self) -> None:
         if not self.master:
             log.warning("this slave was told no master: it only serves what it has")
             return
-        self._addresses = addresses = MasterAddress([self.master], self.identity)
+        addresses = MasterAddress([self.master], self.identity)
         self._follower = Follower(
             self._link_to_master,
             self._log,
-            lambda: asyncio.to_thread(addresses.find),
+            addresses.find,
             self._wakeups,
             on_change=lambda: None,
         )
@@ -273,6 +291,7 @@ class ReplicationService:
             self._log,
             self._credentials,
             flush=self._flush,
+            shape=self._shape,
             local_peer=local_peer,
             nonce=secrets.token_hex(16),
             now=now,
@@ -286,6 +305,7 @@ class ReplicationService:
             self.identity,
             self._log,
             self._credentials,
+            shape=self._shape,
             local_peer=local_peer,
             nonce=secrets.token_hex(16),
             now=now,
@@ -297,21 +317,20 @@ class ReplicationService:
         if following is not None:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
-        if self._addresses is not None:
-            self._addresses.close()
-        self._follower = self._addresses = None
+        self._follower = None
 
     def _step_down(self, epoch: int) -> None:
         """Becomes a slave: another broker is the master of a higher epoch."""
         if not self.is_master:
             return
+        # First of all nothing more is taken, and nobody is told that anything is safe.
+        self.role = BrokerRole.SLAVE
+        self._role_changed()
         try:
             self._log.become_slave(epoch)
         except Unavailable as error:
             log.warning("a higher epoch came in between", extra={"fields": {"reason": error.detail}})
-        self.role = BrokerRole.SLAVE
         log.error(
             "this broker is the master no more: restart it as a slave of the new one",
             extra={"fields": {"epoch": epoch}},
         )
-        self._role_changed()

@@ -16,6 +16,7 @@ from fastapi.routing import APIRoute
 from pydantic import AfterValidator, BaseModel, ConfigDict
 from starlette.responses import Response
 
+from ingest_api.broker.flush_wait import SendStatus
 from store_native import validate_group, validate_topic
 from store_native.errors import InvalidRequest
 
@@ -163,9 +164,9 @@ class Strict(BaseModel):
 
 
 class Pending(BaseModel):
-    """The change is in the log but was not flushed in time; it will be seen when it is."""
+    """The change is in the log but not as safe as asked yet; it will be seen when it is."""
 
-    status: Literal["FLUSH_DISK_TIMEOUT"] = "FLUSH_DISK_TIMEOUT"
+    status: Literal["FLUSH_DISK_TIMEOUT", "FLUSH_SLAVE_TIMEOUT", "SLAVE_NOT_AVAILABLE"]
 
 
 PENDING: dict[int | str, dict[str, Any]] = {202: {"model": Pending}}
@@ -196,7 +197,8 @@ def page_of(noun: str, name: str, found: bytes, limit: int) -> bytes:
     return json.dumps({noun: entries[:limit], "next": mark}, ensure_ascii=False).encode()
 
 
-def pending() -> Response:
-    """Answers a change that is stored, but not known to be flushed: 202, and a header says so."""
-    headers = {"X-LakeMQ-Status": Pending().status}
-    return Response(Pending().model_dump_json(), 202, headers, media_type="application/json")
+def pending(status: SendStatus) -> Response:
+    """Answers a change that is stored, but not as safely as asked: 202, and a header says what is missing."""
+    return Response(
+        f'{{"status":"{status}"}}', 202, {"X-LakeMQ-Status": status}, media_type="application/json"
+    )

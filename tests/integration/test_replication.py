@@ -6,6 +6,7 @@ import json
 import socket
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,15 @@ def test_sync_master_acknowledges_what_a_slave_has(cluster: Cluster) -> None:
     assert sorted(bodies(master)) == expected
 
 
+def test_change_that_no_slave_has_says_so(cluster: Cluster) -> None:
+    master = cluster.master()
+    request = urllib.request.Request(f"{master.endpoint}/api/v1/topics/made", b"{}", method="PUT")
+    request.add_header("Content-Type", "application/json")
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        assert (answer.status, json.load(answer)) == (202, {"status": "SLAVE_NOT_AVAILABLE"})
+        assert answer.headers["X-LakeMQ-Status"] == "SLAVE_NOT_AVAILABLE"
+
+
 def test_slave_refuses_messages_and_names_its_master(cluster: Cluster) -> None:
     master = cluster.master("async-master")
     slave = cluster.slave(master)
@@ -134,6 +144,45 @@ def test_promoted_slave_goes_on_and_the_old_master_comes_back_as_its_slave(clust
     wait_following(slave)
     wait_until(lambda: sorted(bodies(returned)) == expected, otherwise="the old master follows")
     assert status(returned)["epochs"] == status(slave)["epochs"]
+
+
+def test_of_promotions_at_once_one_is_done_and_the_new_master_takes_slaves(cluster: Cluster) -> None:
+    master = cluster.master("async-master")
+    slave = cluster.slave(master)
+    wait_following(master)
+    master.kill()
+
+    def promote(_: int) -> str:
+        try:
+            with slave.client() as client:
+                return str(client.promote("async-master")["epoch"])
+        except LakeMQError as error:
+            return error.code
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sorted(pool.map(promote, range(4))) == ["65", *["ARGUMENT_ILLEGAL"] * 3]
+    assert (status(slave)["epoch"], status(slave)["failure"]) == (65, None)
+    returned = cluster.slave(slave, broker_id=2, name="m")
+    wait_following(slave)
+    assert status(returned)["epoch"] == 65
+    assert post(slave, "goes on")["status"] == "SEND_OK"
+
+
+def test_promotion_that_cannot_be_served_changes_nothing(cluster: Cluster) -> None:
+    master = cluster.master("async-master")
+    taken = socket.create_server(("127.0.0.1", 0))
+    arguments = ("--role", "slave", "--broker-id", "1", "--master", master.endpoint)
+    port = str(taken.getsockname()[1])
+    slave = cluster.start("s", (*arguments, "--ha-port", port))
+    without = cluster.start("t", (*arguments[:3], "2", *arguments[4:]))
+    wait_following(master, 2)
+    with taken, slave.client() as client, pytest.raises(LakeMQError, match=f"port {port}"):
+        client.promote()
+    with without.client() as client, pytest.raises(LakeMQError, match="--ha-port"):
+        client.promote("sync-master")
+    for broker in (slave, without):
+        assert status(broker)["role"] == "slave"
+    wait_following(master, 2)
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,7 @@ def master_link(log: ReplicatedLog, now: float = 0.0, **other: Any) -> MasterLin
     """Returns the master's end of a new connection."""
     settings: dict[str, Any] = {
         "flush": "sync",
+        "shape": "alike",
         "local_peer": True,
         "nonce": "1" * 32,
         "now": now,
@@ -59,7 +60,8 @@ def master_link(log: ReplicatedLog, now: float = 0.0, **other: Any) -> MasterLin
 
 def slave_link(log: ReplicatedLog, now: float = 0.0, **other: Any) -> SlaveLink:
     """Returns the slave's end of a new connection."""
-    settings: dict[str, Any] = {"local_peer": True, "nonce": "2" * 32, "now": now, "limits": LIMITS, **other}
+    settings: dict[str, Any] = {"shape": "alike", "local_peer": True, "nonce": "2" * 32, "now": now, **other}
+    settings.setdefault("limits", LIMITS)
     credentials = settings.pop("credentials", Credentials(SECRET))
     me = settings.pop("me", identity(1))
     return SlaveLink(me, log, credentials, **settings)

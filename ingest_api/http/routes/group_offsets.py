@@ -119,7 +119,7 @@ def add(routes: APIRouter, broker: Broker) -> None:
     async def commit_offsets(group: GroupPath, commit: OffsetCommit, response: Response) -> GroupOffsets:
         """Commits a group's offsets; durable when this answers."""
         rows = [(o.topic, o.queue_id, o.offset) for o in commit.offsets]
-        _note(await group_offsets.commit(group, rows, commit.lease_epoch), response)
+        _note(broker, await group_offsets.commit(group, rows, commit.lease_epoch), response)
         return GroupOffsets(offsets=_offsets(group_offsets.rows(group)))
 
     @routes.post(
@@ -135,7 +135,7 @@ def add(routes: APIRouter, broker: Broker) -> None:
         """
         plan = await group_offsets.plan_reset(group, _target(reset))
         if not reset.dry_run:
-            _note(await group_offsets.reset(group, plan, reset.lease_epoch), response)
+            _note(broker, await group_offsets.reset(group, plan, reset.lease_epoch), response)
         return ResetPlan(
             dry_run=reset.dry_run,
             redelivered=sum(queue.redelivered for queue in plan),
@@ -149,10 +149,10 @@ def _target(reset: OffsetReset) -> ResetTarget:
     return ResetTarget(reset.topic, end, reset.timestamp, reset.offsets)
 
 
-def _note(settled: bool, response: Response) -> None:
+def _note(broker: Broker, settled: bool, response: Response) -> None:
     if not settled:
         response.status_code = 202
-        response.headers["X-LakeMQ-Status"] = "FLUSH_DISK_TIMEOUT"
+        response.headers["X-LakeMQ-Status"] = broker.pending_status()
 
 
 def _offsets(rows: list[tuple[str, int, int]]) -> list[GroupOffset]:

@@ -71,14 +71,14 @@ def router(broker: Broker) -> APIRouter:
         """Creates a group and its retry topic (201), or changes what is given of it (200)."""
         done = await groups.put(group, change.model_dump(exclude_none=True))
         if not done.settled:
-            return pending()
+            return pending(broker.pending_status())
         return json_answer(groups.get(group), 201 if done.is_new else 200)
 
     @routes.delete("/groups/{group}", status_code=204, response_class=Response, responses=PENDING)
     async def delete_group(group: GroupPath) -> Response:
         """Deletes a group and its committed offsets."""
         done = await groups.delete(group)
-        return Response(status_code=204) if done.settled else pending()
+        return Response(status_code=204) if done.settled else pending(broker.pending_status())
 
     group_offsets.add(routes, broker)
     group_leases.add(routes, broker)

@@ -76,13 +76,13 @@ def router(broker: Broker) -> APIRouter:
         """Creates a topic (201), or changes what is given of it (200)."""
         done = await topics.put(topic, **change.model_dump())
         if not done.settled:
-            return pending()
+            return pending(broker.pending_status())
         return json_answer(topics.get(topic), 201 if done.is_new else 200)
 
     @routes.delete("/topics/{topic}", status_code=204, response_class=Response, responses=PENDING)
     async def delete_topic(topic: TopicPath) -> Response:
         """Deletes a topic; its messages go with retention, a new topic of that name starts empty."""
         done = await topics.delete(topic)
-        return Response(status_code=204) if done.settled else pending()
+        return Response(status_code=204) if done.settled else pending(broker.pending_status())
 
     return routes

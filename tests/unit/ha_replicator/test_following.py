@@ -221,3 +221,31 @@ def test_heartbeats_keep_a_quiet_connection(brokers: Brokers) -> None:
         assert pair.master.next_deadline() <= second + 5
     assert pair.master.following
     assert pair.slave.following
+
+
+def test_slave_whose_store_has_another_shape_is_refused_before_a_byte(brokers: Brokers) -> None:
+    brokers.send("one")
+    pair = brokers.connect(shape="log files of another size")
+    with pytest.raises(LinkClosed, match=r"ARGUMENT_ILLEGAL.*another size.*alike"):
+        pair.settle()
+    assert brokers.slave.watermarks()[0] == 0
+
+
+def test_epoch_that_nobody_reaches_is_not_believed(brokers: Brokers) -> None:
+    brokers.slave.replicated_log().become_slave((1 << 62) + 1)
+    pair = brokers.connect()
+    with pytest.raises(LinkClosed, match="EPOCH_ILLEGAL") as closed:
+        pair.settle()
+    assert closed.value.epoch == 0, "the master stays one"
+
+
+def test_slave_that_comes_twice_under_one_id_counts_once_and_the_earlier_is_ended(brokers: Brokers) -> None:
+    end = brokers.send("one")
+    first, second = brokers.connect(), brokers.connect()
+    first.settle()
+    second.settle()
+    assert brokers.replicas.links == [second.master]
+    with pytest.raises(LinkClosed, match="SUPERSEDED"):
+        first.master.pump(0.0)
+    settle(brokers, second, end)
+    assert brokers.master.wait_dispatched(end, SOON_MS)

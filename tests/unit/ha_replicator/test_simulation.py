@@ -48,12 +48,21 @@ class Connection:
         nonce = f"{chance.getrandbits(128):032x}"
         self.master_node, self.slave_node = master, slave
         self.master = MasterLink(
-            master.me, master.log, SECRET, flush="sync", local_peer=True, nonce=nonce, now=now, limits=LIMITS
+            master.me,
+            master.log,
+            SECRET,
+            flush="sync",
+            shape="alike",
+            local_peer=True,
+            nonce=nonce,
+            now=now,
+            limits=LIMITS,
         )
         self.slave = SlaveLink(
             BrokerIdentity("c", "a", slave.broker_id + 1),
             slave.log,
             SECRET,
+            shape="alike",
             local_peer=True,
             nonce=nonce[::-1],
             now=now,

@@ -23,7 +23,7 @@ FRAMES = st.one_of(
 )
 WRONG: list[Any] = [None, [], {}, -1, 1.5, "\x00", True, 1 << 63]
 MESSAGES: list[Any] = [
-    Hello("c", "a", 1, 7, "0" * 32),
+    Hello("c", "a", 1, 7, "log files of 1 byte", "0" * 32),
     Challenge("c", "a", 8, "sync", True, "f" * 32),
     Proof("a" * 64, [(1, 0), (3, 900)], 0, 1000),
     Welcome("", 1000, 500, 12345),

@@ -1,0 +1,157 @@
+"""Strange peers on the replication port: none of them holds up a slave, or what a slave heard of."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from ha_replicator.identity import LinkClosed
+from ha_replicator.master.replicas import Replicas
+from ha_replicator.master_address import TIMEOUT_S, MasterAddress
+from ha_replicator.transport.listener import MAX_UNPROVED, ReplicationListener
+from ha_replicator.transport.wakeups import Wakeups
+from ha_replicator.wire.frames import Frame, FrameKind
+from store_native.errors import Unavailable
+from tests.support.linked_brokers import identity, master_link, open_store, slave_link
+from tests.support.waiting import wait_until_async
+
+
+class Listening:
+    """A master that listens, and what it was told."""
+
+    def __init__(self, path: Path) -> None:
+        self.store = open_store(path / "a", asks_replicas=True)
+        self.slave = open_store(path / "b", "slave")
+        self.log = self.store.replicated_log()
+        self.epochs: list[int] = []
+        self.replicas = Replicas(self.log, needed=1)
+        self.wakeups = Wakeups(lambda: None)
+        self.listener = ReplicationListener(
+            lambda local, now: master_link(self.log, now, local_peer=local),
+            self.replicas,
+            self.wakeups,
+            on_change=lambda: None,
+            on_epoch=self.epochs.append,
+        )
+
+    async def follow(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connects and shakes hands; returns the connection of a slave that follows."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.listener.port)
+        link = slave_link(self.slave.replicated_log())
+        writer.writelines(link.begin())
+        while not link.following:
+            data = await reader.read(1 << 16)
+            if not data:
+                raise LinkClosed("CONNECTION_LOST", "the master closed it")
+            writer.writelines(link.receive(data, 0.0))
+            if link.cut_at is not None:
+                self.slave.replicated_log().truncate_to(link.cut_at)
+                writer.writelines(link.cut(0.0))
+        await wait_until_async(lambda: len(self.replicas.links) == 1)
+        return reader, writer
+
+
+def run(path: Path, scenario: Callable[[Listening], Coroutine[Any, Any, None]]) -> None:
+    """Runs a scenario on the broker's own kind of loop."""
+
+    async def main() -> None:
+        listening = Listening(path)
+        await listening.listener.listen("127.0.0.1", 0)
+        try:
+            await asyncio.wait_for(scenario(listening), 60)
+        finally:
+            await listening.listener.close()
+            listening.store.close()
+            listening.slave.close()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())
+
+
+def test_strangers_that_hold_connections_lock_no_slave_out(tmp_path: Path) -> None:
+    async def scenario(listening: Listening) -> None:
+        strangers = [
+            await asyncio.open_connection("127.0.0.1", listening.listener.port)
+            for _ in range(3 * MAX_UNPROVED)
+        ]
+        _, writer = await listening.follow()
+        assert len(listening.replicas.links) == 1
+        for _, stranger in [*strangers, (None, writer)]:
+            stranger.transport.abort()
+
+    run(tmp_path, scenario)
+
+
+def test_epoch_of_a_slave_that_does_not_read_is_heard_at_once(tmp_path: Path) -> None:
+    async def scenario(listening: Listening) -> None:
+        _, writer = await listening.follow()
+        end = 0
+        for _ in range(60):
+            end = listening.store.append_message("t", b"x" * 500_000).end_offset
+        assert listening.store.wait_flushed(end, 30_000)
+        listening.wakeups.wake()
+        link = listening.replicas.links[0]
+        await wait_until_async(lambda: link.sent > 4 << 20)  # as much as the socket takes
+        writer.writelines(Frame(FrameKind.REPORT, 0, 0, 1, 65).pieces())
+        await wait_until_async(lambda: listening.epochs == [65])
+        writer.transport.abort()
+
+    run(tmp_path, scenario)
+
+
+def test_connection_that_is_reset_at_once_is_no_defect(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(listening: Listening) -> None:
+        for _ in range(50):
+            connection = socket.create_connection(("127.0.0.1", listening.listener.port))
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+            connection.close()
+        _, writer = await listening.follow()
+        writer.transport.abort()
+
+    run(tmp_path, scenario)
+    assert "Traceback" not in caplog.text
+    assert "Unhandled" not in caplog.text
+
+
+@pytest.mark.parametrize("answer", ["dribble", "endless", "other shape", "escape"])
+def test_master_that_answers_nonsense_is_left_in_time(answer: str) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = b"HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n"
+        try:
+            if answer == "dribble":
+                writer.write(head)
+                while True:
+                    writer.write(b" ")
+                    await asyncio.sleep(0.2)
+            elif answer == "endless":
+                writer.write(head)
+                while True:
+                    writer.write(b"x" * 65536)
+                    await writer.drain()
+            else:
+                body = b"[1]" if answer == "other shape" else b'{"broker_name": "\\u001b]0;pwn\\u0007"}'
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        except OSError:
+            return
+        finally:
+            writer.close()
+
+    async def scenario() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(Unavailable) as refused:
+            async with asyncio.timeout(TIMEOUT_S + 20):
+                await MasterAddress([f"http://127.0.0.1:{port}"], identity(1)).find()
+        assert refused.value.detail.isprintable()
+        assert len(refused.value.detail) < 500
+        server.close()
+
+    asyncio.run(scenario())
