@@ -249,3 +249,29 @@ def test_slave_that_comes_twice_under_one_id_counts_once_and_the_earlier_is_ende
         first.master.pump(0.0)
     settle(brokers, second, end)
     assert brokers.master.wait_dispatched(end, SOON_MS)
+
+
+def test_what_a_slave_holds_of_earlier_epochs_counts_when_it_has_noted_the_masters_own(
+    brokers: Brokers,
+) -> None:
+    """Otherwise it could lose against an older log in the choice of the next master."""
+    end = brokers.send("nobody took it")
+    brokers.master.close()
+    brokers.master = brokers.open("a", "slave")
+    log = brokers.master.replicated_log()
+    assert log.become_master(65, True) == end
+    brokers.replicas = Replicas(log, needed=1)
+    pair = brokers.connect()
+    while brokers.slave.watermarks()[0] < end:
+        pair.carry()
+    assert brokers.slave.wait_flushed(end, SOON_MS)
+    said = b"".join(pair.slave.report(1.0))
+    pair.master.receive(bytes(pair.to_master) + said, 1.0)
+    pair.to_master.clear()
+    brokers.replicas.reported()
+    assert pair.master.acked == end
+    assert brokers.slave.replicated_log().epochs() == [(1, 0)]
+    assert brokers.master.watermarks()[3] == 0
+    pair.settle(1.0)
+    assert brokers.slave.replicated_log().epochs() == [(1, 0), (65, end)]
+    assert brokers.master.watermarks()[3] == end
