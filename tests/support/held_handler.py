@@ -1,5 +1,7 @@
 """Handlers in a module of their own: one that holds its batch until the test lets it go on, one that accepts.
 
+The one that holds fails at messages that say "fails".
+
 Owns the module's text and the files by which handler and test see each other, all in one directory: ``calls``
 has a line of offset and attempt for each call, ``handling`` says that a call is under way, ``go on`` ends it.
 """
@@ -24,6 +26,8 @@ def hold(message):
         calls.write(f"{{message.queue_offset}}/{{message.attempt}}\\n")
     (here / "handling").touch()
     wait_until((here / "go on").exists, 240)
+    if message.text == "fails":
+        raise ValueError(message.text)
 """
 
 
