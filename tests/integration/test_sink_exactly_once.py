@@ -128,26 +128,43 @@ def test_a_task_that_died_half_way_stores_nothing_twice(
 
 @pytest.mark.parametrize("end", ["kill", "stop"])
 def test_a_broker_that_goes_away_in_the_middle_loses_and_repeats_nothing(
-    spark: SparkSession, start_broker: Callable[..., BrokerProcess], end: str
+    spark: SparkSession, start_broker: Callable[..., BrokerProcess], tmp_path: Path, end: str
 ) -> None:
     broker = start_broker()
     with broker.client() as client:
         client.put_topic("out", read_queue_nums=1, write_queue_nums=1)
 
-        def stored() -> int:
-            return client.queues("out")[0].confirmed_offset
+        again = str(tmp_path / "started again")
+
+        @udf("string", useArrow=False)
+        def row_text(number: int) -> str:
+            """Keeps each task's last row back until the broker has gone and is there again.
+
+            Rows are large and their batches small, else Spark's pipes would hold them all.
+            """
+            until = time.monotonic() + 240
+            while number in (749, 1499) and not Path(again).exists():
+                assert time.monotonic() < until, "the broker was not started again"
+                time.sleep(0.05)
+            return f"row {number}".ljust(2_000)
 
         def end_and_start_again() -> None:
-            wait_until(lambda: stored() >= 100)
+            wait_until(lambda: client.queues("out")[0].confirmed_offset >= 100, 120)
             getattr(broker, end)()
             broker.start()
+            Path(again).touch()
 
-        with ThreadPoolExecutor(1) as pool:
-            restarted = pool.submit(end_and_start_again)
-            numbered(spark, 1500).write.format("lakemq").mode("append").options(
-                endpoint=broker.endpoint, topic="out", rowsPerRequest=5
-            ).save()
-            restarted.result()
+        rows = spark.range(0, 1500, 1, 2).select(row_text("id").alias("body"))
+        spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 10)
+        try:
+            with ThreadPoolExecutor(1) as pool:
+                restarted = pool.submit(end_and_start_again)
+                rows.write.format("lakemq").mode("append").options(
+                    endpoint=broker.endpoint, topic="out", rowsPerRequest=5
+                ).save()
+                restarted.result()
+        finally:
+            spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
         assert bodies(client, "out") == once(1500)
 
 
