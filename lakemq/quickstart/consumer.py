@@ -18,7 +18,8 @@ from lakemq.terminal.failure import CommandFailed
 
 MAX_RECONSUME_TIMES = 2
 RETRY_DELAYS = "1s 1s"
-UNTIL_IDLE = "10s"
+UNTIL_IDLE = "2s"
+"""What is idle is read from broker and ledger, not guessed from quiet: this is for the lag of the looks."""
 _LOOK_S = 1.0
 _STOP_S = 30.0
 

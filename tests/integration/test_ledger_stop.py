@@ -10,10 +10,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from delta_tables.ledger import ledger_at
 from delta_tables.ledger_reader import LedgerReader
+from jobs.consume import consume
+from jobs.handler_loader import HandlerTarget
 from jobs.runtime.batch_gate import BatchGate
 from jobs.runtime.run_loop import RunLoop
 from jobs.runtime.started_stream import StartedStream
+from jobs.settings import ConsumeSettings
 from tests.support.broker_process import BrokerProcess
 from tests.support.consumer_process import ConsumerProcess
 
@@ -59,7 +63,7 @@ def test_a_batch_planned_while_the_job_stops_leaves_no_trace_and_runs_at_the_nex
 
 
 def test_sigterm_ends_the_command_between_batches_with_exit_code_0_and_a_clean_log(
-    shared_broker: BrokerProcess, tmp_path: Path
+    spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path
 ) -> None:
     client = shared_broker.client()
     client.put_topic("stopped", read_queue_nums=1, write_queue_nums=1)
@@ -82,8 +86,16 @@ def test_sigterm_ends_the_command_between_batches_with_exit_code_0_and_a_clean_l
         assert consumer.wait() == 0, consumer.log()
         for word in ("ERROR", "JobStopped", "StackOverflowError", "Traceback"):
             assert word not in consumer.log(), consumer.log()
-    with ConsumerProcess(tmp_path, *arguments, "--until-idle", "500ms") as consumer:
-        assert consumer.wait() == 0, consumer.log()
+    settings = ConsumeSettings(
+        group="s",
+        topics=("stopped",),
+        handler=HandlerTarget("beside_me:handle", "auto", (str(tmp_path),)),
+        ledger=ledger_at(str(tmp_path / "ledger")),
+        endpoint=shared_broker.endpoint,
+        start="earliest",
+        until_idle_s=0.5,
+    )
+    consume(settings, lambda: spark)
     ledger = LedgerReader(tmp_path / "ledger")
     assert ledger.sql("SELECT DISTINCT queue_offset FROM deliveries").num_rows == 100
     assert ledger.sql("SELECT * FROM duplicate_deliveries").num_rows == 0

@@ -13,8 +13,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from delta_tables.ledger import ledger_at
 from delta_tables.ledger_reader import LedgerReader
+from jobs.consume import consume
+from jobs.handler_loader import HandlerTarget
 from jobs.runtime.started_stream import StartedStream
+from jobs.settings import ConsumeSettings
 from structured_streaming.patience import RETRY_TIMEOUT_MS
 from tests.support.broker_process import BrokerProcess
 from tests.support.consumer_process import ConsumerProcess
@@ -29,7 +33,7 @@ WAIT_S = 240.0
 
 
 def test_a_batch_that_waits_for_the_broker_is_given_up_and_handled_at_the_next_start(
-    broker: BrokerProcess, tmp_path: Path
+    spark: SparkSession, broker: BrokerProcess, tmp_path: Path
 ) -> None:
     client = broker.client()
     client.put_topic("cut", read_queue_nums=2, write_queue_nums=2)
@@ -57,8 +61,16 @@ def test_a_batch_that_waits_for_the_broker_is_given_up_and_handled_at_the_next_s
         assert "is given up" in consumer.log()
         assert "Traceback" not in consumer.log(), consumer.log()
     broker.start()
-    with ConsumerProcess(tmp_path, *arguments, "--until-idle", "500ms") as consumer:
-        assert consumer.wait() == 0, consumer.log()
+    settings = ConsumeSettings(
+        group="c",
+        topics=("cut",),
+        handler=HandlerTarget("slow_handler:hold", "auto", (str(tmp_path),)),
+        ledger=ledger_at(str(tmp_path / "ledger")),
+        endpoint=broker.endpoint,
+        start="earliest",
+        until_idle_s=0.5,
+    )
+    consume(settings, lambda: spark)
     ledger = LedgerReader(tmp_path / "ledger")
     assert ledger.sql("SELECT queue_id, queue_offset FROM deliveries").num_rows == 10
     assert ledger.sql("SELECT * FROM duplicate_deliveries").num_rows == 0
