@@ -11,6 +11,7 @@ import asyncio
 import gzip
 import json
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -358,9 +359,11 @@ def test_a_send_that_waited_is_answered_as_it_ended_or_its_connection_closed(
 ) -> None:
     async def scenario(sending: Sending) -> None:
         connection = Connection(broken)
+        began = time.perf_counter()
         assert fast(sending).fast_path(connection, "t", [JSON], KEEP)
         assert (connection.waits, connection.answers) == (1, [])
         assert sending.flush.tell is not None
+        await asyncio.sleep(0.02)  # the time that is measured
         sending.flush.tell(outcome)
         assert sending.admission.inflight == 0
         assert connection.closed == broken
@@ -370,6 +373,9 @@ def test_a_send_that_waited_is_answered_as_it_ended_or_its_connection_closed(
             assert word in answer
             times = sum(sending.metrics.latency_ms["send"].counts)
             assert times == (0 if isinstance(outcome, Closed) else 1)
+            if times:
+                most = (time.perf_counter() - began) * 1000
+                assert 20 <= sending.metrics.latency_ms["send"].total <= most
 
     run_held(tmp_path, scenario)
 
