@@ -371,3 +371,29 @@ fn test_an_entry_of_which_a_power_cut_took_the_tags_is_built_again() {
         assert!(fs::read(&queue).expect("a file") == whole.expect("a file"));
     }
 }
+
+#[test]
+fn test_a_lost_sector_of_a_queue_is_noticed_where_its_newest_file_is_lost_too() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = open(dir.path());
+    let sent = bulk(&store, "t", 250);
+    store.checkpoint().expect("checkpoint");
+    let crashed = crash(dir.path());
+    patch_snapshot(crashed.path(), |snapshot| {
+        snapshot["queues_durable_offset"] = 0.into();
+    });
+    let queue = crashed.path().join("consumequeue/t/0");
+    let mut files: Vec<_> = fs::read_dir(&queue)
+        .expect("files")
+        .map(|file| file.expect("a file").path())
+        .collect();
+    files.sort();
+    assert!(files.len() > 1, "{files:?}");
+    let mut first = fs::read(&files[0]).expect("read");
+    first[..512].fill(0);
+    fs::write(&files[0], first).expect("written");
+    fs::remove_file(files.last().expect("one")).expect("removed");
+    let store = open(crashed.path());
+    assert_eq!(store.bounds("t", 0).expect("bounds").min, 0);
+    assert_eq!(bodies(&store, "t"), sent);
+}

@@ -68,14 +68,15 @@ impl Queue {
         let whole = |e: &Entry, from: i64| e.physical_offset >= from && e.end() <= applied;
         let last = self.entry(max - 1)?.filter(|e| whole(e, 0));
         let mut good = shaped;
-        if shaped == max && last.is_none_or(|e| e.physical_offset >= durable) {
-            good =
-                self.partition(min, max, |e| e.is_some_and(|e| e.is_blank() || e.physical_offset < durable))?;
+        // Where a file is missing, what stands before it may have lost sectors just as well.
+        if shaped < max || last.is_none_or(|e| e.physical_offset >= durable) {
+            good = self
+                .partition(min, shaped, |e| e.is_some_and(|e| e.is_blank() || e.physical_offset < durable))?;
             if good < max {
                 self.note_dirty(good, durable);
             }
             let (from, mut reached) = (good, durable);
-            self.walk(good, max, |offset, entry| {
+            self.walk(good, shaped, |offset, entry| {
                 let follows = whole(&entry, reached);
                 if follows {
                     (good, reached) = (offset + 1, entry.physical_offset);
