@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import importlib.util
 import os
 import sys
 from collections.abc import Sequence
@@ -37,14 +38,20 @@ class Command:
     Attributes:
         summary: One line for ``lakemq --help``.
         extra: The extra of the distribution that brings what it imports.
+        needs: Modules that it, or a process it starts, imports only after much work: looked for before any.
     """
 
     summary: str
     extra: str | None = None
+    needs: tuple[str, ...] = ()
 
 
 COMMANDS = {
-    "quickstart": Command("run the whole path once, on real flights", "all"),
+    "quickstart": Command(
+        "run the whole path once, on real flights",
+        "all",
+        ("fastapi", "pydantic_settings", "uvicorn", "pyspark", "delta", "deltalake"),
+    ),
     "serve": Command("run a broker", "server"),
     "produce": Command("post messages from a file or standard input"),
     "tail": Command("show the messages of a topic as they come"),
@@ -142,11 +149,18 @@ def _run(name: str | None, arguments: list[str]) -> int:
     if module is None:
         parser.print_help(sys.stderr)
         return USAGE
+    _look_for(COMMANDS[args.command].needs)
     interrupts.hand_over()
     code: int = module.run(args)
     if sys.stdout is not None:  # closed by the caller
         sys.stdout.flush()
     return code
+
+
+def _look_for(modules: Sequence[str]) -> None:
+    for module in modules:
+        if importlib.util.find_spec(module) is None:
+            raise ModuleNotFoundError(f"No module named {module!r}", name=module)
 
 
 def _complain(line: str, code: int) -> int:

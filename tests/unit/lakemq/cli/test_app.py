@@ -151,3 +151,18 @@ def test_missing_extra_is_named_and_own_defects_are_not_taken_for_one() -> None:
     )
     assert not app.is_missing_extra("serve", ModuleNotFoundError("x", name="ingest_api.nowhere"))
     assert not app.is_missing_extra("topic", missing)
+
+
+@pytest.mark.parametrize("missing", ["pyspark", "deltalake", "uvicorn"])
+def test_the_quick_start_says_what_it_needs_before_any_work(
+    missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, missing, None)  # as if it were not installed
+    home = tmp_path / "home"
+    assert app.main(["quickstart", "--dir", str(home)]) == app.FAILED
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err == (
+        f"lakemq: lakemq quickstart needs: pip install 'lakemq[all]' (there is no module {missing!r} here)\n"
+    )
+    assert not home.exists()
