@@ -5,7 +5,8 @@ Owns their order and their names: ``http.port`` in the file is ``LAKEMQ_HTTP_POR
 
 Invariants: what is wrong is refused by its full name before a socket or a file is opened, wherever it came
 from; a typing error is no silent default. Other ``LAKEMQ_`` variables (the client's ``LAKEMQ_ENDPOINT``) are
-not looked at, nor are misspelt ones: nobody can tell whose they are.
+not looked at, nor are misspelt ones: nobody can tell whose they are. One that is a table's name
+(``LAKEMQ_LOG``) is refused with the names it may have meant.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pydantic_settings import (
 )
 
 from ingest_api.setting_errors import explained, illegal
+from ingest_api.setting_fields import SettingField
 from ingest_api.settings import Settings, known_settings
 
 
@@ -40,6 +42,7 @@ def load_settings(
     Raises:
         InvalidRequest: ARGUMENT_ILLEGAL with the name in question.
     """
+    _check_variables(environment or {})
     given = {name: value for name, value in overrides.items() if value is not None}
     options = InitSettingsSource(Settings, _nested(given))
     file = InitSettingsSource(Settings, {} if config is None else _read(config))
@@ -56,7 +59,7 @@ def load_settings(
             return options, variables, file
 
     def origin(name: str) -> str:
-        variable = f"LAKEMQ_{name.replace('.', '_').upper()}"
+        variable = _variable(name)
         return f"--{name}" if name in given else variable if variable in (environment or {}) else ""
 
     try:
@@ -70,6 +73,32 @@ def load_settings(
             key=lambda name: len((environment or {})[name]),
         )
         raise illegal(longest, "is no value of a setting: it is too long") from None
+
+
+def _check_variables(environment: Mapping[str, str]) -> None:
+    """Refuses a variable that names a table: pydantic would take it for the whole of it."""
+    known = known_settings()
+    for table in dict.fromkeys(name.partition(".")[0] for name in known if "." in name):
+        variable = _variable(table)
+        if (text := environment.get(variable)) is None:
+            continue
+        fields = [field for name, field in known.items() if name.startswith(f"{table}.")]
+        meant = [field for field in fields if _may_be(text, field)] or fields
+        names = ", ".join(_variable(field.name) for field in meant)
+        raise illegal(variable, f"is no setting, [{table}] is a table of them; it may have meant {names}")
+
+
+def _variable(name: str) -> str:
+    return f"LAKEMQ_{name.replace('.', '_').upper()}"
+
+
+def _may_be(text: str, field: SettingField) -> bool:
+    if field.choices:
+        return text.lower() in field.choices
+    if field.kind is bool:
+        return text.lower() in ("true", "false", "yes", "no", "on", "off")
+    is_number = text.replace(".", "", 1).isdecimal()
+    return is_number if field.kind in (int, float) else field.kind is str and not is_number
 
 
 def _nested(values: Mapping[str, Any]) -> dict[str, Any]:

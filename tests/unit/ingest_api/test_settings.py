@@ -260,3 +260,24 @@ def test_a_delay_is_at_most_what_the_store_takes() -> None:
     assert load_settings(None, {"store.delay_levels": "365d"}).store.delay_levels == "365d"
     with pytest.raises(InvalidRequest, match=r"store.delay_levels: .*365d"):
         load_settings(None, {"store.delay_levels": "366d"})
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "meant"),
+    [
+        ("LAKEMQ_LOG", "debug", ["LAKEMQ_LOG_LEVEL"]),
+        ("LAKEMQ_STORE", "./x", ["LAKEMQ_STORE_PATH"]),
+        ("LAKEMQ_HTTP", "8091", ["LAKEMQ_HTTP_PORT"]),
+        ("LAKEMQ_LOG", "", ["LAKEMQ_LOG_LEVEL", "LAKEMQ_LOG_FORMAT"]),
+    ],
+)
+def test_a_variable_that_is_a_tables_name_is_refused_with_what_it_may_have_meant(
+    variable: str, text: str, meant: list[str]
+) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        load_settings(None, {}, {variable: text})
+    assert refused.value.detail.startswith(f"{variable}: is no setting, ")
+    for name in meant:
+        assert name in refused.value.detail
+    if variable == "LAKEMQ_LOG" and text:
+        assert "LAKEMQ_LOG_FORMAT" not in refused.value.detail
