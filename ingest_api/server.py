@@ -23,6 +23,7 @@ from typing import Any
 import uvicorn
 import uvloop
 
+from ingest_api.advertised import advertised_url
 from ingest_api.broker.broker import Broker
 from ingest_api.http.app import create_app
 from ingest_api.http.connection.watch import REFUSED_AT_ONCE
@@ -69,7 +70,8 @@ async def _serve(
     host, port = listener.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{port}"
-    broker = Broker(settings.broker, address, (_host_in_ids(host), port))
+    advertised = advertised_url(settings.http.advertised_address, host, port)
+    broker = Broker(settings.broker, advertised, (_host_in_ids(host), port))
     door = FrontDoor(broker, settings)
     recovery = broker.store.recovery
     log.info("store open", extra={"fields": {"path": settings.store.path, **dict(recovery)}})

@@ -34,6 +34,7 @@ from pydantic_settings import (
 )
 
 from ha_replicator.wire.credentials import MIN_SECRET_BYTES
+from ingest_api.advertised import parsed
 from ingest_api.broker.settings import BrokerSettings, LimitSettings, ReplicationSettings, StoreSettings
 from ingest_api.setting_errors import illegal
 from ingest_api.setting_fields import SettingField, setting_fields
@@ -88,6 +89,8 @@ class HttpSettings(_Section):
     Attributes:
         host: An address that is not loopback needs ``insecure`` until requests are authenticated.
         port: 0 takes a free one.
+        advertised_address: Where others reach the broker, ``host`` or ``host:port``: what routes say. Empty
+            is ``host``, and for a wildcard this machine's IPv4 address, else its name.
         keep_alive_s: An idle connection is closed after it.
         stop_timeout_s: What is in flight at a stop gets this long to finish.
         max_connections: Further ones are refused; at most what the limit of open files leaves.
@@ -98,14 +101,16 @@ class HttpSettings(_Section):
         max_headers: Their number.
         head_timeout_s: A head must have arrived within it.
         write_timeout_s: A client that does not read 64 KiB of its answer in it, or the rest, is cut off.
-        allowed_hosts: Names, besides those of loopback and ``host``, by which requests may reach the
-            broker; ``*`` allows any, and with it pages that make a name of their own lead here.
+        allowed_hosts: Names, besides those of loopback, ``host`` and ``advertised_address``, by which
+            requests may reach the broker; ``*`` allows any, and with it pages that make a name of their own
+            lead here.
         allowed_origins: Pages of these origins (``https://console.example.com``) may use the broker from
             a browser; ``*`` allows all.
     """
 
     host: str = "127.0.0.1"
     port: Annotated[int, Interval(ge=0, le=65_535)] = 8090
+    advertised_address: str = ""
     insecure: bool = False
     keep_alive_s: Annotated[int, Interval(ge=1, le=3_600)] = 75
     stop_timeout_s: Annotated[int, Interval(ge=1, le=3_600)] = 10
@@ -118,6 +123,13 @@ class HttpSettings(_Section):
     write_timeout_s: Annotated[float, Interval(ge=0.05, le=3_600)] = 30.0
     allowed_hosts: Texts = ()
     allowed_origins: Texts = ()
+
+    @field_validator("advertised_address")
+    @classmethod
+    def _is_a_place(cls, place: str) -> str:
+        if place:
+            parsed(place)
+        return place
 
     @field_validator("allowed_hosts")
     @classmethod

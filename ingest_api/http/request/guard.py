@@ -14,6 +14,7 @@ from ipaddress import ip_address
 
 import httptools
 
+from ingest_api.advertised import parsed
 from ingest_api.settings import HttpSettings
 from store_native.errors import InvalidRequest, LakeMQError
 
@@ -44,7 +45,10 @@ class RequestGuard:
     def __init__(self, settings: HttpSettings) -> None:
         self._listens_on = settings.host.lower()
         self._wildcard = _is_wildcard(self._listens_on)
-        self._names = frozenset(name.lower().strip("[]").rstrip(".") for name in settings.allowed_hosts)
+        allowed = list(settings.allowed_hosts)
+        if settings.advertised_address:
+            allowed.append(parsed(settings.advertised_address)[0])  # who follows a route comes by it
+        self._names = frozenset(name.lower().strip("[]").rstrip(".") for name in allowed)
         self._origins = frozenset(origin.lower().rstrip("/").encode() for origin in settings.allowed_origins)
         # Host as clients write it, found allowed. Bounded: beyond it a Host is looked at each time.
         self._allowed: set[bytes] = set()
