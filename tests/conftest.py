@@ -29,9 +29,10 @@ settings.load_profile("without deadlines")
 # Brokers of tests write on a disk that is nearly full too: others filled it, and they need little.
 os.environ["LAKEMQ_LIMITS_DISK_FULL_RATIO"] = "1"
 
-# Spark's JVMs live for a minute or two here: the second compiler costs more than its code ever gives back.
+# Spark's JVMs live for minutes here: the second compiler costs more than its code ever gives back. Without it
+# the JVM keeps 48 MB for compiled code; a session of many tests fills them, and nothing is compiled any more.
 for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):
-    os.environ.setdefault(variable, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    os.environ.setdefault(variable, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
