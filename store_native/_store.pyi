@@ -282,6 +282,8 @@ class Store(_Reads):
         """appended, flushed, dispatched, confirmed."""
     def progress_fd(self) -> int:
         """An eventfd that turns readable when a watermark moved; the store owns it."""
+    def alarm_fd(self) -> int:
+        """An eventfd that turns readable, once, when the store became read-only for good; the store owns it."""
     def wait_flushed(self, end_offset: int, timeout_ms: int) -> bool: ...
     def wait_dispatched(self, end_offset: int, timeout_ms: int) -> bool: ...
     def topics_json(self, after: str = "", limit: int = ...) -> bytes:

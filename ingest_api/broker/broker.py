@@ -87,6 +87,8 @@ class Broker:
         self.groups = GroupService(store, self.reads, self.settle, self.topics, metrics)
         self.group_offsets = GroupOffsets(store, self.leases, self.reads, self.settle)
         self._register_self()
+        self._alarm = store.alarm_fd()
+        loop.add_reader(self._alarm, self._on_alarm)
         self._housekeeping = loop.create_task(self._keep_house())
 
     async def start(self, host: str) -> None:
@@ -122,6 +124,7 @@ class Broker:
         await loop.run_in_executor(None, self.reads.close)
         self.flush_waiter.close()
         self.store_events.close()
+        loop.remove_reader(self._alarm)
         try:
             await loop.run_in_executor(None, self.store.close)
         finally:
@@ -152,6 +155,11 @@ class Broker:
         reach = replication.in_reach if replication.asks_replicas else None
         self.flush_waiter.in_reach = reach if replication.is_master else _nobody
         self.admission.slave_of = None if replication.is_master else replication.master or ""
+
+    def _on_alarm(self) -> None:
+        """The store became read-only for good: its operator reads so now, not at the next round."""
+        asyncio.get_running_loop().remove_reader(self._alarm)  # it rings once
+        self._log_events()
 
     def _log_events(self) -> None:
         """Writes what the store has to say to the broker's log."""

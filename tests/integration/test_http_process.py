@@ -14,6 +14,7 @@ from tests.support.broker_process import BrokerProcess
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.http import Http
 from tests.support.metrics import Samples
+from tests.support.waiting import wait_until
 from tests.support.wire import Answer, RawConnection, post
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -273,8 +274,8 @@ def test_a_failed_flush_is_final_and_said(start_broker: Callable[..., BrokerProc
 
 
 def test_a_thread_of_the_store_that_panics_is_said(start_broker: Callable[..., BrokerProcess]) -> None:
-    """Nobody would deliver delayed messages any more: the store takes none, readiness names the reason."""
-    broker = start_broker(store='faults = "deliver.before:1:panic"\n')
+    """Nobody would deliver delayed messages any more: the store takes none, readiness and the log say why."""
+    broker = start_broker(store='faults = "deliver.before:1:panic"\n', arguments=("--log.format", "json"))
     http = Http(broker.endpoint)
     assert http.post("/topics/t/messages", {"body": "safe", "queue_id": 0}).status == 200
     assert http.get("//readyz").status == 200
@@ -283,10 +284,19 @@ def test_a_thread_of_the_store_that_panics_is_said(start_broker: Callable[..., B
     while http.get("//readyz").status == 200:
         assert time.monotonic() < deadline, "the panic went unnoticed"
     problem = http.get("//readyz").problem(503, "STORE_POISONED")
-    assert "lakemq-scheduler ended in a panic: injected at DeliverBefore" in problem["detail"]
+    said = "lakemq-scheduler ended in a panic: injected at DeliverBefore"
+    assert said in problem["detail"]
+    wait_until(lambda: said in broker.log(), 30)
+    poisoned = [line for line in broker.log().splitlines() if said in line]
+    lines = [json.loads(line) for line in poisoned]  # each is one of the log's, none a panic's raw ones
+    assert [line["level"] for line in lines] == ["error"]
+    assert lines[0]["message"].startswith(f"store: read-only until reopened: {said} (")
     http.post("/topics/t/messages", {"body": "refused"}).problem(503, "STORE_POISONED")
     page = http.get("/topics/t/queues/0/messages", offset=0).json
     assert [m["body"] for m in page["messages"]] == ["safe"]
+    broker.stop()
+    for line in broker.log().splitlines():
+        assert json.loads(line)["level"] in {"info", "warning", "error"}, "raw lines in a JSON log"
 
 
 def test_a_failed_write_to_the_log_is_final_and_said(

@@ -198,6 +198,10 @@ impl PyStore {
         self.store.progress_fd()
     }
 
+    fn alarm_fd(&self) -> i32 {
+        self.store.alarm_fd()
+    }
+
     fn wait_flushed(&self, py: Python<'_>, end_offset: i64, timeout_ms: u64) -> bool {
         py.detach(|| self.store.wait_flushed(end_offset, Duration::from_millis(timeout_ms)))
     }

@@ -234,6 +234,11 @@ impl Store {
         self.lifecycle.poisoned()
     }
 
+    /// Readable when the store became read-only for good; for an event loop.
+    pub fn alarm_fd(&self) -> std::os::fd::RawFd {
+        self.lifecycle.alarm_fd()
+    }
+
     /// Why what is stored cannot be read at the moment, if so; the dispatcher goes on trying.
     pub fn dispatch_failure(&self) -> Option<String> {
         self.dispatch.failure()

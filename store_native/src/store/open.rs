@@ -232,7 +232,7 @@ impl Opened {
         let ages = Arc::new(AgeClock::new(Arc::clone(&clock), events, aged_to));
         let longest_delay_ms = options.delay_levels_ms.iter().copied().max().unwrap_or(0);
         let delays = Arc::new(DelayTimes::new(Arc::clone(&clock), longest_delay_ms));
-        let lifecycle = Arc::new(Lifecycle::new()?);
+        let lifecycle = Arc::new(Lifecycle::new(Arc::clone(&environment.events))?);
         let next_file = Arc::new(NextFile::open(
             &paths.next_log_file(),
             options.commitlog_file_size,

@@ -25,14 +25,16 @@ from ingest_api.broker.send_request import MessageFields, PayloadKind, SendReque
 from ingest_api.broker.send_service import SendResult
 from ingest_api.broker.settings import BrokerSettings, LimitSettings, StoreSettings
 from store_native import Slice
-from store_native.errors import InvalidRequest, Unavailable
+from store_native.errors import Closed, InvalidRequest, Unavailable
 from tests.support.waiting import wait_until_async
 
 TOPIC = "orders"
 MIB = 1 << 20
 
 
-def run(path: Path, scenario: Callable[[Broker], Awaitable[None]], **limits: int) -> None:
+def run(
+    path: Path, scenario: Callable[[Broker], Awaitable[None]], *, faults: str = "", **limits: int
+) -> None:
     """Runs a scenario against a broker with small files."""
 
     async def main() -> None:
@@ -42,6 +44,7 @@ def run(path: Path, scenario: Callable[[Broker], Awaitable[None]], **limits: int
             consumequeue_file_entries=1_000,
             index_slots=1_000,
             index_entries=4_000,
+            faults=faults,
         )
         settings = BrokerSettings(store=store, limits=LimitSettings(disk_full_ratio=1, **limits))
         broker = Broker(settings, "core://here", ("127.0.0.1", 9))
@@ -232,3 +235,20 @@ def test_the_core_loads_no_web_framework() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout.strip() == "[]"
+def test_a_store_that_is_read_only_for_good_is_in_the_log_at_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ingest_api.broker.broker._DISK_EVERY_S", 3600.0)  # no round of the house says it
+
+    async def scenario(broker: Broker) -> None:
+        with pytest.raises(Closed, match="STORE_POISONED"):
+            await send(broker, "lost")
+        await wait_until_async(lambda: any("read-only until reopened" in text for text in caplog.messages))
+
+    with caplog.at_level(logging.WARNING, "lakemq.broker"):
+        run(tmp_path, scenario, faults="flush.before:1:panic")
+    (record,) = [r for r in caplog.records if "read-only until reopened" in r.getMessage()]
+    assert record.levelname == "ERROR"
+    assert "lakemq-flusher ended in a panic: injected at FlushBefore" in record.getMessage()
+
+
