@@ -87,6 +87,18 @@ fn test_a_message_is_found_by_its_id_in_any_topic_its_delayed_form_last() {
     assert_eq!(topic_of(&plain, None).as_deref(), Some("plain"));
     assert_eq!(topic_of(&plain, Some("foreign")), None);
     assert_eq!(
+    let done = store
+        .append(
+            &request("keyed"),
+            &[NewMessage {
+                keys: Some("18 19".into()),
+                ..message("keyed")
+            }],
+        )
+        .expect("stored");
+    assert!(store.wait_dispatched(done.end_offset, SOON));
+    assert_eq!(topic_of("18", None), None, "a key is no id");
+    assert_eq!(topic_of("18", Some("keyed")), None, "a key is no id");
         topic_of("an id of another layout", None).as_deref(),
         Some("foreign")
     );

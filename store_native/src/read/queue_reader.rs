@@ -208,7 +208,7 @@ impl QueueReader {
         Ok(())
     }
 
-    /// A message by offset id, or by client id in the given topics: of several with the same id (a delayed
+    /// A message by offset id, or by client id (not by a key that reads like one) in the given topics: of several with the same id (a delayed
     /// message and its delivery, a retry) the one that users sent. `now_ms` is the reader's time: an id says
     /// when it was made, and index files from before that are looked at last. Shows it to `each`; false when there
     /// is none.
@@ -242,7 +242,8 @@ impl QueueReader {
             for offset in offsets {
                 let Some(located) = self.log.locate(offset) else { continue };
                 let Ok(record) = located.record() else { continue };
-                let asked = topics.contains(record.topic) && has_key(&record, id);
+                let asked =
+                    topics.contains(record.topic) && record.property(properties::UNIQ_KEY) == Some(id);
                 if asked && record.end_offset() <= limit && found.is_none_or(|(r, _)| rank(record.topic) < r)
                 {
                     found = Some((rank(record.topic), offset));
