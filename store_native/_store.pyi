@@ -304,7 +304,16 @@ class Store(_Reads):
     def groups_json(self, after: str = "", limit: int = ...) -> bytes:
         """A page of groups by name, those behind `after`; all when nothing is given."""
     def group_json(self, group: str) -> bytes | None: ...
-    def put_group(self, group: str, config_json: str = "{}") -> int: ...
+    def put_group(
+        self,
+        group: str,
+        *,
+        retry_max_times: int | None = None,
+        consume_enable: bool | None = None,
+        consume_broadcast_enable: bool | None = None,
+        attributes: dict[str, str] | None = None,
+    ) -> int:
+        """Creates or changes a group, and makes its retry topic; returns the offset to wait for."""
     def delete_group(self, group: str) -> int: ...
     def commit_offsets(self, group: str, offsets: Sequence[tuple[str, int, int]]) -> int:
         """Notes where a group stands: (topic, queue id, next offset)."""

@@ -9,7 +9,7 @@ use std::fs;
 
 use lakemq_store::inspect::{Dump, verify};
 use lakemq_store::message::NewMessage;
-use lakemq_store::store::{AppendRequest, Appended, TopicChange};
+use lakemq_store::store::{AppendRequest, Appended, GroupChange, TopicChange};
 use lakemq_store::wire::answer::AppendAnswer;
 use support::*;
 
@@ -98,7 +98,7 @@ fn test_pages_of_topics_and_groups_hold_every_name_once_and_in_order() {
     }
     for n in 0..3 {
         end = store
-            .put_group(&format!("group-{n}"), "{}")
+            .put_group(&format!("group-{n}"), &GroupChange::default())
             .expect("made")
             .max(end);
     }

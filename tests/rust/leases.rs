@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use lakemq_store::environment::{Disk, Environment, RealDisk};
-use lakemq_store::store::{Options, Store};
+use lakemq_store::store::{GroupChange, Options, Store};
 
 use crate::jumping_clock::{HOUR, JumpingClock, open_at};
 use crate::support::{SOON, copy, environment, open, options, send};
@@ -117,14 +117,16 @@ fn test_a_lease_whose_record_cannot_be_flushed_is_not_granted() {
 fn test_the_epoch_of_a_group_goes_on_over_its_deletion_and_a_restart() {
     let dir = tempfile::tempdir().expect("a directory");
     let store = open(dir.path());
-    store.put_group("g", "{}").expect("made");
+    store.put_group("g", &GroupChange::default()).expect("made");
     let (first, _) = store.acquire_lease("g", "one", 60_000).expect("free");
     let end = store.delete_group("g").expect("deleted");
     assert!(store.wait_dispatched(end, SOON));
     assert!(store.lease("g").is_none());
     let (second, _) = store.acquire_lease("g", "two", 60_000).expect("free again");
     assert!(second > first);
-    store.put_group("g", "{}").expect("made again");
+    store
+        .put_group("g", &GroupChange::default())
+        .expect("made again");
     assert!(store.release_lease("g", "two"));
     let end = {
         let made = store.watermarks().0;

@@ -2,7 +2,7 @@
 
 use crate::support::*;
 use lakemq_store::message::NewMessage;
-use lakemq_store::store::{AppendRequest, Options, Role, Store, TopicChange};
+use lakemq_store::store::{AppendRequest, GroupChange, Options, Role, Store, TopicChange};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -44,7 +44,13 @@ pub fn mixed(store: &Store) -> i64 {
         .put_topic("made", &TopicChange::default())
         .expect("made");
     store
-        .put_group("g", "{\"retry_max_times\":3}")
+        .put_group(
+            "g",
+            &GroupChange {
+                retry_max_times: Some(3),
+                ..GroupChange::default()
+            },
+        )
         .expect("a group");
     let keyed = AppendRequest {
         idempotency_key: Some("once"),

@@ -12,7 +12,7 @@ mod takeover;
 
 use lakemq_store::commitlog::LogRange;
 use lakemq_store::message::RecordView;
-use lakemq_store::store::TopicChange;
+use lakemq_store::store::{GroupChange, TopicChange};
 use pair::*;
 use std::fs;
 use support::*;
@@ -66,7 +66,7 @@ fn test_a_slave_takes_no_message_and_a_master_no_bytes() {
         slave.append(&request("t"), &[message("x")]).map(drop),
         slave.put_topic("x", &TopicChange::default()).map(drop),
         slave.delete_topic("t").map(drop),
-        slave.put_group("x", "{}").map(drop),
+        slave.put_group("x", &GroupChange::default()).map(drop),
         slave
             .commit_offsets("g", vec![("t".into(), 0, 1)])
             .map(drop),

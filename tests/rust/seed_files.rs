@@ -13,7 +13,7 @@ use lakemq_store::environment::{Clock, Environment};
 use lakemq_store::message::{NewMessage, RecordView};
 use lakemq_store::options::Options;
 use lakemq_store::state::Op;
-use lakemq_store::store::{AppendRequest, Store};
+use lakemq_store::store::{AppendRequest, GroupChange, Store};
 
 /// 2026-01-02T03:04:05.006Z.
 const NOW_MS: i64 = 1_767_323_045_006;
@@ -141,7 +141,7 @@ fn fill(root: &Path) {
         idempotency_key: None,
     };
     store.append(&request, &pair).expect("stored");
-    store.put_group("g", "{}").expect("made");
+    store.put_group("g", &GroupChange::default()).expect("made");
     store
         .commit_offsets("g", vec![("t".into(), 0, 3)])
         .expect("committed");

@@ -15,12 +15,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use lakemq_store::message::NewMessage;
-use lakemq_store::store::{Appended, Options, TopicChange};
+use lakemq_store::state::GroupConfig;
+use lakemq_store::store::{Appended, GroupChange, Options, Store, TopicChange, Work};
 
 use clocks::{arrives, delayed, scheduler_looked};
 use jumping_clock::{HOUR, JumpingClock, open_at};
 use leases::open_on;
-use support::{FlakyDisk, SOON, copy, message, options, request, send};
+use support::{FlakyDisk, SOON, copy, environment, message, options, request, send};
 
 #[test]
 fn test_a_message_has_all_its_keys_in_the_index_though_the_disk_was_full_between_them() {
@@ -86,7 +87,6 @@ fn test_a_message_is_found_by_its_id_in_any_topic_its_delayed_form_last() {
     };
     assert_eq!(topic_of(&plain, None).as_deref(), Some("plain"));
     assert_eq!(topic_of(&plain, Some("foreign")), None);
-    assert_eq!(
     let done = store
         .append(
             &request("keyed"),
@@ -99,6 +99,7 @@ fn test_a_message_is_found_by_its_id_in_any_topic_its_delayed_form_last() {
     assert!(store.wait_dispatched(done.end_offset, SOON));
     assert_eq!(topic_of("18", None), None, "a key is no id");
     assert_eq!(topic_of("18", Some("keyed")), None, "a key is no id");
+    assert_eq!(
         topic_of("an id of another layout", None).as_deref(),
         Some("foreign")
     );
@@ -196,4 +197,58 @@ fn test_one_offset_among_two_hundred_thousand_writes_no_snapshot_and_is_there_af
 fn snapshot_offset(bytes: &[u8]) -> i64 {
     let value: serde_json::Value = serde_json::from_slice(&bytes[9..]).expect("JSON");
     value["applied_offset"].as_i64().expect("an offset")
+}
+
+#[test]
+fn test_changes_of_a_group_are_laid_over_what_is_appended_and_not_dispatched() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let at_rest = || Store::open_at_rest(dir.path(), options(), environment()).expect("a store");
+    let put = |store: &Store, change: GroupChange| store.put_group("g", &change).expect("changed");
+    let changed = |config: GroupConfig| (config.retry_max_times, config.consume_enable);
+    let store = at_rest();
+    put(
+        &store,
+        GroupChange {
+            retry_max_times: Some(3),
+            ..GroupChange::default()
+        },
+    );
+    assert!(store.group("g").is_none(), "nobody dispatched it");
+    put(
+        &store,
+        GroupChange {
+            consume_enable: Some(false),
+            ..GroupChange::default()
+        },
+    );
+    store.work(Work::Flush).expect("flushed");
+    store.work(Work::Dispatch).expect("dispatched");
+    assert_eq!(store.group("g").map(changed), Some((3, false)));
+    assert!(store.topic("%RETRY%g").is_some());
+    // What the log has beyond the last snapshot is gone on from as well.
+    drop(store);
+    let store = at_rest();
+    put(
+        &store,
+        GroupChange {
+            consume_broadcast_enable: Some(false),
+            ..GroupChange::default()
+        },
+    );
+    store.delete_group("g").expect("known");
+    put(
+        &store,
+        GroupChange {
+            consume_enable: Some(false),
+            ..GroupChange::default()
+        },
+    );
+    store.work(Work::Flush).expect("flushed");
+    store.work(Work::Dispatch).expect("dispatched");
+    assert_eq!(store.group("g").map(changed), Some((16, false)));
+    assert!(
+        store
+            .group("g")
+            .is_some_and(|config| config.consume_broadcast_enable)
+    );
 }

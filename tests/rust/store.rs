@@ -16,7 +16,7 @@ use lakemq_store::filter::Filter;
 use lakemq_store::message::{NewMessage, RecordView};
 use lakemq_store::read::SliceRequest;
 use lakemq_store::reader::Reader;
-use lakemq_store::store::{AppendRequest, Flush, Options, Store, TopicChange};
+use lakemq_store::store::{AppendRequest, Flush, GroupChange, Options, Store, TopicChange};
 use support::{
     SOON, TestClock, bodies, bulk, copy, environment, message, open, options, request, send,
 };
@@ -187,7 +187,7 @@ fn test_state_is_in_the_log_and_survives_without_its_snapshots() {
         )
         .expect("made");
     send(&store, "t", &["a"]);
-    store.put_group("g", "{}").expect("made");
+    store.put_group("g", &GroupChange::default()).expect("made");
     let end = store
         .commit_offsets("g", vec![("t".into(), 0, 1)])
         .expect("noted");

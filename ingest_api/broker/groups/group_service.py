@@ -7,9 +7,6 @@ Threads: the event loop; the store's part runs on the read pool.
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 from ingest_api.broker.metrics import BrokerMetrics
 from ingest_api.broker.thread_pools import ReadPool
 from ingest_api.broker.topics import Change, Settle, TopicService
@@ -53,19 +50,30 @@ class GroupService:
             raise InvalidRequest("GROUP_NOT_EXIST", f"group[{group}] not exist", group=group)
         return bytes(config)
 
-    async def put(self, group: str, changes: dict[str, Any]) -> Change:
-        """Creates a group and its retry topic, or lays ``changes`` over its configuration.
+    async def put(
+        self,
+        group: str,
+        *,
+        retry_max_times: int | None = None,
+        consume_enable: bool | None = None,
+        consume_broadcast_enable: bool | None = None,
+        attributes: dict[str, str] | None = None,
+    ) -> Change:
+        """Creates a group and its retry topic, or changes what is given of it.
 
         Raises:
             InvalidRequest: GROUP_ILLEGAL, ARGUMENT_ILLEGAL, ...
         """
 
         def put() -> tuple[bool, int]:
-            # The store takes whole configurations.
-            current = self._store.group_json(group)
-            config = {} if current is None else json.loads(current)
-            config.pop("group", None)
-            return current is None, self._store.put_group(group, json.dumps({**config, **changes}))
+            is_new = self._store.group_json(group) is None
+            return is_new, self._store.put_group(
+                group,
+                retry_max_times=retry_max_times,
+                consume_enable=consume_enable,
+                consume_broadcast_enable=consume_broadcast_enable,
+                attributes=attributes,
+            )
 
         is_new, end_offset = await self._reads.run(put)
         settled = await self._settle(end_offset)

@@ -69,7 +69,7 @@ def router(broker: Broker) -> APIRouter:
     @routes.put("/groups/{group}", response_model=Group, responses={**PENDING, **created(Group)})
     async def put_group(group: GroupPath, change: GroupChange) -> Response:
         """Creates a group and its retry topic (201), or changes what is given of it (200)."""
-        done = await groups.put(group, change.model_dump(exclude_none=True))
+        done = await groups.put(group, **change.model_dump())
         if not done.settled:
             return pending(broker.pending_status())
         return json_answer(groups.get(group), 201 if done.is_new else 200)

@@ -1,14 +1,15 @@
 //! The way in: requests become records.
 //!
-//! `Appender` owns the append lock and what it guards: the end of the log, the topics as they will be when all of it
-//! is dispatched, and the idempotence keys. `records.rs` lays records behind the end, `topics.rs` changes topics,
-//! `duplicate.rs` answers a request sent again, `replicated.rs` holds roles, and what a slave appends and cuts.
+//! `Appender` owns the append lock and what it guards: the end of the log, the topics and groups as they will be
+//! when all of it is dispatched, and the idempotence keys. `records.rs` lays records behind the end, `topics.rs` changes topics, `groups.rs`
+//! groups, `duplicate.rs` answers a request sent again, `replicated.rs` holds roles, and what a slave appends and cuts.
 //! Invariants: under the lock a request gets its queue offsets and a contiguous place, and is written there: the
 //! log never has a hole, so `appended` means what it says. What can be done before the lock (properties, checksums
 //! of bodies) or behind it is.
 //! Threads: every one that appends, the scheduler among them.
 
 mod duplicate;
+mod groups;
 mod records;
 mod replicated;
 mod request;
@@ -18,6 +19,7 @@ mod topics;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+pub use groups::{GroupChange, GroupTable};
 pub use request::{AppendRequest, Appended, Placed};
 pub use topic_table::{MAX_QUEUES, TopicTable};
 pub use topics::TopicChange;
@@ -64,6 +66,7 @@ pub struct AppendCounters {
 struct LogEnd {
     writer: LogWriter,
     topics: TopicTable,
+    groups: GroupTable,
     keys: IdempotenceTable,
     last_store_timestamp: i64,
     closed: bool,
@@ -79,6 +82,7 @@ struct LogEnd {
 pub struct AppendStart {
     pub writer: LogWriter,
     pub topics: TopicTable,
+    pub groups: GroupTable,
     pub keys: IdempotenceTable,
     pub last_store_timestamp: i64,
     /// The last stop was clean: nothing lies behind the log's end.
@@ -117,11 +121,12 @@ impl Appender {
         delays: Arc<DelayTimes>,
         start: AppendStart,
     ) -> Self {
-        let AppendStart { writer, topics, keys, last_store_timestamp, clean, epochs } = start;
+        let AppendStart { writer, topics, groups, keys, last_store_timestamp, clean, epochs } = start;
         let role = options.role;
         let end = LogEnd {
             writer,
             topics,
+            groups,
             keys,
             last_store_timestamp,
             closed: false,

@@ -6,6 +6,7 @@
 
 use std::fs::File;
 
+use super::groups::{GroupTable, change_of};
 use super::topic_table::TopicTable;
 use super::{Appender, LogEnd};
 use crate::commitlog::epochs::{EpochStart, fenced};
@@ -28,7 +29,9 @@ const KEPT_CUTS: usize = 8;
 impl LogEnd {
     /// Takes a record that is in the log already: whoever appends next goes on from there.
     pub(super) fn follow(&mut self, record: &RecordView<'_>) {
-        self.topics.follow(record);
+        let change = change_of(record);
+        self.topics.follow(record, change.as_ref());
+        self.groups.follow(change.as_ref());
         if let Some(key) = record.property(properties::IDEMPOTENCE_KEY) {
             let place =
                 KeyPlace { physical_offset: record.physical_offset, store_timestamp: record.store_timestamp };
@@ -259,6 +262,7 @@ impl Appender {
         }
         let mut topics =
             TopicTable::new(applied.state(), applied.queues(), self.options.delay_levels_ms.len() as u32);
+        let mut groups = GroupTable::new(applied.state());
         let mut stamp = applied.store_timestamp;
         let mut at = applied.offset;
         let mut whole_to = at;
@@ -274,7 +278,9 @@ impl Appender {
                     if at >= whole_to {
                         whole_to = at + request_size(&file, at).unwrap_or(0) as i64;
                     }
-                    topics.follow(&record);
+                    let change = change_of(&record);
+                    topics.follow(&record, change.as_ref());
+                    groups.follow(change.as_ref());
                     (stamp, at) = (record.store_timestamp, record.end_offset());
                 }
                 Scanned::Nothing { .. } => break,
@@ -297,7 +303,7 @@ impl Appender {
         self.lifecycle.note_cut();
         self.delays.forget_from(offset);
         end.writer.cut(offset);
-        (end.topics, end.last_store_timestamp) = (topics, stamp);
+        (end.topics, end.groups, end.last_store_timestamp) = (topics, groups, stamp);
         end.keys.forget_from(offset);
         self.marks.begin_generation();
         self.clear_tail(&mut end)?;

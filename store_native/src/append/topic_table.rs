@@ -114,13 +114,12 @@ impl TopicTable {
     }
 
     /// Takes a record that is in the log and not dispatched: whoever appends behind it goes on from there.
-    pub fn follow(&mut self, record: &RecordView<'_>) {
-        if record.topic == names::META_TOPIC {
-            match Op::decode(record.body, record.physical_offset) {
-                Ok(Op::PutTopic { topic, config }) => self.put(&topic, config),
-                Ok(Op::DeleteTopic { topic }) => self.remove(&topic),
-                _ => {}
-            }
+    /// `change` is the change of state that the record is.
+    pub fn follow(&mut self, record: &RecordView<'_>, change: Option<&Op>) {
+        match change {
+            Some(Op::PutTopic { topic, config }) => self.put(topic, config.clone()),
+            Some(Op::DeleteTopic { topic }) => self.remove(topic),
+            _ => {}
         }
         if let (Ok(queue_id), Some(state)) =
             (u32::try_from(record.queue_id), self.topics.get_mut(record.topic))

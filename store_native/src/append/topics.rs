@@ -31,13 +31,15 @@ impl Appender {
     /// `TOPIC_ILLEGAL`, `NO_PERMISSION` for system topics, `ARGUMENT_ILLEGAL` for numbers out of range,
     /// `TOPIC_CONFLICT` where messages would be stranded.
     pub fn put_topic(&self, topic: &str, change: &TopicChange) -> Result<i64> {
-        self.change_topic(topic, |end| {
-            let known = end.topics.get(topic).map(|state| state.config.clone());
-            let config = self.changed_topic(topic, known, change)?;
-            self.put_op(end, &Op::PutTopic { topic: topic.into(), config: config.clone() })?;
-            end.topics.put(topic, config);
-            Ok(())
-        })
+        self.change_topic(topic, |end| self.put_topic_locked(end, topic, change))
+    }
+
+    pub(super) fn put_topic_locked(&self, end: &mut LogEnd, topic: &str, change: &TopicChange) -> Result<()> {
+        let known = end.topics.get(topic).map(|state| state.config.clone());
+        let config = self.changed_topic(topic, known, change)?;
+        self.put_op(end, &Op::PutTopic { topic: topic.into(), config: config.clone() })?;
+        end.topics.put(topic, config);
+        Ok(())
     }
 
     /// Deletes a topic: its queues go, its records stay in the log until they expire. Returns the offset to wait
@@ -61,6 +63,11 @@ impl Appender {
         if names::is_system(topic) {
             return Err(system_topic(topic));
         }
+        self.change(change)
+    }
+
+    /// Makes a change of state under the append lock. Returns the offset to wait for.
+    pub(super) fn change(&self, change: impl FnOnce(&mut LogEnd) -> Result<()>) -> Result<i64> {
         let mut end = lock(&self.end);
         self.check_open(&end)?;
         end.check_master()?;

@@ -22,7 +22,7 @@ use super::replicated_log::PyReplicatedLog;
 use super::slice::{Form, PySlice, ReadArguments, read};
 use crate::environment::Environment;
 use crate::error::Result;
-use crate::store::{Store, TopicChange};
+use crate::store::{GroupChange, Store, TopicChange};
 use crate::wire::request::SingleMessage;
 
 #[pyclass(name = "Store", module = "store_native._store", frozen)]
@@ -340,9 +340,19 @@ impl PyStore {
         listing::group(py, &self.store, group)
     }
 
-    #[pyo3(signature = (group, config_json="{}"))]
-    fn put_group(&self, py: Python<'_>, group: &str, config_json: &str) -> PyResult<i64> {
-        self.run(py, |s| s.put_group(group, config_json))
+    #[pyo3(signature = (group, *, retry_max_times=None, consume_enable=None, consume_broadcast_enable=None,
+        attributes=None))]
+    fn put_group(
+        &self,
+        py: Python<'_>,
+        group: &str,
+        retry_max_times: Option<i32>,
+        consume_enable: Option<bool>,
+        consume_broadcast_enable: Option<bool>,
+        attributes: Option<std::collections::BTreeMap<String, String>>,
+    ) -> PyResult<i64> {
+        let change = GroupChange { retry_max_times, consume_enable, consume_broadcast_enable, attributes };
+        self.run(py, |s| s.put_group(group, &change))
     }
 
     fn delete_group(&self, py: Python<'_>, group: &str) -> PyResult<i64> {

@@ -1,32 +1,22 @@
 //! Groups: their settings and where they are, as changes of state in the log.
 //!
-//! Invariants: a group that is made has a retry topic. No group commits an offset behind its queue's end.
+//! Invariants: no group commits an offset behind its queue's end.
 //! Threads: those of callers.
 
 use std::collections::BTreeMap;
 
 use super::Store;
-use crate::append::TopicChange;
+use crate::append::GroupChange;
 use crate::error::{Result, StoreError};
 use crate::state::{GroupConfig, Op, names};
 
 impl Store {
-    /// Creates or changes a group, and its retry topic.
+    /// Creates or changes a group, and makes its retry topic. Returns the offset to wait for.
     ///
     /// # Errors
-    /// `GROUP_ILLEGAL`, `ARGUMENT_ILLEGAL` for settings that are not readable.
-    pub fn put_group(&self, group: &str, config_json: &str) -> Result<i64> {
-        names::validate_group(group)?;
-        let config: GroupConfig = serde_json::from_str(config_json)
-            .map_err(|e| StoreError::invalid("ARGUMENT_ILLEGAL", format!("the group's settings: {e}")))?;
-        let retry_topic = format!("{}{group}", names::RETRY_PREFIX);
-        let missing = self.appender.topic(&retry_topic).is_none();
-        if missing {
-            let change =
-                TopicChange { read_queue_nums: Some(1), write_queue_nums: Some(1), ..TopicChange::default() };
-            self.put_topic(&retry_topic, &change)?;
-        }
-        self.appender.append_op(&Op::PutGroup { group: group.into(), config })
+    /// As [`Appender::put_group`](crate::append::Appender::put_group).
+    pub fn put_group(&self, group: &str, change: &GroupChange) -> Result<i64> {
+        self.appender.put_group(group, change)
     }
 
     /// Forgets a group, its offsets and its lease.
@@ -35,14 +25,14 @@ impl Store {
     /// `GROUP_NOT_EXIST`.
     pub fn delete_group(&self, group: &str) -> Result<i64> {
         names::validate_group(group)?;
-        let known = {
+        let known = self.appender.has_group(group) || {
             let dispatcher = self.dispatch.applied();
-            dispatcher.state().groups.contains_key(group) || dispatcher.state().offsets.contains_key(group)
+            dispatcher.state().offsets.contains_key(group)
         };
         if !known {
             return Err(StoreError::invalid("GROUP_NOT_EXIST", format!("group[{group}] does not exist")));
         }
-        let offset = self.appender.append_op(&Op::DeleteGroup { group: group.into() })?;
+        let offset = self.appender.delete_group(group)?;
         self.leases.end(group);
         Ok(offset)
     }

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-pub use crate::append::{AppendRequest, Appended, Placed, TopicChange};
+pub use crate::append::{AppendRequest, Appended, GroupChange, Placed, TopicChange};
 pub use crate::options::{Flush, Options, Role, parse_levels};
 pub use crate::recovery::Report;
 

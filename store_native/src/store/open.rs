@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 
 use super::Store;
 use crate::ages::AgeClock;
-use crate::append::{AppendStart, Appender, TopicTable};
+use crate::append::{AppendStart, Appender, GroupTable, TopicTable};
 use crate::commitlog::CommitLog;
 use crate::commitlog::epochs::EpochFile;
 use crate::commitlog::next_file::NextFile;
@@ -247,6 +247,7 @@ impl Opened {
                 options.flush == Flush::Sync,
             )?,
             topics: TopicTable::new(dispatcher.state(), &queues, options.delay_levels_ms.len() as u32),
+            groups: GroupTable::new(dispatcher.state()),
             keys,
             last_store_timestamp: dispatcher.store_timestamp,
             clean,

@@ -186,7 +186,7 @@ def test_topics_are_administered(tmp_path: Path) -> None:
 def test_groups_commit_and_reset_their_offsets_under_a_lease(tmp_path: Path) -> None:
     async def scenario(broker: Broker) -> None:
         await send(broker, "0", "1", "2")
-        assert (await broker.groups.put("g", {"retry_max_times": 3})).is_new
+        assert (await broker.groups.put("g", retry_max_times=3)).is_new
         assert json.loads(broker.groups.get("g"))["retry_max_times"] == 3
         assert await broker.group_offsets.commit("g", [(TOPIC, 0, 2)], None)
         assert broker.group_offsets.rows("g") == [(TOPIC, 0, 2)]
@@ -201,6 +201,22 @@ def test_groups_commit_and_reset_their_offsets_under_a_lease(tmp_path: Path) -> 
         assert (await broker.groups.delete("g")).settled
         with pytest.raises(InvalidRequest, match="GROUP_NOT_EXIST"):
             broker.group_offsets.rows("g")
+
+    run(tmp_path, scenario)
+
+
+def test_changes_of_a_group_at_once_are_all_kept(tmp_path: Path) -> None:
+    async def scenario(broker: Broker) -> None:
+        for times in range(10):
+            await asyncio.gather(
+                broker.groups.put("g", retry_max_times=times),
+                broker.groups.put("g", consume_enable=times % 2 == 0),
+                broker.groups.put("g", attributes={"times": str(times)}),
+            )
+            group = json.loads(broker.groups.get("g"))
+            assert group["retry_max_times"] == times
+            assert group["consume_enable"] == (times % 2 == 0)
+            assert group["attributes"] == {"times": str(times)}
 
     run(tmp_path, scenario)
 
@@ -225,16 +241,6 @@ def test_what_the_store_has_to_say_is_in_the_brokers_log(
     assert record.getMessage().startswith("store: ")
 
 
-def test_the_core_loads_no_web_framework() -> None:
-    code = (
-        "import sys, ingest_api.broker.broker; "
-        "print([m for m in sys.modules if m.split('.')[0] in ('fastapi', 'starlette', 'uvicorn', 'pydantic') "
-        "or m.startswith('ingest_api.http')])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
-    )
-    assert done.stdout.strip() == "[]"
 def test_a_store_that_is_read_only_for_good_is_in_the_log_at_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,3 +258,13 @@ def test_a_store_that_is_read_only_for_good_is_in_the_log_at_once(
     assert "lakemq-flusher ended in a panic: injected at FlushBefore" in record.getMessage()
 
 
+def test_the_core_loads_no_web_framework() -> None:
+    code = (
+        "import sys, ingest_api.broker.broker; "
+        "print([m for m in sys.modules if m.split('.')[0] in ('fastapi', 'starlette', 'uvicorn', 'pydantic') "
+        "or m.startswith('ingest_api.http')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() == "[]"
