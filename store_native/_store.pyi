@@ -283,7 +283,7 @@ class Store(_Reads):
     def progress_fd(self) -> int:
         """An eventfd that turns readable when a watermark moved; the store owns it."""
     def alarm_fd(self) -> int:
-        """An eventfd that turns readable, once, when the store became read-only for good; the store owns it."""
+        """An eventfd that turns readable, once, when the store became read-only; the store owns it."""
     def wait_flushed(self, end_offset: int, timeout_ms: int) -> bool: ...
     def wait_dispatched(self, end_offset: int, timeout_ms: int) -> bool: ...
     def topics_json(self, after: str = "", limit: int = ...) -> bytes:
