@@ -153,7 +153,8 @@ fn is_needed(what: Synced) -> bool {
         .any(|seed| std::panic::catch_unwind(|| run_and_check(seed, Some(what))).is_err())
 }
 
-/// Of the rest: the file system is synced where many queues are (below); `Root` is RocketMQ's checkpoint and the content of the abort file, which nobody reads here, `Config` and
+/// Of the rest: keys that their file lacks are read from the log again, its sync only keeps a start short; the file
+/// system is synced where many queues are (below); `Root` is RocketMQ's checkpoint and the content of the abort file, which nobody reads here, `Config` and
 /// `ConfigNames` are RocketMQ's files, written anew at each start; the watermarks are synced where a log is cut (`cuts.rs`).
 #[test]
 fn test_a_disk_that_lies_about_one_kind_of_sync_is_noticed() {
@@ -162,7 +163,6 @@ fn test_a_disk_that_lies_about_one_kind_of_sync_is_noticed() {
         Synced::LogNames,
         Synced::Queue,
         Synced::Index,
-        Synced::Keys,
         Synced::Own,
         Synced::OwnNames,
         Synced::RootNames,
