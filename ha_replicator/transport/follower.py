@@ -121,6 +121,7 @@ class Follower:
         finally:
             if reading is not None:
                 reading.cancel()
+                await asyncio.gather(reading, return_exceptions=True)
             self._wakeups.discard(moved)
 
     async def _all_flushed(self, moved: asyncio.Event) -> None:

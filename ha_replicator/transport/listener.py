@@ -127,6 +127,8 @@ class ReplicationListener:
             said = LinkClosed("CONNECTION_LOST", str(error))
         finally:
             reading.cancel()
+            # Its end is known, or of no more interest: nobody shall hear of it as of an error that was lost.
+            await asyncio.gather(reading, return_exceptions=True)
             self._wakeups.discard(moved)
             self._replicas.left(link)
             self._on_change()
@@ -142,6 +144,7 @@ class ReplicationListener:
                 await asyncio.wait({drain, reading}, timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 drain.cancel()
+                await asyncio.gather(drain, return_exceptions=True)
             link.check(now())
 
     async def _read(
