@@ -257,7 +257,9 @@ class MasterLink:
     def _first_report(self, frame: Frame) -> list[bytes]:
         if frame.kind is FrameKind.REFUSAL:
             refusal = decode(Refusal, frame)
-            raise LinkClosed(refusal.code, f"the slave refused: {refusal.detail}", epoch=refusal.epoch)
+            raise LinkClosed(
+                refusal.code, f"the slave refused: {refusal.detail}", epoch=self._believed(refusal.epoch)
+            )
         if frame.offset != self.sent:
             raise LinkClosed("OFFSET_ILLEGAL", f"the slave begins at {frame.offset}, not at {self.sent}")
         self.following = True
@@ -269,7 +271,9 @@ class MasterLink:
     def _report(self, frame: Frame) -> list[bytes]:
         if frame.kind is FrameKind.REFUSAL:
             refusal = decode(Refusal, frame)
-            raise LinkClosed(refusal.code, f"the slave refused: {refusal.detail}", epoch=refusal.epoch)
+            raise LinkClosed(
+                refusal.code, f"the slave refused: {refusal.detail}", epoch=self._believed(refusal.epoch)
+            )
         if frame.speaker_epoch > self._epoch + MAX_EPOCH_STEP:
             raise LinkClosed(
                 "EPOCH_ILLEGAL", f"no broker gets from epoch {self._epoch} to {frame.speaker_epoch}"
@@ -290,6 +294,10 @@ class MasterLink:
         for _ in range(held):
             self.acked = self._sent_ends.popleft()
         return []
+
+    def _believed(self, epoch: int) -> int:
+        """The epoch if this master is over by it; 0 for one that is not higher, or out of reach."""
+        return epoch if self._epoch < epoch <= self._epoch + MAX_EPOCH_STEP else 0
 
     def _refused(self, code: str, detail: str, *, epoch: int = 0) -> LinkClosed:
         refusal = Refusal(code=code, detail=detail[:1024], epoch=max(self._epoch, epoch))

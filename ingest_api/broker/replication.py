@@ -120,7 +120,7 @@ class ReplicationService:
         self.identity = BrokerIdentity(settings.cluster, settings.broker_name, self._settings.broker_id)
         self._protocol = HaProtocol(self._settings.ha_protocol)
         self._credentials = Credentials(settings.cluster_secret)
-        self._limits = LinkLimits(max_range_bytes=settings.store.commitlog_file_size)
+        self._limits = LinkLimits(max_range_bytes=self._log.file_size())
         self._promoting = asyncio.Lock()
         self._replicas = self._replicas_of(self.role)
         self._wakeups = Wakeups(events.listen)
@@ -188,6 +188,10 @@ class ReplicationService:
                     "a synchronous master needs a port for its slaves: start with --ha-port",
                 )
             await self._stop_following()
+            if self._listener is not None:
+                # Of the master that it was, until it heard of a higher epoch.
+                await self._listener.close()
+                self._listener = None
             replicas = self._replicas_of(role)
             try:
                 # The port first: what cannot be served is not promoted. Until then its links refuse.

@@ -12,6 +12,7 @@ import pytest
 from ha_replicator.identity import LinkClosed
 from ha_replicator.master.replicas import Replicas
 from ha_replicator.wire.credentials import Credentials
+from ha_replicator.wire.handshake import Refusal, frame_of
 from store_native import Store
 from tests.support.linked_brokers import (
     SOON_MS,
@@ -275,3 +276,15 @@ def test_what_a_slave_holds_of_earlier_epochs_counts_when_it_has_noted_the_maste
     pair.settle(1.0)
     assert brokers.slave.replicated_log().epochs() == [(1, 0), (65, end)]
     assert brokers.master.watermarks()[3] == end
+
+
+@pytest.mark.parametrize(("epoch", "heard"), [(1, 0), (2, 2), ((1 << 63) - 1, 0)])
+def test_refusal_of_a_slave_ends_a_master_by_a_higher_epoch_in_reach_only(
+    brokers: Brokers, epoch: int, heard: int
+) -> None:
+    pair = brokers.connect()
+    pair.settle()
+    refusal = frame_of(Refusal(code="EPOCH_OVER", detail="it is over", epoch=epoch))
+    with pytest.raises(LinkClosed, match="EPOCH_OVER") as closed:
+        pair.master.receive(b"".join(refusal.pieces()), 0.0)
+    assert closed.value.epoch == heard
