@@ -28,5 +28,5 @@ def require_java(environment: Mapping[str, str] = os.environ) -> None:
 
 
 def _missing(where: str) -> Exception:
-    install = "install Java 17 or newer (on Debian: sudo apt-get install openjdk-17-jre-headless)"
+    install = "install Java 17 or newer (on Debian: sudo apt-get install default-jre-headless)"
     return from_code("ARGUMENT_ILLEGAL", f"Spark needs Java: {where}; {install}")

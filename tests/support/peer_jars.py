@@ -77,7 +77,7 @@ def classes(source: Path, peer: str | None = None) -> str:
     folder = peers_home() / "classes" / source.stem
     with _filled_once(folder, source.read_bytes() + path.encode()) as must_fill:
         if must_fill:
-            _require("javac", "openjdk-17-jdk-headless")
+            _require("javac", "default-jdk-headless")
             command = ["javac", "-nowarn", "-d", str(folder), *(["-cp", path] if path else []), str(source)]
             _run(command, f"javac refused {source.name}")
     return os.pathsep.join(filter(None, [str(folder), path]))
