@@ -38,6 +38,7 @@ from ingest_api.advertised import parsed
 from ingest_api.broker.settings import BrokerSettings, LimitSettings, ReplicationSettings, StoreSettings
 from ingest_api.setting_errors import illegal
 from ingest_api.setting_fields import SettingField, setting_fields
+from lakemq.duration import format_ms, parse_ms
 
 LogFormat = Literal["plain", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -50,10 +51,7 @@ RECORD_OVERHEAD = 33 << 10
 at most, and the end of the file."""
 
 MAX_DELAY_LEVELS = 64
-_DAY_MS = 86_400_000
-MAX_DELAY_MS = 365 * _DAY_MS
-_UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": _DAY_MS}
-_DELAY = re.compile(r"([0-9]{1,9})([smhd])")
+MAX_DELAY_MS = 365 * 86_400_000
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,127}")
 _HOST_NAME = re.compile(r"[A-Za-z0-9_.-]{1,253}")
 _ORIGIN = re.compile(r"https?://[A-Za-z0-9_.:\[\]-]{1,261}")
@@ -175,11 +173,7 @@ class _Store(_Section, StoreSettings):
         levels = text.split()
         if not 1 <= len(levels) <= MAX_DELAY_LEVELS:
             raise ValueError(f"has {len(levels)} levels, not 1 to {MAX_DELAY_LEVELS}")
-        for level in levels:
-            found = _DELAY.fullmatch(level)
-            if not found or not 0 < int(found[1]) * _UNITS_MS[found[2]] <= MAX_DELAY_MS:
-                raise ValueError(f"{level!r} is no delay such as 10s, 5m, 2h or 1d, up to 365d")
-        return text
+        return " ".join(format_ms(_delay_ms(level)) for level in levels)  # as the store reads them
 
 
 @dataclass(frozen=True, slots=True, config=_SECTION)
@@ -315,6 +309,16 @@ class Settings(BaseSettings):
 def known_settings() -> Mapping[str, SettingField]:
     """Returns every setting by its name."""
     return setting_fields(Settings())
+
+
+def _delay_ms(level: str) -> int:
+    try:
+        delay_ms = parse_ms(level)
+    except ValueError:
+        delay_ms = 0
+    if not 0 < delay_ms <= MAX_DELAY_MS or delay_ms % 1_000:
+        raise ValueError(f"{level!r} is no delay of whole seconds such as 10s, 5m, 2h or 1d, up to 365d")
+    return delay_ms
 
 
 def _each(values: tuple[str, ...], form: re.Pattern[str], meaning: str) -> tuple[str, ...]:

@@ -6,18 +6,15 @@ Owns their names, defaults and how they become settings.
 from __future__ import annotations
 
 import argparse
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakemq.client.endpoint import add_endpoint
+from lakemq.duration import parse_ms
 
 if TYPE_CHECKING:
     from jobs.archive import ArchiveSettings
     from jobs.settings import ConsumeSettings
-
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)?")
-_UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
 
 
 def add_consume_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,7 +44,7 @@ def add_consume_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--retry-delays", metavar='"10s 30s ..."', help="delay of each retry in turn")
     parser.add_argument("--tags", default="*", metavar="EXPR", help="tag filter: A || B")
     parser.add_argument(
-        "--trigger", default="1s", type=duration_s, metavar="TIME", help="batch interval (1s)"
+        "--trigger", default="1s", type=duration_ms, metavar="TIME", help="batch interval (1s)"
     )
     parser.add_argument(
         "--max-batch", default=200_000, type=int, metavar="N", help="messages in one batch at most (200000)"
@@ -73,7 +70,7 @@ def add_consume_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--until-idle",
-        type=duration_s,
+        type=duration_ms,
         metavar="TIME",
         help="end when nothing was new, pending or due so long",
     )
@@ -93,7 +90,7 @@ def add_archive_arguments(parser: argparse.ArgumentParser) -> None:
         "--ledger", default="ledger", metavar="DIR", help="a directory, or catalog.schema (default: ledger)"
     )
     parser.add_argument("--checkpoint", type=Path, metavar="DIR", help="default: under the ledger")
-    parser.add_argument("--trigger", default="10s", type=duration_s, metavar="TIME", help="interval (10s)")
+    parser.add_argument("--trigger", default="10s", type=duration_ms, metavar="TIME", help="interval (10s)")
     parser.add_argument("--once", action="store_true", help="land what is there now, then end")
 
 
@@ -124,11 +121,11 @@ def consume_settings(args: argparse.Namespace) -> ConsumeSettings:
         start=args.start,
         max_reconsume_times=args.max_reconsume_times,
         retry_delays=args.retry_delays,
-        trigger=f"{round(args.trigger * 1000)} milliseconds",
+        trigger=f"{args.trigger} milliseconds",
         max_messages_per_batch=args.max_batch,
         mode=args.mode,
         on_data_loss=args.on_data_loss,
-        until_idle_s=args.until_idle,
+        until_idle_s=None if args.until_idle is None else args.until_idle / 1000,
     )
 
 
@@ -143,17 +140,17 @@ def archive_settings(args: argparse.Namespace) -> ArchiveSettings:
         checkpoint=None if args.checkpoint is None else args.checkpoint.absolute(),
         endpoint=args.endpoint,
         path=None if args.path is None else str(Path(args.path).absolute()),
-        trigger="availableNow" if args.once else f"{round(args.trigger * 1000)} milliseconds",
+        trigger="availableNow" if args.once else f"{args.trigger} milliseconds",
     )
 
 
-def duration_s(text: str) -> float:
-    """Reads `10s`, `500ms`, `2m` or plain seconds (an argparse type).
+def duration_ms(text: str) -> int:
+    """Reads a duration; a number without a unit is seconds (an argparse type).
 
-    >>> duration_s("2m")
-    120.0
+    >>> duration_ms("2m"), duration_ms("10")
+    (120000, 10000)
     """
-    match = _DURATION.fullmatch(text.strip())
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 10s, 500ms or 2m")
-    return float(match[1]) * _UNIT_S[match[2]]
+    try:
+        return parse_ms(text, bare="s")
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

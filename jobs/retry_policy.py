@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lakemq.handler import parse_delay_ms
+from lakemq.duration import format_ms, parse_ms
 from store_native.errors import from_code
 
 DEFAULT_MAX_RECONSUME_TIMES = 16
@@ -75,24 +75,12 @@ class RetryPolicy:
 
 def _level_of(delay: str, level_ms: Sequence[int]) -> int:
     try:
-        wanted = parse_delay_ms(delay)
+        wanted = parse_ms(delay)
     except ValueError as error:
         raise from_code("ARGUMENT_ILLEGAL", f"--retry-delays: {error}") from None
     if wanted not in level_ms:
-        known = " ".join(format_delay(ms) for ms in level_ms)
+        known = " ".join(format_ms(ms) for ms in level_ms)
         raise from_code(
             "ARGUMENT_ILLEGAL", f"--retry-delays: {delay} is not a delay level of this store ({known})"
         )
     return list(level_ms).index(wanted) + 1
-
-
-def format_delay(delay_ms: int) -> str:
-    """Writes a delay as it is read: 10s, 2m, 1h.
-
-    >>> format_delay(7_200_000)
-    '2h'
-    """
-    for unit, size in (("h", 3_600_000), ("m", 60_000), ("s", 1_000)):
-        if delay_ms >= size and delay_ms % size == 0:
-            return f"{delay_ms // size}{unit}"
-    return f"{delay_ms}ms"

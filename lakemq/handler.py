@@ -15,7 +15,6 @@ Invariants: a handler that returns nothing has acknowledged.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -23,25 +22,13 @@ from typing import Any, ClassVar, TypeVar
 
 import pyarrow as pa
 
-__all__ = ["DeliveredMessage", "Verdict", "is_vectorised", "parse_delay_ms", "vectorised"]
+from lakemq.duration import parse_ms
+
+__all__ = ["DeliveredMessage", "Verdict", "is_vectorised", "vectorised"]
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 _MARK = "__lakemq_vectorised__"
-_DELAY = re.compile(r"(\d+)\s*(ms|s|m|h)")
-_UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
-
-
-def parse_delay_ms(text: str) -> int:
-    """Reads a delay such as `10s`, `2m`, `1h` or `500ms` as milliseconds.
-
-    Raises:
-        ValueError: it is not one.
-    """
-    match = _DELAY.fullmatch(text.strip())
-    if match is None:
-        raise ValueError(f"{text!r} is not a delay: write 500ms, 10s, 2m or 1h")
-    return int(match[1]) * _UNIT_MS[match[2]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +55,8 @@ class Verdict:
         """Brings the message back later.
 
         Args:
-            after: a delay level, a delay (`"30s"` or a timedelta), or None for the group's own delay.
+            after: a delay level, a delay (a duration with its unit, `"30s"`, or a timedelta), or None for
+                the group's own delay.
             reason: a text for the ledger, or the exception that says it.
         """
         if after is None:
@@ -77,7 +65,7 @@ class Verdict:
             raise ValueError(f"{after!r} is not a delay level: levels start at 1")
         if isinstance(after, int):
             return cls("RETRY", delay_level=after, reason=reason)
-        delay_ms = parse_delay_ms(after) if isinstance(after, str) else round(after.total_seconds() * 1000)
+        delay_ms = parse_ms(after) if isinstance(after, str) else round(after.total_seconds() * 1000)
         return cls("RETRY", delay_ms=delay_ms, reason=reason)
 
     @classmethod

@@ -37,7 +37,7 @@ class StoreSettings:
     Attributes:
         flush: ``sync`` answers a send when its bytes are on disk, ``async`` when they are in the
             system's memory (a power failure then loses up to ``flush_interval_ms``).
-        delay_levels: The delays of levels 1..n, as 10s, 5m, 2h or 1d.
+        delay_levels: The delays of levels 1..n, durations of whole seconds: 10s, 5m, 2h or 1d.
         faults: Points at which the store fails on purpose; for tests.
     """
 

@@ -9,16 +9,18 @@ import argparse
 import re
 import sys
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 
 from lakemq.client import Client
+from lakemq.duration import parse_ms
 from lakemq.terminal.failure import CommandFailed, WrongUsage
 
-_UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_AGO = re.compile(r"(\d+)([smhd])")
 _EPOCH_MS = re.compile(r"\d{11,}")
 
-TIME_HELP = "a time such as 2026-11-21T08:00 (UTC unless it names a zone), 10m (ago; s, m, h, d), or epoch ms"
+TIME_HELP = (
+    "a time such as 2026-11-21T08:00 (UTC unless it names a zone), 10m (ago; ms, s, m, h, d), or epoch ms"
+)
 
 
 def add_format(parser: argparse.ArgumentParser) -> None:
@@ -64,14 +66,15 @@ def time_ms(text: str) -> int:
 def parse_time(text: str, now_ms: int) -> int:
     """Reads epoch milliseconds, an age such as ``10m``, or an ISO 8601 date or time.
 
+    An age has its unit: a number alone is no age.
+
     Raises:
         argparse.ArgumentTypeError: It is none of these.
     """
     if _EPOCH_MS.fullmatch(text):
         return int(text)
-    age = _AGO.fullmatch(text)
-    if age:
-        return now_ms - int(age[1]) * _UNITS_MS[age[2]]
+    with suppress(ValueError):
+        return now_ms - parse_ms(text)
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

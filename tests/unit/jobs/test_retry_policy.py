@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.retry_policy import DEFAULT_MAX_RECONSUME_TIMES, RetryPolicy, format_delay
+from jobs.retry_policy import DEFAULT_MAX_RECONSUME_TIMES, RetryPolicy
 from store_native.errors import InvalidRequest
 
 LEVELS = [1_000, 5_000, 10_000, 30_000, 60_000]
@@ -47,11 +47,6 @@ def test_a_broker_without_levels_cannot_retry() -> None:
     assert refused.value.code == "ARGUMENT_ILLEGAL"
 
 
-@pytest.mark.parametrize(("ms", "text"), [(500, "500ms"), (1_000, "1s"), (90_000, "90s"), (7_200_000, "2h")])
-def test_delays_are_written_as_they_are_read(ms: int, text: str) -> None:
-    assert format_delay(ms) == text
-
-
 def test_no_retries_are_allowed_and_fewer_than_none_refused() -> None:
     assert RetryPolicy.of(None, LEVELS, 0).max_reconsume_times == 0
     for wrong in (-1, -2):
@@ -73,13 +68,6 @@ def test_levels_of_a_store_need_not_ascend() -> None:
 def test_a_delay_between_the_levels_is_none_of_them() -> None:
     with pytest.raises(InvalidRequest, match="20s is not a delay level"):
         RetryPolicy.of("20s", LEVELS, 16)
-
-
-@pytest.mark.parametrize(
-    ("ms", "text"), [(60_000, "1m"), (3_600_000, "1h"), (61_000, "61s"), (1_001, "1001ms")]
-)
-def test_a_delay_is_written_in_the_largest_unit_that_is_whole(ms: int, text: str) -> None:
-    assert format_delay(ms) == text
 
 
 def test_rocketmqs_own_number_of_retries_is_16() -> None:

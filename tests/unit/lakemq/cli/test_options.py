@@ -22,13 +22,14 @@ NOW = 1_795_219_200_000  # 2026-11-21T00:00:00Z
         ("10m", NOW - 600_000),
         ("2h", NOW - 7_200_000),
         ("1d", NOW - 86_400_000),
+        ("1.5 m", NOW - 90_000),
     ],
 )
 def test_times_are_read(text: str, expected: int) -> None:
     assert options.parse_time(text, NOW) == expected
 
 
-@pytest.mark.parametrize("text", ["yesterday", "10", "-5m", "10 m", ""])
+@pytest.mark.parametrize("text", ["yesterday", "10", "-5m", "40000d", ""])
 def test_what_is_no_time_is_refused_with_what_would_be(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="is not a time such as"):
         options.parse_time(text, NOW)
