@@ -22,6 +22,7 @@ from types import ModuleType
 
 import lakemq
 from lakemq import own_packages
+from lakemq.cli.subparsers import Subparsers
 from lakemq.terminal import guard, interrupts
 from lakemq.terminal.failure import CommandFailed, WrongUsage, described
 from store_native.errors import LakeMQError
@@ -127,7 +128,7 @@ def _module_of(command: str) -> ModuleType:
     return importlib.import_module(f"lakemq.cli.commands.{command}")
 
 
-def _front_door() -> tuple[argparse.ArgumentParser, argparse._SubParsersAction[argparse.ArgumentParser]]:
+def _front_door() -> tuple[argparse.ArgumentParser, Subparsers]:
     parser = argparse.ArgumentParser(
         prog="lakemq",
         description="LakeMQ: a message broker whose messages and deliveries are tables.",

@@ -1,6 +1,6 @@
-"""Where a command's module puts its parsers.
+"""The type of argparse's collection of commands, or of a noun's verbs, which argparse has no public name for.
 
-Owns the type of the argument of every ``register``; imports nothing that costs a start.
+Owns that name; imports nothing that costs a start.
 """
 
 from __future__ import annotations

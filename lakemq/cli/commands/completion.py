@@ -10,11 +10,12 @@ import argparse
 import shtab
 
 from lakemq.cli import app
+from lakemq.cli.subparsers import Subparsers
 
 _FILES = {"FILE": shtab.FILE, "DIR": shtab.DIRECTORY}
 
 
-def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def register(subparsers: Subparsers) -> None:
     """Adds the command and its argument."""
     parser = subparsers.add_parser(
         "completion",

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 from lakemq.cli import options
 from lakemq.cli.subparsers import Subparsers
+from lakemq.cli.verbs import add_broker_verb
+from lakemq.cli.verbs import run as run
 from lakemq.client import Client, GroupConfig, InvalidRequest
-from lakemq.client.endpoint import add_endpoint
 from lakemq.terminal import output
 from lakemq.terminal.failure import WrongUsage
 
@@ -25,8 +25,8 @@ def register(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("group", help="list, create, show, delete groups; see and reset offsets")
     verbs = parser.add_subparsers(dest="verb", required=True)
 
-    _verb(verbs, "list", _list, "list groups")
-    create = _verb(verbs, "create", _create, "create a group")
+    add_broker_verb(verbs, "list", _list, "list groups")
+    create = add_broker_verb(verbs, "create", _create, "create a group")
     create.add_argument("group")
     create.add_argument(
         "--retry-max-times",
@@ -35,19 +35,19 @@ def register(subparsers: Subparsers) -> None:
         help="retries before a message becomes a dead letter (16); lakemq consume --max-reconsume-times wins",
     )
     create.add_argument("--attribute", type=options.pair, action="append", metavar="NAME=VALUE")
-    show = _verb(verbs, "show", _show, "show a group and its offsets")
+    show = add_broker_verb(verbs, "show", _show, "show a group and its offsets")
     show.add_argument("group")
-    delete = _verb(verbs, "delete", _delete, "delete a group and its offsets")
+    delete = add_broker_verb(verbs, "delete", _delete, "delete a group and its offsets")
     delete.add_argument("group")
     options.add_yes(delete)
-    offsets = _verb(verbs, "offsets", _offsets, "show a group's committed offsets and its lag")
+    offsets = add_broker_verb(verbs, "offsets", _offsets, "show a group's committed offsets and its lag")
     offsets.add_argument("group")
     offsets.add_argument("--topic", help="only this topic")
     _register_reset(verbs)
 
 
 def _register_reset(verbs: Subparsers) -> None:
-    reset = _verb(
+    reset = add_broker_verb(
         verbs,
         "reset",
         _reset,
@@ -74,21 +74,6 @@ def _register_reset(verbs: Subparsers) -> None:
         help="move the group although a driver holds it, in the name of the lease with this epoch",
     )
     reset.add_argument("--execute", action="store_true", help="do it")
-
-
-def run(args: argparse.Namespace) -> int:
-    """Runs the verb; returns the exit code."""
-    with options.connect(args) as client:
-        args.action(client, args)
-    return 0
-
-
-def _verb(verbs: Subparsers, name: str, action: Callable[..., object], text: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=text)
-    parser.set_defaults(action=action)
-    add_endpoint(parser)
-    options.add_format(parser)
-    return parser
 
 
 def _list(client: Client, args: argparse.Namespace) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
 from typing import Any
 
 from lakemq.cli import options
 from lakemq.cli.subparsers import Subparsers
+from lakemq.cli.verbs import add_broker_verb
+from lakemq.cli.verbs import run as run
 from lakemq.client import Client
-from lakemq.client.endpoint import add_endpoint
 from lakemq.terminal import output
 
 _WATCH_EVERY_S = 1.0
@@ -20,9 +20,9 @@ def register(subparsers: Subparsers) -> None:
     """Adds the command to the parser."""
     parser = subparsers.add_parser("ha", help="show a broker's replication; promote a slave")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    status = _verb(verbs, "status", _status, "show roles, epochs, offsets and slaves")
+    status = add_broker_verb(verbs, "status", _status, "show roles, epochs, offsets and slaves")
     status.add_argument("--watch", action="store_true", help="show it again every second, until Ctrl-C")
-    promote = _verb(
+    promote = add_broker_verb(
         verbs,
         "promote",
         _promote,
@@ -36,21 +36,6 @@ def register(subparsers: Subparsers) -> None:
         help="what it becomes (default: async-master)",
     )
     options.add_yes(promote)
-
-
-def run(args: argparse.Namespace) -> int:
-    """Runs the verb; returns the exit code."""
-    with options.connect(args) as client:
-        args.action(client, args)
-    return 0
-
-
-def _verb(verbs: Subparsers, name: str, action: Callable[..., object], text: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=text)
-    parser.set_defaults(action=action)
-    add_endpoint(parser)
-    options.add_format(parser)
-    return parser
 
 
 def _status(client: Client, args: argparse.Namespace) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 
 from lakemq.cli import options
 from lakemq.cli.subparsers import Subparsers
+from lakemq.cli.verbs import add_broker_verb
+from lakemq.cli.verbs import run as run
 from lakemq.client import Client
-from lakemq.client.endpoint import add_endpoint
 from lakemq.terminal import output
 
 
@@ -16,10 +16,10 @@ def register(subparsers: Subparsers) -> None:
     """Adds the command to the parser."""
     parser = subparsers.add_parser("message", help="show one message, or find messages by key")
     verbs = parser.add_subparsers(dest="verb", required=True)
-    show = _verb(verbs, "show", _show, "show one message by its message id or offset id")
+    show = add_broker_verb(verbs, "show", _show, "show one message by its message id or offset id")
     show.add_argument("message_id", metavar="ID")
     show.add_argument("--topic", help="where to look (default: everywhere)")
-    find = _verb(verbs, "find", _find, "find messages of a topic by one of their keys")
+    find = add_broker_verb(verbs, "find", _find, "find messages of a topic by one of their keys")
     find.add_argument("--topic", required=True)
     find.add_argument("--key", required=True)
     find.add_argument(
@@ -29,35 +29,19 @@ def register(subparsers: Subparsers) -> None:
     find.add_argument("--max", type=options.positive, default=32, metavar="N", help="at most so many (32)")
 
 
-def run(args: argparse.Namespace) -> int:
-    """Runs the verb; returns 1 when nothing was found."""
-    with options.connect(args) as client:
-        found: bool = args.action(client, args)
-    return 0 if found else 1
-
-
-def _verb(verbs: Subparsers, name: str, action: Callable[..., object], text: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=text)
-    parser.set_defaults(action=action)
-    add_endpoint(parser)
-    options.add_format(parser)
-    return parser
-
-
-def _show(client: Client, args: argparse.Namespace) -> bool:
+def _show(client: Client, args: argparse.Namespace) -> None:
     message = client.message(args.message_id, topic=args.topic)
     print(output.as_json(message.to_json()) if args.format == "json" else output.message_card(message))
-    return True
 
 
-def _find(client: Client, args: argparse.Namespace) -> bool:
+def _find(client: Client, args: argparse.Namespace) -> int:
     messages = client.query(args.topic, args.key, begin=args.begin, end=args.end, max=args.max)
     if args.format == "json":
         print(output.as_json([message.to_json() for message in messages]))
-        return bool(messages)
+        return 0 if messages else 1
     if not messages:
         print(f"no message of {args.topic} has the key {args.key}")
-        return False
+        return 1
     columns = ["message_id", "stored", "queue", "offset", "tags", "body"]
     rows = [
         [
@@ -71,4 +55,4 @@ def _find(client: Client, args: argparse.Namespace) -> bool:
         for m in messages
     ]
     print(output.table(columns, rows))
-    return True
+    return 0

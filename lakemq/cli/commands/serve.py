@@ -15,6 +15,7 @@ from ingest_api.server import serve
 from ingest_api.setting_fields import SettingField
 from ingest_api.setting_sources import load_settings
 from ingest_api.settings import known_settings
+from lakemq.cli.subparsers import Subparsers
 
 _SHORT = {
     "store.path": ("--store", "DIR", "the store's directory"),
@@ -60,7 +61,7 @@ _NEVER_ON_A_COMMAND_LINE = ("cluster_secret",)
 """Everybody on a machine can read it; the environment and a file are the ways."""
 
 
-def register(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def register(subparsers: Subparsers) -> None:
     """Adds the command and its options."""
     parser = subparsers.add_parser(
         "serve",

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lakemq.cli import options
+from lakemq.cli import options, verbs
 from lakemq.cli.subparsers import Subparsers
 from lakemq.terminal import output
 from lakemq.terminal.failure import CommandFailed
@@ -21,31 +21,27 @@ from lakemq.terminal.failure import CommandFailed
 def register(subparsers: Subparsers) -> None:
     """Adds the command to the parser."""
     parser = subparsers.add_parser("store", help="verify, dump or recover a store's files")
-    verbs = parser.add_subparsers(dest="verb", required=True)
-    verify = _verb(verbs, "verify", _verify, "check every record; exit code 1 when something is damaged")
+    names = parser.add_subparsers(dest="verb", required=True)
+    verify = verbs.add_verb(
+        names, "verify", _verify, "check every record; exit code 1 when something is damaged"
+    )
     options.add_format(verify)
-    dump = _verb(verbs, "dump", _dump, "print one JSON object per record of the commit log")
+    dump = verbs.add_verb(names, "dump", _dump, "print one JSON object per record of the commit log")
     dump.add_argument(
         "--from-offset", type=int, default=0, metavar="BYTE", help="physical offset to start at"
     )
     dump.add_argument("--limit", type=options.positive, metavar="N", help="at most so many records")
-    recover = _verb(verbs, "recover", _recover, "recover the store and rebuild its queues and index")
+    recover = verbs.add_verb(names, "recover", _recover, "recover the store and rebuild its queues and index")
     options.add_format(recover)
+    for verb in (verify, dump, recover):
+        verb.add_argument("dir", metavar="DIR", help="the store's directory")
 
 
 def run(args: argparse.Namespace) -> int:
     """Runs the verb; returns the exit code."""
     if not Path(args.dir).is_dir():
         raise CommandFailed(f"{args.dir}: there is no such directory")
-    code: int = args.action(args)
-    return code
-
-
-def _verb(verbs: Subparsers, name: str, action: Callable[..., object], text: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=text)
-    parser.add_argument("dir", metavar="DIR", help="the store's directory")
-    parser.set_defaults(action=action)
-    return parser
+    return verbs.run(args)
 
 
 def _verify(args: argparse.Namespace) -> int:

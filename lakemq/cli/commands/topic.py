@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 from lakemq.cli import options
 from lakemq.cli.subparsers import Subparsers
+from lakemq.cli.verbs import add_broker_verb
+from lakemq.cli.verbs import run as run
 from lakemq.client import Client, InvalidRequest, TopicConfig
-from lakemq.client.endpoint import add_endpoint
 from lakemq.terminal import output
 from store_native.names import PERM_READ, PERM_WRITE, is_group_topic
 
@@ -22,13 +22,13 @@ def register(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("topic", help="list, create, show, update, delete topics")
     verbs = parser.add_subparsers(dest="verb", required=True)
 
-    listing = _verb(verbs, "list", _list, "list topics")
+    listing = add_broker_verb(verbs, "list", _list, "list topics")
     listing.add_argument("--all", action="store_true", help="the system's and the groups' own topics too")
     for name, action, text in (
         ("create", _create, "create a topic"),
         ("update", _update, "change a topic"),
     ):
-        verb = _verb(verbs, name, action, text)
+        verb = add_broker_verb(verbs, name, action, text)
         verb.add_argument("topic")
         verb.add_argument("--queues", type=options.positive, metavar="N", help="read and write queues")
         verb.add_argument("--read-queues", type=options.positive, metavar="N")
@@ -37,26 +37,11 @@ def register(subparsers: Subparsers) -> None:
         verb.add_argument("--attribute", type=options.pair, action="append", metavar="NAME=VALUE")
         if name == "update":
             verb.add_argument("--force", action="store_true", help="even if it strands messages")
-    show = _verb(verbs, "show", _show, "show a topic and its queues")
+    show = add_broker_verb(verbs, "show", _show, "show a topic and its queues")
     show.add_argument("topic")
-    delete = _verb(verbs, "delete", _delete, "delete a topic")
+    delete = add_broker_verb(verbs, "delete", _delete, "delete a topic")
     delete.add_argument("topic")
     options.add_yes(delete)
-
-
-def run(args: argparse.Namespace) -> int:
-    """Runs the verb; returns the exit code."""
-    with options.connect(args) as client:
-        args.action(client, args)
-    return 0
-
-
-def _verb(verbs: Subparsers, name: str, action: Callable[..., object], text: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = verbs.add_parser(name, help=text, description=text)
-    parser.set_defaults(action=action)
-    add_endpoint(parser)
-    options.add_format(parser)
-    return parser
 
 
 def _list(client: Client, args: argparse.Namespace) -> None:
