@@ -15,6 +15,7 @@ from deltalake import DeltaTable, QueryBuilder
 
 from delta_tables.ledger import ledger_at
 from delta_tables.ledger.path_ledger import PathLedger
+from delta_tables.query_errors import explained
 from delta_tables.table import Table
 from delta_tables.views import TABLES, VIEWS, view_sql
 from store_native.errors import from_code
@@ -43,6 +44,9 @@ _READS = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 
+_READING = ("select", "with", "values", "from", "explain", "describe", "desc")
+_WORD = re.compile(rf"{_GAP}*(\w+)", re.DOTALL)
+
 
 class LedgerReader:
     """A ledger to query.
@@ -62,7 +66,10 @@ class LedgerReader:
             raise from_code("ARGUMENT_ILLEGAL", f"{path} is a catalog's schema: query it with Spark SQL")
         self._location = location
         if not any(location.exists(table) for table in TABLES):
-            raise from_code("ARGUMENT_ILLEGAL", f"there is no ledger at {path}")
+            raise from_code(
+                "ARGUMENT_ILLEGAL",
+                f"no ledger at {path}: a group's first run makes it (lakemq consume --ledger {path})",
+            )
 
     def sql(self, text: str) -> pa.Table:
         """Runs one SELECT on the tables as they are now.
@@ -72,7 +79,10 @@ class LedgerReader:
                 knows, with its reason.
         """
         if not _READS.fullmatch(text):
-            raise from_code("ARGUMENT_ILLEGAL", _ONLY_READ)
+            first = _WORD.match(text)
+            strange = first is not None and first[1].lower() not in _READING
+            begins = f"the statement begins with {first[1]!r}: " if first and strange else ""
+            raise from_code("ARGUMENT_ILLEGAL", begins + _ONLY_READ)
         # Outside the try: a table that cannot be opened is not the text's fault. Views are only parsed here;
         # the engine looks at those the text uses.
         session = self._session()
@@ -82,7 +92,7 @@ class LedgerReader:
             # DataFusion's errors have no class of their own: they are known by where they come from.
             if not type(error).__module__.startswith(("deltalake", "_internal", "builtins")):
                 raise
-            raise from_code("ARGUMENT_ILLEGAL", _first_line(error)) from error
+            raise from_code("ARGUMENT_ILLEGAL", explained(error, text)) from error
         if not result.schema.names:  # SELECT ... INTO: a table of this session, which ends here
             raise from_code("ARGUMENT_ILLEGAL", f"the statement has no result; {_ONLY_READ}")
         twice = sorted({name for name in result.schema.names if result.schema.names.count(name) > 1})
@@ -131,7 +141,3 @@ def plain_type(arrow: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(arrow):
         return pa.struct([pa.field(field.name, plain_type(field.type)) for field in arrow])
     return arrow
-
-
-def _first_line(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

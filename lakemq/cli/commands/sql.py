@@ -12,13 +12,20 @@ import csv
 import io
 import sys
 from datetime import date, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakemq.cli.subparsers import Subparsers
 from lakemq.terminal import output
+from lakemq.terminal.failure import CommandFailed, described
+from store_native.errors import InvalidRequest
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from delta_tables.ledger_reader import LedgerReader
+
+_QUICK_STARTS = Path(".quickstart/ledger")
 
 
 def register(subparsers: Subparsers) -> None:
@@ -37,12 +44,22 @@ def register(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Prints a statement's result."""
-    from delta_tables.ledger_reader import LedgerReader
-
     query = sys.stdin.read() if args.query == "-" else args.query
-    result = LedgerReader(args.ledger).sql(query)
+    result = _reader(args.ledger).sql(query)
     print({"table": as_table, "json": as_json, "csv": as_csv}[args.format](result))
     return 0
+
+
+def _reader(ledger: str) -> LedgerReader:
+    """Opens a ledger; where there is none, but the quick start's lies here, it is named."""
+    from delta_tables.ledger_reader import LedgerReader
+
+    try:
+        return LedgerReader(ledger)
+    except InvalidRequest as error:
+        if Path(ledger) == _QUICK_STARTS or not _QUICK_STARTS.is_dir():
+            raise
+        raise CommandFailed(f"{described(error)}; the quick start's is --ledger {_QUICK_STARTS}") from error
 
 
 def as_table(result: pa.Table) -> str:
