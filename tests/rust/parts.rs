@@ -19,3 +19,5 @@ mod records;
 #[path = "parts/starts.rs"]
 mod starts;
 mod support;
+#[path = "parts/torn_entries.rs"]
+mod torn_entries;

@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::Path;
 
-use lakemq_store::store::Store;
+use lakemq_store::store::{Options, Store};
 
 use super::{HOURS_100, crash};
 use crate::support::{
@@ -396,4 +396,42 @@ fn test_a_lost_sector_of_a_queue_is_noticed_where_its_newest_file_is_lost_too() 
     let store = open(crashed.path());
     assert_eq!(store.bounds("t", 0).expect("bounds").min, 0);
     assert_eq!(bodies(&store, "t"), sent);
+}
+
+/// Entries 102, 230, ... have their log offset in the last eight bytes of a sector, size and tags in the next one.
+#[test]
+fn test_an_entry_of_which_a_power_cut_took_the_log_offset_alone_is_built_again() {
+    let wide = || Options {
+        consumequeue_file_entries: 300,
+        ..options()
+    };
+    for count in [103, 120, 240] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let store = Store::open(dir.path(), wide(), environment()).expect("a store");
+        let mut sent = bulk(&store, "t", 102);
+        let synced = store.watermarks().0;
+        sent.extend(bulk(&store, "t", count - 102));
+        store.checkpoint().expect("taken");
+        let cut = crash(dir.path());
+        // Its syncs of queues had failed since entry 102.
+        patch_snapshot(cut.path(), |snapshot| {
+            snapshot["queues_durable_offset"] = synced.into();
+        });
+        let file = "consumequeue/t/0/00000000000000000000";
+        let whole = fs::read(dir.path().join(file)).expect("a file");
+        let mut bytes = whole.clone();
+        for entry in (102..count).step_by(128) {
+            bytes[entry * 20..entry * 20 + 8].fill(0);
+        }
+        fs::write(cut.path().join(file), bytes).expect("written");
+        let store = Store::open(cut.path(), wide(), environment()).expect("a store");
+        assert_eq!(bodies(&store, "t"), sent, "of {count}");
+        let repaired = fs::read(cut.path().join(file)).expect("a file");
+        assert!(repaired == whole, "of {count}");
+        let report = store.report();
+        assert!(
+            !report.rebuilt && report.records <= count as u64 - 100,
+            "what was durable is not read again: {report:?}"
+        );
+    }
 }

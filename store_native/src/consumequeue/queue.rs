@@ -314,12 +314,7 @@ impl Queue {
         high: i64,
         mut before: impl FnMut(Option<Entry>) -> bool,
     ) -> Result<i64> {
-        let (mut low, mut high) = (low, high);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            if before(self.entry(middle)?) { low = middle + 1 } else { high = middle }
-        }
-        Ok(low)
+        first_without(low, high, |offset| Ok(before(self.entry(offset)?)))
     }
 
     /// First offset in `[min, max)` whose message lies at or behind `log_min`; `max` when there is none.
@@ -365,4 +360,17 @@ impl Queue {
     pub fn truncate(&self, offset: i64) -> Result<()> {
         self.store.truncate(&self.key, offset)
     }
+}
+
+/// First offset in `[low, high)` for which `before` is false; `high` when it never is.
+pub(super) fn first_without(
+    mut low: i64,
+    mut high: i64,
+    mut before: impl FnMut(i64) -> Result<bool>,
+) -> Result<i64> {
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if before(middle)? { low = middle + 1 } else { high = middle }
+    }
+    Ok(low)
 }

@@ -57,7 +57,7 @@ pub trait QueueStore: std::fmt::Debug + Send + Sync {
     /// Any I/O error.
     fn intact_until(&self, queue: &QueueKey, from: i64, to: i64) -> Result<i64>;
 
-    /// Whether a power cut may keep the first part of this entry and lose the rest.
+    /// Whether a power cut may keep one part of this entry and lose the other.
     fn can_be_torn(&self, offset: i64) -> bool;
 
     /// Clears every place from `offset` on (recovery only).

@@ -2,10 +2,10 @@
 //! asks how far a queue can be trusted.
 //!
 //! Invariants: an entry whose record ends beyond the limit does not count, also where it was being written while it
-//! was read.
+//! was read. One that lies over two sectors may have lost a part of its log offset to a power cut: the log is asked.
 
 use super::entry::{ENTRY_BYTES, Entry};
-use super::queue::Queue;
+use super::queue::{Queue, first_without};
 use crate::error::Result;
 
 /// Entries looked at behind a known end before searching.
@@ -55,29 +55,48 @@ impl Queue {
 
     /// Whether the entries between the bounds stand in the store. Those of records before `durable` are on
     /// the disk for sure; the others may have been lost with the power, and are looked at one by one.
-    /// `applied` is where the log was when the bounds were noted.
+    /// `applied` is where the log was when the bounds were noted. `in_log` says whether an entry's record is the one
+    /// of that offset; `None` where the log does not reach back to it.
     ///
     /// # Errors
     /// Any I/O error.
-    pub fn standing(&self, durable: i64, applied: i64) -> Result<Standing> {
+    pub fn standing(
+        &self,
+        durable: i64,
+        applied: i64,
+        in_log: impl Fn(i64, &Entry) -> Option<bool>,
+    ) -> Result<Standing> {
         let (min, max) = (self.min_offset(), self.max_offset());
         if min >= max {
             return Ok(Standing::Whole);
         }
         let shaped = self.store().intact_until(self.key(), min, max)?;
         let whole = |e: &Entry, from: i64| e.physical_offset >= from && e.end() <= applied;
-        let last = self.entry(max - 1)?.filter(|e| whole(e, 0));
+        // Whether the log offset of an entry is the one that was written.
+        let is_told = |offset: i64, entry: &Entry| {
+            if entry.is_blank() || !self.store().can_be_torn(offset) {
+                return Ok(true);
+            }
+            match in_log(offset, entry) {
+                Some(is_there) if is_there || !entry.is_tombstone() => Ok(is_there),
+                _ => self.follows_the_one_before(offset, entry, applied),
+            }
+        };
+        let is_durable = |offset: i64| match self.entry(offset)? {
+            Some(e) if e.is_blank() || e.physical_offset < durable => is_told(offset, &e),
+            _ => Ok(false),
+        };
+        let last_stands = self.entry(max - 1)?.is_some_and(|e| whole(&e, 0)) && is_durable(max - 1)?;
         let mut good = shaped;
         // Where a file is missing, what stands before it may have lost sectors just as well.
-        if shaped < max || last.is_none_or(|e| e.physical_offset >= durable) {
-            good = self
-                .partition(min, shaped, |e| e.is_some_and(|e| e.is_blank() || e.physical_offset < durable))?;
+        if shaped < max || !last_stands {
+            good = first_without(min, shaped, is_durable)?;
             if good < max {
                 self.note_dirty(good, durable);
             }
             let (from, mut reached) = (good, durable);
             self.walk(good, shaped, |offset, entry| {
-                let follows = whole(&entry, reached);
+                let follows = whole(&entry, reached) && is_told(offset, &entry)?;
                 if follows {
                     (good, reached) = (offset + 1, entry.physical_offset);
                 }
@@ -96,5 +115,14 @@ impl Queue {
             Some(before) => Standing::Until { offset: good, log_offset: before.end() },
             None => Standing::Until { offset: min, log_offset: self.log_start() },
         })
+    }
+
+    /// Whether an entry whose record has expired or is damaged may have its own log offset: one that lost the upper half of it, or
+    /// all, mostly lies before its neighbour.
+    fn follows_the_one_before(&self, offset: i64, entry: &Entry, applied: i64) -> Result<bool> {
+        const UPPER_HALF: i64 = 1 << 32;
+        let before = self.entry(offset - 1)?.filter(|before| !before.is_blank());
+        let follows = before.is_some_and(|before| before.physical_offset <= entry.physical_offset);
+        Ok(follows && (entry.physical_offset >= UPPER_HALF || applied <= UPPER_HALF))
     }
 }

@@ -166,7 +166,7 @@ impl Parts<'_> {
         }
         // After a clean stop all of it was on the disk.
         let durable = if self.clean { snapshot.applied_offset } else { snapshot.queues_durable_offset };
-        let mut repair = Repair::of_queues(self.queues, snapshot, durable, log_min)?;
+        let mut repair = Repair::of_queues(self.queues, snapshot, durable, self.log)?;
         if let Some(from) =
             self.index.restore(&snapshot.index, self.clean, log_min, &*self.environment.disk)?
         {

@@ -7,7 +7,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::consumequeue::{Queue, QueueTable, Standing};
+use crate::commitlog::CommitLog;
+use crate::consumequeue::{Entry, Queue, QueueTable, Standing};
 use crate::dispatch::Dispatcher;
 use crate::error::Result;
 use crate::message::RecordView;
@@ -41,12 +42,21 @@ impl Repair {
     ///
     /// # Errors
     /// Any I/O error.
-    pub fn of_queues(queues: &QueueTable, snapshot: &Snapshot, durable: i64, log_min: i64) -> Result<Self> {
+    pub fn of_queues(
+        queues: &QueueTable,
+        snapshot: &Snapshot,
+        durable: i64,
+        log: &CommitLog,
+    ) -> Result<Self> {
         let mut repair = Self::none();
+        let log_min = log.min_offset();
         for queue in queues.all() {
             let (min, max) = (queue.min_offset(), queue.max_offset());
+            let in_log = |offset, entry: &Entry| {
+                (entry.physical_offset >= log_min).then(|| is_record_of(log, &queue, offset, entry))
+            };
             if let Standing::Until { offset, log_offset } =
-                queue.standing(durable, snapshot.applied_offset)?
+                queue.standing(durable, snapshot.applied_offset, in_log)?
             {
                 repair.floors.insert((Arc::clone(queue.topic()), queue.queue_id()), (min, max));
                 repair.from = repair.from.min(log_offset.max(log_min));
@@ -219,4 +229,15 @@ impl Repair {
         }
         Ok(())
     }
+}
+
+/// Whether the log has, where the entry says, the record of that offset of the queue.
+fn is_record_of(log: &CommitLog, queue: &Queue, offset: i64, entry: &Entry) -> bool {
+    log.locate(entry.physical_offset).is_some_and(|located| {
+        located.record().is_ok_and(|record| {
+            record.topic == &**queue.topic()
+                && record.queue_id as u32 == queue.queue_id()
+                && record.queue_offset == offset
+        })
+    })
 }

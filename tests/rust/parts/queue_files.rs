@@ -340,7 +340,7 @@ fn test_what_was_flushed_before_a_power_cut_is_trusted_and_the_rest_is_looked_at
         queue.set_bounds(0, 25);
         queue.set_log_start(0);
         queue
-            .standing(durable * SIZE, applied * SIZE)
+            .standing(durable * SIZE, applied * SIZE, |_, _| Some(true))
             .expect("readable")
     };
     let until = |offset: i64| Standing::Until {
@@ -373,7 +373,7 @@ fn test_what_was_flushed_before_a_power_cut_is_trusted_and_the_rest_is_looked_at
     assert_eq!(standing(25, 25), until(10), "a file is missing");
     let queue = opened(bench.dir.path(), &bench.disk);
     assert_eq!(
-        queue.standing(0, 0).expect("readable"),
+        queue.standing(0, 0, |_, _| None).expect("readable"),
         Standing::Whole,
         "of a queue without entries"
     );

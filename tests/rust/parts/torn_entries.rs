@@ -1,0 +1,81 @@
+//! Entries of a consume queue that lie over two sectors of a disk that lost its power.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use lakemq_store::consumequeue::{ENTRY_BYTES, Entry, Queue, QueueFiles, QueueKey, Standing};
+use lakemq_store::environment::RealDisk;
+
+/// Bytes of each record.
+const SIZE: i64 = 100;
+
+fn opened(root: &Path) -> Queue {
+    let key = QueueKey {
+        topic: "t".into(),
+        queue_id: 0,
+        serial: 1,
+    };
+    let (directory, trash) = (root.join("consumequeue"), root.join("trash"));
+    let bytes = 200 * ENTRY_BYTES as u64;
+    let files = QueueFiles::owned(&directory, bytes, &trash, Arc::new(RealDisk));
+    Queue::new(key, Arc::new(files))
+}
+
+/// The entry of the message at `offset`: one record of the log each.
+fn entry(offset: i64) -> Entry {
+    Entry {
+        physical_offset: offset * SIZE,
+        size: SIZE as i32,
+        tags_code: 7,
+    }
+}
+
+/// Entries 25 and 51 lie over two sectors with a part of their tags in the second, 76 and 102 with a part of their log
+/// offset in the first: what stands there may not be what was written.
+#[test]
+fn test_of_an_entry_over_two_sectors_the_log_says_whether_it_is_the_one_that_was_written() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let queue = opened(dir.path());
+    for offset in 0..110 {
+        let staged = queue.stage(offset, entry(offset), |from, to| (from, to));
+        staged.expect("staged");
+    }
+    queue.flush().expect("room");
+    let file = dir.path().join("consumequeue/t/0/00000000000000000000");
+    let whole = fs::read(&file).expect("a file");
+    let standing = |durable: i64, told: Option<bool>| {
+        let queue = opened(dir.path());
+        queue.set_bounds(0, 103);
+        queue.set_log_start(0);
+        queue
+            .standing(durable * SIZE, 103 * SIZE, |offset, at| {
+                assert!([25, 51, 76, 102].contains(&offset), "{offset}");
+                told.map(|told| (told || offset < 102) && at.physical_offset == offset * SIZE)
+            })
+            .expect("readable")
+    };
+    let until = |offset: i64| Standing::Until {
+        offset,
+        log_offset: offset * SIZE,
+    };
+    for told in [Some(true), None] {
+        assert_eq!(standing(103, told), Standing::Whole);
+        let mut bytes = whole.clone();
+        bytes[102 * ENTRY_BYTES..102 * ENTRY_BYTES + 8].fill(0);
+        fs::write(&file, &bytes).expect("written");
+        assert_eq!(standing(102, told), until(102));
+        assert_eq!(standing(60, told), until(102));
+        fs::write(&file, &whole).expect("written");
+    }
+    assert_eq!(standing(102, Some(false)), until(102), "it is another's");
+    // A record that is damaged has nobody else to speak for its tombstone.
+    let tombstone = Entry::tombstone(102 * SIZE, 103 * SIZE).encode();
+    let mut bytes = whole.clone();
+    bytes[102 * ENTRY_BYTES..103 * ENTRY_BYTES].copy_from_slice(&tombstone);
+    fs::write(&file, &bytes).expect("written");
+    assert_eq!(standing(103, Some(false)), Standing::Whole);
+    bytes[102 * ENTRY_BYTES..102 * ENTRY_BYTES + 8].fill(0);
+    fs::write(&file, &bytes).expect("written");
+    assert_eq!(standing(102, Some(false)), until(102));
+}
