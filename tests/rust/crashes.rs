@@ -9,15 +9,12 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use lakemq_store::environment::Environment;
-use lakemq_store::store::Store;
-
 use crate::actions::UNSYNCED;
 use crate::dice::Dice;
-use crate::power::run;
+use crate::power::{open_at_rest_on, run};
 use crate::power_disk::{Ailment, Durable, PowerDisk, Unsynced};
-use crate::support::{copy, environment};
-use crate::workload::{Left, check, scratch, seeds, small};
+use crate::support::copy;
+use crate::workload::{Left, check, scratch, seeds};
 
 /// Recovers what is left, and cuts the power at the calls chosen; gives what each of these cuts leaves.
 pub fn cut_the_recovery(
@@ -50,11 +47,7 @@ pub fn cut_the_recovery(
         }
     };
     let disk = Arc::new(PowerDisk::new(&root, Ailment::default(), on_call));
-    let environment = Environment {
-        disk: disk.clone(),
-        ..environment()
-    };
-    let store = Store::open_at_rest(&root, small(), environment);
+    let store = open_at_rest_on(&disk, &root, dice);
     disk.kill(store.unwrap_or_else(|error| panic!("{}: no start: {error:?}", left.label)));
     std::fs::remove_dir_all(&root).expect("removed");
     std::mem::take(&mut *cuts.lock().expect("no panic"))

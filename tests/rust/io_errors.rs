@@ -13,7 +13,7 @@ use lakemq_store::environment::Environment;
 use crate::dice::Dice;
 use crate::power_disk::{Ailment, Failure, PowerDisk, Synced, Unsynced};
 use crate::support::{SOON, environment};
-use crate::workload::{Done, Left, check, open_in, scratch, seeds, step};
+use crate::workload::{Done, Left, Worked, check, open_in, scratch, seeds, step};
 
 const STEPS: usize = 25;
 
@@ -56,7 +56,7 @@ fn run(seed: u64, failure: Failure) -> bool {
         let store = open().unwrap_or_else(again);
         let until_restart = left.min(1 + dice.below(STEPS));
         for _ in 0..until_restart {
-            if let Err(error) = step(&store, &mut dice, &done) {
+            if let Err(error) = step(&store, Worked::ByThreads, &mut dice, &done) {
                 assert!(disk.failures() > 0, "{label}: {error} before it");
             }
         }

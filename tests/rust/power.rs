@@ -8,10 +8,11 @@
 //! `LAKEMQ_POWER_SEED` runs that one alone.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex};
 
-use lakemq_store::environment::Environment;
+use lakemq_store::environment::{Disk, Environment};
 use lakemq_store::message::NewMessage;
 use lakemq_store::store::{Store, TopicChange, Work};
 
@@ -19,8 +20,8 @@ use crate::actions::UNSYNCED;
 use crate::crashes::cut_the_recovery;
 use crate::dice::Dice;
 use crate::power_disk::{Ailment, Durable, Failure, PowerDisk, Synced, Unsynced};
-use crate::support::{SOON, bodies, environment, image, message, request};
-use crate::workload::{Done, Left, check, open_in, scratch, seeds, small, step};
+use crate::support::{SOON, TestClock, bodies, environment, image, message, request};
+use crate::workload::{Done, Left, Worked, check, open_in, scratch, seeds, small, step};
 
 const STEPS: usize = 60;
 const CUTS: usize = 8;
@@ -46,6 +47,21 @@ fn open_on(disk: &Arc<PowerDisk>, root: &Path) -> Store {
         },
     )
     .expect("a store")
+}
+
+/// A store without threads, on a clock that stands and with ids from the dice: the same dice do the same again.
+pub fn open_at_rest_on(
+    disk: &Arc<PowerDisk>,
+    root: &Path,
+    dice: &mut Dice,
+) -> lakemq_store::error::Result<Store> {
+    let environment = Environment {
+        disk: Arc::clone(disk) as Arc<dyn Disk>,
+        clock: Arc::new(TestClock(AtomicI64::new(1_700_000_000_000))),
+        random: std::array::from_fn(|_| dice.below(256) as u8),
+        ..environment()
+    };
+    Store::open_at_rest(root, small(), environment)
 }
 
 /// Sends, commits, takes checkpoints and restarts, as the dice say, and cuts the power at the calls chosen and after
@@ -92,10 +108,10 @@ pub fn run(
     let disk = Arc::new(PowerDisk::new(&root, ailment(lies_about), on_call));
     let mut steps = steps;
     while steps > 0 {
-        let store = open_on(&disk, &root);
+        let store = open_at_rest_on(&disk, &root, dice).expect("a store");
         let until_restart = 1 + dice.below(steps);
         for _ in 0..until_restart {
-            step(&store, dice, &done).expect("no call fails");
+            step(&store, Worked::ByDice, dice, &done).expect("no call fails");
         }
         steps -= until_restart;
         if dice.in_a_hundred(50) {
@@ -144,6 +160,45 @@ fn run_and_check(seed: u64, lies_about: Option<Synced>) {
 fn test_a_power_cut_at_any_call_loses_nothing_acknowledged_and_invents_nothing() {
     for seed in seeds("LAKEMQ_POWER_SEEDS", "LAKEMQ_POWER_SEED", 4) {
         run_and_check(seed, None);
+    }
+}
+
+/// Names and contents.
+type Files = Vec<(PathBuf, Vec<u8>)>;
+
+/// What cuts at calls of chance leave of a run and of the recoveries from them, byte by byte.
+fn left_by(seed: u64) -> Vec<(String, Files)> {
+    let mut dice = Dice(seed);
+    let home = scratch();
+    let mut at = Dice(dice.roll());
+    let chosen = move |_| at.in_a_hundred(3);
+    let kinds: &[Unsynced] = &[Unsynced::Mixed];
+    let mut out = Vec::new();
+    for cut in run(&mut dice, (STEPS, None), kinds, chosen, home.path()) {
+        out.push((cut.label.clone(), image(&cut.directory)));
+        let scratch = scratch();
+        let chosen = |dice: &mut Dice, _| dice.in_a_hundred(5);
+        for again in cut_the_recovery(&cut, &mut dice, chosen, scratch.path()) {
+            out.push((again.label, image(&again.directory)));
+        }
+    }
+    out
+}
+
+#[test]
+fn test_the_same_dice_leave_the_same_bytes() {
+    for seed in 0..4 {
+        let (first, again) = (left_by(seed), left_by(seed));
+        assert_eq!(first.len(), again.len(), "seed {seed}");
+        for ((label, first), (label_again, again)) in first.iter().zip(&again) {
+            assert_eq!(label, label_again, "seed {seed}");
+            let differs = first.iter().zip(again).find(|(a, b)| a != b);
+            let name = differs.map(|((name, _), _)| name);
+            assert!(
+                first == again,
+                "seed {seed}, {label}: {name:?} is another one"
+            );
+        }
     }
 }
 

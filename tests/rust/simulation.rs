@@ -104,6 +104,8 @@ impl<'h> Simulation<'h> {
         Environment {
             clock: self.clock.clone(),
             disk: self.disk.clone(),
+            // A start draws others; the same run the same ones.
+            random: [self.starts as u8; 16],
             ..environment()
         }
     }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use lakemq_store::environment::Environment;
-use lakemq_store::store::{AppendRequest, Options, Store};
+use lakemq_store::store::{AppendRequest, Options, Store, Work};
 
 use crate::dice::Dice;
 use crate::support::{SOON, bodies, copy, environment, image, message, options, send};
@@ -68,26 +68,44 @@ pub fn scratch() -> tempfile::TempDir {
     }
 }
 
+/// Who flushes and dispatches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Worked {
+    ByThreads,
+    /// By the workload itself, as the dice say: what it does is done again by the same dice.
+    ByDice,
+}
+
 /// Sends, commits, takes a checkpoint or expires.
 ///
 /// # Errors
 /// What the store refused, or that it did not flush.
-pub fn step(store: &Store, dice: &mut Dice, done: &Mutex<Done>) -> Result<(), String> {
+pub fn step(
+    store: &Store,
+    worked: Worked,
+    dice: &mut Dice,
+    done: &Mutex<Done>,
+) -> Result<(), String> {
     let lock = || done.lock().expect("no panic");
     match dice.below(20) {
         0 | 1 => store.checkpoint().map_err(|error| format!("{error:?}")),
-        2..4 => commit(store, done),
+        2..4 => commit(store, worked, dice, done),
         4 => {
             lock().expired = true;
             let day_ms = 86_400_000;
             let expired = store.expire(store.now_ms() + 30 * day_ms, true);
             expired.map(drop).map_err(|error| format!("{error:?}"))
         }
-        _ => append(store, dice, done),
+        _ => append(store, worked, dice, done),
     }
 }
 
-fn commit(store: &Store, done: &Mutex<Done>) -> Result<(), String> {
+fn commit(
+    store: &Store,
+    worked: Worked,
+    dice: &mut Dice,
+    done: &Mutex<Done>,
+) -> Result<(), String> {
     let lock = || done.lock().expect("no panic");
     let stored: usize = {
         let of_t = |sent: &&Sent| sent.topic == "t" && sent.acknowledged;
@@ -106,13 +124,18 @@ fn commit(store: &Store, done: &Mutex<Done>) -> Result<(), String> {
     let end = store
         .commit_offsets("g", vec![("t".into(), 0, offset)])
         .map_err(|error| format!("{error:?}"))?;
-    flushed(store, end)?;
+    flushed(store, worked, dice, end)?;
     let mut done = lock();
     done.committed_for_good = done.committed.len();
     Ok(())
 }
 
-fn append(store: &Store, dice: &mut Dice, done: &Mutex<Done>) -> Result<(), String> {
+fn append(
+    store: &Store,
+    worked: Worked,
+    dice: &mut Dice,
+    done: &Mutex<Done>,
+) -> Result<(), String> {
     let lock = || done.lock().expect("no panic");
     let number = lock().sent.len();
     let count = if dice.in_a_hundred(70) {
@@ -145,17 +168,31 @@ fn append(store: &Store, dice: &mut Dice, done: &Mutex<Done>) -> Result<(), Stri
         .map_err(|error| format!("{error:?}"))?;
     let first = stored.placed.first().expect("a place").queue_offset;
     lock().sent[number].first = Some(usize::try_from(first).expect("not negative"));
-    flushed(store, stored.end_offset)?;
+    flushed(store, worked, dice, stored.end_offset)?;
     lock().sent[number].acknowledged = true;
     Ok(())
 }
 
-fn flushed(store: &Store, end: i64) -> Result<(), String> {
+fn flushed(store: &Store, worked: Worked, dice: &mut Dice, end: i64) -> Result<(), String> {
+    if worked == Worked::ByDice {
+        work(store, dice).map_err(|error| format!("{error:?}"))?;
+    }
     if store.wait_flushed(end, SOON) {
         Ok(())
     } else {
         Err("not flushed".into())
     }
+}
+
+/// Turns of the store's threads, a flush among them.
+fn work(store: &Store, dice: &mut Dice) -> lakemq_store::error::Result<()> {
+    let flush = [Work::Flush, Work::FlushAlone][dice.below(2)];
+    for turn in [Work::Prepare, Work::Dispatch, flush, Work::Dispatch] {
+        if turn == flush || dice.in_a_hundred(40) {
+            store.work(turn)?;
+        }
+    }
+    Ok(())
 }
 
 /// What a topic shows.

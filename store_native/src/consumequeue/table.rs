@@ -86,10 +86,12 @@ impl QueueTable {
         }
     }
 
-    /// Every queue, in no particular order.
+    /// Every queue, by topic and id: who goes through them asks the disk for the same things in the same order again.
     pub fn all(&self) -> Vec<Arc<Queue>> {
         let topics = self.topics.read().unwrap_or_else(PoisonError::into_inner);
-        topics.values().flatten().flatten().map(Arc::clone).collect()
+        let mut by_topic: Vec<_> = topics.iter().collect();
+        by_topic.sort_unstable_by_key(|(topic, _)| *topic);
+        by_topic.into_iter().flat_map(|(_, queues)| queues).flatten().map(Arc::clone).collect()
     }
 
     /// The queues of one topic, by id.

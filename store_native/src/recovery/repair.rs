@@ -4,7 +4,7 @@
 //! Invariants: no queue ends before the offset it was known to reach: an offset that was given once is never given
 //! again.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::commitlog::CommitLog;
@@ -23,7 +23,7 @@ type Name = (Arc<str>, u32);
 pub(super) struct Repair {
     /// Bounds that a queue must not fall behind, whatever the log still tells of it: an offset that was
     /// given once is never given again.
-    floors: HashMap<Name, (i64, i64)>,
+    floors: BTreeMap<Name, (i64, i64)>,
     /// All queues are built again, not only those of `floors`.
     all: bool,
     /// The index is built again from this log offset on.
