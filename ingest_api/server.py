@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import resource
 import signal
@@ -208,6 +209,8 @@ def _bind(settings: Settings) -> socket.socket:
             on_failure.pop_all()
     except (OSError, UnicodeError) as error:  # UnicodeError: no host name at all, such as a..b
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+            reason += "; --port gives this broker another, 0 a free one"
         raise InvalidRequest("ARGUMENT_ILLEGAL", f"cannot listen on {host} port {port}: {reason}") from error
     return listener
 

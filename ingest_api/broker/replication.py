@@ -13,6 +13,7 @@ Threads: the event loop.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import secrets
 from collections.abc import Callable
@@ -267,6 +268,8 @@ class ReplicationService:
             await listener.listen(self._host, port)
         except OSError as error:
             reason = error.strerror or str(error)
+            if error.errno == errno.EADDRINUSE:
+                reason += "; --ha-port gives this broker another, 0 a free one"
             raise InvalidRequest(
                 "ARGUMENT_ILLEGAL", f"cannot listen for slaves on {self._host} port {port}: {reason}"
             ) from error

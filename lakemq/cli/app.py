@@ -152,7 +152,14 @@ def _run(name: str | None, arguments: list[str]) -> int:
         return USAGE
     _look_for(COMMANDS[args.command].needs)
     interrupts.hand_over()
-    code: int = module.run(args)
+    try:
+        code: int = module.run(args)
+    except LakeMQError as error:
+        from lakemq.cli.advice import advice  # it brings the client along
+
+        if further := advice(error, args):
+            raise CommandFailed(described(error) + further) from error
+        raise
     if sys.stdout is not None:  # closed by the caller
         sys.stdout.flush()
     return code

@@ -55,6 +55,16 @@ def test_topic_is_created_shown_changed_and_deleted(lakemq: Lakemq, name: str) -
     assert err.startswith("lakemq: TOPIC_NOT_EXIST: ")
 
 
+def test_unknown_topic_is_told_the_nearest_and_those_there_are(lakemq: Lakemq, name: str) -> None:
+    lakemq("topic", "create", name)
+    for words in (("topic", "show"), ("tail",)):
+        code, _, err = lakemq(*words, f"{name}x")
+        assert (code, err.count("\n")) == (1, 1)
+        assert f"; did you mean {name}? the broker has " in err
+        assert f"; lakemq topic create {name}x makes it, and so does the first message to it\n" in err
+        assert "%RETRY%" not in err
+
+
 def test_create_does_not_change_a_topic_that_is_there(lakemq: Lakemq, name: str) -> None:
     lakemq("topic", "create", name, "--queues", "2")
     code, _, err = lakemq("topic", "create", name, "--queues", "8")

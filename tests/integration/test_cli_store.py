@@ -57,6 +57,7 @@ def test_recover_refuses_a_store_that_is_in_use(
     code, shown = output_of(capsys, "store", "recover", str(broker.store_path))
     assert code == 1
     assert shown.err.startswith("lakemq: STORE_LOCKED: ")
+    assert f"process {broker.pid} has it: end that first (kill {broker.pid}), or give another" in shown.err
 
 
 def test_recover_makes_a_killed_store_whole(

@@ -83,6 +83,7 @@ def test_a_second_broker_on_the_same_store_is_refused(broker: BrokerProcess) -> 
     second = lakemq("serve", "--store", str(broker.store_path), "--port", "0")
     assert second.returncode == 1
     assert "STORE_LOCKED" in second.stderr
+    assert f"process {broker.pid} has it" in second.stderr
     assert "Traceback" not in second.stderr
     assert Http(broker.endpoint).get("//readyz").status == 200
 
@@ -91,8 +92,18 @@ def test_a_taken_port_is_refused_before_the_store_is_touched(broker: BrokerProce
     other = tmp_path / "other"
     second = lakemq("serve", "--store", str(other), "--port", str(broker.port))
     assert second.returncode == 1
-    assert "cannot listen" in second.stderr
+    assert f"cannot listen on 127.0.0.1 port {broker.port}: Address already in use" in second.stderr
+    assert "--port gives this broker another, 0 a free one" in second.stderr
     assert not other.exists()
+
+
+def test_a_taken_port_for_slaves_is_told_with_its_option(broker: BrokerProcess, tmp_path: Path) -> None:
+    arguments = ("--port", "0", "--role", "async-master", "--ha-port", str(broker.port))
+    refused = lakemq("serve", "--store", str(tmp_path / "s"), *arguments)
+    assert refused.returncode == 1
+    said = refused.stderr.splitlines()[-1]
+    assert f"cannot listen for slaves on 127.0.0.1 port {broker.port}: " in said
+    assert said.endswith("--ha-port gives this broker another, 0 a free one")
 
 
 def test_an_address_others_reach_needs_insecure(tmp_path: Path) -> None:

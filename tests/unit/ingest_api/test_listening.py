@@ -13,3 +13,15 @@ from store_native.errors import InvalidRequest
 def test_a_host_that_is_none_of_ours_is_refused(host: str) -> None:
     with pytest.raises(InvalidRequest, match=f"cannot listen on {host} port 0: "):
         _bind(Settings(http=HttpSettings(host=host, port=0, insecure=True)))
+
+
+def test_a_taken_port_says_how_to_get_another() -> None:
+    with _bind(Settings(http=HttpSettings(port=0))) as taken:
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(InvalidRequest) as refused:
+            _bind(Settings(http=HttpSettings(port=port)))
+    assert refused.value.detail == (
+        f"cannot listen on 127.0.0.1 port {port}: Address already in use; "
+        "--port gives this broker another, 0 a free one"
+    )
