@@ -71,6 +71,12 @@ class Appended:
     @property
     def duplicate(self) -> bool:
         """The Idempotency-Key was seen before: the first result again, nothing stored."""
+    @property
+    def places(self) -> list[tuple[str, str, int, int, bool]]:
+        """(message id, offset message id, queue id, queue offset, scheduled), in the request's order.
+
+        Of a scheduled message queue and offset are the schedule's until it is delivered.
+        """
     def answer(self, status: str) -> bytes:
         """Renders the sender's answer, in JSON; ``status`` is the outcome (RocketMQ's SendStatus)."""
 

@@ -15,14 +15,17 @@ import asyncio
 import json
 import logging
 from dataclasses import asdict
+from typing import Any
 
 from ha_replicator.nameserver import BrokerRegistration, RouteTables
 from ha_replicator.nameserver.route_tables import SCAN_EVERY_S
 from ingest_api.broker.admission import Admission
 from ingest_api.broker.flush_wait import FlushWaiter, SendStatus
+from ingest_api.broker.gauges import Gauges
 from ingest_api.broker.groups.group_service import GroupService
 from ingest_api.broker.groups.leases import Leases
 from ingest_api.broker.groups.offsets import GroupOffsets
+from ingest_api.broker.lookup_service import LookupService
 from ingest_api.broker.metrics import BrokerMetrics
 from ingest_api.broker.pull_hold import PullHold
 from ingest_api.broker.pull_service import PullService
@@ -33,6 +36,7 @@ from ingest_api.broker.store_events import StoreEvents
 from ingest_api.broker.thread_pools import BulkPool, ReadPool
 from ingest_api.broker.topics import TopicService, queue_data
 from store_native import Store
+from store_native.errors import Closed, Unavailable
 
 log = logging.getLogger("lakemq.broker")
 
@@ -83,6 +87,8 @@ class Broker:
         self.reads = ReadPool()
         self.send = SendService(store, self.flush_waiter, self.admission, self.bulk, metrics, limits)
         self.pull = PullService(store, self.pull_hold, self.reads, metrics)
+        self.gauges = Gauges(store, self.admission)
+        self.lookups = LookupService(store, self.reads, limits.max_query_bytes)
         self.topics = TopicService(store, self.reads, self.settle, self.tables, metrics, settings.broker_name)
         self.groups = GroupService(store, self.reads, self.settle, self.topics, metrics)
         self.group_offsets = GroupOffsets(store, self.leases, self.reads, self.settle)
@@ -98,6 +104,40 @@ class Broker:
             InvalidRequest: ARGUMENT_ILLEGAL, the replication port is taken.
         """
         await self.replication.start(host)
+
+    @property
+    def store_id(self) -> str:
+        """Which store this is; another one after its directory was made anew."""
+        return self.store.store_id
+
+    @property
+    def epoch(self) -> int:
+        """Of the master whose log it is."""
+        return self.store.epoch
+
+    @property
+    def delay_levels_ms(self) -> list[int]:
+        """Milliseconds of delay level 1 and so on."""
+        return self.store.delay_levels()
+
+    @property
+    def recovery(self) -> dict[str, Any]:
+        """What opening the store had to do; see ``Store.recovery``."""
+        return dict(self.store.recovery)
+
+    def check_ready(self) -> None:
+        """Returns when it takes messages and what is stored can be read.
+
+        Raises:
+            Closed: STORE_POISONED.
+            Unavailable: SERVICE_NOT_AVAILABLE, dispatch fails or the broker is stopping.
+        """
+        if reason := self.store.poisoned:
+            raise Closed("STORE_POISONED", f"the store takes no more messages: {reason}")
+        if reason := self.store.dispatch_failure:
+            raise Unavailable("SERVICE_NOT_AVAILABLE", f"stored messages cannot be read: {reason}")
+        if self.admission.closing:
+            raise Unavailable("SERVICE_NOT_AVAILABLE", "the broker is stopping")
 
     async def settle(self, end_offset: int) -> bool:
         """Waits until an administrative record is flushed and dispatched; False after the time-out."""

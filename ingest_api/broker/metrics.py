@@ -1,9 +1,10 @@
 """What the broker counts: RocketMQ 5's metric names and labels under the prefix ``lakemq_``.
 
-Owns the counters that the HTTP side moves; the store counts its own.
+Owns the counters of requests; the store counts its own, and what is there at the moment is in gauges.py.
 
-Invariants: a counter only grows, and a label set exists only for topics and groups that exist. Called on
-the event loop by send.py, pull.py and problems.py; prometheus.py renders it.
+Invariants: a counter only grows, and a label set exists only for topics and groups that exist.
+
+Threads: counted on the event loop; a reading thread copies what it shows.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class TopicOut:
 
 @dataclass(slots=True)
 class BrokerMetrics:
-    """All counters of the HTTP side.
+    """All counters of requests, whichever front door they came by.
 
     Attributes:
         group_exists: Asked before a group gets labels of its own: clients name groups as they like, and a

@@ -11,8 +11,6 @@ Threads: a reading thread collects while the event loop goes on counting, so wha
 
 from __future__ import annotations
 
-import json
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -21,10 +19,9 @@ from prometheus_client.registry import Collector
 
 from ha_replicator.identity import BrokerRole
 from ingest_api.broker.broker import Broker
+from ingest_api.broker.gauges import GroupLag
 from ingest_api.broker.metrics import BrokerMetrics, Histogram
 from ingest_api.broker.replication import ReplicationStatus
-from store_native import Store
-from store_native.errors import LakeMQError
 from store_native.names import is_retry_topic, is_system_prefixed
 
 Labels = Mapping[str, str]
@@ -33,7 +30,7 @@ Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 _STORE_NAMES = {
     "flush_behind_bytes": "storage_flush_behind_bytes",
     "dispatch_behind_bytes": "storage_dispatch_behind_bytes",
-    # The HTTP side counts these two with topic labels.
+    # The services count these two with topic labels.
     "messages_in_total": "store_messages_in_total",
     "bytes_in_total": "store_bytes_in_total",
 }
@@ -102,31 +99,29 @@ class BrokerCollector(Collector):
 
     def collect(self) -> Iterator[Family]:
         """Yields every metric of the broker."""
-        store, metrics, families = self._broker.store, self._broker.metrics, self._families
-        topics = {config["topic"] for config in json.loads(store.topics_json())}
-        groups = {config["group"] for config in json.loads(store.groups_json())}
+        gauges, metrics, families = self._broker.gauges, self._broker.metrics, self._families
+        topics = gauges.topics()
         # A topic made a moment ago may not be in the list yet.
-        metrics.keep_only(lambda topic: topic in topics or store.topic_json(topic) is not None)
+        metrics.keep_only(lambda topic: topic in topics or gauges.has_topic(topic))
         yield from request_families(families, metrics)
         yield from self._state()
         yield families.gauge("topic_number", "Topics.", [({}, len(topics))])
-        yield families.gauge("consumer_group_number", "Consumer groups.", [({}, len(groups))])
+        yield families.gauge("consumer_group_number", "Consumer groups.", [({}, len(gauges.groups()))])
         yield families.gauge(
             "consumer_lag_messages",
             "Messages a group has not consumed of a topic it committed offsets for.",
-            _lag(store, groups),
+            map(_lag, gauges.lags()),
         )
         yield families.gauge(
             "timing_messages",
             "Delayed messages waiting, by level.",
-            (({"level": str(level)}, end - done) for level, done, end in store.delay_progress()),
+            (({"level": str(level)}, messages) for level, messages in gauges.delayed()),
         )
-        yield from store_families(families, store.stats())
+        yield from store_families(families, gauges.figures())
         yield from replication_families(families, self._broker.replication.status())
 
     def _state(self) -> Iterator[Family]:
         broker, admission = self._broker, self._broker.admission
-        only_reads = admission.disk_full or broker.store.poisoned or admission.slave_of is not None
         yield self._families.gauge(
             "processor_watermark",
             "Requests inside, by processor.",
@@ -143,7 +138,7 @@ class BrokerCollector(Collector):
         yield self._families.gauge(
             "broker_permission",
             "6 reads and writes, 4 only reads.",
-            [({}, 4 if only_reads else 6)],
+            [({}, broker.gauges.permission())],
         )
 
 
@@ -227,20 +222,13 @@ def store_families(families: Families, stats: Mapping[str, float]) -> Iterator[F
         yield build(shown, f"The store's {name}.", [(labels, value)])
 
 
-def _lag(store: Store, groups: Iterable[str]) -> Iterator[tuple[Labels, float]]:
-    for group in sorted(groups):
-        behind: dict[str, int] = defaultdict(int)
-        for topic, queue_id, offset in store.group_offsets(group):
-            try:
-                low, high = store.queue_bounds(topic, queue_id)
-            except LakeMQError:
-                continue  # the topic was deleted; its offsets stay until the group goes
-            behind[topic] += max(0, high - max(low, offset))
-        for topic, messages in behind.items():
-            yield (
-                {"consumer_group": group, "topic": topic, "is_retry": str(is_retry_topic(topic)).lower()},
-                messages,
-            )
+def _lag(lag: GroupLag) -> tuple[Labels, float]:
+    labels = {
+        "consumer_group": lag.group,
+        "topic": lag.topic,
+        "is_retry": str(is_retry_topic(lag.topic)).lower(),
+    }
+    return labels, lag.messages
 
 
 def _out_labels(topic: str, group: str) -> dict[str, str]:

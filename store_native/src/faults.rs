@@ -139,6 +139,7 @@ impl FaultPoints {
         {
             match kind {
                 Kind::Kill => crate::sys::kill_self(),
+                #[allow(clippy::panic, reason = "asked for by a test")]
                 Kind::Panic => panic!("injected at {point:?}"),
             }
         }

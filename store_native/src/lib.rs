@@ -15,6 +15,12 @@
         clippy::string_slice,
         clippy::unwrap_used,
         clippy::expect_used,
+        clippy::panic,
+        clippy::unreachable,
+        clippy::todo,
+        clippy::unimplemented,
+        clippy::dbg_macro,
+        clippy::exit,
         clippy::print_stderr,
         clippy::print_stdout,
         clippy::disallowed_methods

@@ -25,7 +25,6 @@ use crate::read::{Bounds, QueueReader, SliceMeta, SliceRequest};
 use crate::state::TopicConfig;
 use crate::topic_view::TopicView;
 use crate::watermarks::Watermarks;
-use crate::wire::answer::{FoundJson, write_message};
 
 /// Length of a queue file by RocketMQ's default.
 const ROCKETMQ_QUEUE_FILE_BYTES: u64 = 6_000_000;
@@ -208,6 +207,7 @@ impl Reader {
             if started.elapsed() >= RECOVERY_WAIT {
                 return Err(recovering());
             }
+            #[allow(clippy::disallowed_methods, reason = "the owner is another process, which tells nobody")]
             std::thread::sleep(RECOVERY_LOOK);
         }
     }
@@ -298,52 +298,38 @@ impl Reader {
         Ok(found)
     }
 
-    /// As [`Reader::find_within`], without a bound of bytes.
+    /// As [`QueueReader::find`].
     ///
     /// # Errors
-    /// Any I/O error; `DATA_CORRUPT`.
+    /// Any I/O error; the first error of `each`.
     pub fn find(
         &self,
         topic: &str,
         key: &str,
         range: (i64, i64),
         max_messages: usize,
-    ) -> Result<Vec<Vec<u8>>> {
-        self.find_within(topic, key, range, (max_messages, usize::MAX))
-    }
-
-    /// As [`QueueReader::find`].
-    ///
-    /// # Errors
-    /// Any I/O error; `DATA_CORRUPT`.
-    pub fn find_within(
-        &self,
-        topic: &str,
-        key: &str,
-        range: (i64, i64),
-        limits: (usize, usize),
-    ) -> Result<Vec<Vec<u8>>> {
+        each: impl FnMut(&RecordView<'_>) -> Result<bool>,
+    ) -> Result<()> {
         self.index.refresh()?;
         self.refresh_log()?;
-        let (max_messages, max_bytes) = limits;
-        let mut found = FoundJson::new(self.broker_name(), max_bytes);
-        self.side.find(topic, key, range, max_messages, self.readable(), |record| found.take(record))?;
-        Ok(found.oldest_first())
+        self.side.find(topic, key, range, max_messages, self.readable(), each)
     }
 
     /// As [`QueueReader::find_by_id`], over one topic or all.
     ///
     /// # Errors
     /// As [`Reader::find`].
-    pub fn find_by_id(&self, id: &str, topic: Option<&str>) -> Result<Option<Vec<u8>>> {
+    pub fn find_by_id(
+        &self,
+        id: &str,
+        topic: Option<&str>,
+        each: impl FnOnce(&RecordView<'_>) -> Result<()>,
+    ) -> Result<bool> {
         self.index.refresh()?;
         self.refresh_log()?;
         let all = self.topics()?;
         let topics = all.keys().map(String::as_str).filter(|t| topic.is_none_or(|only| only == *t));
-        let mut json = Vec::new();
-        let render = |record: &RecordView<'_>| write_message(&mut json, record, self.broker_name());
-        let found = self.side.find_by_id(id, topics, SystemClock.now_ms(), self.readable(), render)?;
-        Ok(found.then_some(json))
+        self.side.find_by_id(id, topics, SystemClock.now_ms(), self.readable(), each)
     }
 }
 

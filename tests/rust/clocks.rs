@@ -16,7 +16,7 @@ use lakemq_store::store::Store;
 
 use crate::jumping_clock::{HOUR, JumpingClock, open_at};
 use crate::keys::keyed;
-use crate::support::{SOON, bodies, environment, message, options, request, send};
+use crate::support::{FindJson, SOON, bodies, environment, message, options, request, send};
 
 pub fn delayed(body: &str, level: u32) -> NewMessage<'_> {
     NewMessage {
@@ -81,7 +81,7 @@ fn test_store_timestamps_follow_a_clock_that_is_set_back_by_more_than_a_minute()
     let stamp_of = |body: &str| {
         send(&store, "t", &[body]);
         let found = store
-            .find("t", &format!("key-{body}"), (0, i64::MAX), 1)
+            .messages_json("t", &format!("key-{body}"), (0, i64::MAX), 1)
             .expect("searched");
         let text = String::from_utf8(found[0].clone()).expect("text");
         let at = text.find("\"store_timestamp\":").expect("a stamp") + 18;

@@ -36,7 +36,7 @@ fn test_nothing_is_dispatched_before_the_replicas_hold_it() {
     assert_eq!(bodies(&store, "t"), ["one"]);
     assert!(
         store
-            .find("t", "key-two", (0, i64::MAX), 10)
+            .messages_json("t", "key-two", (0, i64::MAX), 10)
             .expect("a look")
             .is_empty()
     );

@@ -13,7 +13,7 @@ use lakemq_store::reader::Reader;
 use lakemq_store::store::{Store, Work};
 
 use crate::support::{
-    FlakyDisk, bodies, copy, environment, message, open, options, read_beside, request,
+    FindJson, FlakyDisk, bodies, copy, environment, message, open, options, read_beside, request,
 };
 
 fn at_rest(path: &Path) -> (Store, Arc<FlakyDisk>) {
@@ -79,6 +79,6 @@ fn test_a_record_whose_index_entry_failed_is_shown_after_a_checkpoint_and_a_cras
     copy(dir.path(), crashed.path());
     let store = open(crashed.path());
     assert_eq!(bodies(&store, "t"), ["stored"]);
-    let found = store.find("t", "key-stored", (0, i64::MAX), 10);
+    let found = store.messages_json("t", "key-stored", (0, i64::MAX), 10);
     assert_eq!(found.expect("searched").len(), 1);
 }

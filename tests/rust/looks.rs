@@ -11,7 +11,7 @@ use lakemq_store::reader::Reader;
 
 use crate::model::View;
 use crate::simulation::{GROUP, QUEUES, Simulation, TOPICS};
-use crate::support::everything;
+use crate::support::{FindJson, everything};
 
 impl Simulation<'_> {
     pub fn look(&mut self) {
@@ -121,9 +121,9 @@ impl Simulation<'_> {
             let min = self.store().bounds(topic, *queue).expect("there").min;
             for body in &bodies[usize::try_from(min).expect("not negative")..] {
                 let key = key_of(body);
-                let found = self.store().find(topic, key, (0, i64::MAX), 10);
+                let found = self.store().messages_json(topic, key, (0, i64::MAX), 10);
                 assert_eq!(found.expect("searched").len(), 1, "{key}");
-                let found = reader.find(topic, key, (0, i64::MAX), 10);
+                let found = reader.messages_json(topic, key, (0, i64::MAX), 10);
                 assert_eq!(found.expect("searched").len(), 1, "beside it, {key}");
             }
         }

@@ -9,7 +9,7 @@ use lakemq_store::store::{Options, Store};
 
 use super::{HOURS_100, crash};
 use crate::support::{
-    SOON, bodies, bulk, copy, environment, image, open, options, patch_snapshot, send,
+    FindJson, SOON, bodies, bulk, copy, environment, image, open, options, patch_snapshot, send,
 };
 
 #[test]
@@ -201,7 +201,7 @@ fn test_a_derived_file_of_a_wrong_length_is_built_again() {
             path.display()
         );
         let found = store
-            .find("t", "key-3-", (0, i64::MAX), 10)
+            .messages_json("t", "key-3-", (0, i64::MAX), 10)
             .expect("readable");
         assert_eq!(found.len(), 0);
         store.close().expect("closed");

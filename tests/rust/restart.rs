@@ -8,7 +8,7 @@ use std::path::Path;
 
 use lakemq_store::reader::Reader;
 
-use crate::support::{bulk, copy, open, read_beside, send};
+use crate::support::{FindJson, bulk, copy, open, read_beside, send};
 
 /// Puts a copy in the place of every file below `directory`, as a restored backup or a lost and remade file is.
 fn replace_files(directory: &Path) {
@@ -54,7 +54,7 @@ fn test_a_reader_goes_on_with_the_files_the_owner_uses_after_a_restart() {
         );
         let key = format!("key-{}", expected[100]);
         let found = reader
-            .find("t", &key, (0, i64::MAX), 10)
+            .messages_json("t", &key, (0, i64::MAX), 10)
             .expect("an answer");
         assert_eq!(found.len(), 1, "clean {clean}, replaced {replaced:?}");
     }

@@ -14,7 +14,9 @@ use lakemq_store::reader::Reader;
 use lakemq_store::store::Store;
 
 use crate::dice::Dice;
-use crate::support::{bulk, copy, environment, everything, image, message, options, request, send};
+use crate::support::{
+    FindJson, bulk, copy, environment, everything, image, message, options, request, send,
+};
 use crate::workload::{kill, scratch, seeds};
 
 const TOPICS: [&str; 2] = ["t", "u"];
@@ -165,7 +167,7 @@ fn look(root: &Path, sent: &BTreeSet<String>, file: &Path, harm: Harm) {
         assert_eq!(count, sent.len(), "messages are missing");
     }
     for body in sent {
-        let _ = store.find("t", &format!("key-{body}"), (0, i64::MAX), 10);
+        let _ = store.messages_json("t", &format!("key-{body}"), (0, i64::MAX), 10);
     }
     let _ = store.group_offsets("g");
     if !file.starts_with("commitlog") {

@@ -21,7 +21,9 @@ use lakemq_store::store::{Appended, GroupChange, Options, Store, TopicChange, Wo
 use clocks::{arrives, delayed, scheduler_looked};
 use jumping_clock::{HOUR, JumpingClock, open_at};
 use leases::open_on;
-use support::{FlakyDisk, SOON, copy, environment, message, options, request, send};
+use support::{
+    FindJson, FlakyDisk, SOON, copy, environment, message, message_json, options, request, send,
+};
 
 #[test]
 fn test_a_message_has_all_its_keys_in_the_index_though_the_disk_was_full_between_them() {
@@ -51,7 +53,9 @@ fn test_a_message_has_all_its_keys_in_the_index_though_the_disk_was_full_between
     disk.full.store(false, Ordering::SeqCst);
     assert!(store.wait_dispatched(done.end_offset, SOON));
     for key in &keys {
-        let found = store.find("t", key, (0, i64::MAX), 10).expect("searched");
+        let found = store
+            .messages_json("t", key, (0, i64::MAX), 10)
+            .expect("searched");
         assert_eq!(found.len(), 1, "{key}");
     }
 }
@@ -80,7 +84,7 @@ fn test_a_message_is_found_by_its_id_in_any_topic_its_delayed_form_last() {
         .expect("stored");
     assert!(store.wait_dispatched(done.end_offset, SOON));
     let topic_of = |id: &str, topic: Option<&str>| {
-        let found = store.find_by_id(id, topic).expect("searched")?;
+        let found = message_json(&store, id, topic)?;
         let text = String::from_utf8(found).expect("text");
         let at = text.find("\"topic\":\"").expect("a topic") + 9;
         text[at..].split('"').next().map(str::to_owned)

@@ -18,7 +18,8 @@ use lakemq_store::read::SliceRequest;
 use lakemq_store::reader::Reader;
 use lakemq_store::store::{AppendRequest, Flush, GroupChange, Options, Store, TopicChange};
 use support::{
-    SOON, TestClock, bodies, bulk, copy, environment, message, open, options, request, send,
+    FindJson, SOON, TestClock, bodies, bulk, copy, environment, message, open, options, request,
+    send,
 };
 
 #[test]
@@ -46,7 +47,7 @@ fn test_messages_come_back_in_order_over_several_files_and_after_a_clean_stop() 
     assert_eq!(bodies(&store, "t"), expected);
     assert_eq!(
         store
-            .find("t", &format!("key-{}", expected[7]), (0, i64::MAX), 10)
+            .messages_json("t", &format!("key-{}", expected[7]), (0, i64::MAX), 10)
             .expect("found")
             .len(),
         1

@@ -37,11 +37,11 @@ def router(broker: Broker) -> APIRouter:
             cluster=broker.settings.cluster,
             broker_name=broker.settings.broker_name,
             broker_id=broker.settings.replication.broker_id,
-            store_id=broker.store.store_id,
-            epoch=broker.store.epoch,
+            store_id=broker.store_id,
+            epoch=broker.epoch,
             version=lakemq_version(),
             flush=broker.settings.store.flush,
-            delay_levels_ms=broker.store.delay_levels(),
+            delay_levels_ms=broker.delay_levels_ms,
             brokers=[broker_of(data) for data in broker.tables.brokers()],
         )
 

@@ -9,7 +9,6 @@ from pydantic import BaseModel
 
 from ingest_api.broker.broker import Broker
 from ingest_api.http.schemas import PROBLEMS
-from store_native.errors import Closed, Unavailable
 
 
 class Alive(BaseModel):
@@ -41,12 +40,7 @@ def router(broker: Broker) -> APIRouter:
     @routes.get("/readyz", response_model=Ready)
     async def readyz() -> Ready:
         """Says that the broker has recovered and serves; send no traffic while this fails."""
-        if reason := broker.store.poisoned:
-            raise Closed("STORE_POISONED", f"the store takes no more messages: {reason}")
-        if reason := broker.store.dispatch_failure:
-            raise Unavailable("SERVICE_NOT_AVAILABLE", f"stored messages cannot be read: {reason}")
-        if broker.admission.closing:
-            raise Unavailable("SERVICE_NOT_AVAILABLE", "the broker is stopping")
-        return Ready(status="ready", flush=broker.settings.store.flush, recovery=dict(broker.store.recovery))
+        broker.check_ready()
+        return Ready(status="ready", flush=broker.settings.store.flush, recovery=broker.recovery)
 
     return routes

@@ -17,7 +17,6 @@ from ingest_api.http.schemas import (
     noun_router,
     ref,
 )
-from store_native.errors import InvalidRequest
 
 _ONE: dict[int | str, dict[str, Any]] = {
     200: {"content": {"application/json": {"schema": ref("Message")}}, "description": "The message."}
@@ -41,7 +40,6 @@ _MANY: dict[int | str, dict[str, Any]] = {
 def router(broker: Broker) -> APIRouter:
     """Builds the routes."""
     routes = noun_router("messages")
-    store = broker.store
 
     @routes.get("/messages/{message_id:path}", response_class=Response, responses={**PROBLEMS, **_ONE})
     async def get_message(
@@ -49,12 +47,7 @@ def router(broker: Broker) -> APIRouter:
         topic: Annotated[CheckedTopic | None, Query(description="Where to look for a message_id.")] = None,
     ) -> Response:
         """Returns a message by its message_id or offset_message_id."""
-        found = await broker.reads.run(store.find_message_json, message_id, topic)
-        if found is None:
-            raise InvalidRequest(
-                "MESSAGE_NOT_EXIST", f"no message has the id {message_id}", message_id=message_id
-            )
-        return json_answer(found)
+        return json_answer(await broker.lookups.message(message_id, topic))
 
     @routes.get("/topics/{topic}/messages", response_class=Response, responses={**PROBLEMS, **_MANY})
     async def query_messages(
@@ -65,15 +58,7 @@ def router(broker: Broker) -> APIRouter:
         max_messages: Annotated[int, Query(alias="max", ge=1, le=10_000)] = 32,
     ) -> Response:
         """Finds messages by key (or message_id), stored from begin to end (epoch ms)."""
-        found = await broker.reads.run(
-            store.query_json,
-            topic,
-            key,
-            begin=begin,
-            end=end,
-            max_messages=max_messages,
-            max_bytes=broker.settings.limits.max_query_bytes,
-        )
+        found = await broker.lookups.messages_by_key(topic, key, begin, end, max_messages)
         return json_answer(b'{"messages":%s}' % found)
 
     return routes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from ingest_api.broker.broker import Broker
 from ingest_api.http.schemas import MAX_LONG, QueueIdPath, TopicPath, noun_router
@@ -13,6 +13,8 @@ from ingest_api.http.schemas import MAX_LONG, QueueIdPath, TopicPath, noun_route
 
 class QueueBounds(BaseModel):
     """min_offset <= offset < confirmed_offset can be read."""
+
+    model_config = ConfigDict(from_attributes=True)
 
     queue_id: int
     min_offset: int
@@ -33,18 +35,13 @@ def router(broker: Broker) -> APIRouter:
     @routes.get("/topics/{topic}/queues", response_model=list[QueueBounds])
     async def list_queues(topic: TopicPath) -> list[QueueBounds]:
         """Lists the queues of a topic with their offsets."""
-        return [
-            QueueBounds(queue_id=queue_id, min_offset=low, max_offset=high, confirmed_offset=confirmed)
-            for queue_id, low, high, confirmed in await broker.reads.run(broker.store.queues, topic)
-        ]
+        return [QueueBounds.model_validate(bounds) for bounds in await broker.lookups.queues(topic)]
 
     @routes.get("/topics/{topic}/queues/{queue_id}/offset", response_model=OffsetByTime)
     async def offset_by_time(
         topic: TopicPath, queue_id: QueueIdPath, timestamp: Annotated[int, Query(ge=0, le=MAX_LONG)]
     ) -> OffsetByTime:
         """Returns the first offset stored at or after a time (epoch ms); the maximum when there is none."""
-        return OffsetByTime(
-            offset=await broker.reads.run(broker.store.offset_by_time, topic, queue_id, timestamp)
-        )
+        return OffsetByTime(offset=await broker.lookups.offset_by_time(topic, queue_id, timestamp))
 
     return routes

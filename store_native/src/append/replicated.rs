@@ -184,7 +184,8 @@ impl Appender {
             end.writer.reserve((last.end_offset() - range.offset) as usize)?;
             let mut rest = &*range.bytes;
             for record in &records {
-                let (bytes, behind) = rest.split_at(record.total_size as usize);
+                let (bytes, behind) =
+                    rest.split_at_checked(record.total_size as usize).unwrap_or((rest, &[]));
                 end.writer
                     .put(bytes.len(), |region| region.copy_from_slice(bytes))
                     .map_err(|e| self.write_failed(&e))?;

@@ -162,7 +162,7 @@ impl QueueStore for QueueFiles {
         while !left.is_empty() {
             let (base, place) = self.place(offset);
             let room = (self.file_bytes as u64 - place) as usize;
-            let (now, later) = left.split_at(room.min(left.len()));
+            let (now, later) = left.split_at_checked(room).unwrap_or((left, &[]));
             let file = self.file_to_write(queue, base, place)?;
             self.disk()?
                 .write(&file, place, now)
@@ -311,6 +311,7 @@ impl QueueStore for QueueFiles {
         // The directory itself stays: a topic may be on its way into it.
         for entry in std::fs::read_dir(trash).into_iter().flatten().flatten() {
             // What cannot be deleted now is tried again by the next sweep.
+            #[allow(clippy::disallowed_methods, reason = "what lies in the trash is nobody's any more")]
             let _ = std::fs::remove_dir_all(entry.path());
         }
     }

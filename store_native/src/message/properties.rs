@@ -70,7 +70,7 @@ impl<'a> Iterator for Properties<'a> {
         }
         while !self.rest.is_empty() {
             let end = memchr::memchr(PROPERTY_END, self.rest).unwrap_or(self.rest.len());
-            let (piece, left) = self.rest.split_at(end);
+            let (piece, left) = self.rest.split_at_checked(end).unwrap_or((self.rest, &[]));
             self.rest = left.get(1..).unwrap_or_default();
             if let Some(at) = memchr::memchr(NAME_END, piece)
                 && let Some((name, value)) = piece.split_at_checked(at)

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::append::Placed;
+use crate::message::message_id;
 use crate::store::Appended;
 use crate::wire::answer::AppendAnswer;
 
@@ -37,6 +39,15 @@ impl PyAppended {
     #[getter]
     fn duplicate(&self) -> bool {
         self.appended.duplicate
+    }
+    /// Where the messages are, in the request's order.
+    #[getter]
+    fn places(&self) -> Vec<(String, String, u32, i64, bool)> {
+        let place = |placed: &Placed| {
+            let offset_id = message_id::offset_id(self.store_host, placed.physical_offset);
+            (placed.message_id.clone(), offset_id, placed.queue_id, placed.queue_offset, placed.scheduled)
+        };
+        self.appended.placed.iter().map(place).collect()
     }
     fn answer<'py>(&self, py: Python<'py>, status: &str) -> Bound<'py, PyBytes> {
         let answer = AppendAnswer {

@@ -15,6 +15,7 @@ use super::slice::{Form, PySlice, ReadArguments, read};
 use crate::error::{Result, StoreError};
 use crate::reader::Reader;
 use crate::store::Options;
+use crate::wire::answer::{FoundJson, write_message};
 
 #[pyclass(name = "Reader", module = "store_native._store", frozen)]
 pub struct PyReader(RwLock<Option<Arc<Reader>>>);
@@ -138,7 +139,11 @@ impl PyReader {
         max_messages: usize,
         max_bytes: usize,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let found = self.run(py, |r| r.find_within(topic, key, (begin, end), (max_messages, max_bytes)))?;
+        let found = self.run(py, |r| {
+            let mut found = FoundJson::new(r.broker_name(), max_bytes);
+            r.find(topic, key, (begin, end), max_messages, |record| found.take(record))?;
+            Ok(found.oldest_first())
+        })?;
         Ok(PyBytes::new(py, &json_array(&found)))
     }
 
@@ -149,7 +154,12 @@ impl PyReader {
         message_id: &str,
         topic: Option<&str>,
     ) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let found = self.run(py, |r| r.find_by_id(message_id, topic))?;
+        let found = self.run(py, |r| {
+            let mut json = Vec::new();
+            let found =
+                r.find_by_id(message_id, topic, |record| write_message(&mut json, record, r.broker_name()))?;
+            Ok(found.then_some(json))
+        })?;
         Ok(found.map(|json| PyBytes::new(py, &json)))
     }
 

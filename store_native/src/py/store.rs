@@ -23,6 +23,7 @@ use super::slice::{Form, PySlice, ReadArguments, read};
 use crate::environment::Environment;
 use crate::error::Result;
 use crate::store::{GroupChange, Store, TopicChange};
+use crate::wire::answer::{FoundJson, write_message};
 use crate::wire::request::SingleMessage;
 
 #[pyclass(name = "Store", module = "store_native._store", frozen)]
@@ -283,7 +284,11 @@ impl PyStore {
         max_messages: usize,
         max_bytes: usize,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let found = self.run(py, |s| s.find_within(topic, key, (begin, end), (max_messages, max_bytes)))?;
+        let found = self.run(py, |s| {
+            let mut found = FoundJson::new(&s.identity().broker_name, max_bytes);
+            s.find(topic, key, (begin, end), max_messages, |record| found.take(record))?;
+            Ok(found.oldest_first())
+        })?;
         Ok(PyBytes::new(py, &json_array(&found)))
     }
 
@@ -294,7 +299,13 @@ impl PyStore {
         message_id: &str,
         topic: Option<&str>,
     ) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let found = self.run(py, |s| s.find_by_id(message_id, topic))?;
+        let found = self.run(py, |s| {
+            let mut json = Vec::new();
+            let found = s.find_by_id(message_id, topic, |record| {
+                write_message(&mut json, record, &s.identity().broker_name)
+            })?;
+            Ok(found.then_some(json))
+        })?;
         Ok(found.map(|json| PyBytes::new(py, &json)))
     }
 

@@ -11,7 +11,6 @@ use crate::error::{Result, StoreError};
 use crate::message::RecordView;
 use crate::read::{Bounds, SliceMeta, SliceRequest, Status};
 use crate::state::names;
-use crate::wire::answer::{FoundJson, write_message};
 
 impl Store {
     fn bounds_of(queue: &Queue) -> Bounds {
@@ -88,53 +87,38 @@ impl Store {
         }
     }
 
-    /// Messages of a topic that carry a key; see [`crate::read::QueueReader::find`].
+    /// Shows the messages of a topic that carry a key; see [`crate::read::QueueReader::find`].
     ///
     /// # Errors
-    /// `TOPIC_NOT_EXIST`; `DATA_CORRUPT`.
+    /// `TOPIC_NOT_EXIST`; the first error of `each`.
     pub fn find(
         &self,
         topic: &str,
         key: &str,
         range: (i64, i64),
         max_messages: usize,
-    ) -> Result<Vec<Vec<u8>>> {
-        self.find_within(topic, key, range, (max_messages, usize::MAX))
-    }
-
-    /// As [`Store::find`], the newest messages that have at most so many bytes together, but at least one.
-    ///
-    /// # Errors
-    /// As [`Store::find`].
-    pub fn find_within(
-        &self,
-        topic: &str,
-        key: &str,
-        range: (i64, i64),
-        limits: (usize, usize),
-    ) -> Result<Vec<Vec<u8>>> {
+        each: impl FnMut(&RecordView<'_>) -> Result<bool>,
+    ) -> Result<()> {
         names::validate_topic(topic)?;
         if self.topic(topic).is_none() {
             return Err(StoreError::no_topic(topic));
         }
-        let (max_messages, max_bytes) = limits;
-        let mut found = FoundJson::new(&self.identity.broker_name, max_bytes);
-        let readable = self.marks.dispatched();
-        self.reads.find(topic, key, range, max_messages, readable, |record| found.take(record))?;
-        Ok(found.oldest_first())
+        self.reads.find(topic, key, range, max_messages, self.marks.dispatched(), each)
     }
 
-    /// A message by offset id or client id, in one topic or in all.
+    /// Shows a message by offset id or client id, in one topic or in all; see
+    /// [`crate::read::QueueReader::find_by_id`].
     ///
     /// # Errors
-    /// `DATA_CORRUPT`.
-    pub fn find_by_id(&self, id: &str, topic: Option<&str>) -> Result<Option<Vec<u8>>> {
+    /// The error of `each`.
+    pub fn find_by_id(
+        &self,
+        id: &str,
+        topic: Option<&str>,
+        each: impl FnOnce(&RecordView<'_>) -> Result<()>,
+    ) -> Result<bool> {
         let all = self.topics();
         let topics = all.keys().map(String::as_str).filter(|t| topic.is_none_or(|only| only == *t));
-        let mut json = Vec::new();
-        let broker_name = &self.identity.broker_name;
-        let render = |record: &RecordView<'_>| write_message(&mut json, record, broker_name);
-        let readable = self.marks.dispatched();
-        Ok(self.reads.find_by_id(id, topics, self.now_ms(), readable, render)?.then_some(json))
+        self.reads.find_by_id(id, topics, self.now_ms(), self.marks.dispatched(), each)
     }
 }

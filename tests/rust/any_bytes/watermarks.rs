@@ -107,5 +107,5 @@ pub fn watermarks(bytes: &[u8]) {
     let different: BTreeSet<_> = shown.iter().collect();
     assert_eq!(different.len(), shown.len());
     let _ = (reader.topics(), reader.offset_by_time("t", 0, 5));
-    let _ = reader.find("t", "no key", (0, i64::MAX), 10);
+    let _ = reader.find("t", "no key", (0, i64::MAX), 10, |_| Ok(true));
 }

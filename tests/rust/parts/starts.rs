@@ -7,7 +7,7 @@ use lakemq_store::store::Store;
 use lakemq_store::watermarks::Watermarks;
 use serde_json::{Value, json};
 
-use crate::support::{bodies, bulk, environment, open, options, send};
+use crate::support::{FindJson, bodies, bulk, environment, open, options, send};
 
 fn stat(store: &Store, name: &str) -> f64 {
     let stats = store.stats();
@@ -175,7 +175,7 @@ fn test_a_rebuild_applies_no_change_twice_and_indexes_no_message_twice() {
     let store = open(dir.path());
     assert_eq!(bodies(&store, "t"), sent);
     for body in &sent {
-        let found = store.find("t", &format!("key-{body}"), (0, i64::MAX), 10);
+        let found = store.messages_json("t", &format!("key-{body}"), (0, i64::MAX), 10);
         assert_eq!(found.expect("searched").len(), 1);
     }
 }

@@ -10,11 +10,13 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use lakemq_store::environment::{Clock, Disk, Environment, RealDisk};
+use lakemq_store::error::Result;
 use lakemq_store::filter::Filter;
 use lakemq_store::message::NewMessage;
 use lakemq_store::read::SliceRequest;
 use lakemq_store::reader::Reader;
 use lakemq_store::store::{AppendRequest, Appended, Options, Store};
+use lakemq_store::wire::answer::{FoundJson, write_message};
 
 pub const SOON: Duration = Duration::from_secs(10);
 
@@ -233,4 +235,52 @@ pub fn patch_snapshot(root: &Path, change: impl FnOnce(&mut serde_json::Value)) 
     let mut out = format!("{crc:08x}\n").into_bytes();
     out.extend_from_slice(&body);
     fs::write(&path, out).expect("written");
+}
+
+/// What is found, as a broker answers it.
+pub trait FindJson {
+    fn messages_json(
+        &self,
+        topic: &str,
+        key: &str,
+        range: (i64, i64),
+        limit: usize,
+    ) -> Result<Vec<Vec<u8>>>;
+}
+
+impl FindJson for Store {
+    fn messages_json(
+        &self,
+        topic: &str,
+        key: &str,
+        range: (i64, i64),
+        limit: usize,
+    ) -> Result<Vec<Vec<u8>>> {
+        let mut found = FoundJson::new("broker-a", usize::MAX);
+        self.find(topic, key, range, limit, |record| found.take(record))?;
+        Ok(found.oldest_first())
+    }
+}
+
+impl FindJson for Reader {
+    fn messages_json(
+        &self,
+        topic: &str,
+        key: &str,
+        range: (i64, i64),
+        limit: usize,
+    ) -> Result<Vec<Vec<u8>>> {
+        let mut found = FoundJson::new("broker-a", usize::MAX);
+        self.find(topic, key, range, limit, |record| found.take(record))?;
+        Ok(found.oldest_first())
+    }
+}
+
+/// The message of an id, as a broker answers it.
+pub fn message_json(store: &Store, id: &str, topic: Option<&str>) -> Option<Vec<u8>> {
+    let mut json = Vec::new();
+    let found = store.find_by_id(id, topic, |record| {
+        write_message(&mut json, record, "broker-a")
+    });
+    found.expect("searched").then_some(json)
 }

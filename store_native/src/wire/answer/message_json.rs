@@ -149,7 +149,7 @@ pub fn write_string(out: &mut Vec<u8>, text: &str) {
     let mut rest = text.as_bytes();
     out.push(b'"');
     loop {
-        let (plain, special) = rest.split_at(plain_len(rest));
+        let (plain, special) = rest.split_at_checked(plain_len(rest)).unwrap_or((rest, &[]));
         out.extend_from_slice(plain);
         let Some((byte, left)) = special.split_first() else { break };
         match byte {

@@ -19,7 +19,9 @@ import pyarrow as pa
 import pytest
 
 from ingest_api.broker.broker import Broker
+from ingest_api.broker.gauges import GroupLag
 from ingest_api.broker.groups.offsets import QueueReset, ResetTarget
+from ingest_api.broker.lookup_service import QueueBounds
 from ingest_api.broker.pull_service import PullRequest
 from ingest_api.broker.send_request import MessageFields, PayloadKind, SendRequest
 from ingest_api.broker.send_service import SendResult
@@ -161,6 +163,112 @@ def test_a_held_pull_ends_with_a_message_with_its_consumer_and_with_the_broker(t
         broker.begin_stop()
         assert (await task)[0].status == "NO_NEW_MSG"
         assert broker.metrics.held_pulls == 0
+
+    run(tmp_path, scenario)
+
+
+def test_where_messages_were_stored_is_known_without_their_answer(tmp_path: Path) -> None:
+    async def scenario(broker: Broker) -> None:
+        await broker.topics.put(TOPIC, read_queue_nums=2, write_queue_nums=2)
+        payload = (
+            b'{"messages":[{"body":"0","queue_id":1},{"body":"1","queue_id":1},{"body":"2","delay_level":1}]}'
+        )
+        appended = (
+            await broker.send.send(SendRequest(TOPIC, full_results=True), payload, len(payload))
+        ).appended
+        results = json.loads(appended.answer("SEND_OK"))["results"]
+        assert [(place[2], place[3], place[4]) for place in appended.places[:2]] == [
+            (1, 0, False),
+            (1, 1, False),
+        ]
+        assert appended.places[2][4], "a delayed message is scheduled"
+        assert [(place[0], place[1]) for place in appended.places] == [
+            (result["message_id"], result["offset_message_id"]) for result in results
+        ]
+
+    run(tmp_path, scenario)
+
+
+def test_messages_are_looked_up(tmp_path: Path) -> None:
+    async def scenario(broker: Broker) -> None:
+        payload = json.dumps(
+            {"messages": [{"body": f"{at}", "keys": ["k"], "queue_id": 0} for at in range(5)]}
+        ).encode()
+        done = await broker.send.send(SendRequest(TOPIC, PayloadKind.JSON), payload, len(payload))
+        message_id, offset_message_id, *_ = done.appended.places[3]
+        lookups = broker.lookups
+        for known in (message_id, offset_message_id):
+            assert json.loads(await lookups.message(known))["body"] == "3"
+        assert json.loads(await lookups.message(message_id, TOPIC))["body"] == "3"
+        with pytest.raises(InvalidRequest, match="MESSAGE_NOT_EXIST"):
+            await lookups.message(message_id, "another")
+        found = await lookups.messages_by_key(TOPIC, "k", 0, 1 << 60, 2)
+        assert bodies(found) == ["3", "4"], "the newest, oldest first"
+        first = json.loads(await lookups.message(done.appended.places[0][0]))["store_timestamp"]
+        assert bodies(await lookups.messages_by_key(TOPIC, "k", 0, first - 1, 9)) == []
+        with pytest.raises(InvalidRequest, match="TOPIC_NOT_EXIST"):
+            await lookups.messages_by_key("nowhere", "k", 0, 1, 1)
+        queues = await lookups.queues(TOPIC)
+        assert queues[0] == QueueBounds(0, 0, 5, 5)
+        assert {queue.max_offset for queue in queues[1:]} == {0}
+        assert await lookups.offset_by_time(TOPIC, 0, first) == 0
+        assert await lookups.offset_by_time(TOPIC, 0, first + 3_600_000) == 5
+        with pytest.raises(InvalidRequest, match="QUEUE_NOT_EXIST"):
+            await lookups.offset_by_time(TOPIC, 99, 0)
+
+    run(tmp_path, scenario)
+
+
+def test_a_search_by_key_is_bounded_in_bytes(tmp_path: Path) -> None:
+    async def scenario(broker: Broker) -> None:
+        payload = json.dumps(
+            {"messages": [{"body": f"{at}" * 500, "keys": ["k"], "queue_id": 0} for at in range(5)]}
+        ).encode()
+        await broker.send.send(SendRequest(TOPIC, PayloadKind.JSON), payload, len(payload))
+        found = await broker.lookups.messages_by_key(TOPIC, "k", 0, 1 << 60, 9)
+        assert bodies(found) == ["3" * 500, "4" * 500]
+
+    run(tmp_path, scenario, max_query_bytes=2_500)
+
+
+def test_a_broker_is_ready_until_it_stops_or_its_store_fails(tmp_path: Path) -> None:
+    async def stops(broker: Broker) -> None:
+        broker.check_ready()
+        assert broker.recovery["clean"] in (True, False)
+        assert broker.store_id
+        broker.begin_stop()
+        with pytest.raises(Unavailable, match="stopping"):
+            broker.check_ready()
+
+    async def fails(broker: Broker) -> None:
+        with pytest.raises(Closed, match="STORE_POISONED"):
+            await send(broker, "lost")
+        with pytest.raises(Closed, match="takes no more messages"):
+            broker.check_ready()
+        assert broker.gauges.permission() == 4
+
+    run(tmp_path / "stops", stops)
+    run(tmp_path / "fails", fails, faults="flush.before:1:panic")
+
+
+def test_gauges_say_what_is_there(tmp_path: Path) -> None:
+    async def scenario(broker: Broker) -> None:
+        await send(broker, "0", "1", "2")
+        payload = b'{"body":"late","delay_level":9}'
+        await broker.send.send(SendRequest(TOPIC), payload, len(payload))
+        await broker.groups.put("g")
+        await broker.group_offsets.commit("g", [(TOPIC, 0, 1)], None)
+        gauges = broker.gauges
+        assert TOPIC in gauges.topics()
+        assert gauges.has_topic(TOPIC)
+        assert not gauges.has_topic("nowhere")
+        assert "g" in gauges.groups()
+        assert [lag for lag in gauges.lags() if lag.group == "g"] == [GroupLag("g", TOPIC, 2)]
+        assert dict(gauges.delayed())[9] == 1
+        assert gauges.figures()["messages_in_total"] == 4
+        assert gauges.permission() == 6
+        broker.admission.set_disk_used(1.5)
+        assert gauges.permission() == 4
 
     run(tmp_path, scenario)
 

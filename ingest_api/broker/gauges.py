@@ -1,0 +1,83 @@
+"""What a broker holds at the moment: topics, groups, their lag, delayed messages, the store's own figures.
+
+Owns what monitoring reads; what is counted as it happens is in metrics.py.
+
+Invariants: nothing is kept, each call looks at the store; a group has a lag only in topics that exist.
+
+Threads: a reading thread of the front door that shows it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ingest_api.broker.admission import Admission
+from store_native import Store
+from store_native.errors import LakeMQError
+
+_READ_WRITE, _READ_ONLY = 6, 4
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLag:
+    """Messages of a topic that a group has not consumed."""
+
+    group: str
+    topic: str
+    messages: int
+
+
+class Gauges:
+    """Looks at a store.
+
+    Args:
+        store: The store.
+        admission: Says whether sends are taken.
+    """
+
+    def __init__(self, store: Store, admission: Admission) -> None:
+        self._store = store
+        self._admission = admission
+
+    def topics(self) -> set[str]:
+        """Returns the names of all topics."""
+        return {config["topic"] for config in json.loads(self._store.topics_json())}
+
+    def has_topic(self, topic: str) -> bool:
+        """Says whether a topic is there; knows of one made a moment ago, too."""
+        return self._store.topic_json(topic) is not None
+
+    def groups(self) -> set[str]:
+        """Returns the names of all consumer groups."""
+        return {config["group"] for config in json.loads(self._store.groups_json())}
+
+    def lags(self) -> Iterator[GroupLag]:
+        """Yields how far each group is behind in each topic that it committed offsets for."""
+        for group in sorted(self.groups()):
+            behind: dict[str, int] = defaultdict(int)
+            for topic, queue_id, offset in self._store.group_offsets(group):
+                try:
+                    low, high = self._store.queue_bounds(topic, queue_id)
+                except LakeMQError:
+                    continue  # the topic was deleted; its offsets stay until the group goes
+                behind[topic] += max(0, high - max(low, offset))
+            for topic, messages in behind.items():
+                yield GroupLag(group, topic, messages)
+
+    def delayed(self) -> Iterator[tuple[int, int]]:
+        """Yields (level, messages that wait for their delivery)."""
+        for level, done, end in self._store.delay_progress():
+            yield level, end - done
+
+    def figures(self) -> Mapping[str, float]:
+        """Returns what the store counts, by its own names."""
+        return self._store.stats()
+
+    def permission(self) -> int:
+        """Returns 6 where the broker takes messages and gives them out, 4 where it only gives them out."""
+        admission = self._admission
+        refuses = admission.disk_full or self._store.poisoned or admission.slave_of is not None
+        return _READ_ONLY if refuses else _READ_WRITE
