@@ -14,8 +14,9 @@ import sys
 from pathlib import Path
 from typing import Any, Final, Self
 
+from lakemq.broker_process import BrokerProcess
 from tests.support.peer_jars import POMS, PeerMissing, peers_home
-from tests.support.processes import LOOPBACK, ServerProcess, answers_on, free_ports
+from tests.support.processes import LOOPBACK, ServerProcess, answers_on, ends_with_parent, free_ports
 
 LOAD_SOURCE: Final = POMS / "http" / "http_load.rs"
 BARE_APP: Final = "benchmarks.bare_app:app"
@@ -34,17 +35,12 @@ class LakeMQ:
     def __init__(self, directory: Path, flush: str) -> None:
         self.directory = directory
         self.store = directory / "store"
-        self.port = free_ports()
         directory.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "lakemq.cli", "serve", "--store", str(self.store), "--flush", flush]
-        command += ["--port", str(self.port)]
-        self._process = ServerProcess(command, directory / "serve.log")
-        self._process.wait_until(self._ready, START_TIMEOUT_S)
-
-    @property
-    def endpoint(self) -> str:
-        """Returns the base URL."""
-        return f"http://{LOOPBACK}:{self.port}"
+        arguments = ["--store", str(self.store), "--flush", flush, "--port", "0"]
+        self._process = BrokerProcess(arguments, directory / "serve.log", prefix=ends_with_parent())
+        self._process.wait_ready(START_TIMEOUT_S)
+        self.port = self._process.port
+        self.endpoint = self._process.endpoint
 
     @property
     def pid(self) -> int:
@@ -70,16 +66,6 @@ class LakeMQ:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-    def _ready(self) -> bool:
-        connection = http.client.HTTPConnection(LOOPBACK, self.port, timeout=2)
-        try:
-            connection.request("GET", "/readyz")
-            return connection.getresponse().status == 200
-        except (OSError, http.client.HTTPException):
-            return False
-        finally:
-            connection.close()
 
 
 class BareServer:

@@ -13,10 +13,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from lakemq.broker_process import BrokerProcess
 from lakemq.client import Client
 from lakemq.java import require_java
+from lakemq.quickstart import broker as quickstart_broker
 from lakemq.quickstart import flights, summary
-from lakemq.quickstart.broker import BrokerProcess
 from lakemq.quickstart.consumer import Consumption
 from lakemq.quickstart.report import Report
 from lakemq.quickstart.sql_queries import SqlQueries
@@ -69,7 +70,7 @@ def run(settings: Settings, say: Callable[[str], None] = print) -> Report:
     home = empty_home(settings.directory)
     say("LakeMQ quick start\n==================")
     source, rule, total, expected = _input(settings, say)
-    with BrokerProcess(home) as broker:
+    with quickstart_broker.start(home) as broker:
         say(f"\nBroker\n  a new store in {home / 'store'}, serving {broker.endpoint}")
         posted = _post(broker.endpoint, settings.topic, source, rule, total)
         say(f"\nPost\n{_posted_text(posted)}")
@@ -178,7 +179,7 @@ def _tell_further(
     problems = report.problems()
     verdict = "All is well." if not problems else "Not well: " + "; ".join(problems) + "."
     say(f"\n{verdict} {report.seconds:.0f} s in all; the numbers are in {home / 'report.json'}.")
-    serve = "" if settings.keep_serving else f"  lakemq serve --config {broker.config}\n"
+    serve = "" if settings.keep_serving else f"  lakemq serve --config {quickstart_broker.config_of(home)}\n"
     address = f" --endpoint {broker.endpoint}" if settings.keep_serving else ""
     ledger = home / "ledger"
     say(

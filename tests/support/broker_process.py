@@ -1,25 +1,21 @@
-"""Starts and stops real brokers: ``lakemq serve`` as a subprocess on a free port.
+"""A broker under test: one store and one port, over as many runs of ``lakemq serve`` as the test needs.
 
-Owns the subprocess.
+Owns the configuration of tests' brokers: small files.
 
 Invariants: whatever a test did, :meth:`BrokerProcess.close` leaves no process behind.
 """
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lakemq import broker_process
+
 if TYPE_CHECKING:
     from lakemq.client import Client
-
-START_TIMEOUT_S = 60
-STOP_TIMEOUT_S = 30
 
 SMALL_FILES = """\
 [store]
@@ -65,13 +61,18 @@ class BrokerProcess:
         directory.mkdir(parents=True, exist_ok=True)
         self.store_path = directory / "store"
         self.log_path = directory / "broker.log"
-        self._config = directory / "broker.toml"
-        self._config.write_text(f"{SMALL_FILES}{store}\n{config}")
-        self._arguments = ("--flush", flush, "--broker-name", broker_name, *arguments)
-        self._environment = {**os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})}
-        self._descriptors = descriptors
+        config_path = directory / "broker.toml"
+        config_path.write_text(f"{SMALL_FILES}{store}\n{config}")
+        self._arguments = (
+            *("--config", str(config_path), "--store", str(self.store_path)),
+            *("--flush", flush, "--broker-name", broker_name),
+            *arguments,
+        )
+        self._environment = environment
+        limit = f'ulimit -n {descriptors}; exec "$@"'
+        self._prefix = () if descriptors is None else ("bash", "-c", limit, "bash")
         self._port = 0
-        self._process: subprocess.Popen[str] | None = None
+        self._run: broker_process.BrokerProcess | None = None
         self.start()
 
     @property
@@ -87,8 +88,8 @@ class BrokerProcess:
     @property
     def pid(self) -> int:
         """The process id of the running broker."""
-        assert self._process is not None
-        return self._process.pid
+        assert self._run is not None
+        return self._run.pid
 
     def client(self) -> Client:
         """Returns a new client of this broker."""
@@ -97,37 +98,37 @@ class BrokerProcess:
         return Client(self.endpoint)
 
     def start(self) -> None:
-        """Starts the broker and returns when it serves; does nothing when it runs."""
-        if self._process is not None and self._process.poll() is None:
+        """Starts the broker and returns when it serves; does nothing when it runs.
+
+        Raises:
+            NotReady: It did not start; has its log.
+        """
+        if self._run is not None and self._run.alive:
             return
-        command = [sys.executable, "-m", "lakemq.cli", "serve", "--config", str(self._config)]
-        command += ["--store", str(self.store_path), "--port", str(self._port), *self._arguments]
-        if self._descriptors is not None:
-            command = ["bash", "-c", f'ulimit -n {self._descriptors}; exec "$@"', "bash", *command]
-        with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                command,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                cwd=Path(__file__).resolve().parents[2],
-                env=self._environment,
-            )
-        # The ready line, or the end of a process that failed: no timer is needed for either.
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line.startswith("lakemq broker ready on "):
-            code = self._process.wait(START_TIMEOUT_S)
-            raise RuntimeError(f"the broker did not start, exit status {code}:\n{self.log()}")
-        self._port = int(line.split()[4].rpartition(":")[2])
+        self._run = broker_process.BrokerProcess(
+            ["--port", str(self._port), *self._arguments],
+            self.log_path,
+            environment=self._environment,
+            prefix=self._prefix,
+            directory=Path(__file__).resolve().parents[2],
+        )
+        self._port = self._run.wait_ready().port
 
     def kill(self) -> None:
         """Ends the broker as a crash does: SIGKILL."""
-        self._end(signal.SIGKILL)
+        assert self._run is not None
+        self._run.kill()
 
     def stop(self) -> int:
-        """Stops the broker gracefully; returns its exit status."""
-        return self._end(signal.SIGTERM)
+        """Stops the broker gracefully; returns its exit status.
+
+        Raises:
+            subprocess.TimeoutExpired: It runs on.
+        """
+        assert self._run is not None
+        self._run.send_signal(signal.SIGTERM)
+        self._run.wait(broker_process.STOP_TIMEOUT_S)
+        return self._run.close()
 
     def restart(self) -> None:
         """Starts it again on the same store and port; stops it gracefully first if it runs."""
@@ -140,17 +141,5 @@ class BrokerProcess:
 
     def close(self) -> None:
         """Leaves nothing running."""
-        if self._process is not None:
-            if self._process.poll() is None:
-                self.kill()
-            if self._process.stdout is not None:
-                self._process.stdout.close()
-
-    def _end(self, number: signal.Signals) -> int:
-        assert self._process is not None
-        if self._process.poll() is None:
-            self._process.send_signal(number)
-        code = self._process.wait(STOP_TIMEOUT_S)
-        if self._process.stdout is not None:
-            self._process.stdout.close()
-        return code
+        if self._run is not None:
+            self._run.close()

@@ -34,10 +34,9 @@ class ServerProcess:
 
     def __init__(self, command: list[str], log: Path, environment: Mapping[str, str] | None = None) -> None:
         self.log = log
-        guarded = ["setpriv", "--pdeathsig", "KILL", *command] if shutil.which("setpriv") else command
         with log.open("ab") as output:
             self._process = subprocess.Popen(
-                guarded,
+                [*ends_with_parent(), *command],
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
@@ -94,6 +93,11 @@ class ServerProcess:
     def log_end(self, size: int = 3000) -> str:
         """Returns the last characters of the log."""
         return self.log.read_text(errors="replace")[-size:]
+
+
+def ends_with_parent() -> list[str]:
+    """Returns the command in front of another that has the kernel kill it when this process is killed."""
+    return ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
 
 
 @atexit.register

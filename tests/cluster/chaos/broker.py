@@ -1,16 +1,16 @@
 """A real `lakemq serve` that dies on command: small files, injected faults, SIGKILL.
 
-Owns the process and its configuration file.
+Owns its configuration file.
 """
 
 from __future__ import annotations
 
-import http.client
-import sys
+import signal
 from pathlib import Path
 from typing import Final
 
-from tests.support.processes import LOOPBACK, NotReady, ServerProcess, free_ports
+from lakemq.broker_process import BrokerProcess, NotReady
+from tests.support.processes import ends_with_parent
 
 START_TIMEOUT_S: Final = 30.0
 # Small enough that a round of a few thousand messages rolls the log, the queues and the index several times.
@@ -41,16 +41,16 @@ class ChaosBroker:
         self.directory = directory
         self.store = directory / "store"
         self.port = 0
-        self._fixed_port = port
+        self._fixed_port = port or 0
         self._flush = flush
         self.arguments: tuple[str, ...] = ()
-        self._process: ServerProcess | None = None
+        self._run: BrokerProcess | None = None
         directory.mkdir(parents=True, exist_ok=True)
 
     @property
     def alive(self) -> bool:
         """Tells whether the process runs."""
-        return self._process is not None and self._process.alive
+        return self._run is not None and self._run.alive
 
     def start(self, faults: str = "") -> bool:
         """Starts the broker; returns False when an injected fault killed it before it was ready.
@@ -58,19 +58,16 @@ class ChaosBroker:
         Raises:
             NotReady: It ended without having been told to, or did not get ready in time.
         """
-        self.port = self._fixed_port or free_ports()
-        process = self.launch(faults)
         try:
-            process.wait_until(self.ready, START_TIMEOUT_S)
-        except NotReady:
-            if faults and not process.alive and process.wait(1) == -9:
+            self.port = self.launch(faults).wait_ready(START_TIMEOUT_S).port
+        except NotReady as error:
+            if faults and error.exit_code == -signal.SIGKILL:
                 return False
             raise
         return True
 
-    def launch(self, faults: str = "") -> ServerProcess:
+    def launch(self, faults: str = "") -> BrokerProcess:
         """Starts the process without waiting for it."""
-        self.port = self.port or free_ports()
         values: dict[str, str | int] = {
             **STORE_SETTINGS,
             "path": str(self.store),
@@ -79,7 +76,7 @@ class ChaosBroker:
         }
         lines = [
             "[http]",
-            f"port = {self.port}",
+            f"port = {self._fixed_port}",
             "[limits]",
             f"max_message_bytes = {LARGEST_MESSAGE}",
             "[store]",
@@ -87,35 +84,19 @@ class ChaosBroker:
         lines += [f"{name} = {_toml(value)}" for name, value in values.items()]
         configuration = self.directory / "lakemq.toml"
         configuration.write_text("\n".join(lines) + "\n")
-        command = [sys.executable, "-m", "lakemq.cli", "serve", "--config", str(configuration)]
-        command += self.arguments
-        self._process = ServerProcess(command, self.directory / "broker.log")
-        return self._process
-
-    def ready(self) -> bool:
-        """Asks /readyz."""
-        connection = http.client.HTTPConnection(LOOPBACK, self.port, timeout=2)
-        try:
-            connection.request("GET", "/readyz")
-            return connection.getresponse().status == 200
-        except (OSError, http.client.HTTPException):
-            return False
-        finally:
-            connection.close()
+        arguments = ["--config", str(configuration), *self.arguments]
+        self._run = BrokerProcess(arguments, self.directory / "broker.log", prefix=ends_with_parent())
+        return self._run
 
     def kill(self) -> None:
         """Sends SIGKILL."""
-        if self._process is not None:
-            self._process.kill()
+        if self._run is not None:
+            self._run.kill()
 
     def stop(self) -> None:
         """Stops the broker gracefully."""
-        if self._process is not None:
-            self._process.stop()
-
-    def log_end(self) -> str:
-        """Returns the end of the broker's log."""
-        return self._process.log_end() if self._process else ""
+        if self._run is not None:
+            self._run.stop()
 
 
 def _toml(value: str | int) -> str:

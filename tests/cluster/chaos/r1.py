@@ -24,12 +24,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from lakemq.broker_process import NotReady
 from tests.cluster.chaos.broker import ChaosBroker
 from tests.cluster.chaos.writers import TOPICS, Writer
 from tests.support.checker import Report, check, read_http, read_plain
 from tests.support.journal import read_journals
 from tests.support.plain_log import queue_problems, read_log
-from tests.support.processes import NotReady
 
 WRITERS: Final = 4
 STORE_ROUNDS: Final = 10

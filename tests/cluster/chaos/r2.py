@@ -22,6 +22,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+from lakemq.broker_process import NotReady
 from lakemq.client import Client, LakeMQError
 from tests.cluster.chaos.broker import ChaosBroker
 from tests.cluster.chaos.r1 import ChaosFailure
@@ -29,7 +30,7 @@ from tests.cluster.chaos.writers import TOPICS, Writer
 from tests.support.checker import Found, check, identity, read_http
 from tests.support.journal import read_journals
 from tests.support.plain_log import queue_problems, read_log
-from tests.support.processes import LOOPBACK, NotReady, free_ports
+from tests.support.processes import LOOPBACK, free_ports
 from tests.support.waiting import wait_until
 
 WRITERS: Final = 3
