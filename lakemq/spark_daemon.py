@@ -5,7 +5,8 @@ stopped or has all of; the worker's last flush then fails, and PySpark's daemon 
 such worker at nearly every stop of a query. Here it ends with the same exit code and no word; every
 other failure is shown as before. Named by ``spark.python.daemon.module``; the JVM runs it as
 ``python -m lakemq.spark_daemon pyspark.worker``. Spark ignores that name for the workers that plan a
-data source: those hush themselves. Imports nothing that starts a thread: it forks.
+data source: in a session of ours worker_site/sitecustomize.py hushes those, elsewhere they hush
+themselves. Imports nothing that starts a thread: it forks.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 from lakemq import own_packages
 
 _HUNG_UP = (BrokenPipeError, ConnectionResetError)
+_FLUSH_FAILURE_ENDS = "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE"
+"""With it a worker that cannot flush ends; without, PySpark prints the stack itself and goes on. Spark sets
+it for the workers of tasks only."""
 
 
 def main() -> None:
@@ -26,20 +30,18 @@ def main() -> None:
     from pyspark import daemon
 
     own_packages.claim()
-    daemon.worker = ended_quietly(daemon.worker)
+    hush(vars(daemon))
     daemon.manager()
 
 
-def ended_quietly(worker: Callable[..., int]) -> Callable[..., int]:
-    """Returns a worker that ends the process without a stack when the JVM has hung up."""
+def hush(daemon: dict[str, Any]) -> None:
+    """Makes a daemon's workers end without a stack when the JVM has hung up.
 
-    def run(*arguments: object) -> int:
-        try:
-            return worker(*arguments)
-        except _HUNG_UP:
-            os._exit(1)  # what PySpark's daemon does after it has printed the stack
-
-    return run
+    Args:
+        daemon: The names of PySpark's module; it prints through ``traceback`` before it ends a worker.
+    """
+    os.environ.setdefault(_FLUSH_FAILURE_ENDS, "1")
+    daemon["traceback"] = SimpleNamespace(print_exc=_print_what_matters, format_exc=traceback.format_exc)
 
 
 def hush_worker() -> None:
@@ -47,9 +49,7 @@ def hush_worker() -> None:
     forked = sys.modules.get("__main__")
     spec = getattr(forked, "__spec__", None)
     if forked is not None and spec is not None and spec.name == "pyspark.daemon":
-        # The one name through which the daemon prints, in this worker alone.
-        quiet = SimpleNamespace(print_exc=_print_what_matters, format_exc=traceback.format_exc)
-        vars(forked)["traceback"] = quiet
+        hush(vars(forked))  # the names of this worker alone
 
 
 def _print_what_matters() -> None:

@@ -11,14 +11,12 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 
 FORKED = """\
-import os, sys, traceback, types
+import os, sys, traceback
 from lakemq import spark_daemon
 
-def worker():
-    raise {error}("from the worker")
-
+spark_daemon.hush(globals())
 try:
-    spark_daemon.ended_quietly(worker)()
+    raise {error}("from the worker")
 except BaseException:
     traceback.print_exc()
     os._exit(1)
