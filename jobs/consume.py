@@ -121,7 +121,7 @@ def _run(
             is_idle=watch,
             idle_s=settings.until_idle_s or 0.0,
             is_away=lambda: not client.ready(),
-            give_up=lease.end_patience if lease is not None else lambda: None,
+            give_up=lease.stop_retrying if lease is not None else lambda: None,
         )
 
 

@@ -83,7 +83,7 @@ class Producer:
         self._owns_client = not isinstance(endpoint, Client)
         self._client = endpoint if isinstance(endpoint, Client) else Client(endpoint, timeout_s=timeout_s)
         self._retry_until = retry_until
-        self._patience_s = self._client.patience_s if retry_until is None else retry_until
+        self._send_timeout_s = self._client.call_timeout_s if retry_until is None else retry_until
         self._topic = topic
         self._linger_s = linger_ms / 1000
         self._batch_bytes = batch_bytes
@@ -308,7 +308,7 @@ class Producer:
         """Fails what has waited longer than one send may take, or all of it when nobody sends more."""
         late: list[_Pending] = []
         with self._changed:
-            before = self._clock() - self._patience_s
+            before = self._clock() - self._send_timeout_s
             while self._pending and (self._closed or self._pending[0].since <= before):
                 late.append(self._take())
             self._taken += len(late)

@@ -9,7 +9,7 @@
     offsets.py          positions, the checkpoint's JSON
     topic_metadata.py   the topics and queues there are, at one moment
     columns.py          the schemas
-    patience.py         how long a broker that is away is waited for
+    retry_timeout.py    how long a broker that is away is waited for
     source/             reads: planning on the driver, slices on the executors
     sink/               writes: rows into requests, each stored once
     readers/            mapped files or HTTP

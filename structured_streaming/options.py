@@ -16,7 +16,7 @@ from typing import Any, Literal
 from store_native import validate_group, validate_topic
 from structured_streaming.offsets import illegal
 from structured_streaming.option_names import SINK_OPTIONS, SOURCE_OPTIONS, GivenOptions
-from structured_streaming.patience import RETRY_TIMEOUT_MS
+from structured_streaming.retry_timeout import RETRY_TIMEOUT_MS
 from structured_streaming.starting_offsets import (
     EARLIEST,
     LATEST,

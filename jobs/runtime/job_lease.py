@@ -17,7 +17,7 @@ from jobs.runtime.lease_owner import LeaseOwner
 from lakemq.client import Client
 from lakemq.client.group_lease import GroupLease, Holder
 
-PATIENCE_S = 120.0
+OUTAGE_TIMEOUT_S = 120.0
 """How long a job waits for a broker that is away before it gives its group up."""
 
 
@@ -58,10 +58,16 @@ def job_lease(
     owner: LeaseOwner,
     ttl_ms: int,
     *,
-    patience_s: float = PATIENCE_S,
+    outage_timeout_s: float = OUTAGE_TIMEOUT_S,
     clock: Callable[[], float] = time.monotonic,
 ) -> GroupLease:
     """Describes a job's lease; `acquire` takes it."""
     return GroupLease(
-        client, group, str(owner), OneJobPerGroup(owner), ttl_ms, patience_s=patience_s, clock=clock
+        client,
+        group,
+        str(owner),
+        OneJobPerGroup(owner),
+        ttl_ms,
+        outage_timeout_s=outage_timeout_s,
+        clock=clock,
     )

@@ -57,7 +57,7 @@ class Client(ProduceApi, PullApi, AdminApi):
         return self._transport.endpoint
 
     @property
-    def patience_s(self) -> float:
+    def call_timeout_s(self) -> float:
         """How long a call may take that does not say so itself."""
         until = self._transport.retry_until
         return self._transport.timeout_s if until is None else until

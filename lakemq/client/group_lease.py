@@ -61,8 +61,8 @@ class GroupLease:
         owner: Who holds it; no two drivers have the same name.
         policy: What is made of another holder.
         ttl_ms: How long the broker keeps the lease without a renewal.
-        patience_s: How long `check` waits for a broker that is away once the lease may have run out. None:
-            it does not look at the clock, and the epoch alone fences a late report.
+        outage_timeout_s: How long `check` waits for a broker that is away once the lease may have run out.
+            None: it does not look at the clock, and the epoch alone fences a late report.
         clock: Monotonic seconds.
     """
 
@@ -74,7 +74,7 @@ class GroupLease:
         policy: LeasePolicy,
         ttl_ms: int,
         *,
-        patience_s: float | None,
+        outage_timeout_s: float | None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.owner = owner
@@ -83,13 +83,13 @@ class GroupLease:
         self._group = group
         self._policy = policy
         self._ttl_ms = ttl_ms
-        self._patience_s = patience_s
+        self._outage_timeout_s = outage_timeout_s
         self._clock = clock
         self._valid_until = 0.0
         self._lost: LakeMQError | None = None
         self._renewing = threading.Lock()
         self._stop = threading.Event()
-        self._impatient = threading.Event()
+        self._retries_ended = threading.Event()
         self._thread = threading.Thread(target=self._keep, name=f"lease-{group}", daemon=True)
 
     def acquire(self) -> int:
@@ -129,13 +129,13 @@ class GroupLease:
         """
         if self._lost is not None:
             raise self._lost
-        if self._patience_s is not None and self._clock() >= self._valid_until:
+        if self._outage_timeout_s is not None and self._clock() >= self._valid_until:
             self.confirm()
         return self.epoch
 
     def confirm(self) -> None:
         """Asks the broker whether the group is still ours, and waits while it is away; raises as `check`."""
-        deadline = self._clock() + (self._patience_s or 0.0)
+        deadline = self._clock() + (self._outage_timeout_s or 0.0)
         pause = 0.1
         while True:
             if self._lost is not None:
@@ -146,12 +146,12 @@ class GroupLease:
             except LakeMQError as error:
                 if not may_pass(error):
                     raise
-                if self._clock() >= deadline or self._impatient.is_set():
+                if self._clock() >= deadline or self._retries_ended.is_set():
                     raise Unavailable(
                         "SERVICE_NOT_AVAILABLE",
                         f"the lease on group {self._group} could not be renewed: {error.detail}",
                     ) from error
-                self._impatient.wait(pause)
+                self._retries_ended.wait(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     def renew(self) -> int:
@@ -180,13 +180,13 @@ class GroupLease:
             self._valid_until = asked_at + self._ttl_ms / 1000
             return lease.epoch
 
-    def end_patience(self) -> None:
+    def stop_retrying(self) -> None:
         """No longer waits for a broker that is away: the driver stops."""
-        self._impatient.set()
+        self._retries_ended.set()
 
     def release(self) -> None:
         """Stops renewing and gives the group back, as far as the broker can be reached."""
-        self._impatient.set()
+        self._retries_ended.set()
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()

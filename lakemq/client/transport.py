@@ -44,7 +44,7 @@ NOT_OF_THE_SHAPE = (AttributeError, LookupError, OverflowError, RecursionError, 
 """What building a result raises when the answer has another shape than the broker's."""
 
 LONGEST_TIMEOUT_S = 86_400.0
-LONGEST_PATIENCE_S = 366 * 86_400.0
+LONGEST_RETRY_UNTIL_S = 366 * 86_400.0
 MOST_CONNECTIONS = 10_000
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 
@@ -117,7 +117,7 @@ class Transport:
     ) -> None:
         self.endpoint = normal_endpoint(endpoint)
         _check_between("timeout_s", timeout_s, 0, LONGEST_TIMEOUT_S)
-        _check_between("retry_until", retry_until, 0, LONGEST_PATIENCE_S)
+        _check_between("retry_until", retry_until, 0, LONGEST_RETRY_UNTIL_S)
         _check_between("pool_size", pool_size, 0, MOST_CONNECTIONS)
         self.timeout_s = timeout_s
         self.retry_until = retry_until
@@ -165,15 +165,15 @@ class Transport:
             LakeMQError: Whatever else the broker refused, as its own class.
         """
         given = dict(headers or {})
-        _check_between("retry_until", retry_until, 0, LONGEST_PATIENCE_S)
+        _check_between("retry_until", retry_until, 0, LONGEST_RETRY_UNTIL_S)
         if idempotency_key is not None:
             if not _KEY.fullmatch(idempotency_key):
                 detail = f"an Idempotency-Key has 1 to 255 visible ASCII characters: {idempotency_key!a:.80}"
                 raise InvalidRequest("ARGUMENT_ILLEGAL", detail)
             given["Idempotency-Key"] = idempotency_key
         request = _Request(method, path + _query_string(query), body, given, stores, idempotency_key)
-        patience = self.retry_until if retry_until is None else retry_until
-        deadline = Deadline((self.timeout_s if patience is None else patience) + wait_s)
+        retry_for_s = self.retry_until if retry_until is None else retry_until
+        deadline = Deadline((self.timeout_s if retry_for_s is None else retry_for_s) + wait_s)
         allowed = self._retries if retries is None else retries
         attempt = 0
         lost = False
@@ -182,7 +182,7 @@ class Transport:
                 return self._once(request, min(deadline.left(), self.timeout_s + wait_s))
             except LakeMQError as error:
                 lost = lost or isinstance(error, OutcomeUnknown)
-                used_up = patience is None and attempt >= allowed
+                used_up = retry_for_s is None and attempt >= allowed
                 pause_s = _pause_before(attempt, error)
                 if used_up or not _may_repeat(error, request) or pause_s >= deadline.left():
                     if lost and not isinstance(error, OutcomeUnknown):

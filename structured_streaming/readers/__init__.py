@@ -9,13 +9,13 @@ from structured_streaming.offsets import illegal
 from structured_streaming.readers.base import Chunk, StoreReader
 from structured_streaming.readers.http import http_reader
 from structured_streaming.readers.local import is_here, local_reader
-from structured_streaming.readers.patient import PatientReader
+from structured_streaming.readers.retrying import RetryingReader
 
 __all__ = ["Chunk", "StoreReader", "open_reader"]
 
 
 def open_reader(
-    path: str | None, endpoint: str | None, store_id: str = "", *, patience_s: float
+    path: str | None, endpoint: str | None, store_id: str = "", *, retry_timeout_s: float
 ) -> StoreReader:
     """Returns a reader: over the files when the store is on this host, else over HTTP.
 
@@ -26,7 +26,7 @@ def open_reader(
         endpoint: The broker, if the query named one.
         store_id: The store the driver planned for. A directory of the same path on an executor's
             host that holds another store is not read.
-        patience_s: How long each of the reader's calls waits for a broker that is away.
+        retry_timeout_s: How long each of the reader's calls waits for a broker that is away.
 
     Raises:
         LakeMQError: ARGUMENT_ILLEGAL when the store is not here and there is no endpoint.
@@ -34,9 +34,9 @@ def open_reader(
     if path is not None and is_here(path):
         reader = local_reader(path)
         if not store_id or reader.store_id == store_id:
-            return PatientReader(reader, patience_s)
+            return RetryingReader(reader, retry_timeout_s)
     if endpoint is not None:
-        return PatientReader(http_reader(endpoint), patience_s)
+        return RetryingReader(http_reader(endpoint), retry_timeout_s)
     raise illegal(
         f"there is no store at {path} on this host: give endpoint too, and hosts without the store "
         "read through the broker"

@@ -1,10 +1,12 @@
-"""One request until the broker has it.
+"""The sender of a write task: each of its chunks is a request that is sent until the broker has it.
 
-Owns the sink's keys and its patience.
+Owns the idempotence keys, the halving of a chunk that is too large for the broker, and a task's result.
 
 Invariants: a chunk counts as sent only when the broker answered that all its rows are stored as safely as
 its policy asks; whatever happened before that, the same key is sent again, and the broker stores a key
-once. Runs on executors; called by stream_writer.py and batch_writer.py.
+once.
+
+Processes: executors; a task has a sender and a client of its own.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from lakemq.client import BatchResult, Client
 from store_native.errors import InternalError, LakeMQError, Unavailable
 from structured_streaming.options import WriteOptions
-from structured_streaming.patience import retry_until
+from structured_streaming.retry_timeout import retry_until
 from structured_streaming.sink.chunks import RowChunk, TopicChunks, halves
 
 _LONGEST_TOPIC_IN_KEY = 100
@@ -63,19 +65,19 @@ def send_all(
 
 
 def _send_parts(
-    client: Client, chunk: RowChunk, key_prefix: str, patience_s: float
+    client: Client, chunk: RowChunk, key_prefix: str, retry_timeout_s: float
 ) -> Iterator[tuple[RowChunk, BatchResult]]:
     """Sends a chunk, in halves when the broker takes no request of its size (its limit is a setting).
 
     The halves are the same whenever the task runs again, as long as the broker's limit is.
     """
     try:
-        result = _send(client, chunk, key_of(key_prefix, chunk), patience_s)
+        result = _send(client, chunk, key_of(key_prefix, chunk), retry_timeout_s)
     except LakeMQError as error:
         if error.code != "REQUEST_TOO_LARGE" or chunk.rows.num_rows <= 1:
             raise
         for half in halves(chunk):
-            yield from _send_parts(client, half, key_prefix, patience_s)
+            yield from _send_parts(client, half, key_prefix, retry_timeout_s)
         return
     yield chunk, result
 
@@ -88,7 +90,7 @@ def key_of(prefix: str, chunk: RowChunk) -> str:
     return f"{prefix}/{topic}/{chunk.sequence}{chunk.part}/{chunk.digest}"
 
 
-def _send(client: Client, chunk: RowChunk, key: str, patience_s: float) -> BatchResult:
+def _send(client: Client, chunk: RowChunk, key: str, retry_timeout_s: float) -> BatchResult:
     def once() -> BatchResult:
         result = client.send_arrow(chunk.topic, chunk.rows, idempotency_key=key)
         if result.status != "SEND_OK":
@@ -96,7 +98,7 @@ def _send(client: Client, chunk: RowChunk, key: str, patience_s: float) -> Batch
             raise Unavailable("SYSTEM_BUSY", f"the broker stored it, {result.status}")
         return result
 
-    result = retry_until(once, patience_s)
+    result = retry_until(once, retry_timeout_s)
     if result.count != chunk.rows.num_rows:
         raise InternalError(
             "SYSTEM_ERROR",

@@ -42,13 +42,13 @@ class LakeMQBatchReader(DataSourceReader):
             schema,
             chosen.tags,
             chosen.fail_on_data_loss,
-            patience_s=chosen.retry_timeout_ms / 1000,
+            retry_timeout_s=chosen.retry_timeout_ms / 1000,
         )
 
     def partitions(self) -> Sequence[InputPartition]:
         """Fixes start and end and cuts the read into tasks; called once, on the driver."""
         chosen = self._options
-        reader = open_reader(chosen.path, chosen.endpoint, patience_s=chosen.retry_timeout_ms / 1000)
+        reader = open_reader(chosen.path, chosen.endpoint, retry_timeout_s=chosen.retry_timeout_ms / 1000)
         view = topic_metadata.load(reader, chosen.subscription)
         topic_metadata.check_exists(view, chosen.subscription)
         lookups = self._lookups(reader)

@@ -44,7 +44,7 @@ def query_lease(client: Client, group: str, ttl_ms: int = TTL_MS) -> GroupLease:
     It does not wait for a broker that is away: a report is refused by its epoch, and repeated.
     """
     owner = f"spark/{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex[:8]}"
-    return GroupLease(client, group, owner, OneQueryPerGroup(), ttl_ms, patience_s=None)
+    return GroupLease(client, group, owner, OneQueryPerGroup(), ttl_ms, outage_timeout_s=None)
 
 
 def hold(lease: GroupLease) -> int:

@@ -17,8 +17,8 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from store_native.errors import InternalError
-from structured_streaming.patience import RETRY_TIMEOUT_MS, retry_until
 from structured_streaming.readers import Chunk, StoreReader, open_reader
+from structured_streaming.retry_timeout import RETRY_TIMEOUT_MS, retry_until
 from structured_streaming.source import data_loss
 from structured_streaming.source.partitions import QueueSlice
 from structured_streaming.spark_versions import arrow_schema
@@ -34,7 +34,7 @@ class SliceReader:
         tags: The tag filter.
         fail_on_data_loss: Missing messages are an error.
         on_loss: Receives what is missing while that is no error; pickled along.
-        patience_s: How long a task waits for a broker that is away.
+        retry_timeout_s: How long a task waits for a broker that is away.
         unfiltered: Topics that are read whole, whatever the tags.
     """
 
@@ -44,15 +44,17 @@ class SliceReader:
     tags: str
     fail_on_data_loss: bool
     on_loss: Callable[[list[data_loss.Loss]], None] | None = None
-    patience_s: float = RETRY_TIMEOUT_MS / 1000
+    retry_timeout_s: float = RETRY_TIMEOUT_MS / 1000
     unfiltered: frozenset[str] = frozenset()
 
     def read(self, piece: QueueSlice) -> Iterator[pa.RecordBatch]:
         """Yields the slice's rows in batches of about 10,000."""
         # The driver has been there already: a store that cannot be opened now is one that restarts.
         reader = retry_until(
-            lambda: open_reader(self.path, self.endpoint, piece.store_id, patience_s=self.patience_s),
-            self.patience_s,
+            lambda: open_reader(
+                self.path, self.endpoint, piece.store_id, retry_timeout_s=self.retry_timeout_s
+            ),
+            self.retry_timeout_s,
         )
         return self.read_from(reader, piece)
 

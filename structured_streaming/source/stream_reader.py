@@ -115,12 +115,12 @@ class LakeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._schema,
             parsed.tags,
             parsed.fail_on_data_loss,
-            patience_s=parsed.retry_timeout_ms / 1000,
+            retry_timeout_s=parsed.retry_timeout_ms / 1000,
         )
 
 
 def _start(chosen: options.ReadOptions) -> QueryRun:
-    reader = open_reader(chosen.path, chosen.endpoint, patience_s=chosen.retry_timeout_ms / 1000)
+    reader = open_reader(chosen.path, chosen.endpoint, retry_timeout_s=chosen.retry_timeout_ms / 1000)
     if chosen.group is None or chosen.endpoint is None:
         return QueryRun(chosen, reader)
     client = shared_client(chosen.endpoint)

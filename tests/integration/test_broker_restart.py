@@ -57,7 +57,7 @@ def test_a_query_and_a_group_go_on_over_restarts_of_their_broker(
         spark, endpoint=broker.endpoint, subscribe="steady", startingOffsets="earliest", group="watching"
     )
     stream = StartedStream(lambda: start(frame, tmp_path / "checkpoint", batches))
-    driver = Driver(spark, client, settings, tmp_path / "driver", ttl_ms=LEASE_MS, patience_s=WAIT_S)
+    driver = Driver(spark, client, settings, tmp_path / "driver", ttl_ms=LEASE_MS, outage_timeout_s=WAIT_S)
 
     def await_all(wanted: int) -> None:
         """Waits until query and group are through: the group reports after its ledger's commit."""

@@ -1,4 +1,4 @@
-"""A stop while the broker is away: patience with a broker ends when the job has to end.
+"""A stop while the broker is away: no request is repeated any more when the job has to end.
 
 Contract: neither a batch under way nor a source that waits for the broker holds the stop up; what was
 given up is handled at the next start, once.
@@ -19,7 +19,7 @@ from jobs.consume import consume
 from jobs.handler_loader import HandlerTarget
 from jobs.runtime.started_stream import StartedStream
 from jobs.settings import ConsumeSettings
-from structured_streaming.patience import RETRY_TIMEOUT_MS
+from structured_streaming.retry_timeout import RETRY_TIMEOUT_MS
 from tests.support.broker_process import BrokerProcess
 from tests.support.consumer_process import ConsumerProcess
 from tests.support.held_handler import HeldHandler

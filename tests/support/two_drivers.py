@@ -36,7 +36,7 @@ class Driver:
         settings: the group's settings; the checkpoint is the driver's own.
         checkpoint: the driver's checkpoints.
         before_ledger_commit: see GroupJob.
-        ttl_ms, patience_s: of the driver's lease.
+        ttl_ms, outage_timeout_s: of the driver's lease.
     """
 
     def __init__(
@@ -48,12 +48,12 @@ class Driver:
         before_ledger_commit: Callable[[int], None] = lambda batch_id: None,
         *,
         ttl_ms: int = _TTL_MS,
-        patience_s: float = 5.0,
+        outage_timeout_s: float = 5.0,
     ) -> None:
         self._client = client
         self._group = settings.group
         self.owner = LeaseOwner.here(checkpoint.name)
-        self.lease = job_lease(client, settings.group, self.owner, ttl_ms, patience_s=patience_s)
+        self.lease = job_lease(client, settings.group, self.owner, ttl_ms, outage_timeout_s=outage_timeout_s)
         policy = RetryPolicy.of("1s", [1_000], DEFAULT_MAX_RECONSUME_TIMES)
         self.committed = threading.Event()
         self.lease.acquire()

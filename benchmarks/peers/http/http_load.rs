@@ -42,7 +42,7 @@ struct Timespec {
 }
 
 /// Without an answer for this long the run fails.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The ready connections; none when the time was over.
 fn wait(epoll: i32, events: &mut [EpollEvent], timeout: Duration) -> usize {
@@ -150,7 +150,7 @@ fn run(connections: &mut [Connection], epoll: i32, request: &[u8], count: usize)
     }
     let mut events = vec![EpollEvent { events: 0, data: 0 }; connections.len()];
     while latencies.len() < count {
-        let ready = wait(epoll, &mut events, PATIENCE);
+        let ready = wait(epoll, &mut events, TIMEOUT);
         if ready == 0 {
             fail("no answer in 60 s", &[]);
         }
@@ -192,10 +192,10 @@ fn run_at(
         let next = if sent < count && !idle.is_empty() {
             due(sent).saturating_duration_since(Instant::now())
         } else {
-            PATIENCE
+            TIMEOUT
         };
         let ready = wait(epoll, &mut events, next);
-        if ready == 0 && idle.len() < connections.len() && answered.elapsed() > PATIENCE {
+        if ready == 0 && idle.len() < connections.len() && answered.elapsed() > TIMEOUT {
             fail("no answer in 60 s", &[]);
         }
         for event in &events[..ready] {

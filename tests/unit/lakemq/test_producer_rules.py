@@ -32,7 +32,7 @@ from tests.support.waiting import wait_until
 
 BATCH_BYTES = 100
 MAX_PENDING_BYTES = 220
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 RETRIES = 2
 FOR_EVER_MS = 3_600_000
 FATES: list[Fate] = ["answered", "answered", "lost", "busy", "unsent", "not the broker's", "short", "crash"]
@@ -58,7 +58,7 @@ class Producing(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.network = ScriptedNetwork()
-        self.client = self.network.client(timeout_s=PATIENCE_S, retries=RETRIES)
+        self.client = self.network.client(timeout_s=TIMEOUT_S, retries=RETRIES)
         self.threads = ThreadPoolExecutor(4)
         self.now = 100.0
         self.looks = self.looks_before = 0
@@ -165,7 +165,7 @@ class Producing(RuleBasedStateMachine):
         self.request = None
 
     @precondition(lambda self: self.blocked is None)
-    @rule(seconds=st.sampled_from([1.0, PATIENCE_S - 1, PATIENCE_S]))
+    @rule(seconds=st.sampled_from([1.0, TIMEOUT_S - 1, TIMEOUT_S]))
     def time_passes(self, seconds: float) -> None:
         self.now += seconds
 
@@ -302,7 +302,7 @@ class Producing(RuleBasedStateMachine):
                 self.end(self.pending.pop(0), Unavailable)
 
     def late(self) -> bool:
-        return bool(self.pending) and self.pending[0].since <= self.now - PATIENCE_S
+        return bool(self.pending) and self.pending[0].since <= self.now - TIMEOUT_S
 
     def end(self, one: Put, ended: int | type[Exception], *or_else: type[Exception]) -> None:
         self.done.append(one)

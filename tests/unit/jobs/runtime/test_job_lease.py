@@ -53,7 +53,7 @@ class Clock:
 
 
 def lease_of(broker: Any, owner: LeaseOwner, clock: Clock | None = None) -> GroupLease:
-    return job_lease(broker, "g", owner, TTL_MS, patience_s=0.5, clock=clock or Clock())
+    return job_lease(broker, "g", owner, TTL_MS, outage_timeout_s=0.5, clock=clock or Clock())
 
 
 @pytest.fixture
@@ -129,10 +129,10 @@ def test_a_holder_on_another_machine_is_waited_for_only_with_our_checkpoint(me: 
             self.expires_at = self.asked % 2  # no renewal: the broker's two clocks tick apart
             return super().acquire_lease(group, owner, ttl_ms)
 
-    patient = RunsOut()
-    patient.expires_at = 0
-    patient.acquire_lease("g", str(away), TTL_MS)
-    lease = lease_of(patient, me)
+    runs_out = RunsOut()
+    runs_out.expires_at = 0
+    runs_out.acquire_lease("g", str(away), TTL_MS)
+    lease = lease_of(runs_out, me)
     lease.acquire()
     assert lease.epoch == 2
     lease.release()
@@ -214,16 +214,16 @@ def test_a_lease_somebody_else_took_meanwhile_is_lost_for_good(me: LeaseOwner) -
 
 def test_a_job_that_stops_does_not_wait_for_a_broker_that_is_away(me: LeaseOwner) -> None:
     broker = Broker()
-    lease = job_lease(broker, "g", me, TTL_MS, patience_s=3_600)  # type: ignore[arg-type]
+    lease = job_lease(broker, "g", me, TTL_MS, outage_timeout_s=3_600)  # type: ignore[arg-type]
     lease.acquire()
     broker.fails = [Unavailable("SERVICE_NOT_AVAILABLE", "away") for _ in range(3)]
-    lease.end_patience()
+    lease.stop_retrying()
     with pytest.raises(Unavailable, match="could not be renewed"):
         lease.confirm()
     lease.release()
 
 
-def test_a_broker_that_stays_away_ends_the_patience(me: LeaseOwner) -> None:
+def test_a_broker_that_stays_away_for_too_long_ends_the_lease(me: LeaseOwner) -> None:
     class Ticking(Clock):
         def __call__(self) -> float:
             self.now += 0.1

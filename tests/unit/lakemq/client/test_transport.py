@@ -62,5 +62,5 @@ def test_client_travels_to_a_worker_as_its_settings() -> None:
     sent = Client("127.0.0.1:1", timeout_s=7.0, retries=5)
     client = pickle.loads(pickle.dumps(sent))
     assert client.endpoint == "http://127.0.0.1:1"
-    assert client.patience_s == 7.0
+    assert client.call_timeout_s == 7.0
     assert client.__reduce__() == sent.__reduce__(), "what travels on is what came"

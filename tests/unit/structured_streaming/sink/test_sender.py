@@ -1,4 +1,4 @@
-"""The sink's patience: what may pass is tried again until the time is over, the rest fails at once."""
+"""The retries of the sink: what may pass is tried again until the time is over, the rest fails at once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from lakemq.client import BatchResult, OutcomeUnknown
 from store_native.errors import Closed, InvalidRequest, LakeMQError, Unavailable
 from structured_streaming.options import WriteOptions
-from structured_streaming.patience import LONGEST_PAUSE_S, retry_until
+from structured_streaming.retry_timeout import LONGEST_PAUSE_S, retry_until
 from structured_streaming.sink.chunks import RowChunk
 from structured_streaming.sink.sender import key_of, send_all
 

@@ -1,4 +1,4 @@
-"""The source's patience: a broker that comes back is asked again, one that refuses is not."""
+"""The source's retries: a broker that comes back is asked again, one that refuses is not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from lakemq.client import Client, Lease
 from store_native.errors import InvalidRequest, LakeMQError, Unavailable
 from structured_streaming.readers.base import StoreReader
-from structured_streaming.readers.patient import PatientReader
+from structured_streaming.readers.retrying import RetryingReader
 from structured_streaming.source.query_lease import hold, query_lease
 
 AWAY = Unavailable("SERVICE_NOT_AVAILABLE", "no connection")
@@ -35,7 +35,7 @@ class Restarting:
 
 
 def test_every_question_is_asked_again_until_the_broker_is_back() -> None:
-    reader = PatientReader(cast(StoreReader, Restarting(AWAY)), patience_s=60)
+    reader = RetryingReader(cast(StoreReader, Restarting(AWAY)), retry_timeout_s=60)
     assert (reader.broker_name, reader.store_id, reader.ahead) == ("broker-a", "s", True)
     answers = [
         reader.epoch(),
@@ -48,11 +48,11 @@ def test_every_question_is_asked_again_until_the_broker_is_back() -> None:
     assert answers == ["epoch", "topics", "topic_id", "bounds", "offset_by_time", "read"]
 
 
-def test_a_refusal_is_final_and_patience_ends() -> None:
+def test_a_refusal_is_final_and_retries_end() -> None:
     with pytest.raises(InvalidRequest):
-        PatientReader(cast(StoreReader, Restarting(InvalidRequest("TOPIC_ILLEGAL", ""))), 60).bounds("t")
+        RetryingReader(cast(StoreReader, Restarting(InvalidRequest("TOPIC_ILLEGAL", ""))), 60).bounds("t")
     with pytest.raises(Unavailable):
-        PatientReader(cast(StoreReader, Restarting(*[AWAY] * 1000)), 0.01).bounds("t")
+        RetryingReader(cast(StoreReader, Restarting(*[AWAY] * 1000)), 0.01).bounds("t")
 
 
 def test_a_query_whose_lease_went_through_other_hands_has_lost_it() -> None:

@@ -1,6 +1,6 @@
-"""How long a call waits for a broker that is away, busy or restarting.
+"""Calls of source and sink that are repeated while their broker is away, busy or restarting.
 
-Owns the pauses.
+Owns the default of `retryTimeoutMs` and the pauses between two tries.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _Answer = TypeVar("_Answer")
 
 def retry_until(
     call: Callable[[], _Answer],
-    patience_s: float,
+    timeout_s: float,
     *,
     clock: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
@@ -34,9 +34,9 @@ def retry_until(
     """Repeats a call that may be repeated while the broker is away, busy or restarting.
 
     Raises:
-        LakeMQError: The last refusal when ``patience_s`` is over, or at once one that stays.
+        LakeMQError: The last refusal when ``timeout_s`` is over, or at once one that stays.
     """
-    until = clock() + patience_s
+    until = clock() + timeout_s
     longest = FIRST_PAUSE_S
     while True:
         try:
