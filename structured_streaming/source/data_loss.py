@@ -71,13 +71,20 @@ class Reconciled:
     gone: set[MessageQueue]
 
 
-def reconcile(start: Offsets, view: StoreView, subscribed: Callable[[MessageQueue], bool]) -> Reconciled:
+def reconcile(
+    start: Offsets,
+    view: StoreView,
+    subscribed: Callable[[MessageQueue], bool],
+    planned: Offsets | None = None,
+) -> Reconciled:
     """Compares positions with the store.
 
     Args:
         start: The positions of the checkpoint.
         view: What the store holds now of the subscribed queues.
         subscribed: Whether a queue belongs to the query; the others are left alone.
+        planned: The end of a batch that is run again. What it was to read of a queue that was begun anew
+            is lost with the queue, and no part of the loss for which the queue was begun anew.
     """
     losses, restarted = _restarted(start, view)
     starts: dict[MessageQueue, int] = {}
@@ -97,9 +104,18 @@ def reconcile(start: Offsets, view: StoreView, subscribed: Callable[[MessageQueu
     for topic in sorted(gone_topics):
         losses.append(Loss(f"topic {topic} no longer exists; what it still held is not known"))
     for queue in sorted(gone):
-        if queue.topic not in gone_topics and queue.topic not in restarted:
+        if queue.topic in gone_topics:
+            continue
+        if queue.topic not in restarted or (planned is not None and _is_of(planned, queue, view)):
             losses.append(Loss(f"{queue}: the queue no longer exists; what it still held is not known"))
     return Reconciled(starts, losses, gone)
+
+
+def _is_of(planned: Offsets, queue: MessageQueue, view: StoreView) -> bool:
+    """Whether an end was planned over the store as it is now, and not over what it was before."""
+    return planned.epoch <= view.epoch and same_topic(
+        planned.topic_ids.get(queue.topic), view.topic_ids[queue.topic]
+    )
 
 
 def _restarted(start: Offsets, view: StoreView) -> tuple[list[Loss], set[str]]:

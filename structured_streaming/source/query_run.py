@@ -117,7 +117,7 @@ class QueryRun:
         view = self._view
         if view is None or start != self._checked:
             view = topic_metadata.load(self._reader, self.options.subscription)
-            self._check(offsets.with_new_queues(start, end), view)
+            self._check(offsets.with_new_queues(start, end), view, planned=end)
         if self.options.plan_file is not None:
             batch_plan.write(Path(self.options.plan_file), start, end)
         return partitions.split(
@@ -150,8 +150,8 @@ class QueryRun:
         if self._lease is not None:
             self._lease.release()
 
-    def _check(self, start: Offsets, view: StoreView) -> data_loss.Reconciled:
-        sound = data_loss.reconcile(start, view, self._covers)
+    def _check(self, start: Offsets, view: StoreView, planned: Offsets | None = None) -> data_loss.Reconciled:
+        sound = data_loss.reconcile(start, view, self._covers, planned)
         data_loss.report(sound.losses, self.options.fail_on_data_loss)
         self._checked = start
         return sound

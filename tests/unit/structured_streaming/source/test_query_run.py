@@ -129,6 +129,22 @@ def test_a_batch_run_again_misses_a_new_queue_that_has_gone() -> None:
         run(held, **EARLIEST).slices(start, end)
 
 
+@pytest.mark.parametrize("what", ["older store", "topic made again"])
+def test_a_batch_run_again_misses_a_queue_that_was_begun_anew_and_has_gone(what: str) -> None:
+    held = broker(6, 6)
+    query = run(held, failOnDataLoss="false", **EARLIEST)
+    start = query.latest(query.initial(), None)
+    if what == "older store":
+        held.epoch_now -= 1
+    else:
+        create(held, "t0", 6, 6)
+    end = query.latest(start, None)
+    held.held["t0"].queues[1].hidden = True
+    with pytest.raises(InvalidRequest, match="queue 1: the queue no longer exists") as lost:
+        run(held, **EARLIEST).slices(start, end)
+    assert "queue 0: the queue no longer exists" not in lost.value.detail
+
+
 def test_positions_of_a_topics_earlier_life_are_not_carried_along() -> None:
     held = broker(6, 6)
     whole = run(held, **EARLIEST)
