@@ -63,7 +63,7 @@ def test_file_goes_in_and_tail_prints_it_in_the_order_stored(
     source = tmp_path / "orders.ndjson"
     source.write_text("".join(json.dumps(row) + "\n" for row in rows))
     code, out, err = run(
-        client, "produce", topic, "--file", str(source), "--key-field", "id", "--tag-field", "state"
+        client, "produce", topic, "--input", str(source), "--key-field", "id", "--tag-field", "state"
     )
     assert (code, err) == (0, "")
     assert out.startswith(f"2,500 of 2,500 messages stored in {topic}")

@@ -28,7 +28,7 @@ _EXAMPLES = """\
 A line is a message object of the API ({"body": "...", "keys": ["17"], "tags": "created"}) or any JSON
 value, which becomes the body. A batch is stored whole or not at all.
 
-  lakemq produce orders --file orders.ndjson --key-field id --tag-field state
+  lakemq produce orders --input orders.ndjson --key-field id --tag-field state
   tail -f app.log | lakemq produce logs --as text
   lakemq produce orders --body '{"id": 17}' --key 17 --tag created
 """
@@ -44,7 +44,9 @@ def register(subparsers: Subparsers) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("topic")
-    parser.add_argument("--file", default="-", metavar="F.ndjson", help="NDJSON file; - is standard input")
+    parser.add_argument(
+        "--input", default="-", metavar="FILE.ndjson", help="NDJSON file; - is standard input (default: -)"
+    )
     parser.add_argument(
         "--as", dest="meaning", choices=ndjson.MEANINGS, default="auto", help="what a line is (default: auto)"
     )
@@ -82,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     rule = ndjson.LineRule(args.meaning, tuple(args.key_field), args.tag_field)
     with (
         options.connect(args, pool_size=args.connections) as client,
-        _opened(args.file) as source,
+        _opened(args.input) as source,
         Progress(f"to {args.topic}") as progress,
     ):
         batches = ndjson.batches(source, rule, max_count=args.batch, max_bytes=BATCH_BYTES)

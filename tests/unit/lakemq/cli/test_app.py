@@ -41,7 +41,7 @@ def test_options_that_do_not_fit_together_are_wrong_usage(capsys: pytest.Capture
 
 
 def test_missing_file_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert app.main(["produce", "t", "--file", "no-such-file.ndjson"]) == 1
+    assert app.main(["produce", "t", "--input", "no-such-file.ndjson"]) == 1
     assert capsys.readouterr().err == "lakemq: no-such-file.ndjson: No such file or directory\n"
 
 
