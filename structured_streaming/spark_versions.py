@@ -1,7 +1,7 @@
 """What Spark 4.0, 4.1 and 4.2 name differently, under one name each.
 
 Owns the differences of Spark's interface for Python sources. Below 4.2 Spark asks a source for the end of a
-batch without saying where the batch begins and knows no read limits (`TELLS_START` is False); below 4.1 a
+batch without saying where the batch begins and knows no read limits (`PASSES_START` is False); below 4.1 a
 streaming sink gets rows, not Arrow batches (`ARROW_SINK` is False).
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         SupportsTriggerAvailableNow,
     )
 
-    ARROW_SINK = TELLS_START = True
+    ARROW_SINK = PASSES_START = True
 else:
     ARROW_SINK = hasattr(datasource, "DataSourceStreamArrowWriter")
     DataSourceStreamArrowWriter = getattr(
@@ -40,9 +40,9 @@ else:
             SupportsTriggerAvailableNow,
         )
 
-        TELLS_START = True
+        PASSES_START = True
     except ImportError:
-        TELLS_START = False
+        PASSES_START = False
 
         class ReadLimit:
             """Takes the place of a limit Spark never gives."""
@@ -62,7 +62,7 @@ else:
 
 __all__ = [
     "ARROW_SINK",
-    "TELLS_START",
+    "PASSES_START",
     "DataSourceStreamArrowWriter",
     "ReadAllAvailable",
     "ReadLimit",
@@ -77,7 +77,7 @@ _BATCH_ROWS = 10_000
 
 def arrow_schema(schema: StructType) -> pa.Schema:
     """Returns a schema in Arrow's words, times in UTC."""
-    if TELLS_START:
+    if PASSES_START:
         return arrow_types.to_arrow_schema(schema, timezone="UTC")
     return arrow_types.to_arrow_schema(schema)  # timestamp_utc by default
 

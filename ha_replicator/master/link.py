@@ -70,9 +70,9 @@ class MasterLink:
         self._take: Callable[[Frame], list[bytes]] = self._hello
         self._epoch = log.role()[1]
         self._opened_at = self._heard_at = self._said_at = now
-        self._told_confirmed = -1
+        self._sent_confirmed = -1
         self._held_epoch = 0
-        self._told_epoch_at = -1
+        self._sent_epoch_at = -1
         self._sent_ends: deque[int] = deque()
         self.hello: Hello | None = None
         self.superseded = False
@@ -124,17 +124,17 @@ class MasterLink:
             self.sent = next_offset
             self._sent_ends.append(next_offset)
         elif (
-            confirmed > self._told_confirmed
+            confirmed > self._sent_confirmed
             or self._owes_epoch(flushed)
             or now - self._said_at >= self._limits.heartbeat_s
         ):
             # At the log's end it is this master's own epoch that goes on.
             epoch = self._epoch if self.sent == flushed else 0
-            self._told_epoch_at = self.sent if epoch else self._told_epoch_at
+            self._sent_epoch_at = self.sent if epoch else self._sent_epoch_at
             frame = Frame(FrameKind.HEARTBEAT, self.sent, self.sent, epoch, self._epoch, confirmed)
         else:
             return []
-        self._told_confirmed = confirmed
+        self._sent_confirmed = confirmed
         self._said_at = now
         return frame.pieces()
 
@@ -160,7 +160,7 @@ class MasterLink:
 
     def _owes_epoch(self, flushed: int) -> bool:
         """Whether the slave has all of the log and was not told yet that this epoch goes on there."""
-        return self.sent == flushed and not self.counts and self._told_epoch_at != self.sent
+        return self.sent == flushed and not self.counts and self._sent_epoch_at != self.sent
 
     def check(self, now: float) -> None:
         """Ends the connection of a slave that is silent.

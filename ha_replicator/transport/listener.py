@@ -133,7 +133,7 @@ class ReplicationListener:
             self._replicas.left(link)
             self._on_change()
         await peer.close(said.farewell if said else ())
-        self._tell(peer, link, said)
+        self._notify(peer, link, said)
 
     async def _drained(self, peer: Peer, link: LinkToSlave, reading: asyncio.Task[None]) -> None:
         """Waits for a slave that reads slowly, while it still speaks."""
@@ -174,7 +174,7 @@ class ReplicationListener:
         finally:
             moved.set()
 
-    def _tell(self, peer: Peer, link: LinkToSlave, said: LinkClosed | None) -> None:
+    def _notify(self, peer: Peer, link: LinkToSlave, said: LinkClosed | None) -> None:
         fields = {"slave": peer.address, "id": link.broker_id}
         if said is None:
             log.warning("a slave closed its connection", extra={"fields": fields})

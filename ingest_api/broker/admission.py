@@ -115,11 +115,11 @@ class Admission:
         Raises:
             Unavailable: TOO_MANY_REQUESTS; nothing was stored.
         """
-        self.check_room(size)
+        self.check_capacity(size)
         self.parsing_bytes += size
         return size
 
-    def check_room(self, size: int) -> None:
+    def check_capacity(self, size: int) -> None:
         """Refuses what :meth:`reserve` would refuse now, before any of it is read.
 
         Raises:

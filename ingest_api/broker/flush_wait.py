@@ -33,7 +33,7 @@ which. Closed: the store failed, or the broker stopped."""
 class _Waiter:
     end_offset: int
     due: float
-    tell: Callable[[Outcome], None]
+    notify: Callable[[Outcome], None]
 
 
 class FlushWaiter:
@@ -111,13 +111,13 @@ class FlushWaiter:
         if self._sends or self._changes:
             self._moved()
 
-    def on_durable(self, end_offset: int, tell: Callable[[Outcome], None]) -> None:
+    def on_durable(self, end_offset: int, notify: Callable[[Outcome], None]) -> None:
         """Waits for a send as :meth:`wait_send` does, without a future.
 
         Raises:
             Closed: STORE_POISONED, known already.
         """
-        self._wait(self._sends, end_offset, tell)
+        self._wait(self._sends, end_offset, notify)
 
     def wait_change(self, end_offset: int) -> asyncio.Future[bool] | None:
         """Waits for an administrative record: flushed, and dispatched so that every reader sees it."""
@@ -134,11 +134,11 @@ class FlushWaiter:
         self._wait(waiters, end_offset, partial(_resolve, future))
         return future
 
-    def _wait(self, waiters: deque[_Waiter], end_offset: int, tell: Callable[[Outcome], None]) -> None:
+    def _wait(self, waiters: deque[_Waiter], end_offset: int, notify: Callable[[Outcome], None]) -> None:
         if self._poisoned is not None:
             # A worker thread's append came back after the store had said so; it will not say it again.
             raise _poisoned(self._poisoned)
-        waiter = _Waiter(end_offset, self._loop.time() + self._timeout_s, tell)
+        waiter = _Waiter(end_offset, self._loop.time() + self._timeout_s, notify)
         if waiters and end_offset < waiters[-1].end_offset:
             # Only a worker thread's append can come back late.
             insort(waiters, waiter, key=lambda other: other.end_offset)
@@ -179,7 +179,7 @@ class FlushWaiter:
             for waiter in [w for w in waiters if w.due <= now]:
                 waiters.remove(waiter)
                 # Also where it is on disk and only the dispatcher is stuck: nobody can read it.
-                waiter.tell(False)
+                waiter.notify(False)
             next_due = min([next_due, *(w.due for w in waiters)])
         if next_due < float("inf"):
             self._armed = True
@@ -188,7 +188,7 @@ class FlushWaiter:
     def _fail(self, error: Closed) -> None:
         for waiters in (self._sends, self._changes):
             while waiters:
-                waiters.popleft().tell(error)
+                waiters.popleft().notify(error)
 
 
 def _poisoned(reason: str) -> Closed:
@@ -197,12 +197,12 @@ def _poisoned(reason: str) -> Closed:
 
 def _complete(waiters: deque[_Waiter], watermark: int) -> None:
     while waiters and waiters[0].end_offset <= watermark:
-        waiters.popleft().tell(True)
+        waiters.popleft().notify(True)
 
 
 def _give_up(waiters: deque[_Waiter], flushed: int) -> None:
     while waiters and waiters[0].end_offset <= flushed:
-        waiters.popleft().tell(False)
+        waiters.popleft().notify(False)
 
 
 def _resolve(future: asyncio.Future[bool], outcome: Outcome) -> None:

@@ -162,11 +162,11 @@ class SendService:
         """Stores a payload that nothing belongs to but its topic: :meth:`append` in the fewest steps."""
         return self._append_kind[kind](topic, payload, born_host=client)
 
-    def on_durable(self, appended: Appended, tell: Callable[[SendStatus | Closed], None]) -> bool:
-        """Has ``tell`` called when an append is as safe as asked; until then it is in flight.
+    def on_durable(self, appended: Appended, notify: Callable[[SendStatus | Closed], None]) -> bool:
+        """Has ``notify`` called when an append is as safe as asked; until then it is in flight.
 
         Returns:
-            False when it is so already; ``tell`` is not called then.
+            False when it is so already; ``notify`` is not called then.
 
         Raises:
             Closed: STORE_POISONED.
@@ -177,7 +177,7 @@ class SendService:
 
         def flushed(outcome: Outcome) -> None:
             admission.leave()
-            tell(outcome if isinstance(outcome, Closed) else self._status(appended, outcome))
+            notify(outcome if isinstance(outcome, Closed) else self._status(appended, outcome))
 
         self._flush_waiter.on_durable(appended.end_offset, flushed)
         admission.enter()

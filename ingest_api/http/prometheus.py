@@ -128,7 +128,7 @@ class BrokerCollector(Collector):
             [
                 ({"processor": "send"}, admission.inflight),
                 ({"processor": "bulk_send"}, broker.bulk.queued),
-                ({"processor": "ack_wait"}, broker.flush_waiter.waiting),
+                ({"processor": "flush_wait"}, broker.flush_waiter.waiting),
                 ({"processor": "pull_hold"}, broker.metrics.held_pulls),
             ],
         )

@@ -61,7 +61,7 @@ class SqlQueries:
             " GROUP BY attempt, verdict ORDER BY attempt, verdict"
         )
 
-    def telling_key(self) -> str | None:
+    def example_key(self) -> str | None:
         """Returns a key under which some messages went well and some did not."""
         rows = self._rows(
             f"SELECT keys FROM delivery_history WHERE {self._mine} AND keys <> '' GROUP BY keys"

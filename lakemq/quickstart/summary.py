@@ -16,7 +16,7 @@ _BODY_SHOWN = 160
 
 def outcome(queries: SqlQueries, report: Report, endpoint: str, group: str) -> str:
     """Queries the ledger and returns the sections about what happened."""
-    key = queries.telling_key()
+    key = queries.example_key()
     letter = queries.dead_letter(key)
     of_key = f" of {key}" if key is not None else ""
     sections = {"Deliveries by verdict": _verdicts(queries.verdicts())}

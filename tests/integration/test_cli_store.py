@@ -78,8 +78,8 @@ def test_directory_that_holds_no_store_is_refused_and_left_as_it_is(
 ) -> None:
     (tmp_path / "photo.jpg").write_bytes(b"")
     code, shown = output_of(capsys, "store", verb, str(tmp_path))
-    told = f"lakemq: ARGUMENT_ILLEGAL: {tmp_path} is no store: it has no commitlog\n"
-    assert (code, shown.out, shown.err) == (1, "", told)
+    complaint = f"lakemq: ARGUMENT_ILLEGAL: {tmp_path} is no store: it has no commitlog\n"
+    assert (code, shown.out, shown.err) == (1, "", complaint)
     assert [path.name for path in tmp_path.iterdir()] == ["photo.jpg"]
 
 

@@ -84,12 +84,12 @@ def test_connections_far_above_the_limit_are_closed_without_a_word(
     with RawConnection(broker.port) as first:
         assert first.send(request(HEALTH)).answer().status == 200
         more = [RawConnection(broker.port) for _ in range(60)]
-        told = 0
+        refused = 0
         for wire in more:
             if not wire.closed():
                 wire.answer().problem(503, "SYSTEM_BUSY")
-                told += 1
-        assert 16 <= told < 60
+                refused += 1
+        assert 16 <= refused < 60
         assert first.send(request(HEALTH)).answer().status == 200
         for wire in more:
             wire.sock.close()

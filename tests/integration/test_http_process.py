@@ -146,10 +146,10 @@ def test_the_log_names_code_and_id_of_every_refusal(start_broker: Callable[..., 
     broker.stop()
     lines = [json.loads(line) for line in broker.log().splitlines()]
     logged = {line["request_id"]: line["code"] for line in lines if line["message"] == "request"}
-    told = {answer.json["request_id"]: answer.json["code"] for answer in answers}
-    assert len(told) == len(answers)
-    assert logged == told
-    assert [answer.headers["x-request-id"] for answer in answers] == list(told)
+    codes_sent = {answer.json["request_id"]: answer.json["code"] for answer in answers}
+    assert len(codes_sent) == len(answers)
+    assert logged == codes_sent
+    assert [answer.headers["x-request-id"] for answer in answers] == list(codes_sent)
 
 
 def test_labels_exist_only_for_topics_and_groups_that_do_and_go_with_them(broker: BrokerProcess) -> None:

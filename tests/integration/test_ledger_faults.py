@@ -230,11 +230,11 @@ class Group:
         for topic, queue, begin, end in reported:
             assert begin == reached.get((topic, queue), 0), "the reports of a queue leave a gap, or overlap"
             reached[topic, queue] = end
-        told = self._client.group_offsets(self._group)
-        for (topic, queue), end in (*reached.items(), *told.items()):
+        committed = self._client.group_offsets(self._group)
+        for (topic, queue), end in (*reached.items(), *committed.items()):
             missing = [at for at in range(end) if (topic, queue, at) not in outcomes]
             assert not missing, f"{topic}/{queue} is reported up to {end} without outcomes at {missing}"
-        for (topic, queue), end in told.items():
+        for (topic, queue), end in committed.items():
             assert end <= reached.get((topic, queue), 0), "the broker is told before the ledger"
         calls = self._called()
         for key, count in self._settled.items():
@@ -261,10 +261,10 @@ class Group:
         if self._settings.mode == "concurrent":
             assert self._sent(f"%DLQ%{self._group}") == Counter(dead)
             assert self._sent(f"%RETRY%{self._group}") == Counter(self._with("RETRY", fates))
-            told = self._client.group_offsets(self._group)
+            committed = self._client.group_offsets(self._group)
             topics = (self._topic, f"%RETRY%{self._group}")
             ends = {(t, queue.queue_id): queue.max_offset for t in topics for queue in self._client.queues(t)}
-            assert told == ends
+            assert committed == ends
         for view in ("delivery_gaps", "duplicate_deliveries", "pending_retries", "pending_dead_letters"):
             assert self._rows(f"SELECT * FROM {view}") == [], view
 

@@ -11,7 +11,7 @@ import pytest
 from tests.integration.test_replication import Cluster, bodies, post, status, wait_following
 from tests.support.broker_process import BrokerProcess
 from tests.support.plain_log import read_log
-from tests.support.tcp_proxy import TcpProxy, Way
+from tests.support.tcp_proxy import Direction, TcpProxy
 from tests.support.waiting import wait_until
 
 
@@ -42,7 +42,9 @@ def parted(tmp_path: Path) -> Iterator[Parted]:
     [(["to client"], False), (["to server"], True), (["to client", "to server"], False)],
     ids=["the log is held back", "the reports are held back", "both are"],
 )
-def test_send_that_no_slave_answered_for_is_not_ok(parted: Parted, held: list[Way], arrives: bool) -> None:
+def test_send_that_no_slave_answered_for_is_not_ok(
+    parted: Parted, held: list[Direction], arrives: bool
+) -> None:
     assert post(parted.master, "before")["status"] == "SEND_OK"
     assert parted.slave_has("before")
     parted.proxy.hold(*held)

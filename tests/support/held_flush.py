@@ -1,4 +1,4 @@
-"""Sends over a real store whose flush ends when the test says so, and payloads that tell when they go.
+"""Sends over a real store whose flush ends when the test says so, and payloads that say when they are freed.
 
 Owns the store and the pool of large appends; the flush waiter is the only thing that is not the broker's own.
 """
@@ -34,7 +34,7 @@ class HeldFlush:
     def __init__(self) -> None:
         self.asked = asyncio.Event()
         self.future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self.tell: Callable[[Outcome], None] | None = None
+        self.notify: Callable[[Outcome], None] | None = None
         self.ends: list[int] = []  # what it was asked about
 
     def wait_send(self, end_offset: int) -> asyncio.Future[bool]:
@@ -48,17 +48,17 @@ class HeldFlush:
         self.ends.append(end_offset)
         return False
 
-    def on_durable(self, end_offset: int, tell: Callable[[Outcome], None]) -> None:
+    def on_durable(self, end_offset: int, notify: Callable[[Outcome], None]) -> None:
         """Keeps who waits for it."""
         self.ends.append(end_offset)
-        self.tell = tell
+        self.notify = notify
 
     def shortfall(self, end_offset: int) -> str:
         """It is always the disk."""
         return "FLUSH_DISK_TIMEOUT"
 
 
-class Sending:
+class HeldSends:
     """A send service over a real store and a flush that is held; above 1,000 bytes a payload is large."""
 
     def __init__(self, path: Path) -> None:
@@ -73,15 +73,15 @@ class Sending:
         )
 
 
-def run(path: Path, scenario: Callable[[Sending], Coroutine[Any, Any, None]]) -> None:
+def run(path: Path, scenario: Callable[[HeldSends], Coroutine[Any, Any, None]]) -> None:
     """Runs a scenario on an empty store."""
 
     async def main() -> None:
-        sending = Sending(path)
+        sends = HeldSends(path)
         try:
-            await asyncio.wait_for(scenario(sending), 30)
+            await asyncio.wait_for(scenario(sends), 30)
         finally:
-            sending.bulk.close()
-            sending.store.close()
+            sends.bulk.close()
+            sends.store.close()
 
     asyncio.run(main())

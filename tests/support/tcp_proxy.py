@@ -1,4 +1,4 @@
-"""A proxy for any TCP connection that holds bytes back, either way, until it is told to let them go.
+"""A proxy for any TCP connection that holds bytes back, in either direction, until a test lets them go.
 
 Owns its listener, its connections and their threads.
 
@@ -13,7 +13,7 @@ import threading
 from types import TracebackType
 from typing import Literal, Self
 
-Way = Literal["to server", "to client"]
+Direction = Literal["to server", "to client"]
 _CHUNK = 64 << 10
 
 
@@ -25,7 +25,7 @@ class TcpProxy:
 
     Attributes:
         port: Where it listens itself.
-        held: The ways in which nothing goes.
+        held: The directions in which nothing goes.
     """
 
     def __init__(self, port: int) -> None:
@@ -34,7 +34,7 @@ class TcpProxy:
         self._threads: list[threading.Thread] = []
         self._go = threading.Condition()
         self._over = False
-        self.held: set[Way] = set()
+        self.held: set[Direction] = set()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._start(self._accept)
@@ -57,10 +57,10 @@ class TcpProxy:
         for connection in self._open:
             connection.close()
 
-    def hold(self, *ways: Way) -> None:
-        """Lets nothing go in these ways, and everything in the others."""
+    def hold(self, *directions: Direction) -> None:
+        """Lets nothing go in these directions, and everything in the others."""
         with self._go:
-            self.held = set(ways)
+            self.held = set(directions)
             self._go.notify_all()
 
     def cut(self) -> None:
@@ -91,11 +91,11 @@ class TcpProxy:
             self._start(self._forward, client, server, "to server")
             self._start(self._forward, server, client, "to client")
 
-    def _forward(self, source: socket.socket, target: socket.socket, way: Way) -> None:
+    def _forward(self, source: socket.socket, target: socket.socket, direction: Direction) -> None:
         try:
             while data := source.recv(_CHUNK):
                 with self._go:
-                    self._go.wait_for(lambda: self._over or way not in self.held)
+                    self._go.wait_for(lambda: self._over or direction not in self.held)
                 target.sendall(data)
         except OSError:
             pass

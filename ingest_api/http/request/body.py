@@ -161,7 +161,7 @@ class BodyReader:
             return
         if length is not None and length > self._small:
             # Memory is counted as bytes arrive: a client that announces much and sends nothing holds nothing.
-            self._admission.check_room(length)
+            self._admission.check_capacity(length)
         deadlines = self._deadlines
         task = deadlines.enter()
         try:

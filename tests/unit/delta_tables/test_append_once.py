@@ -44,34 +44,34 @@ class Session:
 
 
 class Rows:
-    """A frame: it is its own writer, and notes what it is told."""
+    """A frame: it is its own writer, and notes its options."""
 
     def __init__(self) -> None:
         self.sparkSession = Session()
-        self.told: list[tuple[str, ...]] = []
+        self.options: list[tuple[str, ...]] = []
 
     @property
     def write(self) -> Rows:
-        self.told = []
+        self.options = []
         return self
 
     def format(self, name: str) -> Rows:
-        self.told.append(("format", name))
+        self.options.append(("format", name))
         return self
 
     def mode(self, name: str) -> Rows:
-        self.told.append(("mode", name))
+        self.options.append(("mode", name))
         return self
 
     def option(self, name: str, value: str) -> Rows:
         assert isinstance(value, str)
-        self.told.append((name, value))
+        self.options.append((name, value))
         return self
 
 
 @dataclass(frozen=True)
 class Delta(PathLedger):
-    """A ledger whose appends end as it is told: a commit's number, None for one left out, or an error."""
+    """A ledger whose appends end as the test says: a commit's number, None for one left out, or an error."""
 
     ends: list[int | str | None] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
@@ -98,7 +98,7 @@ def test_a_commit_that_is_noted_is_an_append_with_its_application_and_version(ha
     done, rows, delta = append(0, has_effects=has_effects)
     assert done is True
     assert delta.tables == [CONSUMER_OFFSETS]
-    assert sorted(rows.told) == [
+    assert sorted(rows.options) == [
         ("format", "delta"), ("mode", "append"), ("txnAppId", "group"), ("txnVersion", "7"),
     ]  # fmt: skip
 
@@ -116,7 +116,7 @@ def test_an_append_that_another_one_overtook_is_left_out_at_once() -> None:
 @pytest.mark.parametrize("conflict", PASSING)
 def test_a_conflict_that_passes_is_tried_again_five_times_in_all(conflict: str) -> None:
     done, rows, delta = append(*[conflict] * 4, 12)
-    assert (done, len(delta.tables), len(rows.told)) == (True, 5, 4)
+    assert (done, len(delta.tables), len(rows.options)) == (True, 5, 4)
     assert append(conflict, None)[0] is False
     for_ever = Delta(Path("/ledger"), [conflict] * 6)
     with pytest.raises(RuntimeError, match=conflict):
@@ -143,7 +143,7 @@ def test_an_arrow_append_to_a_catalog_goes_through_its_session() -> None:
     class Catalog(CatalogLedger):
         def append(self, writer: Any, table: Table) -> None:
             assert table is CONSUMER_OFFSETS
-            told.extend(writer.told)
+            options.extend(writer.options)
             writer.sparkSession.values[_NOTED] = "3"
 
     class Spark:
@@ -151,12 +151,12 @@ def test_an_arrow_append_to_a_catalog_goes_through_its_session() -> None:
             assert table is arrow
             return Rows()
 
-    told: list[tuple[str, ...]] = []
+    options: list[tuple[str, ...]] = []
     arrow, catalog = cast(Any, object()), Catalog("main.lmq")
     done = append_arrow_once(
         arrow, catalog, CONSUMER_OFFSETS, app_id="group", version=3, spark=cast(Any, Spark())
     )
     assert done is True
-    assert {("txnAppId", "group"), ("txnVersion", "3")} <= set(told)
+    assert {("txnAppId", "group"), ("txnVersion", "3")} <= set(options)
     with pytest.raises(AssertionError, match="through Spark"):
         append_arrow_once(arrow, catalog, CONSUMER_OFFSETS, app_id="group", version=3)

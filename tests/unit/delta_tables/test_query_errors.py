@@ -58,7 +58,7 @@ def test_an_unknown_column_names_those_there_are_and_the_nearest(reader: LedgerR
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "sentence"),
     [
         (
             "SELECT *\nFROM deliveries WHERE topic = = 3",
@@ -76,8 +76,8 @@ def test_an_unknown_column_names_those_there_are_and_the_nearest(reader: LedgerR
         ),
     ],
 )
-def test_wrong_syntax_is_shown_at_its_place(reader: LedgerReader, text: str, told: str) -> None:
-    assert refused(reader, text) == told
+def test_wrong_syntax_is_shown_at_its_place(reader: LedgerReader, text: str, sentence: str) -> None:
+    assert refused(reader, text) == sentence
 
 
 def test_a_statement_that_begins_with_no_known_word_is_shown_it(reader: LedgerReader) -> None:
@@ -85,7 +85,7 @@ def test_a_statement_that_begins_with_no_known_word_is_shown_it(reader: LedgerRe
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "sentence"),
     [
         ("SELECT coutn(*) FROM deliveries", "there is no function coutn; did you mean count?"),
         ("SELECT * FROM read_csv('/etc/passwd')", "there is no table function read_csv"),
@@ -100,8 +100,8 @@ def test_a_statement_that_begins_with_no_known_word_is_shown_it(reader: LedgerRe
         ("SELECT 1; SELECT 2", "one statement at a time"),
     ],
 )
-def test_other_mistakes_are_one_sentence(reader: LedgerReader, text: str, told: str) -> None:
-    assert refused(reader, text) == told
+def test_other_mistakes_are_one_sentence(reader: LedgerReader, text: str, sentence: str) -> None:
+    assert refused(reader, text) == sentence
 
 
 def test_what_is_not_known_is_told_in_its_first_line() -> None:

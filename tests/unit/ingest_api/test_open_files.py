@@ -39,8 +39,8 @@ def test_refused_connections_take_few_of_the_stores_files() -> None:
         loop = asyncio.get_running_loop()
         return [_turned_away(watch, loop) for _ in range(1024)]
 
-    told = asyncio.run(enter_all())
-    held = [answer for answer in told if answer is not None]
+    answers = asyncio.run(enter_all())
+    held = [answer for answer in answers if answer is not None]
     assert held == [False] * settings.max_connections + [True] * REFUSED_AT_ONCE
     assert len(held) <= 1024 - OWN_FILES + 16
 

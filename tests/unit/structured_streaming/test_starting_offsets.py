@@ -46,8 +46,8 @@ def test_explicit_offsets_know_earliest_and_latest() -> None:
 
 
 def test_explicit_offsets_take_the_form_of_a_checkpoint() -> None:
-    stood = Offsets(1, {"orders": "a1"}, {Q0: 20, Q1: 5, EMPTY: 0})
-    assert resolved(Explicit.from_checkpoint(stood.to_json())) == [20, 5, 0]
+    committed = Offsets(1, {"orders": "a1"}, {Q0: 20, Q1: 5, EMPTY: 0})
+    assert resolved(Explicit.from_checkpoint(committed.to_json())) == [20, 5, 0]
 
 
 def test_explicit_offsets_must_name_every_queue_and_no_other() -> None:

@@ -109,7 +109,7 @@ def test_a_bound_is_inside() -> None:
     gate.reserve(60)
     gate.check_queue_wait(3.0)
     with pytest.raises(Unavailable):
-        gate.check_room(1)
+        gate.check_capacity(1)
     assert gate.parsing_bytes == 100, "what is refused is not counted"
 
 

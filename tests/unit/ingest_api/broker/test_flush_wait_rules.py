@@ -86,17 +86,17 @@ class ScriptedLoop(asyncio.SelectorEventLoop):
 
 @dataclass(eq=False)
 class Waiting:
-    """One who waits, and what it was told."""
+    """One who waits, and what it was notified of."""
 
     end_offset: int
     due: float
     future: asyncio.Future[bool] | None = None
-    told: list[Outcome] = field(default_factory=list)
+    notified: list[Outcome] = field(default_factory=list)
     gone: bool = False
 
     def outcomes(self) -> list[Outcome]:
         if self.future is None or not self.future.done() or self.future.cancelled():
-            return self.told
+            return self.notified
         error = self.future.exception()
         assert error is None or isinstance(error, Closed)
         return [self.future.result() if error is None else error]
@@ -191,7 +191,7 @@ class FlushWaits(RuleBasedStateMachine):
                 one.future = wait(end_offset)
                 waits = one.future is not None
             elif waits := not self.waiter.is_durable(end_offset):
-                self.waiter.on_durable(end_offset, one.told.append)
+                self.waiter.on_durable(end_offset, one.notified.append)
         except Closed as error:
             failure = error.code
         if failure:
@@ -233,12 +233,12 @@ class FlushWaits(RuleBasedStateMachine):
     # what always holds
 
     @invariant()
-    def each_is_told_what_is_true_and_in_time(self) -> None:
+    def each_is_notified_of_what_is_true_and_in_time(self) -> None:
         for one in self.waiting:
             outcomes = one.outcomes()
             assert len(outcomes) <= 1, "told twice"
             if one.gone:
-                assert not one.told
+                assert not one.notified
             elif not outcomes:
                 assert not self.safe(one.end_offset), "safe, and not told so"
                 assert self.loop.now < one.due, "its time is over, and it still waits"
@@ -255,7 +255,7 @@ class FlushWaits(RuleBasedStateMachine):
                 assert self.closed
                 assert outcomes[0].code == "STORE_CLOSED"
         # A future ends once by itself; who is called is watched for a second call.
-        self.waiting = [one for one in self.waiting if not one.outcomes() or one.told]
+        self.waiting = [one for one in self.waiting if not one.outcomes() or one.notified]
 
     @invariant()
     def what_is_counted_as_waiting_waits(self) -> None:
@@ -277,7 +277,7 @@ class FlushWaits(RuleBasedStateMachine):
         if hasattr(self, "waiter"):
             self.loop.now += TIMEOUT_S
             self.loop.turn()
-            self.each_is_told_what_is_true_and_in_time()
+            self.each_is_notified_of_what_is_true_and_in_time()
             assert not self.open_waits()
             assert self.waiter.waiting == 0
             assert not self.loop.timers, "a timer nobody waits for"
@@ -297,9 +297,9 @@ def test_each_wait_ends_once_and_positively_only_when_the_message_can_be_read() 
     run_state_machine_as_test(FlushWaits, settings=settings(max_examples=100, stateful_step_count=25))
 
 
-def _note(told: list[int], end_offset: int, outcome: Outcome) -> None:
+def _note(notified: list[int], end_offset: int, outcome: Outcome) -> None:
     assert outcome is True
-    told.append(end_offset)
+    notified.append(end_offset)
 
 
 def waits() -> FlushWaits:
@@ -312,13 +312,13 @@ def waits() -> FlushWaits:
 
 def test_an_append_that_comes_back_late_is_told_before_the_ones_behind_it() -> None:
     broker = waits()
-    told: list[int] = []
+    notified: list[int] = []
     for end_offset in (3, 1, 2):
-        broker.waiter.on_durable(end_offset, partial(_note, told, end_offset))
+        broker.waiter.on_durable(end_offset, partial(_note, notified, end_offset))
     for mark in (1, 2, 3):
         broker.store.flushed = broker.store.dispatched = mark
         broker.moved()
-        assert told == list(range(1, mark + 1))
+        assert notified == list(range(1, mark + 1))
     broker.teardown()
 
 

@@ -33,14 +33,14 @@ def test_send_around_a_step_down_is_never_ok(tmp_path: Path, flush: FlushMode, w
         broker = Broker(settings, "http://127.0.0.1:1", ("127.0.0.1", 1))
         try:
             appended = broker.send.append(REQUEST, b'{"body":"x"}')
-            told: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+            status: asyncio.Future[object] = asyncio.get_running_loop().create_future()
             if waits_before:
                 # A slave is in reach, so it waits for it.
                 broker.flush_waiter.in_reach = lambda: True
-                assert broker.send.on_durable(appended, told.set_result)
+                assert broker.send.on_durable(appended, status.set_result)
             broker.replication._step_down(77)  # noqa: SLF001 - what the listener calls
             if waits_before:
-                assert await asyncio.wait_for(told, 30) == "SLAVE_NOT_AVAILABLE"
+                assert await asyncio.wait_for(status, 30) == "SLAVE_NOT_AVAILABLE"
             else:
                 # A worker's append, which came back only now.
                 waiting = broker.flush_waiter.wait_send(appended.end_offset)

@@ -79,7 +79,7 @@ def test_whoever_waits_is_answered_and_what_runs_ends_before_the_store_closes(tm
             store.closing.wait(0.5)  # a store that closed under a read would do it now
             happened.append("read done")
 
-        def told(outcome: Outcome) -> None:
+        def notified(outcome: Outcome) -> None:
             assert isinstance(outcome, Closed)
             happened.append("waiter failed")
 
@@ -97,7 +97,7 @@ def test_whoever_waits_is_answered_and_what_runs_ends_before_the_store_closes(tm
         large = loop.create_task(broker.send.send(SendRequest(TOPIC), made_late, MIB))
         reading = loop.create_task(broker.reads.run(read))
         await loop.run_in_executor(None, started.wait, 30)
-        broker.flush_waiter.on_durable(1 << 40, told)
+        broker.flush_waiter.on_durable(1 << 40, notified)
         stopping = loop.create_task(broker.stop())
         await wait_until_async(lambda: broker.admission.closing)
         with pytest.raises(Unavailable, match="SERVICE_NOT_AVAILABLE"):

@@ -52,8 +52,8 @@ def test_setting_outside_its_bounds_ends_the_start_with_one_line(
     config = tmp_path / "broker.toml"
     config.write_text(f"[store]\npath = '{store}'\nretention_hours = -1\n")
     assert app.main(["serve", "--config", str(config)]) == 1
-    told = "lakemq: ARGUMENT_ILLEGAL: store.retention_hours: is -1, it lies between 1 and 878400\n"
-    assert capsys.readouterr().err == told
+    complaint = "lakemq: ARGUMENT_ILLEGAL: store.retention_hours: is -1, it lies between 1 and 878400\n"
+    assert capsys.readouterr().err == complaint
     assert app.main(["serve", "--store", str(store), "--port", "99999"]) == 1
     assert "http.port" in capsys.readouterr().err
     assert not store.exists()

@@ -114,7 +114,7 @@ def test_what_may_be_repeated_is_as_often_as_it_is_allowed(
 
 
 @pytest.mark.parametrize(
-    ("call", "fates", "told", "sent"),
+    ("call", "fates", "error", "sent"),
     [
         (read, [RESET] * 3, Unavailable, True),
         (read, [LATE] * 3, Unavailable, True),
@@ -141,16 +141,16 @@ def test_what_may_be_repeated_is_as_often_as_it_is_allowed(
     ],
 )
 def test_what_a_caller_is_told_at_the_end_is_true_of_all_attempts(
-    call: Callable[..., Answer], fates: list[Fate], told: type[Exception], sent: bool | None
+    call: Callable[..., Answer], fates: list[Fate], error: type[Exception], sent: bool | None
 ) -> None:
     transport, pool = over(*fates, OK)
-    with pytest.raises(told) as ended:
+    with pytest.raises(error) as ended:
         call(transport)
-    assert type(ended.value) is told
+    assert type(ended.value) is error
     assert pool.fates == [OK], "tried once more, or once less, than it may be"
     context = cast(Any, ended.value).context
     assert context.get("sent") is sent
-    if told is OutcomeUnknown:
+    if error is OutcomeUnknown:
         assert context["idempotency_key"] == ("k" if call is keyed else None)
         assert context["endpoint"] == ENDPOINT
     elif sent is not None:
@@ -159,9 +159,9 @@ def test_what_a_caller_is_told_at_the_end_is_true_of_all_attempts(
 
 def test_a_defect_the_broker_tells_of_is_its_own_answer() -> None:
     transport, pool = over(BROKEN)
-    with pytest.raises(Exception, match="SYSTEM_ERROR") as told:
+    with pytest.raises(Exception, match="SYSTEM_ERROR") as raised:
         send(transport)
-    assert not isinstance(told.value, OutcomeUnknown)
+    assert not isinstance(raised.value, OutcomeUnknown)
     assert len(pool.asked) == 1
 
 
@@ -283,7 +283,7 @@ def test_a_closed_transport_sends_nothing_and_closes_its_connections() -> None:
 )
 def test_the_cause_is_said_in_words(fate: Exception, words: str) -> None:
     transport, _ = over(fate, retries=0)
-    with pytest.raises(Unavailable) as told:
+    with pytest.raises(Unavailable) as raised:
         read(transport)
-    assert told.value.detail.endswith(words)
-    assert "object at" not in told.value.detail
+    assert raised.value.detail.endswith(words)
+    assert "object at" not in raised.value.detail

@@ -25,7 +25,7 @@ from ingest_api.http.messages.send import SendPath
 from ingest_api.http.request.body import BodyReader, Deadlines
 from ingest_api.http.responses.error_responses import ErrorResponses
 from store_native.errors import Closed
-from tests.support.held_flush import Sending
+from tests.support.held_flush import HeldSends
 from tests.support.held_flush import run as run_held
 from tests.support.waiting import wait_until_async
 
@@ -320,27 +320,25 @@ class Connection:
         self.closed = True
 
 
-def fast(sending: Sending) -> SendPath:
+def fast(sends: HeldSends) -> SendPath:
     loop = asyncio.get_running_loop()
     deadlines = Deadlines(30, loop.time, loop.call_at)
-    bodies = BodyReader(deadlines, sending.admission, sending.limits.max_request_bytes)
-    return SendPath(
-        sending.service, bodies, sending.metrics, ErrorResponses(sending.metrics, 60_000), sending.limits
-    )
+    bodies = BodyReader(deadlines, sends.admission, sends.limits.max_request_bytes)
+    return SendPath(sends.service, bodies, sends.metrics, ErrorResponses(sends.metrics, 60_000), sends.limits)
 
 
 def test_the_fast_path_takes_a_body_at_its_limit_and_leaves_the_rest_unstored(tmp_path: Path) -> None:
-    async def scenario(sending: Sending) -> None:
-        path = fast(sending)
-        end = sending.store.watermarks()[0]
+    async def scenario(sends: HeldSends) -> None:
+        path = fast(sends)
+        end = sends.store.watermarks()[0]
         assert not path.fast_path(Connection(), "t", [JSON], KEEP.ljust(INLINE + 1))
         assert not path.fast_path(Connection(), "t", [JSON, GZIP], KEEP)
         assert not path.fast_path(Connection(), "t", [JSON], b"{")
-        assert sending.store.watermarks()[0] == end
-        assert sending.admission.inflight == 0
+        assert sends.store.watermarks()[0] == end
+        assert sends.admission.inflight == 0
         assert path.fast_path(Connection(), "t", [JSON], KEEP.ljust(INLINE))
         assert path.fast_path(Connection(), "t", [TEXT], b"raw")
-        assert sending.admission.inflight == 2
+        assert sends.admission.inflight == 2
 
     run_held(tmp_path, scenario)
 
@@ -357,44 +355,44 @@ def test_the_fast_path_takes_a_body_at_its_limit_and_leaves_the_rest_unstored(tm
 def test_a_send_that_waited_is_answered_as_it_ended_or_its_connection_closed(
     tmp_path: Path, outcome: bool | Closed, head: bytes, word: bytes, broken: bool
 ) -> None:
-    async def scenario(sending: Sending) -> None:
+    async def scenario(sends: HeldSends) -> None:
         connection = Connection(broken)
         began = time.perf_counter()
-        assert fast(sending).fast_path(connection, "t", [JSON], KEEP)
+        assert fast(sends).fast_path(connection, "t", [JSON], KEEP)
         assert (connection.waits, connection.answers) == (1, [])
-        assert sending.flush.tell is not None
+        assert sends.flush.notify is not None
         await asyncio.sleep(0.02)  # the time that is measured
-        sending.flush.tell(outcome)
-        assert sending.admission.inflight == 0
+        sends.flush.notify(outcome)
+        assert sends.admission.inflight == 0
         assert connection.closed == broken
         if not broken:
             (answer,) = connection.answers
             assert answer.startswith(head)
             assert word in answer
-            times = sum(sending.metrics.latency_ms["send"].counts)
+            times = sum(sends.metrics.latency_ms["send"].counts)
             assert times == (0 if isinstance(outcome, Closed) else 1)
             if times:
                 most = (time.perf_counter() - began) * 1000
-                assert 20 <= sending.metrics.latency_ms["send"].total <= most
+                assert 20 <= sends.metrics.latency_ms["send"].total <= most
 
     run_held(tmp_path, scenario)
 
 
 def test_a_stored_send_that_cannot_be_answered_is_not_stored_again(tmp_path: Path) -> None:
-    async def scenario(sending: Sending) -> None:
-        path = fast(sending)
+    async def scenario(sends: HeldSends) -> None:
+        path = fast(sends)
         connection = Connection(broken=True)
         one_way = (b"prefer", b"respond-async")
         assert path.fast_path(connection, "t", [JSON, one_way], KEEP), "the slow path would store it again"
         assert connection.closed
 
-        def poisoned(end_offset: int, tell: object) -> None:
+        def poisoned(end_offset: int, notify: object) -> None:
             raise Closed("STORE_POISONED", "fsync failed")
 
-        sending.flush.on_durable = poisoned  # type: ignore[method-assign]  # known before it waits
+        sends.flush.on_durable = poisoned  # type: ignore[method-assign]  # known before it waits
         refused = Connection()
         assert path.fast_path(refused, "t", [JSON], KEEP)
         assert refused.answers[0].startswith(b"HTTP/1.1 503 ")
-        assert sending.admission.inflight == 0
+        assert sends.admission.inflight == 0
 
     run_held(tmp_path, scenario)

@@ -15,7 +15,7 @@ import pytest
 from ingest_api.http.messages.send import SendPath
 from ingest_api.http.request.body import BodyReader, Deadlines
 from ingest_api.http.responses.error_responses import ErrorResponses
-from tests.support.held_flush import Payload, Sending, run
+from tests.support.held_flush import HeldSends, Payload, run
 
 ONE_WAY = (b"prefer", b"respond-async")
 JSON = (b"content-type", b"application/json")
@@ -41,15 +41,15 @@ class Connection:
         raise AssertionError("a stored send was given up")
 
 
-def path_of(sending: Sending) -> SendPath:
+def path_of(sends: HeldSends) -> SendPath:
     loop = asyncio.get_running_loop()
     deadlines = Deadlines(30, loop.time, loop.call_at)
-    bodies = BodyReader(deadlines, sending.admission, sending.limits.max_request_bytes)
-    errors = ErrorResponses(sending.metrics, 60_000)
-    return SendPath(sending.service, bodies, sending.metrics, errors, sending.limits)
+    bodies = BodyReader(deadlines, sends.admission, sends.limits.max_request_bytes)
+    errors = ErrorResponses(sends.metrics, 60_000)
+    return SendPath(sends.service, bodies, sends.metrics, errors, sends.limits)
 
 
-async def post(sending: Sending, body: list[bytes], *headers: tuple[bytes, bytes]) -> list[dict[str, Any]]:
+async def post(sends: HeldSends, body: list[bytes], *headers: tuple[bytes, bytes]) -> list[dict[str, Any]]:
     """Posts a body, which is taken out of its list, on the slow path; returns what is sent back."""
     sent: list[dict[str, Any]] = []
     length = (b"content-length", b"%d" % len(body[0]))
@@ -68,22 +68,22 @@ async def post(sending: Sending, body: list[bytes], *headers: tuple[bytes, bytes
     async def send(message: Any) -> None:
         sent.append(message)
 
-    await path_of(sending)(scope, receive, send, "t")
+    await path_of(sends)(scope, receive, send, "t")
     return sent
 
 
 @pytest.mark.parametrize("size", [500, 5_000, 100_000])
 def test_a_send_that_waits_for_its_flush_holds_no_body_and_no_memory(tmp_path: Path, size: int) -> None:
-    async def scenario(sending: Sending) -> None:
+    async def scenario(sends: HeldSends) -> None:
         body: list[bytes] = [Payload(b'{"body":"%s"}' % (b"x" * size))]
         length = len(body[0])
         Payload.freed.clear()
-        request = asyncio.ensure_future(post(sending, body))
-        await sending.flush.asked.wait()
+        request = asyncio.ensure_future(post(sends, body))
+        await sends.flush.asked.wait()
         assert Payload.freed == [length]
-        assert sending.admission.parsing_bytes == 0
-        assert sending.admission.inflight == 1
-        sending.flush.future.set_result(True)
+        assert sends.admission.parsing_bytes == 0
+        assert sends.admission.inflight == 1
+        sends.flush.future.set_result(True)
         assert (await request)[0]["status"] == 200
 
     run(tmp_path, scenario)
@@ -91,21 +91,21 @@ def test_a_send_that_waits_for_its_flush_holds_no_body_and_no_memory(tmp_path: P
 
 @pytest.mark.parametrize("size", [10, 5_000])
 def test_a_one_way_send_is_answered_before_its_flush_and_counted(tmp_path: Path, size: int) -> None:
-    async def scenario(sending: Sending) -> None:
-        start, *rest = await post(sending, [b'{"body":"%s"}' % (b"x" * size)], ONE_WAY)
+    async def scenario(sends: HeldSends) -> None:
+        start, *rest = await post(sends, [b'{"body":"%s"}' % (b"x" * size)], ONE_WAY)
         assert start["status"] == 202
         assert (b"preference-applied", b"respond-async") in start["headers"]
         assert b'"SEND_OK"' in b"".join(part["body"] for part in rest)
-        assert not sending.flush.asked.is_set()
-        assert sending.metrics.topics_in["t"].messages == 1
-        assert sending.admission.inflight == 0
+        assert not sends.flush.asked.is_set()
+        assert sends.metrics.topics_in["t"].messages == 1
+        assert sends.admission.inflight == 0
 
     run(tmp_path, scenario)
 
 
 def test_a_one_way_send_on_the_fast_path_is_answered_before_its_flush_and_counted(tmp_path: Path) -> None:
-    async def scenario(sending: Sending) -> None:
-        path = path_of(sending)
+    async def scenario(sends: HeldSends) -> None:
+        path = path_of(sends)
         one_way, waiting = Connection(), Connection()
         assert path.fast_path(one_way, "t", [JSON, ONE_WAY], MESSAGE)
         assert path.fast_path(waiting, "t", [JSON], MESSAGE)
@@ -114,12 +114,12 @@ def test_a_one_way_send_on_the_fast_path_is_answered_before_its_flush_and_counte
         assert answer.startswith(b"HTTP/1.1 202 ")
         assert b"preference-applied: respond-async" in answer
         assert b'"SEND_OK"' in answer
-        assert sending.metrics.topics_in["t"].messages == 1, "what waits is counted with its answer"
-        assert sending.admission.inflight == 1
-        assert sending.flush.tell is not None
-        sending.flush.tell(True)
+        assert sends.metrics.topics_in["t"].messages == 1, "what waits is counted with its answer"
+        assert sends.admission.inflight == 1
+        assert sends.flush.notify is not None
+        sends.flush.notify(True)
         assert waiting.answers[0].startswith(b"HTTP/1.1 200 ")
-        assert sending.metrics.topics_in["t"].messages == 2
-        assert sending.admission.inflight == 0
+        assert sends.metrics.topics_in["t"].messages == 2
+        assert sends.admission.inflight == 0
 
     run(tmp_path, scenario)

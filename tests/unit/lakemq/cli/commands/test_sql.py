@@ -40,14 +40,15 @@ def test_no_ledger_here_says_what_makes_one_and_where_the_quick_starts_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    told = "lakemq: ARGUMENT_ILLEGAL: no ledger at ledger: a group's first run makes it "
+    complaint = "lakemq: ARGUMENT_ILLEGAL: no ledger at ledger: a group's first run makes it "
     assert app.main(["sql", "SELECT 1"]) == 1
-    assert capsys.readouterr().err == f"{told}(lakemq consume --ledger ledger)\n"
+    assert capsys.readouterr().err == f"{complaint}(lakemq consume --ledger ledger)\n"
     (tmp_path / ".quickstart/ledger").mkdir(parents=True)
     assert app.main(["sql", "SELECT 1"]) == 1
     said = capsys.readouterr().err
     assert (
-        said == f"{told}(lakemq consume --ledger ledger); the quick start's is --ledger .quickstart/ledger\n"
+        said
+        == f"{complaint}(lakemq consume --ledger ledger); the quick start's is --ledger .quickstart/ledger\n"
     )
     assert app.main(["sql", "SELECT 1", "--ledger", ".quickstart/ledger"]) == 1
     assert "the quick start's" not in capsys.readouterr().err
