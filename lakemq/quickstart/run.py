@@ -58,7 +58,12 @@ class Settings:
         return "flights" if self.source is None else "events"
 
 
-def run(settings: Settings, say: Callable[[str], None] = print) -> Report:
+def say_now(text: str) -> None:
+    """Prints at once, also into a pipe or a file: the whole takes minutes."""
+    print(text, flush=True)
+
+
+def run(settings: Settings, say: Callable[[str], None] = say_now) -> Report:
     """Runs all steps and writes report.json.
 
     Raises:
@@ -72,8 +77,10 @@ def run(settings: Settings, say: Callable[[str], None] = print) -> Report:
     source, rule, total, expected = _input(settings, say)
     with quickstart_broker.start(home) as broker:
         say(f"\nBroker\n  a new store in {home / 'store'}, serving {broker.endpoint}")
-        posted = _post(broker.endpoint, settings.topic, source, rule, total)
-        say(f"\nPost\n{_posted_text(posted)}")
+        say("\nPost")
+        with Progress(f"to {settings.topic}", total, plain=say) as progress:
+            posted = _post(broker.endpoint, settings.topic, source, rule, progress.add)
+        say(_posted_text(posted))
         consumption = Consumption(
             endpoint=broker.endpoint,
             topic=settings.topic,
@@ -85,7 +92,7 @@ def run(settings: Settings, say: Callable[[str], None] = print) -> Report:
         )
         say(f"\nConsume\n  {_typed(consumption.command())}")
         consume_started = time.monotonic()
-        with Progress(f"by {GROUP}", posted.acknowledged) as progress:
+        with Progress(f"by {GROUP}", posted.acknowledged, plain=say) as progress:
             consumption.run(progress.add)
         consume_seconds = time.monotonic() - consume_started
         say(f"  ended by itself after {consume_seconds:.1f} s, when nothing was new, pending or due")
@@ -118,23 +125,22 @@ def _input(
             raise CommandFailed(f"{settings.source}: there is no such file")
         say(f"\nInput\n  {settings.source}")
         return settings.source, settings.rule, None, None
+    say("\nInput")
     prepared = flights.prepare(settings.directory / "input")
     say(
-        f"\nInput\n  {prepared.count:,} flights that left New York in 2013 ({flights.PACKAGE});"
+        f"  {prepared.count:,} flights that left New York in 2013 ({flights.PACKAGE});"
         f" {prepared.never_departed:,} of them never departed"
     )
     expected = prepared.never_departed if settings.handler is None else None
     return prepared.path, ndjson.LineRule("message"), prepared.count, expected
 
 
-def _post(endpoint: str, topic: str, source: Path, rule: ndjson.LineRule, total: int | None) -> bulk.Posted:
-    with (
-        Client(endpoint, pool_size=_CONNECTIONS) as client,
-        source.open("rb") as lines,
-        Progress(f"to {topic}", total) as progress,
-    ):
+def _post(
+    endpoint: str, topic: str, source: Path, rule: ndjson.LineRule, on_acknowledged: Callable[[int], None]
+) -> bulk.Posted:
+    with Client(endpoint, pool_size=_CONNECTIONS) as client, source.open("rb") as lines:
         batches = ndjson.batches(lines, rule, max_count=_BATCH, max_bytes=_BATCH_BYTES)
-        return bulk.post(client, topic, batches, connections=_CONNECTIONS, on_acknowledged=progress.add)
+        return bulk.post(client, topic, batches, connections=_CONNECTIONS, on_acknowledged=on_acknowledged)
 
 
 def _posted_text(posted: bulk.Posted) -> str:

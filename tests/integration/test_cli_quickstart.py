@@ -65,11 +65,12 @@ def test_ending_the_quickstart_ends_its_broker(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "lakemq.cli", "quickstart", "--dir", "q", "--input", "lines.ndjson"],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": ""},
         stdout=subprocess.PIPE,
         text=True,
     ) as process:
         assert process.stdout is not None
+        # Each stage is printed when it is reached, into a pipe too.
         served = next(filter(None, (re.search(r"serving (http://\S+)", line) for line in process.stdout)))
         client = Client(served[1])
         assert client.ready()
