@@ -2,9 +2,9 @@
 
 Owns its schema and its rows.
 
-Invariants: ranges of one queue follow each other, begin to next, so that `delivery_gaps` can compare what
-was reported done with what is there. A report, not the truth: the truth is `deliveries`, and a row here may
-be one batch late. Written by the group job.
+Invariants: ranges of one queue follow each other, begin to next, so that `delivery_gaps` can compare what was
+reported done with what is there. A report, not the truth: the truth is `deliveries`, and a row here may be
+one batch late.
 """
 
 from __future__ import annotations

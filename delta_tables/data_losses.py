@@ -3,8 +3,7 @@
 Owns its schema and its rows.
 
 Invariants: a row names positions that have no delivery and will have none, so `delivery_gaps` can tell what
-is known to be lost from what is missing. Written by the group job with `--on-data-loss record`, after the
-batch's outcomes.
+is known to be lost from what is missing. A row is written after the batch's outcomes.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Owns its schema and how a DEAD delivery becomes a dead letter.
 
-Invariants: at most one row per original position and group. Written by the dead_letter job after the
-message went to `%DLQ%<group>`.
+Invariants: at most one row per original position and group. A row is written after the message went to
+`%DLQ%<group>`.
 """
 
 from __future__ import annotations

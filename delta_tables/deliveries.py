@@ -2,10 +2,9 @@
 
 Owns the schema of an outcome.
 
-Invariants: at most one row per key, which is the message's ORIGINAL position plus the attempt, wherever
-this attempt was read (`source_*`); body and properties are kept only when the verdict is not ACK (an
-acknowledged message is still in the log or in `messages`). Written by the group job through
-`idempotent.append_once`; read by the retry and dead_letter jobs.
+Invariants: at most one row per key, which is the message's ORIGINAL position plus the attempt, wherever this
+attempt was read (`source_*`); body and properties are kept only when the verdict is not ACK (an acknowledged
+message is still in the log or in `messages`).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Owns the reading of the engine's errors, which are text: names that are not there become those that are, with
 the nearest; a mistake in the syntax gets its place; what the engine puts around a reason is left out.
 
-Invariants: one sentence, always; a text of the engine that is not known here is told as its first line.
+Invariants: one sentence, always; a text of the engine that is not known here is shown by its first line.
 """
 
 from __future__ import annotations

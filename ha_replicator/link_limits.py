@@ -1,4 +1,7 @@
-"""The bounds of a replication connection: RocketMQ's numbers where it has them. Values only."""
+"""The bounds of a replication connection.
+
+Owns the numbers: RocketMQ's where it has them. Values only.
+"""
 
 from __future__ import annotations
 

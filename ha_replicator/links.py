@@ -14,7 +14,7 @@ class LinkToSlave(Protocol):
 
     Attributes:
         broker_id: The slave's; None where the protocol does not say.
-        following: It is told the log.
+        following: It receives the log.
         sent: The log up to there was sent.
         acked: The slave reported it up to there.
         acked_at: When it last did.

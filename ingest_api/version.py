@@ -1,4 +1,7 @@
-"""The version of the installed distribution."""
+"""The version of the installed distribution.
+
+Owns what is said where nothing is installed.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The archive job: topics land in the table `messages`.
 
-Owns one stream from the source to Delta's own streaming sink, which commits a batch once. Never
-breaks: one row per stored message. A lost checkpoint begins where the table ends. Called by
-`lakemq archive` and the Databricks job.
+Owns one stream from the source to Delta's own streaming sink, which commits a batch once.
+
+Invariants: one row per stored message; a lost checkpoint begins where the table ends.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A consumer group's application: the group, retry and dead_letter streams in one Spark application.
 
-The composition root of this package: it takes the locks and the lease, makes the tables, starts the streams
-and waits.
+Owns the order of a start: locks, lease, session, tables, streams; it is the composition root of the jobs of a
+group.
 
 Invariants: nothing is started before this process is the only one that may write the ledger and drive the
 group.

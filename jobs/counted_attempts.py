@@ -4,7 +4,9 @@ Owns the properties that carry it on the retry topic.
 
 Invariants: an attempt that failed only together with other messages says nothing about this one, so it does
 not count; a message known to fail by itself is handled by itself. The properties are those of the ledger's
-row, so the retry job sends them without knowing of them. Called on executors by `outcomes`.
+row, so the retry job sends them without knowing of them.
+
+Processes: executors.
 """
 
 from __future__ import annotations

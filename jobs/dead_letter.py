@@ -2,9 +2,9 @@
 
 Owns the stream from `deliveries` (verdict DEAD).
 
-Invariants: the message is on the DLQ topic before its row is in the table, so a row is proof; a driver
-killed between the two sends the same rows under the same keys again. Rows the table has are passed over, so
-a rebuilt checkpoint repeats none. Started by `consume` beside the group job.
+Invariants: the message is on the DLQ topic before its row is in the table, so a row is proof; a driver killed
+between the two sends the same rows under the same keys again. Rows the table has are passed over, so a
+rebuilt checkpoint repeats none.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 Owns the import and the choice between row and vectorised.
 
 Invariants: a target is code the person who starts the job names, never text that came over the network.
-Called on the driver (to fail early) and by each executor's Python worker.
+
+Processes: the driver, to fail early, and each executor's Python worker.
 """
 
 from __future__ import annotations

@@ -3,8 +3,9 @@
 Owns the names of the properties that carry it and their parsing in Arrow. Pure.
 
 Invariants: a row of the ledger is keyed by the original position plus the attempt, so all attempts of one
-message share their first five key columns wherever they were read. Called on executors by `outcomes`, and
-for the property names by the retry and dead_letter jobs.
+message share their first five key columns wherever they were read.
+
+Processes: executors.
 """
 
 from __future__ import annotations

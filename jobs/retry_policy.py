@@ -3,7 +3,9 @@
 Owns the arithmetic of attempts and delay levels. Pure: no Spark, no broker.
 
 Invariants: the retry and the dead_letter job read the decision from the ledger's row (verdict), they never
-decide again. Built on the driver from the broker's delay levels, used on executors.
+decide again.
+
+Processes: built on the driver from the broker's delay levels, used on executors.
 """
 
 from __future__ import annotations

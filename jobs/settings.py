@@ -1,4 +1,9 @@
-"""The settings of a consumer group's job: values only, checked once."""
+"""The settings of a consumer group's job.
+
+Owns their types and defaults, and what follows from them: subscription, dead-letter topic, checkpoints.
+
+Invariants: frozen values, checked once when they are made.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Lets ``python -m lakemq`` be the ``lakemq`` command."""
+"""Lets ``python -m lakemq`` be the ``lakemq`` command.
+
+Owns nothing else.
+"""
 
 import sys
 

@@ -1,4 +1,7 @@
-"""Whether there is a Java for Spark, asked before anything is started that would need it."""
+"""Whether there is a Java for Spark, asked before anything is started that would need it.
+
+Owns where it is looked for, JAVA_HOME and then the PATH, and what to install.
+"""
 
 from __future__ import annotations
 

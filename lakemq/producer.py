@@ -5,7 +5,9 @@ Owns the buffer of what lingers and its one sender thread.
 Invariants: messages of one topic are stored in the order of ``send_later``; every batch carries an
 Idempotency-Key, so a repeat after a lost answer stores nothing twice; a message the broker refuses fails
 alone, not its neighbours; every future ends, at ``close()`` at the latest; a broker that does not answer
-costs no call more than the time it was given. Built on lakemq.client.Client, used by applications.
+costs no call more than the time it was given.
+
+Threads: any may send; one thread of the producer's own sends what was gathered.
 """
 
 from __future__ import annotations

@@ -7,8 +7,7 @@ Owns the offset JSON, which is final because checkpoints outlive releases:
 Each number is the *next* queue offset to read. The topic id tells a topic that was deleted and made again
 from one whose old messages expired; the epoch tells a log that was put back to an older state.
 
-Invariants: equal positions give equal JSON text, because Spark compares offsets as text. Pure; called by
-everything that plans a read.
+Invariants: equal positions give equal JSON text, because Spark compares offsets as text. Pure.
 """
 
 from __future__ import annotations

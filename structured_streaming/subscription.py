@@ -1,7 +1,7 @@
 """Which topics and queues a query reads.
 
-Owns the three ways to say it (subscribe, subscribePattern, assign) and the rule that system topics
-never come through a pattern. Pure values, parsed once by options.py; called by topic_metadata.py.
+Owns the three ways to say it (subscribe, subscribePattern, assign) and the rule that system topics never come
+through a pattern. Pure values, parsed once by options.py.
 """
 
 from __future__ import annotations

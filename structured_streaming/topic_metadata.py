@@ -1,8 +1,9 @@
 """What the subscribed queues hold at this moment.
 
-Owns the step from a subscription to queues: names and patterns are looked up at every trigger, so
-new topics and new queues join a running query. Called on the driver by query_run.py and
-batch_reader.py.
+Owns the step from a subscription to queues: names and patterns are looked up at every trigger, so new topics
+and new queues join a running query.
+
+Processes: the driver.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Owns one lock file per table under `_locks`. Delta on a local path excludes writers inside one JVM only, so
 two processes would overwrite each other's commits.
 
-Invariants: while the lock is held no other process of this host writes the table, and neither does a JVM
-that outlived a killed holder. Taken by the jobs before they start Spark's queries, and by maintenance.
+Invariants: while the lock is held no other process of this host writes the table, and neither does a JVM that
+outlived a killed holder.
 """
 
 from __future__ import annotations

@@ -159,7 +159,7 @@ class MasterLink:
         return self._log.marks()[2] - self.acked
 
     def _owes_epoch(self, flushed: int) -> bool:
-        """Whether the slave has all of the log and was not told yet that this epoch goes on there."""
+        """Whether the slave has all of the log and has not heard yet that this epoch goes on there."""
         return self.sent == flushed and not self.counts and self._sent_epoch_at != self.sent
 
     def check(self, now: float) -> None:

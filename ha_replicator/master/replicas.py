@@ -3,7 +3,7 @@
 Owns which links count, how far the log is replicated, and whether a send can be at all.
 
 Invariants: what is replicated never goes back; a link counts from its first report to its end. A slave that
-is too far behind, or silent, is not in reach: a sender is told so at once instead of waiting for it.
+is too far behind, or silent, is not in reach: a sender learns that at once instead of waiting for it.
 
 Threads: the driver's.
 """

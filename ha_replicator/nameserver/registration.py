@@ -1,7 +1,6 @@
 """What a broker tells a name server about itself.
 
-Owns the shape of a registration. Values only: built by the broker about itself and by the HTTP API
-for others, read by route_tables.py.
+Owns the shape of a registration. Values only.
 """
 
 from __future__ import annotations

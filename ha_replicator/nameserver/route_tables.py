@@ -1,10 +1,12 @@
-"""The name server's four tables: topics, brokers, clusters, signs of life.
+"""The name server's four tables: topics, brokers, clusters, heartbeats.
 
 Owns who holds which topic.
 
 Invariants: a topic's row names only registered brokers, and a broker without a heartbeat for
 ``heartbeat_timeout_s`` is gone from every table. Name servers do not talk to each other and push nothing;
-clients ask. Single-threaded: called by the broker's event loop only.
+clients ask.
+
+Threads: the event loop.
 """
 
 from __future__ import annotations

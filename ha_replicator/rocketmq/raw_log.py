@@ -1,4 +1,7 @@
-"""What the protocol asks of a log besides `ha_replicator.log.ReplicatedLog`: bytes without borders."""
+"""The log as RocketMQ's replication protocol sees it: bytes without borders of requests.
+
+Owns the port that the protocol's links need besides `ha_replicator.log.ReplicatedLog`.
+"""
 
 from __future__ import annotations
 

@@ -212,7 +212,7 @@ class SlaveLink:
 
     def _was_refused(self, frame: Frame) -> None:
         refusal = decode(Refusal, frame)
-        # It is told, not proved: a higher epoch is found by asking its master.
+        # It is claimed, not proved: a higher epoch is found by asking its master.
         raise LinkClosed(refusal.code, f"the master refused: {refusal.detail}")
 
     def _refused(self, code: str, detail: str, *, epoch: int = 0) -> LinkClosed:

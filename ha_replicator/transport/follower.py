@@ -35,7 +35,7 @@ class Follower:
     """Follows a master until it is cancelled.
 
     Args:
-        make_link: Makes a connection's link; is told whether the master is on this machine, and the time.
+        make_link: Makes a connection's link; receives whether the master is on this machine, and the time.
         replicated_log: This broker's.
         find_master: Says where the master takes slaves; raises LakeMQError or OSError when nobody knows.
         wakeups: Say when the log moved.

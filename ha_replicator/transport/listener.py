@@ -32,7 +32,7 @@ class ReplicationListener:
     """Serves slaves.
 
     Args:
-        make_link: Makes the link of a connection; is told whether the peer is on this machine, and the time.
+        make_link: Makes the link of a connection; receives whether the peer is on this machine, and the time.
         replicas: Counts who follows.
         wakeups: Say when the log moved.
         on_change: Called after a slave came, went or reported.

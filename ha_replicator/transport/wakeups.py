@@ -1,6 +1,6 @@
 """Who wants to know that the log moved.
 
-Owns the events of the drivers' tasks. Called by the broker when the store's eventfd says so.
+Owns the events of the drivers' tasks.
 
 Threads: the event loop.
 """

@@ -25,7 +25,7 @@ class Admission:
         metrics: Each refusal is counted there by its reason.
 
     Attributes:
-        slave_of: Of a slave, which takes no messages: where its master is, empty when it was not told.
+        slave_of: Of a slave, which takes no messages: where its master is, empty when it does not know.
     """
 
     __slots__ = (

@@ -2,11 +2,13 @@
 
 Owns the queue of waiting sends and changes.
 
-Invariants: a send is answered SEND_OK only when the watermark its flush mode names has passed its end
-offset; one flush completes every waiter below it. With sync flush that is the dispatched one, which follows
-the flushed one: a client that has the answer can read the message. A poisoned store fails all of them at
-once. Of a master that asks its replicas the dispatched one follows what they have: when not enough of
-them are in reach, who waits is told so as soon as the message is on this broker's own disk.
+Invariants: a send is answered SEND_OK only when the watermark its flush mode names has passed its end offset;
+one flush completes every waiter below it. With sync flush that is the dispatched one, which follows the
+flushed one: a client that has the answer can read the message. A poisoned store fails all of them at once. Of
+a master that asks its replicas the dispatched one follows what they have: when not enough of them are in
+reach, who waits learns that as soon as the message is on this broker's own disk.
+
+Threads: the event loop.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 """Topics: what there are, creating, changing and deleting them.
 
+Owns a topic's path from a front door's request to its record in the store.
+
 Invariants: a change is reported as settled only when its record is flushed and every reader sees it; the name
 server's tables and the metrics follow.
 

@@ -3,7 +3,8 @@
 Owns the contract with the handler: what it may return, and what an exception means.
 
 Invariants: one bad message never fails the batch, and a batch always yields exactly one verdict per row.
-Runs on executors, called by `outcomes` once per Arrow batch.
+
+Processes: executors.
 """
 
 from __future__ import annotations

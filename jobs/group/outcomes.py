@@ -3,8 +3,9 @@
 Owns the making of an outcome row.
 
 Invariants: one row per message, keyed by its original position and attempt; a failed attempt becomes RETRY
-while attempts are left and the broker can take it back, DEAD otherwise, DROPPED in broadcast mode. Pickled
-by the group job into `mapInArrow`; called once per task with the task's Arrow batches.
+while attempts are left and the broker can take it back, DEAD otherwise, DROPPED in broadcast mode.
+
+Processes: made on the driver, pickled to executors.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Owns the order of authority: the ledger (the truth about what was handled), then the broker's offsets of the
 group (another ledger, a move from RocketMQ), then what the user asked for.
 
-Invariants: a rebuilt checkpoint neither skips nor repeats a message the ledger knows. Called once per
-checkpoint by the group job; its answer goes into the start file.
+Invariants: a rebuilt checkpoint neither skips nor repeats a message the ledger knows. The answer is found
+once per checkpoint and kept in its start file.
 """
 
 from __future__ import annotations

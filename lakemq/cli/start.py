@@ -1,6 +1,8 @@
 """Where every ``lakemq`` command begins: Ctrl-C ends it without a stack, however early or late it comes.
 
-Imports nothing that takes time before SIGINT is taken care of.
+Owns the order of a command's first steps.
+
+Invariants: nothing that takes time is imported before SIGINT is taken care of.
 """
 
 from __future__ import annotations

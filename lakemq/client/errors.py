@@ -1,7 +1,8 @@
 """The one error only a client can have, and how a broker's refusal becomes an error again.
 
-The tree itself is in store_native/errors.py; the classes a caller sees here are the same ones the store
-raises, rebuilt from the problem's ``code``.
+Owns `OutcomeUnknown` and the translation of a problem; the tree itself is in store_native/errors.py.
+
+Invariants: a caller sees the class that the store raised, rebuilt from the problem's ``code``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""How a command says that it cannot go on; app.py prints the text and picks the exit code."""
+"""How a command says that it cannot go on.
+
+Owns the exceptions that end a command and the one line in which an error is shown; cli/app.py has the exit
+codes.
+"""
 
 from __future__ import annotations
 

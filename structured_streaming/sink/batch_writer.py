@@ -1,9 +1,10 @@
 """``df.write.format("lakemq")``: rows become messages.
 
-Owns the hooks of the batch sink. Without the option ``name`` each job has an id of its own: tasks
-that Spark runs again store nothing twice, a job that the user runs again does. With ``name`` the
-key is the name (and the batch id inside foreachBatch), so a whole job can be run again. Made on the
-driver, pickled to the tasks.
+Owns the hooks of the batch sink. Without the option ``name`` each job has an id of its own: tasks that Spark
+runs again store nothing twice, a job that the user runs again does. With ``name`` the key is the name (and
+the batch id inside foreachBatch), so a whole job can be run again.
+
+Processes: made on the driver, pickled to the tasks.
 """
 
 from __future__ import annotations

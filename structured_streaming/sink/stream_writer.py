@@ -4,8 +4,9 @@ Owns the hooks of the streaming sink.
 
 Invariants: whatever is run again - a task, a batch after a restart, a request after a broker's restart -
 carries the key it carried before, so the broker stores it once. That holds as long as the same batch gives
-the same rows in the same order; rows in another order can come twice, never be lost (see chunks.py). Made
-on the driver, pickled to the tasks.
+the same rows in the same order; rows in another order can come twice, never be lost (see chunks.py).
+
+Processes: made on the driver, pickled to the tasks.
 """
 
 from __future__ import annotations

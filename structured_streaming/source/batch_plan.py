@@ -3,8 +3,9 @@
 Owns the file behind the option ``planFile``. Spark's offset log says the same, but its form is Spark's own.
 
 Invariants: the file holds the range Spark planned last, whole or not at all, and is taken once: a job that
-finds none has not been given this batch's. Written on the driver by query_run.py, taken on the driver
-by the group job.
+finds none has not been given this batch's.
+
+Processes: the driver; the source's process writes, the job's takes.
 """
 
 from __future__ import annotations

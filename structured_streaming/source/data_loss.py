@@ -3,8 +3,10 @@
 Owns the comparison of a checkpoint's positions with what the store holds now, and the words for each kind
 of loss.
 
-Invariants: no loss is silent; failOnDataLoss decides between the error and going on with a count. Pure;
-called by query_run.py, batch_reader.py (driver) and slice_reader.py (executors).
+Invariants: no loss is silent; failOnDataLoss decides between the error and going on with a count. Pure but
+for the log line of a loss.
+
+Processes: the driver compares positions; executors say what their reads found gone.
 """
 
 from __future__ import annotations

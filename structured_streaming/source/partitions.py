@@ -2,9 +2,10 @@
 
 Owns the split of a batch into Spark input partitions.
 
-Invariants: the slices of a batch are disjoint, cover it whole, and depend only on the two offsets and the
-options: a batch that Spark runs again (other cores, another machine) has the same slices in the same order,
-which the sink's idempotence keys rest on. Pure; called by query_run.py and batch_reader.py.
+Invariants: the slices of a batch are disjoint, cover what the store still holds of it, and depend on nothing
+but the two offsets, the options and what has gone: as long as nothing of it expires, a batch that Spark runs
+again (other cores, another machine) has the same slices in the same order, which the sink's idempotence keys
+rest on. Pure.
 """
 
 from __future__ import annotations

@@ -3,7 +3,9 @@
 Owns the order of planning: what the queues hold, what was lost of it, how much of it the next batch takes.
 
 Invariants: every confirmed message is in exactly one batch or its loss is said; a batch planned once is
-planned the same again after a restart. Called by stream_reader.py, one object for a query's run.
+planned the same again after a restart.
+
+Processes: the driver's; one object for a query's run.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ class QueryRun:
     Args:
         chosen: The query's options.
         reader: The store.
-        progress: Who is told how far the query's group is; None without a group.
+        progress: Receives how far the query's group is; None without a group.
         lease: The group's lease; None when the query takes none.
     """
 

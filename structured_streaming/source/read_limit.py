@@ -3,8 +3,7 @@
 Owns the arithmetic.
 
 Invariants: the batch takes exactly min(limit, backlog) messages, none beyond a queue's end, each queue in
-proportion to its backlog, and no queue waits for ever behind a larger one. Pure; called by
-query_run.py.
+proportion to its backlog, and no queue waits for ever behind a larger one. Pure.
 """
 
 from __future__ import annotations

@@ -3,8 +3,9 @@
 Owns the read loop on executors.
 
 Invariants: exactly the messages of [start, end) that the tags let through are given, in queue order, once;
-what is missing or damaged is an error or a logged count. Pickled from the driver inside the readers; holds
-values only.
+what is missing or damaged is an error or a logged count.
+
+Processes: made on the driver, pickled inside the readers (it holds values only), run on executors.
 """
 
 from __future__ import annotations

@@ -2,9 +2,11 @@
 
 Owns the hooks Spark calls; query_run.py has what they ask.
 
-Invariants: progress is reported only for what Spark has finished. Spark makes one instance in a
-process of its own for a query's life (all hooks but read), and further ones, short-lived, only to pickle
-read() for the executors; so constructing has no effect outside and all state is made at the first hook.
+Invariants: progress is reported only for what Spark has finished.
+
+Processes: Spark makes one instance in a process of its own for a query's life (all hooks but read), and
+further ones, short-lived, only to pickle read() for the executors; so constructing has no effect outside and
+all state is made at the first hook.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 """Consumer groups: what there are, their configuration and what goes with them.
 
+Owns a group's path from a front door's request to its record in the store.
+
 Invariants: a change is reported as settled only when its record is flushed and every reader sees it.
 
 Threads: the event loop; the store's part runs on the read pool.

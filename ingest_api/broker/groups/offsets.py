@@ -1,5 +1,7 @@
 """Committed offsets of groups, and moving a group.
 
+Owns commits, and the plan of a reset: by offset, by time, to an end.
+
 Invariants: a dry run changes nothing and says exactly what the reset would do, as both come from the same
 plan; while a lease is held, only its epoch moves the group.
 

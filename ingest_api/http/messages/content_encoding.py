@@ -3,8 +3,9 @@
 Owns the two codings the API takes.
 
 Invariants: no more than the limit (and one step) is ever held, however small the input was, so a
-decompression bomb costs its sender a 413 and the broker nothing. Pure; called by send.py on a worker thread
-(both libraries release the GIL).
+decompression bomb costs its sender a 413 and the broker nothing. Pure.
+
+Threads: any; both libraries release the GIL.
 """
 
 from __future__ import annotations

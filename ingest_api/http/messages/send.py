@@ -4,9 +4,10 @@ Owns the path of a send from its head to its answer; what happens in between is 
 
 Invariants: an answer other than SEND_OK or a 202 status means nothing was stored.
 
-A small request that arrived whole is stored and answered by the fast path, called by uvicorn_protocol.py,
-without a task; whatever is out of the ordinary there takes the slow path. openapi/document.py describes
-both by hand.
+A small request that arrived whole is stored and answered by the fast path, without a task; whatever is out of
+the ordinary there takes the slow path. openapi/document.py describes both by hand.
+
+Threads: the event loop.
 """
 
 from __future__ import annotations

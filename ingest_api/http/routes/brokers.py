@@ -1,5 +1,7 @@
 """/brokers/{name}/{id}: registration with the embedded name server.
 
+Owns the JSON of a registration, and who may send one.
+
 Invariants: nobody takes the place of the broker the name server sits in, and nobody on another machine
 registers at all: requests are not authenticated yet, and who registers a name gets its senders.
 """

@@ -1,4 +1,7 @@
-"""/cluster: who this broker is, and which others are registered with it."""
+"""/cluster: who this broker is, and which others are registered with it.
+
+Owns the JSON of that answer.
+"""
 
 from __future__ import annotations
 

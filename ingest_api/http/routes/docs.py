@@ -1,4 +1,7 @@
-"""/docs: the OpenAPI document as a page."""
+"""/docs: the OpenAPI document as a page.
+
+Owns the page's headers: it loads nothing, and runs no script.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""/groups/{group}/lease: the right of one driver to move a group."""
+"""/groups/{group}/lease: the right of one driver to move a group.
+
+Owns the JSON of a lease, and the longest time one is given for.
+"""
 
 from __future__ import annotations
 

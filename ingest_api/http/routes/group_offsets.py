@@ -1,4 +1,7 @@
-"""/groups/{group}/offsets: a group's committed offsets, and moving it."""
+"""/groups/{group}/offsets: a group's committed offsets, and moving it.
+
+Owns the JSON of commits, pages and resets, and which targets a reset may name together.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""/groups: consumer groups and their configuration. Offsets and leases are in their own modules."""
+"""/groups: consumer groups and their configuration.
+
+Owns the JSON of a group; its offsets and leases are in group_offsets.py and group_leases.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""/metrics: Prometheus text."""
+"""/metrics: Prometheus text.
+
+Owns the answer's type and that it is collected off the event loop; prometheus.py has the metrics.
+
+Threads: the event loop and a reading thread.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""/replication: what this broker is to the others of its name, and its promotion."""
+"""/replication: what this broker is to the others of its name, and its promotion.
+
+Owns the JSON of that state, and who may promote.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""/routes/{topic}: which brokers hold a topic; the embedded name server's answer."""
+"""/routes/{topic}: which brokers hold a topic; the embedded name server's answer.
+
+Owns the JSON of a route.
+"""
 
 from __future__ import annotations
 

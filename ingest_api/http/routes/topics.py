@@ -1,4 +1,7 @@
-"""/topics: what topics there are, creating, changing and deleting them."""
+"""/topics: what topics there are, creating, changing and deleting them.
+
+Owns the JSON of a topic, and the bounds of what a change may ask for.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""``lakemq group``: consumer groups, their committed offsets, and how to move them, over the HTTP API."""
+"""``lakemq group``: consumer groups, their committed offsets, and how to move them, over the HTTP API.
+
+Owns the arguments and how groups, lags and the plan of a reset are shown.
+
+Invariants: a reset changes nothing without ``--execute``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""``lakemq ha``: what a broker is to the others of its name, and promoting a slave, over the HTTP API."""
+"""``lakemq ha``: what a broker is to the others of its name, and promoting a slave, over the HTTP API.
+
+Owns the arguments and how roles, offsets and slaves are shown.
+
+Invariants: nothing is promoted unasked: by an answer at the terminal, or ``--yes``.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""``lakemq message``: show one message by id, or find messages by key, over the HTTP API."""
+"""``lakemq message``: show one message by id, or find messages by key, over the HTTP API.
+
+Owns the arguments and how messages are shown.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""``lakemq quickstart``: runs the whole path once and proves the numbers; exit code 1 when one is off."""
+"""``lakemq quickstart``: runs the whole path once and proves the numbers; exit code 1 when one is off.
+
+Owns the arguments; lakemq.quickstart does the work.
+"""
 
 from __future__ import annotations
 

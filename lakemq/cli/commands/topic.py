@@ -1,4 +1,7 @@
-"""``lakemq topic``: list, create, show, update and delete topics over the HTTP API."""
+"""``lakemq topic``: list, create, show, update and delete topics over the HTTP API.
+
+Owns the arguments, the letters for permission bits, and how topics are shown.
+"""
 
 from __future__ import annotations
 
