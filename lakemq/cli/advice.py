@@ -40,7 +40,7 @@ def advice(error: LakeMQError, args: argparse.Namespace) -> str:
 
 
 def _about_topic(topic: str, endpoint: str | None) -> str:
-    create = f"lakemq topic create {topic} makes it, and so does the first message to it"
+    create = f"lakemq topic create {topic} makes it"
     try:
         with Client(endpoint, timeout_s=_LOOK_S, retries=0) as client:
             names = [t.topic for t in client.topics() if not (t.system or is_group_topic(t.topic))]
