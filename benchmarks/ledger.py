@@ -23,7 +23,7 @@ from benchmarks.server import LakeMQ
 from delta_tables.deliveries import DELIVERIES
 from delta_tables.ledger import ledger_at
 from jobs.consume import consume
-from jobs.handler_loader import HandlerTarget
+from jobs.handler.loader import HandlerTarget
 from jobs.runtime.run_loop import RunLoop
 from jobs.settings import ConsumeSettings
 from tests.support.peer_jars import REPOSITORY

@@ -26,8 +26,8 @@ from benchmarks.server import LakeMQ
 from delta_tables.deliveries import ACK, DELIVERIES
 from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.views import TABLES
-from jobs.handler_loader import HandlerTarget
-from jobs.original_position import ORIGIN, RETRY_TOPIC
+from jobs.handler.loader import HandlerTarget
+from jobs.redelivery.original_position import ORIGIN, RETRY_TOPIC
 from jobs.settings import ConsumeSettings
 from lakemq.client import Client
 from lakemq.spark import session

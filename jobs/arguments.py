@@ -101,7 +101,7 @@ def consume_settings(args: argparse.Namespace) -> ConsumeSettings:
         InvalidRequest: an option is wrong; NOT_IMPLEMENTED for the orderly mode.
     """
     from delta_tables.ledger import ledger_at
-    from jobs.handler_loader import HandlerTarget
+    from jobs.handler.loader import HandlerTarget
     from jobs.settings import ConsumeSettings
     from store_native.errors import from_code
 

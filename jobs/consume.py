@@ -23,7 +23,7 @@ from delta_tables.ledger.location import LedgerLocation
 from delta_tables.ledger.writer_lock import WriterLock
 from delta_tables.table import Table
 from delta_tables.views import TABLES
-from jobs.retry_policy import DEFAULT_MAX_RECONSUME_TIMES, RetryPolicy
+from jobs.redelivery.retry_policy import DEFAULT_MAX_RECONSUME_TIMES, RetryPolicy
 from jobs.runtime.batch_gate import BatchGate
 from jobs.runtime.checkpoint import StreamCheckpoint
 from jobs.runtime.idle import IdleWatch

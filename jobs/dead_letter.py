@@ -17,9 +17,9 @@ from delta_tables.deliveries import DEAD
 from delta_tables.known_keys import known_rows
 from jobs.group.fence import GroupFence
 from jobs.group.ledger_consumer import LedgerConsumer
-from jobs.original_position import DLQ_ORIGIN_MESSAGE_ID, DLQ_ORIGIN_TOPIC, ORIGIN
-from jobs.property_limit import fits_in_sql
-from jobs.redelivery import POSITION_SQL, carried_properties, lineage, messages_for, send_once
+from jobs.redelivery.original_position import DLQ_ORIGIN_MESSAGE_ID, DLQ_ORIGIN_TOPIC, ORIGIN
+from jobs.redelivery.property_limit import fits_in_sql
+from jobs.redelivery.row_messages import POSITION_SQL, carried_properties, lineage, messages_for, send_once
 from jobs.runtime.batch_gate import BatchGate
 from jobs.settings import ConsumeSettings
 from lakemq.client.group_lease import GroupLease

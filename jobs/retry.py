@@ -14,8 +14,8 @@ from pyspark.sql import functions as F
 from delta_tables.dead_letters import FIRST_ATTEMPT_PROPERTY
 from delta_tables.deliveries import RETRY
 from jobs.group.ledger_consumer import LedgerConsumer
-from jobs.original_position import ORIGIN, ORIGIN_MESSAGE_ID, RETRY_TOPIC
-from jobs.redelivery import POSITION_SQL, carried_properties, messages_for, send_once
+from jobs.redelivery.original_position import ORIGIN, ORIGIN_MESSAGE_ID, RETRY_TOPIC
+from jobs.redelivery.row_messages import POSITION_SQL, carried_properties, messages_for, send_once
 from store_native.names import retry_topic
 
 _ADDED = {

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from delta_tables.ledger.location import LedgerLocation
-from jobs.handler_loader import HandlerTarget
+from jobs.handler.loader import HandlerTarget
 from store_native import validate_group
 from store_native.errors import from_code
 from store_native.names import dlq_topic, retry_topic

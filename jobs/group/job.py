@@ -32,7 +32,7 @@ from jobs.group.loss_record import LossRecord, refuse_other_losses
 from jobs.group.outcomes import OutcomeTask
 from jobs.group.slice_tasks import ReadAndHandleTask, ReadTask, into_bins, per_bin, reader_of
 from jobs.group.start import starting_offsets
-from jobs.retry_policy import RetryPolicy
+from jobs.redelivery.retry_policy import RetryPolicy
 from jobs.runtime.batch_gate import BatchGate
 from jobs.runtime.checkpoint import NO_BATCH, StreamCheckpoint
 from jobs.settings import ConsumeSettings

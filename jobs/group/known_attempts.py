@@ -20,7 +20,7 @@ from delta_tables.deliveries import DELIVERIES, DELIVERY_KEY
 from delta_tables.known_keys import known_rows
 from delta_tables.ledger.location import LedgerLocation
 from jobs.group.slice_tasks import ReadTask
-from jobs.original_position import original_positions
+from jobs.redelivery.original_position import original_positions
 from structured_streaming.source.partitions import QueueSlice
 from structured_streaming.source.slice_reader import SliceReader
 

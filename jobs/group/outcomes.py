@@ -20,12 +20,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_tables.deliveries import ACK, DEAD, DELIVERIES, DROPPED, RETRY
-from jobs.counted_attempts import AttemptCounts, attempt_counts, marked
-from jobs.group.handler_invocation import Before, HandlerResults, invoke
-from jobs.handler_loader import HandlerTarget
-from jobs.original_position import LAST_ATTEMPT, Positions, original_positions
-from jobs.property_limit import PROPERTIES_TOO_LARGE, leaves_space_for_retry
-from jobs.retry_policy import RetryPolicy
+from jobs.handler.invocation import Before, HandlerResults, invoke
+from jobs.handler.loader import HandlerTarget
+from jobs.redelivery.counted_attempts import AttemptCounts, attempt_counts, marked
+from jobs.redelivery.original_position import LAST_ATTEMPT, Positions, original_positions
+from jobs.redelivery.property_limit import PROPERTIES_TOO_LARGE, leaves_space_for_retry
+from jobs.redelivery.retry_policy import RetryPolicy
 from jobs.settings import Mode
 from store_native.names import retry_topic
 

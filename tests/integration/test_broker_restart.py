@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from delta_tables.ledger import ledger_at
 from delta_tables.ledger_reader import LedgerReader
 from delta_tables.views import TABLES
-from jobs.handler_loader import HandlerTarget
+from jobs.handler.loader import HandlerTarget
 from jobs.runtime.started_stream import StartedStream
 from jobs.settings import ConsumeSettings
 from lakemq.client import Client

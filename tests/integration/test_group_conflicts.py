@@ -20,7 +20,7 @@ from delta_tables.ledger.location import LedgerLocation
 from delta_tables.ledger_query import select
 from delta_tables.table import Table
 from delta_tables.views import TABLES
-from jobs.handler_loader import HandlerTarget
+from jobs.handler.loader import HandlerTarget
 from jobs.retry import retried_messages
 from jobs.settings import ConsumeSettings
 from tests.support.broker_process import BrokerProcess

@@ -22,7 +22,7 @@ from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.ledger_query import select
 from delta_tables.views import TABLES
 from jobs.group.fence import GroupFence
-from jobs.handler_loader import HandlerTarget
+from jobs.handler.loader import HandlerTarget
 from jobs.settings import ConsumeSettings
 from tests.support.broker_process import BrokerProcess
 from tests.support.held_handler import HeldHandler

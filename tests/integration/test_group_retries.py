@@ -9,7 +9,7 @@ import pytest
 
 from delta_tables.ledger import ledger_at
 from jobs.consume import retry_policy
-from jobs.handler_loader import HandlerTarget
+from jobs.handler.loader import HandlerTarget
 from jobs.settings import ConsumeSettings
 from lakemq.client import Client, InvalidRequest, Unavailable
 from tests.support.broker_process import BrokerProcess

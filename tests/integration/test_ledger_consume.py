@@ -16,7 +16,7 @@ from delta_tables.ledger import ledger_at
 from delta_tables.ledger_reader import LedgerReader
 from jobs.archive import ArchiveSettings, archive
 from jobs.consume import consume
-from jobs.handler_loader import HandlerTarget
+from jobs.handler.loader import HandlerTarget
 from jobs.settings import ConsumeSettings
 from lakemq.client import Client
 from store_native.errors import InvalidRequest, LakeMQError

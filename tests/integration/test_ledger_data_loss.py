@@ -16,7 +16,7 @@ from delta_tables.data_losses import DATA_LOSSES
 from delta_tables.ledger import ledger_at
 from delta_tables.ledger_reader import LedgerReader
 from jobs.consume import consume
-from jobs.handler_loader import HandlerTarget
+from jobs.handler.loader import HandlerTarget
 from jobs.settings import ConsumeSettings
 from store_native.errors import LakeMQError
 from tests.support.broker_process import BrokerProcess

@@ -35,7 +35,7 @@ from delta_tables.views import TABLES
 from jobs.consume import consume
 from jobs.dead_letter import DeadLetterJob
 from jobs.group.ledger_consumer import LedgerConsumer
-from jobs.handler_loader import HandlerTarget
+from jobs.handler.loader import HandlerTarget
 from jobs.retry import RetryJob
 from jobs.runtime.batch_gate import BatchGate
 from jobs.runtime.checkpoint import StreamCheckpoint

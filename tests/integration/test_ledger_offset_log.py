@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from delta_tables.ledger import ledger_at
 from delta_tables.ledger_reader import LedgerReader
 from jobs.consume import consume
-from jobs.handler_loader import HandlerTarget
+from jobs.handler.loader import HandlerTarget
 from jobs.settings import ConsumeSettings
 from tests.support.broker_process import BrokerProcess
 

@@ -23,9 +23,9 @@ from jobs.group.ledger_stream import decide_start
 from jobs.group.map_arrow import map_in_arrow
 from jobs.group.outcomes import OutcomeTask
 from jobs.group.start import handled_offsets
-from jobs.handler_loader import HandlerTarget
+from jobs.handler.loader import HandlerTarget
+from jobs.redelivery.retry_policy import RetryPolicy
 from jobs.retry import retried_messages
-from jobs.retry_policy import RetryPolicy
 from jobs.runtime.checkpoint import StreamCheckpoint
 from tests.support.ledger_rows import append, delivery, path_ledger, report
 

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from delta_tables.ledger import ledger_at
 from delta_tables.ledger_reader import LedgerReader
 from jobs.consume import consume
-from jobs.handler_loader import HandlerTarget
+from jobs.handler.loader import HandlerTarget
 from jobs.runtime.batch_gate import BatchGate
 from jobs.runtime.run_loop import RunLoop
 from jobs.runtime.started_stream import StartedStream

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from delta_tables.ledger import ledger_at
 from delta_tables.ledger_reader import LedgerReader
 from jobs.consume import consume
-from jobs.handler_loader import HandlerTarget
+from jobs.handler.loader import HandlerTarget
 from jobs.runtime.started_stream import StartedStream
 from jobs.settings import ConsumeSettings
 from structured_streaming.retry_timeout import RETRY_TIMEOUT_MS

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from delta_tables.ledger import ledger_at
 from delta_tables.ledger_reader import LedgerReader
-from jobs.handler_loader import HandlerTarget
+from jobs.handler.loader import HandlerTarget
 from jobs.settings import ConsumeSettings
 from lakemq.client import Client
 

@@ -25,7 +25,7 @@ def main(endpoint: str, directory: Path) -> None:
     from delta_tables.ledger import ledger_at
     from delta_tables.ledger_reader import LedgerReader
     from jobs.consume import consume
-    from jobs.handler_loader import HandlerTarget
+    from jobs.handler.loader import HandlerTarget
     from jobs.settings import ConsumeSettings
     from lakemq.client import Client
     from lakemq.spark import session

@@ -13,7 +13,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from jobs.group.job import GroupJob
-from jobs.retry_policy import DEFAULT_MAX_RECONSUME_TIMES, RetryPolicy
+from jobs.redelivery.retry_policy import DEFAULT_MAX_RECONSUME_TIMES, RetryPolicy
 from jobs.runtime.batch_gate import BatchGate
 from jobs.runtime.job_lease import job_lease
 from jobs.runtime.lease_owner import LeaseOwner

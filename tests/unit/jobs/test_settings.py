@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from delta_tables.ledger import ledger_at
-from jobs.handler_loader import HandlerTarget
+from jobs.handler.loader import HandlerTarget
 from jobs.settings import ConsumeSettings
 from store_native.errors import InvalidRequest
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ingest_api.setting_sources import load_settings
 from jobs.arguments import add_archive_arguments, archive_settings, duration_ms
-from jobs.retry_policy import RetryPolicy
+from jobs.redelivery.retry_policy import RetryPolicy
 from lakemq.cli.options import parse_time
 from lakemq.duration import MAX_MS, format_ms, parse_ms
 from lakemq.handler import Verdict

@@ -39,8 +39,8 @@ CLAIM = "from lakemq import own_packages; own_packages.claim(); own_packages.cla
 
 
 def test_our_packages_are_ours_beside_a_users_of_the_same_name(users: Path) -> None:
-    where = run(users, f"{CLAIM}import jobs, jobs.handler_loader\nprint(jobs.handler_loader.__file__)")
-    assert Path(where) == ROOT / "jobs" / "handler_loader.py"
+    where = run(users, f"{CLAIM}import jobs, jobs.handler.loader\nprint(jobs.handler.loader.__file__)")
+    assert Path(where) == ROOT / "jobs" / "handler" / "loader.py"
 
 
 def test_modules_of_the_users_package_are_found_too(users: Path) -> None:

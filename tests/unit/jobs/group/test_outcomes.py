@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 
 from delta_tables.deliveries import DELIVERIES
-from jobs.counted_attempts import attempt_counts
 from jobs.group.outcomes import IN_COMPANY, OutcomeTask
-from jobs.handler_loader import HandlerTarget, LoadedHandler
-from jobs.original_position import LAST_ATTEMPT, original_positions
-from jobs.retry_policy import RetryPolicy
+from jobs.handler.loader import HandlerTarget, LoadedHandler
+from jobs.redelivery.counted_attempts import attempt_counts
+from jobs.redelivery.original_position import LAST_ATTEMPT, original_positions
+from jobs.redelivery.retry_policy import RetryPolicy
 from jobs.settings import Mode
 from lakemq.handler import DeliveredMessage, Verdict
 

@@ -10,7 +10,7 @@ import pytest
 
 from delta_tables.ledger import ledger_at
 from jobs.group.slice_tasks import into_bins, reader_of
-from jobs.handler_loader import HandlerTarget
+from jobs.handler.loader import HandlerTarget
 from jobs.settings import ConsumeSettings
 from store_native import Store
 from structured_streaming.offsets import MessageQueue

@@ -17,10 +17,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.group.narrowing import RETRY_CHUNK_ROWS, failures_allowed
 from jobs.group.outcomes import IN_COMPANY, OutcomeTask
-from jobs.handler_loader import LoadedHandler
-from jobs.retry_policy import RetryPolicy
+from jobs.handler.loader import LoadedHandler
+from jobs.handler.narrowing import RETRY_CHUNK_ROWS, failures_allowed
+from jobs.redelivery.retry_policy import RetryPolicy
 from jobs.settings import Mode
 from lakemq.handler import Verdict
 from tests.unit.jobs.group.test_outcomes import SCHEMA, message

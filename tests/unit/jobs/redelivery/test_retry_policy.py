@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.retry_policy import DEFAULT_MAX_RECONSUME_TIMES, RetryPolicy
+from jobs.redelivery.retry_policy import DEFAULT_MAX_RECONSUME_TIMES, RetryPolicy
 from store_native.errors import InvalidRequest
 
 LEVELS = [1_000, 5_000, 10_000, 30_000, 60_000]

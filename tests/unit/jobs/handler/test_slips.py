@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from delta_tables.deliveries import DELIVERIES
-from jobs.group import reasons
 from jobs.group.outcomes import OutcomeTask
-from jobs.handler_loader import LoadedHandler
+from jobs.handler import reasons
+from jobs.handler.loader import LoadedHandler
 from lakemq.handler import Verdict
 from tests.unit.jobs.group.test_outcomes import POLICY, SCHEMA, message
 

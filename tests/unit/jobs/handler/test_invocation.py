@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from jobs.group.handler_invocation import Before, HandlerResults, invoke
-from jobs.handler_loader import LoadedHandler
-from jobs.retry_policy import RetryPolicy
+from jobs.handler.invocation import Before, HandlerResults, invoke
+from jobs.handler.loader import LoadedHandler
+from jobs.redelivery.retry_policy import RetryPolicy
 from lakemq.handler import Verdict
 
 POLICY = RetryPolicy.of("10s 30s", [1_000, 10_000, 30_000, 60_000], 16)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.original_position import Positions
+from jobs.redelivery.original_position import Positions
 from store_native.names import retry_topic
 
 UNCOUNTED = "LMQ_UNCOUNTED"

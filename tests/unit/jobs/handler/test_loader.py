@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.handler_loader import HandlerTarget
+from jobs.handler.loader import HandlerTarget
 from store_native.errors import InvalidRequest
 
 

@@ -19,10 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_tables.deliveries import ACK, DEAD, RETRY
-from jobs.group import reasons
-from jobs.group.narrowing import Call, Found, Said, Search, first_slices
-from jobs.handler_loader import LoadedHandler
-from jobs.retry_policy import RetryPolicy
+from jobs.handler import reasons
+from jobs.handler.loader import LoadedHandler
+from jobs.handler.narrowing import Call, Found, Said, Search, first_slices
+from jobs.redelivery.retry_policy import RetryPolicy
 from lakemq.handler import BatchColumns, DeliveredMessage, Verdict
 
 _TIME = pa.timestamp("us", "UTC")

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_tables.dead_letters import FIRST_ATTEMPT_PROPERTY
-from jobs.counted_attempts import ALONE, UNCOUNTED
-from jobs.original_position import ORIGIN, ORIGIN_MESSAGE_ID, RETRY_TOPIC, Positions
+from jobs.redelivery.counted_attempts import ALONE, UNCOUNTED
+from jobs.redelivery.original_position import ORIGIN, ORIGIN_MESSAGE_ID, RETRY_TOPIC, Positions
 
 LIMIT_BYTES = 32_767 - 512
 """What a sender may give as tags, keys, id and properties together; the store keeps the rest for itself."""
