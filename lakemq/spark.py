@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 from xml.sax.saxutils import quoteattr
 
 from lakemq.java import require_java
+from lakemq.jvm_output import JvmOutput
+from store_native.errors import from_code
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,6 +69,7 @@ def session(
     *,
     master: str = "local[*,4]",
     delta: bool = True,
+    starts_into: Path | None = None,
     **conf: object,
 ) -> SparkSession:
     """Returns the local Spark session, made on the first call.
@@ -81,12 +84,15 @@ def session(
         master: Spark's master, threads included, and how often a task may fail: `local[*]` fails a
             query with its first task, where a cluster tries a task four times.
         delta: Configures Delta Lake.
+        starts_into: A file for what Java, Ivy and Log4j say until the session is there; None is standard
+            error. What functions print in the workers later goes to standard error in either case.
         conf: Further settings, by Spark's names; they win over the ones made here, except that
             ``spark.jars.packages`` comes on top of Delta's.
 
     Raises:
         ImportError: pyspark is not installed; the message names the extra.
         InvalidRequest: There is no Java; the message says what to install.
+        InternalError: SYSTEM_ERROR, with ``starts_into``: the JVM did not start; the message says why.
     """
     try:
         from pyspark.sql import SparkSession
@@ -112,14 +118,29 @@ def session(
             )
         for name, value in settings.items():
             builder = builder.config(name, value)
-        with _worker_path():
-            _start_jvm({"spark.master": master, "spark.app.name": app_name} | settings)
+        with _worker_path(), _said_into(starts_into) as jvm:
+            _start_jvm({"spark.master": master, "spark.app.name": app_name} | settings, jvm)
             spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
+            spark.sparkContext.setLogLevel("ERROR")
     return spark
 
 
-def _start_jvm(settings: dict[str, str]) -> None:
+@contextmanager
+def _said_into(file: Path | None) -> Iterator[dict[str, int]]:
+    """Yields how a JVM is to be started so that a file gets what it says, within this block."""
+    if file is None:
+        yield {}
+        return
+    output = JvmOutput(file)
+    try:
+        yield {"stdout": output.writer, "stderr": output.writer}  # Ivy writes to both
+    except Exception as error:
+        output.pass_on()
+        raise from_code("SYSTEM_ERROR", f"Spark did not start: {output.reason()}") from error
+    output.pass_on()
+
+
+def _start_jvm(settings: dict[str, str], how: dict[str, int]) -> None:
     """Starts the JVM, unless there is one, in a process group of its own.
 
     A signal to this process's group (``timeout``, a supervisor) is for this process: a JVM that got it too
@@ -131,7 +152,7 @@ def _start_jvm(settings: dict[str, str]) -> None:
 
     if SparkContext._gateway is None:
         conf = SparkConf().setAll(list(settings.items()))
-        gateway = launch_gateway(conf, {"start_new_session": True})  # type: ignore[no-untyped-call]
+        gateway = launch_gateway(conf, {"start_new_session": True, **how})  # type: ignore[no-untyped-call]
         SparkContext._ensure_initialized(gateway=gateway)
 
 

@@ -1,4 +1,4 @@
-"""Where Spark's own log goes while a command runs: into a named file, not over the terminal.
+"""The Spark session of a command, whose own log goes into a named file, not over the terminal.
 
 Owns the file's form and bounds (10 MB and two older ones) and the name it has beside a checkpoint. A person
 reads one sentence; the stacks of Java that go with it are in the file.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,6 +31,23 @@ appender.file.strategy.max = 2
 rootLogger.level = warn
 rootLogger.appenderRef.file.ref = file
 """
+
+
+def session(app_name: str, log: Path, driver_memory: str) -> SparkSession:
+    """Starts Spark, and says so: it takes a while.
+
+    Args:
+        app_name: Shown in Spark's log.
+        log: The file that gets all that Spark says from its start.
+        driver_memory: Of Spark's JVM.
+    """
+    from lakemq import spark
+
+    print(f"Spark starts; its log is {log}", flush=True)
+    conf: dict[str, Any] = {"spark.driver.memory": driver_memory}
+    made = spark.session(app_name, starts_into=log, **conf)
+    move_to(log, made)
+    return made
 
 
 def move_to(path: Path, spark: SparkSession) -> None:

@@ -13,6 +13,7 @@ from tests.support.dispatch_barrier import await_dispatch
 
 pytestmark = pytest.mark.long
 
+NOISE = ("ivy", "log4j", "WARN", "incubator", "resolution report")
 STACKS = ("BrokenPipeError", "Traceback", "\tat ", "ERROR", "StackOverflowError")
 
 
@@ -31,7 +32,7 @@ def test_group_beside_a_users_own_jobs_package_is_stopped_without_a_stack(
     jobs.mkdir()
     (jobs / "__init__.py").write_text("raise ImportError('a package of the user, not of LakeMQ')\n")
     (jobs / "mine.py").write_text(
-        "import pathlib\n\n\ndef handle(message):\n"
+        "import pathlib\n\n\ndef handle(message):\n    print('printed by the handler')\n"
         f"    with pathlib.Path({str(tmp_path / 'seen')!r}).open('a') as seen:\n"
         "        seen.write(message.body.decode() + '\\n')\n"
     )
@@ -45,8 +46,12 @@ def test_group_beside_a_users_own_jobs_package_is_stopped_without_a_stack(
         consumer.terminate()
         assert consumer.wait() == 0, consumer.log()
     assert (tmp_path / "seen").read_text() == "new\n"
-    for word in STACKS:
-        assert word not in consumer.log(), consumer.log()
+    for word in (*STACKS, *NOISE):
+        assert word not in consumer.log() + consumer.shown, consumer.log() + consumer.shown
+    assert "printed by the handler" in consumer.log()
+    log = tmp_path / "ledger" / "_checkpoints" / "b" / "spark.log"
+    assert f"Spark starts; its log is {log}" in consumer.shown
+    assert "io.delta#" in log.read_text()
 
 
 def test_failed_stream_is_one_sentence_and_javas_stack_is_in_the_named_file(

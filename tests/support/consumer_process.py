@@ -24,9 +24,13 @@ class ConsumerProcess:
         directory: working directory; the handler's module is beside it.
         arguments: the command's arguments.
         halt: halt after the ledger commit of the first batch handled, and say its number.
+
+    Attributes:
+        shown: what `await_started` has read of standard output.
     """
 
     def __init__(self, directory: Path, *arguments: str, halt: bool = False) -> None:
+        self.shown = ""
         self._fifo = directory / "halted"
         self.log_path = directory / "consume.log"
         extra: list[str] = []
@@ -66,6 +70,7 @@ class ConsumerProcess:
         """Waits for the line that says that all streams run."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
+            self.shown += line.decode()
             if line.startswith(b"group "):
                 return
         raise AssertionError(f"the consumer ended before it started:\n{self.log()}")

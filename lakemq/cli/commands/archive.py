@@ -40,7 +40,6 @@ def register(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Runs the archive until it is stopped or, with --once, has landed what is there."""
     from jobs.archive import archive
-    from lakemq import spark
 
     logging.basicConfig(format="%(levelname)s %(message)s", level=logging.WARNING)
     settings = archive_settings(args)
@@ -48,9 +47,8 @@ def run(args: argparse.Namespace) -> int:
     with ExitStack() as stack:
 
         def make_session() -> SparkSession:
-            made = spark.session("lakemq archive", **{"spark.driver.memory": args.driver_memory})
+            made = spark_log.session("lakemq archive", log, args.driver_memory)
             stack.callback(made.stop)
-            spark_log.move_to(log, made)
             return made
 
         try:

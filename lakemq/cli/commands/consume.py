@@ -47,7 +47,6 @@ def register(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Runs the group until it is stopped or idle."""
     from jobs.consume import consume
-    from lakemq import spark
 
     logging.basicConfig(format="%(levelname)s %(message)s", level=logging.WARNING)
     logging.getLogger("jobs.group.start").setLevel(logging.INFO)  # where a new group begins
@@ -56,11 +55,8 @@ def run(args: argparse.Namespace) -> int:
     with ExitStack() as stack:
 
         def make_session() -> SparkSession:
-            made = spark.session(
-                f"lakemq consume {settings.group}", **{"spark.driver.memory": args.driver_memory}
-            )
+            made = spark_log.session(f"lakemq consume {settings.group}", log, args.driver_memory)
             stack.callback(made.stop)
-            spark_log.move_to(log, made)
             return made
 
         try:
