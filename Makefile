@@ -28,6 +28,9 @@ FAST := tests/integration/test_http_produce.py tests/integration/test_client_cal
 # Modules of tests beside each other, the longest first; WORKERS= is one after another.
 WORKERS := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 CARGO_TEST := cargo test --locked --no-default-features --manifest-path store_native/Cargo.toml
+NIGHTLY_TEST := $(patsubst cargo,cargo +nightly,$(CARGO_TEST))
+# Test binaries in which threads of a store meet.
+THREADED := memory failure replication store state confirmed queues recovery
 
 .PHONY: help quickstart test test-fast check check-spark-versions check-lowest-versions bench chaos fuzz mutants lock wheel clean
 
@@ -39,7 +42,7 @@ help:
 	@echo "make check-spark-versions   the path on PySpark 4.0 and 4.1, in environments of their own"
 	@echo "make check-lowest-versions   the lowest versions that pyproject.toml allows, in environments of their own"
 	@echo "make bench        the measurements of docs/performance.md [ONLY=P7] (Maven)"
-	@echo "make chaos        kill -9 under load; rolls of the log    [ONLY=R1 ROUNDS=100 SEED=1] [ONLY=R2 ROUNDS=100] [ONLY=DRIVER ROUNDS=20] [ONLY=ROLL ROLLS=100000] [ONLY=POWER SEEDS=300] [ONLY=SIMULATION SEEDS=10000]"
+	@echo "make chaos        kill -9 under load; rolls of the log    [ONLY=R1 ROUNDS=100 SEED=1] [ONLY=R2 ROUNDS=100] [ONLY=DRIVER ROUNDS=20] [ONLY=ROLL ROLLS=100000] [ONLY=POWER SEEDS=300] [ONLY=SIMULATION SEEDS=10000] [ONLY=ORDERS] [ONLY=THREADS] [ONLY=MIRI]"
 	@echo "make fuzz         bytes of chance against whatever reads bytes [ONLY=record SECONDS=600] (cargo-fuzz, nightly Rust)"
 	@echo "make mutants      changes in the code that hurt, one at a time, against their tests [ONLY=path/of/a/file] [EVERY=10: of Python's a sample]"
 	@echo "make wheel        dist/lakemq-*.whl"
@@ -102,7 +105,7 @@ bench: $(VENV)/.built
 	$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY))
 
 chaos: $(VENV)/.built
-	@[[ " R1 R2 DRIVER ROLL POWER SIMULATION " = *" $(or $(ONLY),R1) "* ]] || { echo "no chaos scenario $(ONLY); there are R1, R2, DRIVER, ROLL, POWER and SIMULATION"; exit 2; }
+	@[[ " R1 R2 DRIVER ROLL POWER SIMULATION ORDERS THREADS MIRI " = *" $(or $(ONLY),R1) "* ]] || { echo "no chaos scenario $(ONLY); there are R1, R2, DRIVER, ROLL, POWER, SIMULATION, ORDERS, THREADS and MIRI"; exit 2; }
 ifneq ($(filter R1,$(or $(ONLY),R1)),)
 	$(BIN)/python -m tests.cluster.chaos.r1 --rounds $(ROUNDS) --seed $(SEED)
 endif
@@ -120,6 +123,17 @@ ifneq ($(filter POWER,$(or $(ONLY),POWER)),)
 endif
 ifneq ($(filter SIMULATION,$(or $(ONLY),SIMULATION)),)
 	LAKEMQ_SIMULATION_SEEDS=$(SEEDS) $(CARGO_TEST) --test disks simulation
+endif
+ifneq ($(filter ORDERS,$(or $(ONLY),R1)),)
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=store_native/target/orders $(CARGO_TEST) --test orders
+endif
+ifneq ($(filter THREADS,$(or $(ONLY),R1)),)
+	RUSTFLAGS=-Zsanitizer=thread CARGO_TARGET_DIR=store_native/target/threads LAKEMQ_TEST_ROLLS=60 $(NIGHTLY_TEST) \
+	    -Zbuild-std --target x86_64-unknown-linux-gnu $(addprefix --test ,$(THREADED))
+endif
+ifneq ($(filter MIRI,$(or $(ONLY),R1)),)
+	MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-many-seeds=0..8" RUSTFLAGS=-Coverflow-checks=off \
+	    CARGO_TARGET_DIR=store_native/target/miri $(subst test,miri test,$(NIGHTLY_TEST)) --test memory
 endif
 
 # In a scratch copy, at the lowest priority; a path says which language.

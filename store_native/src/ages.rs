@@ -5,7 +5,8 @@
 //! counts as such a jump.
 //! Threads: any, under a lock held for one look at the clock.
 
-use std::sync::{Arc, Mutex};
+use crate::sync::Mutex;
+use std::sync::Arc;
 
 use crate::environment::Clock;
 use crate::events::Events;

@@ -5,7 +5,8 @@
 //! nobody else is asked, what is flushed is confirmed.
 //! Threads: the flusher, and whoever hears from the replicas.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use crate::sync::{Mutex, MutexGuard};
+use std::sync::Arc;
 
 use crate::lock::lock;
 use crate::watermarks::Watermarks;

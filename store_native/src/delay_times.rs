@@ -6,8 +6,9 @@
 //! delay from then on.
 //! Threads: the appender notes, the scheduler asks, under a lock of their own.
 
+use crate::sync::Mutex;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use crate::environment::Clock;
 use crate::lock::lock;

@@ -5,8 +5,9 @@
 //! instead of kept. Each line is taken once. The store writes none of them itself.
 //! Threads: any of the store's notes, any thread takes.
 
+use crate::sync::Mutex;
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
 
 /// Lines kept until they are taken.
 pub const MOST_KEPT: usize = 256;

@@ -3,8 +3,8 @@
 //! Invariants: where none is set, passing a point changes nothing.
 //! Threads: any passes; what is left of a count is atomic.
 
+use crate::sync::atomic::{AtomicU64, Ordering};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::{Result, StoreError};
 

@@ -8,10 +8,10 @@
 //! Threads: the table is under the append lock, the lines that wait under the dispatch lock; the thread that takes
 //! a checkpoint writes the file.
 
+use crate::sync::atomic::{AtomicUsize, Ordering};
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::environment::Disk;
 use crate::error::{Result, StoreError};

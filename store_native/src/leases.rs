@@ -5,8 +5,9 @@
 //! is confirmed and dispatched. Holds end by the time that passes, not by the time of day.
 //! Threads: those of callers.
 
+use crate::sync::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::append::Appender;

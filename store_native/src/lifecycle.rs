@@ -4,9 +4,9 @@
 //! one that stops never runs again. A thread of the store that panics prints nothing: what it said is in the event.
 //! Threads: every one of the store's, and those that wait for a watermark.
 
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::cell::RefCell;
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Once, OnceLock};
 use std::time::Duration;
 

@@ -6,7 +6,8 @@
 //! `lifecycle.rs` and `append` see to.
 //! Threads: any.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use crate::sync::{Mutex, MutexGuard};
+use std::sync::PoisonError;
 
 /// The lock: who wants `data` first passes the gate, where the next one stands.
 #[derive(Debug)]

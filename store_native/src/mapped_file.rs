@@ -12,19 +12,18 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use memmap2::{MmapOptions, MmapRaw};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::environment::Disk;
 use crate::error::{Result, StoreError};
+use crate::mapping::Mapping;
 use crate::sys::next_data;
 
 /// A mapped file; see the module for what holds.
 #[derive(Debug)]
 pub struct MappedFile {
     path: PathBuf,
-    map: MmapRaw,
+    map: Mapping,
     file: File,
     /// Bytes from the start whose blocks exist (owner only).
     allocated: AtomicU64,
@@ -84,9 +83,8 @@ impl MappedFile {
     }
 
     fn map_owned(path: &Path, file: File, allocated: u64) -> Result<Self> {
-        let map = MmapOptions::new()
-            .map_raw(&file)
-            .map_err(|e| StoreError::io(format!("mapping {}", path.display()), e))?;
+        let context = |e| StoreError::io(format!("mapping {}", path.display()), e);
+        let map = Mapping::writable(&file).map_err(context)?;
         Ok(Self { path: path.to_owned(), map, file, allocated: AtomicU64::new(allocated), writable: true })
     }
 
@@ -110,7 +108,7 @@ impl MappedFile {
         if file.metadata().map_err(context)?.len() == 0 {
             return Err(StoreError::corrupt(format!("{} is empty", path.display())));
         }
-        let map = MmapOptions::new().map_raw_read_only(&file).map_err(context)?;
+        let map = Mapping::for_reading(&file).map_err(context)?;
         Ok(Self { path: path.to_owned(), map, file, allocated: AtomicU64::new(0), writable: false })
     }
 
@@ -151,24 +149,47 @@ impl MappedFile {
         unsafe { std::slice::from_raw_parts(self.map.as_ptr().add(from), length) }
     }
 
+    /// Whether all of these bytes lie in the file, whatever the numbers.
+    fn holds(&self, from: usize, length: usize) -> bool {
+        from.checked_add(length).is_some_and(|end| end <= self.len())
+    }
+
     /// Lets `write` fill `length` bytes from `from`. The caller holds the lock of this file's writer and
     /// has made sure of the blocks ([`MappedFile::ensure_allocated`]).
     ///
     /// # Panics
     /// When the range lies outside the file or the file was opened for reading: a defect of the caller.
     pub fn write<R>(&self, from: usize, length: usize, write: impl FnOnce(&mut [u8]) -> R) -> R {
-        assert!(self.writable && from + length <= self.len(), "a write outside {}", self.path.display());
+        assert!(self.writable && self.holds(from, length), "a write outside {}", self.path.display());
         // SAFETY: inside a writable mapping (asserted); the caller is the only writer of this range, and
         // readers do not look at it before it is published (module contract).
         let region = unsafe { std::slice::from_raw_parts_mut(self.map.as_mut_ptr().add(from), length) };
         write(region)
     }
 
-    /// Writes a big-endian i32 so that a reader in another process sees it only after what was written
-    /// before it.
+    /// Writes a big-endian i32 so that a reader, in another process too, sees it only after what was written before
+    /// it.
+    ///
+    /// # Panics
+    /// As [`MappedFile::write`], and where the place is not divisible by four.
     pub fn publish_i32(&self, at: usize, value: i32) {
-        std::sync::atomic::fence(Ordering::Release);
-        self.write(at, 4, |out| out.copy_from_slice(&value.to_be_bytes()));
+        assert!(self.writable, "a write to {}", self.path.display());
+        self.atomic_u32(at).store(u32::from_ne_bytes(value.to_be_bytes()), Ordering::Release);
+    }
+
+    /// Reads what [`MappedFile::publish_i32`] wrote.
+    ///
+    /// # Panics
+    /// When the place is not divisible by four, or outside: a defect of the caller.
+    pub fn published_i32(&self, at: usize) -> i32 {
+        i32::from_be_bytes(self.atomic_u32(at).load(Ordering::Acquire).to_ne_bytes())
+    }
+
+    fn atomic_u32(&self, at: usize) -> &AtomicU32 {
+        assert!(at.is_multiple_of(4) && self.holds(at, 4), "no atomic at {at}");
+        // SAFETY: inside the mapping, aligned (mappings start at a page), and accesses to these bytes that another
+        // may meet are atomic.
+        unsafe { &*self.map.as_ptr().add(at).cast::<AtomicU32>() }
     }
 
     /// An atomic view of eight bytes at `at` (native byte order), which must be divisible by eight.
@@ -176,7 +197,7 @@ impl MappedFile {
     /// # Panics
     /// When the place is not aligned or outside: a defect of the caller.
     pub fn atomic_u64(&self, at: usize) -> &AtomicU64 {
-        assert!(at.is_multiple_of(8) && at + 8 <= self.len(), "no atomic at {at}");
+        assert!(at.is_multiple_of(8) && self.holds(at, 8), "no atomic at {at}");
         // SAFETY: inside the mapping, aligned (mappings start at a page), and every access to these bytes,
         // in this process and others, is atomic.
         unsafe { &*self.map.as_ptr().add(at).cast::<AtomicU64>() }
@@ -208,7 +229,7 @@ impl MappedFile {
     /// # Panics
     /// As [`MappedFile::write`].
     pub fn write_through(&self, from: usize, bytes: &[u8], disk: &dyn Disk) -> io::Result<()> {
-        let inside = self.writable && from + bytes.len() <= self.len();
+        let inside = self.writable && self.holds(from, bytes.len());
         assert!(inside, "a write outside {}", self.path.display());
         disk.write(&self.file, from as u64, bytes)
     }

@@ -4,8 +4,9 @@
 //! looks at its condition under the lock that a move takes.
 //! Threads: any sets and moves; one thread waits for a signal, any number for progress.
 
+use crate::sync::{Condvar, Mutex};
 use std::os::fd::RawFd;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use crate::environment::Stopwatch;
@@ -31,11 +32,15 @@ impl Signal {
 
     /// Waits until the flag is set or the time is over, and clears it.
     pub fn wait(&self, timeout: Duration) {
-        let set = self.set.lock().unwrap_or_else(PoisonError::into_inner);
-        let (mut set, _) = self
-            .changed
-            .wait_timeout_while(set, timeout, |set| !*set)
-            .unwrap_or_else(PoisonError::into_inner);
+        let waited = Stopwatch::start();
+        let mut set = self.set.lock().unwrap_or_else(PoisonError::into_inner);
+        while !*set {
+            let left = timeout.saturating_sub(waited.elapsed());
+            if left.is_zero() {
+                break;
+            }
+            set = self.changed.wait_timeout(set, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
         *set = false;
     }
 }

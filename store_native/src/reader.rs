@@ -6,10 +6,11 @@
 //! what it can no longer find is reported as expired.
 //! Threads: any of this process; the owner is another process, known by its watermarks.
 
+use crate::sync::atomic::{AtomicI64, Ordering};
+use crate::sync::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use crate::commitlog::CommitLog;

@@ -6,18 +6,18 @@
 //! Threads: the owner's write with release stores; any reads with acquire loads, also in other processes.
 
 use std::path::Path;
-use std::sync::atomic::Ordering;
 
 use crate::environment::Disk;
 use crate::error::{Result, StoreError};
-use crate::mapped_file::MappedFile;
+use crate::sync::Page;
+use crate::sync::atomic::Ordering;
 
 const BYTES: u64 = 4096;
 const MAGIC: u64 = u64::from_le_bytes(*b"LAKEMQW1");
 
 /// The marks. dispatched <= confirmed <= flushed <= appended.
 #[derive(Debug)]
-pub struct Watermarks(MappedFile);
+pub struct Watermarks(Page);
 
 #[derive(Debug, Clone, Copy)]
 enum Mark {
@@ -38,7 +38,7 @@ impl Watermarks {
     /// # Errors
     /// `DISK_FULL` or any I/O error.
     pub fn open_owned(path: &Path, disk: &dyn Disk) -> Result<Self> {
-        let marks = Self(MappedFile::open_owned(path, BYTES, BYTES, disk)?);
+        let marks = Self(Page::open_owned(path, BYTES, BYTES, disk)?);
         marks.0.ensure_allocated(BYTES, BYTES, disk)?;
         if marks.get(Mark::Magic) != MAGIC as i64 {
             for mark in [Mark::Appended, Mark::Flushed, Mark::Dispatched, Mark::Confirmed, Mark::LogMin] {
@@ -57,7 +57,7 @@ impl Watermarks {
         if !path.exists() {
             return Ok(None);
         }
-        let marks = Self(MappedFile::open_for_reading(path)?);
+        let marks = Self(Page::open_for_reading(path)?);
         if marks.0.len() as u64 != BYTES || marks.get(Mark::Magic) != MAGIC as i64 {
             return Err(StoreError::corrupt(format!("{} is no watermarks file", path.display())));
         }

@@ -3,6 +3,7 @@
 //! Contract: what was flushed is never lost; a request of several messages is stored all or none; queues
 //! and index can be deleted in any combination and come back byte for byte.
 
+mod at_once;
 mod durable;
 mod expiry;
 mod kept_back;

@@ -5,7 +5,7 @@
 //! under the same key is refused and stores nothing.
 //! Threads: those that append, without the append lock.
 
-use std::sync::atomic::Ordering;
+use crate::sync::atomic::Ordering;
 
 use twox_hash::XxHash3_128;
 

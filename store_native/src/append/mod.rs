@@ -16,8 +16,9 @@ mod request;
 mod topic_table;
 mod topics;
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Mutex, is_poisoned};
+use std::sync::Arc;
 
 pub use groups::{GroupChange, GroupTable};
 pub use request::{AppendRequest, Appended, Placed};
@@ -190,7 +191,7 @@ impl Appender {
         if end.closed {
             return Err(StoreError::closed());
         }
-        if self.end.is_poisoned() {
+        if is_poisoned(&self.end) {
             self.lifecycle.poison("an append ended in a panic: what it left is unknown".into());
         }
         self.lifecycle.check_writable()

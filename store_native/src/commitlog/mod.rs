@@ -19,9 +19,10 @@ pub mod writer;
 pub use range::LogRange;
 pub(crate) use range::is_end_marker;
 
+use crate::sync::RwLock;
+use crate::sync::atomic::{AtomicI64, Ordering};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 
 use crate::environment::Disk;
 use crate::error::{Result, StoreError};
@@ -227,11 +228,11 @@ impl CommitLog {
         Ok(removed)
     }
 
-    fn read_files(&self) -> std::sync::RwLockReadGuard<'_, Vec<LogFile>> {
+    fn read_files(&self) -> crate::sync::RwLockReadGuard<'_, Vec<LogFile>> {
         self.files.read().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    fn write_files(&self) -> std::sync::RwLockWriteGuard<'_, Vec<LogFile>> {
+    fn write_files(&self) -> crate::sync::RwLockWriteGuard<'_, Vec<LogFile>> {
         self.files.write().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }

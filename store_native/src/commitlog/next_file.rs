@@ -4,8 +4,9 @@
 //! in the log is deleted.
 //! Threads: the maintenance thread makes it, the appender takes it, the one that closes the store drops it.
 
+use crate::sync::{Mutex, MutexGuard};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use super::{CommitLog, LogFile};
 use crate::environment::{Disk, Environment};

@@ -6,12 +6,12 @@
 //! Threads: the dispatcher writes, checkpoints sync, expiry removes, any reads. Readers in other processes open the
 //! files for themselves.
 
+use crate::sync::atomic::{AtomicU64, Ordering};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::entry::{ENTRY_BYTES, Entry};
 use super::handles::Handles;

@@ -4,10 +4,11 @@
 //! is closed is decided as a clock does: each use marks a place, the hand passes marked places once.
 //! Threads: any, under a lock that is not held while a file is opened.
 
+use crate::sync::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 /// Files held open at most, and at most a quarter of what the process may have.
 const MAX_OPEN_FILES: usize = 512;

@@ -6,8 +6,9 @@
 //! Threads: the dispatcher, under its lock, stages and flushes; checkpoints sync, expiry raises the minimum; any
 //! reads. A reader in another process finds the end itself (`tail.rs`), bounded by the watermark.
 
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use crate::sync::atomic::{AtomicI64, Ordering};
+use crate::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, PoisonError};
 
 use super::entry::{ENTRY_BYTES, Entry};
 use super::store::{QueueKey, QueueStore};

@@ -4,9 +4,10 @@
 //! may not be on the disk stays in the list of dirty ones until it is synced.
 //! Threads: the dispatcher makes and removes queues, checkpoints sync them, any looks them up.
 
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Mutex, MutexGuard, RwLock};
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError};
 
 use super::queue::Queue;
 use super::store::{QueueKey, QueueStore};

@@ -13,9 +13,10 @@ mod queue_sink;
 mod sink;
 mod state_sink;
 
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Mutex, MutexGuard};
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 pub use dispatcher::Dispatcher;

@@ -5,9 +5,10 @@
 //! Threads: the one that dispatches notifies, an event loop watches and takes. They share a lock that nobody holds
 //! for longer than a look at a table, never the dispatcher's.
 
+use crate::sync::atomic::{AtomicBool, Ordering, fence};
+use crate::sync::{Mutex, MutexGuard};
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 #[derive(Debug, Default)]
 struct Table {

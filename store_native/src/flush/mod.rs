@@ -4,8 +4,9 @@
 //! files, and always to the end of a request; a sync that failed is final.
 //! Threads: one of its own. It confirms and, for a small flush, dispatches at once, so that who waits is woken once.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::commitlog::CommitLog;

@@ -6,8 +6,8 @@
 
 mod restore;
 
+use crate::sync::atomic::{AtomicBool, Ordering};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::calendar::{Date, date_of};
 use crate::environment::Disk;
@@ -17,6 +17,8 @@ use crate::message::hash::java_hash_parts;
 
 const HEADER_BYTES: usize = 40;
 const SLOT_BYTES: usize = 4;
+/// Bytes that are read and written as one.
+const WORD: usize = 8;
 const ENTRY_BYTES: usize = 20;
 /// What an entry says is before it where nothing is. Any reader ends a chain at what is not above zero; a zero
 /// would look like a word that was lost with the power (`restore.rs`).
@@ -164,9 +166,23 @@ impl IndexFile {
         self.file.path().file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
     }
 
-    /// The header as it stands.
+    /// The header as it stands. Beside a put, its times and offsets may be newer than its count, which no entry is
+    /// missing from.
     pub fn header(&self) -> Header {
-        Header::decode(self.file.bytes(0, HEADER_BYTES))
+        let mut bytes = [0; HEADER_BYTES];
+        for (number, word) in bytes.as_chunks_mut::<WORD>().0.iter_mut().enumerate().rev() {
+            *word = self.file.atomic_u64(number * WORD).load(Ordering::Acquire).to_ne_bytes();
+        }
+        Header::decode(&bytes)
+    }
+
+    /// Writes the header, its count last.
+    fn write_header(&self, header: &Header) {
+        let mut bytes = [0; HEADER_BYTES];
+        header.encode(&mut bytes);
+        for (number, word) in bytes.as_chunks::<WORD>().0.iter().enumerate() {
+            self.file.atomic_u64(number * WORD).store(u64::from_ne_bytes(*word), Ordering::Release);
+        }
     }
 
     /// Offset of the newest record indexed here; -1 for none.
@@ -195,12 +211,8 @@ impl IndexFile {
         HEADER_BYTES + self.shape.slots as usize * SLOT_BYTES + number as usize * ENTRY_BYTES
     }
 
-    fn read_i32(&self, at: usize) -> i32 {
-        i32::from_be_bytes(self.file.bytes(at, 4).try_into().unwrap_or_default())
-    }
-
     fn slot(&self, at: usize, count: i32) -> i32 {
-        let value = self.read_i32(at);
+        let value = self.file.published_i32(at);
         if value <= 0 || value >= count { 0 } else { value }
     }
 
@@ -249,7 +261,7 @@ impl IndexFile {
         header.count += 1;
         header.end_timestamp = store_timestamp;
         header.end_physical_offset = physical_offset;
-        self.file.write(0, HEADER_BYTES, |out| header.encode(out));
+        self.write_header(&header);
         self.dirty.store(true, Ordering::Release);
         Ok(())
     }
@@ -260,11 +272,13 @@ impl IndexFile {
         if header.end_timestamp < begin || header.begin_timestamp > end {
             return;
         }
-        let mut number = self.slot(self.slot_at(hash), header.count);
+        let mut number = self.file.published_i32(self.slot_at(hash));
         while number > 0 && out.len() < limit {
             let Some(entry) = self.entry(number) else { return };
             let second = header.begin_timestamp.saturating_add(i64::from(entry.seconds) * 1000);
-            if entry.hash == hash && second.saturating_add(999) >= begin && second <= end {
+            // One that came since the look at the header is passed over: it leads to those that were there.
+            let counts = number < header.count;
+            if counts && entry.hash == hash && second.saturating_add(999) >= begin && second <= end {
                 out.push(entry.physical_offset);
             }
             // Chains lead to older entries; anything else is damage and would be a circle.

@@ -8,9 +8,10 @@
 
 mod file;
 
+use crate::sync::RwLock;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError};
 
 pub use file::{Header, IndexFile, Shape, key_hash};
 

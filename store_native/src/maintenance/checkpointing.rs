@@ -4,7 +4,7 @@
 //! the snapshot says how far they are. The idempotence keys are in their file first. One checkpoint at a time.
 //! Threads: the maintenance thread and callers.
 
-use std::sync::atomic::Ordering;
+use crate::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Maintenance;

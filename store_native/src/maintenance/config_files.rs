@@ -6,7 +6,7 @@
 //! at most a hundredth of the time.
 //! Threads: the maintenance thread and callers of checkpoints, one writer at a time.
 
-use std::sync::atomic::Ordering;
+use crate::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Maintenance;

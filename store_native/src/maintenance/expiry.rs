@@ -4,7 +4,7 @@
 //! stays, and so does what is not dispatched; undelivered delayed messages go only where the disk is too full.
 //! Threads: the maintenance thread and callers, one at a time.
 
-use std::sync::atomic::Ordering;
+use crate::sync::atomic::Ordering;
 
 use super::Maintenance;
 use crate::commitlog::LogFile;

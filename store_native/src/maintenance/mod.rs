@@ -9,8 +9,9 @@ mod config_files;
 mod expiry;
 mod snapshot_pace;
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ages::AgeClock;

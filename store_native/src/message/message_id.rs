@@ -4,8 +4,8 @@
 //! Invariants: two client ids of one opening of a store differ, whatever its clock does.
 //! Threads: any makes ids; the counter is atomic.
 
+use crate::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use crate::calendar::month_start;
 

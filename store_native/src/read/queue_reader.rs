@@ -5,9 +5,9 @@
 //! where no entry is.
 //! Threads: any; its own counter is atomic.
 
+use crate::sync::atomic::{AtomicU64, Ordering};
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::slice::{SliceMeta, SliceRequest, Status};
 use crate::commitlog::{CommitLog, Located, LogFile};

@@ -5,9 +5,10 @@
 //! repeats one; what expired undelivered is counted and logged.
 //! Threads: one of its own; `undelivered_from` is asked by the one that expires files.
 
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU64, Ordering};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::append::Appender;

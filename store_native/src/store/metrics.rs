@@ -3,7 +3,7 @@
 //! Invariants: a name that ends in `_total` is a counter and never falls while the store is open.
 //! Threads: those of callers.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 use super::Store;
 use crate::sys::disk_used_ratio;

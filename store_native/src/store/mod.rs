@@ -14,9 +14,10 @@ mod open;
 mod queries;
 mod replication;
 
+use crate::sync::Mutex;
 use std::fs::File;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 

@@ -6,10 +6,11 @@
 //! returned.
 //! Threads: the opener's, and whichever closes or drops the store.
 
+use crate::sync::Mutex;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use super::Store;
 use crate::ages::AgeClock;

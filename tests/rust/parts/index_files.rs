@@ -92,6 +92,29 @@ fn test_a_search_takes_entries_of_its_key_and_of_its_seconds_newest_first() {
     assert!(file.is_full());
 }
 
+/// Contract: a put changes entry, slot and header one after the other; who searches meanwhile has looked at an older
+/// header than slot.
+#[test]
+fn test_a_search_beside_a_put_finds_what_was_there_before_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("1");
+    let disk = CountingDisk::default();
+    let file = IndexFile::open_owned(&path, SHAPE, &disk).expect("a file");
+    file.put(3, 100, 10_000, &disk).expect("room");
+    let header = fs::read(&path).expect("a file")[..40].to_vec();
+    for (hash, offset) in [(10, 200), (3, 300)] {
+        file.put(hash, offset, 10_000, &disk).expect("room");
+        let mut bytes = fs::read(&path).expect("a file");
+        bytes[..40].copy_from_slice(&header);
+        let seen = dir.path().join("2");
+        fs::write(&seen, bytes).expect("written");
+        let seen = IndexFile::open_for_reading(&seen, SHAPE).expect("of the right length");
+        let mut found = Vec::new();
+        seen.find(3, 0, i64::MAX, 100, &mut found);
+        assert_eq!(found, [100], "beside the put of {offset}");
+    }
+}
+
 #[test]
 fn test_damage_in_a_file_is_no_circle_and_no_panic() {
     let dir = tempfile::tempdir().expect("a directory");

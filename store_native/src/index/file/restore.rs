@@ -21,8 +21,8 @@
 //! Bytes that nobody wrote (a disk's damage) are told by an entry that does not belong to its slot or lies at
 //! a log offset before the snapshot's.
 
+use crate::sync::atomic::Ordering;
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
 
 use super::{HEADER_BYTES, Header, IndexFile, SLOT_BYTES};
 use crate::environment::Disk;
@@ -48,7 +48,7 @@ impl IndexFile {
         }
         let context = |e| StoreError::io(format!("clearing {}", self.path().display()), e);
         self.file.clear_from(self.entry_at(header.count), disk).map_err(context)?;
-        self.file.write(0, HEADER_BYTES, |out| header.encode(out));
+        self.write_header(header);
         self.dirty.store(true, Ordering::Release);
         Ok(())
     }
@@ -162,7 +162,7 @@ mod tests {
         let file = file(&dir);
         let zero = |number: i32| {
             let at = file.entry_at(number) + 16;
-            if file.read_i32(at) < 0 {
+            if file.file.published_i32(at) < 0 {
                 file.file.write(at, 4, |out| out.fill(0));
             }
         };
