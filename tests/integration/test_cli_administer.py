@@ -55,7 +55,9 @@ def test_topic_is_created_shown_changed_and_deleted(lakemq: Lakemq, name: str) -
     assert err.startswith("lakemq: TOPIC_NOT_EXIST: ")
 
 
-def test_unknown_topic_is_told_the_nearest_and_those_there_are(lakemq: Lakemq, name: str) -> None:
+def test_the_error_of_an_unknown_topic_names_the_nearest_and_those_there_are(
+    lakemq: Lakemq, name: str
+) -> None:
     lakemq("topic", "create", name)
     for words in (("topic", "show"), ("tail",)):
         code, _, err = lakemq(*words, f"{name}x")

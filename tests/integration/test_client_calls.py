@@ -111,7 +111,7 @@ def test_arrow_rows_go_in_and_come_out(client: Client, topic: str) -> None:
     assert (pulled.status, pulled.next_offset, pulled.max_offset, pulled.damaged) == ("FOUND", 3, 3, ())
 
 
-def test_arrow_pull_ends_where_it_is_told_and_filters_by_tag(client: Client, topic: str) -> None:
+def test_arrow_pull_ends_at_the_given_offset_and_filters_by_tag(client: Client, topic: str) -> None:
     client.send_many(topic, [Message(str(i), tags="odd" if i % 2 else "even") for i in range(10)])
     await_dispatch(client)
     pulled = client.pull_arrow(topic, 0, 2, end_offset=8, tags="odd", columns=["body"])
@@ -162,7 +162,7 @@ def test_retry_topic_of_a_group_is_reached_by_its_name(client: Client) -> None:
     assert len(client.queues("%RETRY%g-retry")) == 1
 
 
-def test_group_stands_where_it_was_committed(client: Client, topic: str) -> None:
+def test_group_is_at_its_committed_offsets(client: Client, topic: str) -> None:
     client.send_many(topic, [Message(str(i)) for i in range(10)])
     await_dispatch(client)
     group = client.put_group(f"g-{topic}", retry_max_times=3)

@@ -368,7 +368,7 @@ def address_of_this_machine() -> str | None:
         ("fe80::1%eth0", False),
     ],
 )
-def test_loopback_is_told_in_every_form_a_socket_gives(host: str, own: bool) -> None:
+def test_loopback_is_recognised_in_every_form_a_socket_gives(host: str, own: bool) -> None:
     assert is_loopback(host) is own
 
 

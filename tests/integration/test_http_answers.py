@@ -27,7 +27,7 @@ def test_a_connection_is_kept_and_answers_follow_each_other(shared_broker: Broke
     assert answer.count(b"\r\ndate: ") == 4
 
 
-def test_the_short_way_and_the_asgi_way_say_the_same(shared_broker: BrokerProcess) -> None:
+def test_the_fast_path_and_the_asgi_path_answer_the_same(shared_broker: BrokerProcess) -> None:
     with socket.create_connection(("127.0.0.1", shared_broker.port), timeout=10) as sock:
         sock.sendall(POST + b"\r\nx")
         kept = sock.recv(65536)

@@ -266,7 +266,7 @@ def test_a_held_pull_of_a_client_that_closes_its_side_is_answered_at_once(
     assert found[0].json["status"] == "NO_NEW_MSG"
 
 
-def test_a_request_that_the_client_breaks_off_is_told_so_and_stores_nothing(
+def test_a_request_that_the_client_breaks_off_is_refused_and_stores_nothing(
     shared_broker: BrokerProcess,
 ) -> None:
     whole = post("broken_off", message("never"))

@@ -97,7 +97,7 @@ def test_a_taken_port_is_refused_before_the_store_is_touched(broker: BrokerProce
     assert not other.exists()
 
 
-def test_a_taken_port_for_slaves_is_told_with_its_option(broker: BrokerProcess, tmp_path: Path) -> None:
+def test_a_taken_port_for_slaves_is_named_with_its_option(broker: BrokerProcess, tmp_path: Path) -> None:
     arguments = ("--port", "0", "--role", "async-master", "--ha-port", str(broker.port))
     refused = lakemq("serve", "--store", str(tmp_path / "s"), *arguments)
     assert refused.returncode == 1

@@ -183,7 +183,7 @@ def test_a_vectorised_handler_over_http_with_a_tag_filter(
     assert (report["subscription"], report["reached_offset"]) == ("B", 8)
 
 
-def test_a_new_group_begins_at_the_end_unless_told_otherwise(
+def test_a_new_group_begins_at_the_end_unless_asked_otherwise(
     spark: SparkSession, shared_broker: BrokerProcess, settings: Settings
 ) -> None:
     client = shared_broker.client()

@@ -67,7 +67,7 @@ def test_batch_whose_answer_is_lost_is_stored_once(
     assert bodies() == ["0", "1", "2"]
 
 
-def test_sender_told_that_the_outcome_is_unknown_repeats_with_the_key_and_stores_once(
+def test_sender_whose_outcome_is_unknown_repeats_with_the_key_and_stores_once(
     shared_broker: BrokerProcess, topic: str, bodies: Callable[[], list[str]]
 ) -> None:
     with (
@@ -229,7 +229,7 @@ def test_closed_producer_says_so(shared_broker: BrokerProcess, topic: str) -> No
                 send("y")
 
 
-def test_flush_waits_no_longer_than_it_is_told(shared_broker: BrokerProcess, topic: str) -> None:
+def test_flush_waits_no_longer_than_its_timeout(shared_broker: BrokerProcess, topic: str) -> None:
     with FaultyProxy(shared_broker.endpoint, "hang") as proxy:
         producer = Producer(proxy.endpoint, topic, timeout_s=60.0)
         future = producer.send_later("x")

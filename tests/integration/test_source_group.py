@@ -59,7 +59,7 @@ def test_progress_is_reported_when_a_run_ends(
     assert client.group_offsets(group) == {(topic, 0): 20, (topic, 1): 20}
 
 
-def test_a_new_query_starts_where_its_group_stands(
+def test_a_new_query_starts_at_its_groups_committed_offsets(
     spark: SparkSession, client: Client, shared_broker: BrokerProcess, tmp_path: Path
 ) -> None:
     topic, group = prepared(client, "start")

@@ -104,7 +104,7 @@ def test_other_mistakes_are_one_sentence(reader: LedgerReader, text: str, senten
     assert refused(reader, text) == sentence
 
 
-def test_what_is_not_known_is_told_in_its_first_line() -> None:
+def test_an_unknown_error_is_shown_by_its_first_line() -> None:
     assert explained(RuntimeError("\n  Something new\nand more"), "SELECT 1") == "Something new"
     assert explained(RuntimeError(""), "SELECT 1") == "RuntimeError"
 

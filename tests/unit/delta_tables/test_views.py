@@ -142,7 +142,7 @@ def test_history_has_the_attempts_of_a_message_in_order(ledger: PathLedger) -> N
 
 
 @pytest.mark.parametrize(("verdict", "state"), [("RETRY", "RETRY"), ("DEAD", "DEAD"), ("DROPPED", "DROPPED")])
-def test_history_says_how_a_message_stands(ledger: PathLedger, verdict: str, state: str) -> None:
+def test_history_shows_the_state_of_a_message(ledger: PathLedger, verdict: str, state: str) -> None:
     append(ledger, DELIVERIES, [delivery(0, verdict="RETRY"), delivery(0, attempt=2, verdict=verdict)])
     assert [row["state"] for row in query(ledger, "SELECT state FROM delivery_history")] == [state]
 

@@ -10,7 +10,7 @@ import pytest
 from lakemq.handler import Verdict, is_vectorised, vectorised
 
 
-def test_a_vectorised_handler_is_told_by_mark_or_annotation() -> None:
+def test_a_vectorised_handler_is_recognised_by_mark_or_annotation() -> None:
     @vectorised
     def marked(batch: Any) -> None: ...
 

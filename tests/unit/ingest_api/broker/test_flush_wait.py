@@ -102,7 +102,7 @@ def test_a_change_is_answered_when_every_reader_sees_it(tmp_path: Path) -> None:
     run(tmp_path, scenario)
 
 
-def test_a_send_that_waits_too_long_is_told_so_and_not_forgotten_in_the_queue(tmp_path: Path) -> None:
+def test_a_send_that_waits_too_long_gets_its_status_and_leaves_the_queue(tmp_path: Path) -> None:
     async def scenario(waiting: Waiting) -> None:
         # Nothing will ever be stored there.
         futures = [waiting.flush_waiter.wait_send(1 << 40), waiting.flush_waiter.wait_send((1 << 40) + 1)]

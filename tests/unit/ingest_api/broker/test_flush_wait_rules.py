@@ -310,7 +310,7 @@ def waits() -> FlushWaits:
     return broker
 
 
-def test_an_append_that_comes_back_late_is_told_before_the_ones_behind_it() -> None:
+def test_an_append_that_comes_back_late_is_notified_before_the_ones_behind_it() -> None:
     broker = waits()
     notified: list[int] = []
     for end_offset in (3, 1, 2):

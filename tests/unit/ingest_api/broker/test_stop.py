@@ -58,7 +58,7 @@ def settings(path: Path) -> BrokerSettings:
     )
 
 
-def test_whoever_waits_is_answered_and_what_runs_ends_before_the_store_closes(tmp_path: Path) -> None:
+def test_waiting_sends_are_answered_and_what_runs_ends_before_the_store_closes(tmp_path: Path) -> None:
     happened: list[str] = []
     started, may_end = threading.Event(), threading.Event()
 

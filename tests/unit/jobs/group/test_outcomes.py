@@ -147,7 +147,7 @@ def test_first_deliveries_and_retries_mix_in_one_batch() -> None:
     ]
 
 
-def test_a_message_another_program_put_on_the_retry_topic_stands_where_it_is() -> None:
+def test_a_message_another_program_put_on_the_retry_topic_is_keyed_by_its_own_position() -> None:
     (row,) = outcomes([message(2, topic="%RETRY%g", queue_id=0, reconsume_times=1)])
     assert [row[name] for name in DELIVERIES.key] == ["g", "%RETRY%g", "broker-a", 0, 2, 2]
 
@@ -169,7 +169,7 @@ def test_an_empty_batch_gives_no_rows() -> None:
     assert outcomes([]) == []
 
 
-def test_a_message_without_room_for_a_retrys_properties_is_given_up_with_that_reason() -> None:
+def test_a_message_without_space_for_a_retrys_properties_is_given_up_with_that_reason() -> None:
     full: dict[str, Any] = {"properties": [("long", "x" * 32_200)]}
     rows = outcomes([message(0, {"raise": "x"}, **full), message(1, {"raise": "x"}), message(2, **full)])
     assert [row["verdict"] for row in rows] == ["DEAD", "RETRY", "ACK"]
@@ -179,7 +179,7 @@ def test_a_message_without_room_for_a_retrys_properties_is_given_up_with_that_re
     assert rows[0]["properties"] == full["properties"]
 
 
-def test_a_message_that_had_room_at_its_first_attempt_has_it_at_the_next() -> None:
+def test_a_message_that_had_space_at_its_first_attempt_has_it_at_the_next() -> None:
     added = [("RETRY_TOPIC", "orders"), ("LMQ_ORIGIN", "broker-a/1/0"), ("ORIGIN_MESSAGE_ID", "ID0")]
     verdicts = []
     for size in range(31_900, 32_101, 5):

@@ -25,14 +25,14 @@ def test_batches_are_counted_in_sparks_logs(tmp_path: Path) -> None:
     assert (checkpoint.last_planned(), checkpoint.last_committed()) == (9, 8)
 
 
-def test_where_a_stream_stands_is_remembered_over_restarts(tmp_path: Path) -> None:
+def test_a_streams_position_is_remembered_over_restarts(tmp_path: Path) -> None:
     assert StreamCheckpoint(tmp_path / "c").reached() is None
     end = Offsets(1, {"t": "x"}, {MessageQueue("t", "b", 0): 12})
     StreamCheckpoint(tmp_path / "c").reach(0, end)
     assert StreamCheckpoint(tmp_path / "c").reached() == end
 
 
-def test_a_checkpoint_of_a_release_that_remembered_no_end_stands_where_sparks_log_says(
+def test_a_checkpoint_of_a_release_that_remembered_no_end_ends_where_sparks_log_does(
     tmp_path: Path,
 ) -> None:
     for name in ("offsets", "commits"):

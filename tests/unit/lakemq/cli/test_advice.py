@@ -42,7 +42,7 @@ def test_a_locked_store_says_what_to_do(tmp_path: Path) -> None:
         assert advice(locked, NOBODY).startswith(f"; process {pid} has it: end that first (kill {pid})")
 
 
-def test_an_unknown_topic_is_told_how_to_make_it_even_without_a_broker() -> None:
+def test_the_error_of_an_unknown_topic_says_how_to_make_it_even_without_a_broker() -> None:
     unknown = InvalidRequest("TOPIC_NOT_EXIST", "topic[t] not exist, apply first please!")
     expected = "; lakemq topic create t makes it"
     assert advice(unknown, NOBODY) == expected

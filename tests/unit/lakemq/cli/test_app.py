@@ -19,7 +19,7 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(command in shown for command in app.COMMANDS)
 
 
-def test_version_is_told_even_where_nothing_is_installed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_is_printed_even_where_nothing_is_installed(capsys: pytest.CaptureFixture[str]) -> None:
     assert app.main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("lakemq 0")
 

@@ -77,7 +77,7 @@ def test_ctrl_c_while_modules_are_imported_ends_without_a_word(argv: list[str], 
         assert run(code_of) == (130, ""), f"at import {at} of {all_of_them}"
 
 
-def test_a_command_that_is_told_to_ignore_ctrl_c_ignores_it() -> None:
+def test_a_command_started_with_ctrl_c_ignored_ignores_it() -> None:
     code, said = run(
         INTERRUPTED_IMPORT.format(handler="signal.SIG_IGN", at=20, how=PLAIN, argv=["--version"])
     )

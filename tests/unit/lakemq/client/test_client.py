@@ -52,7 +52,7 @@ def test_name_that_is_no_text_is_refused(name: Any) -> None:
         client.send(name, "x")
 
 
-def test_time_that_is_over_before_anything_was_sent_is_told_in_words() -> None:
+def test_time_that_is_over_before_anything_was_sent_is_said_in_words() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         client = Client(f"http://127.0.0.1:{listener.getsockname()[1]}", timeout_s=1e-9, retries=0)
         with pytest.raises(Unavailable) as late:

@@ -140,7 +140,7 @@ def test_what_may_be_repeated_is_as_often_as_it_is_allowed(
         (keyed, [WRONG], InvalidRequest, None),
     ],
 )
-def test_what_a_caller_is_told_at_the_end_is_true_of_all_attempts(
+def test_the_error_at_the_end_is_true_of_all_attempts(
     call: Callable[..., Answer], fates: list[Fate], error: type[Exception], sent: bool | None
 ) -> None:
     transport, pool = over(*fates, OK)
@@ -157,7 +157,7 @@ def test_what_a_caller_is_told_at_the_end_is_true_of_all_attempts(
         assert context["endpoint"] == ENDPOINT
 
 
-def test_a_defect_the_broker_tells_of_is_its_own_answer() -> None:
+def test_a_defect_the_broker_reports_is_its_own_answer() -> None:
     transport, pool = over(BROKEN)
     with pytest.raises(Exception, match="SYSTEM_ERROR") as raised:
         send(transport)

@@ -50,7 +50,7 @@ def test_missing_and_null_fields_give_no_key() -> None:
     assert shaped(LineRule(key_fields=("id",), tag_field="t"), b'{"id": null}') == {"body_json": {"id": None}}
 
 
-def test_object_with_a_body_field_can_be_a_body_when_told() -> None:
+def test_object_with_a_body_field_can_be_a_body_when_asked_for() -> None:
     assert shaped(LineRule("body"), b'{"body": "x"}') == {"body_json": {"body": "x"}}
 
 

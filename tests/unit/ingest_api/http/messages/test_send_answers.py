@@ -219,7 +219,7 @@ def test_a_body_that_waited_too_long_for_a_thread_is_refused_and_gives_back_what
     run(tmp_path, scenario, send_queue_wait_s=0)
 
 
-def test_whoever_has_the_answer_reads_the_message_at_once(tmp_path: Path) -> None:
+def test_a_client_that_has_the_answer_reads_the_message_at_once(tmp_path: Path) -> None:
     async def scenario(posting: Posting) -> None:
         sent: list[str] = []
         for n in range(60):

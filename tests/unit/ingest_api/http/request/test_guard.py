@@ -69,7 +69,7 @@ def test_exactly_one_host_is_named() -> None:
     assert check(LOOPBACK, (b"host", b"localhost"), version="1.0") == "MALFORMED_REQUEST"
 
 
-def test_a_broker_on_all_addresses_takes_addresses_and_names_it_was_told() -> None:
+def test_a_broker_on_all_addresses_takes_addresses_and_allowed_names() -> None:
     assert check(WILDCARD, host=b"10.1.2.3:8090") is None
     assert check(WILDCARD, host=b"[2001:db8::1]") is None
     assert check(WILDCARD, host=b"broker-a.internal:8090") is None
