@@ -40,7 +40,7 @@ class Bounds(NamedTuple):
 
 
 @dataclass(frozen=True)
-class StoreView:
+class TopicMetadata:
     """The subscribed queues of a store at one moment.
 
     Attributes:
@@ -121,13 +121,16 @@ def start_in(start: Offsets, end: Offsets, queue: MessageQueue) -> int:
     return start.position(queue)
 
 
-def initial(view: StoreView, positions: Mapping[MessageQueue, int]) -> Offsets:
+def initial(metadata: TopicMetadata, positions: Mapping[MessageQueue, int]) -> Offsets:
     """Returns the offsets of a new query that starts at ``positions``, every queue named."""
-    return Offsets(view.epoch, _of(view.topic_ids, positions), dict(positions))
+    return Offsets(metadata.epoch, _of(metadata.topic_ids, positions), dict(positions))
 
 
 def advance(
-    start: Offsets, view: StoreView, ends: Mapping[MessageQueue, int], gone: Set[MessageQueue] = frozenset()
+    start: Offsets,
+    metadata: TopicMetadata,
+    ends: Mapping[MessageQueue, int],
+    gone: Set[MessageQueue] = frozenset(),
 ) -> Offsets:
     """Returns ``start`` moved on to ``ends``.
 
@@ -141,28 +144,28 @@ def advance(
         for queue, offset in start.queues.items()
         if queue not in gone
         and queue not in ends
-        and view.epoch >= start.epoch
-        and same_topic(start.topic_ids[queue.topic], view.topic_ids.get(queue.topic))
+        and metadata.epoch >= start.epoch
+        and same_topic(start.topic_ids[queue.topic], metadata.topic_ids.get(queue.topic))
     }
     topic_ids = {queue.topic: start.topic_ids[queue.topic] for queue in carried}
-    topic_ids |= {queue.topic: view.topic_ids[queue.topic] for queue in ends}
+    topic_ids |= {queue.topic: metadata.topic_ids[queue.topic] for queue in ends}
     named = {queue: end for queue, end in ends.items() if end > 0 or queue in start.queues}
-    seen = Offsets(view.epoch, _of(topic_ids, carried | named), carried | named)
-    return seen if seen == start else Offsets(view.epoch, topic_ids, carried | dict(ends))
+    seen = Offsets(metadata.epoch, _of(topic_ids, carried | named), carried | named)
+    return seen if seen == start else Offsets(metadata.epoch, topic_ids, carried | dict(ends))
 
 
-def still_valid(end: Offsets, view: StoreView) -> dict[MessageQueue, Bounds]:
+def still_valid(end: Offsets, metadata: TopicMetadata) -> dict[MessageQueue, Bounds]:
     """Returns what the store holds of the queues in which a planned end still means what it meant.
 
     A batch that is run again may find a topic made again or an older store: what is there now is
     for a later batch, which begins at 0.
     """
-    if view.epoch < end.epoch:
+    if metadata.epoch < end.epoch:
         return {}
     return {
         queue: bounds
-        for queue, bounds in view.bounds.items()
-        if same_topic(end.topic_ids.get(queue.topic), view.topic_ids[queue.topic])
+        for queue, bounds in metadata.bounds.items()
+        if same_topic(end.topic_ids.get(queue.topic), metadata.topic_ids[queue.topic])
     }
 
 

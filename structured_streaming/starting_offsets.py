@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from structured_streaming.offsets import Bounds, MessageQueue, Offsets, StoreView, illegal
+from structured_streaming.offsets import Bounds, MessageQueue, Offsets, TopicMetadata, illegal
 
 NoMatch = Literal["latest", "error"]
 QueueId = tuple[str, int]
@@ -87,35 +87,39 @@ class Lookups:
     group_offsets: Callable[[], Mapping[QueueId, int]]
 
 
-def resolve(position: Position, view: StoreView, lookups: Lookups, option: str) -> dict[MessageQueue, int]:
-    """Returns one offset per queue of the view.
+def resolve(
+    position: Position, metadata: TopicMetadata, lookups: Lookups, option: str
+) -> dict[MessageQueue, int]:
+    """Returns one offset per queue of the metadata.
 
     Raises:
         LakeMQError: ARGUMENT_ILLEGAL when explicit values do not name exactly the queues of the
-            view, lie behind a queue's end, or when no message is as young as asked for.
+            metadata, lie behind a queue's end, or when no message is as young as asked for.
     """
     match position:
         case Earliest():
-            return {queue: bounds.min_offset for queue, bounds in view.bounds.items()}
+            return {queue: bounds.min_offset for queue, bounds in metadata.bounds.items()}
         case Latest():
-            return {queue: bounds.max_offset for queue, bounds in view.bounds.items()}
+            return {queue: bounds.max_offset for queue, bounds in metadata.bounds.items()}
         case Explicit(offsets):
-            _check_names(view, offsets, option)
-            return {q: _explicit(q, b, offsets[q.topic, q.queue_id], option) for q, b in view.bounds.items()}
+            _check_names(metadata, offsets, option)
+            return {
+                q: _explicit(q, b, offsets[q.topic, q.queue_id], option) for q, b in metadata.bounds.items()
+            }
         case SinceTimestamp(timestamp, no_match):
-            return {q: _by_time(q, b, timestamp, no_match, lookups) for q, b in view.bounds.items()}
+            return {q: _by_time(q, b, timestamp, no_match, lookups) for q, b in metadata.bounds.items()}
         case ByTimestamps(timestamps, no_match):
-            _check_names(view, timestamps, option)
+            _check_names(metadata, timestamps, option)
             return {
                 q: _by_time(q, b, timestamps[q.topic, q.queue_id], no_match, lookups)
-                for q, b in view.bounds.items()
+                for q, b in metadata.bounds.items()
             }
         case GroupPosition(fallback):
-            return _by_group(view, lookups.group_offsets(), fallback)
+            return _by_group(metadata, lookups.group_offsets(), fallback)
 
 
-def _check_names(view: StoreView, given: Mapping[QueueId, int], option: str) -> None:
-    existing = {(queue.topic, queue.queue_id) for queue in view.bounds}
+def _check_names(metadata: TopicMetadata, given: Mapping[QueueId, int], option: str) -> None:
+    existing = {(queue.topic, queue.queue_id) for queue in metadata.bounds}
     missing, unknown = sorted(existing - given.keys()), sorted(given.keys() - existing)
     if missing:
         raise illegal(
@@ -149,7 +153,7 @@ def _by_time(queue: MessageQueue, bounds: Bounds, timestamp: int, no_match: NoMa
 
 
 def _by_group(
-    view: StoreView, committed: Mapping[QueueId, int], fallback: Earliest | Latest
+    metadata: TopicMetadata, committed: Mapping[QueueId, int], fallback: Earliest | Latest
 ) -> dict[MessageQueue, int]:
     """Returns where each queue begins that a group reads.
 
@@ -158,7 +162,7 @@ def _by_group(
     """
     known = {topic for topic, _ in committed}
     positions: dict[MessageQueue, int] = {}
-    for queue, bounds in view.bounds.items():
+    for queue, bounds in metadata.bounds.items():
         if queue.topic in known:
             positions[queue] = committed.get((queue.topic, queue.queue_id), bounds.min_offset)
         else:

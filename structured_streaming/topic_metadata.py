@@ -9,12 +9,12 @@ Processes: the driver.
 from __future__ import annotations
 
 from store_native.errors import LakeMQError, from_code
-from structured_streaming.offsets import Bounds, MessageQueue, StoreView
+from structured_streaming.offsets import Bounds, MessageQueue, TopicMetadata
 from structured_streaming.readers import StoreReader
 from structured_streaming.subscription import Subscription
 
 
-def load(reader: StoreReader, subscription: Subscription) -> StoreView:
+def load(reader: StoreReader, subscription: Subscription) -> TopicMetadata:
     """Reads epoch, topic ids and bounds; topics that do not exist are left out."""
     epoch = reader.epoch()
     topic_ids: dict[str, str] = {}
@@ -36,10 +36,10 @@ def load(reader: StoreReader, subscription: Subscription) -> StoreView:
             queue = MessageQueue(topic, reader.broker_name, queue_id)
             if subscription.covers(queue):
                 bounds[queue] = limits
-    return StoreView(epoch, topic_ids, bounds)
+    return TopicMetadata(epoch, topic_ids, bounds)
 
 
-def check_exists(view: StoreView, subscription: Subscription) -> None:
+def check_exists(metadata: TopicMetadata, subscription: Subscription) -> None:
     """Refuses a new query whose topics or queues do not exist: most likely a slip of the pen.
 
     A pattern may match nothing yet.
@@ -48,7 +48,7 @@ def check_exists(view: StoreView, subscription: Subscription) -> None:
         LakeMQError: TOPIC_NOT_EXIST or QUEUE_NOT_EXIST.
     """
     for topic in subscription.named_topics():
-        if topic not in view.topic_ids:
+        if topic not in metadata.topic_ids:
             raise from_code(
                 "TOPIC_NOT_EXIST",
                 f"topic {topic} does not exist: create it first (lakemq topic create {topic}), "
@@ -56,7 +56,7 @@ def check_exists(view: StoreView, subscription: Subscription) -> None:
                 topic=topic,
             )
     for topic, queue_ids in subscription.queues.items():
-        missing = queue_ids - {queue.queue_id for queue in view.bounds if queue.topic == topic}
+        missing = queue_ids - {queue.queue_id for queue in metadata.bounds if queue.topic == topic}
         if missing:
             raise from_code("QUEUE_NOT_EXIST", f"topic {topic} has no queue {min(missing)}", topic=topic)
 

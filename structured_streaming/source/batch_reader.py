@@ -51,17 +51,17 @@ class LakeMQBatchReader(DataSourceReader):
         """Fixes start and end and cuts the read into tasks; called once, on the driver."""
         chosen = self._options
         reader = open_reader(chosen.path, chosen.endpoint, retry_timeout_s=chosen.retry_timeout_ms / 1000)
-        view = topic_metadata.load(reader, chosen.subscription)
-        topic_metadata.check_exists(view, chosen.subscription)
+        metadata = topic_metadata.load(reader, chosen.subscription)
+        topic_metadata.check_exists(metadata, chosen.subscription)
         lookups = self._lookups(reader)
-        begins = starting_offsets.resolve(chosen.starting, view, lookups, "startingOffsets")
-        ends = starting_offsets.resolve(chosen.ending, view, lookups, "endingOffsets")
-        start = offsets.initial(view, begins)
-        sound = data_loss.reconcile(start, view, chosen.subscription.covers)
+        begins = starting_offsets.resolve(chosen.starting, metadata, lookups, "startingOffsets")
+        ends = starting_offsets.resolve(chosen.ending, metadata, lookups, "endingOffsets")
+        start = offsets.initial(metadata, begins)
+        sound = data_loss.reconcile(start, metadata, chosen.subscription.covers)
         data_loss.report(sound.losses, chosen.fail_on_data_loss)
-        end = offsets.initial(view, ends)
+        end = offsets.initial(metadata, ends)
         return partitions.split(
-            partitions.slices_between(start, end, view.bounds, reader.store_id),
+            partitions.slices_between(start, end, metadata.bounds, reader.store_id),
             min_partitions=chosen.min_partitions,
             max_records=chosen.max_records_per_partition,
         )

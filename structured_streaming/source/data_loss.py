@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from store_native.errors import LakeMQError, from_code
-from structured_streaming.offsets import MessageQueue, Offsets, StoreView, same_topic
+from structured_streaming.offsets import MessageQueue, Offsets, TopicMetadata, same_topic
 
 log = logging.getLogger("lakemq.spark")
 
@@ -75,7 +75,7 @@ class Reconciled:
 
 def reconcile(
     start: Offsets,
-    view: StoreView,
+    metadata: TopicMetadata,
     subscribed: Callable[[MessageQueue], bool],
     planned: Offsets | None = None,
 ) -> Reconciled:
@@ -83,14 +83,14 @@ def reconcile(
 
     Args:
         start: The positions of the checkpoint.
-        view: What the store holds now of the subscribed queues.
+        metadata: What the store holds now of the subscribed queues.
         subscribed: Whether a queue belongs to the query; the others are left alone.
         planned: The end of a batch that is run again. What it was to read of a queue that was begun anew
             is lost with the queue, and no part of the loss for which the queue was begun anew.
     """
-    losses, restarted = _restarted(start, view)
+    losses, restarted = _restarted(start, metadata)
     starts: dict[MessageQueue, int] = {}
-    for queue, (min_offset, max_offset) in view.bounds.items():
+    for queue, (min_offset, max_offset) in metadata.bounds.items():
         position = 0 if queue.topic in restarted else start.position(queue)
         if position > max_offset:
             losses.append(cut_off(queue, position, max_offset))
@@ -101,39 +101,39 @@ def reconcile(
                 losses.append(expired(queue, position, min_offset))
             position = min_offset
         starts[queue] = position
-    gone = {queue for queue in start.queues if queue not in view.bounds and subscribed(queue)}
-    gone_topics = {queue.topic for queue in gone if queue.topic not in view.topic_ids}
+    gone = {queue for queue in start.queues if queue not in metadata.bounds and subscribed(queue)}
+    gone_topics = {queue.topic for queue in gone if queue.topic not in metadata.topic_ids}
     for topic in sorted(gone_topics):
         losses.append(Loss(f"topic {topic} no longer exists; what it still held is not known"))
     for queue in sorted(gone):
         if queue.topic in gone_topics:
             continue
-        if queue.topic not in restarted or (planned is not None and _is_of(planned, queue, view)):
+        if queue.topic not in restarted or (planned is not None and _is_of(planned, queue, metadata)):
             losses.append(Loss(f"{queue}: the queue no longer exists; what it still held is not known"))
     return Reconciled(starts, losses, gone)
 
 
-def _is_of(planned: Offsets, queue: MessageQueue, view: StoreView) -> bool:
+def _is_of(planned: Offsets, queue: MessageQueue, metadata: TopicMetadata) -> bool:
     """Whether an end was planned over the store as it is now, and not over what it was before."""
-    return planned.epoch <= view.epoch and same_topic(
-        planned.topic_ids.get(queue.topic), view.topic_ids[queue.topic]
+    return planned.epoch <= metadata.epoch and same_topic(
+        planned.topic_ids.get(queue.topic), metadata.topic_ids[queue.topic]
     )
 
 
-def _restarted(start: Offsets, view: StoreView) -> tuple[list[Loss], set[str]]:
+def _restarted(start: Offsets, metadata: TopicMetadata) -> tuple[list[Loss], set[str]]:
     """Topics whose positions mean nothing any more: re-created, or the whole store put back.
 
     A higher epoch is a failover, which keeps all that readers have seen, so positions stay good.
     """
-    if view.epoch < start.epoch:
+    if metadata.epoch < start.epoch:
         what = (
-            f"the store is at epoch {view.epoch} but the checkpoint at epoch {start.epoch}: the store "
+            f"the store is at epoch {metadata.epoch} but the checkpoint at epoch {start.epoch}: the store "
             "was replaced by an older one, its positions no longer fit"
         )
-        return [Loss(what)], set(view.topic_ids)
+        return [Loss(what)], set(metadata.topic_ids)
     losses: list[Loss] = []
     restarted: set[str] = set()
-    for topic, topic_id in view.topic_ids.items():
+    for topic, topic_id in metadata.topic_ids.items():
         before = start.topic_ids.get(topic)
         if not same_topic(before, topic_id):
             what = (

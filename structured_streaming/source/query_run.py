@@ -17,7 +17,7 @@ from typing import Any
 from lakemq.client.group_lease import GroupLease
 from store_native.errors import LakeMQError
 from structured_streaming import offsets, starting_offsets, topic_metadata
-from structured_streaming.offsets import MessageQueue, Offsets, StoreView
+from structured_streaming.offsets import MessageQueue, Offsets, TopicMetadata
 from structured_streaming.options import ReadOptions
 from structured_streaming.readers import StoreReader
 from structured_streaming.source import batch_plan, data_loss, partitions, query_lease
@@ -50,15 +50,15 @@ class QueryRun:
         self._initial: Offsets | None = None
         self._moving: frozenset[MessageQueue] = frozenset()
         self._frozen: Mapping[MessageQueue, int] | None = None
-        self._view: StoreView | None = None
+        self._metadata: TopicMetadata | None = None
         self._checked: Offsets | None = None
         self._end: Offsets | None = None
 
     def freeze(self) -> None:
         """Fixes the ends of an AvailableNow run."""
         self._hold_lease()
-        view = topic_metadata.load(self._reader, self.options.subscription)
-        self._frozen = {queue: bounds.max_offset for queue, bounds in view.bounds.items()}
+        metadata = topic_metadata.load(self._reader, self.options.subscription)
+        self._frozen = {queue: bounds.max_offset for queue, bounds in metadata.bounds.items()}
 
     def initial(self) -> Offsets:
         """Resolves the start once.
@@ -68,25 +68,27 @@ class QueryRun:
         """
         if self._initial is None:
             self._hold_lease()
-            view = topic_metadata.load(self._reader, self.options.subscription)
-            topic_metadata.check_exists(view, self.options.subscription)
+            metadata = topic_metadata.load(self._reader, self.options.subscription)
+            topic_metadata.check_exists(metadata, self.options.subscription)
             start = self.options.starting
-            positions = starting_offsets.resolve(start, view, self._lookups(), "startingOffsets")
-            self._initial = offsets.initial(view, positions)
+            positions = starting_offsets.resolve(start, metadata, self._lookups(), "startingOffsets")
+            self._initial = offsets.initial(metadata, positions)
             if not isinstance(start, starting_offsets.Earliest):
-                self._moving = frozenset(q for q, p in positions.items() if p >= view.bounds[q].max_offset)
+                self._moving = frozenset(
+                    q for q, p in positions.items() if p >= metadata.bounds[q].max_offset
+                )
         return self._initial
 
     def latest(self, start: Offsets, most: int | None) -> Offsets:
         """Returns the end of the batch that begins at ``start``."""
         self._hold_lease()
         # The first batch: nothing is done yet, and nothing about it is in the checkpoint.
-        first = start == self._initial and self._view is None
+        first = start == self._initial and self._metadata is None
         if not first:
             self.done(start)
-        view = self._view = topic_metadata.load(self._reader, self.options.subscription)
-        sound = self._check(start, view)
-        ends = {q: max(sound.starts[q], bounds.max_offset) for q, bounds in view.bounds.items()}
+        metadata = self._metadata = topic_metadata.load(self._reader, self.options.subscription)
+        sound = self._check(start, metadata)
+        ends = {q: max(sound.starts[q], bounds.max_offset) for q, bounds in metadata.bounds.items()}
         if self._frozen is not None:
             ends = {q: max(sound.starts[q], min(end, self._frozen.get(q, 0))) for q, end in ends.items()}
         if first:
@@ -95,7 +97,7 @@ class QueryRun:
             ends.update({q: sound.starts[q] for q in self._moving if q in ends})
         if most is not None:
             ends = limit_ends(sound.starts, ends, most)
-        end = offsets.advance(start, view, ends, sound.gone)
+        end = offsets.advance(start, metadata, ends, sound.gone)
         return start if end == start else end
 
     def latest_unasked(self) -> Offsets:
@@ -108,32 +110,34 @@ class QueryRun:
             self._end = self.latest(self._end, self.options.max_offsets_per_trigger)
         else:
             self._hold_lease()
-            view = self._view = topic_metadata.load(self._reader, self.options.subscription)
-            topic_metadata.check_exists(view, self.options.subscription)
-            self._end = offsets.initial(view, {queue: b.max_offset for queue, b in view.bounds.items()})
+            metadata = self._metadata = topic_metadata.load(self._reader, self.options.subscription)
+            topic_metadata.check_exists(metadata, self.options.subscription)
+            self._end = offsets.initial(
+                metadata, {queue: b.max_offset for queue, b in metadata.bounds.items()}
+            )
         return self._end
 
     def slices(self, start: Offsets, end: Offsets) -> list[partitions.QueueSlice]:
         """Cuts [start, end) into slices, without what is no longer there."""
         self._hold_lease()
-        view = self._view
-        if view is None or start != self._checked:
-            view = topic_metadata.load(self._reader, self.options.subscription)
-            self._check(offsets.with_new_queues(start, end), view, planned=end)
+        metadata = self._metadata
+        if metadata is None or start != self._checked:
+            metadata = topic_metadata.load(self._reader, self.options.subscription)
+            self._check(offsets.with_new_queues(start, end), metadata, planned=end)
         if self.options.plan_file is not None:
             batch_plan.write(Path(self.options.plan_file), start, end)
         return partitions.split(
-            partitions.slices_between(start, end, offsets.still_valid(end, view), self._reader.store_id),
+            partitions.slices_between(start, end, offsets.still_valid(end, metadata), self._reader.store_id),
             min_partitions=self.options.min_partitions,
             max_records=self.options.max_records_per_partition,
         )
 
     def backlog(self) -> dict[str, Any] | None:
         """Returns the ends of the queues as last seen."""
-        if self._view is None:
+        if self._metadata is None:
             return None
-        ends = {queue: bounds.max_offset for queue, bounds in self._view.bounds.items()}
-        return offsets.initial(self._view, ends).to_json()
+        ends = {queue: bounds.max_offset for queue, bounds in self._metadata.bounds.items()}
+        return offsets.initial(self._metadata, ends).to_json()
 
     def done(self, position: Offsets) -> None:
         """Reports that all before ``position`` is finished."""
@@ -152,8 +156,10 @@ class QueryRun:
         if self._lease is not None:
             self._lease.release()
 
-    def _check(self, start: Offsets, view: StoreView, planned: Offsets | None = None) -> data_loss.Reconciled:
-        sound = data_loss.reconcile(start, view, self._covers, planned)
+    def _check(
+        self, start: Offsets, metadata: TopicMetadata, planned: Offsets | None = None
+    ) -> data_loss.Reconciled:
+        sound = data_loss.reconcile(start, metadata, self._covers, planned)
         data_loss.report(sound.losses, self.options.fail_on_data_loss)
         self._checked = start
         return sound

@@ -92,7 +92,7 @@ OF_THE_GROUP = (FENCES[0], Commit(DELIVERIES, 2), Commit(CONSUMER_OFFSETS, 1))
 OF_DEAD_LETTERS = (FENCES[1], Commit(DEAD_LETTERS, 2))
 EVERYWHERE = os.environ.get("LAKEMQ_COMMIT_FAULTS") == "all"
 IN_BROADCAST = (Commit(DELIVERIES, 1), Commit(CONSUMER_OFFSETS, 1))
-BOTH_WAYS: tuple[When, ...] = ("before", "after")
+BEFORE_AND_AFTER: tuple[When, ...] = ("before", "after")
 
 
 class Group:
@@ -301,12 +301,12 @@ def _said(commit: Commit, when: When) -> str:
 def go_through(group: Group, left_out: tuple[Commit, ...] = ()) -> None:
     """Lets each commit fail before and after it, starts again each time, and looks at the ledger."""
     for commit in (commit for commit in OF_THE_GROUP if commit not in left_out):
-        for when in BOTH_WAYS:
+        for when in BEFORE_AND_AFTER:
             group.post()
             group.fail_alone(commit, when)
             group.check_safe()
     for commit in (commit for commit in OF_DEAD_LETTERS if commit not in left_out):
-        for when in BOTH_WAYS:
+        for when in BEFORE_AND_AFTER:
             group.fail_dead_letters(commit, when)
             group.check_safe()
     group.send_retries_without_a_commit()
@@ -342,7 +342,7 @@ def test_a_commit_that_fails_or_whose_answer_is_lost_in_broadcast_mode(
 ) -> None:
     group = Group(spark, shared_broker, ledger_at(str(tmp_path / "ledger")), tmp_path, "broadcast")
     for commit in IN_BROADCAST:
-        for when in BOTH_WAYS:
+        for when in BEFORE_AND_AFTER:
             group.post()
             group.fail(commit, when)
             group.check_safe()

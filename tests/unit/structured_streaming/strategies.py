@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from structured_streaming.offsets import Bounds, MessageQueue, Offsets, StoreView
+from structured_streaming.offsets import Bounds, MessageQueue, Offsets, TopicMetadata
 
 queues = st.builds(
     MessageQueue,
@@ -24,6 +24,6 @@ def offsets(draw: st.DrawFn, epoch: int = 1) -> Offsets:
 
 
 @st.composite
-def views(draw: st.DrawFn, epoch: int = 1) -> StoreView:
+def metadata_values(draw: st.DrawFn, epoch: int = 1) -> TopicMetadata:
     held = draw(st.dictionaries(queues, bounds, max_size=20))
-    return StoreView(epoch, {q.topic: TOPIC_IDS[q.topic] for q in held}, held)
+    return TopicMetadata(epoch, {q.topic: TOPIC_IDS[q.topic] for q in held}, held)

@@ -13,7 +13,7 @@ from structured_streaming.offsets import (
     Bounds,
     MessageQueue,
     Offsets,
-    StoreView,
+    TopicMetadata,
     advance,
     illegal,
     initial,
@@ -22,7 +22,7 @@ from structured_streaming.offsets import (
     still_valid,
     with_new_queues,
 )
-from tests.unit.structured_streaming.strategies import offsets, views
+from tests.unit.structured_streaming.strategies import metadata_values, offsets
 
 ORDERS_0 = MessageQueue("orders", "broker-a", 0)
 ORDERS_1 = MessageQueue("orders", "broker-a", 1)
@@ -93,38 +93,38 @@ def test_topic_ids_are_compared_only_when_both_are_known() -> None:
 
 def test_an_empty_new_queue_does_not_change_the_offset() -> None:
     start = Offsets(1, {"orders": "a1"}, {ORDERS_0: 12})
-    view = StoreView(1, {"orders": "a1"}, {ORDERS_0: Bounds(0, 12), ORDERS_1: Bounds(0, 0)})
-    assert advance(start, view, {ORDERS_0: 12, ORDERS_1: 0}) == start
+    metadata = TopicMetadata(1, {"orders": "a1"}, {ORDERS_0: Bounds(0, 12), ORDERS_1: Bounds(0, 0)})
+    assert advance(start, metadata, {ORDERS_0: 12, ORDERS_1: 0}) == start
 
 
 def test_positions_of_topics_no_longer_subscribed_are_carried() -> None:
     other = MessageQueue("payments", "broker-a", 0)
     start = Offsets(1, {"orders": "a1", "payments": "b2"}, {ORDERS_0: 12, other: 4})
-    view = StoreView(1, {"orders": "a1"}, {ORDERS_0: Bounds(0, 20)})
-    end = advance(start, view, {ORDERS_0: 20})
+    metadata = TopicMetadata(1, {"orders": "a1"}, {ORDERS_0: Bounds(0, 20)})
+    end = advance(start, metadata, {ORDERS_0: 20})
     assert end.queues == {ORDERS_0: 20, other: 4}
     assert end.topic_ids == {"orders": "a1", "payments": "b2"}
 
 
 def test_positions_of_queues_that_are_gone_are_dropped() -> None:
     start = Offsets(1, {"orders": "a1"}, {ORDERS_0: 12, ORDERS_1: 4})
-    view = StoreView(1, {"orders": "a1"}, {ORDERS_0: Bounds(0, 20)})
-    assert advance(start, view, {ORDERS_0: 20}, {ORDERS_1}).queues == {ORDERS_0: 20}
+    metadata = TopicMetadata(1, {"orders": "a1"}, {ORDERS_0: Bounds(0, 20)})
+    assert advance(start, metadata, {ORDERS_0: 20}, {ORDERS_1}).queues == {ORDERS_0: 20}
 
 
-@given(offsets(), views())
-def test_advance_names_a_topic_id_for_every_queue(start: Offsets, view: StoreView) -> None:
-    end = advance(start, view, {queue: held.max_offset for queue, held in view.bounds.items()})
+@given(offsets(), metadata_values())
+def test_advance_names_a_topic_id_for_every_queue(start: Offsets, metadata: TopicMetadata) -> None:
+    end = advance(start, metadata, {queue: held.max_offset for queue, held in metadata.bounds.items()})
     assert {queue.topic for queue in end.queues} == set(end.topic_ids)
     assert Offsets.from_json(end.to_json()) == end
-    for queue, held in view.bounds.items():
+    for queue, held in metadata.bounds.items():
         assert end.position(queue) == held.max_offset
 
 
-@given(views())
-def test_initial_names_every_queue(view: StoreView) -> None:
-    start = initial(view, {queue: held.min_offset for queue, held in view.bounds.items()})
-    assert set(start.queues) == set(view.bounds)
+@given(metadata_values())
+def test_initial_names_every_queue(metadata: TopicMetadata) -> None:
+    start = initial(metadata, {queue: held.min_offset for queue, held in metadata.bounds.items()})
+    assert set(start.queues) == set(metadata.bounds)
     assert Offsets.from_json(start.to_json()) == start
 
 
@@ -153,38 +153,40 @@ def test_a_topic_without_an_id_may_be_any() -> None:
 
 
 def test_initial_has_the_epoch_and_only_the_ids_of_what_it_names() -> None:
-    view = StoreView(7, {"orders": "a1", "payments": "b2"}, {ORDERS_0: Bounds(0, 12)})
-    assert initial(view, {ORDERS_0: 3}) == Offsets(7, {"orders": "a1"}, {ORDERS_0: 3})
+    metadata = TopicMetadata(7, {"orders": "a1", "payments": "b2"}, {ORDERS_0: Bounds(0, 12)})
+    assert initial(metadata, {ORDERS_0: 3}) == Offsets(7, {"orders": "a1"}, {ORDERS_0: 3})
 
 
 def test_advance_takes_the_stores_epoch_and_the_topics_new_id() -> None:
     start = Offsets(2, {"orders": "a1"}, {ORDERS_0: 12, ORDERS_1: 4})
-    view = StoreView(3, {"orders": "zz"}, {ORDERS_0: Bounds(0, 2)})
-    assert advance(start, view, {ORDERS_0: 2}) == Offsets(3, {"orders": "zz"}, {ORDERS_0: 2})
+    metadata = TopicMetadata(3, {"orders": "zz"}, {ORDERS_0: Bounds(0, 2)})
+    assert advance(start, metadata, {ORDERS_0: 2}) == Offsets(3, {"orders": "zz"}, {ORDERS_0: 2})
 
 
 def test_nothing_is_carried_into_an_older_store_and_all_into_the_same_or_a_later_one() -> None:
     other = MessageQueue("payments", "broker-a", 0)
     start = Offsets(2, {"orders": "a1", "payments": "b2"}, {ORDERS_0: 12, other: 4})
     for epoch, carried in [(1, {}), (2, {other: 4}), (3, {other: 4})]:
-        view = StoreView(epoch, {"orders": "a1"}, {ORDERS_0: Bounds(0, 20)})
-        end = advance(start, view, {ORDERS_0: 20})
+        metadata = TopicMetadata(epoch, {"orders": "a1"}, {ORDERS_0: Bounds(0, 20)})
+        end = advance(start, metadata, {ORDERS_0: 20})
         assert (end.epoch, end.queues) == (epoch, {ORDERS_0: 20, **carried})
 
 
 def test_a_known_queue_stays_named_at_0_and_a_new_one_is_named_from_its_first_message() -> None:
     start = Offsets(1, {"orders": "a1"}, {ORDERS_0: 0})
-    view = StoreView(1, {"orders": "a1"}, {ORDERS_0: Bounds(0, 0), ORDERS_1: Bounds(0, 1)})
-    assert advance(start, view, {ORDERS_0: 0}).queues == {ORDERS_0: 0}
-    assert advance(start, view, {ORDERS_0: 0, ORDERS_1: 1}).queues == {ORDERS_0: 0, ORDERS_1: 1}
-    assert advance(start, view, {ORDERS_0: 0, ORDERS_1: 0}) == start
+    metadata = TopicMetadata(1, {"orders": "a1"}, {ORDERS_0: Bounds(0, 0), ORDERS_1: Bounds(0, 1)})
+    assert advance(start, metadata, {ORDERS_0: 0}).queues == {ORDERS_0: 0}
+    assert advance(start, metadata, {ORDERS_0: 0, ORDERS_1: 1}).queues == {ORDERS_0: 0, ORDERS_1: 1}
+    assert advance(start, metadata, {ORDERS_0: 0, ORDERS_1: 0}) == start
 
 
 def test_a_new_queue_with_nothing_to_read_is_named_along_with_what_moves() -> None:
     start = Offsets(1, {"orders": "a1"}, {ORDERS_0: 12})
     new = MessageQueue("payments", "broker-a", 0)
-    view = StoreView(1, {"orders": "a1", "payments": "b2"}, {ORDERS_0: Bounds(0, 20), new: Bounds(0, 0)})
-    end = advance(start, view, {ORDERS_0: 20, new: 0})
+    metadata = TopicMetadata(
+        1, {"orders": "a1", "payments": "b2"}, {ORDERS_0: Bounds(0, 20), new: Bounds(0, 0)}
+    )
+    end = advance(start, metadata, {ORDERS_0: 20, new: 0})
     assert end == Offsets(1, {"orders": "a1", "payments": "b2"}, {ORDERS_0: 20, new: 0})
 
 
@@ -198,7 +200,7 @@ def test_a_planned_end_is_valid_for_the_same_topic_in_the_same_or_a_later_epoch(
     end = Offsets(2, {"orders": "a1", "payments": "b2"}, {ORDERS_0: 12, other: 4})
     held = {ORDERS_0: Bounds(0, 20), other: Bounds(0, 9)}
     for epoch, topics in [(1, set()), (2, {"orders"}), (3, {"orders"})]:
-        valid = still_valid(end, StoreView(epoch, {"orders": "a1", "payments": "zz"}, held))
+        valid = still_valid(end, TopicMetadata(epoch, {"orders": "a1", "payments": "zz"}, held))
         assert {queue.topic for queue in valid} == topics
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from store_native.errors import InvalidRequest
-from structured_streaming.offsets import Bounds, MessageQueue, Offsets, StoreView
+from structured_streaming.offsets import Bounds, MessageQueue, Offsets, TopicMetadata
 from structured_streaming.starting_offsets import (
     EARLIEST,
     LATEST,
@@ -22,7 +22,7 @@ from structured_streaming.starting_offsets import (
 
 Q0, Q1 = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-a", 1)
 EMPTY = MessageQueue("orders", "broker-a", 2)
-VIEW = StoreView(1, {"orders": "a1"}, {Q0: Bounds(10, 110), Q1: Bounds(0, 50), EMPTY: Bounds(0, 0)})
+VIEW = TopicMetadata(1, {"orders": "a1"}, {Q0: Bounds(10, 110), Q1: Bounds(0, 50), EMPTY: Bounds(0, 0)})
 
 
 def offset_by_time(queue: MessageQueue, timestamp: int) -> int:
@@ -113,7 +113,7 @@ def test_a_queue_that_holds_nothing_is_not_asked_and_one_that_holds_one_message_
         return 4
 
     found = resolve(
-        SinceTimestamp(1, "error"), StoreView(1, {"orders": "a1"}, held), Lookups(by_time, dict), "o"
+        SinceTimestamp(1, "error"), TopicMetadata(1, {"orders": "a1"}, held), Lookups(by_time, dict), "o"
     )
     assert (found, asked) == ({Q0: 4, Q1: 4}, [Q1])
 

@@ -26,9 +26,9 @@ def queue(topic: str, queue_id: int) -> MessageQueue:
 def test_a_view_has_the_epoch_the_ids_and_the_bounds_of_what_is_subscribed() -> None:
     held = broker()
     for chosen in (Subscription(topics=frozenset({"t0", "absent"})), Subscription(pattern="t.")):
-        view = topic_metadata.load(held, chosen)
-        assert (view.epoch, dict(view.topic_ids)) == (5, {"t0": held.topic_id("t0")})
-        assert view.bounds == {queue("t0", 0): Bounds(0, 0), queue("t0", 1): Bounds(0, 7)}
+        metadata = topic_metadata.load(held, chosen)
+        assert (metadata.epoch, dict(metadata.topic_ids)) == (5, {"t0": held.topic_id("t0")})
+        assert metadata.bounds == {queue("t0", 0): Bounds(0, 0), queue("t0", 1): Bounds(0, 7)}
     assigned = Subscription(queues={"t0": frozenset({1})})
     assert topic_metadata.load(held, assigned).bounds == {queue("t0", 1): Bounds(0, 7)}
 
@@ -48,8 +48,8 @@ def test_a_topic_deleted_while_it_is_looked_up_is_left_out_and_another_error_is_
 
     held = Fails()
     held.create("t0", 1)
-    view = topic_metadata.load(held, Subscription(pattern="t."))
-    assert (view.topic_ids, view.bounds) == ({}, {})
+    metadata = topic_metadata.load(held, Subscription(pattern="t."))
+    assert (metadata.topic_ids, metadata.bounds) == ({}, {})
     held.code = "SYSTEM_ERROR"
     with pytest.raises(LakeMQError, match="SYSTEM_ERROR"):
         topic_metadata.load(held, Subscription(pattern="t."))

@@ -7,7 +7,7 @@ import pytest
 from delta_tables.data_losses import LostRange, without
 from jobs.group.loss_record import refuse_other_losses
 from store_native.errors import InvalidRequest
-from structured_streaming.offsets import Bounds, MessageQueue, Offsets, StoreView, advance
+from structured_streaming.offsets import Bounds, MessageQueue, Offsets, TopicMetadata, advance
 from structured_streaming.source.data_loss import reconcile
 
 Q = MessageQueue("orders", "broker-a", 0)
@@ -35,9 +35,9 @@ def test_positions_that_would_be_given_twice_are_refused(end: Offsets, why: str)
 def test_a_topic_that_is_gone_is_refused_before_it_can_come_back_unseen() -> None:
     other = MessageQueue("other", "broker-a", 0)
     begin = Offsets(2, {"orders": "a", "other": "o"}, {Q: 5, other: 5})
-    view = StoreView(2, {"other": "o"}, {other: Bounds(0, 6)})
-    found = reconcile(begin, view, lambda queue: True)
-    end = advance(begin, view, {other: 6}, found.gone)
+    metadata = TopicMetadata(2, {"other": "o"}, {other: Bounds(0, 6)})
+    found = reconcile(begin, metadata, lambda queue: True)
+    end = advance(begin, metadata, {other: 6}, found.gone)
     with pytest.raises(InvalidRequest, match=r"topic orders, broker broker-a, queue 0.*no longer"):
         refuse_other_losses(begin, end)
 
@@ -47,9 +47,9 @@ def test_a_queue_that_is_gone_is_refused_and_a_topic_no_longer_subscribed_is_not
     begin = Offsets(2, {"orders": "a"}, {Q: 5, more: 0})
     with pytest.raises(InvalidRequest, match=r"queue 1.*no longer"):
         refuse_other_losses(begin, Offsets(2, {"orders": "a"}, {Q: 5}))
-    view = StoreView(2, {"new": "n"}, {MessageQueue("new", "broker-a", 0): Bounds(0, 3)})
-    found = reconcile(begin, view, lambda queue: queue.topic == "new")
-    refuse_other_losses(begin, advance(begin, view, {MessageQueue("new", "broker-a", 0): 3}, found.gone))
+    metadata = TopicMetadata(2, {"new": "n"}, {MessageQueue("new", "broker-a", 0): Bounds(0, 3)})
+    found = reconcile(begin, metadata, lambda queue: queue.topic == "new")
+    refuse_other_losses(begin, advance(begin, metadata, {MessageQueue("new", "broker-a", 0): 3}, found.gone))
 
 
 def test_a_position_that_has_a_delivery_is_never_lost() -> None:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 
 from store_native.errors import InvalidRequest
-from structured_streaming.offsets import Bounds, MessageQueue, Offsets, StoreView
+from structured_streaming.offsets import Bounds, MessageQueue, Offsets, TopicMetadata
 from structured_streaming.source.data_loss import cut_off, damaged, reconcile, report
-from tests.unit.structured_streaming.strategies import offsets, views
+from tests.unit.structured_streaming.strategies import metadata_values, offsets
 
 Q0, Q1 = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-a", 1)
 
@@ -19,8 +19,8 @@ def everything(_: MessageQueue) -> bool:
     return True
 
 
-def view(bounds: dict[MessageQueue, Bounds], topic_id: str = "a1", epoch: int = 1) -> StoreView:
-    return StoreView(epoch, {queue.topic: topic_id for queue in bounds}, bounds)
+def metadata(bounds: dict[MessageQueue, Bounds], topic_id: str = "a1", epoch: int = 1) -> TopicMetadata:
+    return TopicMetadata(epoch, {queue.topic: topic_id for queue in bounds}, bounds)
 
 
 def start(positions: dict[MessageQueue, int], epoch: int = 1) -> Offsets:
@@ -28,12 +28,12 @@ def start(positions: dict[MessageQueue, int], epoch: int = 1) -> Offsets:
 
 
 def test_nothing_is_lost_while_positions_are_within_bounds() -> None:
-    sound = reconcile(start({Q0: 5}), view({Q0: Bounds(5, 9), Q1: Bounds(0, 3)}), everything)
+    sound = reconcile(start({Q0: 5}), metadata({Q0: Bounds(5, 9), Q1: Bounds(0, 3)}), everything)
     assert (sound.starts, sound.losses) == ({Q0: 5, Q1: 0}, [])
 
 
 def test_an_expired_range_is_named_and_skipped() -> None:
-    sound = reconcile(start({Q0: 5}), view({Q0: Bounds(8, 9)}), everything)
+    sound = reconcile(start({Q0: 5}), metadata({Q0: Bounds(8, 9)}), everything)
     assert sound.starts == {Q0: 8}
     assert [loss.messages for loss in sound.losses] == [3]
     with pytest.raises(
@@ -43,31 +43,31 @@ def test_an_expired_range_is_named_and_skipped() -> None:
 
 
 def test_a_new_queue_that_lost_its_head_is_a_loss_too() -> None:
-    sound = reconcile(start({Q0: 5}), view({Q0: Bounds(0, 9), Q1: Bounds(4, 6)}), everything)
+    sound = reconcile(start({Q0: 5}), metadata({Q0: Bounds(0, 9), Q1: Bounds(4, 6)}), everything)
     assert sound.starts[Q1] == 4
     assert [loss.messages for loss in sound.losses] == [4]
 
 
 def test_a_topic_made_again_restarts_at_its_beginning_and_is_said_once() -> None:
-    held = view({Q0: Bounds(0, 2), Q1: Bounds(1, 9)}, topic_id="zz")
+    held = metadata({Q0: Bounds(0, 2), Q1: Bounds(1, 9)}, topic_id="zz")
     sound = reconcile(start({Q0: 500, Q1: 3}), held, everything)
     assert sound.starts == {Q0: 0, Q1: 1}
     assert ["created again" in loss.what for loss in sound.losses] == [True]
 
 
 def test_a_store_put_back_restarts_all_topics() -> None:
-    sound = reconcile(start({Q0: 5}, epoch=4), view({Q0: Bounds(0, 9)}, epoch=3), everything)
+    sound = reconcile(start({Q0: 5}, epoch=4), metadata({Q0: Bounds(0, 9)}, epoch=3), everything)
     assert sound.starts == {Q0: 0}
     assert ["epoch 3" in loss.what for loss in sound.losses] == [True]
 
 
 def test_a_failover_to_a_higher_epoch_keeps_positions() -> None:
-    sound = reconcile(start({Q0: 5}, epoch=4), view({Q0: Bounds(0, 9)}, epoch=5), everything)
+    sound = reconcile(start({Q0: 5}, epoch=4), metadata({Q0: Bounds(0, 9)}, epoch=5), everything)
     assert (sound.starts, sound.losses) == ({Q0: 5}, [])
 
 
 def test_a_queue_shorter_than_the_position_goes_on_at_its_end() -> None:
-    sound = reconcile(start({Q0: 50}), view({Q0: Bounds(0, 9)}), everything)
+    sound = reconcile(start({Q0: 50}), metadata({Q0: Bounds(0, 9)}), everything)
     assert sound.starts == {Q0: 9}
     (loss,) = sound.losses
     assert loss.what == f"{Q0}: the query is at 50 but the queue now ends at 9 (log truncated?)"
@@ -76,7 +76,7 @@ def test_a_queue_shorter_than_the_position_goes_on_at_its_end() -> None:
 def test_deleted_topics_and_queues_are_losses_unless_not_subscribed() -> None:
     other = MessageQueue("gone", "broker-a", 0)
     before = Offsets(1, {"orders": "a1", "gone": "g"}, {Q0: 5, Q1: 5, other: 2})
-    held = view({Q0: Bounds(0, 9)})
+    held = metadata({Q0: Bounds(0, 9)})
     sound = reconcile(before, held, everything)
     assert sound.gone == {Q1, other}
     assert len(sound.losses) == 2
@@ -85,7 +85,7 @@ def test_deleted_topics_and_queues_are_losses_unless_not_subscribed() -> None:
 
 
 def test_with_fail_on_data_loss_off_losses_are_logged_and_counted(caplog: pytest.LogCaptureFixture) -> None:
-    sound = reconcile(start({Q0: 5, Q1: 0}), view({Q0: Bounds(8, 9), Q1: Bounds(4, 9)}), everything)
+    sound = reconcile(start({Q0: 5, Q1: 0}), metadata({Q0: Bounds(8, 9), Q1: Bounds(4, 9)}), everything)
     with caplog.at_level(logging.WARNING, logger="lakemq.spark"):
         assert report(sound.losses, fail=False) == 7
     assert len(caplog.records) == 2
@@ -93,14 +93,14 @@ def test_with_fail_on_data_loss_off_losses_are_logged_and_counted(caplog: pytest
 
 def test_a_long_list_of_losses_is_cut() -> None:
     many = {MessageQueue("orders", "b", i): Bounds(9, 9) for i in range(20)}
-    sound = reconcile(start(dict.fromkeys(many, 1)), view(many), everything)
+    sound = reconcile(start(dict.fromkeys(many, 1)), metadata(many), everything)
     with pytest.raises(InvalidRequest, match="and 15 more") as caught:
         report(sound.losses, fail=True)
     assert caught.value.context["lost"] == 160
 
 
-@given(offsets(), views())
-def test_reconciled_positions_can_always_be_read(before: Offsets, held: StoreView) -> None:
+@given(offsets(), metadata_values())
+def test_reconciled_positions_can_always_be_read(before: Offsets, held: TopicMetadata) -> None:
     sound = reconcile(before, held, everything)
     assert sound.starts.keys() == held.bounds.keys()
     for queue, position in sound.starts.items():
@@ -112,7 +112,7 @@ def test_reconciled_positions_can_always_be_read(before: Offsets, held: StoreVie
 def test_each_loss_has_its_own_words_and_no_other() -> None:
     gone = MessageQueue("gone", "broker-a", 0)
     before = Offsets(1, {"orders": "a1", "gone": "g"}, {Q0: 5, Q1: 5, gone: 2})
-    said = [loss.what for loss in reconcile(before, view({Q0: Bounds(0, 9)}), everything).losses]
+    said = [loss.what for loss in reconcile(before, metadata({Q0: Bounds(0, 9)}), everything).losses]
     assert said == [
         "topic gone no longer exists; what it still held is not known",
         "topic orders, broker broker-a, queue 1: the queue no longer exists; what it still held is not known",
@@ -120,18 +120,18 @@ def test_each_loss_has_its_own_words_and_no_other() -> None:
 
 
 def test_a_queue_missing_from_a_topic_made_again_is_part_of_that_loss() -> None:
-    sound = reconcile(start({Q0: 5, Q1: 5}), view({Q0: Bounds(0, 9)}, topic_id="zz"), everything)
+    sound = reconcile(start({Q0: 5, Q1: 5}), metadata({Q0: Bounds(0, 9)}, topic_id="zz"), everything)
     assert ["created again" in loss.what for loss in sound.losses] == [True]
     assert sound.gone == {Q1}
 
 
 def test_a_position_at_the_end_is_no_loss() -> None:
-    sound = reconcile(start({Q0: 9}), view({Q0: Bounds(9, 9)}), everything)
+    sound = reconcile(start({Q0: 9}), metadata({Q0: Bounds(9, 9)}), everything)
     assert (sound.starts, sound.losses) == ({Q0: 9}, [])
 
 
 def test_one_expired_message_is_a_loss() -> None:
-    (loss,) = reconcile(start({Q0: 5}), view({Q0: Bounds(6, 9)}), everything).losses
+    (loss,) = reconcile(start({Q0: 5}), metadata({Q0: Bounds(6, 9)}), everything).losses
     assert (loss.messages, loss.queue, loss.start, loss.end) == (1, Q0, 5, 6)
     assert loss.reason == "expired before they were read"
 

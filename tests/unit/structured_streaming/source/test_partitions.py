@@ -7,9 +7,9 @@ import pickle
 from hypothesis import given
 from hypothesis import strategies as st
 
-from structured_streaming.offsets import Bounds, MessageQueue, Offsets, StoreView, advance
+from structured_streaming.offsets import Bounds, MessageQueue, Offsets, TopicMetadata, advance
 from structured_streaming.source.partitions import QueueSlice, slices_between, split
-from tests.unit.structured_streaming.strategies import offsets, views
+from tests.unit.structured_streaming.strategies import metadata_values, offsets
 
 Q0, Q1 = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-a", 1)
 HELD = {Q0: Bounds(0, 1000), Q1: Bounds(0, 1000)}
@@ -35,14 +35,14 @@ def test_what_expired_since_is_left_out() -> None:
     assert slices_between(at({Q0: 1}), at({Q0: 9}), {Q0: Bounds(4, 20)}) == [QueueSlice(Q0, 4, 9)]
 
 
-@given(offsets(), views())
-def test_slices_cover_exactly_the_batch(start: Offsets, view: StoreView) -> None:
-    ends = {queue: max(start.position(queue), held.max_offset) for queue, held in view.bounds.items()}
-    pieces = slices_between(start, advance(start, view, ends), view.bounds)
+@given(offsets(), metadata_values())
+def test_slices_cover_exactly_the_batch(start: Offsets, metadata: TopicMetadata) -> None:
+    ends = {queue: max(start.position(queue), held.max_offset) for queue, held in metadata.bounds.items()}
+    pieces = slices_between(start, advance(start, metadata, ends), metadata.bounds)
     covered = {piece.queue: (piece.start, piece.end) for piece in pieces}
     assert len(covered) == len(pieces)
     for queue, end in ends.items():
-        begin = max(start.position(queue), view.bounds[queue].min_offset)
+        begin = max(start.position(queue), metadata.bounds[queue].min_offset)
         assert covered.get(queue) == ((begin, end) if end > begin else None)
 
 
