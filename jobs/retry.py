@@ -1,9 +1,8 @@
 """The retry job: what failed and has attempts left goes back to the broker, delayed, once.
 
-Owns the stream from `deliveries` (verdict RETRY) to `%RETRY%<group>`.
+Owns the stream from `deliveries` (verdict RETRY) to `%RETRY%<group>`, which the group job reads.
 
-Invariants: a repeated batch is sent under the same keys, which the broker stores once. Started by `consume`
-beside the group job, which reads the retry topic.
+Invariants: a repeated batch is sent under the same keys, which the broker stores once.
 """
 
 from __future__ import annotations

@@ -1,14 +1,17 @@
 """The group job: messages in, outcomes into the ledger, exactly one row per attempt.
 
-Owns the streaming query of a consumer group. Never breaks, wherever the driver dies:
+Owns the streaming query of a consumer group.
+
+Invariants, wherever the driver dies:
   - a batch is in the ledger once: its rows carry this checkpoint's query id and batch id, and a batch
     found there is not handled again;
   - of two drivers only the one whose lease is newer gets its rows in, however late the other's commit
-    comes (group_fence);
+    comes (fence.py);
   - a batch is run by one Spark action over the range Spark planned (batch_plan), so no row is handled twice
     by the job's own doing (a task that Spark repeats does handle its rows again: at-least-once);
   - what is reported (consumer_offsets, the broker's group offsets) is reported after the ledger commit.
-Started by `consume`; `_process` runs on Spark's callback thread, one batch at a time.
+
+Threads: `_process` runs on Spark's callback thread, one batch at a time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The lease of a group's job, taken by `lakemq consume` before it starts its query.
+"""The lease of a group's job, taken before its query starts.
 
 Owns what one job makes of another that holds its group. The group job checks the lease before and after each
 ledger commit, and its epoch goes with each report of offsets.
