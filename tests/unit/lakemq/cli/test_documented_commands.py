@@ -24,7 +24,7 @@ def commands_in(text: str) -> list[list[str]]:
         except ValueError:  # the inside of a document that a line feeds to a command
             continue
         for at, word in enumerate(words):
-            if word == "lakemq":
+            if word == "lakemq" and (at == 0 or words[at - 1] in {*ENDS, "$"}):
                 rest = words[at + 1 :]
                 end = next((n for n, other in enumerate(rest) if other in ENDS), len(rest))
                 found.append(rest[:end])
@@ -40,7 +40,11 @@ def documented() -> list[tuple[str, list[str]]]:
     return found
 
 
-@pytest.mark.parametrize(("document", "command"), documented(), ids=lambda value: " ".join(value)[:60])
+@pytest.mark.parametrize(
+    ("document", "command"),
+    documented(),
+    ids=lambda value: value if isinstance(value, str) else " ".join(value)[:60],
+)
 def test_command_in_a_document_parses(
     document: str, command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
