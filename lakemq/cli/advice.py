@@ -20,7 +20,7 @@ from store_native.names import is_group_topic
 
 _LOOK_S = 2.0
 _MOST_NAMES = 10
-_TOPIC = re.compile(r"topic\[(.+?)\]")
+_NAMED = re.compile(r"(topic|group)\[(.+?)\]")
 _STORE = re.compile(r"(.+) belongs to another process")
 _LOCKS = Path("/proc/locks")
 
@@ -32,31 +32,34 @@ def advice(error: LakeMQError, args: argparse.Namespace) -> str:
         error: What ended the command.
         args: The command's; its endpoint is asked.
     """
-    if error.code == "TOPIC_NOT_EXIST" and (topic := _TOPIC.search(error.detail)):
-        return _about_topic(topic[1], getattr(args, "endpoint", None))
+    if error.code in ("TOPIC_NOT_EXIST", "GROUP_NOT_EXIST") and (named := _NAMED.search(error.detail)):
+        return _about_name(named[1], named[2], getattr(args, "endpoint", None))
     if error.code == "STORE_LOCKED" and (store := _STORE.fullmatch(error.detail)):
         return _about_lock(Path(store[1]))
     return ""
 
 
-def _about_topic(topic: str, endpoint: str | None) -> str:
-    create = f"lakemq topic create {topic} makes it"
+def _about_name(kind: str, name: str, endpoint: str | None) -> str:
+    create = f"lakemq {kind} create {name} makes it"
     try:
         with Client(endpoint, timeout_s=_LOOK_S, retries=0) as client:
-            names = [t.topic for t in client.topics() if not (t.system or is_group_topic(t.topic))]
+            if kind == "topic":
+                names = [t.topic for t in client.topics() if not (t.system or is_group_topic(t.topic))]
+            else:
+                names = [group.group for group in client.groups()]
     except LakeMQError:
-        return f"; {create}"
-    near = difflib.get_close_matches(topic, names, n=1)
-    guess = f"; did you mean {near[0]}?" if near else ";"
-    listed = ", ".join(names[:_MOST_NAMES]) or "no other"
-    more = f" and {len(names) - _MOST_NAMES} more (lakemq topic list)" if len(names) > _MOST_NAMES else ""
-    return f"{guess} the broker has {listed}{more}; {create}"
+        return create
+    near = difflib.get_close_matches(name, names, n=1)
+    guess = f"did you mean {near[0]}? " if near else ""
+    listed = ", ".join(names[:_MOST_NAMES]) or f"no {kind} yet"
+    more = f" and {len(names) - _MOST_NAMES} more (lakemq {kind} list)" if len(names) > _MOST_NAMES else ""
+    return f"{guess}the broker has {listed}{more}; {create}"
 
 
 def _about_lock(store: Path) -> str:
     holder = holder_of(store / "lock")
     who = f"process {holder} has it: end that first (kill {holder})" if holder else "end that first"
-    return f"; {who}, or give another directory"
+    return f"{who}, or give another directory"
 
 
 def holder_of(lock: Path, locks: Path = _LOCKS) -> int | None:

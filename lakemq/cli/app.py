@@ -158,7 +158,8 @@ def _run(name: str | None, arguments: list[str]) -> int:
         from lakemq.cli.advice import advice  # it brings the client along
 
         if further := advice(error, args):
-            raise CommandFailed(described(error) + further) from error
+            text = described(error)
+            raise CommandFailed(f"{text}{' ' if text.endswith('!') else '; '}{further}") from error
         raise
     if sys.stdout is not None:  # closed by the caller
         sys.stdout.flush()

@@ -55,15 +55,17 @@ def test_topic_is_created_shown_changed_and_deleted(lakemq: Lakemq, name: str) -
     assert err.startswith("lakemq: TOPIC_NOT_EXIST: ")
 
 
-def test_the_error_of_an_unknown_topic_names_the_nearest_and_those_there_are(
+def test_the_error_of_an_unknown_topic_or_group_names_the_nearest_and_those_there_are(
     lakemq: Lakemq, name: str
 ) -> None:
     lakemq("topic", "create", name)
-    for words in (("topic", "show"), ("tail",)):
+    lakemq("group", "create", name)
+    for words, kind in ((("topic", "show"), "topic"), (("tail",), "topic"), (("group", "show"), "group")):
         code, _, err = lakemq(*words, f"{name}x")
         assert (code, err.count("\n")) == (1, 1)
-        assert f"; did you mean {name}? the broker has " in err
-        assert f"; lakemq topic create {name}x makes it\n" in err
+        assert f" did you mean {name}? the broker has " in err
+        assert err.endswith(f"; lakemq {kind} create {name}x makes it\n")
+        assert "!;" not in err
         assert "%RETRY%" not in err
 
 

@@ -7,6 +7,8 @@ import fcntl
 import os
 from pathlib import Path
 
+import pytest
+
 from lakemq.cli.advice import advice, holder_of
 from store_native.errors import InvalidRequest, Unavailable
 
@@ -35,17 +37,17 @@ def test_a_lock_without_an_owner_and_a_system_that_hides_them_name_nobody(tmp_pa
 
 def test_a_locked_store_says_what_to_do(tmp_path: Path) -> None:
     locked = Unavailable("STORE_LOCKED", f"{tmp_path} belongs to another process")
-    assert advice(locked, NOBODY) == "; end that first, or give another directory"
+    assert advice(locked, NOBODY) == "end that first, or give another directory"
     with (tmp_path / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         pid = os.getpid()
-        assert advice(locked, NOBODY).startswith(f"; process {pid} has it: end that first (kill {pid})")
+        assert advice(locked, NOBODY).startswith(f"process {pid} has it: end that first (kill {pid})")
 
 
-def test_the_error_of_an_unknown_topic_says_how_to_make_it_even_without_a_broker() -> None:
-    unknown = InvalidRequest("TOPIC_NOT_EXIST", "topic[t] not exist, apply first please!")
-    expected = "; lakemq topic create t makes it"
-    assert advice(unknown, NOBODY) == expected
+@pytest.mark.parametrize("kind", ["topic", "group"])
+def test_the_error_of_an_unknown_name_says_how_to_make_it_even_without_a_broker(kind: str) -> None:
+    unknown = InvalidRequest(f"{kind.upper()}_NOT_EXIST", f"{kind}[t] not exist")
+    assert advice(unknown, NOBODY) == f"lakemq {kind} create t makes it"
 
 
 def test_other_errors_stand_as_they_are() -> None:
