@@ -1,4 +1,14 @@
 """Delivery: consumer groups, retries, dead letters and the archive as Spark streaming jobs.
 
-`consume` is the entry; handlers are written with `lakemq.handler`.
+    consume.py       a group's application, put together; settings.py what it is given
+    archive.py       topics into a table
+    retry.py, dead_letter.py  what goes back to the broker
+    group/           the group job: batches of messages, outcomes, the ledger
+    handler/         a user's handler: found, called, narrowed down where it fails
+    redelivery/      what a message that comes back carries, and when it comes
+    runtime/         what every job runs on: its stream's start and end, its checkpoint, its lease
+    arguments.py     the command line of the jobs; entry_points.py for a cluster's tasks
+    resources/       the cluster's jobs
+
+Users write handlers with `lakemq.handler`.
 """

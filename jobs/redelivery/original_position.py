@@ -1,4 +1,4 @@
-"""Where a message first stood: the original position behind a retried one, column by column.
+"""The original position of a message, behind a retried one, column by column.
 
 Owns the names of the properties that carry it and their parsing in Arrow. Pure.
 
