@@ -14,7 +14,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from pydantic_settings import (
@@ -26,15 +26,28 @@ from pydantic_settings import (
 
 from ingest_api.setting_errors import explained, illegal
 from ingest_api.setting_fields import SettingField
-from ingest_api.settings import Settings, known_settings
+from ingest_api.settings import ProcessSettings, Settings, known_settings
+
+Model = TypeVar("Model", bound=ProcessSettings)
 
 
 def load_settings(
     config: Path | None, overrides: Mapping[str, Any], environment: Mapping[str, str] | None = None
 ) -> Settings:
+    """Builds a broker's settings; see :func:`load`."""
+    return load(Settings, config, overrides, environment)
+
+
+def load(
+    model: type[Model],
+    config: Path | None,
+    overrides: Mapping[str, Any],
+    environment: Mapping[str, str] | None = None,
+) -> Model:
     """Builds the settings: defaults, then the file, then the environment, then the command line.
 
     Args:
+        model: Those of a broker, or of a name server.
         config: A TOML file with the tables ``[http]``, ``[store]``, ``[limits]``, ``[log]``, or None.
         overrides: Dotted names (``http.port``) to values; None counts as not given.
         environment: Variables such as ``LAKEMQ_HTTP_PORT``; None means there are none.
@@ -42,16 +55,17 @@ def load_settings(
     Raises:
         InvalidRequest: ARGUMENT_ILLEGAL with the name in question.
     """
-    _check_variables(environment or {})
+    known = known_settings(model)
+    _check_variables(known, environment or {})
     given = {name: value for name, value in overrides.items() if value is not None}
-    options = InitSettingsSource(Settings, _nested(given))
-    file = InitSettingsSource(Settings, {} if config is None else _read(config))
-    variables = EnvSettingsSource(Settings)
+    options = InitSettingsSource(model, _nested(given))
+    file = InitSettingsSource(model, {} if config is None else _read(known, config))
+    variables = EnvSettingsSource(model)
     variables.env_vars = {
         name.lower(): text for name, text in (environment or {}).items() if name == name.upper()
     }
 
-    class Loaded(Settings):
+    class Loaded(model):  # type: ignore[misc, valid-type]  # a class given
         @classmethod
         def settings_customise_sources(
             cls, *_: object, **__: object
@@ -63,9 +77,9 @@ def load_settings(
         return f"--{name}" if name in given else variable if variable in (environment or {}) else ""
 
     try:
-        return Settings(**dict(Loaded()))
+        return model(**dict(Loaded()))
     except ValidationError as error:
-        raise explained(error, known_settings(), origin) from None
+        raise explained(error, known, origin) from None
     except SettingsError:
         # Python reads no number of thousands of digits.
         longest = max(
@@ -75,9 +89,8 @@ def load_settings(
         raise illegal(longest, "is no value of a setting: it is too long") from None
 
 
-def _check_variables(environment: Mapping[str, str]) -> None:
+def _check_variables(known: Mapping[str, SettingField], environment: Mapping[str, str]) -> None:
     """Refuses a variable that names a table: pydantic would take it for the whole of it."""
-    known = known_settings()
     for table in dict.fromkeys(name.partition(".")[0] for name in known if "." in name):
         variable = _variable(table)
         if (text := environment.get(variable)) is None:
@@ -109,7 +122,7 @@ def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
     return tree
 
 
-def _read(config: Path) -> dict[str, Any]:
+def _read(known: Mapping[str, SettingField], config: Path) -> dict[str, Any]:
     try:
         with config.open("rb") as file:
             tree = tomllib.load(file)
@@ -117,13 +130,12 @@ def _read(config: Path) -> dict[str, Any]:
         raise illegal("--config", f"cannot read {config}: {error.strerror}") from error
     except (RecursionError, ValueError) as error:  # TOMLDecodeError, not UTF-8, a number of too many digits
         raise illegal("--config", f"{config} is not TOML: {error}") from error
-    _check_form(tree)
+    _check_form(known, tree)
     return tree
 
 
-def _check_form(tree: Mapping[str, Any]) -> None:
+def _check_form(known: Mapping[str, SettingField], tree: Mapping[str, Any]) -> None:
     """Refuses what the model would take from another source: names in another case, a list as one text."""
-    known = known_settings()
     tops = {name.partition(".")[0] for name in known}
     for top, values in tree.items():
         if top not in tops and top.lower() in tops:

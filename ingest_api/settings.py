@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from functools import cache
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from annotated_types import Interval
 from pydantic import (
@@ -33,6 +33,8 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from ha_replicator.nameserver.registrar import HEARTBEAT_S
+from ha_replicator.nameserver.route_tables import HEARTBEAT_TIMEOUT_S
 from ha_replicator.wire.credentials import MIN_SECRET_BYTES
 from ingest_api.advertised import parsed
 from ingest_api.broker.settings import BrokerSettings, LimitSettings, ReplicationSettings, StoreSettings
@@ -56,6 +58,7 @@ _NAME = re.compile(r"[a-zA-Z0-9_-]{1,127}")
 _HOST_NAME = re.compile(r"[A-Za-z0-9_.-]{1,253}")
 _ORIGIN = re.compile(r"https?://[A-Za-z0-9_.:\[\]-]{1,261}")
 _HA_ADDRESS = re.compile(r"ha://[A-Za-z0-9_.:\[\]-]{1,255}:[0-9]{1,5}")
+_NAME_SERVER = re.compile(r"http://[A-Za-z0-9_.:\[\]-]{1,255}:[0-9]{1,5}")
 _SECTION = ConfigDict(strict=True, extra="forbid")
 
 
@@ -193,8 +196,8 @@ class _Replication(_Section, ReplicationSettings):
         return master
 
 
-class Settings(BaseSettings):
-    """Everything `lakemq serve` takes.
+class ProcessSettings(BaseSettings):
+    """What every process with a front door takes.
 
     Raises:
         ValidationError: A value is wrong by itself.
@@ -211,14 +214,9 @@ class Settings(BaseSettings):
         enable_decoding=False,
     )
 
-    broker_name: str = "broker-a"
-    cluster: str = "DefaultCluster"
     cluster_secret: str = ""
     cluster_secret_file: str = ""
     http: HttpSettings = HttpSettings()
-    store: _Store = _Store()
-    limits: _Limits = _Limits()
-    replication: _Replication = _Replication()
     log: LogSettings = LogSettings()
 
     @classmethod
@@ -233,15 +231,8 @@ class Settings(BaseSettings):
         """Called at each construction: what is built by hand takes nothing from the environment."""
         return (init_settings,)
 
-    @property
-    def broker(self) -> BrokerSettings:
-        """What the broker core needs of them; the rest is the front door's and the process's."""
-        return BrokerSettings(
-            self.broker_name, self.cluster, self.store, self.limits, self.replication, self._secret()
-        )
-
-    def _secret(self) -> bytes | None:
-        """Reads the cluster's secret.
+    def secret(self) -> bytes | None:
+        """Reads the cluster's secret; None without one.
 
         Raises:
             InvalidRequest: The file cannot be read, or the secret is too short.
@@ -259,6 +250,50 @@ class Settings(BaseSettings):
             raise illegal(name, f"has {len(secret)} bytes, at least {MIN_SECRET_BYTES} are a secret")
         return secret
 
+    @model_validator(mode="after")
+    def _listens_where_it_may(self) -> Self:
+        http = self.http
+        if not http.insecure and not _is_loopback(http.host):
+            raise illegal(
+                "http.host",
+                f"{http.host} can be reached from other machines and requests are not authenticated "
+                "yet; listen on 127.0.0.1, or accept it with --insecure",
+            )
+        return self
+
+
+class NameServerSettings(ProcessSettings):
+    """Everything `lakemq nameserver` takes."""
+
+    http: HttpSettings = HttpSettings(port=9876)
+    heartbeat_timeout_s: Annotated[float, Interval(ge=1, le=86_400)] = HEARTBEAT_TIMEOUT_S
+
+
+class Settings(ProcessSettings):
+    """Everything `lakemq serve` takes."""
+
+    broker_name: str = "broker-a"
+    cluster: str = "DefaultCluster"
+    nameservers: Texts = ()
+    nameserver_heartbeat_s: Annotated[float, Interval(ge=1, le=60)] = HEARTBEAT_S
+    store: _Store = _Store()
+    limits: _Limits = _Limits()
+    replication: _Replication = _Replication()
+
+    @property
+    def broker(self) -> BrokerSettings:
+        """What the broker core needs of them; the rest is the front door's and the process's."""
+        return BrokerSettings(
+            self.broker_name,
+            self.cluster,
+            self.store,
+            self.limits,
+            self.replication,
+            self.secret(),
+            self.nameservers,
+            self.nameserver_heartbeat_s,
+        )
+
     @field_validator("broker_name", "cluster")
     @classmethod
     def _is_name(cls, name: str) -> str:
@@ -266,15 +301,14 @@ class Settings(BaseSettings):
             raise ValueError("has 1 to 127 letters, digits, hyphens and underscores")
         return name
 
+    @field_validator("nameservers")
+    @classmethod
+    def _are_urls(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
+        return _each(urls, _NAME_SERVER, "a name server's URL is http://host:9876")
+
     @model_validator(mode="after")
     def _fit_together(self) -> Settings:
-        http, store, limits = self.http, self.store, self.limits
-        if not http.insecure and not _is_loopback(http.host):
-            raise illegal(
-                "http.host",
-                f"{http.host} can be reached from other machines and requests are not authenticated "
-                "yet; listen on 127.0.0.1, or accept it with --insecure",
-            )
+        store, limits = self.store, self.limits
         if 40 + 4 * store.index_slots + 20 * store.index_entries > MAX_INDEX_FILE_BYTES:
             raise illegal(
                 "store.index_entries",
@@ -306,9 +340,9 @@ class Settings(BaseSettings):
 
 
 @cache
-def known_settings() -> Mapping[str, SettingField]:
-    """Returns every setting by its name."""
-    return setting_fields(Settings())
+def known_settings(model: type[ProcessSettings] = Settings) -> Mapping[str, SettingField]:
+    """Returns every setting of a process by its name."""
+    return setting_fields(model())
 
 
 def _delay_ms(level: str) -> int:

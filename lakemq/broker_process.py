@@ -1,4 +1,4 @@
-"""A broker on this machine as a child process: ``lakemq serve``, started, waited for and ended.
+"""A broker or name server on this machine as a child process, started, waited for and ended.
 
 Owns the process and the line by which it says that it serves.
 
@@ -20,14 +20,14 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 START_TIMEOUT_S = 100.0
 """A store of many files that was killed is recovered first."""
 STOP_TIMEOUT_S = 30.0
 """The broker gives requests in flight 10 s, and its store is closed behind them."""
 
-_READY = re.compile(rb"^lakemq broker ready on (http://\S+:([0-9]+)) .*\n", re.MULTILINE)
+_READY = re.compile(rb"^lakemq (?:broker|nameserver) ready on (http://\S+:([0-9]+))(?: .*)?\n", re.MULTILINE)
 
 
 class NotReady(RuntimeError):
@@ -43,14 +43,15 @@ class NotReady(RuntimeError):
 
 
 class BrokerProcess:
-    """One run of ``lakemq serve``; a context manager that stops it. Constructing it starts the process.
+    """One run of a broker; a context manager that stops it. Constructing it starts the process.
 
     Args:
-        arguments: Those of ``lakemq serve``.
+        arguments: Those of the command.
         log: Gets the broker's standard error, behind what is in it.
         environment: More environment variables.
         prefix: A command in front of the broker's own that becomes it, as ``setpriv`` does.
         directory: Its working directory; this process's if none is given.
+        command: ``serve``, or ``nameserver``, which says that it is ready in the same words.
 
     Attributes:
         endpoint: Its URL, ``http://127.0.0.1:port``; empty until it is ready.
@@ -66,6 +67,7 @@ class BrokerProcess:
         environment: Mapping[str, str] | None = None,
         prefix: Sequence[str] = (),
         directory: Path | None = None,
+        command: Literal["serve", "nameserver"] = "serve",
     ) -> None:
         self.endpoint = ""
         self.port = 0
@@ -73,7 +75,7 @@ class BrokerProcess:
         self._output = b""
         with log.open("ab") as errors:
             self._process = subprocess.Popen(
-                [*prefix, sys.executable, "-m", "lakemq.cli", "serve", *arguments],
+                [*prefix, sys.executable, "-m", "lakemq.cli", command, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,

@@ -233,6 +233,9 @@ class Store(_Reads):
     @property
     def dispatch_failure(self) -> str | None:
         """Why what is stored cannot be read at the moment; the store goes on trying."""
+    @property
+    def topic_changes(self) -> int:
+        """How often the topic table changed, as far as it is dispatched."""
     def append_message(
         self,
         topic: str,

@@ -1,6 +1,20 @@
-"""The name server's tables: which brokers live, which topics they hold, who answers for a topic."""
+"""The name server: which brokers live and which topics they hold; and how a broker registers there."""
 
+from ha_replicator.nameserver.name_server import NameServer
+from ha_replicator.nameserver.registrar import Registrar, RegistrationStatus
 from ha_replicator.nameserver.registration import BrokerRegistration, QueueData
+from ha_replicator.nameserver.registration_proof import SignedRequest
 from ha_replicator.nameserver.route_tables import BrokerData, Registered, Route, RouteTables
 
-__all__ = ["BrokerData", "BrokerRegistration", "QueueData", "Registered", "Route", "RouteTables"]
+__all__ = [
+    "BrokerData",
+    "BrokerRegistration",
+    "NameServer",
+    "QueueData",
+    "Registered",
+    "Registrar",
+    "RegistrationStatus",
+    "Route",
+    "RouteTables",
+    "SignedRequest",
+]

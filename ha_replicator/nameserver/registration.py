@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-MASTER_ID = 0
-
 
 @dataclass(frozen=True, slots=True)
 class QueueData:
@@ -37,6 +35,7 @@ class BrokerRegistration:
         data_version: Changes whenever ``topics`` does; the same one again is a mere heartbeat.
         topics: What it holds, or None for a heartbeat without the table.
         replication_address: Where slaves connect, if it has one.
+        epoch: Of a master: its own. The one of the higher counts, of two that answer to one name.
     """
 
     cluster: str
@@ -46,3 +45,4 @@ class BrokerRegistration:
     data_version: str
     topics: dict[str, QueueData] | None = None
     replication_address: str | None = None
+    epoch: int = 0

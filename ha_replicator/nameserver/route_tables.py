@@ -15,7 +15,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ha_replicator.nameserver.registration import MASTER_ID, BrokerRegistration, QueueData
+from ha_replicator.identity import MASTER_ID
+from ha_replicator.nameserver.registration import BrokerRegistration, QueueData
+from store_native.errors import InvalidRequest
 
 HEARTBEAT_TIMEOUT_S = 120.0
 SCAN_EVERY_S = 5.0
@@ -74,6 +76,8 @@ class RouteTables:
     _live: dict[tuple[str, int], _Live] = field(default_factory=dict)
     _topics: dict[str, dict[str, QueueData]] = field(default_factory=dict)
     _held: dict[str, dict[str, QueueData]] = field(default_factory=dict)
+    # Of the table that is held: a heartbeat may come before its table.
+    _versions: dict[str, str] = field(default_factory=dict)
 
     def register(self, registration: BrokerRegistration, *, pinned: bool = False) -> Registered:
         """Takes a registration: a new broker, a changed table, or a heartbeat.
@@ -81,17 +85,33 @@ class RouteTables:
         Args:
             registration: What the broker says of itself.
             pinned: Lives as long as this process (the broker the name server sits in).
+
+        Raises:
+            InvalidRequest: BROKER_CONFLICT, the master of a higher epoch answers to this name.
         """
         key = (registration.broker_name, registration.broker_id)
         known = self._live.get(key)
-        same = known is not None and known.registration.data_version == registration.data_version
+        is_master = registration.broker_id == MASTER_ID
+        if (
+            is_master
+            and known is not None
+            and registration.epoch < known.registration.epoch
+            and not self._is_late(known)
+        ):
+            raise InvalidRequest(
+                "BROKER_CONFLICT",
+                f"{registration.broker_name} has a master of epoch {known.registration.epoch} at "
+                f"{known.registration.address}; this one is of epoch {registration.epoch}",
+            )
+        same = self._versions.get(registration.broker_name) == registration.data_version
         self._live[key] = _Live(registration, self.clock(), pinned)
         # A slave copies its master's topics, so only the master's table counts.
-        if registration.broker_id == MASTER_ID and registration.topics is not None and not same:
+        if is_master and registration.topics is not None and not same:
             self._hold(registration.broker_name, registration.topics)
+            self._versions[registration.broker_name] = registration.data_version
         master = self._live.get((registration.broker_name, MASTER_ID))
         return Registered(
-            topics_wanted=registration.broker_id == MASTER_ID and registration.topics is None and not same,
+            topics_wanted=is_master and registration.topics is None and not same,
             master_address=master.registration.address if master else None,
             master_replication_address=master.registration.replication_address if master else None,
         )
@@ -114,16 +134,13 @@ class RouteTables:
         if not any(name == broker_name for name, _ in self._live):
             self._hold(broker_name, {})
             del self._held[broker_name]
+            self._versions.pop(broker_name, None)
         return True
 
     def expire(self) -> list[tuple[str, int]]:
         """Drops the brokers that sent no heartbeat in time; returns their names and ids."""
         now = self.clock()
-        dead = [
-            key
-            for key, live in self._live.items()
-            if not live.pinned and now - live.seen_at > self.heartbeat_timeout_s
-        ]
+        dead = [key for key, live in self._live.items() if self._is_late(live, now)]
         for broker_name, broker_id in dead:
             self.unregister(broker_name, broker_id)
         return dead
@@ -148,6 +165,10 @@ class RouteTables:
             data = found.setdefault(name, BrokerData(live.registration.cluster, name, {}))
             data.addresses[broker_id] = live.registration.address
         return list(found.values())
+
+    def _is_late(self, live: _Live, now: float | None = None) -> bool:
+        at = self.clock() if now is None else now
+        return not live.pinned and at - live.seen_at > self.heartbeat_timeout_s
 
     def _hold(self, broker_name: str, topics: dict[str, QueueData]) -> None:
         for topic in self._held.get(broker_name, {}):

@@ -12,12 +12,14 @@ on top of it.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import logging
 from dataclasses import asdict
 from typing import Any
 
-from ha_replicator.nameserver import BrokerRegistration, RouteTables
+from ha_replicator.identity import MASTER_ID
+from ha_replicator.nameserver import BrokerRegistration, NameServer, Registrar, RouteTables
 from ha_replicator.nameserver.route_tables import SCAN_EVERY_S
 from ingest_api.broker.admission import Admission
 from ingest_api.broker.flush_wait import FlushWaiter, SendStatus
@@ -64,6 +66,7 @@ class Broker:
         self.store = store = open_store(settings, store_host)
         self.metrics = metrics = BrokerMetrics(group_exists=lambda group: store.group_json(group) is not None)
         self.tables = RouteTables()
+        self.name_server = NameServer(self.tables, settings.cluster_secret)
         self.leases = Leases(store)
         self.store_events = StoreEvents(store, loop)
         self.flush_waiter = FlushWaiter(
@@ -92,18 +95,27 @@ class Broker:
         self.topics = TopicService(store, self.reads, self.settle, self.tables, metrics, settings.broker_name)
         self.groups = GroupService(store, self.reads, self.settle, self.topics, metrics)
         self.group_offsets = GroupOffsets(store, self.leases, self.reads, self.settle)
+        self._registered_id: int | None = None
         self._register_self()
+        self.registrar = Registrar(
+            settings.nameservers,
+            self._describe,
+            settings.cluster_secret,
+            every_s=settings.nameserver_heartbeat_s,
+        )
+        self._topic_changes = store.topic_changes
         self._alarm = store.alarm_fd()
         loop.add_reader(self._alarm, self._on_alarm)
         self._housekeeping = loop.create_task(self._keep_house())
 
     async def start(self, host: str) -> None:
-        """Begins what needs other brokers: slaves connect, or this one follows its master.
+        """Begins what needs others: slaves connect, or this one follows its master; name servers hear of it.
 
         Raises:
             InvalidRequest: ARGUMENT_ILLEGAL, the replication port is taken.
         """
         await self.replication.start(host)
+        self.registrar.start()
 
     @property
     def store_id(self) -> str:
@@ -158,6 +170,7 @@ class Broker:
         self.stopped = True
         self.begin_stop()
         self._housekeeping.cancel()
+        await self.registrar.stop()
         await self.replication.stop()
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self.bulk.close)
@@ -172,21 +185,48 @@ class Broker:
         log.info("store closed", extra={"fields": {"path": self.settings.store.path}})
 
     def _register_self(self) -> None:
-        topics = {config["topic"]: queue_data(config) for config in json.loads(self.store.topics_json())}
-        self.tables.register(
-            BrokerRegistration(
-                cluster=self.settings.cluster,
-                broker_name=self.settings.broker_name,
-                broker_id=self.settings.replication.broker_id,
-                address=self.address,
-                data_version="",
-                topics=topics,
-            ),
-            pinned=True,
+        """Registers with the embedded name server."""
+        before, self._registered_id = self._registered_id, self._id_in_routes()
+        if before is not None and before != self._registered_id:
+            self.tables.unregister(self.settings.broker_name, before)
+        if self._registered_id is not None:
+            topics = json.loads(self.store.topics_json())
+            self.tables.register(self._registration(self._registered_id, topics, ""), pinned=True)
+
+    async def _describe(self) -> BrokerRegistration | None:
+        """Says to name servers what this broker is and holds now; None: nothing that anybody should ask."""
+        broker_id = self._id_in_routes()
+        if broker_id is None:
+            return None
+        topics = await self.reads.run(self.store.topics_json)
+        version = hashlib.sha256(topics).hexdigest()
+        return self._registration(broker_id, await self.reads.run(json.loads, topics), version)
+
+    def _id_in_routes(self) -> int | None:
+        """The master answers as 0, also one that was promoted; who was it and is no more, to nobody."""
+        if self.replication.is_master:
+            return MASTER_ID
+        own = self.settings.replication.broker_id
+        return None if own == MASTER_ID else own
+
+    def _registration(
+        self, broker_id: int, topics: list[dict[str, object]], data_version: str
+    ) -> BrokerRegistration:
+        return BrokerRegistration(
+            cluster=self.settings.cluster,
+            broker_name=self.settings.broker_name,
+            broker_id=broker_id,
+            address=self.address,
+            data_version=data_version,
+            topics={str(config["topic"]): queue_data(config) for config in topics},
+            replication_address=self.replication.address,
+            epoch=self.epoch if self.replication.is_master else 0,
         )
 
     def _role_changed(self) -> None:
         self._ask_replicas()
+        self._register_self()
+        self.registrar.changed()
         self.flush_waiter.replicas_changed()
 
     def _ask_replicas(self) -> None:
@@ -229,6 +269,9 @@ class Broker:
                 )
             self._look_at_dispatch()
             self._log_events()
+            if self._topic_changes != (changes := self.store.topic_changes):
+                self._topic_changes = changes  # sends make topics, too
+                self.registrar.changed()
             if loop.time() >= next_scan:
                 next_scan = loop.time() + SCAN_EVERY_S
                 for name, broker_id in self.tables.expire():

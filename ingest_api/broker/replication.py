@@ -145,6 +145,14 @@ class ReplicationService:
         """Where a slave was told to find its master."""
         return self._settings.master or None
 
+    @property
+    def address(self) -> str | None:
+        """Where slaves connect, ``host:port``; None where they do not."""
+        if self._listener is None:
+            return None
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"{host}:{self._listener.port}"
+
     def in_reach(self) -> bool:
         """Whether enough slaves can have a message soon."""
         return self._replicas.in_reach(self._loop.time())

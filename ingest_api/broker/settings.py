@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Interval, MultipleOf
 
+from ha_replicator.nameserver.registrar import HEARTBEAT_S
 from store_native import default_options
 
 FlushMode = Literal["sync", "async"]
@@ -125,6 +126,8 @@ class BrokerSettings:
 
     Attributes:
         cluster_secret: What all brokers of the cluster know; None takes others of this machine only.
+        nameservers: URLs of the name servers the broker registers with.
+        nameserver_heartbeat_s: How often it does so when nothing changes.
     """
 
     broker_name: str = _STORE["broker_name"]
@@ -133,3 +136,5 @@ class BrokerSettings:
     limits: LimitSettings = field(default_factory=LimitSettings)
     replication: ReplicationSettings = field(default_factory=ReplicationSettings)
     cluster_secret: bytes | None = None
+    nameservers: tuple[str, ...] = ()
+    nameserver_heartbeat_s: float = HEARTBEAT_S

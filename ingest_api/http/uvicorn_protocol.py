@@ -23,10 +23,10 @@ import httptools
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from ingest_api.http.app import BrokerApp
 from ingest_api.http.connection import head_limits
 from ingest_api.http.connection.ordered_answers import OrderedAnswers
 from ingest_api.http.connection.upgrade import head_without_upgrade, refuse_upgrade
+from ingest_api.http.guarded_app import GuardedApp
 from ingest_api.http.messages.targets import known_targets, learn_topic
 from ingest_api.http.request.cycle import RequestCycle, describe_request
 from ingest_api.http.request.guard import malformed
@@ -42,10 +42,10 @@ class BrokerProtocol(OrderedAnswers):
 
     def __init__(self, config: Config, *arguments: Any, **named: Any) -> None:
         app = config.loaded_app
-        if not isinstance(app, BrokerApp):
-            raise TypeError(f"this protocol serves a BrokerApp, not {type(app).__name__}")
+        if not isinstance(app, GuardedApp):
+            raise TypeError(f"this protocol serves a GuardedApp, not {type(app).__name__}")
         super().__init__(app.errors, app.watch, config, *arguments, **named)
-        self._fast_path = app.send_path.fast_path
+        self._fast_path = app.fast_path
         self._bounds = app.watch.settings
         self._guard = app.guard
         self._version = "1.1"

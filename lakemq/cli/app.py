@@ -54,6 +54,7 @@ COMMANDS = {
         ("fastapi", "pydantic_settings", "uvicorn", "pyspark", "delta", "deltalake"),
     ),
     "serve": Command("run a broker", "server"),
+    "nameserver": Command("run a name server: who holds which topic", "server"),
     "produce": Command("post messages from a file or standard input"),
     "tail": Command("show the messages of a topic as they come"),
     "consume": Command("run a consumer group in Spark, with its ledger", "spark"),

@@ -1,9 +1,7 @@
-"""/brokers/{name}/{id}: registration with the embedded name server.
+"""/brokers/{name}/{id}: registration with a name server.
 
-Owns the JSON of a registration, and who may send one.
-
-Invariants: nobody takes the place of the broker the name server sits in, and nobody on another machine
-registers at all: requests are not authenticated yet, and who registers a name gets its senders.
+Owns the form of a registration; who may register is the name server's to say, since who registers a name gets
+its senders.
 """
 
 from __future__ import annotations
@@ -15,10 +13,8 @@ from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from ha_replicator.nameserver import BrokerRegistration, QueueData
-from ingest_api.broker.broker import Broker
-from ingest_api.http.schemas import CheckedTopic, Strict, noun_router
-from store_native.errors import InvalidRequest
+from ha_replicator.nameserver import BrokerRegistration, NameServer, QueueData, SignedRequest
+from ingest_api.http.schemas import MAX_LONG, CheckedTopic, Strict, noun_router
 
 BrokerName = Annotated[str, Path(pattern=r"^[a-zA-Z0-9_-]{1,127}$")]
 BrokerId = Annotated[int, Path(ge=0, le=(1 << 31) - 1)]
@@ -42,6 +38,7 @@ class Registration(Strict):
     cluster: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,127}$")]
     address: Address
     replication_address: HostPort | None = None
+    epoch: Annotated[int, Field(ge=0, le=MAX_LONG, description="A master's own.")] = 0
     data_version: Annotated[str, Field(max_length=128, description="Changes whenever topics does.")]
     topics: Annotated[
         list[TopicQueues] | None,
@@ -57,7 +54,7 @@ class Registered(BaseModel):
     master_replication_address: str | None
 
 
-def router(broker: Broker) -> APIRouter:
+def router(name_server: NameServer) -> APIRouter:
     """Builds the routes."""
     routes = noun_router("brokers")
 
@@ -65,15 +62,16 @@ def router(broker: Broker) -> APIRouter:
     async def register_broker(
         name: BrokerName, broker_id: BrokerId, registration: Registration, request: Request
     ) -> Registered:
-        """Registers a broker, or takes its heartbeat; refused from another machine."""
-        _refuse_strangers(request)
-        _refuse_own(broker, name, broker_id)
+        """Registers a broker, or takes its heartbeat.
+
+        Signed with the cluster's secret (docs/replication.md); without one it comes from this machine.
+        """
         topics = None
         if registration.topics is not None:
             topics = {
                 t.topic: QueueData(t.read_queue_nums, t.write_queue_nums, t.perm) for t in registration.topics
             }
-        answer = broker.tables.register(
+        answer = name_server.register(
             BrokerRegistration(
                 cluster=registration.cluster,
                 broker_name=name,
@@ -82,7 +80,9 @@ def router(broker: Broker) -> APIRouter:
                 data_version=registration.data_version,
                 topics=topics,
                 replication_address=registration.replication_address,
-            )
+                epoch=registration.epoch,
+            ),
+            await _signed(request),
         )
         return Registered(
             topics_wanted=answer.topics_wanted,
@@ -92,23 +92,22 @@ def router(broker: Broker) -> APIRouter:
 
     @routes.delete("/brokers/{name}/{broker_id}", status_code=204, response_class=Response)
     async def unregister_broker(name: BrokerName, broker_id: BrokerId, request: Request) -> Response:
-        """Drops a broker from the tables at once, as it stops; refused from another machine."""
-        _refuse_strangers(request)
-        _refuse_own(broker, name, broker_id)
-        if not broker.tables.unregister(name, broker_id):
-            raise InvalidRequest("BROKER_NOT_EXIST", f"{name} with id {broker_id} is not registered")
+        """Drops a broker from the tables at once, as it stops; signed as its registration is."""
+        name_server.unregister(name, broker_id, await _signed(request))
         return Response(status_code=204)
 
     return routes
 
 
-def _refuse_strangers(request: Request) -> None:
-    if request.client is not None and not is_loopback(request.client.host):
-        raise InvalidRequest(
-            "NO_PERMISSION",
-            "brokers register from this machine only until registrations are authenticated",
-            client=request.client.host,
-        )
+async def _signed(request: Request) -> SignedRequest:
+    return SignedRequest(
+        method=request.method,
+        path=request.url.path,
+        body=await request.body(),
+        authorization=request.headers.get("authorization", ""),
+        from_this_machine=request.client is None or is_loopback(request.client.host),
+        client=request.client.host if request.client is not None else None,
+    )
 
 
 def is_loopback(host: str) -> bool:
@@ -116,10 +115,3 @@ def is_loopback(host: str) -> bool:
     address = ip_address(host.partition("%")[0])
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     return (mapped or address).is_loopback
-
-
-def _refuse_own(broker: Broker, name: str, broker_id: int) -> None:
-    if broker.tables.is_pinned(name, broker_id):
-        raise InvalidRequest(
-            "NO_PERMISSION", f"{name} with id {broker_id} is this broker; it registers itself"
-        )

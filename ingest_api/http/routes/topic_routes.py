@@ -1,15 +1,16 @@
-"""/routes/{topic}: which brokers hold a topic; the embedded name server's answer.
+"""/routes/{topic}: which brokers hold a topic; a name server's answer.
 
 Owns the JSON of a route.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from ha_replicator.nameserver import BrokerData
-from ingest_api.broker.broker import Broker
+from ha_replicator.nameserver import BrokerData, RouteTables
 from ingest_api.http.schemas import TopicPath, noun_router
 from store_native.errors import InvalidRequest
 
@@ -38,15 +39,20 @@ class TopicRoute(BaseModel):
     brokers: list[RouteBroker]
 
 
-def router(broker: Broker) -> APIRouter:
-    """Builds the routes."""
+def router(tables: RouteTables, refresh: Callable[[str], None] = lambda topic: None) -> APIRouter:
+    """Builds the routes.
+
+    Args:
+        tables: What is known.
+        refresh: Brings a topic up to date in them, before it is looked up.
+    """
     routes = noun_router("routes")
 
     @routes.get("/routes/{topic}", response_model=TopicRoute)
     async def get_route(topic: TopicPath) -> TopicRoute:
         """Returns who holds a topic."""
-        broker.topics.refresh(topic)
-        route = broker.tables.route(topic)
+        refresh(topic)
+        route = tables.route(topic)
         if route is None:
             raise InvalidRequest("TOPIC_NOT_EXIST", f"no broker holds topic[{topic}]", topic=topic)
         return TopicRoute(

@@ -313,6 +313,11 @@ impl PyStore {
         self.run(py, |s| s.offset_by_time(topic, queue_id, timestamp))
     }
 
+    #[getter]
+    fn topic_changes(&self) -> i64 {
+        self.store.topic_changes()
+    }
+
     #[pyo3(signature = (after="", limit=usize::MAX))]
     fn topics_json<'py>(&self, py: Python<'py>, after: &str, limit: usize) -> PyResult<Bound<'py, PyBytes>> {
         listing::topics(py, &self.store, after, limit)

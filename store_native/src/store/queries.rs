@@ -18,6 +18,11 @@ impl Store {
         Bounds { min: queue.min_offset().min(max), max }
     }
 
+    /// How often the topic table changed, as far as it is dispatched.
+    pub fn topic_changes(&self) -> i64 {
+        self.marks.topic_changes()
+    }
+
     /// The queues of a topic with their bounds.
     ///
     /// # Errors

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 import uvloop
 
+from ha_replicator.http_question import TIMEOUT_S
 from ha_replicator.identity import LinkClosed
 from ha_replicator.master.replicas import Replicas
-from ha_replicator.master_address import TIMEOUT_S, MasterAddress
+from ha_replicator.master_address import MasterAddress
 from ha_replicator.transport.listener import MAX_UNPROVED, ReplicationListener
 from ha_replicator.transport.wakeups import Wakeups
 from ha_replicator.wire.frames import Frame, FrameKind

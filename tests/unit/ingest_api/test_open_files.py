@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from ingest_api.http.connection.watch import REFUSED_AT_ONCE, ConnectionWatch
-from ingest_api.server import OWN_FILES, _within_open_files
-from ingest_api.settings import HttpSettings, Settings
+from ingest_api.process import OWN_FILES, within_open_files
+from ingest_api.settings import HttpSettings
 from store_native.errors import Unavailable
 
 
@@ -26,13 +26,12 @@ def limit_of_1024() -> Iterator[None]:
 @pytest.mark.usefixtures("limit_of_1024")
 @pytest.mark.parametrize(("wanted", "given"), [(10_000, 1024 - OWN_FILES), (768, 768), (10, 10)])
 def test_connections_are_at_most_what_the_limit_of_open_files_leaves(wanted: int, given: int) -> None:
-    settings = Settings(http=HttpSettings(max_connections=wanted))
-    assert _within_open_files(settings).http.max_connections == given
+    assert within_open_files(HttpSettings(max_connections=wanted)).max_connections == given
 
 
 @pytest.mark.usefixtures("limit_of_1024")
 def test_refused_connections_take_few_of_the_stores_files() -> None:
-    settings = _within_open_files(Settings(http=HttpSettings(max_connections=10_000))).http
+    settings = within_open_files(HttpSettings(max_connections=10_000))
 
     async def enter_all() -> list[bool | None]:
         watch = ConnectionWatch(settings)

@@ -1,0 +1,94 @@
+"""A name server: takes registrations of those who may, and answers routes.
+
+Owns the rule of who may register, in front of the tables.
+
+Invariants: nobody takes the place of the broker it sits in; without a cluster's secret nobody on another
+machine registers, with one nobody without its proof does, and a proof counts once; of two masters of one
+name the one of the higher epoch counts. State is only in memory: brokers bring it again within 30 s.
+
+Threads: the event loop.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from ha_replicator.nameserver.registration import BrokerRegistration
+from ha_replicator.nameserver.registration_proof import WINDOW_MS, RegistrationProof, SignedRequest
+from ha_replicator.nameserver.route_tables import Registered, RouteTables
+from store_native.errors import InvalidRequest
+
+
+def _epoch_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class NameServer:
+    """Registrations, checked.
+
+    Args:
+        tables: What is known.
+        secret: The cluster's; None takes brokers of this machine only.
+        now_ms: Epoch milliseconds.
+
+    Raises:
+        ValueError: The secret is too short.
+    """
+
+    def __init__(
+        self, tables: RouteTables, secret: bytes | None, now_ms: Callable[[], int] = _epoch_ms
+    ) -> None:
+        self.tables = tables
+        self._proof = None if secret is None else RegistrationProof(secret)
+        self._now_ms = now_ms
+        # When each broker's last request was made. Older ones are too old to be taken again anyway.
+        self._times: dict[tuple[str, int], int] = {}
+
+    def register(self, registration: BrokerRegistration, request: SignedRequest) -> Registered:
+        """Takes a registration; see :meth:`RouteTables.register`.
+
+        Raises:
+            InvalidRequest: NO_PERMISSION; BROKER_CONFLICT while the master of a higher epoch is registered.
+        """
+        self._check(registration.broker_name, registration.broker_id, request)
+        return self.tables.register(registration)
+
+    def unregister(self, broker_name: str, broker_id: int, request: SignedRequest) -> None:
+        """Drops a broker at once.
+
+        Raises:
+            InvalidRequest: NO_PERMISSION; BROKER_NOT_EXIST.
+        """
+        self._check(broker_name, broker_id, request)
+        if not self.tables.unregister(broker_name, broker_id):
+            raise InvalidRequest("BROKER_NOT_EXIST", f"{broker_name} with id {broker_id} is not registered")
+
+    def _check(self, broker_name: str, broker_id: int, request: SignedRequest) -> None:
+        if self._proof is not None:
+            self._check_proof(self._proof, (broker_name, broker_id), request)
+        elif not request.from_this_machine:
+            raise InvalidRequest(
+                "NO_PERMISSION",
+                "without a cluster's secret brokers register from this machine only: "
+                "start all with --cluster-secret-file",
+                client=request.client,
+            )
+        if self.tables.is_pinned(broker_name, broker_id):
+            raise InvalidRequest(
+                "NO_PERMISSION", f"{broker_name} with id {broker_id} is this broker; it registers itself"
+            )
+
+    def _check_proof(self, proof: RegistrationProof, key: tuple[str, int], request: SignedRequest) -> None:
+        now_ms = self._now_ms()
+        time_ms = proof.time_of(request, now_ms)
+        if time_ms is None:
+            raise InvalidRequest(
+                "NO_PERMISSION",
+                "the registration does not prove that it knows the cluster's secret, or the broker's clock "
+                f"and this one differ by more than {WINDOW_MS // 60_000} minutes",
+            )
+        if time_ms <= self._times.get(key, -1):
+            raise InvalidRequest("NO_PERMISSION", "this registration was made before the last one: a repeat")
+        self._times = {name: at for name, at in self._times.items() if now_ms - at <= 2 * WINDOW_MS}
+        self._times[key] = time_ms

@@ -1,0 +1,213 @@
+"""Keeps a broker registered with every name server.
+
+Owns one task for each name server: it registers, heartbeats, and says goodbye at the stop.
+
+Invariants: a name server that is down costs the others nothing; at most one question is under way to each; a
+change is told at once, but the table of topics at most once in `LEAST_BETWEEN_S`; a stop lasts no longer than
+one question.
+
+Threads: the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+from urllib.parse import quote
+
+from ha_replicator.http_question import HttpAnswer, ask
+from ha_replicator.nameserver.registration import BrokerRegistration
+from ha_replicator.nameserver.registration_proof import RegistrationProof
+
+HEARTBEAT_S = 30.0
+LEAST_BETWEEN_S = 1.0
+FIRST_PAUSE_S = 1.0
+
+log = logging.getLogger("lakemq.nameserver")
+
+
+class Ask(Protocol):
+    """Asks a name server; as :func:`ha_replicator.http_question.ask`."""
+
+    def __call__(
+        self, endpoint: str, path: str, *, method: str, body: bytes, headers: dict[str, str]
+    ) -> Awaitable[HttpAnswer]:
+        """Returns the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrationStatus:
+    """Where the broker stands with one name server.
+
+    Attributes:
+        registered: The last question was answered well.
+        failure: Why it was not; None when it was, or none was asked yet.
+    """
+
+    nameserver: str
+    registered: bool
+    failure: str | None
+
+
+class _Refused(Exception):
+    """The name server answered, and does not take the registration."""
+
+
+class Registrar:
+    """Registers one broker.
+
+    Args:
+        nameservers: ``http://host:port`` of each.
+        describe: Says what the broker is and holds now; None: nothing that anybody should ask.
+        secret: The cluster's, or None.
+        question: Asks a name server.
+        every_s: Seconds between heartbeats.
+        now_ms: Epoch milliseconds.
+    """
+
+    def __init__(
+        self,
+        nameservers: Sequence[str],
+        describe: Callable[[], Awaitable[BrokerRegistration | None]],
+        secret: bytes | None,
+        *,
+        question: Ask = ask,
+        every_s: float = HEARTBEAT_S,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self._describe = describe
+        self._proof = None if secret is None else RegistrationProof(secret)
+        self._question = question
+        self._every_s = every_s
+        self._now_ms = now_ms
+        self._last_ms = 0
+        self._changes = {nameserver: asyncio.Event() for nameserver in dict.fromkeys(nameservers)}
+        self._known_as: dict[str, tuple[str, int]] = {}
+        self._failures: dict[str, str] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begins to register."""
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._keep(nameserver)) for nameserver in self._changes]
+
+    def changed(self) -> None:
+        """Says that the broker is, or holds, something else now."""
+        for change in self._changes.values():
+            change.set()
+
+    def status(self) -> list[RegistrationStatus]:
+        """Returns where the broker stands with each name server."""
+        return [
+            RegistrationStatus(
+                name, name in self._known_as and name not in self._failures, self._failures.get(name)
+            )
+            for name in self._changes
+        ]
+
+    async def stop(self) -> None:
+        """Unregisters everywhere, and ends."""
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        goodbyes = [self._unregister(name, known_as) for name, known_as in self._known_as.items()]
+        self._known_as = {}
+        await asyncio.gather(*goodbyes)
+
+    async def _keep(self, nameserver: str) -> None:
+        change = self._changes[nameserver]
+        known_version: str | None = None
+        pause_s = FIRST_PAUSE_S
+        while True:
+            change.clear()
+            try:
+                registration = await self._describe()
+                known_version = await self._register(nameserver, registration, known_version)
+            except (OSError, ValueError, TimeoutError, _Refused) as error:
+                known_version = None  # it may have lost all it knew
+                self._note(nameserver, _in_words(error))
+                wait_s, pause_s = pause_s, min(2 * pause_s, self._every_s)
+            else:
+                self._note(nameserver, None)
+                wait_s, pause_s = self._every_s, FIRST_PAUSE_S
+            await asyncio.sleep(min(LEAST_BETWEEN_S, wait_s))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, wait_s - LEAST_BETWEEN_S)):
+                    await change.wait()
+
+    async def _register(
+        self, nameserver: str, registration: BrokerRegistration | None, known_version: str | None
+    ) -> str | None:
+        """Registers, with the topics where they are not known; returns the version that is known now."""
+        key = None if registration is None else (registration.broker_name, registration.broker_id)
+        before = self._known_as.get(nameserver)
+        if before is not None and before != key:
+            # It was promoted, or is the master no more: its old place is nobody's, or another's.
+            del self._known_as[nameserver]
+            await self._unregister(nameserver, before)
+        if registration is None or key is None:
+            return None
+        topics = known_version != registration.data_version
+        answer = await self._put(nameserver, registration, topics=topics)
+        if answer.content.get("topics_wanted") is True and not topics:
+            answer = await self._put(nameserver, registration, topics=True)
+        self._known_as[nameserver] = key
+        return registration.data_version
+
+    async def _put(self, nameserver: str, registration: BrokerRegistration, *, topics: bool) -> HttpAnswer:
+        content = asdict(registration)
+        name, broker_id = content.pop("broker_name"), content.pop("broker_id")
+        content["topics"] = (
+            [{"topic": topic, **queues} for topic, queues in (content["topics"] or {}).items()]
+            if topics
+            else None
+        )
+        answer = await self._send("PUT", nameserver, (name, broker_id), json.dumps(content).encode())
+        if answer.status != 200:
+            raise _Refused(_refusal(answer))
+        return answer
+
+    async def _unregister(self, nameserver: str, known_as: tuple[str, int]) -> None:
+        # A name server that is gone forgets by itself.
+        with contextlib.suppress(OSError, ValueError, TimeoutError):
+            await self._send("DELETE", nameserver, known_as, b"")
+
+    async def _send(self, method: str, nameserver: str, key: tuple[str, int], body: bytes) -> HttpAnswer:
+        path = f"/api/v1/brokers/{quote(key[0], safe='')}/{key[1]}"
+        headers: dict[str, str] = {}
+        if self._proof is not None:
+            # Never the time of an earlier one: that would be a repeat.
+            self._last_ms = max(self._now_ms(), self._last_ms + 1)
+            headers["Authorization"] = self._proof.authorization(method, path, body, self._last_ms)
+        return await self._question(nameserver, path, method=method, body=body, headers=headers)
+
+    def _note(self, nameserver: str, failure: str | None) -> None:
+        before = self._failures.get(nameserver)
+        if failure is None:
+            self._failures.pop(nameserver, None)
+            if before is not None:
+                log.warning("name server takes registrations again", extra={"fields": {"url": nameserver}})
+        elif failure != before:
+            self._failures[nameserver] = failure
+            fields: dict[str, Any] = {"url": nameserver, "reason": failure}
+            log.warning("not registered with a name server", extra={"fields": fields})
+
+
+def _in_words(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "it did not answer in time"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) or type(error).__name__
+
+
+def _refusal(answer: HttpAnswer) -> str:
+    code, detail = answer.content.get("code"), answer.content.get("detail")
+    return f"it answered {answer.status} {code!a:.60}: {detail!a:.300}"

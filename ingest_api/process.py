@@ -1,0 +1,262 @@
+"""Runs a process with a front door: socket, event loop, uvicorn, signals.
+
+Owns the life of the process from the bound socket to the exit status; server.py and name_server.py say what
+is served.
+
+Invariants: the port is taken before anything is opened, so a second process on one port fails before it
+touches a store; the ready line is printed when a request would be answered; SIGTERM and SIGINT end in what
+was opened being closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import resource
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import uvicorn
+import uvloop
+
+from ingest_api.http.connection.watch import REFUSED_AT_ONCE
+from ingest_api.http.guarded_app import GuardedApp
+from ingest_api.http.uvicorn_protocol import BrokerProtocol
+from ingest_api.logs import set_up_logging
+from ingest_api.settings import HttpSettings, LogSettings
+from store_native.errors import InvalidRequest
+
+log = logging.getLogger("lakemq.broker")
+
+BACKLOG = 4096
+_INTERRUPTED = 130
+OWN_FILES = 256
+"""Of the files the process may have open, so many are not for connections; the refused ones that are still
+receiving the reason are among them."""
+
+
+class Served(Protocol):
+    """What a process serves."""
+
+    @property
+    def app(self) -> GuardedApp:
+        """Its application; the lifespan's shutdown closes what it needs."""
+
+    @property
+    def ready_line(self) -> str:
+        """What is said once a request would be answered."""
+
+    async def start(self) -> None:
+        """Begins what needs the event loop, before requests are taken."""
+
+    def begin_stop(self) -> None:
+        """Ends what waits for clients; called before requests in flight are waited for."""
+
+    async def close(self) -> None:
+        """Closes what the lifespan's shutdown did not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the process listens.
+
+    Attributes:
+        host: The address.
+        port: The port, taken.
+        http: The settings, with no more connections than may be open.
+    """
+
+    host: str
+    port: int
+    http: HttpSettings
+
+    @property
+    def url(self) -> str:
+        """``http://host:port``."""
+        shown = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{shown}:{self.port}"
+
+
+def run(
+    http: HttpSettings,
+    log_settings: LogSettings,
+    build: Callable[[Place], Served],
+    announce: Callable[[str], None],
+) -> int:
+    """Serves until a signal says stop.
+
+    Args:
+        http: Where to listen, and the bounds.
+        log_settings: How the process logs.
+        build: Makes what is served, on the event loop, once the port is taken.
+        announce: Gets the ready line.
+
+    Returns:
+        The exit status: 0 after a graceful stop, 130 when Ctrl-C came before it was ready.
+
+    Raises:
+        LakeMQError: The port is taken (ARGUMENT_ILLEGAL), or what ``build`` raises.
+    """
+    set_up_logging(log_settings)
+    _raise_descriptor_limit()
+    http = within_open_files(http)
+    with _Interrupts() as interrupts:
+        listener = _bind(http)
+        with listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(_serve(http, listener, build, announce, interrupts))
+
+
+async def _serve(
+    http: HttpSettings,
+    listener: socket.socket,
+    build: Callable[[Place], Served],
+    announce: Callable[[str], None],
+    interrupts: _Interrupts,
+) -> int:
+    host, port = listener.getsockname()[:2]
+    served = build(Place(host, port, http))
+    server = _Server(
+        uvicorn.Config(
+            served.app,
+            loop="none",  # the runner's
+            http=BrokerProtocol,
+            ws="none",
+            interface="asgi3",  # the app's __call__ is no coroutine function, so uvicorn cannot tell
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            backlog=BACKLOG,
+            timeout_keep_alive=http.keep_alive_s,
+            timeout_graceful_shutdown=http.stop_timeout_s,
+        ),
+        served.begin_stop,
+        lambda: announce(served.ready_line),
+        interrupts,
+    )
+    try:
+        await served.start()
+        if not interrupts.came:
+            await server.serve(sockets=[listener])
+    finally:
+        # What ends without the lifespan's shutdown is closed all the same.
+        await served.close()
+    return 0 if server.announced else _INTERRUPTED
+
+
+class _Interrupts:
+    """Notes Ctrl-C where uvicorn does not: before it runs, and behind its end.
+
+    An exception or a cancelled task in the middle of a start would leave a half-open store, and a stack.
+    """
+
+    def __init__(self) -> None:
+        self.came = False
+        self._before: Any = None
+
+    def __enter__(self) -> _Interrupts:
+        self._before = signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def _note(self, number: int, frame: object) -> None:
+        self.came = True
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server with our beginning and end."""
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        begin_stop: Callable[[], None],
+        ready: Callable[[], None],
+        interrupts: _Interrupts,
+    ) -> None:
+        super().__init__(config)
+        self.announced = False
+        self._begin_stop = begin_stop
+        self._ready = ready
+        self._interrupts = interrupts
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Called by uvicorn; announces once the socket accepts."""
+        await super().startup(sockets)
+        self.should_exit = self.should_exit or self._interrupts.came
+        if not self.should_exit:
+            self.announced = True
+            self._ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Called by uvicorn after a signal; held pulls would keep it waiting until their time is up."""
+        log.info("stopping")
+        self._begin_stop()
+        await super().shutdown(sockets)
+        if self.force_exit:
+            # A second Ctrl-C: uvicorn waits neither for requests nor for the lifespan that closes the store.
+            tasks = list(self.server_state.tasks)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self.lifespan.shutdown()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Handles SIGINT and SIGTERM while uvicorn serves; called by uvicorn.
+
+        Its own version raises the signal again at the end, and then a graceful stop would exit with 143
+        instead of 0.
+        """
+        handled = (signal.SIGINT, signal.SIGTERM)
+        before = {number: signal.signal(number, self.handle_exit) for number in handled}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def within_open_files(http: HttpSettings) -> HttpSettings:
+    """Lowers the number of connections to what may be open, so that the store keeps its share."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    fits = max(limit - OWN_FILES, limit // 2 - REFUSED_AT_ONCE, 1)
+    if limit == resource.RLIM_INFINITY or http.max_connections <= fits:
+        return http
+    log.warning("fewer connections, for want of open files", extra={"fields": {"max": fits, "limit": limit}})
+    return replace(http, max_connections=fits)
+
+
+def _raise_descriptor_limit() -> None:
+    """Raises the soft limit of open files to the hard one: connections and log files need them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError) as error:
+        log.warning("the limit of open files stays", extra={"fields": {"limit": soft, "reason": str(error)}})
+    else:
+        log.info("limit of open files", extra={"fields": {"before": soft, "now": hard}})
+
+
+def _bind(http: HttpSettings) -> socket.socket:
+    host, port = http.host, http.port
+    try:
+        family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with contextlib.ExitStack() as on_failure:
+            listener = on_failure.enter_context(socket.socket(family, socket.SOCK_STREAM))
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(place)
+            on_failure.pop_all()
+    except (OSError, UnicodeError) as error:  # UnicodeError: no host name at all, such as a..b
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+            reason += "; --port gives this broker another, 0 a free one"
+        raise InvalidRequest("ARGUMENT_ILLEGAL", f"cannot listen on {host} port {port}: {reason}") from error
+    return listener

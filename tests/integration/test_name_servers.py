@@ -1,0 +1,165 @@
+"""Name servers as processes of their own, and brokers that register with all of them.
+
+Contract: a broker and its topics are known within moments of its start, gone at its stop, and dropped when it
+is killed; a name server that was down is told all again; without the cluster's secret nobody registers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakemq.broker_process import BrokerProcess as Process
+from lakemq.client import Client
+from tests.support.broker_process import BrokerProcess
+from tests.support.http import Http
+from tests.support.waiting import wait_until
+
+
+class NameServer:
+    """One name server on one port, over as many runs as a test needs."""
+
+    def __init__(self, directory: Path, name: str, *arguments: str) -> None:
+        self._log = directory / f"{name}.log"
+        self._arguments = ["--heartbeat-timeout", "3", *arguments]
+        self._process: Process | None = None
+        self.port = 0
+        self.start()
+
+    def start(self) -> None:
+        """Starts it, on the same port again."""
+        arguments = [*self._arguments, "--port", str(self.port)]
+        self._process = Process(arguments, self._log, command="nameserver").wait_ready()
+        self.port = self._process.port
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+
+    def stop(self) -> int:
+        assert self._process is not None
+        return self._process.stop()
+
+    def get(self, path: str) -> Any:
+        return Http(self.url).get(path).json
+
+    def addresses(self) -> dict[str, dict[str, str]]:
+        """Returns addresses by broker name and id."""
+        return {entry["broker_name"]: entry["addresses"] for entry in self.get("/cluster")["brokers"]}
+
+    def holders(self, topic: str) -> list[str]:
+        """Returns the names of the brokers that hold a topic."""
+        answer = Http(self.url).get(f"/routes/{topic}")
+        return [queues["broker_name"] for queues in answer.json["queues"]] if answer.status == 200 else []
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    file = tmp_path / "secret"
+    file.write_text("a secret of the whole cluster\n")
+    return file
+
+
+@pytest.fixture
+def name_servers(tmp_path: Path, secret: Path) -> Iterator[list[NameServer]]:
+    with contextlib.ExitStack() as stack:
+        servers = []
+        for name in ("one", "two"):
+            servers.append(NameServer(tmp_path, name, "--cluster-secret-file", str(secret)))
+            stack.callback(servers[-1].kill)
+        yield servers
+
+
+@contextlib.contextmanager
+def broker(directory: Path, name: str, servers: list[NameServer], secret: Path) -> Iterator[BrokerProcess]:
+    named = [word for server in servers for word in ("--nameserver", server.url)]
+    given = (*named, "--nameserver_heartbeat_s", "1", "--cluster-secret-file", str(secret))
+    process = BrokerProcess(directory, broker_name=name, arguments=given)
+    try:
+        yield process
+    finally:
+        process.close()
+
+
+def wait_for_all(servers: list[NameServer], found: Callable[[NameServer], object], expected: object) -> None:
+    wait_until(lambda: [found(server) for server in servers] == [expected] * len(servers))
+
+
+def test_brokers_are_known_to_every_name_server_from_their_start_to_their_end(
+    tmp_path: Path, name_servers: list[NameServer], secret: Path
+) -> None:
+    with (
+        broker(tmp_path / "a", "broker-a", name_servers, secret) as a,
+        broker(tmp_path / "b", "broker-b", name_servers, secret) as b,
+    ):
+
+        def holders(server: NameServer) -> list[str]:
+            return server.holders("orders")
+
+        known = {"broker-a": {"0": a.endpoint}, "broker-b": {"0": b.endpoint}}
+        wait_for_all(name_servers, NameServer.addresses, known)
+        with Client(a.endpoint) as client:
+            client.send("orders", b"1")  # makes the topic
+        with Client(b.endpoint) as client:
+            client.put_topic("orders")
+        wait_for_all(name_servers, holders, ["broker-a", "broker-b"])
+        with Client(b.endpoint) as client:
+            client.delete_topic("orders")
+        wait_for_all(name_servers, holders, ["broker-a"])
+        b.stop()
+        for server in name_servers:
+            assert server.addresses() == {"broker-a": {"0": a.endpoint}}, "it said goodbye"
+        a.kill()
+        wait_for_all(name_servers, NameServer.addresses, {})
+        assert [holders(server) for server in name_servers] == [[], []]
+
+
+def test_a_name_server_that_was_down_is_told_all_again(
+    tmp_path: Path, name_servers: list[NameServer], secret: Path
+) -> None:
+    one, two = name_servers
+    with broker(tmp_path / "a", "broker-a", name_servers, secret) as a:
+        with Client(a.endpoint) as client:
+            client.put_topic("orders")
+        wait_until(lambda: one.holders("orders") == two.holders("orders") == ["broker-a"])
+        one.kill()
+        with Client(a.endpoint) as client:
+            client.put_topic("bills")
+        wait_until(lambda: two.holders("bills") == ["broker-a"])
+        one.start()
+        wait_until(lambda: one.holders("bills") == one.holders("orders") == ["broker-a"])
+        a.stop()
+        assert one.addresses() == two.addresses() == {}
+    assert one.stop() == 0
+
+
+def test_who_does_not_know_the_secret_is_not_registered_and_says_so(
+    tmp_path: Path, name_servers: list[NameServer]
+) -> None:
+    wrong = tmp_path / "wrong"
+    wrong.write_text("a secret of another cluster")
+    with broker(tmp_path / "a", "broker-a", name_servers, wrong) as a:
+        wait_until(lambda: "not registered with a name server" in a.log())
+        assert "NO_PERMISSION" in a.log()
+        assert name_servers[0].addresses() == {}
+        with a.client() as client:
+            assert client.send("orders", b"1").status == "SEND_OK", "it serves all the same"
+    unsigned = {"cluster": "c", "address": "http://10.0.0.1:1", "data_version": "1", "topics": []}
+    stranger = Http(name_servers[0].url)
+    stranger.put("/brokers/broker-z/0", unsigned).problem(403, "NO_PERMISSION")
+    stranger.call("DELETE", "/brokers/broker-z/0").problem(403, "NO_PERMISSION")
+
+
+def test_what_is_no_question_to_a_name_server_is_a_problem(name_servers: list[NameServer]) -> None:
+    client = Http(name_servers[0].url)
+    client.get("/routes/nowhere").problem(404, "TOPIC_NOT_EXIST")
+    client.get("/topics").problem(404, "REQUEST_CODE_NOT_SUPPORTED")
+    client.post("/topics/t/messages", {"body": "1"}).problem(405, "REQUEST_CODE_NOT_SUPPORTED")
