@@ -2,10 +2,13 @@
 
 #[path = "parts/delays.rs"]
 mod delays;
+#[path = "parts/deliveries.rs"]
+mod deliveries;
 #[path = "parts/dispatching.rs"]
 mod dispatching;
 #[path = "parts/index_files.rs"]
 mod index_files;
+mod jumping_clock;
 #[path = "parts/key_file.rs"]
 mod key_file;
 #[path = "parts/log_end.rs"]
@@ -16,6 +19,8 @@ mod log_scan;
 mod queue_files;
 #[path = "parts/records.rs"]
 mod records;
+#[path = "parts/rounds.rs"]
+mod rounds;
 #[path = "parts/starts.rs"]
 mod starts;
 mod support;

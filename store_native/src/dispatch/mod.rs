@@ -109,18 +109,17 @@ impl Dispatch {
         // A confirmed mark inside a record, up to which nothing more can be dispatched.
         let stalled = Cell::new(i64::MIN);
         let behind = || marks.dispatched() < marks.confirmed() && stalled.get() != marks.confirmed();
+        // The flusher's last round may be under way: its progress wakes this thread.
+        let over = || {
+            self.lifecycle.poisoned().is_some()
+                || self.lifecycle.stopping() && marks.flushed() >= marks.appended() && !behind()
+        };
         loop {
             if !behind() {
-                let stopping = self.lifecycle.stopping();
-                let flushed = marks.flushed() >= marks.appended();
-                if stopping && flushed && !behind() || self.lifecycle.poisoned().is_some() {
+                if over() {
                     return;
                 }
-                progress.wait_until(IDLE, || behind() || self.lifecycle.stopping());
-                if self.lifecycle.stopping() && marks.flushed() < marks.appended() {
-                    // The flusher's last round is under way: its progress wakes this thread.
-                    progress.wait_until(IDLE, behind);
-                }
+                progress.wait_until(IDLE, || behind() || over());
                 continue;
             }
             let (before, confirmed) = (marks.dispatched(), marks.confirmed());
