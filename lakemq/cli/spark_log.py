@@ -44,20 +44,37 @@ def session(app_name: str, log: Path, driver_memory: str) -> SparkSession:
     from lakemq import spark
 
     print(f"Spark starts; its log is {log}", flush=True)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    move_py4j_to(log)  # first: it logs a Ctrl-C while the session is made
     conf: dict[str, Any] = {"spark.driver.memory": driver_memory}
     made = spark.session(app_name, starts_into=log, **conf)
     move_to(log, made)
     return made
 
 
+def move_py4j_to(path: Path) -> None:
+    """Sends what Py4J logs in this process, some of it as nobody, into a file from now on."""
+    file = logging.FileHandler(path, encoding="utf-8", delay=True)
+    py4j = logging.getLogger("py4j")
+    py4j.addHandler(file)
+    py4j.propagate = False
+
+    def is_somebody_elses(record: logging.LogRecord) -> bool:
+        if Path(record.pathname).parent.name != "py4j":
+            return True
+        file.handle(record)
+        return False
+
+    logging.getLogger().addFilter(is_somebody_elses)  # it sees what is logged without a name, nothing else
+
+
 def move_to(path: Path, spark: SparkSession) -> None:
-    """Sends the log of Spark's JVM, and Py4J's, into a file from now on.
+    """Sends the log of Spark's JVM into a file from now on.
 
     Args:
-        path: The file; it is appended to. Its directory is made.
+        path: The file; it is appended to.
         spark: A session whose JVM is ours.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     jvm = spark.sparkContext._jvm
     assert jvm is not None
     with tempfile.NamedTemporaryFile("w", suffix=".properties", encoding="latin-1") as conf:
@@ -65,9 +82,6 @@ def move_to(path: Path, spark: SparkSession) -> None:
         conf.flush()
         log4j = jvm.org.apache.logging.log4j.core.config.Configurator
         log4j.reconfigure(jvm.java.io.File(conf.name).toURI())
-    py4j = logging.getLogger("py4j")
-    py4j.addHandler(logging.FileHandler(path, encoding="utf-8", delay=True))
-    py4j.propagate = False
 
 
 def configuration(path: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,21 @@ def test_group_beside_a_users_own_jobs_package_is_stopped_without_a_stack(
     log = tmp_path / "ledger" / "_checkpoints" / "b" / "spark.log"
     assert f"Spark starts; its log is {log}" in consumer.shown
     assert "io.delta#" in log.read_text()
+
+
+def test_ctrl_c_while_spark_starts_ends_without_a_stack(
+    shared_broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic_with(shared_broker, "early", 1)
+    (tmp_path / "none.py").write_text("def handle(message): pass\n")
+    scratch = tmp_path / "scratch"
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(scratch))
+    arguments = ("--group", "e", "--topic", "early", "--handler", "none:handle")
+    with ConsumerProcess(tmp_path, *arguments, "--endpoint", shared_broker.endpoint) as consumer:
+        consumer.wait_for(lambda: any(scratch.glob("blockmgr-*")))  # Python waits for the JVM's session
+        consumer.process.send_signal(signal.SIGINT)
+        assert consumer.wait() == 130, consumer.log()
+    assert consumer.log() == ""
 
 
 def test_failed_stream_is_one_sentence_and_javas_stack_is_in_the_named_file(
