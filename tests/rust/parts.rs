@@ -19,6 +19,8 @@ mod log_scan;
 mod queue_files;
 #[path = "parts/records.rs"]
 mod records;
+#[path = "parts/recoveries.rs"]
+mod recoveries;
 #[path = "parts/rounds.rs"]
 mod rounds;
 #[path = "parts/starts.rs"]
