@@ -364,7 +364,7 @@ fn test_async_flush_shows_nothing_before_it_is_on_the_disk() {
             .append(&request("t"), &[message(&body)])
             .expect("stored");
         let (appended, flushed, dispatched, confirmed) = store.watermarks();
-        assert!(confirmed <= dispatched && dispatched <= flushed && flushed <= appended);
+        assert!(dispatched <= confirmed && confirmed <= flushed && flushed <= appended);
         assert_eq!(appended, done.end_offset);
     }
     assert!(store.wait_dispatched(store.watermarks().0, SOON));
