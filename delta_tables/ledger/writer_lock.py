@@ -22,18 +22,55 @@ from store_native.errors import from_code
 LEFTOVER_JVM_TIMEOUT_S = 30.0
 
 
+def started(pid: int) -> int | None:
+    """The start time of a process in clock ticks since boot, None when it is gone or a zombie."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] == b"Z" else int(fields[19])
+
+
+def await_exit(pid: int, timeout_s: float) -> None:
+    """Returns when a process has ended, or so many seconds are over."""
+    import select
+
+    try:
+        descriptor = os.pidfd_open(pid)
+    except OSError:  # gone already
+        return
+    try:
+        select.select([descriptor], [], [], timeout_s)
+    finally:
+        os.close(descriptor)
+
+
 class WriterLock:
     """An exclusive lock on the writing side of one table.
 
     The operating system drops it with the process, so a crash leaves nothing to clean up. The file
     names the holder, and its JVM: a JVM whose Python side was killed may live for another moment and
     still commit, so the next holder waits until it is gone.
+
+    Args:
+        ledger: The ledger's directory.
+        table: The table's name.
+        clock: Seconds; given in tests.
+        await_exit: Waits for a process for so many seconds at most; given in tests.
     """
 
-    def __init__(self, ledger: Path, table: str, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        ledger: Path,
+        table: str,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        await_exit: Callable[[int, float], None] = await_exit,
+    ) -> None:
         self._path = ledger / "_locks" / f"{table}.lock"
         self._table = table
         self._clock = clock
+        self._await_exit = await_exit
         self._file: IO[str] | None = None
 
     def acquire(self) -> None:
@@ -83,7 +120,7 @@ class WriterLock:
                 raise from_code(
                     "STORE_LOCKED", f"the JVM {jvm} of a process that was killed still runs: end it first"
                 )
-            _await_exit(jvm, timeout_s=1.0)
+            self._await_exit(jvm, 1.0)
 
     def _write(self, holder: dict[str, int | None]) -> None:
         assert self._file is not None, "the lock is not held"
@@ -96,29 +133,7 @@ class WriterLock:
 def _read(file: IO[str]) -> dict[str, int]:
     file.seek(0)
     try:
-        holder = json.loads(file.read() or "{}")
-    except ValueError:  # a holder killed while it wrote its name
+        holder = json.loads(file.read())
+    except ValueError:  # empty, or of a holder killed while it wrote its name
         return {}
     return holder if isinstance(holder, dict) else {}
-
-
-def started(pid: int) -> int | None:
-    """The start time of a process in clock ticks since boot, None when it is gone or a zombie."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] == "Z" else int(fields[19])
-
-
-def _await_exit(pid: int, *, timeout_s: float) -> None:
-    import select
-
-    try:
-        descriptor = os.pidfd_open(pid)
-    except OSError:  # gone already
-        return
-    try:
-        select.select([descriptor], [], [], timeout_s)
-    finally:
-        os.close(descriptor)
