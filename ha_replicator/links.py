@@ -20,6 +20,7 @@ class LinkToSlave(Protocol):
         acked_at: When it last did.
         counts: Whether its reports confirm messages.
         superseded: Another slave of its id came later: the next :meth:`pump` ends it.
+        bootstraps: It has no store yet, and is not one to rely on.
     """
 
     following: bool
@@ -27,6 +28,7 @@ class LinkToSlave(Protocol):
     acked: int
     acked_at: float
     superseded: bool
+    bootstraps: bool
 
     @property
     def broker_id(self) -> int | None:

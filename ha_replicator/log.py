@@ -57,6 +57,9 @@ class ReplicatedLog(Protocol):
     def read(self, begin: int, max_bytes: int, /) -> tuple[int, int, bytes]:
         """(epoch, next offset, bytes) from ``begin`` on, as far as it is flushed."""
 
+    def bootstrap_snapshot(self) -> tuple[int, bytes]:
+        """(offset, state as of it), for a slave that has no store."""
+
     def append(self, master_epoch: int, offset: int, epoch: int, next_offset: int, data: bytes, /) -> int:
         """Appends a range of the master's log; returns the log's end."""
 

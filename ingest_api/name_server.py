@@ -32,7 +32,11 @@ def serve_names(settings: NameServerSettings, announce: Callable[[str], None]) -
     Raises:
         LakeMQError: The port is taken, or the secret is none (ARGUMENT_ILLEGAL).
     """
-    return process.run(settings.http, settings.log, lambda place: _ServedNames(settings, place), announce)
+
+    async def build(place: process.Place) -> _ServedNames:
+        return _ServedNames(settings, place)
+
+    return process.run(settings.http, settings.log, build, announce)
 
 
 class _ServedNames:

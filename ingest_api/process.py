@@ -17,7 +17,7 @@ import logging
 import resource
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -35,6 +35,7 @@ log = logging.getLogger("lakemq.broker")
 
 BACKLOG = 4096
 _INTERRUPTED = 130
+_LOOK_EVERY_S = 0.2
 OWN_FILES = 256
 """Of the files the process may have open, so many are not for connections; the refused ones that are still
 receiving the reason are among them."""
@@ -85,7 +86,7 @@ class Place:
 def run(
     http: HttpSettings,
     log_settings: LogSettings,
-    build: Callable[[Place], Served],
+    build: Callable[[Place], Awaitable[Served]],
     announce: Callable[[str], None],
 ) -> int:
     """Serves until a signal says stop.
@@ -114,12 +115,19 @@ def run(
 async def _serve(
     http: HttpSettings,
     listener: socket.socket,
-    build: Callable[[Place], Served],
+    build: Callable[[Place], Awaitable[Served]],
     announce: Callable[[str], None],
     interrupts: _Interrupts,
 ) -> int:
     host, port = listener.getsockname()[:2]
-    served = build(Place(host, port, http))
+    building = asyncio.ensure_future(build(Place(host, port, http)))
+    while not building.done():
+        await asyncio.wait((building,), timeout=_LOOK_EVERY_S)
+        if interrupts.came:
+            building.cancel()
+    if building.cancelled():
+        return _INTERRUPTED
+    served = await building
     server = _Server(
         uvicorn.Config(
             served.app,

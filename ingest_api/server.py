@@ -11,6 +11,7 @@ from ipaddress import ip_address
 
 from ingest_api import process
 from ingest_api.advertised import advertised_url
+from ingest_api.broker.bootstrap import store_of_master
 from ingest_api.broker.broker import Broker
 from ingest_api.http.app import create_app
 from ingest_api.http.front_door import FrontDoor
@@ -32,7 +33,12 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> int:
     Raises:
         LakeMQError: The port is taken (ARGUMENT_ILLEGAL) or the store does not open.
     """
-    return process.run(settings.http, settings.log, lambda place: _ServedBroker(settings, place), announce)
+
+    async def build(place: process.Place) -> _ServedBroker:
+        await store_of_master(settings.broker)
+        return _ServedBroker(settings, place)
+
+    return process.run(settings.http, settings.log, build, announce)
 
 
 class _ServedBroker:

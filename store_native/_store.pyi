@@ -11,6 +11,7 @@ __all__ = [
     "SYSTEM_TOPICS",
     "Appended",
     "Batch",
+    "Bootstrap",
     "Dump",
     "Reader",
     "ReplicatedLog",
@@ -87,6 +88,32 @@ class Batch:
     def __len__(self) -> int: ...
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
     def __arrow_c_schema__(self) -> object: ...
+
+@final
+class Bootstrap:
+    """A slave's store being made from its master's: the log, then the snapshot that belongs to it.
+
+    Args:
+        path: The directory; it holds no messages.
+        file_size: Of the master's log files.
+        first: Where its log begins.
+
+    Raises:
+        Unavailable: STORE_LOCKED, DISK_FULL.
+        InvalidRequest: ARGUMENT_ILLEGAL, the directory holds messages.
+    """
+
+    def __new__(cls, path: str | PathLike[str], file_size: int, first: int) -> Self: ...
+    @staticmethod
+    def is_wanted(path: str | PathLike[str]) -> bool:
+        """Whether the directory holds no message, or a bootstrap that was not finished."""
+    def append(self, offset: int, data: bytes, next_offset: int) -> None:
+        """Appends bytes of the master's log. Raises InvalidRequest OFFSET_ILLEGAL: not the next."""
+    def end(self) -> int: ...
+    def finish(self, snapshot: bytes, epochs: list[tuple[int, int]]) -> None:
+        """Makes it a store, as after a crash. Raises DataCorrupt for a snapshot that does not fit."""
+    def close(self) -> None:
+        """Gives the directory back; what was begun is begun anew next time."""
 
 @final
 class Slice:
@@ -385,6 +412,12 @@ class ReplicatedLog:
         """
     def read_raw(self, begin: int, max_bytes: int) -> bytes:
         """The flushed bytes from ``begin`` on as one file has them, cut anywhere; empty at the log's end."""
+    def bootstrap_snapshot(self) -> tuple[int, bytes]:
+        """(offset, state as of it) for a slave whose store is made from this one's; see `Bootstrap`.
+
+        Raises:
+            Unavailable: SERVICE_NOT_AVAILABLE, none fits the log yet.
+        """
     def file_size(self) -> int:
         """Bytes of a file of the log."""
     def append(self, master_epoch: int, offset: int, epoch: int, next_offset: int, data: bytes) -> int:

@@ -13,6 +13,7 @@ Threads: one, the driver's (transport/) or the simulation's. The log is read fro
 from __future__ import annotations
 
 import bisect
+import hashlib
 from collections import deque
 from collections.abc import Callable
 from typing import Literal
@@ -22,7 +23,17 @@ from ha_replicator.link_limits import LinkLimits
 from ha_replicator.log import ReplicatedLog, digest_range
 from ha_replicator.wire.credentials import Credentials, Transcript
 from ha_replicator.wire.frames import Frame, FrameError, FrameKind, FrameReader
-from ha_replicator.wire.handshake import Challenge, Hello, Proof, Refusal, Welcome, decode, frame_of
+from ha_replicator.wire.handshake import (
+    MAX_SNAPSHOT_BYTES,
+    Challenge,
+    Hello,
+    Proof,
+    Refusal,
+    Welcome,
+    decode,
+    frame_of,
+)
+from store_native.errors import LakeMQError
 
 MAX_EPOCH_STEP = 1 << 20
 """A slave that heard of an epoch further away is not believed: it would be the last of all epochs soon."""
@@ -75,7 +86,10 @@ class MasterLink:
         self._sent_epoch_at = -1
         self._sent_ends: deque[int] = deque()
         self.hello: Hello | None = None
+        self._snapshot = b""
+        self._snapshot_sent = 0
         self.superseded = False
+        self.bootstraps = False
         self.following = False
         self.sent = 0
         self.acked = 0
@@ -118,6 +132,13 @@ class MasterLink:
                 "NOT_MASTER", f"this broker is not the master of epoch {self._epoch} any more"
             )
         _, _, flushed, confirmed = self._log.marks()
+        if self._snapshot_sent < len(self._snapshot):
+            at = self._snapshot_sent
+            piece = self._snapshot[at : at + self._limits.range_bytes]
+            frame = Frame(FrameKind.SNAPSHOT, at, speaker_epoch=self._epoch, body=piece)
+            self._snapshot_sent += len(piece)
+            self._said_at = now
+            return frame.pieces()
         if self.sent < flushed and self.sent - self.acked < self._limits.window_bytes:
             epoch, next_offset, data = self._log.read(self.sent, self._limits.range_bytes)
             frame = Frame(FrameKind.DATA, self.sent, next_offset, epoch, self._epoch, confirmed, data)
@@ -152,7 +173,7 @@ class MasterLink:
     @property
     def counts(self) -> bool:
         """Whether the slave has this master's epoch: else another one could be promoted in its place."""
-        return self._held_epoch == self._epoch
+        return self._held_epoch == self._epoch and not self.bootstraps
 
     def lag(self) -> int:
         """Bytes of the log that the slave did not report yet."""
@@ -230,6 +251,8 @@ class MasterLink:
                 epoch=hello.seen_epoch,
             )
         first, _, flushed, _ = self._log.marks()
+        if proof.snapshot:
+            return self._welcome_with_snapshot(first)
         common = self._log.common_end(proof.epochs, proof.end)
         if common is None:
             raise self._refused(
@@ -248,11 +271,44 @@ class MasterLink:
             common=common,
             log_digest_from=begin,
             log_digest=self._log.digest(begin, end),
+            epochs=[],
         )
-        self.sent = self.acked = common
+        return self._welcome(welcome)
+
+    def _welcome(self, welcome: Welcome) -> list[bytes]:
+        self.sent = self.acked = welcome.common
         self._take = self._first_report
         self._reader.allow(FrameKind.REPORT, FrameKind.REFUSAL)
         return frame_of(welcome).pieces()
+
+    def _welcome_with_snapshot(self, first: int) -> list[bytes]:
+        """Begins with a slave that has no store: the state, then the log from its first byte on.
+
+        A log that begins at 0 tells the state itself: the slave is told that nothing more comes, and
+        follows as any other.
+        """
+        offset, snapshot = (0, b"") if first == 0 else self._snapshot_of_log()
+        self._snapshot, self._snapshot_sent, self.bootstraps = snapshot, 0, True
+        welcome = Welcome(
+            digest=self._credentials.prove("master", self._transcript),
+            common=first,
+            log_digest_from=first,
+            log_digest=0,
+            epochs=self._log.epochs() if snapshot else [],
+            snapshot_offset=offset,
+            snapshot_bytes=len(snapshot),
+            snapshot_digest=hashlib.sha256(snapshot).hexdigest() if snapshot else "",
+        )
+        return self._welcome(welcome)
+
+    def _snapshot_of_log(self) -> tuple[int, bytes]:
+        try:
+            offset, snapshot = self._log.bootstrap_snapshot()
+        except LakeMQError as error:
+            raise self._refused(error.code, error.detail) from error
+        if len(snapshot) > MAX_SNAPSHOT_BYTES:
+            raise self._refused("SYSTEM_BUSY", f"the snapshot has {len(snapshot)} bytes")
+        return offset, snapshot
 
     def _first_report(self, frame: Frame) -> list[bytes]:
         if frame.kind is FrameKind.REFUSAL:

@@ -70,7 +70,9 @@ class Replicas:
     def in_reach(self, now: float) -> bool:
         """Says whether enough slaves can have a message soon."""
         near = sum(
-            link.lag() <= self._max_fall_behind_bytes and now - link.acked_at < self._silence_s
+            not link.bootstraps
+            and link.lag() <= self._max_fall_behind_bytes
+            and now - link.acked_at < self._silence_s
             for link in self.links
         )
         return near >= self.needed

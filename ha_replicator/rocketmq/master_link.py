@@ -34,7 +34,7 @@ class RocketMQMasterLink:
         self._reports = ReportReader()
         self._epoch = log.role()[1]
         self._opened_at = self._heard_at = self._said_at = now
-        self.superseded = False
+        self.superseded = self.bootstraps = False
         self.following = False
         self.sent = 0
         self.acked = 0

@@ -37,6 +37,8 @@ class SlaveLink:
         limits: The bounds.
     """
 
+    _wants_snapshot = False
+
     def __init__(
         self,
         me: BrokerIdentity,
@@ -161,6 +163,7 @@ class SlaveLink:
             epochs=self._log.epochs(),
             first=first,
             end=flushed,
+            snapshot=self._wants_snapshot,
         )
         self._take = self._welcome
         self._reader.allow(FrameKind.WELCOME, FrameKind.REFUSAL)

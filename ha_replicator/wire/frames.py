@@ -11,7 +11,7 @@ offset bytes
 6      2     zero
 8      4     bytes of the body
 12     4     CRC-32 of the header without this field, and the body
-16     8     offset: of the range (DATA), of the end of what is held (REPORT)
+16     8     offset: of the range (DATA), of the end of what is held (REPORT), of a piece (SNAPSHOT)
 24     8     where the log goes on behind the range (DATA)
 32     8     epoch that writes at the offset (DATA, HEARTBEAT); newest that is held (REPORT)
 40     8     epoch of who says it
@@ -51,6 +51,7 @@ class FrameKind(IntEnum):
     DATA = 16
     HEARTBEAT = 17
     REPORT = 18
+    SNAPSHOT = 19
 
 
 _KINDS = frozenset(FrameKind)

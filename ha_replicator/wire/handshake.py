@@ -22,6 +22,7 @@ from ha_replicator.wire.frames import Frame, FrameError, FrameKind
 
 MAX_EPOCHS = 10_000
 MAX_OFFSET = (1 << 63) - 1
+MAX_SNAPSHOT_BYTES = 1 << 30
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,127}")
 _NONCE = re.compile(r"[0-9a-f]{32,64}")
 _DIGEST = re.compile(r"([0-9a-f]{64})?")
@@ -68,12 +69,17 @@ class Challenge:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What the slave's log is: (epoch, first byte) of each epoch, its first byte, its flushed end."""
+    """What the slave's log is: (epoch, first byte) of each epoch, its first byte, its flushed end.
+
+    Attributes:
+        snapshot: It has no store yet: where the master's log does not begin at 0, it wants the state, too.
+    """
 
     digest: str
     epochs: list[tuple[int, int]]
     first: int
     end: int
+    snapshot: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +89,20 @@ class Welcome:
     Attributes:
         common: Up to there both logs are the same; the slave cuts its own there, then reports it.
         log_digest: CRC-32 of [log_digest_from, common) of the master's log.
+        epochs: The master's, to a slave that gets a snapshot; else none.
+        snapshot_offset: What the snapshot stands for.
+        snapshot_bytes: How long it is; 0: none comes.
+        snapshot_digest: SHA-256 of it.
     """
 
     digest: str
     common: int
     log_digest_from: int
     log_digest: int
+    epochs: list[tuple[int, int]]
+    snapshot_offset: int = 0
+    snapshot_bytes: int = 0
+    snapshot_digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +151,10 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     "authenticated": lambda value: type(value) is bool,
     "digest": _text(_DIGEST),
     "epochs": _are_epochs,
+    "snapshot": lambda value: type(value) is bool,
+    "snapshot_offset": _offset,
+    "snapshot_bytes": _number(0, MAX_SNAPSHOT_BYTES),
+    "snapshot_digest": _text(_DIGEST),
     "first": _offset,
     "end": _offset,
     "common": _offset,

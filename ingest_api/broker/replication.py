@@ -16,7 +16,7 @@ import asyncio
 import errno
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ha_replicator.identity import BrokerIdentity, BrokerRole, HaProtocol, next_epoch
@@ -114,8 +114,7 @@ class ReplicationService:
         self._replicas_changed = replicas_changed
         self._role_changed = role_changed
         self._flush = settings.store.flush
-        levels = " ".join(str(level) for level in store.delay_levels())
-        self._shape = f"log files of {self._log.file_size()} bytes, delay levels {levels} ms"
+        self._shape = shape_of(self._log.file_size(), store.delay_levels())
         self._host = ""
         self.role = BrokerRole(self._settings.role)
         self.identity = BrokerIdentity(settings.cluster, settings.broker_name, self._settings.broker_id)
@@ -349,3 +348,9 @@ class ReplicationService:
             "this broker is the master no more: restart it as a slave of the new one",
             extra={"fields": {"epoch": epoch}},
         )
+
+
+def shape_of(file_size: int, delay_levels_ms: Sequence[int]) -> str:
+    """Says in words what the stores of a master and its slaves must have alike."""
+    levels = " ".join(str(level) for level in delay_levels_ms)
+    return f"log files of {file_size} bytes, delay levels {levels} ms"

@@ -29,12 +29,14 @@
 
 pub mod ages;
 pub mod append;
+pub mod bootstrap;
 pub mod calendar;
 pub mod checkpoint;
 pub mod commitlog;
 pub mod confirmation;
 pub mod consumequeue;
 pub mod delay_times;
+pub mod directory;
 pub mod dispatch;
 pub mod environment;
 pub mod error;
@@ -55,6 +57,7 @@ mod mapping;
 pub mod message;
 pub mod notify;
 pub mod options;
+pub mod page;
 pub mod paths;
 #[cfg(feature = "python")]
 mod py;

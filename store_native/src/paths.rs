@@ -86,6 +86,10 @@ impl StorePaths {
     pub fn identity(&self) -> PathBuf {
         self.lakemq().join("store.json")
     }
+    /// Stands while a slave's store is being made from its master's.
+    pub fn bootstrap(&self) -> PathBuf {
+        self.lakemq().join("bootstrap")
+    }
     pub fn epochs(&self) -> PathBuf {
         self.lakemq().join("epochs.json")
     }

@@ -60,6 +60,7 @@ impl Reader {
             let detail = format!("{} is no store: it has no commitlog", root.display());
             return Err(StoreError::invalid("ARGUMENT_ILLEGAL", detail));
         }
+        crate::directory::refuse_unfinished(&paths)?;
         let identity = Identity::read(&paths)?;
         let marks = Watermarks::open_for_reading(&paths.watermarks())?;
         let generation = AtomicI64::new(marks.as_ref().map_or(0, Watermarks::generation));

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use crate::environment::Disk;
 use crate::error::{Result, StoreError};
-use crate::sync::Page;
+use crate::page::Page;
 use crate::sync::atomic::Ordering;
 
 const BYTES: u64 = 4096;

@@ -5,6 +5,7 @@
 //! whole or not at all; a master whose epoch is over is refused; nothing confirmed is cut, and what is cut never
 //! comes back, not for a reader that mapped it either.
 
+mod bootstrapped;
 mod cuts;
 mod pair;
 mod support;

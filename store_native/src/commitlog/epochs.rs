@@ -91,6 +91,26 @@ impl EpochFile {
         }
     }
 
+    /// Makes the file of a slave whose log, up to `end`, is its master's with these epochs.
+    ///
+    /// # Errors
+    /// `DATA_CORRUPT` when they are none or out of order; any I/O error.
+    pub fn adopt(
+        paths: &StorePaths,
+        mut epochs: Vec<EpochStart>,
+        end: i64,
+        disk: Arc<dyn Disk>,
+    ) -> Result<()> {
+        epochs.retain(|entry| entry.start_offset < end);
+        let ordered = epochs.is_sorted_by(|a, b| a.epoch < b.epoch && a.start_offset <= b.start_offset);
+        let Some(last) = epochs.last().filter(|_| ordered) else {
+            return Err(StoreError::corrupt("the master's epochs are out of order"));
+        };
+        let content = Content { seen: last.epoch, master_of: None, epochs: epochs.clone() };
+        let file = Self { paths: paths.clone(), disk, content };
+        file.write(&file.content)
+    }
+
     fn write(&self, content: &Content) -> Result<()> {
         let text = serde_json::to_vec(content)
             .map_err(|e| StoreError::io("encoding the epoch file", std::io::Error::other(e)))?;

@@ -7,6 +7,7 @@
 mod append;
 mod appended;
 mod arrow;
+mod bootstrap;
 mod convert;
 mod errors;
 mod inspect;
@@ -45,6 +46,7 @@ fn _store(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<appended::PyAppended>()?;
     module.add_class::<reader::PyReader>()?;
     module.add_class::<replicated_log::PyReplicatedLog>()?;
+    module.add_class::<bootstrap::PyBootstrap>()?;
     module.add_class::<slice::PySlice>()?;
     module.add_class::<arrow::PyBatch>()?;
     module.add_class::<inspect::PyDump>()?;

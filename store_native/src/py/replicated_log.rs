@@ -31,7 +31,7 @@ impl PyReplicatedLog {
     }
 }
 
-fn starts(epochs: Vec<(i64, i64)>) -> Vec<EpochStart> {
+pub fn starts(epochs: Vec<(i64, i64)>) -> Vec<EpochStart> {
     epochs.into_iter().map(|(epoch, start_offset)| EpochStart { epoch, start_offset }).collect()
 }
 
@@ -68,6 +68,11 @@ impl PyReplicatedLog {
     fn read_raw<'py>(&self, py: Python<'py>, from: i64, max_bytes: usize) -> PyResult<Bound<'py, PyBytes>> {
         let bytes = self.run(py, |s| s.read_raw(from, max_bytes))?;
         Ok(PyBytes::new(py, &bytes))
+    }
+
+    fn bootstrap_snapshot<'py>(&self, py: Python<'py>) -> PyResult<(i64, Bound<'py, PyBytes>)> {
+        let (offset, bytes) = self.run(py, Store::bootstrap_snapshot)?;
+        Ok((offset, PyBytes::new(py, &bytes)))
     }
 
     fn file_size(&self) -> u64 {

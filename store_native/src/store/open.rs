@@ -7,8 +7,7 @@
 //! Threads: the opener's, and whichever closes or drops the store.
 
 use crate::sync::Mutex;
-use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -22,8 +21,9 @@ use crate::commitlog::writer::LogWriter;
 use crate::confirmation::Confirmation;
 use crate::consumequeue::{ENTRY_BYTES, QueueFiles, QueueTable};
 use crate::delay_times::DelayTimes;
+use crate::directory::{refuse_unfinished, take_lock, write_abort};
 use crate::dispatch::Dispatch;
-use crate::environment::{Disk, Environment};
+use crate::environment::Environment;
 use crate::error::{Result, StoreError};
 use crate::flush::Flusher;
 use crate::identity::{self, Identity};
@@ -39,7 +39,6 @@ use crate::recovery::{Parts, Recovered, Report};
 use crate::schedule::Scheduler;
 use crate::snapshot::Snapshot;
 use crate::state::rocketmq_files::{self, Written};
-use crate::sys;
 use crate::watermarks::Watermarks;
 
 /// What recovery works on, opened.
@@ -173,6 +172,7 @@ impl Opened {
             .and_then(|()| paths::create_directory(&paths.lakemq(), &*environment.disk))
             .map_err(|e| StoreError::io(format!("creating the store at {}", root.display()), e))?;
         let lock_file = take_lock(&paths)?;
+        refuse_unfinished(&paths)?;
         let identity = identity::load_or_create(&paths, &options, &environment)?;
         let options = Arc::new(Options {
             broker_name: identity.broker_name.clone(),
@@ -353,32 +353,4 @@ impl Opened {
             lock_file: Mutex::new(Some(lock_file)),
         })
     }
-}
-
-fn take_lock(paths: &StorePaths) -> Result<File> {
-    let context = |e| StoreError::io("locking the store", e);
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(paths.lock())
-        .map_err(context)?;
-    if !sys::try_lock(&file).map_err(context)? {
-        return Err(StoreError::Unavailable {
-            code: "STORE_LOCKED",
-            detail: format!("{} belongs to another process", paths.root().display()),
-        });
-    }
-    (&file).write_all(b"lock").map_err(context)?;
-    Ok(file)
-}
-
-fn write_abort(paths: &StorePaths, disk: &dyn Disk) -> Result<()> {
-    let context = |e| StoreError::io("writing the abort file", e);
-    let options = OpenOptions::new().write(true).create(true).truncate(true).clone();
-    let file = disk.open(&options, &paths.abort()).map_err(context)?;
-    disk.write(&file, 0, std::process::id().to_string().as_bytes()).map_err(context)?;
-    disk.sync(&file).map_err(context)?;
-    disk.sync_directory(paths.root()).map_err(context)
 }

@@ -8,6 +8,7 @@ use super::{Role, Store};
 use crate::commitlog::LogRange;
 use crate::commitlog::epochs::EpochStart;
 use crate::error::{Result, StoreError};
+use crate::snapshot::Snapshot;
 
 impl Store {
     /// From now on nothing is confirmed behind `replicated` before [`Store::replicated`] says that the replicas hold
@@ -146,6 +147,26 @@ impl Store {
                 return Ok(bytes);
             }
         }
+    }
+
+    /// What a slave needs beside the log from its first byte on: the state as of an offset, which nobody takes back, and
+    /// that offset; its queues and its index it makes itself.
+    ///
+    /// # Errors
+    /// `SERVICE_NOT_AVAILABLE` when the newest snapshot is of what expired, or cannot be read.
+    pub fn bootstrap_snapshot(&self) -> Result<(i64, Vec<u8>)> {
+        let log_min = self.log.min_offset();
+        let Some(snapshot) = Snapshot::read(&self.paths).filter(|s| s.applied_offset >= log_min) else {
+            let detail = "no snapshot fits the log; the next checkpoint writes one".to_owned();
+            return Err(StoreError::Unavailable { code: "SERVICE_NOT_AVAILABLE", detail });
+        };
+        let own = Snapshot {
+            // Nothing of these is on the slave's disk.
+            queues_durable_offset: log_min,
+            index: Vec::new(),
+            ..snapshot
+        };
+        Ok((own.applied_offset, own.encode()?))
     }
 
     /// Appends what [`Store::read_log`] of the master of `master_epoch` gave. Returns the log's end; all or nothing.

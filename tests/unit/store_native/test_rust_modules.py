@@ -55,4 +55,4 @@ def test_only_the_binding_knows_python_and_only_the_store_knows_the_wire() -> No
     imports = _imports()
     assert not any("py" in found for module, found in imports.items() if module != "py")
     over_the_wire = {module for module, found in imports.items() if "wire" in found}
-    assert over_the_wire == {"inspect", "py", "reader", "store"}
+    assert over_the_wire == {"inspect", "py", "store"}

@@ -25,8 +25,9 @@ WRONG: list[Any] = [None, [], {}, -1, 1.5, "\x00", True, 1 << 63]
 MESSAGES: list[Any] = [
     Hello("c", "a", 1, 7, "log files of 1 byte", "0" * 32),
     Challenge("c", "a", 8, "sync", True, "f" * 32),
-    Proof("a" * 64, [(1, 0), (3, 900)], 0, 1000),
-    Welcome("", 1000, 500, 12345),
+    Proof("a" * 64, [(1, 0), (3, 900)], 0, 1000, snapshot=True),
+    Welcome("", 1000, 500, 12345, []),
+    Welcome("", 1000, 500, 12345, [(1, 0)], 2000, 77, "b" * 64),
     Refusal("NO_PERMISSION", "who are you", 8),
 ]
 
@@ -130,7 +131,7 @@ def test_message_with_a_field_missing_or_of_another_kind_is_refused(message: Any
     for name in fields:
         others = {other: value for other, value in fields.items() if other != name}
         for changed in (others, *({**fields, name: wrong} for wrong in WRONG)):
-            if (name, changed.get(name)) in (("authenticated", True), ("epochs", [])):
+            if (name, changed.get(name)) in (("authenticated", True), ("snapshot", True), ("epochs", [])):
                 continue
             with pytest.raises(FrameError, match=name):
                 decode(type(message), Frame(frame.kind, body=json.dumps(changed).encode()))

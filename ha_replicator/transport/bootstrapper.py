@@ -1,0 +1,130 @@
+"""Makes a slave's store from its master's, whose log does not begin at 0 any more.
+
+Owns the connection of it, and trying again.
+
+Invariants: where nothing was begun and no master answers, the slave starts without; what was begun is tried
+until it is done.
+
+Threads: the event loop; finishing, which syncs files, runs on a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from ha_replicator.identity import LinkClosed
+from ha_replicator.slave.bootstrap_link import BootstrapLink
+from ha_replicator.transport.peer import Peer
+from store_native import Bootstrap
+from store_native.errors import LakeMQError
+
+log = logging.getLogger("lakemq.replication")
+
+CONNECT_TIMEOUT_S = 3.0
+PAUSE_S = 1.0
+LOOK_EVERY_S = 0.5
+
+
+class Bootstrapper:
+    """Makes one store.
+
+    Args:
+        path: Its directory.
+        file_size: Of the log's files.
+        make_link: Makes a connection's link; receives whether the master is on this machine, and the time.
+        find_master: Says where the master takes slaves.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        file_size: int,
+        make_link: Callable[[bool, float], BootstrapLink],
+        find_master: Callable[[], Awaitable[tuple[str, int]]],
+    ) -> None:
+        self._path = path
+        self._file_size = file_size
+        self._make_link = make_link
+        self._find_master = find_master
+        self._begun = (path / "lakemq" / "bootstrap").exists()
+
+    async def run(self) -> None:
+        """Returns when the slave may open its store: it is made, or not needed, or no master says what is.
+
+        Raises:
+            LakeMQError: STORE_LOCKED, DISK_FULL, ...
+        """
+        if not await asyncio.to_thread(Bootstrap.is_wanted, self._path):
+            return
+        last = ""
+        while True:
+            try:
+                if await self._once():
+                    return
+                reason = "the master closed the connection"
+            except LinkClosed as closed:
+                reason = str(closed)
+            except (OSError, TimeoutError) as error:
+                reason = str(error) or type(error).__name__
+            except LakeMQError as error:
+                if error.code in ("STORE_LOCKED", "DISK_FULL"):
+                    raise
+                reason = f"{error.code}: {error.detail}"
+            if not self._begun:
+                log.info("no store to begin with from the master", extra={"fields": {"reason": reason}})
+                return
+            if reason != last:
+                log.warning("making this slave's store goes on", extra={"fields": {"reason": reason}})
+                last = reason
+            await asyncio.sleep(PAUSE_S)
+
+    async def _once(self) -> bool:
+        host, port = await self._find_master()
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            reader, writer = await asyncio.open_connection(host, port, limit=1 << 20)
+        peer = Peer(reader, writer)
+        link = self._make_link(peer.is_local, asyncio.get_running_loop().time())
+        store: Bootstrap | None = None
+
+        def begin(first: int) -> Bootstrap:
+            nonlocal store
+            store = Bootstrap(self._path, self._file_size, first)
+            self._begun = True
+            log.info("making this slave's store", extra={"fields": {"master": peer.address, "from": first}})
+            return store
+
+        farewell: tuple[bytes, ...] = ()
+        try:
+            peer.write(link.begin_with(begin))
+            await self._receive(peer, link)
+            if not link.complete or store is None:
+                return False
+            await asyncio.to_thread(store.finish, bytes(link.snapshot), list(link.epochs))
+            log.info("this slave's store is made", extra={"fields": {"master": peer.address}})
+            return True
+        except LinkClosed as closed:
+            if link.unneeded:
+                return True
+            farewell = tuple(closed.farewell)
+            raise
+        finally:
+            if store is not None:
+                store.close()
+            await peer.close(farewell)
+
+    async def _receive(self, peer: Peer, link: BootstrapLink) -> None:
+        now = asyncio.get_running_loop().time
+        while not link.complete:
+            try:
+                async with asyncio.timeout(LOOK_EVERY_S):
+                    data = await peer.read()
+            except TimeoutError:
+                peer.write(link.report(now()))
+                continue
+            if not data:
+                return
+            peer.write(link.receive(data, now()))
+            await peer.drained()

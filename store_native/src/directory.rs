@@ -1,0 +1,62 @@
+//! The directory as a whole: who owns it, and whether it was closed.
+//!
+//! Invariants: one process owns it at a time; the abort file stands while it does. One that is being made from a
+//! master's (`bootstrap.rs`) is no store yet.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+
+use crate::environment::Disk;
+use crate::error::{Result, StoreError};
+use crate::paths::StorePaths;
+use crate::sys;
+
+/// Takes the directory; it is given back with the file.
+///
+/// # Errors
+/// `STORE_LOCKED`; any I/O error.
+pub fn take_lock(paths: &StorePaths) -> Result<File> {
+    let context = |e| StoreError::io("locking the store", e);
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(paths.lock())
+        .map_err(context)?;
+    if !sys::try_lock(&file).map_err(context)? {
+        return Err(StoreError::Unavailable {
+            code: "STORE_LOCKED",
+            detail: format!("{} belongs to another process", paths.root().display()),
+        });
+    }
+    (&file).write_all(b"lock").map_err(context)?;
+    Ok(file)
+}
+
+/// Says, durably, that the directory is in use, or was not closed.
+///
+/// # Errors
+/// Any I/O error.
+pub fn write_abort(paths: &StorePaths, disk: &dyn Disk) -> Result<()> {
+    let context = |e| StoreError::io("writing the abort file", e);
+    let options = OpenOptions::new().write(true).create(true).truncate(true).clone();
+    let file = disk.open(&options, &paths.abort()).map_err(context)?;
+    disk.write(&file, 0, std::process::id().to_string().as_bytes()).map_err(context)?;
+    disk.sync(&file).map_err(context)?;
+    disk.sync_directory(paths.root()).map_err(context)
+}
+
+/// Refuses a directory in which a bootstrap was begun and not finished.
+///
+/// # Errors
+/// `DATA_CORRUPT`.
+pub fn refuse_unfinished(paths: &StorePaths) -> Result<()> {
+    if paths.bootstrap().exists() {
+        return Err(StoreError::corrupt(format!(
+            "{} was being made from its master's store: start it as a slave, which begins that anew",
+            paths.root().display()
+        )));
+    }
+    Ok(())
+}
