@@ -37,6 +37,9 @@ pub struct Snapshot {
     #[serde(default)]
     pub queue_starts: Vec<i64>,
     pub index: IndexState,
+    /// Log offset from which the index is being built again; a start that ended before that was done left it so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index_from: Option<i64>,
     /// Lines in the file of idempotence keys: it never has fewer while this is the newest snapshot, but where lines of
     /// no more use were taken out since.
     #[serde(default)]
@@ -58,6 +61,7 @@ impl Snapshot {
             queues: Vec::new(),
             queue_starts: Vec::new(),
             index: Vec::new(),
+            index_from: None,
             key_lines: 0,
             quarantine: Vec::new(),
         }

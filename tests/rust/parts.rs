@@ -15,6 +15,8 @@ mod key_file;
 mod log_end;
 #[path = "parts/log_scan.rs"]
 mod log_scan;
+#[path = "parts/long_recoveries.rs"]
+mod long_recoveries;
 #[path = "parts/queue_files.rs"]
 mod queue_files;
 #[path = "parts/records.rs"]

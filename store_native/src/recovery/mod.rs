@@ -167,9 +167,9 @@ impl Parts<'_> {
         // After a clean stop all of it was on the disk.
         let durable = if self.clean { snapshot.applied_offset } else { snapshot.queues_durable_offset };
         let mut repair = Repair::of_queues(self.queues, snapshot, durable, self.log)?;
-        if let Some(from) =
-            self.index.restore(&snapshot.index, self.clean, log_min, &*self.environment.disk)?
-        {
+        let lost = self.index.restore(&snapshot.index, self.clean, log_min, &*self.environment.disk)?;
+        // A start before this one may have ended while it was built again.
+        for from in [lost, snapshot.index_from.map(|from| from.max(log_min))].into_iter().flatten() {
             repair.index_from(from);
         }
         Ok(repair)
@@ -201,6 +201,7 @@ impl Parts<'_> {
             let doubtful = Snapshot {
                 queues_durable_offset: snapshot.queues_durable_offset.min(repair.from),
                 index: if rebuild { Vec::new() } else { self.index.state() },
+                index_from: repair.index_from,
                 ..snapshot.clone()
             };
             doubtful.write(self.paths, &*self.environment.disk, || ())?;

@@ -27,7 +27,7 @@ pub(super) struct Repair {
     /// All queues are built again, not only those of `floors`.
     all: bool,
     /// The index is built again from this log offset on.
-    index_from: Option<i64>,
+    pub index_from: Option<i64>,
     /// Log offset of the first record that is needed; `i64::MAX` for none.
     pub from: i64,
 }
@@ -106,7 +106,7 @@ impl Repair {
 
     /// The index is built again from `from` on.
     pub fn index_from(&mut self, from: i64) {
-        self.index_from = Some(from);
+        self.index_from = Some(self.index_from.map_or(from, |before| before.min(from)));
         self.from = self.from.min(from);
     }
 
