@@ -8,14 +8,17 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 from typing import Any
 
 import pytest
+from urllib3.exceptions import EmptyPoolError
 
 from lakemq.client import Client, InvalidRequest, Unavailable, transport
+from lakemq.client.deadline import pool_of
+from tests.support.tls_peer import CERTIFICATE, TRUSTED_FROM, over_tls
 
 SIZE = 32 << 20
 SILENT = [f"127.0.0.{n}" for n in range(2, 18)]
@@ -88,10 +91,56 @@ def test_sending_has_the_time_of_the_call_not_that_of_connecting(monkeypatch: py
         Client(f"http://127.0.0.1:{port}", timeout_s=30.0, retries=0).send("t", b"x" * SIZE)
 
 
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_peer_that_answers_a_byte_at_a_time_gets_no_more_time(
+    scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(TRUSTED_FROM, str(CERTIFICATE))
+    drops = b"HTTP/1.1 200 OK\r\n\r\n[]"
+
+    def drip(listener: socket.socket) -> None:
+        with suppress(OSError), listener.accept()[0] as peer:
+            peer.recv(1 << 16)
+            for drop in drops:
+                time.sleep(0.1)  # how slow: each byte comes well within the time of the call
+                peer.sendall(bytes([drop]))
+
+    wrap = over_tls if scheme == "https" else None
+    with listening(drip, wrap) as port, pytest.raises(Unavailable, match="timed out"):
+        Client(f"{scheme}://127.0.0.1:{port}", timeout_s=0.7, retries=0).queues("t")
+
+
+def test_a_broker_behind_tls_is_read_and_one_nobody_vouches_for_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def answer(listener: socket.socket) -> None:
+        with suppress(OSError), listener.accept()[0] as peer:
+            peer.recv(1 << 16)
+            peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]")
+
+    with listening(answer, over_tls) as port, pytest.raises(Unavailable, match="certificate"):
+        Client(f"https://127.0.0.1:{port}", retries=0).queues("t")
+    monkeypatch.setenv(TRUSTED_FROM, str(CERTIFICATE))
+    with listening(answer, over_tls) as port, Client(f"HTTPS://127.0.0.1:{port}") as client:
+        assert client.queues("t") == []
+
+
+@pytest.mark.parametrize("endpoint", ["http://127.0.0.1:1", "https://127.0.0.1:1"])
+def test_a_pool_has_so_many_connections_and_a_thread_beyond_them_waits(endpoint: str) -> None:
+    pool = pool_of(endpoint, 2)
+    for _ in range(2):
+        pool._get_conn(timeout=0.01)  # noqa: SLF001 - as urlopen takes one
+    with pytest.raises(EmptyPoolError):
+        pool._get_conn(timeout=0.01)  # noqa: SLF001
+
+
 @contextmanager
-def listening(behave: Callable[[socket.socket], None]) -> Iterator[int]:
+def listening(
+    behave: Callable[[socket.socket], None], wrap: Callable[[socket.socket], socket.socket] | None = None
+) -> Iterator[int]:
     """A port whose connections are taken as the test says."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    plain = socket.create_server(("127.0.0.1", 0))
+    with plain if wrap is None else wrap(plain) as listener:
         thread = Thread(target=behave, args=(listener,))
         thread.start()
         try:
