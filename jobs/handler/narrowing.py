@@ -138,7 +138,7 @@ class Search(Generic[Result]):
                 self._call_untried()
                 if not self._works:
                     self._give_up()
-                    break
+                continue
             start, rows, _ = self._waiting.pop(-1 if self._works else self._probe(small))
             small = not small
             self._try(start, rows, halve=True)

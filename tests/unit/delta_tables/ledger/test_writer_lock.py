@@ -123,7 +123,7 @@ def test_a_refusal_names_the_table_the_process_and_the_file(tmp_path: Path, hold
 
 
 def test_a_lock_given_back_is_open_no_more_and_may_be_given_back_again(tmp_path: Path) -> None:
-    lock = WriterLock(tmp_path, "deliveries")
+    lock = WriterLock(tmp_path / "not" / "made", "deliveries")
     lock.release()
     lock.acquire()
     with warnings.catch_warnings(record=True) as warned:

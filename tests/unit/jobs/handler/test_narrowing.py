@@ -184,6 +184,16 @@ def test_messages_that_come_again_are_handled_in_small_chunks() -> None:
     assert max(sizes) == RETRY_CHUNK_ROWS
 
 
+def test_a_handler_that_says_retry_for_many_and_works_for_the_rest_is_not_the_batchs_failure() -> None:
+    rows = 63 * RETRY_CHUNK_ROWS  # slices of one size, which are looked at in order
+    group = Group(lambda batch: Verdict.RETRY, max_reconsume_times=9)
+    again = group.handle(messages(rows))
+    first = failures_allowed(rows) * RETRY_CHUNK_ROWS
+    group = Group(lambda batch: Verdict.RETRY if numbers(batch)[0] < first else None, max_reconsume_times=9)
+    assert len(group.handle(again)) == first
+    assert group.offsets("ACK") == list(range(first, rows))
+
+
 def test_the_first_rows_being_bad_does_not_hide_that_the_others_are_good() -> None:
     bad = set(range(500))
     group = Group(raises_for(bad), max_reconsume_times=1)
