@@ -1,4 +1,7 @@
-"""/cluster, /healthz and /readyz of a name server: which brokers are registered, and that it answers."""
+"""A name server's own routes: /cluster, /healthz and /readyz.
+
+Owns what a name server says of itself: which brokers are registered, and that it answers.
+"""
 
 from __future__ import annotations
 
