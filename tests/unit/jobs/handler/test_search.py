@@ -188,6 +188,8 @@ def test_a_row_at_its_last_chance_is_given_up_by_a_call_of_its_own_only() -> Non
         good(5, 2, whole, at=5),
         good(7, 1),
     ]
+    calls, found = search(says, 8, each=2, last_chance=(7,))
+    assert calls == "0+2 2+2 4+2 6+2 7+1"
     calls, found = search(says, 8, each=4, last_chance=(4,))
     assert calls == "0+4 4+4 4+1"
     assert found == [good(0, 4), good(4, 1), good(5, 3, "4+4", at=1)]
