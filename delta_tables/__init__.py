@@ -1,8 +1,16 @@
 """The ledger: what was delivered to whom, in append-only Delta tables, and the views over them.
 
-One module per table; `idempotent` appends, `views` derives state, `ledger_reader` queries without a JVM,
-`ledger` is where the tables are: a directory or a catalog's schema, which `ledger_at` finds by what a user
-wrote. Importing this package needs neither Spark nor a JVM.
+    table.py              what a table is; one module each:
+                          deliveries.py, dead_letters.py, consumer_offsets.py, data_losses.py, messages.py
+    ledger/               where the tables are: a directory or a catalog's schema, which `ledger_at` finds
+                          by what a user wrote
+    idempotent.py         appends once; known_keys.py is what a table has already of a batch
+    views.py              derives state
+    ledger_query.py       queries with the engine that is nearer, ledger_reader.py without a JVM;
+                          query_errors.py words what is wrong with a statement
+    maintenance.py        compaction, clean-up, retention
+
+Importing this package needs neither Spark nor a JVM.
 """
 
 from delta_tables.ledger import ledger_at

@@ -1,5 +1,13 @@
 """What copies a broker's log to others and tells clients where to find brokers.
 
-`wire/` has the frames, `master/` and `slave/` the state machines of both sides, `transport/` the sockets
-under them; `nameserver/` has the name server's tables.
+identity.py        who a broker is to the others of its name
+log.py             the log as replication sees it
+links.py           what transport/ asks of a connection's state machine, whatever protocol it speaks
+link_limits.py     the bounds of a connection
+wire/              the frames
+master/, slave/    the state machines of both sides, without sockets and clocks
+rocketmq/          the same two in RocketMQ's own protocol
+transport/         the sockets under them
+nameserver/        a name server's tables, and how a broker registers there
+master_address.py  finding a master; http_question.py asks another broker or a name server
 """

@@ -3,6 +3,17 @@
 Owns the public names and nothing else; whatever needs Spark or the broker lives behind its own
 module (``lakemq.spark``, ``lakemq.cli``), and the names are loaded when they are asked for, so that
 this import stays small and quick: commands such as ``lakemq sql`` need no HTTP client.
+
+    client/            the HTTP client
+    producer.py        sends, gathered for a moment; upload/ sends files and streams
+    handler.py         what a consumer's handler sees and says
+    spark.py           a local Spark session; java.py, jvm_output.py, spark_daemon.py, own_packages.py and
+                       worker_site/ are what it needs
+    cli/               the ``lakemq`` command; __main__.py is ``python -m lakemq``
+    terminal/          what a person sees of it
+    quickstart/        the whole path once
+    broker_process.py  a broker as a child process
+    duration.py        `500ms`, `7d`
 """
 
 from __future__ import annotations

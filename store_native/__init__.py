@@ -1,6 +1,7 @@
 """LakeMQ's store for Python: a thin layer over the Rust core.
 
-`Store` owns a store directory, `Reader` reads one beside its owner; errors are in `store_native.errors`.
+`Store` owns a store directory, `Reader` reads one beside its owner; errors.py has their errors, names.py the
+names of system topics and the bits of a permission.
 The native module is loaded when the first of its names is asked for: the client and the command line
 over HTTP work where there is none.
 """

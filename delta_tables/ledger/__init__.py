@@ -1,6 +1,11 @@
-"""Where a ledger is: a directory (`path_ledger`) or a catalog's schema (`catalog_ledger`).
+"""Where a ledger is.
 
-Owns the choice, from what a user wrote; `location` is what both are to readers and writers.
+    location.py        what it is to readers and writers
+    path_ledger.py     in a directory; writer_lock.py keeps it to one writing process
+    catalog_ledger.py  in a catalog's schema
+    stored_columns.py  the columns a table has, held against those this version writes
+
+Owns the choice, from what a user wrote.
 """
 
 from __future__ import annotations

@@ -1,1 +1,5 @@
-"""The master's side of replication: one link a slave, and what all slaves together have."""
+"""The master's side of replication.
+
+link.py      one slave's connection
+replicas.py  what all slaves have together
+"""

@@ -1,4 +1,10 @@
-"""The name server: which brokers live and which topics they hold; and how a broker registers there."""
+"""The name server: which brokers live and which topics they hold; and how a broker registers there.
+
+registration.py        what a broker says of itself; registration_proof.py that it belongs to the cluster
+registrar.py           the broker's side: keeps it registered
+name_server.py         the name server's side: who may register
+route_tables.py        what is registered
+"""
 
 from ha_replicator.nameserver.name_server import NameServer
 from ha_replicator.nameserver.registrar import Registrar, RegistrationStatus

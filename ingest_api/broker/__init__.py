@@ -1,1 +1,17 @@
-"""The broker without a protocol: sends, pulls, topics, groups, over one store."""
+"""The broker core: sends, pulls, topics and groups over one store, without a protocol.
+
+broker.py          puts it together, starts and stops it
+settings.py        its settings, values only
+send_service.py    stores what producers send (send_request.py); flush_wait.py holds the answer until it
+                   is safe
+admission.py       which sends are refused: flow control
+pull_service.py    reads slices of queues; pull_hold.py keeps long polls
+lookup_service.py  messages by id and by key, bounds of queues, offsets by time
+topics.py          topics
+groups/            consumer groups, their offsets and leases
+replication.py     the role: who follows it, whom it follows, its promotion; bootstrap.py gives a slave
+                   its first store
+store_events.py    hears from the store that something moved
+thread_pools.py    runs what takes longer than the event loop may be held
+metrics.py         what is counted; gauges.py what is held at the moment
+"""

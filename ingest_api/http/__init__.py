@@ -1,11 +1,14 @@
-"""The HTTP front door of the broker.
+"""The HTTP front door of the broker, and that of a name server.
 
-``app.py`` and ``uvicorn_protocol.py`` lead requests to its parts:
-
-- ``connection/``: what a connection may cost, and the order of its answers.
-- ``request/``: a head, its body, and who waits for the answer.
-- ``messages/``: sends and pulls, as raw ASGI functions.
-- ``routes/``: everything else, one noun a file; ``schemas.py`` has what they share.
-- ``responses/``: errors and small answers as bytes.
-- ``openapi/``: the document of all operations, and its page.
+front_door.py         what the broker's is made of: app.py, and the raw paths beside it
+name_server_app.py    a name server's
+guarded_app.py        what FastAPI needs behind this package's own server, in both
+uvicorn_protocol.py   where a request begins and ends; a fast path for small sends
+connection/           what a connection may cost, and the order of its answers
+request/              a head, its body, and who waits for the answer
+messages/             sends and pulls, as raw ASGI functions
+routes/               everything else, one noun a file; schemas.py has what they share
+prometheus.py         what /metrics shows
+responses/            errors and small answers as bytes
+openapi/              the document of all operations, and its page
 """

@@ -1,1 +1,10 @@
-"""The group job: batches of messages go to a handler, verdicts to the ledger."""
+"""The group job: batches of messages go to a handler, verdicts to the ledger.
+
+job.py              the job; start.py is where it begins without a checkpoint
+slice_tasks.py      a batch is read where it is handled; map_arrow.py is Spark's part of it
+outcomes.py         from messages to rows of `deliveries`
+known_attempts.py   retried messages that the ledger has are not handled again
+loss_record.py      what could not be read
+fence.py            whose appends a table takes
+ledger_consumer.py  the streams beside it, over rows of one verdict; ledger_stream.py is where they begin
+"""

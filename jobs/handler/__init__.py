@@ -1,1 +1,7 @@
-"""A user's handler in a job: found, called on a batch, and what became of each message."""
+"""A user's handler in a job.
+
+loader.py      found
+invocation.py  called on a batch
+narrowing.py   the messages that make it fail
+reasons.py     what it said of them, made fit for the ledger
+"""

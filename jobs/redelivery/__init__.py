@@ -1,1 +1,8 @@
-"""Messages that come back: which attempt counts, after what delay, and what a message carries along."""
+"""Messages that come back.
+
+retry_policy.py       when, and when no more
+counted_attempts.py   which attempts count
+original_position.py  where a message was at first
+row_messages.py       rows of `deliveries` as messages
+property_limit.py     whether a message's properties leave space for those that are added
+"""

@@ -1,1 +1,8 @@
-"""What every job runs on: its stream's start and end, its checkpoint, its lease."""
+"""What every job runs on.
+
+started_stream.py  its stream's start
+run_loop.py        its streams until they stop; idle.py knows that nothing is left to do
+batch_gate.py      where it can stop
+checkpoint.py      its checkpoint
+job_lease.py       its lease; lease_owner.py is who holds it
+"""

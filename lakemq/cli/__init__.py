@@ -1,4 +1,10 @@
 """The ``lakemq`` command: start.py begins, app.py picks the noun, a module of ``commands/`` does the work.
 
+    verbs.py            the verbs of a noun; subparsers.py is argparse's type for them
+    options.py          options that several commands share; setting_options.py makes them of settings
+    advice.py           what a person does next about an error
+    spark_log.py        a command's Spark session, its log in a file
+    __main__.py         ``python -m lakemq.cli``
+
 Nothing is imported here, so that ``lakemq topic list`` does not pay for Spark or the web framework.
 """

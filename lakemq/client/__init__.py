@@ -3,7 +3,9 @@
 Owns the public names of the package. The command line, the Spark source over HTTP and the Spark
 sink all call the broker through :class:`Client`; nothing else in the project speaks HTTP to it.
 
-    transport.py    one request: pool, deadline, retry where it is safe, problem -> error
+    client.py       one endpoint, its pool, and the calls of the three modules named *_api.py
+    transport.py    one request: pool, retry where it is safe, problem -> error (errors.py)
+    deadline.py     the time one attempt may take in all
     produce_api.py  the calls that store messages
     pull_api.py     the calls that read them
     admin_api.py    topics, groups, offsets, leases, the cluster

@@ -1,1 +1,1 @@
-"""Sending many messages from files and streams."""
+"""Sending many messages from files and streams: ndjson.py reads and cuts them, bulk.py posts them."""

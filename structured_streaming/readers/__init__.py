@@ -1,5 +1,10 @@
 """The two ways to read a store: mapped files on this host, Arrow over HTTP.
 
+    base.py      what the source needs of a store
+    local.py     mapped files
+    http.py      Arrow
+    retrying.py  waits for a broker that is away, in front of either
+
 Owns the choice between them, and that a read waits for a broker that is away.
 """
 

@@ -1,1 +1,6 @@
-"""The sink: rows become messages, each once however often a batch is written."""
+"""The sink: rows become messages, each once however often a batch is written.
+
+columns.py        the columns it takes
+batch_writer.py   ``write``; stream_writer.py ``writeStream``
+chunks.py         rows become requests; sender.py sends each until the broker has it
+"""

@@ -1,1 +1,6 @@
-"""Consumer groups: their configuration, their committed offsets, and who may move them."""
+"""Consumer groups.
+
+group_service.py  which there are, and their configuration
+offsets.py        their committed offsets, and moving a group
+leases.py         who may move them
+"""
