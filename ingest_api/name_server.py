@@ -5,18 +5,12 @@ Owns what a name server's process is made of: the tables, the scan for silent br
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import logging
 from collections.abc import Callable
 
-from ha_replicator.nameserver import NameServer, RouteTables
-from ha_replicator.nameserver.route_tables import SCAN_EVERY_S
+from ha_replicator.nameserver import HeartbeatScan, NameServer, RouteTables
 from ingest_api import process
 from ingest_api.http.name_server_app import NameServerDoor
 from ingest_api.settings import NameServerSettings
-
-log = logging.getLogger("lakemq.nameserver")
 
 
 def serve_names(settings: NameServerSettings, announce: Callable[[str], None]) -> int:
@@ -43,25 +37,15 @@ class _ServedNames:
     """A name server and its front door."""
 
     def __init__(self, settings: NameServerSettings, place: process.Place) -> None:
-        self._names = NameServer(RouteTables(settings.heartbeat_timeout_s), settings.secret())
-        door = NameServerDoor(self._names, place.http, settings.log.slow_request_ms, self.close)
-        self._scanning: asyncio.Task[None] | None = None
+        names = NameServer(RouteTables(settings.heartbeat_timeout_s), settings.secret())
+        self._scan = HeartbeatScan(names.tables)
+        door = NameServerDoor(names, place.http, settings.log.slow_request_ms, self.close)
         self.app = door.app
         self.begin_stop = door.begin_stop
         self.ready_line = f"lakemq nameserver ready on {place.url}"
 
     async def start(self) -> None:
-        self._scanning = asyncio.get_running_loop().create_task(self._scan())
+        self._scan.start()
 
     async def close(self) -> None:
-        scanning, self._scanning = self._scanning, None
-        if scanning is not None:
-            scanning.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await scanning
-
-    async def _scan(self) -> None:
-        while True:
-            await asyncio.sleep(SCAN_EVERY_S)
-            for name, broker_id in self._names.tables.expire():
-                log.warning("broker sent no heartbeat", extra={"fields": {"broker": name, "id": broker_id}})
+        await self._scan.stop()

@@ -20,7 +20,6 @@ from ha_replicator.nameserver.registration import BrokerRegistration, QueueData
 from store_native.errors import InvalidRequest
 
 HEARTBEAT_TIMEOUT_S = 120.0
-SCAN_EVERY_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)

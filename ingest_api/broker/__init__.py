@@ -11,6 +11,8 @@ topics.py          topics
 groups/            consumer groups, their offsets and leases
 replication.py     the role: who follows it, whom it follows, its promotion; bootstrap.py gives a slave
                    its first store
+registration.py    what name servers know of it
+housekeeping.py    what it looks at every few seconds
 store_events.py    hears from the store that something moved
 thread_pools.py    runs what takes longer than the event loop may be held
 metrics.py         what is counted; gauges.py what is held at the moment

@@ -12,37 +12,33 @@ on top of it.
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
 import logging
 from dataclasses import asdict
 from typing import Any
 
-from ha_replicator.identity import MASTER_ID
-from ha_replicator.nameserver import BrokerRegistration, NameServer, Registrar, RouteTables
-from ha_replicator.nameserver.route_tables import SCAN_EVERY_S
+from ha_replicator.nameserver import HeartbeatScan, NameServer, RouteTables
 from ingest_api.broker.admission import Admission
 from ingest_api.broker.flush_wait import FlushWaiter, SendStatus
 from ingest_api.broker.gauges import Gauges
 from ingest_api.broker.groups.group_service import GroupService
 from ingest_api.broker.groups.leases import Leases
 from ingest_api.broker.groups.offsets import GroupOffsets
+from ingest_api.broker.housekeeping import Housekeeping
 from ingest_api.broker.lookup_service import LookupService
 from ingest_api.broker.metrics import BrokerMetrics
 from ingest_api.broker.pull_hold import PullHold
 from ingest_api.broker.pull_service import PullService
+from ingest_api.broker.registration import RegistrationService
 from ingest_api.broker.replication import ReplicationService
 from ingest_api.broker.send_service import SendService
 from ingest_api.broker.settings import BrokerSettings
 from ingest_api.broker.store_events import StoreEvents
 from ingest_api.broker.thread_pools import BulkPool, ReadPool
-from ingest_api.broker.topics import TopicService, queue_data
+from ingest_api.broker.topics import TopicService
 from store_native import Store
 from store_native.errors import Closed, Unavailable
 
 log = logging.getLogger("lakemq.broker")
-
-_DISK_EVERY_S = 2.0
 
 
 class Broker:
@@ -95,18 +91,13 @@ class Broker:
         self.topics = TopicService(store, self.reads, self.settle, self.tables, metrics, settings.broker_name)
         self.groups = GroupService(store, self.reads, self.settle, self.topics, metrics)
         self.group_offsets = GroupOffsets(store, self.leases, self.reads, self.settle)
-        self._registered_id: int | None = None
-        self._register_self()
-        self.registrar = Registrar(
-            settings.nameservers,
-            self._describe,
-            settings.cluster_secret,
-            every_s=settings.nameserver_heartbeat_s,
+        self.registration = RegistrationService(
+            settings, address, store, self.replication, self.tables, self.reads
         )
-        self._topic_changes = store.topic_changes
-        self._alarm = store.alarm_fd()
-        loop.add_reader(self._alarm, self._on_alarm)
-        self._housekeeping = loop.create_task(self._keep_house())
+        self.housekeeping = Housekeeping(
+            store, self.admission, self.registration.topics_changed, HeartbeatScan(self.tables)
+        )
+        self.housekeeping.start()
 
     async def start(self, host: str) -> None:
         """Begins what needs others: slaves connect, or this one follows its master; name servers hear of it.
@@ -115,7 +106,7 @@ class Broker:
             InvalidRequest: ARGUMENT_ILLEGAL, the replication port is taken.
         """
         await self.replication.start(host)
-        self.registrar.start()
+        self.registration.start()
 
     @property
     def store_id(self) -> str:
@@ -169,64 +160,23 @@ class Broker:
         """Ends threads and closes the store; called once, after the last request."""
         self.stopped = True
         self.begin_stop()
-        self._housekeeping.cancel()
-        await self.registrar.stop()
+        await self.registration.stop()
         await self.replication.stop()
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self.bulk.close)
         await loop.run_in_executor(None, self.reads.close)
         self.flush_waiter.close()
         self.store_events.close()
-        loop.remove_reader(self._alarm)
+        await self.housekeeping.stop()
         try:
             await loop.run_in_executor(None, self.store.close)
         finally:
-            self._log_events()  # nobody takes them later
+            self.housekeeping.log_events()  # nobody takes them later
         log.info("store closed", extra={"fields": {"path": self.settings.store.path}})
-
-    def _register_self(self) -> None:
-        """Registers with the embedded name server."""
-        before, self._registered_id = self._registered_id, self._id_in_routes()
-        if before is not None and before != self._registered_id:
-            self.tables.unregister(self.settings.broker_name, before)
-        if self._registered_id is not None:
-            topics = json.loads(self.store.topics_json())
-            self.tables.register(self._registration(self._registered_id, topics, ""), pinned=True)
-
-    async def _describe(self) -> BrokerRegistration | None:
-        """Says to name servers what this broker is and holds now; None: nothing that anybody should ask."""
-        broker_id = self._id_in_routes()
-        if broker_id is None:
-            return None
-        topics = await self.reads.run(self.store.topics_json)
-        version = hashlib.sha256(topics).hexdigest()
-        return self._registration(broker_id, await self.reads.run(json.loads, topics), version)
-
-    def _id_in_routes(self) -> int | None:
-        """The master answers as 0, also one that was promoted; who was it and is no more, to nobody."""
-        if self.replication.is_master:
-            return MASTER_ID
-        own = self.settings.replication.broker_id
-        return None if own == MASTER_ID else own
-
-    def _registration(
-        self, broker_id: int, topics: list[dict[str, object]], data_version: str
-    ) -> BrokerRegistration:
-        return BrokerRegistration(
-            cluster=self.settings.cluster,
-            broker_name=self.settings.broker_name,
-            broker_id=broker_id,
-            address=self.address,
-            data_version=data_version,
-            topics={str(config["topic"]): queue_data(config) for config in topics},
-            replication_address=self.replication.address,
-            epoch=self.epoch if self.replication.is_master else 0,
-        )
 
     def _role_changed(self) -> None:
         self._ask_replicas()
-        self._register_self()
-        self.registrar.changed()
+        self.registration.role_changed()
         self.flush_waiter.replicas_changed()
 
     def _ask_replicas(self) -> None:
@@ -235,50 +185,6 @@ class Broker:
         reach = replication.in_reach if replication.asks_replicas else None
         self.flush_waiter.in_reach = reach if replication.is_master else _nobody
         self.admission.slave_of = None if replication.is_master else replication.master or ""
-
-    def _on_alarm(self) -> None:
-        """The store became read-only for good: its operator reads so now, not at the next round."""
-        asyncio.get_running_loop().remove_reader(self._alarm)  # it rings once
-        self._log_events()
-
-    def _log_events(self) -> None:
-        """Writes what the store has to say to the broker's log."""
-        for severity, text in self.store.take_events():
-            log.log(logging.ERROR if severity == "error" else logging.WARNING, "store: %s", text)
-
-    def _look_at_dispatch(self) -> None:
-        before, now = self.admission.dispatch_failure, self.store.dispatch_failure
-        self.admission.dispatch_failure = now
-        if before is None and now is not None:
-            log.error("dispatch fails, sends are refused", extra={"fields": {"reason": now}})
-        elif before is not None and now is None:
-            log.warning("dispatch works again")
-
-    async def _keep_house(self) -> None:
-        """Measures the disk and drops silent brokers from the tables, every few seconds."""
-        loop = asyncio.get_running_loop()
-        next_scan = loop.time() + SCAN_EVERY_S
-        while True:
-            was_full = self.admission.disk_full
-            self.admission.set_disk_used(self.store.stats().get("disk_used_ratio", 0.0))
-            if was_full != self.admission.disk_full:
-                fields = {"disk_used_ratio": round(self.admission.disk_used_ratio, 4)}
-                log.warning(
-                    "disk full, sends are refused" if not was_full else "disk has space again",
-                    extra={"fields": fields},
-                )
-            self._look_at_dispatch()
-            self._log_events()
-            if self._topic_changes != (changes := self.store.topic_changes):
-                self._topic_changes = changes  # sends make topics, too
-                self.registrar.changed()
-            if loop.time() >= next_scan:
-                next_scan = loop.time() + SCAN_EVERY_S
-                for name, broker_id in self.tables.expire():
-                    log.warning(
-                        "broker sent no heartbeat", extra={"fields": {"broker": name, "id": broker_id}}
-                    )
-            await asyncio.sleep(_DISK_EVERY_S)
 
 
 def _nobody() -> bool:

@@ -352,7 +352,7 @@ def test_what_the_store_has_to_say_is_in_the_brokers_log(
 def test_a_store_that_is_read_only_for_good_is_in_the_log_at_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ingest_api.broker.broker._DISK_EVERY_S", 3600.0)  # no round of the house says it
+    monkeypatch.setattr("ingest_api.broker.housekeeping.EVERY_S", 3600.0)  # no round of the house says it
 
     async def scenario(broker: Broker) -> None:
         with pytest.raises(Closed, match="STORE_POISONED"):
