@@ -104,6 +104,40 @@ def test_times_must_name_every_queue_and_no_other() -> None:
         resolved(ByTimestamps({("orders", i): 5 for i in range(4)}, "latest"))
 
 
+def test_a_position_that_cannot_be_names_its_option() -> None:
+    given: list[Position] = [
+        Explicit({("orders", 0): 20}),
+        Explicit({("orders", i): -2 for i in range(4)}),
+        Explicit({("orders", 0): 111, ("orders", 1): -2, ("orders", 2): -2}),
+        ByTimestamps({("orders", 0): 20}, "latest"),
+        ByTimestamps({("orders", i): 5 for i in range(4)}, "latest"),
+    ]
+    for position in given:
+        with pytest.raises(InvalidRequest, match="startingOffsets") as refused:
+            resolved(position)
+        assert refused.value.context["option"] == "startingOffsets"
+
+
+def test_of_many_queues_the_first_eight_are_named() -> None:
+    bounds = {MessageQueue("orders", "broker-a", i): Bounds(0, 1) for i in range(20)}
+    lookups = Lookups(offset_by_time, dict)
+    with pytest.raises(InvalidRequest) as refused:
+        resolve(Explicit({}), TopicMetadata(1, {"orders": "a1"}, bounds), lookups, "o")
+    named = ", ".join(f"orders/{i}" for i in range(8))
+    assert refused.value.detail.endswith(f"missing {named}")
+
+
+def test_a_time_of_one_queue_that_nothing_is_as_young_as_is_the_end_or_an_error() -> None:
+    times = {("orders", 0): 40, ("orders", 1): 60, ("orders", 2): 9}
+    assert resolved(ByTimestamps(times, "latest")) == [40, 50, 0]
+    with pytest.raises(InvalidRequest, match="queue 1 has no message stored at or after 60"):
+        resolved(ByTimestamps(times, "error"))
+
+
+def test_explicit_offsets_know_their_numbers() -> None:
+    assert sorted(Explicit({("orders", 0): 20, ("orders", 1): -2}).values()) == [-2, 20]
+
+
 def test_a_queue_that_holds_nothing_is_not_asked_and_one_that_holds_one_message_is() -> None:
     held = {Q0: Bounds(4, 4), Q1: Bounds(4, 5)}
     asked: list[MessageQueue] = []
