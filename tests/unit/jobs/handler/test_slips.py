@@ -94,6 +94,7 @@ def test_whatever_is_raised_is_a_retry_of_the_message(error: BaseException, vect
         (7, "7"),
         (b"no", "b'no'"),
         ("x" * 5_000, "x" * reasons.MAX_REASON),
+        (ValueError("x" * 5_000), f"ValueError: {'x' * 5_000}"[: reasons.MAX_REASON]),
         (None, None),
     ],
 )
@@ -240,3 +241,28 @@ def test_an_exception_whose_class_hides_its_name_is_a_retry_of_the_message(vecto
     assert (row["verdict"], row["error_type"]) == ("RETRY", "Hidden")
     assert row["error_text"] == "<Hidden whose text cannot be made>"
     assert handled(lambda _: Verdict.dead(Hidden()))["verdict"] == "DEAD"
+
+
+def test_a_trace_is_pythons_own() -> None:
+    def handle(_: Any) -> None:
+        raise ValueError("never departed")
+
+    trace = handled(handle)["error_trace"]
+    first, second, *_, last = trace.split("\n")[:-1]
+    assert first == "Traceback (most recent call last):"
+    assert second.startswith('  File "')
+    assert last == "ValueError: never departed"
+
+
+def test_an_exception_that_cannot_even_be_shown_has_its_name_in_place_of_a_trace() -> None:
+    class Hides(Exception):
+        @property
+        def __cause__(self) -> None:  # type: ignore[override]
+            raise RuntimeError("no cause")
+
+    def handle(_: Any) -> None:
+        raise Hides
+
+    row = handled(handle)
+    assert (row["verdict"], row["error_type"]) == ("RETRY", "Hides")
+    assert row["error_trace"] == "Hides: its traceback cannot be shown"

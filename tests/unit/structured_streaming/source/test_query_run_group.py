@@ -238,6 +238,14 @@ def test_what_is_available_is_what_was_there_however_much_came_since() -> None:
     assert query.latest(ahead, None) == ahead
 
 
+def test_a_queue_that_has_gone_is_carried_no_further() -> None:
+    held = Broker(4, 4)
+    query = run(held, failOnDataLoss="false", **EARLIEST)
+    end = query.latest(query.initial(), None)
+    held.held["t0"].queues[1].hidden = True
+    assert query.latest(end, None).queues == {Q0: 4}
+
+
 def test_a_batch_planned_a_moment_ago_is_cut_without_looking_again() -> None:
     held = Broker(4)
     query = run(held, **EARLIEST)
