@@ -20,7 +20,7 @@ const BATCH: usize = 100;
 /// Messages behind the last checkpoint.
 const TAIL: usize = 20_000;
 const TOPIC_QUEUES: usize = 1000;
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 type Outcome = Result<(), Box<dyn Error>>;
 
@@ -49,7 +49,7 @@ fn append_until(store: &Store, mut enough: impl FnMut(i64) -> bool) -> Outcome {
 }
 
 fn settle(store: &Store, end: i64) -> Outcome {
-    if store.wait_dispatched(end, PATIENCE) {
+    if store.wait_dispatched(end, TIMEOUT) {
         Ok(())
     } else {
         Err("the store did not dispatch in time".into())

@@ -320,7 +320,7 @@ mod tests {
             file.note(&format!("key {at}"), KeyPlace { physical_offset: at, store_timestamp: 9 });
         }
         let lines = file.pending();
-        lines.append(4, 0, &RealDisk).expect("room");
+        lines.append(4, 0, &RealDisk).expect("disk space");
         file.written(&lines);
         assert_eq!(file.pending().count, 0);
         let whole = std::fs::read(paths.idempotence_keys()).expect("a file");
@@ -343,7 +343,7 @@ mod tests {
         // What a disk that filled up left of the first try.
         let text = file.pending().text;
         std::fs::write(paths.idempotence_keys(), &text[..text.len() - 8]).expect("half");
-        file.pending().append(3, 0, &RealDisk).expect("room");
+        file.pending().append(3, 0, &RealDisk).expect("disk space");
         let mut table = IdempotenceTable::new(10, 1000);
         file.load(0, 10, &mut table, &RealDisk).expect("readable");
         assert_eq!(table.len(), 3);
@@ -363,7 +363,7 @@ mod tests {
             file.note(&format!("key {at}"), place);
             if at % 500 == 499 {
                 let lines = file.pending();
-                lines.append(table.len(), table.oldest_offset(), &RealDisk).expect("room");
+                lines.append(table.len(), table.oldest_offset(), &RealDisk).expect("disk space");
                 file.written(&lines);
                 let text = std::fs::read_to_string(paths.idempotence_keys()).expect("a file");
                 most = most.max(text.lines().count());

@@ -12,9 +12,9 @@ use crate::commitlog::scan::{Scanned, next_record_after_damage, scan_at};
 use crate::consumequeue::files::found_file_bytes;
 use crate::consumequeue::{QueueFiles, QueueTable};
 use crate::error::Result;
+use crate::message::RecordView;
 use crate::paths::StorePaths;
 use crate::watermarks::Watermarks;
-use crate::wire::answer::write_message;
 
 /// What a verification found.
 #[derive(Debug, Clone, Default, serde::Serialize)]
@@ -140,11 +140,14 @@ impl Dump {
         Ok(Self { log, broker_name, offset, left: limit.unwrap_or(u64::MAX) })
     }
 
-    /// The next record; `None` at the end.
+    /// Shows the next record, and the broker's name; `None` at the end.
     ///
     /// # Errors
-    /// `DATA_CORRUPT` when a body cannot be decompressed.
-    pub fn next_record(&mut self) -> Result<Option<Vec<u8>>> {
+    /// The error of `each`.
+    pub fn next_record<T>(
+        &mut self,
+        each: impl FnOnce(&RecordView<'_>, &str) -> Result<T>,
+    ) -> Result<Option<T>> {
         while self.left > 0 {
             let Some(file) = self.log.file_at(self.offset) else { return Ok(None) };
             match scan_at(&file, self.offset) {
@@ -152,9 +155,7 @@ impl Dump {
                 Scanned::Record(record) => {
                     self.offset = record.end_offset();
                     self.left -= 1;
-                    let mut out = Vec::new();
-                    write_message(&mut out, &record, &self.broker_name)?;
-                    return Ok(Some(out));
+                    return each(&record, &self.broker_name).map(Some);
                 }
                 Scanned::Nothing { .. } => {
                     let end = self.log.capacity_end();

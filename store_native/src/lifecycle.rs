@@ -76,9 +76,9 @@ impl Lifecycle {
     /// Makes the store read-only for good: pages that a failed fsync was about may be gone, and what a failed
     /// write left is unknown. The first reason stays.
     pub fn poison(&self, reason: String) {
-        let told = format!("read-only until reopened: {reason}");
+        let text = format!("read-only until reopened: {reason}");
         if self.poisoned.set(reason).is_ok() {
-            self.events.error(told);
+            self.events.error(text);
             self.alarm.signal();
         }
         self.progress.moved();
@@ -189,8 +189,8 @@ mod tests {
         lifecycle.poison("a later reason".into());
         assert!(!lifecycle.wait(SOON, || false));
         assert_eq!(lifecycle.poisoned(), Some("injected"));
-        let told: Vec<_> = events.take().into_iter().map(|event| (event.severity, event.text)).collect();
-        assert_eq!(told, [(Severity::Error, "read-only until reopened: injected".to_owned())]);
+        let said: Vec<_> = events.take().into_iter().map(|event| (event.severity, event.text)).collect();
+        assert_eq!(said, [(Severity::Error, "read-only until reopened: injected".to_owned())]);
     }
 
     #[test]
@@ -198,9 +198,9 @@ mod tests {
         let events = Arc::new(Events::default());
         let lifecycle = Lifecycle::new(Arc::clone(&events)).expect("a descriptor");
         lifecycle.run("lakemq-flusher", || panic!("injected {}", 3));
-        let told = events.take();
-        assert_eq!(told.len(), 1);
-        let text = &told[0].text;
+        let said = events.take();
+        assert_eq!(said.len(), 1);
+        let text = &said[0].text;
         assert!(text.contains("lakemq-flusher ended in a panic: injected 3 ("), "{text}");
         assert!(text.contains("lifecycle.rs:"), "{text}");
         assert!(PANICKED_AT.with_borrow(Option::is_none), "the thread's later panics are printed");

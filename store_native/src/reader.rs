@@ -23,7 +23,7 @@ use crate::index::{Index, Shape};
 use crate::message::RecordView;
 use crate::paths::StorePaths;
 use crate::read::{Bounds, QueueReader, SliceMeta, SliceRequest};
-use crate::state::TopicConfig;
+use crate::state::{PERM_READ, TopicConfig};
 use crate::topic_view::TopicView;
 use crate::watermarks::Watermarks;
 
@@ -42,7 +42,7 @@ pub struct Reader {
     log: Arc<CommitLog>,
     index: Arc<Index>,
     marks: Option<Watermarks>,
-    side: QueueReader,
+    queue_reader: QueueReader,
     /// The topic table as it was looked at last.
     topics: Mutex<TopicView>,
     /// The owner's generation under which the files were mapped.
@@ -76,9 +76,9 @@ impl Reader {
             entries: i.index_entries,
         });
         let index = Arc::new(Index::open(&paths.index(), shape, false, &RealDisk)?);
-        let side = QueueReader::new(&log, &queues, &index);
+        let queue_reader = QueueReader::new(&log, &queues, &index);
         let topics = Mutex::new(TopicView::read(&paths)?);
-        Ok(Self { paths, identity, log, index, marks, side, topics, generation })
+        Ok(Self { paths, identity, log, index, marks, queue_reader, topics, generation })
     }
 
     /// Who the store is; `None` for one that RocketMQ wrote.
@@ -107,20 +107,20 @@ impl Reader {
         if known.changes != changes || changes < 0 {
             let mut fresh = known.clone();
             if changes >= 0 && fresh.changes >= 0 {
-                fresh.follow(&self.side, self.log_min(), self.readable())?;
+                fresh.follow(&self.queue_reader, self.log_min(), self.readable())?;
             }
             if fresh.changes != changes {
                 // The owner restarted, RocketMQ owned it meanwhile, or the log no longer holds the changes.
                 fresh = TopicView::read(&self.paths)?;
                 if changes >= 0 {
-                    fresh.follow(&self.side, self.log_min(), self.readable())?;
+                    fresh.follow(&self.queue_reader, self.log_min(), self.readable())?;
                 }
             }
             // One that is new to this view, too: its queues were there before it, perhaps, and another topic's.
             for topic in known.topics.keys().chain(fresh.topics.keys()) {
                 let id = |view: &TopicView| view.topics.get(topic).map(|config| config.topic_id.clone());
                 if id(&known) != id(&fresh) {
-                    self.side.queues().forget_topic(topic);
+                    self.queue_reader.queues().forget_topic(topic);
                 }
             }
             *known = fresh;
@@ -135,12 +135,12 @@ impl Reader {
     pub fn topics(&self) -> Result<BTreeMap<String, TopicConfig>> {
         self.refresh_log()?;
         let mut topics = self.refreshed_topics()?.topics.clone();
-        for topic in self.side.queues().store().topics()? {
+        for topic in self.queue_reader.queues().store().topics()? {
             topics.entry(topic).or_insert_with(|| TopicConfig {
                 topic_id: String::new(),
                 read_queue_nums: 0,
                 write_queue_nums: 0,
-                perm: 4,
+                perm: PERM_READ,
                 attributes: BTreeMap::new(),
             });
         }
@@ -158,11 +158,11 @@ impl Reader {
             let generation = self.refresh_log()?;
             let topics = self.topics()?;
             let config = topics.get(topic).ok_or_else(|| StoreError::no_topic(topic))?;
-            self.side.queues().load_topic(topic)?;
+            self.queue_reader.queues().load_topic(topic)?;
             let mut out: BTreeMap<u32, Bounds> = (0..config.read_queue_nums.max(config.write_queue_nums))
                 .map(|id| (id, Bounds { min: 0, max: 0 }))
                 .collect();
-            for (id, queue) in self.side.queues().of_topic(topic) {
+            for (id, queue) in self.queue_reader.queues().of_topic(topic) {
                 out.insert(id, self.bounds_of(&queue)?);
             }
             if self.is_generation(generation) && self.check_recovery(recovery).is_ok() {
@@ -188,7 +188,7 @@ impl Reader {
         if generation != self.generation.load(Ordering::Acquire) {
             // The owner may have cut, replaced or rebuilt any file since.
             self.topics.lock().unwrap_or_else(PoisonError::into_inner).changes = i64::MIN;
-            self.side.queues().forget_all();
+            self.queue_reader.queues().forget_all();
             self.log.refresh()?;
             self.generation.store(generation, Ordering::Release);
         } else if stale {
@@ -242,10 +242,10 @@ impl Reader {
         if self.marks.is_some() {
             drop(self.refreshed_topics()?);
         }
-        if self.side.queues().get(topic, queue_id).is_none() {
-            self.side.queues().load_topic(topic)?;
+        if self.queue_reader.queues().get(topic, queue_id).is_none() {
+            self.queue_reader.queues().load_topic(topic)?;
         }
-        Ok(self.side.queues().get(topic, queue_id))
+        Ok(self.queue_reader.queues().get(topic, queue_id))
     }
 
     /// Where a queue begins and ends.
@@ -281,7 +281,7 @@ impl Reader {
             };
             return Ok(SliceMeta::empty(status, 0, 0, 0));
         };
-        let meta = self.side.read(topic, queue_id, &queue, bounds, request, each)?;
+        let meta = self.queue_reader.read(topic, queue_id, &queue, bounds, request, each)?;
         self.check_recovery(recovery)?;
         Ok(meta)
     }
@@ -293,7 +293,7 @@ impl Reader {
     pub fn offset_by_time(&self, topic: &str, queue_id: u32, timestamp: i64) -> Result<i64> {
         let recovery = self.settled_recovery()?;
         let found = match self.settled(topic, queue_id)? {
-            Some((queue, bounds)) => self.side.offset_by_time(&queue, bounds, timestamp)?,
+            Some((queue, bounds)) => self.queue_reader.offset_by_time(&queue, bounds, timestamp)?,
             None => 0,
         };
         self.check_recovery(recovery)?;
@@ -314,7 +314,7 @@ impl Reader {
     ) -> Result<()> {
         self.index.refresh()?;
         self.refresh_log()?;
-        self.side.find(topic, key, range, max_messages, self.readable(), each)
+        self.queue_reader.find(topic, key, range, max_messages, self.readable(), each)
     }
 
     /// As [`QueueReader::find_by_id`], over one topic or all.
@@ -331,7 +331,7 @@ impl Reader {
         self.refresh_log()?;
         let all = self.topics()?;
         let topics = all.keys().map(String::as_str).filter(|t| topic.is_none_or(|only| only == *t));
-        self.side.find_by_id(id, topics, SystemClock.now_ms(), self.readable(), each)
+        self.queue_reader.find_by_id(id, topics, SystemClock.now_ms(), self.readable(), each)
     }
 }
 

@@ -43,11 +43,11 @@ fn test_the_answer_to_a_delayed_send_says_that_its_position_is_the_schedules() {
         ..request("t")
     };
     let first = store.append(&keyed, &[delayed("a", 3, 5)]).expect("stored");
-    let told = answer(&first, false);
-    assert_eq!(told["topic"], "t");
-    assert_eq!(told["scheduled"], true);
+    let given = answer(&first, false);
+    assert_eq!(given["topic"], "t");
+    assert_eq!(given["scheduled"], true);
     assert_eq!(
-        (&told["queue_id"], &told["queue_offset"]),
+        (&given["queue_id"], &given["queue_offset"]),
         (&4.into(), &0.into())
     );
     let again = answer(
@@ -75,9 +75,9 @@ fn test_the_answer_to_a_delayed_send_says_that_its_position_is_the_schedules() {
         delayed("e", 1, 5),
         delayed("f", 1, 6),
     ];
-    let told = answer(&store.append(&request("t"), &mixed).expect("stored"), true);
+    let given = answer(&store.append(&request("t"), &mixed).expect("stored"), true);
     assert_eq!(
-        told["queues"],
+        given["queues"],
         serde_json::json!([
             {"queue_id": 1, "first_queue_offset": 0, "count": 1},
             {"queue_id": 4, "first_queue_offset": 1, "count": 2, "scheduled": true},

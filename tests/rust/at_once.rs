@@ -1,6 +1,6 @@
 //! Everything a store is asked, at once: senders, readers in this process and beside it, checkpoints and expiry.
 //!
-//! Contract: who was told that a message can be read reads it, and finds it by its key, whatever others do meanwhile.
+//! Contract: who was published that a message can be read reads it, and finds it by its key, whatever others do meanwhile.
 //! `LAKEMQ_AT_ONCE` sets how many messages are sent (default 300). Under ThreadSanitizer the same run shows what
 //! threads come to without an order between them.
 
@@ -19,7 +19,7 @@ const SLOTS: u32 = 7;
 struct Run<'s> {
     store: &'s Store,
     /// Messages that can be read.
-    told: AtomicUsize,
+    published: AtomicUsize,
     over: AtomicBool,
 }
 
@@ -28,10 +28,10 @@ impl Run<'_> {
     fn until_over(&self, each: impl Fn(usize)) {
         let mut turn = 0;
         while !self.over.load(Ordering::Acquire) {
-            let told = self.told.load(Ordering::Acquire);
-            if told > 0 {
+            let published = self.published.load(Ordering::Acquire);
+            if published > 0 {
                 turn += 1;
-                each(turn * 7 % told);
+                each(turn * 7 % published);
             }
             std::thread::yield_now();
         }
@@ -47,7 +47,7 @@ impl Run<'_> {
             };
             let done = self.store.append(&request("t"), &[keyed]).expect("stored");
             assert!(self.store.wait_dispatched(done.end_offset, SOON));
-            self.told.store(number + 1, Ordering::Release);
+            self.published.store(number + 1, Ordering::Release);
         }
         self.over.store(true, Ordering::Release);
     }
@@ -66,7 +66,7 @@ fn test_what_can_be_read_is_read_and_found_whatever_else_goes_on() {
     let store = Store::open(dir.path(), options, environment()).expect("a store");
     let run = Run {
         store: &store,
-        told: AtomicUsize::new(0),
+        published: AtomicUsize::new(0),
         over: AtomicBool::new(false),
     };
     let body_at = |number: usize| {
@@ -116,5 +116,5 @@ fn test_what_can_be_read_is_read_and_found_whatever_else_goes_on() {
         });
         run.send(count);
     });
-    assert_eq!(run.told.into_inner(), count);
+    assert_eq!(run.published.into_inner(), count);
 }

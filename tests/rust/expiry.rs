@@ -61,13 +61,13 @@ const HOUR: i64 = 3_600_000;
 fn test_expired_messages_are_never_called_damaged_while_their_files_go() {
     let dir = tempfile::tempdir().expect("a directory");
     let (third, third_file) = mpsc::sync_channel::<()>(0);
-    let (go_on, told) = mpsc::sync_channel::<()>(0);
-    let told = Mutex::new(told);
+    let (go_on, received) = mpsc::sync_channel::<()>(0);
+    let received = Mutex::new(received);
     let seen = AtomicUsize::new(0);
     let faults = FaultPoints::hooked(move |point| {
         if point == Point::ExpireDecided && seen.fetch_add(1, Ordering::SeqCst) == 2 {
             third.send(()).expect("somebody waits");
-            told.lock().expect("no panic").recv().expect("told");
+            received.lock().expect("no panic").recv().expect("received");
         }
     });
     let environment = Environment {

@@ -81,7 +81,7 @@ fn test_a_key_used_for_another_request_is_refused_with_the_place_of_the_first() 
 }
 
 #[test]
-fn test_a_delayed_message_keeps_its_key_and_shows_the_queue_its_sender_was_told() {
+fn test_a_delayed_message_keeps_its_key_and_shows_the_queue_of_its_answer() {
     let dir = tempfile::tempdir().expect("a directory");
     let store = open(dir.path());
     let late = |body: &str, level: u32| NewMessage {

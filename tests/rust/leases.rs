@@ -79,12 +79,12 @@ fn test_a_lease_is_granted_when_its_record_is_on_the_disk_and_not_before() {
         assert!((0..300).any(|_| store.progress_wait(tick, appended)));
         let renewed = scope.spawn(|| store.acquire_lease("g", "one", 60_000));
         std::thread::sleep(Duration::from_millis(100));
-        let told = answered.load(Ordering::SeqCst);
+        let was_answered = answered.load(Ordering::SeqCst);
         let shown = store.lease("g").is_some();
         let claimed = store.lease_or_claim("g").map(|hold| hold.owner);
         // Before anything is asserted: a test that fails must not leave the store waiting for its disk.
         disk.set_closed(false);
-        assert!(!told, "told before it is durable");
+        assert!(!was_answered, "answered before it is durable");
         assert!(!shown, "shown before it is durable");
         assert_eq!(
             claimed.as_deref(),

@@ -128,7 +128,7 @@ fn test_a_search_of_the_index_beside_its_writer_finds_what_was_put() {
         scope.spawn(|| {
             for round in 1..=ROUNDS {
                 file.put(round as i32, round as i64, 1_000, &Plain)
-                    .expect("room");
+                    .expect("disk space");
                 marks.set_dispatched(round as i64);
             }
         });

@@ -299,9 +299,9 @@ impl Durable {
                 forgotten: BTreeMap::new(),
             });
         for number in 0..now.len().div_ceil(SECTOR) {
-            let stands = sector(&now, number);
-            if stands != sector(&platter.content, number) {
-                platter.forgotten.insert(number, stands);
+            let content = sector(&now, number);
+            if content != sector(&platter.content, number) {
+                platter.forgotten.insert(number, content);
             }
         }
         Ok(())

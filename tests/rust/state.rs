@@ -161,10 +161,10 @@ fn test_one_offset_among_two_hundred_thousand_writes_no_snapshot_and_is_there_af
         written.len()
     );
     send(&store, "t", &["a message"]);
-    let stands = vec![("t".to_owned(), 0, 1)];
+    let committed = vec![("t".to_owned(), 0, 1)];
     for _ in 0..3 {
         let end = store
-            .commit_offsets("g7", stands.clone())
+            .commit_offsets("g7", committed.clone())
             .expect("committed");
         assert!(store.wait_dispatched(end, SOON));
         assert!(!store.checkpoint_if_due().expect("looked"));
@@ -193,7 +193,7 @@ fn test_one_offset_among_two_hundred_thousand_writes_no_snapshot_and_is_there_af
     let stands_at = after.group_offsets("g7");
     assert_eq!(
         (stands_at.len(), &stands_at[0]),
-        (QUEUES as usize, &stands[0])
+        (QUEUES as usize, &committed[0])
     );
     assert_eq!(after.group_offsets("g6")[0].2, 0);
 }

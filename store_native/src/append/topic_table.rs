@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use crate::consumequeue::QueueTable;
 use crate::error::{Result, StoreError};
 use crate::message::{NewMessage, RecordView, java_hash};
-use crate::state::{MetaState, Op, TopicConfig, names};
+use crate::state::{MetaState, Op, PERM_READ, PERM_WRITE, TopicConfig, names};
 
 /// Queues of a topic at most.
 pub const MAX_QUEUES: u32 = 1024;
@@ -33,7 +33,7 @@ impl TopicState {
     /// `QUEUE_NOT_EXIST`, `NO_PERMISSION`.
     pub fn choose(&mut self, topic: &str, message: &NewMessage<'_>) -> Result<u32> {
         let queues = self.config.write_queue_nums;
-        if self.config.perm & 2 == 0 || queues == 0 {
+        if self.config.perm & PERM_WRITE == 0 || queues == 0 {
             return Err(StoreError::invalid("NO_PERMISSION", format!("topic[{topic}] is not writable")));
         }
         if let Some(queue_id) = message.queue_id {
@@ -104,7 +104,7 @@ impl TopicTable {
                     topic_id: String::new(),
                     read_queue_nums: 0,
                     write_queue_nums: 0,
-                    perm: 4,
+                    perm: PERM_READ,
                     attributes: std::collections::BTreeMap::new(),
                 })
             });

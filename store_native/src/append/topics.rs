@@ -11,7 +11,7 @@ use super::topic_table::MAX_QUEUES;
 use super::{Appender, LogEnd};
 use crate::error::{Result, StoreError};
 use crate::lock::lock;
-use crate::state::{Op, TopicConfig, names};
+use crate::state::{Op, PERM_INHERIT, PERM_READ, PERM_WRITE, TopicConfig, names};
 
 /// What to change of a topic; what is `None` stays (or takes its default on creation).
 #[derive(Debug, Clone, Default)]
@@ -88,7 +88,7 @@ impl Appender {
             topic_id: self.new_topic_id(),
             read_queue_nums: change.write_queue_nums.unwrap_or(self.options.default_queue_nums),
             write_queue_nums: change.read_queue_nums.unwrap_or(self.options.default_queue_nums),
-            perm: 6,
+            perm: PERM_READ | PERM_WRITE,
             attributes: BTreeMap::new(),
         });
         config.read_queue_nums = change.read_queue_nums.unwrap_or(config.read_queue_nums);
@@ -105,7 +105,7 @@ impl Appender {
                 return Err(StoreError::invalid("ARGUMENT_ILLEGAL", detail));
             }
         }
-        if config.perm > 7 {
+        if config.perm & !(PERM_READ | PERM_WRITE | PERM_INHERIT) != 0 {
             let detail = format!("perm is {}, its bits are 4 read, 2 write, 1 inherit", config.perm);
             return Err(StoreError::invalid("ARGUMENT_ILLEGAL", detail));
         }
@@ -131,7 +131,7 @@ impl Appender {
             topic_id: self.new_topic_id(),
             read_queue_nums: queues,
             write_queue_nums: queues,
-            perm: 6,
+            perm: PERM_READ | PERM_WRITE,
             attributes: BTreeMap::new(),
         })
     }

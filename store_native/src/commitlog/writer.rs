@@ -33,8 +33,8 @@ pub struct LogWriter {
     block_at: i64,
     /// The next file, made ahead by the maintenance thread.
     next: Arc<NextFile>,
-    /// Somebody was told that the current file is nearly full.
-    told: bool,
+    /// Somebody was announced that the current file is nearly full.
+    announced: bool,
     /// Answers wait for the flush.
     flush_follows: bool,
 }
@@ -68,7 +68,7 @@ impl LogWriter {
             filled: 0,
             block_at: end,
             next,
-            told: false,
+            announced: false,
             flush_follows,
         })
     }
@@ -83,11 +83,11 @@ impl LogWriter {
         self.current.as_ref().is_none_or(|f| (self.end - f.base) as f64 > f.file.len() as f64 * NEARLY_FULL)
     }
 
-    /// True once for each file: when the next one is to be made, and nobody was told yet.
+    /// True once for each file: when the next one is to be made, and nobody was announced yet.
     pub fn wants_next(&mut self) -> bool {
-        !self.told && {
-            self.told = self.is_nearly_full();
-            self.told
+        !self.announced && {
+            self.announced = self.is_nearly_full();
+            self.announced
         }
     }
 
@@ -148,7 +148,7 @@ impl LogWriter {
             }
         }
         let next = self.next.enter(base, &self.log, &self.environment)?;
-        (self.end, self.told) = (base, false);
+        (self.end, self.announced) = (base, false);
         self.current = Some(next);
         Ok(())
     }
@@ -174,7 +174,7 @@ impl LogWriter {
 
     /// Goes on at `end`, behind which the log was erased.
     pub fn cut(&mut self, end: i64) {
-        (self.current, self.end, self.told) = (self.log.file_at(end), end, false);
+        (self.current, self.end, self.announced) = (self.log.file_at(end), end, false);
         (self.filled, self.block_at) = (0, end);
     }
 

@@ -177,7 +177,7 @@ impl QueueStore for QueueFiles {
         from < to && (self.place(from).1 == 0 || self.place(from).0 != self.place(to - 1).0)
     }
 
-    fn make_room(&self, queue: &QueueKey, from: i64, to: i64) -> Result<()> {
+    fn reserve(&self, queue: &QueueKey, from: i64, to: i64) -> Result<()> {
         let mut offset = from;
         while offset < to {
             let (base, place) = self.place(offset);

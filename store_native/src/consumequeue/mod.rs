@@ -15,4 +15,4 @@ pub use files::QueueFiles;
 pub use queue::{Queue, Staged};
 pub use store::{QueueKey, QueueStore};
 pub use table::QueueTable;
-pub use tail::Standing;
+pub use tail::TailState;

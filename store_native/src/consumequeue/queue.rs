@@ -158,7 +158,7 @@ impl Queue {
     }
 
     /// The offsets of what was staged, where storage may have to be made for it.
-    fn room_wanted(&self) -> Option<(i64, i64)> {
+    fn reserve_wanted(&self) -> Option<(i64, i64)> {
         let tail = self.tail();
         let (from, to) = (tail.first, tail.first + (tail.staged.len() / ENTRY_BYTES) as i64);
         let first_ever = self.min_offset() >= self.max_offset();
@@ -166,17 +166,17 @@ impl Queue {
     }
 
     /// Whether storage may have to be made for what was staged.
-    pub fn wants_room(&self) -> bool {
-        self.room_wanted().is_some()
+    pub fn wants_reserve(&self) -> bool {
+        self.reserve_wanted().is_some()
     }
 
     /// Makes storage for what was staged. Needs no lock of the dispatcher's; another thread may store it meanwhile.
     ///
     /// # Errors
     /// `DISK_FULL` or any I/O error; storing tries again.
-    pub fn make_room(&self) -> Result<()> {
-        match self.room_wanted() {
-            Some((from, to)) => self.store.make_room(&self.key, from, to),
+    pub fn reserve(&self) -> Result<()> {
+        match self.reserve_wanted() {
+            Some((from, to)) => self.store.reserve(&self.key, from, to),
             None => Ok(()),
         }
     }

@@ -35,7 +35,7 @@ pub trait QueueStore: std::fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// `DISK_FULL` or any I/O error; writing tries again.
-    fn make_room(&self, queue: &QueueKey, from: i64, to: i64) -> Result<()>;
+    fn reserve(&self, queue: &QueueKey, from: i64, to: i64) -> Result<()>;
 
     /// Reads bytes of entries from `offset` on. Returns how many whole entries were read, 0 where none can
     /// be; places never written read as zeros.

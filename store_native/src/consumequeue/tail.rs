@@ -13,10 +13,10 @@ const NEAR: usize = 256;
 
 /// How far a queue stands as the snapshot says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum TailState {
     Whole,
     /// Good up to this queue offset; the records behind it lie at or behind this log offset.
-    Until {
+    CutAt {
         offset: i64,
         log_offset: i64,
     },
@@ -60,20 +60,20 @@ impl Queue {
     ///
     /// # Errors
     /// Any I/O error.
-    pub fn standing(
+    pub fn tail_state(
         &self,
         durable: i64,
         applied: i64,
         in_log: impl Fn(i64, &Entry) -> Option<bool>,
-    ) -> Result<Standing> {
+    ) -> Result<TailState> {
         let (min, max) = (self.min_offset(), self.max_offset());
         if min >= max {
-            return Ok(Standing::Whole);
+            return Ok(TailState::Whole);
         }
         let shaped = self.store().intact_until(self.key(), min, max)?;
         let whole = |e: &Entry, from: i64| e.physical_offset >= from && e.end() <= applied;
         // Whether the log offset of an entry is the one that was written.
-        let is_told = |offset: i64, entry: &Entry| {
+        let is_in_log = |offset: i64, entry: &Entry| {
             if entry.is_blank() || !self.store().can_be_torn(offset) {
                 return Ok(true);
             }
@@ -83,20 +83,20 @@ impl Queue {
             }
         };
         let is_durable = |offset: i64| match self.entry(offset)? {
-            Some(e) if e.is_blank() || e.physical_offset < durable => is_told(offset, &e),
+            Some(e) if e.is_blank() || e.physical_offset < durable => is_in_log(offset, &e),
             _ => Ok(false),
         };
-        let last_stands = self.entry(max - 1)?.is_some_and(|e| whole(&e, 0)) && is_durable(max - 1)?;
+        let last_is_whole = self.entry(max - 1)?.is_some_and(|e| whole(&e, 0)) && is_durable(max - 1)?;
         let mut good = shaped;
         // Where a file is missing, what stands before it may have lost sectors just as well.
-        if shaped < max || !last_stands {
+        if shaped < max || !last_is_whole {
             good = first_without(min, shaped, is_durable)?;
             if good < max {
                 self.note_dirty(good, durable);
             }
             let (from, mut reached) = (good, durable);
             self.walk(good, shaped, |offset, entry| {
-                let follows = whole(&entry, reached) && is_told(offset, &entry)?;
+                let follows = whole(&entry, reached) && is_in_log(offset, &entry)?;
                 if follows {
                     (good, reached) = (offset + 1, entry.physical_offset);
                 }
@@ -108,12 +108,12 @@ impl Queue {
             }
         }
         if good >= max {
-            return Ok(Standing::Whole);
+            return Ok(TailState::Whole);
         }
         let before = if good > min { self.entry(good - 1)?.filter(|e| whole(e, 0)) } else { None };
         Ok(match before {
-            Some(before) => Standing::Until { offset: good, log_offset: before.end() },
-            None => Standing::Until { offset: min, log_offset: self.log_start() },
+            Some(before) => TailState::CutAt { offset: good, log_offset: before.end() },
+            None => TailState::CutAt { offset: min, log_offset: self.log_start() },
         })
     }
 

@@ -123,8 +123,8 @@ impl Dispatcher {
     }
 
     /// Queues for whose staged entries files may have to be made.
-    pub fn queues_without_room(&self) -> Vec<Arc<Queue>> {
-        self.queues.without_room()
+    pub fn queues_to_reserve(&self) -> Vec<Arc<Queue>> {
+        self.queues.to_reserve()
     }
 
     /// Stores what was staged; then anyone can read it. What could not be stored stays staged, and nothing may be

@@ -199,13 +199,13 @@ impl Dispatch {
                 }
             }
         }
-        let without_room = dispatcher.queues_without_room();
-        if !without_room.is_empty() {
+        let to_reserve = dispatcher.queues_to_reserve();
+        if !to_reserve.is_empty() {
             // Making files takes much longer than filling them, so nobody shall wait for this lock meanwhile. Whose
             // turn it is to dispatch deletes topics too: none of these goes before its files stand.
             drop(dispatcher);
             self.environment.faults.pass(Point::QueuesMake);
-            without_room.iter().try_for_each(|queue| queue.make_room())?;
+            to_reserve.iter().try_for_each(|queue| queue.reserve())?;
             dispatcher = self.applied();
         }
         while !dispatcher.store_for(ROUND)? {

@@ -61,8 +61,8 @@ impl QueueSink {
     }
 
     /// Queues for whose staged entries files may have to be made.
-    pub fn without_room(&self) -> Vec<Arc<Queue>> {
-        self.staged.iter().filter(|queue| queue.wants_room()).map(Arc::clone).collect()
+    pub fn to_reserve(&self) -> Vec<Arc<Queue>> {
+        self.staged.iter().filter(|queue| queue.wants_reserve()).map(Arc::clone).collect()
     }
 
     fn level_ms(&self, level: usize) -> i64 {

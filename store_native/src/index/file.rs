@@ -367,7 +367,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let disk = FailsOnce::default();
         let file = IndexFile::open_owned(&dir.path().join("1"), SHAPE, &disk).expect("a file");
-        file.put(3, 10, 1000, &disk).expect("room");
+        file.put(3, 10, 1000, &disk).expect("disk space");
         file.sync(&disk).expect_err("injected");
         file.rewrite_unsynced(&disk).expect("written");
         let end = file.entry_at(2) as u64;
@@ -389,12 +389,12 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let file = IndexFile::open_owned(&dir.path().join("1"), SHAPE, &RealDisk).expect("a file");
         for (at, hash) in [(10, 3), (20, 10), (30, 3)] {
-            file.put(hash, at, 1000 + at, &RealDisk).expect("room");
+            file.put(hash, at, 1000 + at, &RealDisk).expect("disk space");
         }
         let then = file.header();
         let mut image = vec![0; file.file.len()];
         image.copy_from_slice(file.file.tail(0));
-        file.put(3, 40, 2000, &RealDisk).expect("room");
+        file.put(3, 40, 2000, &RealDisk).expect("disk space");
         let mut found = Vec::new();
         file.find(3, 0, i64::MAX, 10, &mut found);
         assert_eq!(found, vec![40, 30, 10]);

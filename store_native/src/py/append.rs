@@ -13,7 +13,7 @@ use super::convert::{HostPair, host_or_none};
 use super::errors::raise;
 use crate::error::Result;
 use crate::store::{AppendRequest, Appended, Store};
-use crate::wire::request::{ArrowMessages, SingleMessage, parse_json, parse_ndjson};
+use crate::wire::request::{ArrowMessages, Limits, SingleMessage, parse_json, parse_ndjson};
 
 /// What an append says beside its messages.
 pub(super) struct Append<'a> {
@@ -28,7 +28,7 @@ pub(super) struct Append<'a> {
 impl Append<'_> {
     pub fn message(&self, py: Python<'_>, message: &SingleMessage<'_>) -> PyResult<PyAppended> {
         self.run(py, |store, request| {
-            let message = message.check(&store.limits())?;
+            let message = message.check(&limits(store))?;
             Ok((store.append(request, std::slice::from_ref(&message))?, false))
         })
     }
@@ -36,21 +36,21 @@ impl Append<'_> {
     /// A request of one object is answered as one message, a list by queue.
     pub fn json(&self, py: Python<'_>, data: &[u8]) -> PyResult<PyAppended> {
         self.run(py, |store, request| {
-            let parsed = parse_json(data, &store.limits())?;
+            let parsed = parse_json(data, &limits(store))?;
             Ok((store.append(request, &parsed.messages)?, parsed.many))
         })
     }
 
     pub fn ndjson(&self, py: Python<'_>, data: &[u8]) -> PyResult<PyAppended> {
         self.run(py, |store, request| {
-            Ok((store.append(request, &parse_ndjson(data, &store.limits())?)?, true))
+            Ok((store.append(request, &parse_ndjson(data, &limits(store))?)?, true))
         })
     }
 
     pub fn arrow(&self, py: Python<'_>, data: &[u8]) -> PyResult<PyAppended> {
         self.run(py, |store, request| {
             let stream = ArrowMessages::read(arrow_buffer::Buffer::from(data))?;
-            Ok((store.append(request, &stream.messages(&store.limits())?)?, true))
+            Ok((store.append(request, &stream.messages(&limits(store))?)?, true))
         })
     }
 
@@ -73,4 +73,9 @@ impl Append<'_> {
             full_results,
         })
     }
+}
+
+/// What one request may hold.
+fn limits(store: &Store) -> Limits {
+    Limits { max_message_bytes: store.options().max_message_bytes, ..Limits::default() }
 }

@@ -11,11 +11,14 @@ use pyo3::types::PyBytes;
 
 use super::errors::raise;
 use crate::environment::Environment;
-use crate::error::StoreError;
+use crate::error::{Result, StoreError};
 use crate::events::Event;
 use crate::inspect::Dump;
+use crate::lock::lock;
+use crate::message::RecordView;
 use crate::paths::StorePaths;
 use crate::store::{Options, Store};
+use crate::wire::answer::write_message;
 
 /// Reads everything and reports, as JSON.
 #[pyfunction]
@@ -65,11 +68,15 @@ impl PyDump {
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let next = py
-            .detach(|| self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).next_record())
-            .map_err(|e| raise(py, e))?;
+        let next = py.detach(|| lock(&self.0).next_record(rendered)).map_err(|e| raise(py, e))?;
         Ok(next.map(|json| PyBytes::new(py, &json)))
     }
+}
+
+fn rendered(record: &RecordView<'_>, broker_name: &str) -> Result<Vec<u8>> {
+    let mut json = Vec::new();
+    write_message(&mut json, record, broker_name)?;
+    Ok(json)
 }
 
 /// A report as Python's dict, by way of JSON.

@@ -124,7 +124,7 @@ enum Content {
 }
 
 /// Room reserved for a slice at most before it is known how much there is.
-const MAX_ROOM: usize = 16 << 20;
+const MAX_CAPACITY_BYTES: usize = 16 << 20;
 
 fn read_content(
     reads: &dyn Reads,
@@ -160,9 +160,15 @@ fn read_content(
         arguments.max_messages.min(usize::try_from(end - arguments.offset).unwrap_or(0))
     });
     let records = wanted.min(65_536);
-    let room = Capacity { records, body_bytes: arguments.max_bytes.min(MAX_ROOM).min(records * 1024) };
-    let mut builder =
-        SliceBuilder::new(&columns, arguments.topic, arguments.queue_id as i32, reads.broker_name(), room);
+    let capacity =
+        Capacity { records, body_bytes: arguments.max_bytes.min(MAX_CAPACITY_BYTES).min(records * 1024) };
+    let mut builder = SliceBuilder::new(
+        &columns,
+        arguments.topic,
+        arguments.queue_id as i32,
+        reads.broker_name(),
+        capacity,
+    );
     let meta = reads.read_slice(arguments, &request, &mut |record, offset| builder.push(record, offset))?;
     let batch = builder.finish()?;
     let content = if ipc { Content::Bytes(to_ipc(&batch)?) } else { Content::Batch(batch) };

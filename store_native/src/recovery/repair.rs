@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::commitlog::CommitLog;
-use crate::consumequeue::{Entry, Queue, QueueTable, Standing};
+use crate::consumequeue::{Entry, Queue, QueueTable, TailState};
 use crate::dispatch::Dispatcher;
 use crate::error::Result;
 use crate::message::RecordView;
@@ -55,8 +55,8 @@ impl Repair {
             let in_log = |offset, entry: &Entry| {
                 (entry.physical_offset >= log_min).then(|| is_record_of(log, &queue, offset, entry))
             };
-            if let Standing::Until { offset, log_offset } =
-                queue.standing(durable, snapshot.applied_offset, in_log)?
+            if let TailState::CutAt { offset, log_offset } =
+                queue.tail_state(durable, snapshot.applied_offset, in_log)?
             {
                 repair.floors.insert((Arc::clone(queue.topic()), queue.queue_id()), (min, max));
                 repair.from = repair.from.min(log_offset.max(log_min));

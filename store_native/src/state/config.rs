@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 pub const PERM_READ: u32 = 4;
 pub const PERM_WRITE: u32 = 2;
+pub const PERM_INHERIT: u32 = 1;
 
 /// A topic's settings.
 #[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq)]

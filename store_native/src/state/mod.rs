@@ -10,6 +10,6 @@ pub mod names;
 mod op;
 pub mod rocketmq_files;
 
-pub use config::{GroupConfig, Lease, PERM_READ, PERM_WRITE, TopicConfig};
+pub use config::{GroupConfig, Lease, PERM_INHERIT, PERM_READ, PERM_WRITE, TopicConfig};
 pub use meta_state::MetaState;
 pub use op::Op;

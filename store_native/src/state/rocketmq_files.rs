@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::config::{GroupConfig, TopicConfig};
+use super::config::{GroupConfig, PERM_READ, PERM_WRITE, TopicConfig};
 use super::meta_state::{DataVersion, MetaState};
 use super::names;
 use crate::environment::Disk;
@@ -320,7 +320,7 @@ fn read_topic(value: &Value) -> TopicConfig {
         topic_id: attributes.remove(TOPIC_ID_ATTRIBUTE).unwrap_or_default(),
         read_queue_nums: number("readQueueNums", 4),
         write_queue_nums: number("writeQueueNums", 4),
-        perm: number("perm", 6),
+        perm: number("perm", PERM_READ | PERM_WRITE),
         attributes,
     }
 }
@@ -410,7 +410,7 @@ mod tests {
         let mut state = MetaState::default();
         state.apply(Op::CommitOffsets { group: "g".into(), offsets: vec![("t".into(), 0, 7)] }, 1);
         state.delay_reached(1, 3, 1);
-        write(&paths, &state, &RealDisk).expect("room");
+        write(&paths, &state, &RealDisk).expect("disk space");
         state.apply(Op::CommitOffsets { group: "g".into(), offsets: vec![("t".into(), 0, 5)] }, 2);
         let before = state.clone();
         take_over(&paths, &mut state).expect("readable");
@@ -438,7 +438,7 @@ mod tests {
         state.apply(Op::PutGroup { group: "g".into(), config: GroupConfig::default() }, 6);
         state.apply(Op::CommitOffsets { group: "g".into(), offsets: vec![("t".into(), 1, 7)] }, 7);
         state.delay_reached(2, 9, 8);
-        write(&paths, &state, &RealDisk).expect("room");
+        write(&paths, &state, &RealDisk).expect("disk space");
         assert_eq!(read(&paths).expect("readable"), state);
     }
 }

@@ -46,7 +46,6 @@ use crate::read::QueueReader;
 use crate::schedule::Scheduler;
 use crate::state::TopicConfig;
 use crate::watermarks::Watermarks;
-use crate::wire::request::Limits;
 
 /// A turn of one of the store's threads; see [`Store::work`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,11 +97,6 @@ impl Store {
     /// The settings in force.
     pub fn options(&self) -> &Options {
         &self.options
-    }
-
-    /// What one request may hold.
-    pub fn limits(&self) -> Limits {
-        Limits { max_message_bytes: self.options.max_message_bytes, ..Limits::default() }
     }
 
     /// What recovery found.

@@ -92,7 +92,7 @@ fn taken_back(path: &Path, bytes: &[u8], count: i32) {
     );
     let mut at = 6000;
     while !file.is_full() {
-        file.put(5, at, 2_001_000, &Unsynced).expect("room");
+        file.put(5, at, 2_001_000, &Unsynced).expect("disk space");
         at += 100;
     }
     let mut found = Vec::new();

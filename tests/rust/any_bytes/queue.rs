@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use lakemq_store::consumequeue::{ENTRY_BYTES, Entry, Queue, QueueFiles, QueueKey, Standing};
+use lakemq_store::consumequeue::{ENTRY_BYTES, Entry, Queue, QueueFiles, QueueKey, TailState};
 
 use super::{Unsynced, scratch};
 
@@ -30,8 +30,8 @@ fn laid_out(root: &Path, bytes: &[u8]) {
     }
 }
 
-/// Bounds lie where entries are and count none behind the limit; a walk gives what stands there; what is cut off is
-/// gone, what stands before it stays, and the queue goes on.
+/// Bounds lie where entries are and count none behind the limit; a walk gives what expected there; what is cut off is
+/// gone, what expected before it stays, and the queue goes on.
 pub fn queue(bytes: &[u8]) {
     let bytes = &bytes[..bytes.len().min(MOST_BYTES)];
     let entries: Vec<Option<Entry>> = bytes.chunks_exact(ENTRY_BYTES).map(Entry::decode).collect();
@@ -71,10 +71,10 @@ fn as_a_reader(bytes: &[u8], entries: &[Option<Entry>], log_min: i64, limit: i64
             Ok(true)
         })
         .expect("readable");
-    let stands = entries[min as usize..max as usize]
+    let expected = entries[min as usize..max as usize]
         .iter()
         .take_while(|entry| entry.is_some());
-    assert!(stands.copied().eq(seen.iter().copied()));
+    assert!(expected.copied().eq(seen.iter().copied()));
     let first = queue.first_at_or_behind(log_min, min, max);
     assert!((min..=max).contains(&first.expect("readable")));
 }
@@ -91,11 +91,11 @@ fn as_the_owner(bytes: &[u8], durable: i64, applied: i64) {
     let places = (bytes.len() / ENTRY_BYTES) as i64;
     queue.set_bounds(0, places);
     let good = match queue
-        .standing(durable, applied, |_, _| Some(true))
+        .tail_state(durable, applied, |_, _| Some(true))
         .expect("readable")
     {
-        Standing::Whole => places,
-        Standing::Until { offset, log_offset } => {
+        TailState::Whole => places,
+        TailState::CutAt { offset, log_offset } => {
             assert!((0..places).contains(&offset));
             assert!(offset == 0 || log_offset <= applied);
             offset
@@ -120,7 +120,7 @@ fn as_the_owner(bytes: &[u8], durable: i64, applied: i64) {
     queue
         .stage(good, next, |from, to| (from, to))
         .expect("staged");
-    queue.flush().expect("room");
+    queue.flush().expect("disk space");
     queue.sync().expect("synced");
     assert_eq!(queue.max_offset(), good + 1);
     assert_eq!(queue.entry(good).expect("readable"), Some(next));

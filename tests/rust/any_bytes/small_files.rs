@@ -147,7 +147,7 @@ pub fn identity(bytes: &[u8]) {
     match Identity::read(&paths) {
         Ok(None) => panic!("the file is there"),
         Ok(Some(found)) => {
-            found.write(&paths, &Unsynced).expect("room");
+            found.write(&paths, &Unsynced).expect("disk space");
             assert_eq!(
                 Identity::read(&paths).expect("its own"),
                 Some(found.clone())
@@ -191,7 +191,7 @@ pub fn config(bytes: &[u8]) {
             }
             // Kept in the log alone.
             state.topics.remove(names::META_TOPIC);
-            rocketmq_files::write(&paths, &state, &Unsynced).expect("room");
+            rocketmq_files::write(&paths, &state, &Unsynced).expect("disk space");
             assert_eq!(rocketmq_files::read(&paths).expect("its own"), state);
             let before = taken_over.clone();
             rocketmq_files::take_over(&paths, &mut taken_over).expect("its own");

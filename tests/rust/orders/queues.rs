@@ -42,7 +42,7 @@ impl QueueStore for Kept {
     fn begins_storage(&self, _: i64, _: i64) -> bool {
         false
     }
-    fn make_room(&self, _: &QueueKey, _: i64, _: i64) -> Result<()> {
+    fn reserve(&self, _: &QueueKey, _: i64, _: i64) -> Result<()> {
         Ok(())
     }
     fn extent(&self, _: &QueueKey) -> Result<Option<(i64, i64)>> {

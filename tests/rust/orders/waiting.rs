@@ -89,7 +89,7 @@ fn test_a_stop_ends_the_wait_of_each_thread() {
 }
 
 #[test]
-fn test_who_watches_a_queue_and_finds_nothing_is_told_of_its_message() {
+fn test_who_watches_a_queue_and_finds_nothing_is_notified_of_its_message() {
     loom::model(|| {
         let table = Arc::new(QueueNotifications::default());
         let max = Arc::new(AtomicI64::new(0));
@@ -104,9 +104,9 @@ fn test_who_watches_a_queue_and_finds_nothing_is_told_of_its_message() {
         let found = max.load(Ordering::Acquire) == 1;
         dispatcher.join().expect("no panic");
         assert!(found || table.is_pending());
-        let told = table.take();
-        assert!(found || told == [("t".to_owned(), 0)]);
-        assert!(told.len() <= 1 && !table.is_pending());
+        let notified = table.take();
+        assert!(found || notified == [("t".to_owned(), 0)]);
+        assert!(notified.len() <= 1 && !table.is_pending());
     });
 }
 
@@ -120,13 +120,13 @@ fn test_each_watched_queue_is_taken_once_however_taking_and_notifying_meet() {
             let table = Arc::clone(&table);
             thread::spawn(move || table.notify("t", queue_id))
         });
-        let mut told = table.take();
+        let mut notified = table.take();
         for dispatcher in dispatchers {
             dispatcher.join().expect("no panic");
         }
-        assert_eq!(table.is_pending(), told.len() < 2);
-        told.extend(table.take());
-        told.sort();
-        assert_eq!(told, [("t".to_owned(), 0), ("t".to_owned(), 1)]);
+        assert_eq!(table.is_pending(), notified.len() < 2);
+        notified.extend(table.take());
+        notified.sort();
+        assert_eq!(notified, [("t".to_owned(), 0), ("t".to_owned(), 1)]);
     });
 }

@@ -71,7 +71,7 @@ impl Bench {
         let bytes = record(sketch, physical_offset);
         let view = RecordView::parse(&bytes).expect("a record");
         self.dispatcher.dispatch(&view).expect("taken");
-        self.dispatcher.store().expect("room");
+        self.dispatcher.store().expect("disk space");
         let queue = self
             .queues
             .get(sketch.topic, u32::try_from(sketch.queue_id).ok()?)?;
@@ -232,7 +232,7 @@ fn test_a_record_whose_offset_cannot_be_is_passed_over_with_an_event() {
 }
 
 #[test]
-fn test_a_damaged_range_stands_in_the_queue_as_tombstones() {
+fn test_a_damaged_range_is_in_the_queue_as_tombstones() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut bench = Bench::new(dir.path());
     bench.dispatcher.quarantine.0 = vec![(50, 60), (300, 600), (5000, 6000)];
@@ -326,7 +326,7 @@ fn test_changes_of_state_are_applied_and_a_deleted_topics_queues_go() {
 }
 
 #[test]
-fn test_keys_and_deliveries_are_told_by_the_records() {
+fn test_keys_and_deliveries_come_from_the_records() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut bench = Bench::new(dir.path());
     let properties = [("__LMQ_KEY", "request-1"), ("__LMQ_FROM", "2:41")];
@@ -381,7 +381,7 @@ fn test_keys_and_deliveries_are_told_by_the_records() {
 }
 
 #[test]
-fn test_who_watches_a_queue_is_told_of_its_next_message_once() {
+fn test_who_watches_a_queue_is_notified_of_its_next_message_once() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut bench = Bench::new(dir.path());
     let notifications = bench.dispatcher.notifications();

@@ -31,7 +31,7 @@ fn put(index: &Index, disk: &CountingDisk, keys: &str, offset: i64, time: i64) {
         offset,
     );
     let record = RecordView::parse(&bytes).expect("a record");
-    index.put(&record, disk).expect("room");
+    index.put(&record, disk).expect("disk space");
 }
 
 fn found(index: &Index, key: &str) -> Vec<i64> {
@@ -53,7 +53,7 @@ fn test_a_search_takes_entries_of_its_key_and_of_its_seconds_newest_first() {
         (300, 3, 12_999),
         (400, 4, 20_000),
     ] {
-        file.put(hash, offset, time, &disk).expect("room");
+        file.put(hash, offset, time, &disk).expect("disk space");
     }
     let header = file.header();
     assert_eq!(
@@ -88,7 +88,7 @@ fn test_a_search_takes_entries_of_its_key_and_of_its_seconds_newest_first() {
     assert_eq!(file.last_of(400), (1, 4));
     assert_eq!(file.last_of(300), (0, 4));
     assert!(!file.is_full());
-    file.put(4, 500, 21_000, &disk).expect("room");
+    file.put(4, 500, 21_000, &disk).expect("disk space");
     assert!(file.is_full());
 }
 
@@ -100,10 +100,10 @@ fn test_a_search_beside_a_put_finds_what_was_there_before_it() {
     let path = dir.path().join("1");
     let disk = CountingDisk::default();
     let file = IndexFile::open_owned(&path, SHAPE, &disk).expect("a file");
-    file.put(3, 100, 10_000, &disk).expect("room");
+    file.put(3, 100, 10_000, &disk).expect("disk space");
     let header = fs::read(&path).expect("a file")[..40].to_vec();
     for (hash, offset) in [(10, 200), (3, 300)] {
-        file.put(hash, offset, 10_000, &disk).expect("room");
+        file.put(hash, offset, 10_000, &disk).expect("disk space");
         let mut bytes = fs::read(&path).expect("a file");
         bytes[..40].copy_from_slice(&header);
         let seen = dir.path().join("2");
@@ -122,7 +122,7 @@ fn test_damage_in_a_file_is_no_circle_and_no_panic() {
     let disk = CountingDisk::default();
     let file = IndexFile::open_owned(&path, SHAPE, &disk).expect("a file");
     for offset in [100, 200, 300] {
-        file.put(3, offset, 10_000, &disk).expect("room");
+        file.put(3, offset, 10_000, &disk).expect("disk space");
     }
     let whole = fs::read(&path).expect("a file");
     let entry = |number: usize| 40 + 7 * 4 + number * 20;
@@ -159,8 +159,8 @@ fn test_a_time_at_the_end_of_all_times_is_looked_at_without_harm() {
     let path = dir.path().join("1");
     let disk = CountingDisk::default();
     let file = IndexFile::open_owned(&path, SHAPE, &disk).expect("a file");
-    file.put(3, 100, 10_000, &disk).expect("room");
-    file.put(3, 200, 12_000, &disk).expect("room");
+    file.put(3, 100, 10_000, &disk).expect("disk space");
+    file.put(3, 200, 12_000, &disk).expect("disk space");
     let mut bytes = fs::read(&path).expect("a file");
     for at in [0, 8] {
         bytes[at..at + 8].copy_from_slice(&i64::MAX.to_be_bytes());

@@ -99,11 +99,11 @@ fn test_the_file_gives_back_the_keys_of_a_range_and_keeps_no_others() {
     }
     let lines = file.pending();
     file.note("k6", place(6));
-    lines.append(6, 0, &disk).expect("room");
+    lines.append(6, 0, &disk).expect("disk space");
     assert_eq!(disk.syncs(), 1, "they are on the disk");
     file.written(&lines);
     let late = file.pending();
-    late.append(6, 0, &disk).expect("room");
+    late.append(6, 0, &disk).expect("disk space");
     file.written(&late);
     let load = |from, to| {
         let mut table = table(100, i64::MAX);
@@ -151,7 +151,9 @@ fn test_the_file_is_written_anew_when_most_of_it_is_forgotten() {
             file.note(&format!("k{offset}"), place(offset));
         }
         let pending = file.pending();
-        pending.append(remembered, oldest, &disk).expect("room");
+        pending
+            .append(remembered, oldest, &disk)
+            .expect("disk space");
         file.written(&pending);
     };
     // Twice what is remembered and 4,096 more may stand there.

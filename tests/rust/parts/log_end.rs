@@ -43,13 +43,13 @@ impl Bench {
 
     fn writer(&self, end: i64) -> LogWriter {
         let (log, next) = (Arc::clone(&self.log), Arc::clone(&self.next));
-        LogWriter::new(log, next, self.environment.clone(), end, false).expect("room")
+        LogWriter::new(log, next, self.environment.clone(), end, false).expect("disk space")
     }
 }
 
 /// Writes a request of one record; gives where it lies.
 fn write(writer: &mut LogWriter, size: usize) -> i64 {
-    let at = writer.reserve(size).expect("room");
+    let at = writer.reserve(size).expect("disk space");
     writer.put(size, |out| out.fill(7)).expect("written");
     writer.finish().expect("written");
     assert_eq!(writer.end(), at + size as i64);
@@ -106,7 +106,7 @@ fn test_the_next_file_begins_behind_the_log_and_behind_the_end_whichever_is_furt
     assert_eq!(at, 5 * base);
     // As a cut leaves it: the end lies in a file before the last.
     let mut writer = bench.writer(4 * base + 10);
-    writer.close_file().expect("room");
+    writer.close_file().expect("disk space");
     assert_eq!(writer.end(), 6 * base, "behind the last file");
     let bases: Vec<i64> = bench.log.files().iter().map(|file| file.base).collect();
     assert_eq!(bases, [4 * base, 5 * base, 6 * base]);
@@ -119,7 +119,7 @@ fn test_a_file_made_ahead_for_another_place_is_not_used() {
     bench
         .next
         .make(7 * FILE_BYTES as i64, &bench.environment)
-        .expect("room");
+        .expect("disk space");
     let mut writer = bench.writer(0);
     assert_eq!(write(&mut writer, 10), 0);
     let names: Vec<String> = fs::read_dir(dir.path().join("log"))
@@ -179,7 +179,7 @@ fn test_what_is_gathered_is_written_by_blocks_and_a_larger_record_by_itself() {
         (vec![5, BLOCK + 100, 5], vec![5, BLOCK + 100, 5]),
     ] {
         let total: usize = sizes.iter().sum();
-        let at = writer.reserve(total).expect("room");
+        let at = writer.reserve(total).expect("disk space");
         bench.disk.take_writes();
         for (number, size) in sizes.iter().enumerate() {
             writer
@@ -209,7 +209,7 @@ fn test_a_request_that_was_not_finished_is_overwritten_by_the_next() {
     let bench = Bench::new(dir.path());
     let mut writer = bench.writer(0);
     write(&mut writer, 10);
-    writer.reserve(20).expect("room");
+    writer.reserve(20).expect("disk space");
     writer.put(20, |out| out.fill(9)).expect("gathered");
     assert_eq!(write(&mut writer, 10), 10);
     writer.cut(10);

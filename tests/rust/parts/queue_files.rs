@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use lakemq_store::consumequeue::files::found_file_bytes;
 use lakemq_store::consumequeue::{
-    ENTRY_BYTES, Entry, Queue, QueueFiles, QueueKey, QueueStore, QueueTable, Staged, Standing,
+    ENTRY_BYTES, Entry, Queue, QueueFiles, QueueKey, QueueStore, QueueTable, Staged, TailState,
 };
 use lakemq_store::environment::Disk;
 
@@ -83,7 +83,7 @@ fn put(queue: &Queue, offsets: std::ops::Range<i64>) {
             .stage(offset, entry(offset), |from, to| (from, to))
             .expect("staged");
     }
-    queue.flush().expect("room");
+    queue.flush().expect("disk space");
 }
 
 #[test]
@@ -171,11 +171,11 @@ fn test_an_entry_that_is_in_changes_nothing_and_a_gap_is_filled_only_where_recor
     assert_eq!(stage(0, entry(0)), Staged::First);
     assert_eq!(stage(1, entry(1)), Staged::Next);
     assert_eq!(stage(1, entry(9)), Staged::Known);
-    queue.flush().expect("room");
+    queue.flush().expect("disk space");
     assert_eq!(stage(1, entry(9)), Staged::Known);
-    // Between 200 and 473 there is room for three records of 91 bytes and no more.
-    let late = |room: i64| Entry {
-        physical_offset: 200 + room,
+    // Between 200 and 473 there is more for three records of 91 bytes and no more.
+    let late = |more: i64| Entry {
+        physical_offset: 200 + more,
         ..entry(0)
     };
     assert_eq!(stage(5, late(3 * 91 - 1)), Staged::Impossible);
@@ -183,7 +183,7 @@ fn test_an_entry_that_is_in_changes_nothing_and_a_gap_is_filled_only_where_recor
     assert_eq!(stage(6, late(3 * 91 + 100)), Staged::Next);
     // Behind what is staged there is no room.
     assert_eq!(stage(8, late(3 * 91 + 200)), Staged::Impossible);
-    queue.flush().expect("room");
+    queue.flush().expect("disk space");
     assert_eq!(queue.max_offset(), 7);
     for offset in 2..5 {
         let found = queue.entry(offset).expect("readable").expect("a tombstone");
@@ -340,15 +340,15 @@ fn test_what_was_flushed_before_a_power_cut_is_trusted_and_the_rest_is_looked_at
         queue.set_bounds(0, 25);
         queue.set_log_start(0);
         queue
-            .standing(durable * SIZE, applied * SIZE, |_, _| Some(true))
+            .tail_state(durable * SIZE, applied * SIZE, |_, _| Some(true))
             .expect("readable")
     };
-    let until = |offset: i64| Standing::Until {
+    let until = |offset: i64| TailState::CutAt {
         offset,
         log_offset: offset * SIZE,
     };
-    assert_eq!(standing(25, 25), Standing::Whole);
-    assert_eq!(standing(0, 25), Standing::Whole);
+    assert_eq!(standing(25, 25), TailState::Whole);
+    assert_eq!(standing(0, 25), TailState::Whole);
     assert_eq!(
         standing(10, 24),
         until(24),
@@ -360,7 +360,7 @@ fn test_what_was_flushed_before_a_power_cut_is_trusted_and_the_rest_is_looked_at
     fs::write(bench.file(20), &bytes).expect("written");
     assert_eq!(
         standing(25, 25),
-        Standing::Whole,
+        TailState::Whole,
         "it counts as on the disk"
     );
     assert_eq!(standing(10, 25), until(22));
@@ -373,8 +373,8 @@ fn test_what_was_flushed_before_a_power_cut_is_trusted_and_the_rest_is_looked_at
     assert_eq!(standing(25, 25), until(10), "a file is missing");
     let queue = opened(bench.dir.path(), &bench.disk);
     assert_eq!(
-        queue.standing(0, 0, |_, _| None).expect("readable"),
-        Standing::Whole,
+        queue.tail_state(0, 0, |_, _| None).expect("readable"),
+        TailState::Whole,
         "of a queue without entries"
     );
 }
@@ -436,7 +436,7 @@ fn test_storage_is_made_where_it_begins_and_is_found_by_whoever_looks() {
     let directory = dir.path().join("consumequeue");
     assert_eq!(found_file_bytes(&directory), None);
     assert_eq!(store.extent(&key()).expect("readable"), None);
-    store.make_room(&key(), 15, 41).expect("room");
+    store.reserve(&key(), 15, 41).expect("disk space");
     let names = || {
         let listed = fs::read_dir(directory.join("t/0")).expect("files");
         let mut names: Vec<_> = listed
@@ -501,24 +501,24 @@ fn test_room_is_wanted_for_the_first_entries_and_those_that_reach_another_file()
             .stage(offset, entry(offset), |from, to| (from, to))
             .expect("staged");
     };
-    assert!(!queue.wants_room());
+    assert!(!queue.wants_reserve());
     stage(3);
-    assert!(queue.wants_room());
-    queue.make_room().expect("room");
+    assert!(queue.wants_reserve());
+    queue.reserve().expect("disk space");
     assert!(bench.file(0).exists());
     queue.flush().expect("stored");
     stage(4);
-    assert!(!queue.wants_room());
+    assert!(!queue.wants_reserve());
     queue.unstage();
     assert!(!queue.flush().expect("nothing to do"));
     assert_eq!(queue.max_offset(), 4, "it was not staged any more");
     (4..11).for_each(stage);
-    assert!(queue.wants_room());
-    queue.make_room().expect("room");
+    assert!(queue.wants_reserve());
+    queue.reserve().expect("disk space");
     assert!(bench.file(10).exists());
     queue.flush().expect("stored");
     assert_eq!(queue.max_offset(), 11);
-    queue.fill(18, 5000, 6000).expect("room");
+    queue.fill(18, 5000, 6000).expect("disk space");
     assert_eq!(queue.max_offset(), 18);
     for offset in 11..18 {
         let found = queue.entry(offset).expect("readable").expect("a tombstone");

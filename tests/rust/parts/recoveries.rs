@@ -78,7 +78,7 @@ fn test_a_start_reads_from_the_snapshot_and_says_so() {
 }
 
 #[test]
-fn test_what_stands_behind_a_queues_end_is_cleared_after_a_kill_and_with_a_repair() {
+fn test_what_lies_behind_a_queues_end_is_cleared_after_a_kill_and_with_a_repair() {
     let dir = scratch();
     let store = open(dir.path());
     send(&store, "t", &["one", "two"]);
@@ -234,9 +234,10 @@ fn test_keys_are_known_as_long_as_the_settings_say_and_over_damage_in_the_log() 
     let store = open(dir.path());
     assert!(repeats(&store, "first") && repeats(&store, "third"));
     assert!(!repeats(&store, "second"), "nobody knows it any more");
-    let told = store.take_events();
+    let events = store.take_events();
     assert!(
-        told.iter()
+        events
+            .iter()
             .any(|event| event.text.contains("has 0 of 3 keys"))
     );
 }

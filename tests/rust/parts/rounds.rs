@@ -309,7 +309,7 @@ fn test_a_round_that_fails_says_why_until_one_does_not() {
 }
 
 #[test]
-fn test_a_failing_dispatcher_is_counted_told_and_ends_with_a_stop() {
+fn test_a_failing_dispatcher_is_counted_reported_and_ends_with_a_stop() {
     let dir = tempfile::tempdir().expect("a directory");
     let (store, disk) = open_on_flaky_disk(dir.path());
     // Held back, so that only the dispatcher writes while the disk fails.
@@ -328,9 +328,10 @@ fn test_a_failing_dispatcher_is_counted_told_and_ends_with_a_stop() {
         found.expect("a counter").1
     };
     assert!(store.progress_wait(SOON, || errors() >= 1.0));
-    let told = store.take_events();
+    let events = store.take_events();
     assert!(
-        told.iter()
+        events
+            .iter()
             .any(|event| event.text.contains("dispatching failed, trying again"))
     );
     disk.fail_write.store(false, Ordering::SeqCst);

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use lakemq_store::consumequeue::{ENTRY_BYTES, Entry, Queue, QueueFiles, QueueKey, Standing};
+use lakemq_store::consumequeue::{ENTRY_BYTES, Entry, Queue, QueueFiles, QueueKey, TailState};
 use lakemq_store::environment::RealDisk;
 
 /// Bytes of each record.
@@ -41,41 +41,41 @@ fn test_of_an_entry_over_two_sectors_the_log_says_whether_it_is_the_one_that_was
         let staged = queue.stage(offset, entry(offset), |from, to| (from, to));
         staged.expect("staged");
     }
-    queue.flush().expect("room");
+    queue.flush().expect("disk space");
     let file = dir.path().join("consumequeue/t/0/00000000000000000000");
     let whole = fs::read(&file).expect("a file");
-    let standing = |durable: i64, told: Option<bool>| {
+    let tail_state = |durable: i64, in_log: Option<bool>| {
         let queue = opened(dir.path());
         queue.set_bounds(0, 103);
         queue.set_log_start(0);
         queue
-            .standing(durable * SIZE, 103 * SIZE, |offset, at| {
+            .tail_state(durable * SIZE, 103 * SIZE, |offset, at| {
                 assert!([25, 51, 76, 102].contains(&offset), "{offset}");
-                told.map(|told| (told || offset < 102) && at.physical_offset == offset * SIZE)
+                in_log.map(|in_log| (in_log || offset < 102) && at.physical_offset == offset * SIZE)
             })
             .expect("readable")
     };
-    let until = |offset: i64| Standing::Until {
+    let until = |offset: i64| TailState::CutAt {
         offset,
         log_offset: offset * SIZE,
     };
-    for told in [Some(true), None] {
-        assert_eq!(standing(103, told), Standing::Whole);
+    for in_log in [Some(true), None] {
+        assert_eq!(tail_state(103, in_log), TailState::Whole);
         let mut bytes = whole.clone();
         bytes[102 * ENTRY_BYTES..102 * ENTRY_BYTES + 8].fill(0);
         fs::write(&file, &bytes).expect("written");
-        assert_eq!(standing(102, told), until(102));
-        assert_eq!(standing(60, told), until(102));
+        assert_eq!(tail_state(102, in_log), until(102));
+        assert_eq!(tail_state(60, in_log), until(102));
         fs::write(&file, &whole).expect("written");
     }
-    assert_eq!(standing(102, Some(false)), until(102), "it is another's");
+    assert_eq!(tail_state(102, Some(false)), until(102), "it is another's");
     // A record that is damaged has nobody else to speak for its tombstone.
     let tombstone = Entry::tombstone(102 * SIZE, 103 * SIZE).encode();
     let mut bytes = whole.clone();
     bytes[102 * ENTRY_BYTES..103 * ENTRY_BYTES].copy_from_slice(&tombstone);
     fs::write(&file, &bytes).expect("written");
-    assert_eq!(standing(103, Some(false)), Standing::Whole);
+    assert_eq!(tail_state(103, Some(false)), TailState::Whole);
     bytes[102 * ENTRY_BYTES..102 * ENTRY_BYTES + 8].fill(0);
     fs::write(&file, &bytes).expect("written");
-    assert_eq!(standing(102, Some(false)), until(102));
+    assert_eq!(tail_state(102, Some(false)), until(102));
 }

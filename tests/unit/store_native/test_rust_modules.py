@@ -51,8 +51,8 @@ def test_no_module_imports_itself_over_others() -> None:
     assert _any_circle(imports) is None
 
 
-def test_only_the_binding_knows_python_and_only_the_store_knows_the_wire() -> None:
+def test_only_the_binding_knows_python_and_the_wire() -> None:
     imports = _imports()
     assert not any("py" in found for module, found in imports.items() if module != "py")
     over_the_wire = {module for module, found in imports.items() if "wire" in found}
-    assert over_the_wire == {"inspect", "py", "store"}
+    assert over_the_wire == {"py"}

@@ -123,7 +123,7 @@ mod tests {
 
     fn put(file: &IndexFile, number: i32, hash: i32) -> Image {
         let at = i64::from(number);
-        file.put(hash, 1000 + at * 100, 50_000 + at * 700, &RealDisk).expect("room");
+        file.put(hash, 1000 + at * 100, 50_000 + at * 700, &RealDisk).expect("disk space");
         image(file)
     }
 

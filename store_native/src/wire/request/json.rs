@@ -48,7 +48,7 @@ pub(super) fn utf8(data: &[u8]) -> Parse<&str> {
 }
 
 /// Room for the messages that so many bytes may hold.
-pub(super) fn room(bytes: usize, limits: &Limits) -> usize {
+pub(super) fn capacity(bytes: usize, limits: &Limits) -> usize {
     (bytes / TYPICAL_BYTES + 1).min(limits.max_messages)
 }
 
@@ -93,7 +93,7 @@ fn list<'a>(
     if s.take(b']') {
         return Err(ParseError::illegal("the list holds no message").within("messages"));
     }
-    let mut messages = Vec::with_capacity(room(bytes, limits));
+    let mut messages = Vec::with_capacity(capacity(bytes, limits));
     let mut tally = Tally::new(limits);
     loop {
         *index = Some(messages.len());

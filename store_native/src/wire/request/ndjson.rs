@@ -1,7 +1,7 @@
 //! Many messages, one JSON object a line. Blank lines are passed over.
 
 use super::Limits;
-use super::json::{message, room, utf8};
+use super::json::{capacity, message, utf8};
 use super::parse_error::{Parse, ParseError};
 use super::scanner::Scanner;
 use super::validate::Tally;
@@ -15,7 +15,7 @@ use crate::message::NewMessage;
 /// message.
 pub fn parse_ndjson<'a>(data: &'a [u8], limits: &Limits) -> Result<Vec<NewMessage<'a>>> {
     let mut rest = utf8(data).map_err(|error| error.into_error(data, None, None))?;
-    let mut messages = Vec::with_capacity(room(data.len(), limits));
+    let mut messages = Vec::with_capacity(capacity(data.len(), limits));
     let mut tally = Tally::new(limits);
     let mut line = 0;
     while !rest.is_empty() {
