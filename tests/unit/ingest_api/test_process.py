@@ -1,4 +1,7 @@
-"""Connections leave the store its share of the files a process may have open."""
+"""What a process with a front door begins with: its port, and its share of the files it may have open.
+
+Contract: a place that nobody can listen on is named in one line; connections leave the store its files.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,27 @@ from collections.abc import Iterator
 import pytest
 
 from ingest_api.http.connection.watch import REFUSED_AT_ONCE, ConnectionWatch
-from ingest_api.process import OWN_FILES, within_open_files
+from ingest_api.process import OWN_FILES, _bind, within_open_files
 from ingest_api.settings import HttpSettings
-from store_native.errors import Unavailable
+from store_native.errors import InvalidRequest, Unavailable
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 64, "192.0.2.1"])
+def test_a_host_that_is_none_of_ours_is_refused(host: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"cannot listen on {host} port 0: "):
+        _bind(HttpSettings(host=host, port=0, insecure=True))
+
+
+def test_a_taken_port_says_how_to_get_another() -> None:
+    with _bind(HttpSettings(port=0)) as taken:
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(InvalidRequest) as refused:
+            _bind(HttpSettings(port=port))
+    assert refused.value.detail == (
+        f"cannot listen on 127.0.0.1 port {port}: Address already in use; "
+        "--port gives this broker another, 0 a free one"
+    )
 
 
 @pytest.fixture
