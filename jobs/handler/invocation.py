@@ -25,6 +25,7 @@ from jobs.handler.narrowing import Call, Found, Said, Search, first_slices
 from jobs.redelivery.retry_policy import RetryPolicy
 from lakemq.handler import BatchColumns, DeliveredMessage, Verdict
 
+_Columns = dict[str, pa.Array | None]
 _TIME = pa.timestamp("us", "UTC")
 _KINDS = pa.array([ACK, RETRY, DEAD])
 
@@ -76,7 +77,7 @@ class Before:
 class _Outcome:
     """The verdict of one row that is not simply acknowledged."""
 
-    kind: str
+    verdict: str
     delay_level: int | None = None
     reason: str | None = None
     error_type: str | None = None
@@ -86,11 +87,17 @@ class _Outcome:
 
 @dataclass(frozen=True)
 class _Made:
-    """One call of a vectorised handler: its verdicts, or its failure."""
+    """One call of a vectorised handler: its verdicts, or its failure.
+
+    Attributes:
+        started, finished: epoch us.
+        verdicts: columns of `HandlerResults`; none where every row is acknowledged.
+        failure: of the whole call.
+    """
 
     started: int
     finished: int
-    verdicts: HandlerResults | None
+    verdicts: _Columns
     failure: _Outcome | None = None
 
 
@@ -150,7 +157,7 @@ def _invoke_batch(
             if isinstance(result, Verdict) and _kind(result.kind) == RETRY:
                 said = Said.RETRY_ALL
         except BaseException as error:  # noqa: BLE001  (as for rows)
-            return Call(_Made(started, _now_us(), None, _failure(error)), Said.RAISED)
+            return Call(_Made(started, _now_us(), {}, _failure(error)), Said.RAISED)
         return Call(_Made(started, _now_us(), verdicts), said, _retried(verdicts))
 
     search = Search(call, last_chance=before.last_chance, cannot_return=before.cannot_return)
@@ -163,12 +170,10 @@ def _results_of(found: Found[_Made]) -> HandlerResults:
     made, rows = found.result, found.rows
     times = [pa.repeat(pa.scalar(at, _TIME), rows) for at in (made.started, made.finished)]
     results = HandlerResults(rows, *times)
-    if made.verdicts is not None:
-        for name in _VALUES:
-            column = getattr(made.verdicts, name)
-            setattr(results, name, None if column is None else column.slice(found.at, rows))
-    elif made.failure is not None:
-        results.verdict = pa.repeat(pa.scalar(made.failure.kind), rows)
+    for name, column in made.verdicts.items():
+        setattr(results, name, None if column is None else column.slice(found.at, rows))
+    if made.failure is not None:
+        results.verdict = pa.repeat(pa.scalar(made.failure.verdict), rows)
         for name in ("error_type", "error_text", "error_trace"):
             setattr(results, name, pa.repeat(pa.scalar(getattr(made.failure, name), pa.string()), rows))
     if found.in_company:
@@ -178,18 +183,17 @@ def _results_of(found: Found[_Made]) -> HandlerResults:
     return results
 
 
-def _retried(verdicts: HandlerResults) -> list[int]:
-    if verdicts.verdict is None:
-        return []
-    found: list[int] = pc.indices_nonzero(pc.equal(verdicts.verdict, RETRY)).to_pylist()
+def _retried(verdicts: _Columns) -> list[int]:
+    found: list[int] = []
+    if verdicts:
+        found = pc.indices_nonzero(pc.equal(verdicts["verdict"], RETRY)).to_pylist()
     return found
 
 
-def _verdicts(result: Any, rows: int, policy: RetryPolicy) -> HandlerResults:
+def _verdicts(result: Any, rows: int, policy: RetryPolicy) -> _Columns:
     """Reads what a vectorised handler returned: see docs/ledger.md for the shapes it may have."""
-    untimed = pa.nulls(rows, _TIME)
     if result is None:
-        return HandlerResults(rows, untimed, untimed)
+        return {}
     if isinstance(result, Verdict):
         result = [result] * rows
     if isinstance(result, (pa.Array, pa.ChunkedArray)) and not pa.types.is_struct(result.type):
@@ -212,7 +216,7 @@ def _verdicts(result: Any, rows: int, policy: RetryPolicy) -> HandlerResults:
     return _of_columns(columns["verdict"], columns.get("delay_level"), columns.get("reason"), rows, policy)
 
 
-def _of_sequence(result: Sequence[Any], rows: int, policy: RetryPolicy) -> HandlerResults:
+def _of_sequence(result: Sequence[Any], rows: int, policy: RetryPolicy) -> _Columns:
     answers = list(result)  # foreign code again: what it gives counts, not what it says of its length
     if len(answers) != rows:
         raise ValueError(f"the handler returned {len(answers)} verdicts for {rows} messages")
@@ -223,8 +227,7 @@ def _of_sequence(result: Sequence[Any], rows: int, policy: RetryPolicy) -> Handl
         and verdict is not Verdict.ACK
         and not (type(verdict) is str and verdict == ACK)
     }
-    untimed = [0] * rows
-    return _with_outcomes(rows, untimed, untimed, others)
+    return _columns_of(others, rows)
 
 
 def _of_columns(
@@ -233,13 +236,12 @@ def _of_columns(
     reason: pa.Array | pa.ChunkedArray | None,
     rows: int,
     policy: RetryPolicy,
-) -> HandlerResults:
+) -> _Columns:
     if len(verdict) != rows:
         raise ValueError(f"the handler returned {len(verdict)} verdicts for {rows} messages")
     kinds = pc.fill_null(_flat(verdict, pa.string()), ACK)
-    untimed = pa.nulls(rows, _TIME)
     if pc.all(pc.equal(kinds, ACK)).as_py():
-        return HandlerResults(rows, untimed, untimed)
+        return {}
     known = pc.is_in(kinds, value_set=_KINDS)
     if not pc.all(known).as_py():
         wrong = kinds.filter(pc.invert(known))[0].as_py()
@@ -252,7 +254,7 @@ def _of_columns(
     texts = None
     if reason is not None:
         texts = pc.utf8_slice_codeunits(_flat(reason, pa.string()), 0, reasons.MAX_REASON)
-    return HandlerResults(rows, untimed, untimed, verdict=kinds, delay_level=levels, reason=texts)
+    return {"verdict": kinds, "delay_level": levels, "reason": texts}
 
 
 def _flat(column: pa.Array | pa.ChunkedArray, wanted: pa.DataType) -> pa.Array:
@@ -297,11 +299,14 @@ def _failure(error: BaseException) -> _Outcome:
 def _with_outcomes(
     rows: int, started: list[int], finished: list[int], others: dict[int, _Outcome]
 ) -> HandlerResults:
-    results = HandlerResults(
-        rows, pa.array(started, pa.int64()).cast(_TIME), pa.array(finished, pa.int64()).cast(_TIME)
-    )
+    times = [pa.array(at, pa.int64()).cast(_TIME) for at in (started, finished)]
+    return HandlerResults(rows, *times, **_columns_of(others, rows))
+
+
+def _columns_of(others: dict[int, _Outcome], rows: int) -> _Columns:
+    """The verdicts of so many rows; none where every row is acknowledged."""
     if not others:
-        return results
+        return {}
 
     def column(name: str, kind: pa.DataType, otherwise: Any = None) -> pa.Array:
         values = [otherwise] * rows
@@ -309,13 +314,7 @@ def _with_outcomes(
             values[row] = getattr(outcome, name)
         return pa.array(values, kind)
 
-    results.verdict = column("kind", pa.string(), ACK)
-    results.delay_level = column("delay_level", pa.int32())
-    results.reason = column("reason", pa.string())
-    results.error_type = column("error_type", pa.string())
-    results.error_text = column("error_text", pa.string())
-    results.error_trace = column("error_trace", pa.string())
-    return results
+    return {name: column(name, *empty) for name, empty in _VALUES.items()}
 
 
 _VALUES = {

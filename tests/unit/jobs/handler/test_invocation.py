@@ -32,6 +32,7 @@ def test_a_row_handler_that_returns_nothing_acknowledges_without_any_verdict_col
     result = results(lambda message: None)
     assert result.verdict is None
     assert result.rows == 4
+    assert result.started_at.type == result.finished_at.type == pa.timestamp("us", "UTC")
     times = zip(result.started_at.to_pylist(), result.finished_at.to_pylist(), strict=True)
     assert all(started <= finished for started, finished in times)
 
@@ -198,6 +199,62 @@ def test_a_wrong_answer_is_said_with_what_was_wrong_with_it(answer: Any, said: s
     assert said.split(" for ")[0] in errors(alone)[0]
 
 
+def test_a_word_that_is_no_verdict_is_said() -> None:
+    for answer in (pa.array(["WHAT"]), ["WHAT"], [Verdict("WHAT")], Verdict("WHAT")):
+        alone = results(lambda batch, answer=answer: answer, 1, vectorised=True)
+        assert errors(alone) == ["'WHAT' is not a verdict: ACK, RETRY or DEAD"]
+    alone = results(lambda message: Verdict(["ACK"]), 1)  # type: ignore[arg-type]
+    assert errors(alone) == ["['ACK'] is not a verdict: ACK, RETRY or DEAD"]
+
+
+def test_a_batch_that_comes_the_first_time_is_handled_in_one_call() -> None:
+    sizes: list[int] = []
+    assert results(lambda batch: sizes.append(batch.num_rows), 1_000, vectorised=True).verdict is None
+    assert sizes == [1_000]
+
+
+@pytest.mark.parametrize("bad", [b"0", b"1"])
+def test_of_two_messages_each_has_its_own_result(bad: bytes) -> None:
+    def handle(batch: pa.RecordBatch) -> None:
+        if bad in batch.column("body").to_pylist():
+            raise ValueError("poison")
+
+    result = results(handle, 2, vectorised=True)
+    assert result.rows == len(result.started_at) == len(result.finished_at) == 2
+    assert verdicts(result) == ["RETRY" if body == bad else "ACK" for body in (b"0", b"1")]
+    assert result.error_text is not None
+    assert result.error_text.to_pylist() == ["poison" if body == bad else None for body in (b"0", b"1")]
+
+
+@pytest.mark.parametrize(
+    ("answer", "works"),
+    [
+        (None, True),
+        ([None] * 16, True),
+        (["RETRY"] * 16, True),
+        (pa.array(["RETRY"] * 16), True),
+        (Verdict.ACK, True),
+        (Verdict.dead("no"), True),
+        (Verdict.RETRY, False),
+        (Verdict.retry(3), False),
+    ],
+    ids=str,
+)
+def test_one_retry_for_all_is_no_sign_that_a_handler_works(answer: Any, works: bool) -> None:
+    """One that works is called until each bad message is known; one that may not is given up on."""
+
+    def handle(batch: pa.RecordBatch) -> Any:
+        if b"0" in batch.column("body").to_pylist():
+            return answer
+        raise ConnectionError
+
+    again = Before([True] * 320, [False] * 320, lambda row: False, lambda row: False)
+    result = invoke(LoadedHandler(handle, True), batch(320), POLICY, again)
+    assert result.isolated is not None
+    assert (sum(result.isolated.to_pylist()) == 304) is works
+    assert (result.in_company is None) is works
+
+
 def test_levels_of_a_column_are_levels_of_the_store_and_null_is_the_groups_own() -> None:
     answer = pa.table({"verdict": ["RETRY"] * 4, "delay_level": [0, -3, None, 99]})
     result = results(lambda batch: answer, vectorised=True)
@@ -243,6 +300,7 @@ def test_the_rows_of_a_vectorised_call_have_its_times(fails: bool) -> None:
             raise ValueError
 
     result = results(handle, 1, vectorised=True)
+    assert result.started_at.type == result.finished_at.type == pa.timestamp("us", "UTC")
     began, ended = (column.cast(pa.int64())[0].as_py() for column in (result.started_at, result.finished_at))
     assert ended - began >= 50
 

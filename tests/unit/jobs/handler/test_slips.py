@@ -18,9 +18,14 @@ from jobs.handler.loader import LoadedHandler
 from lakemq.handler import Verdict
 from tests.unit.jobs.group.test_outcomes import POLICY, SCHEMA, message
 
-NOT_UTF8 = pa.Array.from_buffers(
-    pa.string(), 1, [None, pa.py_buffer(b"\x00\x00\x00\x00\x02\x00\x00\x00"), pa.py_buffer(b"\xff\xfe")]
-)
+
+def text_of(raw: bytes) -> pa.Array:
+    """A column of one text, whatever its bytes are."""
+    ends = pa.array([0, len(raw)], pa.int32()).buffers()[1]
+    return pa.Array.from_buffers(pa.string(), 1, [None, ends, pa.py_buffer(raw)])
+
+
+NOT_UTF8 = text_of(b"\xff\xfe")
 
 
 class Panic(BaseException):
@@ -144,13 +149,15 @@ def test_an_answer_that_is_no_verdict_is_a_failure_of_the_message(answer: Any) -
     [
         NOT_UTF8,
         pa.table({"verdict": ["DEAD"], "reason": NOT_UTF8}),
+        pa.table({"verdict": ["DEAD"], "reason": text_of(b"\xc0\xaf")}),  # longer than need be
+        pa.table({"verdict": ["DEAD"], "reason": text_of(b"\xed\xa0\x80")}),  # half a pair
         pa.table({"verdict": ["RETRY"], "delay_level": ["soon"]}),
         pa.table({"verdict": ["RETRY"], "delay_level": [2.5]}),
         pa.table([["ACK"], ["DEAD"]], names=["verdict", "verdict"]),
         pa.array([{"verdict": 1}]),
         pa.chunked_array([], pa.string()),
     ],
-    ids=range(7),
+    ids=range(9),
 )
 def test_columns_that_cannot_be_read_are_a_failure_of_the_message(answer: Any) -> None:
     row = handled(lambda _: answer, vectorised=True)
