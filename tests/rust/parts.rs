@@ -30,3 +30,5 @@ mod starts;
 mod support;
 #[path = "parts/torn_entries.rs"]
 mod torn_entries;
+#[path = "parts/written_again.rs"]
+mod written_again;

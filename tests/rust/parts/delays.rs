@@ -42,6 +42,10 @@ fn test_a_message_comes_when_it_is_due_though_nothing_else_happens() {
     assert_eq!(crate::support::bodies(&store, "t"), ["soon"]);
     let progress = store.delay_progress();
     assert_eq!(progress, [(1, 1, 1), (2, 0, 1)]);
+    // Nor is the hour waited for by one that comes alone.
+    let done = store.append(&request("t"), &[delayed("later", 1)]);
+    done.expect("stored");
+    assert!(arrived(&store, "t", 2));
 }
 
 #[test]
