@@ -1,10 +1,12 @@
 //! Delayed messages, with the scheduler's turns in the test's hands: what is due, on which level, and what keeps the log.
 
+use std::fs::File;
+use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use lakemq_store::environment::Environment;
+use lakemq_store::environment::{Disk, Environment, RealDisk};
 use lakemq_store::faults::{FaultPoints, Point};
 use lakemq_store::message::NewMessage;
 use lakemq_store::store::{Options, Store, Work};
@@ -211,11 +213,36 @@ fn test_a_master_that_is_deposed_while_it_delivers_delivers_no_more_and_complain
     assert_eq!(arrived(&store), ["one"]);
 }
 
-#[test]
-fn test_a_delivery_that_the_store_refuses_is_an_error() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let clock = JumpingClock::at(DAY);
-    let disk = Arc::new(crate::support::FlakyDisk::default());
+/// A disk of which a test says how full it is.
+#[derive(Default)]
+struct Filling {
+    no_room: AtomicBool,
+    nearly_full: AtomicBool,
+}
+
+impl Disk for Filling {
+    fn allocate(&self, file: &File, offset: u64, length: u64) -> io::Result<()> {
+        if self.no_room.load(Ordering::SeqCst) {
+            return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+        }
+        RealDisk.allocate(file, offset, length)
+    }
+
+    fn write(&self, file: &File, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        RealDisk.write(file, offset, bytes)
+    }
+
+    fn sync(&self, file: &File) -> io::Result<()> {
+        RealDisk.sync(file)
+    }
+
+    fn used_ratio(&self, _path: &Path) -> io::Result<f64> {
+        let full = self.nearly_full.load(Ordering::SeqCst);
+        Ok(if full { 0.9 } else { 0.1 })
+    }
+}
+
+fn open_on(disk: &Arc<Filling>, root: &Path, clock: &Arc<JumpingClock>) -> Store {
     let environment = Environment {
         clock: clock.clone(),
         disk: disk.clone(),
@@ -225,10 +252,55 @@ fn test_a_delivery_that_the_store_refuses_is_an_error() {
         delay_levels_ms: vec![1_000],
         ..options()
     };
-    let store = Store::open_at_rest(dir.path(), options, environment).expect("a store");
-    put(&store, &[delayed("one", 1)]);
+    Store::open_at_rest(root, options, environment).expect("a store")
+}
+
+#[test]
+fn test_a_delivery_that_finds_no_room_is_an_error_and_is_tried_again() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (clock, disk) = (JumpingClock::at(DAY), Arc::new(Filling::default()));
+    let store = open_on(&disk, dir.path(), &clock);
+    let body = "x".repeat(28_000);
+    for _ in 0..2 {
+        let late = NewMessage {
+            keys: None,
+            ..delayed(&body, 1)
+        };
+        put(&store, &[late]);
+    }
     clock.pass(1_000);
-    disk.fail_write.store(true, Ordering::SeqCst);
-    store.work(Work::Deliver).expect_err("it cannot be stored");
+    disk.no_room.store(true, Ordering::SeqCst);
+    let refused = store.work(Work::Deliver).expect_err("the next file");
+    assert_eq!(refused.code(), "DISK_FULL");
     assert_eq!(gauge(&store, "delayed_delivered_total"), 0.0);
+    disk.no_room.store(false, Ordering::SeqCst);
+    assert_eq!(arrived(&store).len(), 2);
+}
+
+#[test]
+fn test_of_a_level_that_was_delivered_in_part_the_rest_is_counted_when_it_expires() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (clock, disk) = (JumpingClock::at(DAY), Arc::new(Filling::default()));
+    let store = open_on(&disk, dir.path(), &clock);
+    put(&store, &[delayed("one", 1), delayed("two", 1)]);
+    clock.pass(1_000);
+    assert_eq!(arrived(&store), ["one", "two"]);
+    put(&store, &[delayed("three", 1)]);
+    for _ in 0..60 {
+        let filler = "x".repeat(3_000);
+        put(&store, &[message(&filler)]);
+    }
+    disk.nearly_full.store(true, Ordering::SeqCst);
+    store
+        .expire(store.now_ms() + 100 * HOUR, true)
+        .expect("expired");
+    assert!(gauge(&store, "commitlog_min_offset") > 0.0);
+    store.work(Work::Deliver).expect("looked");
+    assert_eq!(gauge(&store, "delayed_dropped_total"), 1.0);
+    let told = store.take_events();
+    let lost = "1 delayed messages of level 1 expired";
+    assert!(
+        told.iter().any(|event| event.text.starts_with(lost)),
+        "{told:?}"
+    );
 }

@@ -219,6 +219,7 @@ fn test_keys_are_known_as_long_as_the_settings_say_and_over_damage_in_the_log() 
     for (hours, known) in [(2, true), (4, false)] {
         let copied = killed(dir.path());
         let store = open(copied.path());
+        assert!(store.take_events().is_empty(), "their file has them all");
         clock.pass(hours * HOUR);
         // What is old goes when another comes.
         assert!(!repeats(&store, "other"));

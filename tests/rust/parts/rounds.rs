@@ -284,6 +284,27 @@ fn test_a_thread_that_can_dispatch_no_further_waits_for_the_mark() {
 }
 
 #[test]
+fn test_a_scheduler_whose_messages_are_not_due_sleeps() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let clock = Arc::new(LookedAt::default());
+    let environment = Environment {
+        clock: clock.clone(),
+        ..environment()
+    };
+    let store = Store::open(dir.path(), options(), environment).expect("a store");
+    let late = NewMessage {
+        delay_level: 18,
+        ..message("one")
+    };
+    let done = store.append(&request("t"), &[late]).expect("stored");
+    assert!(store.wait_dispatched(done.end_offset, SOON));
+    let before = clock.looks.load(Ordering::SeqCst);
+    store.progress_wait(Duration::from_millis(600), || false);
+    let looks = clock.looks.load(Ordering::SeqCst) - before;
+    assert!(looks < 100, "{looks} looks at the clock");
+}
+
+#[test]
 fn test_a_round_that_fails_says_why_until_one_does_not() {
     let dir = tempfile::tempdir().expect("a directory");
     let disk = Arc::new(FlakyDisk::default());
