@@ -14,6 +14,8 @@ SYSTEM_TOPIC_PREFIX: Final = "RMQ_SYS_"
 PERM_READ: Final = 4
 PERM_WRITE: Final = 2
 PERM_INHERIT: Final = 1
+PERM_READ_WRITE: Final = PERM_READ | PERM_WRITE
+PERM_ALL: Final = PERM_READ_WRITE | PERM_INHERIT
 
 
 def retry_topic(group: str) -> str:

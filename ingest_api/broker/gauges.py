@@ -1,4 +1,4 @@
-"""What a broker holds at the moment: topics, groups, their lag, delayed messages, the store's own figures.
+"""What a broker holds at the moment: topics, groups, their lag, delayed messages, the store's own counters.
 
 Owns what monitoring reads; what is counted as it happens is in metrics.py.
 
@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from ingest_api.broker.admission import Admission
 from store_native import Store
 from store_native.errors import LakeMQError
-
-_READ_WRITE, _READ_ONLY = 6, 4
+from store_native.names import PERM_READ, PERM_READ_WRITE
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +71,7 @@ class Gauges:
         for level, done, end in self._store.delay_progress():
             yield level, end - done
 
-    def figures(self) -> Mapping[str, float]:
+    def store_counters(self) -> Mapping[str, float]:
         """Returns what the store counts, by its own names."""
         return self._store.stats()
 
@@ -80,4 +79,4 @@ class Gauges:
         """Returns 6 where the broker takes messages and gives them out, 4 where it only gives them out."""
         admission = self._admission
         refuses = admission.disk_full or self._store.poisoned or admission.slave_of is not None
-        return _READ_ONLY if refuses else _READ_WRITE
+        return PERM_READ if refuses else PERM_READ_WRITE

@@ -117,7 +117,7 @@ class BrokerCollector(Collector):
             "Delayed messages waiting, by level.",
             (({"level": str(level)}, messages) for level, messages in gauges.delayed()),
         )
-        yield from store_families(families, gauges.figures())
+        yield from store_families(families, gauges.store_counters())
         yield from replication_families(families, self._broker.replication.status())
 
     def _state(self) -> Iterator[Family]:

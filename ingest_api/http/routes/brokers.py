@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from ha_replicator.nameserver import BrokerRegistration, NameServer, QueueData, SignedRequest
 from ingest_api.http.schemas import MAX_LONG, CheckedTopic, Strict, noun_router
+from store_native.names import PERM_ALL
 
 BrokerName = Annotated[str, Path(pattern=r"^[a-zA-Z0-9_-]{1,127}$")]
 BrokerId = Annotated[int, Path(ge=0, le=(1 << 31) - 1)]
@@ -29,7 +30,7 @@ class TopicQueues(Strict):
     topic: CheckedTopic
     read_queue_nums: QueueNums
     write_queue_nums: QueueNums
-    perm: Annotated[int, Field(ge=0, le=7)]
+    perm: Annotated[int, Field(ge=0, le=PERM_ALL)]
 
 
 class Registration(Strict):

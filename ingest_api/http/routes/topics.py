@@ -25,8 +25,10 @@ from ingest_api.http.schemas import (
     page_of,
     pending,
 )
+from store_native.names import PERM_ALL
 
 MAX_QUEUES = 1_024
+Perm = Annotated[int, Field(ge=0, le=PERM_ALL, description="Sum of 4 read, 2 write, 1 inherit.")]
 QueueNums = Annotated[int, Field(ge=1, le=MAX_QUEUES)]
 
 
@@ -35,7 +37,7 @@ class TopicChange(Strict):
 
     read_queue_nums: QueueNums | None = None
     write_queue_nums: QueueNums | None = None
-    perm: Annotated[int, Field(ge=0, le=7, description="Sum of 4 read, 2 write, 1 inherit.")] | None = None
+    perm: Perm | None = None
     attributes: dict[str, str] | None = None
     force: Annotated[bool, Field(description="Allows fewer read than write queues.")] = False
 

@@ -15,9 +15,9 @@ from lakemq.cli.verbs import add_broker_verb
 from lakemq.cli.verbs import run as run
 from lakemq.client import Client, InvalidRequest, TopicConfig
 from lakemq.terminal import output
-from store_native.names import PERM_READ, PERM_WRITE, is_group_topic
+from store_native.names import PERM_READ, PERM_READ_WRITE, PERM_WRITE, is_group_topic
 
-_PERMS = {"rw": PERM_READ | PERM_WRITE, "r": PERM_READ, "w": PERM_WRITE, "none": 0}
+_PERMS = {"rw": PERM_READ_WRITE, "r": PERM_READ, "w": PERM_WRITE, "none": 0}
 
 
 def register(subparsers: Subparsers) -> None:

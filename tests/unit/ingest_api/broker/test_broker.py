@@ -265,7 +265,7 @@ def test_gauges_say_what_is_there(tmp_path: Path) -> None:
         assert "g" in gauges.groups()
         assert [lag for lag in gauges.lags() if lag.group == "g"] == [GroupLag("g", TOPIC, 2)]
         assert dict(gauges.delayed())[9] == 1
-        assert gauges.figures()["messages_in_total"] == 4
+        assert gauges.store_counters()["messages_in_total"] == 4
         assert gauges.permission() == 6
         broker.admission.set_disk_used(1.5)
         assert gauges.permission() == 4
