@@ -131,9 +131,8 @@ def _invoke_rows(
             result = handle(DeliveredMessage(columns, row))
             if result is not None and result is not Verdict.ACK:
                 others[row] = _outcome(result, policy)
-        # A handler is foreign code: whatever it raises (sys.exit(), a Rust panic, a cancelled task) is a
-        # failure of this message.
-        except BaseException as error:  # noqa: BLE001
+        # Whatever it raises (sys.exit(), a Rust panic, a cancelled task) is a failure of this message.
+        except BaseException as error:  # noqa: BLE001 - a handler is foreign code
             others[row] = _failure(error)
         times.append(_now_us())
     return _with_outcomes(batch.num_rows, times[:-1], times[1:], others)

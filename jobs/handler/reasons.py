@@ -42,8 +42,7 @@ def error_trace(error: BaseException) -> str:
     """Its traceback; of a long one the end, where the handler's own frames and the error are."""
     try:
         lines = "".join(traceback.format_exception(error))
-    # Building it runs the exception's own methods (__str__, __cause__, __notes__).
-    except BaseException:  # noqa: BLE001
+    except BaseException:  # noqa: BLE001 - it runs the exception's own __str__, __cause__ and __notes__
         return f"{error_type(error)}: its traceback cannot be shown"
     return _storable(lines[-MAX_ERROR_TRACE:], MAX_ERROR_TRACE)
 

@@ -4,6 +4,9 @@ Owns the window of requests in flight.
 
 Invariants: with one connection messages are stored in the order of the input; each batch has an
 Idempotency-Key, so a repeat stores nothing twice; after the first refusal nothing further is sent.
+
+Threads: one for each connection, which only sends; input is read and answers are counted on the caller's.
+None outlives the call.
 """
 
 from __future__ import annotations
