@@ -27,12 +27,14 @@ from jobs.handler.loader import HandlerTarget
 from jobs.runtime.run_loop import RunLoop
 from jobs.settings import ConsumeSettings
 from tests.support.peer_jars import REPOSITORY
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 BATCH_ROWS: Final = 200_000
 BODY_BYTES: Final = 1024
+RUN_TIMEOUT_S: Final = 3600.0
 
 
 def group_job(directory: Path, scale: Scale) -> Iterator[Comparison]:
@@ -59,13 +61,16 @@ def _consume(spark: SparkSession, lakemq: LakeMQ, topic: str, rows: int, directo
             query = next(query for query in spark.streams.active if query.name == f"{group} group")
 
             def wait() -> None:
-                pause = threading.Event()
-                while query.isActive and not _reached(query.recentProgress, topic, rows):
-                    pause.wait(0.1)
-                batches = [progress for progress in query.recentProgress if _carried(progress, topic)]
-                milliseconds = sum(progress["durationMs"]["triggerExecution"] for progress in batches)
-                rate.append(rows / (milliseconds / 1000))
-                loop.stop()
+                try:
+                    wait_until(
+                        lambda: not query.isActive or _reached(query.recentProgress, topic, rows),
+                        RUN_TIMEOUT_S,
+                    )
+                    batches = [progress for progress in query.recentProgress if _carried(progress, topic)]
+                    milliseconds = sum(progress["durationMs"]["triggerExecution"] for progress in batches)
+                    rate.append(rows / (milliseconds / 1000))
+                finally:
+                    loop.stop()
 
             threading.Thread(target=wait).start()
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -34,6 +33,7 @@ from lakemq.spark import session
 from store_native.names import retry_topic
 from tests.support.peer_jars import REPOSITORY
 from tests.support.two_drivers import Driver
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,6 +42,7 @@ SHORT_ROWS: Final = 10_000
 RETRIES: Final = 1_024
 AGES: Final = 16
 """RocketMQ's delays are sixteen ages of the messages that come back in one batch."""
+BATCH_TIMEOUT_S: Final = 600.0
 WARM_UPS: Final = 8
 """The JVM compiles the path of a batch while it runs: the first ones take three times as long."""
 
@@ -110,11 +111,16 @@ class _Group:
             for offset in [run * (RETRIES // AGES) + at // AGES]
         )
         self._client.send_ndjson(again, "\n".join(lines).encode())
-        query, wanted, pause = self._driver.stream.query, (run + 1) * RETRIES, threading.Event()
-        while not any(position(each, "endOffset", again) >= wanted for each in query.recentProgress):
-            if not self._driver.stream.goes_on():
-                raise RuntimeError(f"the group's stream ended: {self._driver.stream.failure()}")
-            pause.wait(0.1)
+        stream, query, wanted = self._driver.stream, self._driver.stream.query, (run + 1) * RETRIES
+
+        def arrived() -> bool:
+            if any(position(each, "endOffset", again) >= wanted for each in query.recentProgress):
+                return True
+            if not stream.goes_on():
+                raise RuntimeError(f"the group's stream ended: {stream.failure()}")
+            return False
+
+        wait_until(arrived, BATCH_TIMEOUT_S, "the batch of retries was not handled")
         carrying = (
             each
             for each in query.recentProgress

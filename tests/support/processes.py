@@ -13,20 +13,20 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+from tests.support import waiting
+
 LOOPBACK: Final = "127.0.0.1"
-_POLL_S: Final = 0.02
 _LISTENING_PORTS: Final = (10_240, 32_000)
 """Below the ports that Linux gives to outgoing connections (32,768 and up, if not set otherwise)."""
 _running: set[ServerProcess] = set()
 
 
 class NotReady(RuntimeError):
-    """A server ended or stayed silent beyond its deadline; the text carries the end of its log."""
+    """A server ended before it answered; the text carries the end of its log."""
 
 
 class ServerProcess:
@@ -58,15 +58,18 @@ class ServerProcess:
         """Asks again and again until the server answers.
 
         Raises:
-            NotReady: the process ended, or the deadline passed.
+            NotReady: The process ended.
+            AssertionError: The deadline passed; the text carries the end of the log, too.
         """
-        deadline = time.monotonic() + timeout_s
-        while not answers():
+
+        def ready() -> bool:
+            if answers():
+                return True
             if not self.alive:
                 raise NotReady(f"ended with {self._process.returncode}\n{self.log_end()}")
-            if time.monotonic() > deadline:
-                raise NotReady(f"no answer in {timeout_s} s\n{self.log_end()}")
-            time.sleep(_POLL_S)
+            return False
+
+        waiting.wait_until(ready, timeout_s, lambda: f"no answer in {timeout_s} s\n{self.log_end()}")
 
     def wait(self, timeout_s: float) -> int:
         """Waits for the end of the process and returns its exit code (negative: the signal)."""

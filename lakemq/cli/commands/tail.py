@@ -3,6 +3,9 @@
 Owns the merging of queues into one stream of lines: history by store time, news by arrival. Followed
 without a place to begin at, it shows the last messages first, as tail does. It is no consumer: it
 belongs to no group and commits nothing.
+
+Threads: the command's own; with ``--follow`` one more for each queue, which holds a long poll and hands on
+what it brings.
 """
 
 from __future__ import annotations
@@ -117,6 +120,7 @@ class TopicReader:
         self._topic = topic
         self._tags = tags
         self._cursors: list[_Cursor] = []
+        self._ended = threading.Event()
 
     def history(self, bounds: Sequence[QueueBounds], start: str | int) -> Iterator[ReceivedMessage]:
         """Yields what the queues hold up to the given bounds, ordered by store time."""
@@ -153,11 +157,14 @@ class TopicReader:
         for cursor in self._cursors:
             # Daemons: a long poll in flight must not hold up the end of the program.
             threading.Thread(target=self._follow, args=(cursor, arrived), daemon=True).start()
-        while True:
-            news = arrived.get()
-            if isinstance(news, Exception):
-                raise news
-            yield from news.messages
+        try:
+            while True:
+                news = arrived.get()
+                if isinstance(news, Exception):
+                    raise news
+                yield from news.messages
+        finally:
+            self._ended.set()
 
     def _first(self, bounds: QueueBounds, start: str | int) -> int:
         if start == "earliest":
@@ -181,9 +188,8 @@ class TopicReader:
             yield from result.messages
 
     def _follow(self, cursor: _Cursor, arrived: queue.SimpleQueue[PullResult | Exception]) -> None:
-        pause = threading.Event()
         announced = False
-        while True:
+        while not self._ended.is_set():
             try:
                 result = self._client.pull(
                     self._topic, cursor.queue_id, cursor.offset, max=PULL, wait_ms=WAIT_MS, tags=self._tags
@@ -192,7 +198,7 @@ class TopicReader:
                 if not announced:
                     print(f"lakemq: {error}; waiting for the broker", file=sys.stderr)
                 announced = True
-                pause.wait(_RECONNECT_S)
+                self._ended.wait(_RECONNECT_S)
                 continue
             except Exception as error:  # noqa: BLE001 - raised again by the reading thread
                 arrived.put(error)

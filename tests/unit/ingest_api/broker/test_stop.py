@@ -23,7 +23,7 @@ from ingest_api.broker.send_request import SendRequest
 from ingest_api.broker.settings import BrokerSettings, LimitSettings, StoreSettings
 from store_native import Store
 from store_native.errors import Closed, LakeMQError, Unavailable
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import wait_until, wait_until_async
 
 TOPIC = "orders"
 MIB = 1 << 20
@@ -74,9 +74,17 @@ def test_waiting_sends_are_answered_and_what_runs_ends_before_the_store_closes(t
             happened.append("large append made")
             return b'{"body":"late"}'
 
+        def reads_are_refused() -> bool:
+            try:
+                asyncio.run_coroutine_threadsafe(broker.reads.run(int), loop).result(30)
+            except RuntimeError:  # the pool is closing
+                return True
+            return False
+
         def read() -> None:
             assert may_end.wait(30)
-            store.closing.wait(0.5)  # a store that closed under a read would do it now
+            # A store that closed under a read would do it now.
+            wait_until(lambda: store.closing.is_set() or reads_are_refused())
             happened.append("read done")
 
         def notified(outcome: Outcome) -> None:
