@@ -57,7 +57,7 @@ def known_rows(
         ledger: where the table is.
         table: a table with the columns consumer_group, topic, queue_id and queue_offset.
         group: the group.
-        positions: where the batch's messages first stood.
+        positions: the original positions of the batch's messages.
         columns: what is returned of a row.
         attempts_from: only rows of this attempt or later.
     """

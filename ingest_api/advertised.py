@@ -20,7 +20,7 @@ _FAR_AWAY = ("192.0.2.1", 9)
 
 
 def parsed(place: str) -> tuple[str, int | None]:
-    """Reads ``host`` or ``host:port``; an IPv6 address stands in brackets where a port follows.
+    """Reads ``host`` or ``host:port``; an IPv6 address is in brackets where a port follows.
 
     Raises:
         ValueError: It is neither, or an address that nobody can connect to.

@@ -284,7 +284,7 @@ class MasterLink:
     def _welcome_with_snapshot(self, first: int) -> list[bytes]:
         """Begins with a slave that has no store: the state, then the log from its first byte on.
 
-        A log that begins at 0 tells the state itself: the slave is told that nothing more comes, and
+        A log that begins at 0 tells the state itself: the slave receives no more than that, and
         follows as any other.
         """
         offset, snapshot = (0, b"") if first == 0 else self._snapshot_of_log()

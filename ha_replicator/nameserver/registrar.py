@@ -3,8 +3,8 @@
 Owns one task for each name server: it registers, heartbeats, and says goodbye at the stop.
 
 Invariants: a name server that is down costs the others nothing; at most one question is under way to each; a
-change is told at once, but the table of topics at most once in `LEAST_BETWEEN_S`; a stop lasts no longer than
-one question.
+change is registered at once, but the table of topics at most once in `LEAST_BETWEEN_S`; a stop lasts no
+longer than one question.
 
 Threads: the event loop.
 """
@@ -43,7 +43,7 @@ class Ask(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RegistrationStatus:
-    """Where the broker stands with one name server.
+    """Whether one name server has the broker registered.
 
     Attributes:
         registered: The last question was answered well.
@@ -103,7 +103,7 @@ class Registrar:
             change.set()
 
     def status(self) -> list[RegistrationStatus]:
-        """Returns where the broker stands with each name server."""
+        """Returns whether each name server has the broker registered."""
         return [
             RegistrationStatus(
                 name, name in self._known_as and name not in self._failures, self._failures.get(name)

@@ -11,10 +11,10 @@ from ha_replicator.log import ReplicatedLog
 
 
 class RawLog(ReplicatedLog, Protocol):
-    """A log whose files can be read as they stand."""
+    """A log whose files can be read as they are."""
 
     def read_raw(self, begin: int, max_bytes: int, /) -> bytes:
-        """The flushed bytes from ``begin`` on, as they stand in one file, cut anywhere."""
+        """The flushed bytes from ``begin`` on, as they are stored in one file, cut anywhere."""
 
     def file_size(self) -> int:
         """Bytes of a file of the log."""

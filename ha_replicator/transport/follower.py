@@ -74,7 +74,7 @@ class Follower:
                 followed = self.link is not None and self.link.following
                 reason = LinkClosed("MASTER_UNREACHABLE", str(error) or type(error).__name__)
             except Exception as error:
-                # A defect; a slave that stands still would be another.
+                # A defect; a slave that follows no more would be another.
                 log.exception("following the master failed")
                 followed, reason = False, LinkClosed("SYSTEM_ERROR", repr(error))
             finally:

@@ -90,7 +90,7 @@ class Welcome:
         common: Up to there both logs are the same; the slave cuts its own there, then reports it.
         log_digest: CRC-32 of [log_digest_from, common) of the master's log.
         epochs: The master's, to a slave that gets a snapshot; else none.
-        snapshot_offset: What the snapshot stands for.
+        snapshot_offset: The log offset as of which the snapshot is.
         snapshot_bytes: How long it is; 0: none comes.
         snapshot_digest: SHA-256 of it.
     """

@@ -62,7 +62,7 @@ class ReplicationStatus:
     """What the broker is and how far its log is.
 
     Attributes:
-        master: Where a slave was told to find its master.
+        master: Where a slave is configured to find its master.
         ha_port: Where slaves connect; None: nowhere.
         in_reach: Whether enough slaves can have a message soon; True where none is asked.
         following: A slave's: whether it follows its master now.
@@ -141,7 +141,7 @@ class ReplicationService:
 
     @property
     def master(self) -> str | None:
-        """Where a slave was told to find its master."""
+        """Where a slave is configured to find its master."""
         return self._settings.master or None
 
     @property
@@ -178,7 +178,7 @@ class ReplicationService:
     async def promote(self, role: BrokerRole) -> int:
         """Makes this slave the master of a new epoch; returns it.
 
-        Whoever calls it answers for that the old master is gone, or hears of the epoch; a synchronous one
+        The caller answers for that the old master is gone, or hears of the epoch; a synchronous one
         confirms nothing without its slaves, not the end of its own log either.
 
         Raises:
@@ -285,7 +285,7 @@ class ReplicationService:
 
     def _follow(self) -> None:
         if not self.master:
-            log.warning("this slave was told no master: it only serves what it has")
+            log.warning("this slave is configured with no master: it only serves what it has")
             return
         addresses = MasterAddress([self.master], self.identity)
         self._follower = Follower(
@@ -337,7 +337,7 @@ class ReplicationService:
         """Becomes a slave: another broker is the master of a higher epoch."""
         if not self.is_master:
             return
-        # First of all nothing more is taken, and nobody is told that anything is safe.
+        # First of all nothing more is taken, and no sender gets an answer that says it is safe.
         self.role = BrokerRole.SLAVE
         self._role_changed()
         try:

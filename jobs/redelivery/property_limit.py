@@ -37,7 +37,7 @@ def leaves_space_for_retry(batch: pa.RecordBatch, positions: Positions) -> pa.Ar
 
     Args:
         batch: messages, with the columns message_id, keys, tags and properties.
-        positions: where they stood first.
+        positions: their original positions.
 
     Returns:
         One boolean per row.

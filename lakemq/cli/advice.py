@@ -3,7 +3,7 @@
 Owns the sentences, and the looks that make them exact: which topics the broker has, which process has the
 store.
 
-Invariants: a look takes two seconds at most, changes nothing, and where it fails the error stands as it is.
+Invariants: a look takes two seconds at most, changes nothing, and where it fails the error is shown as it is.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ def run(settings: Settings, say: Callable[[str], None] = say_now) -> Report:
         report = _report(posted, queries, started, consume_seconds, expected)
         report.write(home / "report.json")
         say(summary.outcome(queries, report, broker.endpoint, GROUP))
-        _tell_further(settings, home, broker, report, say)
+        _show_next_steps(settings, home, broker, report, say)
     return report
 
 
@@ -179,7 +179,7 @@ def _report(
     )
 
 
-def _tell_further(
+def _show_next_steps(
     settings: Settings, home: Path, broker: BrokerProcess, report: Report, say: Callable[[str], None]
 ) -> None:
     problems = report.problems()

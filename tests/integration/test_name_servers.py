@@ -1,7 +1,7 @@
 """Name servers as processes of their own, and brokers that register with all of them.
 
 Contract: a broker and its topics are known within moments of its start, gone at its stop, and dropped when it
-is killed; a name server that was down is told all again; without the cluster's secret nobody registers.
+is killed; a name server that was down receives all again; without the cluster's secret nobody registers.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def test_brokers_are_known_to_every_name_server_from_their_start_to_their_end(
         assert [holders(server) for server in name_servers] == [[], []]
 
 
-def test_a_name_server_that_was_down_is_told_all_again(
+def test_a_name_server_that_was_down_receives_all_registrations_again(
     tmp_path: Path, name_servers: list[NameServer], secret: Path
 ) -> None:
     one, two = name_servers

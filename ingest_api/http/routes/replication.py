@@ -50,7 +50,7 @@ class Replication(BaseModel):
     flushed: Offset
     confirmed: Annotated[int, Field(description="What lies before it is never taken back, and can be read.")]
     ha_port: Annotated[int | None, Field(description="Where slaves connect; null: nowhere.")]
-    master: Annotated[str | None, Field(description="Where a slave was told to find its master.")]
+    master: Annotated[str | None, Field(description="Where a slave is configured to find its master.")]
     min_in_sync: int
     in_reach: Annotated[bool, Field(description="Whether enough slaves can have a message soon.")]
     following: bool

@@ -1,7 +1,7 @@
 """A broker stays registered with every name server.
 
 Contract: each name server hears of the broker at its start, of changes at once, of its end before it is over;
-one that is down or refuses costs the others nothing, and is told all again when it is back.
+one that is down or refuses costs the others nothing, and receives all again when it is back.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def test_each_name_server_hears_of_the_broker_and_of_its_end() -> None:
     assert names.addresses(ONE) == names.addresses(TWO) == {}
 
 
-def test_a_name_server_that_is_down_costs_the_other_nothing_and_is_told_all_later(
+def test_a_name_server_that_is_down_costs_the_other_nothing_and_receives_all_later(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("ha_replicator.nameserver.registrar.FIRST_PAUSE_S", 0.01)
@@ -132,7 +132,7 @@ def test_a_name_server_that_is_down_costs_the_other_nothing_and_is_told_all_late
     assert len(lost) == 1, "one line, not one for each try"
 
 
-def test_a_change_is_told_at_once_and_a_heartbeat_leaves_the_table_out() -> None:
+def test_a_change_is_registered_at_once_and_a_heartbeat_leaves_the_table_out() -> None:
     names = Names(ONE)
 
     async def scenario(registrar: Registrar, broker: Described) -> None:

@@ -53,7 +53,7 @@ def test_a_changed_table_replaces_the_old_one() -> None:
     assert names.route("u") is not None
 
 
-def test_a_sign_of_life_keeps_the_table_and_an_unknown_version_asks_for_it() -> None:
+def test_a_heartbeat_keeps_the_table_and_an_unknown_version_asks_for_it() -> None:
     names, _ = tables()
     names.register(broker(topics={"t": FOUR}))
     assert not names.register(broker()).topics_wanted

@@ -1,7 +1,7 @@
 """Waiting for watermarks, by rules: a scripted store moves its marks, a clock moves when it is told to.
 
-Contract: a waiter is told that its message is safe only when it is flushed and dispatched, and then at once;
-it is told exactly one thing, at the latest when its time is over, the store is poisoned or the broker stops;
+Contract: a waiter hears that its message is safe only when it is flushed and dispatched, and then at once;
+it hears exactly one thing, at the latest when its time is over, the store is poisoned or the broker stops;
 then nothing is counted as waiting. One timer serves all, and the store is listened to only while somebody
 waits. The loop, its timers and the eventfd are real.
 """

@@ -1,4 +1,4 @@
-"""Where nobody looks at a bar, whoever wants to know is told at each quarter."""
+"""Where nobody looks at a bar, a caller that asks for it gets a line at each quarter."""
 
 from __future__ import annotations
 

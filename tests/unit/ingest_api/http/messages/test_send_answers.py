@@ -2,7 +2,7 @@
 
 Contract: a refusal stores nothing; what is refused by its head is not read; whatever the end, no place and no
 reserved byte is kept. A body is taken in whole at its limit, on either path, and what the fast path does not
-take is not stored. Whoever has the answer can read the message at once.
+take is not stored. A client that has the answer can read the message at once.
 """
 
 from __future__ import annotations
