@@ -7,7 +7,7 @@ Invariants: one of listener and follower at a time follows from the role; a mast
 epoch from a slave that has proved who it is becomes a slave at once, before it says anything else. A
 synchronous master confirms nothing that not enough slaves have.
 
-Threads: the event loop.
+Threads: the event loop; a new epoch, which is synced, begins on a thread.
 """
 
 from __future__ import annotations

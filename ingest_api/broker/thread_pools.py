@@ -4,6 +4,8 @@ Owns two small thread pools, so that a bulk load cannot keep reads and administr
 
 Invariants: a large append that waited too long for a thread is refused instead of stored after its sender
 gave up.
+
+Threads: the event loop hands work over and gets the results; the pools' own run it.
 """
 
 from __future__ import annotations

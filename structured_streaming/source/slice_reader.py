@@ -6,6 +6,8 @@ Invariants: exactly the messages of [start, end) that the tags let through are g
 what is missing or damaged is an error or a logged count.
 
 Processes: made on the driver, pickled inside the readers (it holds values only), run on executors.
+
+Threads: the task's; one more fetches the next chunk of a reader that reads ahead, and ends with the task.
 """
 
 from __future__ import annotations

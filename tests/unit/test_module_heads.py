@@ -25,6 +25,7 @@ FIRST_SENTENCE_SAYS_ALL = {
     "store_native/errors.py",
     "store_native/names.py",
 }
+STARTS_THREADS = re.compile(r"\b(Thread|ThreadPoolExecutor|to_thread|run_in_executor)\(")
 CALLERS = re.compile(r"\b([Cc]alled (by|on|from)|([Ww]ritten|[Rr]ead|[Ss]tarted|[Uu]sed) by `?\w+)\b")
 
 
@@ -35,6 +36,12 @@ def head(module: str) -> str:
 def test_a_head_says_what_its_module_owns() -> None:
     silent = {module for module in MODULES if not re.search(r"\bowns\b", head(module), re.IGNORECASE)}
     assert silent <= FIRST_SENTENCE_SAYS_ALL
+
+
+def test_a_head_names_the_threads_that_its_module_starts() -> None:
+    starting = {module for module in MODULES if STARTS_THREADS.search((ROOT / module).read_text("utf-8"))}
+    assert len(starting) > 5
+    assert [module for module in sorted(starting) if "\nThreads: " not in head(module)] == []
 
 
 def test_no_head_names_its_callers() -> None:
