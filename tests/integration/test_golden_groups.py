@@ -1,7 +1,7 @@
 """Ledgers and checkpoints that earlier versions wrote, gone on with by this one.
 
 Contract: a group of a released version goes on where it was: no delivery is repeated, none is left out, the
-rows of before stand as they were. `python -m tests.golden.make VERSION` makes the files of a release.
+rows of before are as they were. `python -m tests.golden.make VERSION` makes the files of a release.
 """
 
 from __future__ import annotations

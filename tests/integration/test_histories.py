@@ -1,8 +1,8 @@
 """Clients that send, pull, commit and lease at the same time, over a broker that is killed in between.
 
-Contract: all their answers together are those of one broker that does one thing after another: whoever has
-the answer to a send can read the message, offsets never go back, an offset that was committed is read until
-another one is, and nobody gets a lease that somebody holds (tests/support/history.py).
+Contract: all their answers together are those of one broker that does one thing after another: a client that
+has the answer to a send can read the message, offsets never go back, an offset that was committed is read
+until another one is, and nobody gets a lease that somebody holds (tests/support/history.py).
 LAKEMQ_HISTORY_SEEDS sets how many histories are made (default 1).
 """
 

@@ -215,7 +215,7 @@ class Group:
         forget_last_commit(checkpoint)
 
     def check_safe(self) -> None:
-        """Holds what stands now against what has to hold at any time."""
+        """Holds what is committed now against what has to hold at any time."""
         rows = self._rows(
             "SELECT topic, queue_id, queue_offset, attempt, verdict, source_topic, source_queue_id, "
             "source_queue_offset FROM deliveries"
@@ -235,7 +235,7 @@ class Group:
             missing = [at for at in range(end) if (topic, queue, at) not in outcomes]
             assert not missing, f"{topic}/{queue} is reported up to {end} without outcomes at {missing}"
         for (topic, queue), end in committed.items():
-            assert end <= reached.get((topic, queue), 0), "the broker is told before the ledger"
+            assert end <= reached.get((topic, queue), 0), "the broker has it before the ledger"
         calls = self._called()
         for key, count in self._settled.items():
             assert calls[key] == count, f"{key} was in the ledger and is handled again"
@@ -247,7 +247,7 @@ class Group:
                 assert max(sent.values(), default=1) == 1, f"{topic} has a message twice: {sent}"
 
     def check_done(self, fates: Fates) -> None:
-        """Holds what stands at the end against what was sent."""
+        """Holds what is committed at the end against what was sent."""
         self.check_safe()
         rows = self._rows("SELECT queue_id, queue_offset, attempt, verdict FROM deliveries")
         assert sorted(rows) == sorted(

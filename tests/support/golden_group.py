@@ -45,7 +45,7 @@ def post(client: Client, numbers: range) -> None:
 
 
 def group_settings(directory: Path, endpoint: str) -> ConsumeSettings:
-    """What `lakemq consume` is told; the handler is written beside the ledger."""
+    """What `lakemq consume` is given; the handler is written beside the ledger."""
     (directory / "golden_handler.py").write_text(_HANDLER)
     return ConsumeSettings(
         group=GROUP,

@@ -24,7 +24,7 @@ from tests.support.waiting import wait_until_async
 
 
 class Listening:
-    """A master that listens, and what it was told."""
+    """A master that listens, and what it received."""
 
     def __init__(self, path: Path) -> None:
         self.store = open_store(path / "a", asks_replicas=True)
