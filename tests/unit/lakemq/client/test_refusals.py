@@ -170,7 +170,14 @@ def test_the_innermost_cause_is_said(fate: Exception, words: str) -> None:
 
 def test_an_answer_of_another_shape_is_shown_by_its_first_eighty_bytes() -> None:
     body = b"\xff" + b"x" * 78 + b"yz"
-    detail = Answer(200, {}, body, ENDPOINT).malformed().detail
-    assert f"{ENDPOINT} answered what no LakeMQ broker says" in detail
+    refused = Answer(200, {}, body, ENDPOINT).malformed()
+    assert (refused.code, refused.context) == ("MALFORMED_BODY", {"endpoint": ENDPOINT})
+    assert f"{ENDPOINT} answered what no LakeMQ broker says" in refused.detail
     shown = "�" + "x" * 78 + "y"
-    assert detail.endswith(f"(81 bytes): {shown!r}")
+    assert refused.detail.endswith(f"(81 bytes): {shown!r}")
+
+
+def test_an_answers_headers_are_handed_on() -> None:
+    answered = Answered(200, OK.data)
+    for call in (read, send):
+        assert call(over(answered)[0]).headers is answered.headers
