@@ -22,8 +22,12 @@ _COLUMNS = re.compile(r"Valid fields are (.*?)\.?$", re.MULTILINE)
 _NO_FUNCTION = re.compile(r"Invalid function '(.+?)'")
 _AMBIGUOUS = re.compile(r"Ambiguous reference to unqualified field (\S+)")
 _NO_SIGNATURE = re.compile(r"No function matches the given name and argument types '(.+?)'")
+_NO_COMPARISON = re.compile(
+    r"Cannot infer common argument type for comparison operation (.+)"
+    r"|There isn't a common type to coerce (.+?) in (?:I?LIKE) expression"
+)
 _AROUND = re.compile(
-    r"\s*(?:Optimizer rule '[^']*' failed\s+caused by\s+"
+    r"\s*(?:(?:Optimizer rule '[^']*' failed|type_coercion)\s+caused by\s+"
     r"|(?:Error during planning|(?:External|Arrow|Execution|Schema|SQL|Internal|Cast) error): )"
 )
 _TYPES = {
@@ -90,6 +94,16 @@ def _no_column(found: re.Match[str], text: str) -> str:
     return f"there is no column {found[1]}{near}{there}"
 
 
+def _no_comparison(found: re.Match[str], text: str) -> str:
+    what = found[1] or found[2]
+    if "List(" in what:
+        return (
+            "a list is compared with a text: array_has(keys, 'k') finds k in a list; "
+            "in the view delivery_history keys is a text"
+        )
+    return f"values of these types are not compared: {what.splitlines()[0]}"
+
+
 def _no_function(found: re.Match[str], text: str) -> str:
     return f"there is no function {found[1]}{_nearest(found[1], _FUNCTIONS)}".removesuffix(";")
 
@@ -112,6 +126,7 @@ _KNOWN: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], str], str]], ...] 
     (_NO_FUNCTION, _no_function),
     (_AMBIGUOUS, lambda found, text: f"several tables here have a column {found[1]}: write TABLE.{found[1]}"),
     (_NO_SIGNATURE, lambda found, text: f"no function takes these values: {found[1]}"),
+    (_NO_COMPARISON, _no_comparison),
     (re.compile("only supports a single SQL statement"), lambda found, text: "one statement at a time"),
 )
 """What the engine's errors say, and who says it better; the first that is found counts."""

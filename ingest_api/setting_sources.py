@@ -137,7 +137,12 @@ def _read(known: Mapping[str, SettingField], config: Path) -> dict[str, Any]:
 def _check_form(known: Mapping[str, SettingField], tree: Mapping[str, Any]) -> None:
     """Refuses what the model would take from another source: names in another case, a list as one text."""
     tops = {name.partition(".")[0] for name in known}
+    tables = {name.partition(".")[0] for name in known if "." in name}
     for top, values in tree.items():
+        if top in tables and not isinstance(values, dict):
+            raise illegal(top, f"must be a table, is {values!r}")  # also where another source has one
+        if top in known and known[top].kind is tuple and isinstance(values, str):
+            raise illegal(top, "must be a list of text")
         if top not in tops and top.lower() in tops:
             raise illegal(top, f"is not known; it is written {top.lower()}")
         for name, value in values.items() if isinstance(values, dict) else ():

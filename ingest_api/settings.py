@@ -58,7 +58,7 @@ _NAME = re.compile(r"[a-zA-Z0-9_-]{1,127}")
 _HOST_NAME = re.compile(r"[A-Za-z0-9_.-]{1,253}")
 _ORIGIN = re.compile(r"https?://[A-Za-z0-9_.:\[\]-]{1,261}")
 _HA_ADDRESS = re.compile(r"ha://[A-Za-z0-9_.:\[\]-]{1,255}:[0-9]{1,5}")
-_NAME_SERVER = re.compile(r"http://[A-Za-z0-9_.:\[\]-]{1,255}:[0-9]{1,5}")
+_NAME_SERVER = re.compile(r"http://(?:[A-Za-z0-9_.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):([0-9]{1,5})")
 _SECTION = ConfigDict(strict=True, extra="forbid")
 
 
@@ -304,7 +304,12 @@ class Settings(ProcessSettings):
     @field_validator("nameservers")
     @classmethod
     def _are_urls(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
-        return _each(urls, _NAME_SERVER, "a name server's URL is http://host:9876")
+        bare = tuple(url.removesuffix("/") for url in urls)
+        for url in bare:
+            found = _NAME_SERVER.fullmatch(url)
+            if found is None or not 0 < int(found[1]) < 1 << 16:
+                raise ValueError(f"{url!r} is none; a name server's URL is http://host:9876")
+        return bare
 
     @model_validator(mode="after")
     def _fit_together(self) -> Settings:

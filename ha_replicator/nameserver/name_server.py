@@ -11,6 +11,7 @@ Threads: the event loop.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 
@@ -18,6 +19,8 @@ from ha_replicator.nameserver.registration import BrokerRegistration
 from ha_replicator.nameserver.registration_proof import WINDOW_MS, RegistrationProof, SignedRequest
 from ha_replicator.nameserver.route_tables import Registered, RouteTables
 from store_native.errors import InvalidRequest
+
+log = logging.getLogger("lakemq.nameserver")
 
 
 def _epoch_ms() -> int:
@@ -44,6 +47,8 @@ class NameServer:
         self._now_ms = now_ms
         # When each broker's last request was made. Older ones are too old to be taken again anyway.
         self._times: dict[tuple[str, int], int] = {}
+        # What was said in the log; as many as there are places.
+        self._addresses: dict[tuple[str, int], str] = {}
 
     def register(self, registration: BrokerRegistration, request: SignedRequest) -> Registered:
         """Takes a registration; see :meth:`RouteTables.register`.
@@ -52,7 +57,12 @@ class NameServer:
             InvalidRequest: NO_PERMISSION; BROKER_CONFLICT while the master of a higher epoch is registered.
         """
         self._check(registration.broker_name, registration.broker_id, request)
-        return self.tables.register(registration)
+        answer = self.tables.register(registration)
+        key = (registration.broker_name, registration.broker_id)
+        if self._addresses.get(key) != registration.address:
+            self._addresses[key] = registration.address
+            log.info("broker registered", extra={"fields": _of(key, registration.address)})
+        return answer
 
     def unregister(self, broker_name: str, broker_id: int, request: SignedRequest) -> None:
         """Drops a broker at once.
@@ -63,6 +73,8 @@ class NameServer:
         self._check(broker_name, broker_id, request)
         if not self.tables.unregister(broker_name, broker_id):
             raise InvalidRequest("BROKER_NOT_EXIST", f"{broker_name} with id {broker_id} is not registered")
+        address = self._addresses.pop((broker_name, broker_id), "")
+        log.info("broker unregistered", extra={"fields": _of((broker_name, broker_id), address)})
 
     def _check(self, broker_name: str, broker_id: int, request: SignedRequest) -> None:
         if self._proof is not None:
@@ -92,3 +104,7 @@ class NameServer:
             raise InvalidRequest("NO_PERMISSION", "this registration was made before the last one: a repeat")
         self._times = {name: at for name, at in self._times.items() if now_ms - at <= 2 * WINDOW_MS}
         self._times[key] = time_ms
+
+
+def _of(key: tuple[str, int], address: str) -> dict[str, object]:
+    return {"broker": key[0], "id": key[1], "url": address}

@@ -35,6 +35,8 @@ class BrokerRegistration:
         data_version: Changes whenever ``topics`` does; the same one again is a mere heartbeat.
         topics: What it holds, or None for a heartbeat without the table.
         replication_address: Where slaves connect, if it has one.
+        store_id: Of two brokers under one name and id the first counts while it lives; it is known by it.
+        heartbeat_s: How often it registers when nothing changes; 0: it does not say.
         epoch: Of a master: its own. The one of the higher counts, of two that answer to one name.
     """
 
@@ -46,3 +48,5 @@ class BrokerRegistration:
     topics: dict[str, QueueData] | None = None
     replication_address: str | None = None
     epoch: int = 0
+    store_id: str = ""
+    heartbeat_s: float = 0.0

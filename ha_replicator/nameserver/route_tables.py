@@ -66,7 +66,7 @@ class RouteTables:
     """Keeps registrations and answers routes.
 
     Args:
-        heartbeat_timeout_s: A broker silent for longer is dropped.
+        heartbeat_timeout_s: A broker silent for longer is dropped, and for at least three of its heartbeats.
         clock: Seconds, never going back.
     """
 
@@ -86,22 +86,13 @@ class RouteTables:
             pinned: Lives as long as this process (the broker the name server sits in).
 
         Raises:
-            InvalidRequest: BROKER_CONFLICT, the master of a higher epoch answers to this name.
+            InvalidRequest: BROKER_CONFLICT, the master of a higher epoch, or another broker, has this place.
         """
         key = (registration.broker_name, registration.broker_id)
         known = self._live.get(key)
         is_master = registration.broker_id == MASTER_ID
-        if (
-            is_master
-            and known is not None
-            and registration.epoch < known.registration.epoch
-            and not self._is_late(known)
-        ):
-            raise InvalidRequest(
-                "BROKER_CONFLICT",
-                f"{registration.broker_name} has a master of epoch {known.registration.epoch} at "
-                f"{known.registration.address}; this one is of epoch {registration.epoch}",
-            )
+        if known is not None and not self._is_late(known):
+            _check_place(registration, known.registration)
         same = self._versions.get(registration.broker_name) == registration.data_version
         self._live[key] = _Live(registration, self.clock(), pinned)
         # A slave copies its master's topics, so only the master's table counts.
@@ -167,7 +158,9 @@ class RouteTables:
 
     def _is_late(self, live: _Live, now: float | None = None) -> bool:
         at = self.clock() if now is None else now
-        return not live.pinned and at - live.seen_at > self.heartbeat_timeout_s
+        # One that says how often it comes is late by that.
+        timeout_s = max(self.heartbeat_timeout_s, 3 * live.registration.heartbeat_s)
+        return not live.pinned and at - live.seen_at > timeout_s
 
     def _hold(self, broker_name: str, topics: dict[str, QueueData]) -> None:
         for topic in self._held.get(broker_name, {}):
@@ -181,3 +174,21 @@ class RouteTables:
         holders.pop(broker_name, None)
         if not holders:
             del self._topics[topic]
+
+
+def _check_place(registration: BrokerRegistration, known: BrokerRegistration) -> None:
+    """Refuses a registration in the place of a broker that lives."""
+    if registration.broker_id == MASTER_ID and registration.epoch != known.epoch:
+        if registration.epoch > known.epoch:
+            return
+        raise InvalidRequest(
+            "BROKER_CONFLICT",
+            f"{registration.broker_name} has a master of epoch {known.epoch} at {known.address}; "
+            f"this one is of epoch {registration.epoch}",
+        )
+    if registration.store_id and known.store_id and registration.store_id != known.store_id:
+        raise InvalidRequest(
+            "BROKER_CONFLICT",
+            f"{registration.broker_name} with id {registration.broker_id} is another broker, at "
+            f"{known.address}: give this one another name, or a slave another id",
+        )

@@ -88,7 +88,15 @@ class Broker:
         self.pull = PullService(store, self.pull_hold, self.reads, metrics)
         self.gauges = Gauges(store, self.admission)
         self.lookups = LookupService(store, self.reads, limits.max_query_bytes)
-        self.topics = TopicService(store, self.reads, self.settle, self.tables, metrics, settings.broker_name)
+        self.topics = TopicService(
+            store,
+            self.reads,
+            self.settle,
+            self.tables,
+            metrics,
+            settings.broker_name,
+            on_deleted=self.pull_hold.wake_topic,
+        )
         self.groups = GroupService(store, self.reads, self.settle, self.topics, metrics)
         self.group_offsets = GroupOffsets(store, self.leases, self.reads, self.settle)
         self.registration = RegistrationService(

@@ -63,6 +63,11 @@ class PullHold:
             if not waiters:
                 del self._waiting[queue]
 
+    def wake_topic(self, topic: str) -> None:
+        """Wakes who waits for a topic's queues: it is gone, as their next look says."""
+        for queue in [queue for queue in self._waiting if queue[0] == topic]:
+            self._wake(queue)
+
     def close(self) -> None:
         """Wakes everybody and holds nobody from now on; the first step of a graceful stop."""
         self.closed = True

@@ -110,4 +110,6 @@ class RegistrationService:
             topics={str(config["topic"]): queue_data(config) for config in topics},
             replication_address=self._replication.address,
             epoch=self._store.epoch if self._replication.is_master else 0,
+            store_id=self._store.store_id,
+            heartbeat_s=self._settings.nameserver_heartbeat_s,
         )

@@ -46,6 +46,7 @@ class TopicService:
         tables: The name server's, which name this broker's topics.
         metrics: Forgets labels of what is gone.
         broker_name: This broker's, in the tables.
+        on_deleted: Called with a topic that is gone.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class TopicService:
         tables: RouteTables,
         metrics: BrokerMetrics,
         broker_name: str,
+        on_deleted: Callable[[str], None],
     ) -> None:
         self._store = store
         self._reads = reads
@@ -63,6 +65,7 @@ class TopicService:
         self._tables = tables
         self._metrics = metrics
         self._broker_name = broker_name
+        self._on_deleted = on_deleted
 
     async def page(self, after: str, limit: int) -> bytes:
         """Returns topics behind ``after`` by name, as a JSON array of at most ``limit``."""
@@ -128,6 +131,7 @@ class TopicService:
         if settled:
             self.refresh(topic)
             self._metrics.forget_topic(topic)
+            self._on_deleted(topic)
         return Change(False, settled)
 
     def refresh(self, topic: str) -> None:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 from starlette.responses import Response
 
 from ingest_api.broker.flush_wait import SendStatus
@@ -161,6 +161,15 @@ class Strict(BaseModel):
     """A request body; unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+Attributes = Annotated[
+    dict[
+        Annotated[str, StringConstraints(pattern="^[!-~]{1,128}$")],
+        Annotated[str, StringConstraints(pattern="^[ -~]{0,1024}$")],
+    ],
+    Field(max_length=64, description="At most 64, in ASCII: names of 128, values of 1,024 characters."),
+]
 
 
 class Pending(BaseModel):

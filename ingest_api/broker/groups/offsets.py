@@ -38,6 +38,17 @@ class ResetTarget:
     timestamp: int | None = None
     offsets: dict[int, int] | None = None
 
+    def __post_init__(self) -> None:
+        """Refuses none or two of the three.
+
+        Raises:
+            InvalidRequest: ARGUMENT_ILLEGAL.
+        """
+        given = [place for place in (self.end, self.timestamp, self.offsets) if place is not None]
+        if len(given) != 1 or self.end not in (None, "earliest", "latest"):
+            detail = "a reset goes to one of: end (earliest or latest), a timestamp, offsets"
+            raise InvalidRequest("ARGUMENT_ILLEGAL", detail)
+
 
 @dataclass(frozen=True, slots=True)
 class QueueReset:

@@ -40,6 +40,8 @@ class Registration(Strict):
     address: Address
     replication_address: HostPort | None = None
     epoch: Annotated[int, Field(ge=0, le=MAX_LONG, description="A master's own.")] = 0
+    store_id: Annotated[str, Field(max_length=64)] = ""
+    heartbeat_s: Annotated[float, Field(ge=0, le=3_600, description="How often it registers.")] = 0.0
     data_version: Annotated[str, Field(max_length=128, description="Changes whenever topics does.")]
     topics: Annotated[
         list[TopicQueues] | None,
@@ -82,6 +84,8 @@ def router(name_server: NameServer) -> APIRouter:
                 topics=topics,
                 replication_address=registration.replication_address,
                 epoch=registration.epoch,
+                store_id=registration.store_id,
+                heartbeat_s=registration.heartbeat_s,
             ),
             await _signed(request),
         )

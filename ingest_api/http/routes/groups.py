@@ -16,6 +16,7 @@ from ingest_api.http.routes import group_leases, group_offsets
 from ingest_api.http.schemas import (
     DEFAULT_LIMIT,
     PENDING,
+    Attributes,
     GroupPath,
     Limit,
     PageMark,
@@ -34,7 +35,7 @@ class GroupChange(Strict):
     retry_max_times: Annotated[int, Field(ge=0, le=1_000)] | None = None
     consume_enable: bool | None = None
     consume_broadcast_enable: bool | None = None
-    attributes: dict[str, str] | None = None
+    attributes: Attributes | None = None
 
 
 class Group(BaseModel):

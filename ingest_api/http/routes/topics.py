@@ -15,6 +15,7 @@ from ingest_api.broker.broker import Broker
 from ingest_api.http.schemas import (
     DEFAULT_LIMIT,
     PENDING,
+    Attributes,
     Limit,
     PageMark,
     Strict,
@@ -38,7 +39,7 @@ class TopicChange(Strict):
     read_queue_nums: QueueNums | None = None
     write_queue_nums: QueueNums | None = None
     perm: Perm | None = None
-    attributes: dict[str, str] | None = None
+    attributes: Attributes | None = None
     force: Annotated[bool, Field(description="Allows fewer read than write queues.")] = False
 
 

@@ -14,7 +14,8 @@ from store_native.errors import InvalidRequest
 from tests.support.ledger_rows import path_ledger
 
 ENGINES_WORDS = re.compile(
-    r"datafusion|Schema error|planning|ParserError|Tokenizer|External|Arrow error|Optimizer|Utf8|Int64"
+    r"datafusion|Schema error|planning|ParserError|Tokenizer|External|Arrow error|Optimizer|coercion"
+    r"|Utf8|Int64"
 )
 
 
@@ -116,3 +117,21 @@ def test_a_directory_without_a_ledger_says_who_makes_one(tmp_path: Path) -> None
         f"no ledger at {tmp_path / 'nowhere'}: "
         f"a group's first run makes it (lakemq consume --ledger {tmp_path / 'nowhere'})"
     )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT attempt FROM deliveries WHERE keys = '17'",
+        "SELECT attempt FROM deliveries WHERE keys LIKE '17%'",
+        "SELECT d.attempt FROM deliveries d JOIN delivery_history h ON d.keys = h.keys",
+    ],
+)
+def test_a_list_compared_with_a_text_says_how_it_is_searched(reader: LedgerReader, text: str) -> None:
+    assert refused(reader, text).startswith("a list is compared with a text: array_has(keys, 'k')")
+
+
+def test_values_that_are_not_compared_are_named_by_their_types(reader: LedgerReader) -> None:
+    said = refused(reader, "SELECT 1 FROM deliveries WHERE finished_at = ARRAY[1]")
+    assert "coercion" not in said
+    assert len(said) > 20

@@ -281,3 +281,25 @@ def test_a_variable_that_is_a_tables_name_is_refused_with_what_it_may_have_meant
         assert name in refused.value.detail
     if variable == "LAKEMQ_LOG" and text:
         assert "LAKEMQ_LOG_FORMAT" not in refused.value.detail
+
+
+def test_a_table_that_is_none_is_refused_also_beside_options_of_it(tmp_path: Path) -> None:
+    path = written(tmp_path, "store = 'elsewhere'\n")
+    for options in ({}, {"store.flush": "async"}):
+        with pytest.raises(InvalidRequest, match="store: must be a table"):
+            load_settings(path, options)
+    with pytest.raises(InvalidRequest, match="nameservers: must be a list"):
+        load_settings(written(tmp_path, "nameservers = 'http://a:1'\n"), {})
+
+
+@pytest.mark.parametrize(
+    "url", ["*", "http://x:0", "http://x:99999", "http://[::1:1", "https://x:1", "http://x"]
+)
+def test_what_is_no_name_server_is_refused(url: str) -> None:
+    with pytest.raises(InvalidRequest, match="nameservers"):
+        load_settings(None, {"nameservers": (url,)})
+
+
+def test_a_name_server_may_end_with_a_slash() -> None:
+    given = load_settings(None, {"nameservers": ("http://[::1]:9876/", "http://a.b:1")}).nameservers
+    assert given == ("http://[::1]:9876", "http://a.b:1")

@@ -116,6 +116,32 @@ def test_of_two_masters_the_one_of_the_higher_epoch_counts() -> None:
     assert tables.brokers()[0].addresses == {0: "http://old:1"}
 
 
+def test_a_second_broker_of_a_name_is_refused_while_the_first_lives() -> None:
+    now = 0.0
+    tables = RouteTables(120.0, lambda: now)
+    tables.register(registration(address="http://first:1", store_id="one"))
+    tables.register(registration(address="http://first:2", store_id="one"))
+    for broker_id in (0, 1):
+        tables.register(registration(broker_id=broker_id, store_id="one"))
+        with pytest.raises(InvalidRequest, match=r"BROKER_CONFLICT.*is another broker"):
+            tables.register(registration(broker_id=broker_id, address="http://second:1", store_id="two"))
+    assert set(tables.brokers()[0].addresses.values()) == {"http://broker-a:8090"}
+    tables.register(registration(address="http://second:1", store_id="two", epoch=3))  # it was promoted
+    now = 121.0
+    tables.register(registration(address="http://third:1", store_id="three", epoch=3))
+    assert tables.brokers()[0].addresses[0] == "http://third:1"
+
+
+def test_a_broker_is_late_by_its_own_heartbeats() -> None:
+    now = 0.0
+    tables = RouteTables(3.0, lambda: now)
+    tables.register(registration(heartbeat_s=30.0))
+    now = 89.0
+    assert tables.expire() == []
+    now = 91.0
+    assert tables.expire() == [("broker-a", 0)]
+
+
 def test_a_secret_is_no_short_word() -> None:
     with pytest.raises(ValueError, match="at least 16 bytes"):
         name_server(b"short")

@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -376,3 +377,24 @@ def test_the_core_loads_no_web_framework() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_a_held_pull_of_a_topic_that_is_deleted_ends_and_says_so(tmp_path: Path) -> None:
+    async def scenario(broker: Broker) -> None:
+        await send(broker, "first")
+        task = asyncio.get_running_loop().create_task(broker.pull.pull(pull_request(1, wait_ms=50_000)))
+        await wait_until_async(lambda: broker.pull_hold.waiting == 1)
+        await broker.topics.delete(TOPIC)
+        with pytest.raises(InvalidRequest, match="TOPIC_NOT_EXIST"):
+            await task
+
+    run(tmp_path, scenario)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [{}, {"end": "middle"}, {"end": "earliest", "timestamp": 5}, {"timestamp": 5, "offsets": {0: 1}}],
+)
+def test_a_reset_goes_to_exactly_one_place(target: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest, match="ARGUMENT_ILLEGAL"):
+        ResetTarget("t", **target)
