@@ -8,6 +8,7 @@ Invariants: the streams over `deliveries` go on (compaction changes no data, del
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -91,10 +92,15 @@ def _maintain(
 
 
 def maintain_in_catalog(
-    spark: SparkSession, ledger: CatalogLedger, *, vacuum_hours: int = 168, keep_days: int | None = None
+    spark: SparkSession,
+    ledger: CatalogLedger,
+    *,
+    vacuum_hours: int = 168,
+    keep_days: int | None = None,
+    tables: Sequence[Table] = TABLES,
 ) -> None:
-    """The same for a ledger in a catalog, whose tables exclude writers by themselves."""
-    for table in TABLES:
+    """The same for a ledger in a catalog, or some of its tables, which exclude writers by themselves."""
+    for table in tables:
         name = ledger.qualified(table)
         if not spark.catalog.tableExists(name):  # an archive that never ran, say
             continue

@@ -1,13 +1,34 @@
-"""Maintenance of a ledger in a catalog; on a path a lock keeps it and the jobs apart."""
+"""Maintenance beside a group that works, in a catalog; on a path a lock keeps the two apart.
+
+Contract: whatever maintenance compacts, deletes and cleans while a group's batch is under way, no query
+fails, the streams over the ledger pass over it, and nothing but the rows older than asked is gone.
+"""
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from delta_tables.data_losses import DATA_LOSSES
+from delta_tables.deliveries import DELIVERIES
 from delta_tables.ledger import ledger_at
 from delta_tables.ledger.catalog_ledger import CatalogLedger
+from delta_tables.ledger_query import select
 from delta_tables.maintenance import maintain_in_catalog
+from jobs.consume import WRITTEN, consume
+from jobs.handler.loader import HandlerTarget
+from jobs.settings import ConsumeSettings
+from tests.support.broker_process import BrokerProcess
+from tests.support.held_handler import HeldHandler
+from tests.support.ledger_rows import delivery
+from tests.support.waiting import wait_until
+
+WAIT_S = 240.0
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 def test_tables_that_were_never_made_are_left_out(spark: SparkSession) -> None:
@@ -18,3 +39,76 @@ def test_tables_that_were_never_made_are_left_out(spark: SparkSession) -> None:
     maintain_in_catalog(spark, ledger)
     made = spark.sql("SHOW TABLES IN small_ledger").where("NOT isTemporary").collect()
     assert [row.tableName for row in made] == ["data_losses"]
+
+
+def test_maintenance_while_a_batch_is_under_way(
+    spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path
+) -> None:
+    client = shared_broker.client()
+    client.put_topic("kept-tidy", read_queue_nums=1, write_queue_nums=1)
+    spark.sql("CREATE SCHEMA maintained_ledger")
+    ledger = ledger_at("spark_catalog.maintained_ledger")
+    assert isinstance(ledger, CatalogLedger)
+    ledger.create(*WRITTEN, spark=spark)
+    old = [delivery(n, consumer_group="old", finished_at=LONG_AGO) for n in range(2)]
+    young = [delivery(n, consumer_group="young", finished_at=datetime.now(UTC)) for n in range(2)]
+    for row in (*old, *young):  # a file each: DELETE takes the old ones, OPTIMIZE packs the others
+        made = spark.createDataFrame(pa.Table.from_pylist([row], schema=DELIVERIES.arrow_schema))
+        made.write.format("delta").mode("append").saveAsTable(ledger.qualified(DELIVERIES))
+
+    handler = HeldHandler(tmp_path, f"handler_of_{tmp_path.name}")
+    settings = ConsumeSettings(
+        group="tidy",
+        topics=("kept-tidy",),
+        handler=HandlerTarget(f"{handler.module}:hold", "auto", (str(tmp_path),)),
+        ledger=ledger,
+        checkpoint=tmp_path / "checkpoint",
+        endpoint=shared_broker.endpoint,
+        start="earliest",
+        max_reconsume_times=1,
+        retry_delays="1s",
+        trigger="100 milliseconds",
+        until_idle_s=0.2,
+    )
+    texts = ["fine", "fails", "fine", "fails"]
+    client.send_ndjson("kept-tidy", "\n".join(f'{{"body":"{text}"}}' for text in texts).encode())
+
+    def tidy_up() -> None:
+        try:
+            wait_until(handler.handling.exists, WAIT_S, "no batch was handled")
+            # Delta's transaction of the batch has begun.
+            maintain_in_catalog(spark, ledger, keep_days=30, tables=[DELIVERIES])
+        finally:
+            handler.go_on.touch()
+
+    with ThreadPoolExecutor(1) as pool:
+        tidied = pool.submit(tidy_up)
+        consume(settings, lambda: spark)
+        tidied.result(WAIT_S)
+
+    rows = select(
+        ledger,
+        "SELECT consumer_group, queue_offset, attempt, verdict FROM deliveries ORDER BY 1 DESC, 2, 3",
+        spark,
+    )
+    assert rows == [
+        ("young", 0, 1, "ACK"),
+        ("young", 1, 1, "ACK"),
+        ("tidy", 0, 1, "ACK"),
+        ("tidy", 1, 1, "RETRY"),
+        ("tidy", 1, 2, "DEAD"),
+        ("tidy", 2, 1, "ACK"),
+        ("tidy", 3, 1, "RETRY"),
+        ("tidy", 3, 2, "DEAD"),
+    ]
+    assert select(ledger, "SELECT queue_offset FROM dead_letters ORDER BY 1", spark) == [(1,), (3,)]
+    assert select(ledger, "SELECT * FROM delivery_gaps", spark) == []
+    assert [queue.max_offset for queue in client.queues("%DLQ%tidy")] == [2]
+    assert [queue.max_offset for queue in client.queues("%RETRY%tidy")] == [2]
+    assert sorted(handler.calls()) == ["0/1", "1/1", "1/2", "2/1", "3/1", "3/2"]
+    for table in WRITTEN:
+        history = spark.sql(f"DESCRIBE HISTORY {ledger.qualified(table)}")
+        appends = history.where("operation IN ('WRITE', 'STREAMING UPDATE')")
+        assert appends.where("NOT isBlindAppend").count() == 0, f"appends to {table.name} read it"
+    history = spark.sql(f"DESCRIBE HISTORY {ledger.qualified(DELIVERIES)}")
+    assert history.where("operation = 'OPTIMIZE'").count() > 0
