@@ -116,6 +116,8 @@ def test_a_refusal_names_the_table_the_process_and_the_file(tmp_path: Path, hold
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(Unavailable) as refused:
             WriterLock(tmp_path, "deliveries").acquire()
+        opened = [str(entry.readlink()) for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink()]
+        assert opened.count(str(file_of(tmp_path))) == 1, "the refused one's is left open"
     assert refused.value.code == "STORE_LOCKED"
     assert f"writes deliveries of this ledger (process {named});" in refused.value.detail
     assert refused.value.context["path"] == str(file_of(tmp_path))
