@@ -40,7 +40,9 @@ def await_exit(pid: int, timeout_s: float) -> None:
     except OSError:  # gone already
         return
     try:
-        select.select([descriptor], [], [], timeout_s)
+        ended = select.poll()  # select() takes no descriptor above 1,023
+        ended.register(descriptor, select.POLLIN)
+        ended.poll(timeout_s * 1000)
     finally:
         os.close(descriptor)
 

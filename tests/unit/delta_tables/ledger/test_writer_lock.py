@@ -6,6 +6,7 @@ import fcntl
 import gc
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -213,6 +214,23 @@ def test_a_process_is_waited_for_until_it_has_ended_or_the_time_is_over(
     await_exit(jvm.pid, 60.0)  # gone
     opened = [str(entry.readlink()) for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink()]
     assert "anon_inode:[pidfd]" not in opened, "left open"
+
+
+def test_a_process_is_waited_for_by_one_that_has_many_files_open(jvm: subprocess.Popen[bytes]) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(max(soft, 2_048), hard), hard))
+    opened = [os.open(os.devnull, os.O_RDONLY)]
+    try:
+        while opened[-1] < 1_100:
+            opened.append(os.dup(opened[0]))
+        await_exit(jvm.pid, 0.01)
+        end(jvm)
+        await_exit(jvm.pid, 60.0)
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert jvm.poll() is not None
 
 
 def test_the_start_of_a_process_is_its_own_in_ticks_since_boot() -> None:
