@@ -59,6 +59,7 @@ _HOST_NAME = re.compile(r"[A-Za-z0-9_.-]{1,253}")
 _ORIGIN = re.compile(r"https?://[A-Za-z0-9_.:\[\]-]{1,261}")
 _HA_ADDRESS = re.compile(r"ha://[A-Za-z0-9_.:\[\]-]{1,255}:[0-9]{1,5}")
 _NAME_SERVER = re.compile(r"http://(?:[A-Za-z0-9_.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):([0-9]{1,5})")
+_DEFAULTS = BrokerSettings()
 _SECTION = ConfigDict(strict=True, extra="forbid")
 
 
@@ -272,8 +273,8 @@ class NameServerSettings(ProcessSettings):
 class Settings(ProcessSettings):
     """Everything `lakemq serve` takes."""
 
-    broker_name: str = "broker-a"
-    cluster: str = "DefaultCluster"
+    broker_name: str = _DEFAULTS.broker_name
+    cluster: str = _DEFAULTS.cluster
     nameservers: Texts = ()
     nameserver_heartbeat_s: Annotated[float, Interval(ge=1, le=60)] = HEARTBEAT_S
     store: _Store = _Store()

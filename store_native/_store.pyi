@@ -20,6 +20,7 @@ __all__ = [
     "default_options",
     "dump",
     "java_hash",
+    "option_bounds",
     "recover",
     "validate_group",
     "validate_topic",
@@ -52,6 +53,9 @@ class StoreOptions(TypedDict, total=False):
     checkpoint_interval_ms: int
     idempotence_max_keys: int
     idempotence_hours: int
+
+def option_bounds() -> dict[str, tuple[int, int]]:
+    """Returns (smallest, largest) value of each option that is a number."""
 
 def default_options() -> StoreOptions:
     """Returns the options of a store that is opened with none."""

@@ -15,20 +15,17 @@ from typing import Annotated, Literal
 from annotated_types import Interval, MultipleOf
 
 from ha_replicator.nameserver.registrar import HEARTBEAT_S
-from store_native import default_options
+from store_native import default_options, option_bounds
 
 FlushMode = Literal["sync", "async"]
 RoleName = Literal["async-master", "sync-master", "slave"]
 
-_HOURS_OF_100_YEARS = 100 * 366 * 24
 _GIB = 1 << 30
 _TIB = 1 << 40
 
-_FileBytes = Annotated[int, Interval(ge=64 << 10, le=_GIB), MultipleOf(4096)]
-_Entries = Annotated[int, Interval(ge=1, le=100_000_000)]
-
-#: The store's own defaults: they are stated there, and nowhere else.
+#: The store's own defaults and bounds: they are stated there, and nowhere else.
 _STORE = default_options()
+_BOUNDS = {name: Interval(ge=least, le=most) for name, (least, most) in option_bounds().items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +41,25 @@ class StoreSettings:
 
     path: str = "./store"
     flush: FlushMode = _STORE["flush"]
-    flush_interval_ms: Annotated[int, Interval(ge=1, le=60_000)] = _STORE["flush_interval_ms"]
-    commitlog_file_size: _FileBytes = _STORE["commitlog_file_size"]
-    consumequeue_file_entries: _Entries = _STORE["consumequeue_file_entries"]
-    index_slots: _Entries = _STORE["index_slots"]
-    index_entries: Annotated[int, Interval(ge=2, le=100_000_000)] = _STORE["index_entries"]
+    flush_interval_ms: Annotated[int, _BOUNDS["flush_interval_ms"]] = _STORE["flush_interval_ms"]
+    commitlog_file_size: Annotated[int, _BOUNDS["commitlog_file_size"], MultipleOf(4096)] = _STORE[
+        "commitlog_file_size"
+    ]
+    consumequeue_file_entries: Annotated[int, _BOUNDS["consumequeue_file_entries"]] = _STORE[
+        "consumequeue_file_entries"
+    ]
+    index_slots: Annotated[int, _BOUNDS["index_slots"]] = _STORE["index_slots"]
+    index_entries: Annotated[int, _BOUNDS["index_entries"]] = _STORE["index_entries"]
     auto_create_topics: bool = _STORE["auto_create_topics"]
-    default_queue_nums: Annotated[int, Interval(ge=1, le=1_024)] = _STORE["default_queue_nums"]
-    retention_hours: Annotated[int, Interval(ge=1, le=_HOURS_OF_100_YEARS)] = _STORE["retention_hours"]
-    delete_when_hour: Annotated[int, Interval(ge=0, le=23)] = _STORE["delete_when_hour"]
+    default_queue_nums: Annotated[int, _BOUNDS["default_queue_nums"]] = _STORE["default_queue_nums"]
+    retention_hours: Annotated[int, _BOUNDS["retention_hours"]] = _STORE["retention_hours"]
+    delete_when_hour: Annotated[int, _BOUNDS["delete_when_hour"]] = _STORE["delete_when_hour"]
     delay_levels: str = _STORE["delay_levels"]
-    checkpoint_interval_ms: Annotated[int, Interval(ge=10, le=3_600_000)] = _STORE["checkpoint_interval_ms"]
-    idempotence_max_keys: _Entries = _STORE["idempotence_max_keys"]
-    idempotence_hours: Annotated[int, Interval(ge=1, le=_HOURS_OF_100_YEARS)] = _STORE["idempotence_hours"]
+    checkpoint_interval_ms: Annotated[int, _BOUNDS["checkpoint_interval_ms"]] = _STORE[
+        "checkpoint_interval_ms"
+    ]
+    idempotence_max_keys: Annotated[int, _BOUNDS["idempotence_max_keys"]] = _STORE["idempotence_max_keys"]
+    idempotence_hours: Annotated[int, _BOUNDS["idempotence_hours"]] = _STORE["idempotence_hours"]
     faults: str = ""
 
 
@@ -83,7 +86,7 @@ class LimitSettings:
     """
 
     max_request_bytes: Annotated[int, Interval(ge=1, le=_GIB)] = 64 << 20
-    max_message_bytes: Annotated[int, Interval(ge=1, le=_GIB - (64 << 10))] = _STORE["max_message_bytes"]
+    max_message_bytes: Annotated[int, _BOUNDS["max_message_bytes"]] = _STORE["max_message_bytes"]
     inline_bytes: Annotated[int, Interval(ge=0, le=16 << 20)] = 256 << 10
     bulk_threads: Annotated[int, Interval(ge=1, le=256)] = 2
     body_timeout_s: Annotated[float, Interval(ge=0.01, le=3_600)] = 30.0

@@ -88,29 +88,40 @@ impl Options {
         self.role == Role::Master && !self.asks_replicas
     }
 
+    /// Each number with its smallest and its largest value.
+    pub fn numbers(&self) -> [(&'static str, i64, i64, i64); 12] {
+        const FILE: (i64, i64) = (64 << 10, 1 << 30);
+        const ENTRIES: i64 = 100_000_000;
+        const HOURS_OF_100_YEARS: i64 = 100 * 366 * 24;
+        [
+            ("flush_interval_ms", 1, 60_000, self.flush_interval_ms as i64),
+            ("commitlog_file_size", FILE.0, FILE.1, self.commitlog_file_size as i64),
+            ("consumequeue_file_entries", 1, ENTRIES, i64::from(self.consumequeue_file_entries)),
+            ("index_slots", 1, ENTRIES, i64::from(self.index_slots)),
+            ("index_entries", 2, ENTRIES, i64::from(self.index_entries)),
+            ("default_queue_nums", 1, 1024, i64::from(self.default_queue_nums)),
+            ("retention_hours", 1, HOURS_OF_100_YEARS, self.retention_hours as i64),
+            ("delete_when_hour", 0, 23, self.delete_when_hour as i64),
+            ("max_message_bytes", 1, FILE.1 - FILE.0, self.max_message_bytes as i64),
+            ("checkpoint_interval_ms", 10, 3_600_000, self.checkpoint_interval_ms as i64),
+            ("idempotence_max_keys", 1, ENTRIES, self.idempotence_max_keys as i64),
+            ("idempotence_hours", 1, HOURS_OF_100_YEARS, self.idempotence_hours as i64),
+        ]
+    }
+
     /// Refuses values that cannot work.
     ///
     /// # Errors
     /// `ARGUMENT_ILLEGAL` naming the value and its limit.
     pub fn validate(&self) -> Result<()> {
         let refuse = |detail: String| Err(StoreError::invalid("ARGUMENT_ILLEGAL", detail));
-        if !(64 * 1024..=1 << 30).contains(&self.commitlog_file_size) {
-            return refuse(format!(
-                "commitlog_file_size is {}, it lies between 65536 and 1073741824",
-                self.commitlog_file_size
-            ));
+        for (name, least, most, value) in self.numbers() {
+            if !(least..=most).contains(&value) {
+                return refuse(format!("{name} is {value}, it lies between {least} and {most}"));
+            }
         }
         if !self.commitlog_file_size.is_multiple_of(4096) {
             return refuse("commitlog_file_size must be a multiple of 4096".into());
-        }
-        if self.consumequeue_file_entries == 0 || self.index_slots == 0 || self.index_entries < 2 {
-            return refuse("queue and index files need room for entries".into());
-        }
-        if !(1..=1024).contains(&self.default_queue_nums) {
-            return refuse(format!(
-                "default_queue_nums is {}, it lies between 1 and 1024",
-                self.default_queue_nums
-            ));
         }
         if self.delay_levels_ms.is_empty() || self.delay_levels_ms.len() > 64 {
             return refuse("there are 1 to 64 delay levels".into());

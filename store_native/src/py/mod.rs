@@ -54,6 +54,7 @@ fn _store(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(inspect::recover, module)?)?;
     module.add_function(wrap_pyfunction!(inspect::dump, module)?)?;
     module.add_function(wrap_pyfunction!(options::default_options, module)?)?;
+    module.add_function(wrap_pyfunction!(options::option_bounds, module)?)?;
     module.add_function(wrap_pyfunction!(java_hash, module)?)?;
     module.add_function(wrap_pyfunction!(validate_topic, module)?)?;
     module.add_function(wrap_pyfunction!(validate_group, module)?)?;

@@ -2,6 +2,8 @@
 //!
 //! Invariants: a name that is no option is an error.
 
+use std::collections::HashMap;
+
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -37,6 +39,13 @@ macro_rules! with_plain_options {
 
 const FLUSHES: [(&str, Flush); 2] = [("sync", Flush::Sync), ("async", Flush::Async)];
 const ROLES: [(&str, Role); 2] = [("master", Role::Master), ("slave", Role::Slave)];
+
+/// (smallest, largest) value of each option that is a number.
+#[pyfunction]
+pub fn option_bounds() -> HashMap<&'static str, (i64, i64)> {
+    let numbers = Options::default().numbers();
+    numbers.into_iter().map(|(name, least, most, _)| (name, (least, most))).collect()
+}
 
 /// The options in force when these are given.
 pub fn options_of(py: Python<'_>, given: Option<&Bound<'_, PyDict>>) -> PyResult<Options> {

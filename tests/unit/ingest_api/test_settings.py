@@ -10,6 +10,7 @@ import pytest
 from ingest_api.setting_sources import load_settings
 from ingest_api.settings import Settings, known_settings
 from lakemq.cli.commands import serve
+from store_native import option_bounds
 from store_native.errors import InvalidRequest
 
 
@@ -303,3 +304,10 @@ def test_what_is_no_name_server_is_refused(url: str) -> None:
 def test_a_name_server_may_end_with_a_slash() -> None:
     given = load_settings(None, {"nameservers": ("http://[::1]:9876/", "http://a.b:1")}).nameservers
     assert given == ("http://[::1]:9876", "http://a.b:1")
+
+
+def test_a_number_of_the_stores_has_the_stores_own_bounds() -> None:
+    known = known_settings()
+    for name, (least, most) in option_bounds().items():
+        field = known.get(f"store.{name}") or known[f"limits.{name}"]
+        assert field.bounds == (least, most), name
