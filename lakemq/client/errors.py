@@ -70,9 +70,10 @@ def from_problem(status: int, headers: Mapping[str, str], body: bytes) -> LakeMQ
     """
     problem = _parse(body)
     code = problem.get("code")
+    detail = problem.get("detail") or problem.get("title") or _first_words(body) or f"HTTP status {status}"
     if not isinstance(code, str):
         code = _code_of_status(status)
-    detail = problem.get("detail") or problem.get("title") or _first_words(body) or f"HTTP status {status}"
+        detail = f"this answer (HTTP status {status}) is no LakeMQ broker's own: {detail}"
     context = {key: value for key, value in problem.items() if key not in _STANDARD | _TAKEN}
     context["http_status"] = status
     _lift_pointer(context)

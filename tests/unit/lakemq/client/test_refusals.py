@@ -9,6 +9,7 @@ import pytest
 from urllib3.exceptions import ClosedPoolError, HTTPError, ProtocolError
 
 from lakemq.client import InvalidRequest, LakeMQError, OutcomeUnknown, Unavailable
+from lakemq.client.errors import from_problem
 from lakemq.client.transport import (
     LONGEST_RETRY_UNTIL_S,
     LONGEST_TIMEOUT_S,
@@ -181,3 +182,8 @@ def test_an_answers_headers_are_handed_on() -> None:
     answered = Answered(200, OK.data)
     for call in (read, send):
         assert call(over(answered)[0]).headers is answered.headers
+
+
+def test_an_answer_of_somebody_else_says_so() -> None:
+    error = from_problem(404, {}, b"<!DOCTYPE HTML><p>Error code: 404</p>")
+    assert error.detail.startswith("this answer (HTTP status 404) is no LakeMQ broker's own: <!DOCTYPE HTML>")
