@@ -116,6 +116,8 @@ class Bootstrap:
     def end(self) -> int: ...
     def finish(self, snapshot: bytes, epochs: list[tuple[int, int]]) -> None:
         """Makes it a store, as after a crash. Raises DataCorrupt for a snapshot that does not fit."""
+    def abandon(self) -> None:
+        """Leaves an empty directory: the master's log tells everything itself."""
     def close(self) -> None:
         """Gives the directory back; what was begun is begun anew next time."""
 

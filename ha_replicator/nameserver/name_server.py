@@ -45,8 +45,8 @@ class NameServer:
         self.tables = tables
         self._proof = None if secret is None else RegistrationProof(secret)
         self._now_ms = now_ms
-        # When each broker's last request was made. Older ones are too old to be taken again anyway.
-        self._times: dict[tuple[str, int], int] = {}
+        # When each sender's last request was made. Older ones are too old to be taken again anyway.
+        self._times: dict[str, int] = {}
         # What was said in the log; as many as there are places.
         self._addresses: dict[tuple[str, int], str] = {}
 
@@ -64,21 +64,29 @@ class NameServer:
             log.info("broker registered", extra={"fields": _of(key, registration.address)})
         return answer
 
-    def unregister(self, broker_name: str, broker_id: int, request: SignedRequest) -> None:
-        """Drops a broker at once.
+    def unregister(
+        self, broker_name: str, broker_id: int, request: SignedRequest, store_id: str = ""
+    ) -> None:
+        """Drops a broker at once; another one that has its place by now stays.
+
+        Args:
+            broker_name: Its name.
+            broker_id: Its id.
+            request: The request.
+            store_id: Its own, as in its registration.
 
         Raises:
             InvalidRequest: NO_PERMISSION; BROKER_NOT_EXIST.
         """
         self._check(broker_name, broker_id, request)
-        if not self.tables.unregister(broker_name, broker_id):
+        if not self.tables.unregister(broker_name, broker_id, store_id):
             raise InvalidRequest("BROKER_NOT_EXIST", f"{broker_name} with id {broker_id} is not registered")
         address = self._addresses.pop((broker_name, broker_id), "")
         log.info("broker unregistered", extra={"fields": _of((broker_name, broker_id), address)})
 
     def _check(self, broker_name: str, broker_id: int, request: SignedRequest) -> None:
         if self._proof is not None:
-            self._check_proof(self._proof, (broker_name, broker_id), request)
+            self._check_proof(self._proof, request)
         elif not request.from_this_machine:
             raise InvalidRequest(
                 "NO_PERMISSION",
@@ -91,19 +99,20 @@ class NameServer:
                 "NO_PERMISSION", f"{broker_name} with id {broker_id} is this broker; it registers itself"
             )
 
-    def _check_proof(self, proof: RegistrationProof, key: tuple[str, int], request: SignedRequest) -> None:
+    def _check_proof(self, proof: RegistrationProof, request: SignedRequest) -> None:
         now_ms = self._now_ms()
-        time_ms = proof.time_of(request, now_ms)
-        if time_ms is None:
+        made = proof.read(request, now_ms)
+        if made is None:
             raise InvalidRequest(
                 "NO_PERMISSION",
                 "the registration does not prove that it knows the cluster's secret, or the broker's clock "
                 f"and this one differ by more than {WINDOW_MS // 60_000} minutes",
             )
-        if time_ms <= self._times.get(key, -1):
+        sender, time_ms = made
+        if time_ms <= self._times.get(sender, -1):
             raise InvalidRequest("NO_PERMISSION", "this registration was made before the last one: a repeat")
-        self._times = {name: at for name, at in self._times.items() if now_ms - at <= 2 * WINDOW_MS}
-        self._times[key] = time_ms
+        self._times = {known: at for known, at in self._times.items() if now_ms - at <= 2 * WINDOW_MS}
+        self._times[sender] = time_ms
 
 
 def _of(key: tuple[str, int], address: str) -> dict[str, object]:

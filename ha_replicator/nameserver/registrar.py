@@ -15,10 +15,11 @@ import asyncio
 import contextlib
 import json
 import logging
+import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote
 
 from ha_replicator.http_question import HttpAnswer, ask
@@ -55,6 +56,14 @@ class RegistrationStatus:
     failure: str | None
 
 
+class _Place(NamedTuple):
+    """Under which name a name server knows this broker."""
+
+    broker_name: str
+    broker_id: int
+    store_id: str
+
+
 class _Refused(Exception):
     """The name server answered, and does not take the registration."""
 
@@ -88,7 +97,8 @@ class Registrar:
         self._now_ms = now_ms
         self._last_ms = 0
         self._changes = {nameserver: asyncio.Event() for nameserver in dict.fromkeys(nameservers)}
-        self._known_as: dict[str, tuple[str, int]] = {}
+        self._known_as: dict[str, _Place] = {}
+        self._sender = secrets.token_hex(8)
         self._failures: dict[str, str] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -132,6 +142,8 @@ class Registrar:
                 known_version = await self._register(nameserver, registration, known_version)
             except (OSError, ValueError, TimeoutError, _Refused) as error:
                 known_version = None  # it may have lost all it knew
+                if isinstance(error, _Refused):
+                    self._known_as.pop(nameserver, None)  # the place is another's
                 self._note(nameserver, _in_words(error))
                 wait_s, pause_s = pause_s, min(2 * pause_s, self._every_s)
             else:
@@ -146,7 +158,7 @@ class Registrar:
         self, nameserver: str, registration: BrokerRegistration | None, known_version: str | None
     ) -> str | None:
         """Registers, with the topics where they are not known; returns the version that is known now."""
-        key = None if registration is None else (registration.broker_name, registration.broker_id)
+        key = None if registration is None else _place_of(registration)
         before = self._known_as.get(nameserver)
         if before is not None and before != key:
             # It was promoted, or is the master no more: its old place is nobody's, or another's.
@@ -163,29 +175,33 @@ class Registrar:
 
     async def _put(self, nameserver: str, registration: BrokerRegistration, *, topics: bool) -> HttpAnswer:
         content = asdict(registration)
-        name, broker_id = content.pop("broker_name"), content.pop("broker_id")
+        del content["broker_name"], content["broker_id"]
         content["topics"] = (
             [{"topic": topic, **queues} for topic, queues in (content["topics"] or {}).items()]
             if topics
             else None
         )
-        answer = await self._send("PUT", nameserver, (name, broker_id), json.dumps(content).encode())
+        answer = await self._send(
+            "PUT", nameserver, _path_of(_place_of(registration)), json.dumps(content).encode()
+        )
         if answer.status != 200:
             raise _Refused(_refusal(answer))
         return answer
 
-    async def _unregister(self, nameserver: str, known_as: tuple[str, int]) -> None:
+    async def _unregister(self, nameserver: str, known_as: _Place) -> None:
         # A name server that is gone forgets by itself.
         with contextlib.suppress(OSError, ValueError, TimeoutError):
-            await self._send("DELETE", nameserver, known_as, b"")
+            path = f"{_path_of(known_as)}?store_id={quote(known_as.store_id, safe='')}"
+            await self._send("DELETE", nameserver, path, b"")
 
-    async def _send(self, method: str, nameserver: str, key: tuple[str, int], body: bytes) -> HttpAnswer:
-        path = f"/api/v1/brokers/{quote(key[0], safe='')}/{key[1]}"
+    async def _send(self, method: str, nameserver: str, path: str, body: bytes) -> HttpAnswer:
         headers: dict[str, str] = {}
         if self._proof is not None:
             # Never the time of an earlier one: that would be a repeat.
             self._last_ms = max(self._now_ms(), self._last_ms + 1)
-            headers["Authorization"] = self._proof.authorization(method, path, body, self._last_ms)
+            headers["Authorization"] = self._proof.authorization(
+                method, path, body, self._last_ms, self._sender
+            )
         return await self._question(nameserver, path, method=method, body=body, headers=headers)
 
     def _note(self, nameserver: str, failure: str | None) -> None:
@@ -198,6 +214,14 @@ class Registrar:
             self._failures[nameserver] = failure
             fields: dict[str, Any] = {"url": nameserver, "reason": failure}
             log.warning("not registered with a name server", extra={"fields": fields})
+
+
+def _place_of(registration: BrokerRegistration) -> _Place:
+    return _Place(registration.broker_name, registration.broker_id, registration.store_id)
+
+
+def _path_of(place: _Place) -> str:
+    return f"/api/v1/brokers/{quote(place.broker_name, safe='')}/{place.broker_id}"
 
 
 def _in_words(error: Exception) -> str:

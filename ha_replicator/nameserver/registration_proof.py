@@ -1,15 +1,17 @@
 """Whether who registers with a name server belongs to the cluster.
 
-Owns what is signed: HMAC-SHA256 by the cluster's secret over the request's method, path, time and body.
+Owns what is signed: HMAC-SHA256 by the cluster's secret over the request's method, target, time, sender and
+body.
 
 Invariants: the secret never goes over the wire; a proof is good for the request it was made for, for
-`WINDOW_MS`, and once: the times of one broker only grow.
+`WINDOW_MS`, and once: the times of one sender only grow.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 from dataclasses import dataclass
 
 from ha_replicator.wire.credentials import MIN_SECRET_BYTES
@@ -18,6 +20,8 @@ SCHEME = "LakeMQ-HMAC-SHA256"
 WINDOW_MS = 300_000
 """How far the clocks of broker and name server may be apart."""
 _WORD = b"lakemq registration"
+_STAMP = re.compile("[0-9]{1,18}")
+_SENDER = re.compile("[0-9a-f]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,7 @@ class SignedRequest:
     """What a name server sees of a request.
 
     Attributes:
+        path: With the query, as it came.
         authorization: The header of that name; empty without one.
         from_this_machine: Its connection comes over loopback.
         client: The other end's address, where it is known.
@@ -55,23 +60,36 @@ class RegistrationProof:
             )
         self._secret = secret
 
-    def authorization(self, method: str, path: str, body: bytes, time_ms: int) -> str:
-        """Returns the header ``Authorization`` of a request made at a time (epoch ms)."""
-        return f"{SCHEME} {time_ms}:{self._digest(method, path, body, time_ms)}"
+    def authorization(self, method: str, path: str, body: bytes, time_ms: int, sender: str) -> str:
+        """Returns the header ``Authorization`` of a request.
 
-    def time_of(self, request: SignedRequest, now_ms: int) -> int | None:
-        """Returns when a request was made (epoch ms); None when its proof is none, or not of now."""
+        Args:
+            method: Of the request.
+            path: Of the request, with its query.
+            body: Of the request.
+            time_ms: When it is made, epoch ms.
+            sender: One run of a broker, in hexadecimal digits; its times only grow.
+        """
+        return f"{SCHEME} {time_ms}:{sender}:{self._digest(method, path, body, str(time_ms), sender)}"
+
+    def read(self, request: SignedRequest, now_ms: int) -> tuple[str, int] | None:
+        """Returns who made a request and when (epoch ms); None when its proof is none, or not of now."""
         scheme, _, credentials = request.authorization.partition(" ")
-        stamp, _, digest = credentials.partition(":")
-        if scheme != SCHEME or not (stamp.isascii() and stamp.isdecimal()) or len(stamp) > 18:
+        stamp, _, rest = credentials.partition(":")
+        sender, _, digest = rest.partition(":")
+        if scheme != SCHEME or not _STAMP.fullmatch(stamp) or not _SENDER.fullmatch(sender):
             return None
-        time_ms = int(stamp)
-        expected = self._digest(request.method, request.path, request.body, time_ms)
+        expected = self._digest(request.method, request.path, request.body, stamp, sender)
         if not hmac.compare_digest(expected.encode(), digest.encode("utf-8", "surrogatepass")):
             return None
-        return time_ms if abs(now_ms - time_ms) <= WINDOW_MS else None
+        return (sender, int(stamp)) if abs(now_ms - int(stamp)) <= WINDOW_MS else None
 
-    def _digest(self, method: str, path: str, body: bytes, time_ms: int) -> str:
-        parts = (_WORD, method.encode(), path.encode(), str(time_ms).encode(), hashlib.sha256(body).digest())
+    def _digest(self, method: str, path: str, body: bytes, stamp: str, sender: str) -> str:
+        said = (method, path, stamp, sender)
+        parts = (
+            _WORD,
+            *(part.encode("utf-8", "surrogatepass") for part in said),
+            hashlib.sha256(body).digest(),
+        )
         signed = b"".join(len(part).to_bytes(4, "big") + part for part in parts)
         return hmac.new(self._secret, signed, hashlib.sha256).hexdigest()

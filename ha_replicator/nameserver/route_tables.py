@@ -117,10 +117,12 @@ class RouteTables:
         elif held.pop(topic, None) is not None:
             self._drop(broker_name, topic)
 
-    def unregister(self, broker_name: str, broker_id: int) -> bool:
-        """Drops one broker at once; returns whether it was there."""
-        if self._live.pop((broker_name, broker_id), None) is None:
+    def unregister(self, broker_name: str, broker_id: int, store_id: str = "") -> bool:
+        """Drops one broker at once; returns whether it was there, and not another of another store."""
+        known = self._live.get((broker_name, broker_id))
+        if known is None or (store_id and known.registration.store_id not in ("", store_id)):
             return False
+        del self._live[broker_name, broker_id]
         if not any(name == broker_name for name, _ in self._live):
             self._hold(broker_name, {})
             del self._held[broker_name]

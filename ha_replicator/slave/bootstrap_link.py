@@ -132,6 +132,8 @@ class BootstrapLink(SlaveLink):
             try:
                 self.store.append(frame.offset, frame.body, frame.next_offset)
             except LakeMQError as error:
+                if error.code == "DISK_FULL":
+                    raise  # another connection would end the same
                 raise LinkClosed(error.code, error.detail) from error
         self.complete = self.store.end() >= self._expected.snapshot_offset
         return []

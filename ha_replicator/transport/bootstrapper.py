@@ -25,6 +25,8 @@ log = logging.getLogger("lakemq.replication")
 
 CONNECT_TIMEOUT_S = 3.0
 PAUSE_S = 1.0
+MOST_TRIES = 5
+"""Where nothing was begun: a connection that broke off says nothing of whether a store is needed."""
 LOOK_EVERY_S = 0.5
 
 
@@ -60,20 +62,23 @@ class Bootstrapper:
         if not await asyncio.to_thread(Bootstrap.is_wanted, self._path):
             return
         last = ""
+        tries = 0
         while True:
+            tries += 1
+            answered = False
             try:
                 if await self._once():
                     return
                 reason = "the master closed the connection"
             except LinkClosed as closed:
-                reason = str(closed)
+                answered, reason = True, str(closed)
             except (OSError, TimeoutError) as error:
                 reason = str(error) or type(error).__name__
             except LakeMQError as error:
                 if error.code in ("STORE_LOCKED", "DISK_FULL"):
                     raise
-                reason = f"{error.code}: {error.detail}"
-            if not self._begun:
+                answered, reason = True, f"{error.code}: {error.detail}"
+            if not self._begun and (answered or tries >= MOST_TRIES):
                 log.info("no store to begin with from the master", extra={"fields": {"reason": reason}})
                 return
             if reason != last:
@@ -107,6 +112,9 @@ class Bootstrapper:
             return True
         except LinkClosed as closed:
             if link.unneeded:
+                if self._begun:
+                    begun = await asyncio.to_thread(Bootstrap, self._path, self._file_size, 0)
+                    await asyncio.to_thread(begun.abandon)
                 return True
             farewell = tuple(closed.farewell)
             raise

@@ -126,6 +126,20 @@ impl Bootstrap {
             .map_err(context)
     }
 
+    /// Leaves an empty directory: what was begun is not needed.
+    ///
+    /// # Errors
+    /// Any I/O error; it is begun anew then.
+    pub fn abandon(mut self) -> Result<()> {
+        let context = |e| StoreError::io("giving up a store of the master's", e);
+        self.file = None;
+        self.remove_leftovers().map_err(context)?;
+        let disk = &*self.environment.disk;
+        disk.remove(&self.paths.bootstrap())
+            .and_then(|()| disk.sync_directory(&self.paths.lakemq()))
+            .map_err(context)
+    }
+
     fn file_of(&mut self, base: i64) -> Result<&File> {
         let context = |e| StoreError::io("making a file of the master's log", e);
         if self.file.as_ref().is_none_or(|(known, _)| *known != base) {

@@ -167,6 +167,7 @@ def with_expired_files(cluster: Cluster) -> BrokerProcess:
         for part in range(12):
             lines = [b'{"body":"%d %d %s"}\n' % (part, at, b"x" * 1000) for at in range(100)]
             client.send_ndjson("t", b"".join(lines))
+        client.send("t", b"with a key", keys=["the-key"])
     master.stop()
     store = Store(str(master.store_path))
     assert store.expire(int(time.time() * 1000) + 100 * 3_600_000) > 0
@@ -196,6 +197,7 @@ def test_a_slave_without_a_store_gets_its_masters_when_the_first_files_have_expi
     with slave.client() as client:
         assert client.group_offsets("g") == {("t", 0): 2}
         assert {"t", "empty"} <= {config.topic for config in client.topics()}
+        assert [message.body for message in client.query("t", "the-key")] == [b"with a key"]
     assert status(slave)["epochs"] == status(master)["epochs"]
     master.kill()
     with slave.client() as client:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ipaddress import IPv6Address, ip_address
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
@@ -96,9 +96,14 @@ def router(name_server: NameServer) -> APIRouter:
         )
 
     @routes.delete("/brokers/{name}/{broker_id}", status_code=204, response_class=Response)
-    async def unregister_broker(name: BrokerName, broker_id: BrokerId, request: Request) -> Response:
+    async def unregister_broker(
+        name: BrokerName,
+        broker_id: BrokerId,
+        request: Request,
+        store_id: Annotated[str, Query(max_length=64, description="Whose registration it is.")] = "",
+    ) -> Response:
         """Drops a broker from the tables at once, as it stops; signed as its registration is."""
-        name_server.unregister(name, broker_id, await _signed(request))
+        name_server.unregister(name, broker_id, await _signed(request), store_id)
         return Response(status_code=204)
 
     return routes
@@ -107,7 +112,7 @@ def router(name_server: NameServer) -> APIRouter:
 async def _signed(request: Request) -> SignedRequest:
     return SignedRequest(
         method=request.method,
-        path=request.url.path,
+        path=request.url.path + (f"?{request.url.query}" if request.url.query else ""),
         body=await request.body(),
         authorization=request.headers.get("authorization", ""),
         from_this_machine=request.client is None or is_loopback(request.client.host),

@@ -60,6 +60,10 @@ impl PyBootstrap {
         self.run(py, |b| b.take().ok_or_else(closed)?.finish(&snapshot, starts(epochs)))
     }
 
+    fn abandon(&self, py: Python<'_>) -> PyResult<()> {
+        self.run(py, |b| b.take().ok_or_else(closed)?.abandon())
+    }
+
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.run(py, |b| {
             *b = None;

@@ -164,6 +164,7 @@ impl Store {
             // Nothing of these is on the slave's disk.
             queues_durable_offset: log_min,
             index: Vec::new(),
+            index_from: Some(log_min),
             ..snapshot
         };
         Ok((own.applied_offset, own.encode()?))

@@ -27,8 +27,10 @@ def registration(**other: object) -> BrokerRegistration:
     return replace(given, **other)  # type: ignore[arg-type]  # a field's
 
 
-def signed(time_ms: int = NOW_MS, secret: bytes = SECRET, **other: object) -> SignedRequest:
-    header = RegistrationProof(secret).authorization("PUT", PATH, BODY, time_ms)
+def signed(
+    time_ms: int = NOW_MS, secret: bytes = SECRET, sender: str = "1a", **other: object
+) -> SignedRequest:
+    header = RegistrationProof(secret).authorization("PUT", PATH, BODY, time_ms, sender)
     request = SignedRequest("PUT", PATH, BODY, header, from_this_machine=False)
     return replace(request, **other)  # type: ignore[arg-type]  # a field's
 
@@ -56,9 +58,11 @@ def test_who_knows_the_secret_registers_from_anywhere() -> None:
         signed(body=BODY + b" "),
         signed(NOW_MS - WINDOW_MS - 1),
         signed(NOW_MS + WINDOW_MS + 1),
-        signed(authorization="LakeMQ-HMAC-SHA256 now:00"),
-        signed(authorization="LakeMQ-HMAC-SHA256 " + "9" * 5000 + ":00"),
-        signed(authorization=f"LakeMQ-HMAC-SHA256 {NOW_MS}:\udcff"),
+        signed(authorization="LakeMQ-HMAC-SHA256 now:1a:00"),
+        signed(authorization=signed().authorization.replace(":1a:", ":1b:")),
+        signed(sender=""),
+        signed(authorization="LakeMQ-HMAC-SHA256 " + "9" * 5000 + ":1a:00"),
+        signed(authorization=f"LakeMQ-HMAC-SHA256 {NOW_MS}:1a:\udcff"),
         signed(authorization=f"Bearer {NOW_MS}:00"),
     ],
 )
@@ -79,6 +83,26 @@ def test_a_proof_counts_once() -> None:
         with pytest.raises(InvalidRequest, match="a repeat"):
             names.register(registration(), signed(again))
     names.register(registration(), signed(NOW_MS + 1))
+
+
+def test_a_sender_whose_clock_is_ahead_does_not_keep_others_out() -> None:
+    names = name_server()
+    names.register(registration(store_id="one"), signed(NOW_MS + WINDOW_MS - 1, sender="aa"))
+    with pytest.raises(InvalidRequest, match="BROKER_CONFLICT"):
+        names.register(registration(store_id="two"), signed(NOW_MS + WINDOW_MS, sender="bb"))
+    names.register(registration(store_id="one"), signed(NOW_MS, sender="cc"))  # its clock was put right
+    names.register(registration(store_id="two", epoch=2), signed(NOW_MS, sender="dd"))  # promoted
+
+
+def test_who_lost_its_place_does_not_take_the_other_out() -> None:
+    names = name_server()
+    names.register(registration(store_id="old"), signed(NOW_MS, sender="aa"))
+    names.register(registration(store_id="new", epoch=2), signed(NOW_MS, sender="bb"))
+    with pytest.raises(InvalidRequest, match="BROKER_NOT_EXIST"):
+        names.unregister("broker-a", 0, signed(NOW_MS + 1, sender="aa"), "old")
+    assert names.tables.route("t") is not None
+    names.unregister("broker-a", 0, signed(NOW_MS + 1, sender="bb"), "new")
+    assert names.tables.route("t") is None
 
 
 def test_without_a_secret_only_this_machines_brokers_register() -> None:

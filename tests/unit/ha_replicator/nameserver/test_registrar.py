@@ -52,10 +52,11 @@ class Names:
         if endpoint in self.down:
             raise ConnectionRefusedError(111, "Connection refused")
         request = SignedRequest(method, path, body, headers.get("Authorization", ""), from_this_machine=False)
-        *_, name, broker_id = path.split("/")
+        place, _, query = path.partition("?store_id=")
+        *_, name, broker_id = place.split("/")
         try:
             if method == "DELETE":
-                self.servers[endpoint].unregister(name, int(broker_id), request)
+                self.servers[endpoint].unregister(name, int(broker_id), request, query)
                 return HttpAnswer(204, {})
             topics = content.pop("topics")
             table = None if topics is None else {t.pop("topic"): QueueData(**t) for t in topics}
@@ -71,7 +72,7 @@ class Described:
 
     def __init__(self) -> None:
         self.now: BrokerRegistration | None = BrokerRegistration(
-            "c", "broker-a", 0, "http://broker-a:8090", "1", {"t": QueueData(4, 4, 6)}
+            "c", "broker-a", 0, "http://broker-a:8090", "1", {"t": QueueData(4, 4, 6)}, store_id="own"
         )
 
     async def __call__(self) -> BrokerRegistration | None:
@@ -178,6 +179,21 @@ def test_who_is_promoted_leaves_its_old_place_and_who_is_master_no_more_leaves()
         await wait_until_async(lambda: names.addresses(ONE) == {})
 
     run(names, scenario)
+
+
+def test_a_broker_whose_place_is_anothers_does_not_take_it_out_at_its_stop() -> None:
+    names = Names(ONE)
+
+    async def scenario(registrar: Registrar, broker: Described) -> None:
+        assert broker.now is not None
+        await wait_until_async(lambda: registered(registrar) == [True])
+        promoted = replace(broker.now, store_id="another", epoch=9, address="http://promoted:1")
+        names.servers[ONE].tables.register(promoted)
+        registrar.changed()
+        await wait_until_async(lambda: "BROKER_CONFLICT" in (registrar.status()[0].failure or ""))
+
+    run(names, scenario)
+    assert names.addresses(ONE) == {0: "http://promoted:1"}
 
 
 def test_a_refusal_is_said_with_its_reason() -> None:
