@@ -157,7 +157,8 @@ def test_all_answers_are_those_of_one_broker_also_where_it_is_killed(
     history = clients.history
     assert history.problems() == []
     assert len(history.sends) == 3 * SENDS
-    assert sum(send.offset is not None for send in history.sends) > SENDS
+    # Those behind the kill may all have met the broker while it was down.
+    assert sum(send.offset is not None for send in history.sends) >= SENDS
     assert len({grant.epoch for grant in history.grants}) > 1
     assert history.looks
     assert any(pull.bodies for pull in history.pulls)

@@ -19,6 +19,7 @@ TOPIC: Final = "damage"
 FLUSHED: Final = 40
 UNFLUSHED: Final = 3
 NEVER_MS: Final = 3_600_000
+LONGEST_FLUSH_MS: Final = 60_000
 SIZES: Final[dict[str, Any]] = {
     "commitlog_file_size": 1 << 20,
     "consumequeue_file_entries": 200,
@@ -36,7 +37,7 @@ def body(number: int) -> bytes:
 def main(path: Path) -> None:
     """Writes FLUSHED records, makes them durable, writes UNFLUSHED more, and kills itself."""
     store = open_store(
-        path, flush="async", flush_interval_ms=NEVER_MS, checkpoint_interval_ms=NEVER_MS, **SIZES
+        path, flush="async", flush_interval_ms=LONGEST_FLUSH_MS, checkpoint_interval_ms=NEVER_MS, **SIZES
     )
     for number in range(FLUSHED):
         store.append_message(TOPIC, body(number), keys=[f"k{number}"], tags="t")

@@ -6,7 +6,9 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,13 @@ from tests.support.waiting import wait_until
 ROOT = Path(__file__).resolve().parents[4]
 SITE = Path(lakemq.__file__).with_name("worker_site")
 SHOW = "import sys; print([p for p in sys.path if p.endswith('.zip') and 'py' in p and 'python3' not in p])"
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A directory whose sockets have names of at most 107 bytes, as the kernel wants them."""
+    with tempfile.TemporaryDirectory() as directory:
+        yield Path(directory)
 
 
 @pytest.fixture
@@ -85,11 +94,11 @@ def test_worker_whose_jvm_hangs_up_on_it_ends_without_a_stack(hushed: bool, tmp_
 @pytest.mark.parametrize("hushed", [True, False])
 @pytest.mark.parametrize("daemon", ["pyspark.daemon", "lakemq.spark_daemon"])
 def test_forked_worker_that_nobody_waits_for_ends_without_a_stack(
-    daemon: str, hushed: bool, tmp_path: Path
+    daemon: str, hushed: bool, short_path: Path
 ) -> None:
     pytest.importorskip("pyspark")
     env = {**os.environ, "PYTHONPATH": str(SITE) if hushed else ""}
-    env |= {"PYTHON_UNIX_DOMAIN_ENABLED": "true", "PYTHON_WORKER_FACTORY_SOCK_DIR": str(tmp_path)}
+    env |= {"PYTHON_UNIX_DOMAIN_ENABLED": "true", "PYTHON_WORKER_FACTORY_SOCK_DIR": str(short_path)}
     command = [sys.executable, "-m", daemon, "pyspark.worker"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, env=env, cwd=ROOT, **pipes) as process:  # type: ignore[call-overload]
