@@ -5,7 +5,7 @@ is served.
 
 Invariants: the port is taken before anything is opened, so a second process on one port fails before it
 touches a store; the ready line is printed when a request would be answered; SIGTERM and SIGINT end in what
-was opened being closed.
+was opened being closed (SIGTERM while it is still being built ends the process as it is).
 """
 
 from __future__ import annotations

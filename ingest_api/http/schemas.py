@@ -165,10 +165,13 @@ class Strict(BaseModel):
 
 Attributes = Annotated[
     dict[
-        Annotated[str, StringConstraints(pattern="^[!-~]{1,128}$")],
-        Annotated[str, StringConstraints(pattern="^[ -~]{0,1024}$")],
+        Annotated[str, StringConstraints(pattern=r"^[^\x00-\x20\x7f]{1,128}$")],
+        Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{0,1024}$")],
     ],
-    Field(max_length=64, description="At most 64, in ASCII: names of 128, values of 1,024 characters."),
+    Field(
+        max_length=64,
+        description="At most 64: names of 128, values of 1,024 characters, no control.",
+    ),
 ]
 
 

@@ -382,3 +382,23 @@ def test_the_cluster_says_who_this_is(http: Http) -> None:
     assert cluster["store_id"]
     assert cluster["delay_levels_ms"][:4] == [1_000, 5_000, 10_000, 30_000]
     assert len(cluster["delay_levels_ms"]) == 18
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"a\nb": "1"},
+        {"a": "\x1b[31m"},
+        {"": "1"},
+        {"a" * 129: "1"},
+        {"a": "1" * 1025},
+        {str(n): "1" for n in range(65)},
+    ],
+)
+def test_attributes_have_bounds(http: Http, attributes: dict[str, str]) -> None:
+    refused = http.put("/topics/bounded", {"attributes": attributes})
+    assert refused.status in (400, 422), refused.body
+    http.get("/topics/bounded").problem(404, "TOPIC_NOT_EXIST")
+    taken = {"名称": "值", **{str(n): "1" * 1024 for n in range(63)}}
+    assert http.put("/topics/bounded-well", {"attributes": taken}).status in (200, 201)
+    assert http.get("/topics/bounded-well").json["attributes"] == taken
