@@ -1,8 +1,9 @@
 """SQL over a ledger on a path, without a JVM.
 
 Owns a DataFusion session (`deltalake`'s QueryBuilder) with the ledger's tables and views, and which
-statements it takes: the engine would write files (COPY), also in the middle of an EXPLAIN ANALYZE. Never
-writes.
+statements it takes: the engine would write files (COPY), also in the middle of an EXPLAIN ANALYZE.
+
+Invariants: it never writes.
 """
 
 from __future__ import annotations

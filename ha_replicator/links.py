@@ -1,7 +1,9 @@
 """What the sockets' drivers ask of a connection's state machine, whatever protocol it speaks.
 
-Owns the two ports. Times are seconds that never go back; any method raises LinkClosed when the connection is
-of no more use.
+Owns the two ports.
+
+Invariants: times are seconds that never go back; any method raises LinkClosed when the connection is of no
+more use.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """Sets up logging: plain lines for people, JSON lines for machines.
 
-Owns the two formats. Everything goes to standard error; standard output carries the one line that says the
-broker is ready.
+Owns the two formats.
+
+Invariants: everything goes to standard error; standard output carries the one line that says the broker is
+ready.
 """
 
 from __future__ import annotations

@@ -5,14 +5,15 @@ Owns their order and their names: ``http.port`` in the file is ``LAKEMQ_HTTP_POR
 
 Invariants: what is wrong is refused by its full name before a socket or a file is opened, wherever it came
 from; a typing error is no silent default. Other ``LAKEMQ_`` variables (the client's ``LAKEMQ_ENDPOINT``) are
-not looked at, nor are misspelt ones: nobody can tell whose they are. One that is a table's name
-(``LAKEMQ_LOG``) is refused with the names it may have meant.
+passed over: nobody can tell whose they are. One that is nearly a setting's (``LAKEMQ_NAMESERVER``) or a
+table's name (``LAKEMQ_LOG``) is refused with the names it may have meant.
 """
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,6 +30,9 @@ from ingest_api.setting_fields import SettingField
 from ingest_api.settings import ProcessSettings, Settings, known_settings
 
 Model = TypeVar("Model", bound=ProcessSettings)
+
+# difflib's ratio: one letter of a setting's name amiss, and not another setting's name or another program's.
+_NEARLY = 0.9
 
 
 def load_settings(
@@ -90,7 +94,7 @@ def load(
 
 
 def _check_variables(known: Mapping[str, SettingField], environment: Mapping[str, str]) -> None:
-    """Refuses a variable that names a table: pydantic would take it for the whole of it."""
+    """Refuses a variable that nearly names a setting, or a table: pydantic would take it for the whole of it."""
     for table in dict.fromkeys(name.partition(".")[0] for name in known if "." in name):
         variable = _variable(table)
         if (text := environment.get(variable)) is None:
@@ -99,6 +103,10 @@ def _check_variables(known: Mapping[str, SettingField], environment: Mapping[str
         meant = [field for field in fields if _may_be(text, field)] or fields
         names = ", ".join(_variable(field.name) for field in meant)
         raise illegal(variable, f"is no setting, [{table}] is a table of them; it may have meant {names}")
+    variables = {_variable(name) for name in known}
+    for variable in sorted(environment.keys() - variables):
+        if variable.startswith("LAKEMQ_") and (near := get_close_matches(variable, variables, 1, _NEARLY)):
+            raise illegal(variable, f"is no setting; it may have meant {near[0]}")
 
 
 def _variable(name: str) -> str:

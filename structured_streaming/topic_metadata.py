@@ -1,7 +1,9 @@
 """What the subscribed queues hold at this moment.
 
-Owns the step from a subscription to queues: names and patterns are looked up at every trigger, so new topics
-and new queues join a running query.
+Owns the step from a subscription to queues.
+
+Invariants: names and patterns are looked up at every trigger, so new topics and new queues join a running
+query.
 
 Processes: the driver.
 """

@@ -1,6 +1,8 @@
 """A ledger in a schema of a catalog, such as Unity Catalog's: all of it goes through Spark SQL.
 
-Owns the names of its tables. Writers are kept apart by Delta itself.
+Owns the names of its tables.
+
+Invariants: writers are kept apart by Delta itself.
 """
 
 from __future__ import annotations

@@ -2,7 +2,9 @@
 
 Owns the check, not the waiting. Idle means: every queue of the subscription is handled up to its end, no
 failed attempt waits for its retry, every message given up has reached the dead letters, and no delayed
-message waits at the broker. Each is read from the broker or the ledger; nothing is guessed from quiet.
+message waits at the broker.
+
+Invariants: each is read from the broker or the ledger; nothing is guessed from quiet.
 """
 
 from __future__ import annotations

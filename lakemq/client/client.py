@@ -1,7 +1,9 @@
 """The client itself: one endpoint, its pool, and the calls of the three modules beside it.
 
-Owns the transport's life. Safe to share between threads; pickles as its settings, so that a Spark
-task opens its own connections.
+Owns the transport's life.
+
+Invariants: safe to share between threads; pickled it is its settings, so that a Spark task opens its own
+connections.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """The calls that read messages.
 
-Owns pulls (as messages or as Arrow), bounds, and look-ups by id, key and time. All are repeatable.
-Mixed into Client; the Spark source over HTTP reads through pull_arrow.
+Owns pulls (as messages or as Arrow), bounds, and look-ups by id, key and time. Mixed into Client; the Spark
+source over HTTP reads through pull_arrow.
+
+Invariants: all are repeatable.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """What the source needs of a store, however it is reached.
 
 Owns the port between Spark's side and a transport: readers/local.py maps the store's files, readers/http.py
-asks the broker. Both give equal answers for equal stores.
+asks the broker.
+
+Invariants: both give equal answers for equal stores.
 """
 
 from __future__ import annotations

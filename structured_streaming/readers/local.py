@@ -1,8 +1,9 @@
 """Reads a store on this host by mapping its files, beside the broker or without one.
 
-Owns the use of the native Reader: read-only, no lock, never more than the confirmed offset. One
-reader per store and process is kept open, because a Spark worker runs many tasks. Implements
-readers/base.py.
+Owns the use of the native Reader. One reader per store and process is kept open, because a Spark worker runs
+many tasks. Implements readers/base.py.
+
+Invariants: read-only, without a lock, never beyond the confirmed offset.
 """
 
 from __future__ import annotations

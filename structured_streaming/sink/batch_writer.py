@@ -1,8 +1,9 @@
 """``df.write.format("lakemq")``: rows become messages.
 
-Owns the hooks of the batch sink. Without the option ``name`` each job has an id of its own: tasks that Spark
-runs again store nothing twice, a job that the user runs again does. With ``name`` the key is the name (and
-the batch id inside foreachBatch), so a whole job can be run again.
+Owns the hooks of the batch sink.
+
+Invariants: tasks that Spark runs again store nothing twice. With the option ``name`` (and the batch id inside
+foreachBatch) a whole job can be run again; without it each job has an id of its own, and stores again.
 
 Processes: made on the driver, pickled to the tasks.
 """

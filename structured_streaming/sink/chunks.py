@@ -1,9 +1,11 @@
 """Rows of one task become requests: chunks of one topic with a number of rows that is always the same.
 
-Owns what makes the sink exactly-once besides the broker's memory of keys: the same rows in the same order
-give the same chunks, and each chunk has a digest of its content. The digest is part of the idempotence key,
-so that a task whose rows came out otherwise when Spark ran it again (a shuffle in another order) can store a
-message twice but never lose one behind an old key. Pure.
+Owns what makes the sink exactly-once besides the broker's memory of keys: the borders of the chunks, and a
+digest of each one's content in its idempotence key. Pure.
+
+Invariants: the same rows in the same order give the same chunks and keys. A task whose rows came out otherwise
+when Spark ran it again (a shuffle in another order) can store a message twice, but never lose one behind an
+old key.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """``spark.read``: one bounded read of the subscribed queues.
 
-Owns the hooks of a batch read. Both ends are fixed once, when Spark plans the read, so that every task of the
-job and every retry sees the same messages.
+Owns the hooks of a batch read.
+
+Invariants: both ends are fixed once, when Spark plans the read, so that every task of the job and every retry
+sees the same messages.
 
 Processes: made on the driver, pickled for read().
 """

@@ -1,6 +1,8 @@
 """A head that asks for another protocol.
 
-Owns the decision about it, made before anything behind the head is looked at, and the head without it.
+Owns the decision about it and the head without it.
+
+Invariants: it is decided before anything behind the head is looked at.
 
 HTTP/2 is not spoken here. A client that offers it (``curl --http2``) goes on in HTTP/1.1 when the offer is
 ignored. A client that asks for anything else would send something else.

@@ -64,7 +64,7 @@ def test_the_environment_wins_over_the_file_and_options_win_over_it(tmp_path: Pa
 @pytest.mark.parametrize(
     ("variable", "text", "name"),
     [
-        ("LAKEMQ_HTTP_PROT", "1", "http.prot"),
+        ("LAKEMQ_HTTP_SUPPER", "1", "http.supper"),
         ("LAKEMQ_HTTP_PORT", "eight", "http.port"),
         ("LAKEMQ_HTTP_PORT", "70000", "http.port"),
         ("LAKEMQ_HTTP_INSECURE", "perhaps", "http.insecure"),
@@ -76,6 +76,29 @@ def test_a_wrong_variable_is_refused_by_its_settings_name(variable: str, text: s
     with pytest.raises(InvalidRequest) as refused:
         load_settings(None, {}, {variable: text})
     assert refused.value.context["setting"] == name
+
+
+@pytest.mark.parametrize(
+    ("variable", "meant"),
+    [
+        ("LAKEMQ_NAMESERVER", "LAKEMQ_NAMESERVERS"),
+        ("LAKEMQ_BROKERNAME", "LAKEMQ_BROKER_NAME"),
+        ("LAKEMQ_HTTP_PROT", "LAKEMQ_HTTP_PORT"),
+    ],
+)
+def test_a_variable_that_is_nearly_a_settings_is_no_silent_default(variable: str, meant: str) -> None:
+    with pytest.raises(
+        InvalidRequest, match=f"^ARGUMENT_ILLEGAL: {variable}: is no setting; it may have meant {meant}$"
+    ):
+        load_settings(None, {}, {variable: "1"})
+
+
+@pytest.mark.parametrize(
+    "variable",
+    ["LAKEMQ_ENDPOINT", "LAKEMQ_PORT", "LAKEMQ_SERVICE_HOST", "LAKEMQ_PORT_8090_TCP", "MQ_CLUSTER"],
+)
+def test_a_variable_of_another_program_is_passed_over(variable: str) -> None:
+    assert load_settings(None, {}, {variable: "tcp://10.0.0.1:8090"}) == load_settings(None, {}, {})
 
 
 @pytest.mark.parametrize(
