@@ -94,7 +94,7 @@ def load(
 
 
 def _check_variables(known: Mapping[str, SettingField], environment: Mapping[str, str]) -> None:
-    """Refuses a variable that nearly names a setting, or a table: pydantic would take it for the whole of it."""
+    """Refuses one that is nearly a setting's, and one of a table: pydantic would take it for the whole."""
     for table in dict.fromkeys(name.partition(".")[0] for name in known if "." in name):
         variable = _variable(table)
         if (text := environment.get(variable)) is None:

@@ -143,8 +143,8 @@ class SendService:
     def append(self, request: SendRequest, payload: bytes) -> Appended:
         """Stores a payload on this thread, without waiting for its flush.
 
-        It takes no place of admission: who calls it has looked at :attr:`is_open`, and :meth:`on_durable` takes
-        the place while the send waits.
+        It takes no place of admission: who calls it has looked at :attr:`is_open`, and :meth:`on_durable`
+        takes one while the send waits.
 
         Raises:
             InvalidRequest, Unavailable, Closed: As :meth:`send`.

@@ -4,8 +4,8 @@ Owns the count of batches inside Python.
 
 Invariants: a stop never comes in the middle of a batch, where Spark would print a StackOverflowError: it
 closes the gate, waits for the batches inside, and only then refuses those that Spark had planned meanwhile.
-Nothing of them was done, they run at the next start. A batch inside that cannot end because the broker is away
-is given up: it too runs at the next start.
+Nothing of them was done, they run at the next start. A batch inside that cannot end because the broker is
+away is given up: it too runs at the next start.
 """
 
 from __future__ import annotations

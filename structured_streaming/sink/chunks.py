@@ -3,9 +3,9 @@
 Owns what makes the sink exactly-once besides the broker's memory of keys: the borders of the chunks, and a
 digest of each one's content in its idempotence key. Pure.
 
-Invariants: the same rows in the same order give the same chunks and keys. A task whose rows came out otherwise
-when Spark ran it again (a shuffle in another order) can store a message twice, but never lose one behind an
-old key.
+Invariants: the same rows in the same order give the same chunks and keys. A task whose rows came out
+otherwise when Spark ran it again (a shuffle in another order) can store a message twice, but never lose one
+behind an old key.
 """
 
 from __future__ import annotations
