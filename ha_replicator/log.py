@@ -1,6 +1,6 @@
 """The log as replication sees it.
 
-Owns the port between the replication's state machines and a store: `store_native.ReplicatedLog` is one, the
+Owns the ports between the replication's state machines and a store: `store_native.ReplicatedLog` is one, the
 simulation of the tests has another.
 
 Invariants: first <= confirmed <= flushed <= appended; a range is whole requests of one epoch and one file.
@@ -36,8 +36,8 @@ class LogRange:
     data: bytes
 
 
-class ReplicatedLog(Protocol):
-    """What a replicator asks of a store; the errors are those of `store_native._store.ReplicatedLog`."""
+class LogPosition(Protocol):
+    """Where a log stands: all that the beginning of a connection asks of it."""
 
     def marks(self) -> tuple[int, int, int, int]:
         """(first byte, appended, flushed, confirmed)."""
@@ -47,6 +47,10 @@ class ReplicatedLog(Protocol):
 
     def epochs(self) -> list[tuple[int, int]]:
         """Its epochs, oldest first."""
+
+
+class ReplicatedLog(LogPosition, Protocol):
+    """What a replicator asks of a store; the errors are those of `store_native._store.ReplicatedLog`."""
 
     def common_end(self, epochs: Epochs, end: int, /) -> int | None:
         """Up to where it is the same as a log with these epochs that ends at ``end``."""

@@ -18,10 +18,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Literal
 
-from ha_replicator.identity import BrokerIdentity, LinkClosed
-from ha_replicator.link_limits import LinkLimits
+from ha_replicator.identity import LinkClosed
+from ha_replicator.link_opening import LinkOpening
 from ha_replicator.log import ReplicatedLog, digest_range
-from ha_replicator.wire.credentials import Credentials, Transcript
+from ha_replicator.wire.credentials import Transcript
 from ha_replicator.wire.frames import Frame, FrameError, FrameKind, FrameReader
 from ha_replicator.wire.handshake import (
     MAX_SNAPSHOT_BYTES,
@@ -43,44 +43,28 @@ class MasterLink:
     """A slave, as far as its connection tells.
 
     Args:
-        me: This broker.
+        opening: What this broker begins with.
         log: Its log.
-        credentials: The cluster's secret.
         flush: This broker's flush mode; the slave reports what it holds as safely.
-        shape: What the slave's store must have alike, in words.
-        local_peer: Whether the slave is on this machine.
-        nonce: A random number of this connection, in hex.
-        now: Seconds, never going back; so in all methods.
-        limits: The bounds.
     """
 
     def __init__(
         self,
-        me: BrokerIdentity,
+        opening: LinkOpening,
         log: ReplicatedLog,
-        credentials: Credentials,
         *,
         flush: Literal["sync", "async"],
-        shape: str,
-        local_peer: bool,
-        nonce: str,
-        now: float,
-        limits: LinkLimits,
     ) -> None:
-        self._me = me
+        self._opening = opening
         self._log = log
-        self._credentials = credentials
         self._flush = flush
-        self._shape = shape
-        self._local_peer = local_peer
-        self._nonce = nonce
-        self._limits = limits
+        self._limits = opening.limits
         self._reader = FrameReader(0)
         self._reader.allow(FrameKind.HELLO)
         self._transcript = Transcript()
         self._take: Callable[[Frame], list[bytes]] = self._hello
         self._epoch = log.role()[1]
-        self._opened_at = self._heard_at = self._said_at = now
+        self._opened_at = self._heard_at = self._said_at = opening.now
         self._sent_confirmed = -1
         self._held_epoch = 0
         self._sent_epoch_at = -1
@@ -93,7 +77,7 @@ class MasterLink:
         self.following = False
         self.sent = 0
         self.acked = 0
-        self.acked_at = now
+        self.acked_at = opening.now
 
     def receive(self, data: bytes, now: float) -> list[bytes]:
         """Takes what arrived; returns what is to be sent.
@@ -196,19 +180,20 @@ class MasterLink:
 
     def _hello(self, frame: Frame) -> list[bytes]:
         hello = decode(Hello, frame)
-        me = self._me
+        opening = self._opening
+        me = opening.me
         if (hello.cluster, hello.broker_name) != (me.cluster, me.broker_name):
             raise self._refused(
                 "WRONG_BROKER",
                 f"this is {me.broker_name} of {me.cluster}, not {hello.broker_name} of {hello.cluster}",
             )
-        if not self._credentials.required and not self._local_peer:
+        if not opening.credentials.required and not opening.local_peer:
             raise self._refused(
                 "NO_PERMISSION", "without a cluster secret only slaves of this machine are taken"
             )
-        if hello.shape != self._shape:
+        if hello.shape != opening.shape:
             raise self._refused(
-                "ARGUMENT_ILLEGAL", f"the slave's store has {hello.shape}; the master's {self._shape}"
+                "ARGUMENT_ILLEGAL", f"the slave's store has {hello.shape}; the master's {opening.shape}"
             )
         role, self._epoch = self._log.role()
         if role != "master":
@@ -219,8 +204,8 @@ class MasterLink:
                 broker_name=me.broker_name,
                 epoch=self._epoch,
                 flush=self._flush,
-                authenticated=self._credentials.required,
-                nonce=self._nonce,
+                authenticated=opening.credentials.required,
+                nonce=opening.nonce,
             )
         )
         self.hello = hello
@@ -236,7 +221,7 @@ class MasterLink:
             refusal = decode(Refusal, frame)
             raise LinkClosed(refusal.code, f"the slave refused: {refusal.detail}")
         proof = decode(Proof, frame)
-        if not self._credentials.accepts("slave", self._transcript, proof.digest):
+        if not self._opening.credentials.accepts("slave", self._transcript, proof.digest):
             raise self._refused("NO_PERMISSION", "the slave does not know this cluster's secret")
         hello = self.hello
         assert hello is not None
@@ -267,7 +252,7 @@ class MasterLink:
         if end < begin:
             raise self._refused("LOG_EXPIRED", f"the slave's log begins at {proof.first}, behind {common}")
         welcome = Welcome(
-            digest=self._credentials.prove("master", self._transcript),
+            digest=self._opening.credentials.prove("master", self._transcript),
             common=common,
             log_digest_from=begin,
             log_digest=self._log.digest(begin, end),
@@ -290,7 +275,7 @@ class MasterLink:
         offset, snapshot = (0, b"") if first == 0 else self._snapshot_of_log()
         self._snapshot, self._snapshot_sent, self.bootstraps = snapshot, 0, True
         welcome = Welcome(
-            digest=self._credentials.prove("master", self._transcript),
+            digest=self._opening.credentials.prove("master", self._transcript),
             common=first,
             log_digest_from=first,
             log_digest=0,

@@ -77,6 +77,7 @@ class Registrar:
         secret: The cluster's, or None.
         question: Asks a name server.
         every_s: Seconds between heartbeats.
+        first_pause_s: Before the second try where the first fails; it grows up to ``every_s``.
         now_ms: Epoch milliseconds.
     """
 
@@ -88,12 +89,14 @@ class Registrar:
         *,
         question: Ask = ask,
         every_s: float = HEARTBEAT_S,
+        first_pause_s: float = FIRST_PAUSE_S,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._describe = describe
         self._proof = None if secret is None else RegistrationProof(secret)
         self._question = question
         self._every_s = every_s
+        self._first_pause_s = first_pause_s
         self._now_ms = now_ms
         self._last_ms = 0
         self._changes = {nameserver: asyncio.Event() for nameserver in dict.fromkeys(nameservers)}
@@ -134,7 +137,7 @@ class Registrar:
     async def _keep(self, nameserver: str) -> None:
         change = self._changes[nameserver]
         known_version: str | None = None
-        pause_s = FIRST_PAUSE_S
+        pause_s = self._first_pause_s
         while True:
             change.clear()
             try:
@@ -148,7 +151,7 @@ class Registrar:
                 wait_s, pause_s = pause_s, min(2 * pause_s, self._every_s)
             else:
                 self._note(nameserver, None)
-                wait_s, pause_s = self._every_s, FIRST_PAUSE_S
+                wait_s, pause_s = self._every_s, self._first_pause_s
             await asyncio.sleep(min(LEAST_BETWEEN_S, wait_s))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, wait_s - LEAST_BETWEEN_S)):

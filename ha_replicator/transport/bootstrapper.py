@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from ha_replicator.identity import LinkClosed
+from ha_replicator.link_opening import LinkOpening
 from ha_replicator.slave.bootstrap_link import BootstrapLink
 from ha_replicator.transport.peer import Peer
 from store_native import Bootstrap
@@ -36,21 +37,29 @@ class Bootstrapper:
     Args:
         path: Its directory.
         file_size: Of the log's files.
-        make_link: Makes a connection's link; receives whether the master is on this machine, and the time.
+        open_link: Says what a connection begins with; receives whether the master is on this machine, and
+            the time.
         find_master: Says where the master takes slaves.
+        pause_s: Between two tries.
+        make_store: Begins a store in a directory, with log files of a size, whose log begins at an offset.
     """
 
     def __init__(
         self,
         path: Path,
         file_size: int,
-        make_link: Callable[[bool, float], BootstrapLink],
+        open_link: Callable[[bool, float], LinkOpening],
         find_master: Callable[[], Awaitable[tuple[str, int]]],
+        *,
+        pause_s: float = PAUSE_S,
+        make_store: Callable[[Path, int, int], Bootstrap] = Bootstrap,
     ) -> None:
         self._path = path
         self._file_size = file_size
-        self._make_link = make_link
+        self._open_link = open_link
         self._find_master = find_master
+        self._pause_s = pause_s
+        self._make_store = make_store
         self._begun = (path / "lakemq" / "bootstrap").exists()
 
     async def run(self) -> None:
@@ -84,26 +93,26 @@ class Bootstrapper:
             if reason != last:
                 log.warning("making this slave's store goes on", extra={"fields": {"reason": reason}})
                 last = reason
-            await asyncio.sleep(PAUSE_S)
+            await asyncio.sleep(self._pause_s)
 
     async def _once(self) -> bool:
         host, port = await self._find_master()
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             reader, writer = await asyncio.open_connection(host, port, limit=1 << 20)
         peer = Peer(reader, writer)
-        link = self._make_link(peer.is_local, asyncio.get_running_loop().time())
         store: Bootstrap | None = None
 
         def begin(first: int) -> Bootstrap:
             nonlocal store
-            store = Bootstrap(self._path, self._file_size, first)
+            store = self._make_store(self._path, self._file_size, first)
             self._begun = True
             log.info("making this slave's store", extra={"fields": {"master": peer.address, "from": first}})
             return store
 
+        link = BootstrapLink(self._open_link(peer.is_local, asyncio.get_running_loop().time()), begin)
         farewell: tuple[bytes, ...] = ()
         try:
-            peer.write(link.begin_with(begin))
+            peer.write(link.begin())
             await self._receive(peer, link)
             if not link.complete or store is None:
                 return False
@@ -113,7 +122,7 @@ class Bootstrapper:
         except LinkClosed as closed:
             if link.unneeded:
                 if self._begun:
-                    begun = await asyncio.to_thread(Bootstrap, self._path, self._file_size, 0)
+                    begun = await asyncio.to_thread(self._make_store, self._path, self._file_size, 0)
                     await asyncio.to_thread(begun.abandon)
                 return True
             farewell = tuple(closed.farewell)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from ha_replicator.identity import BrokerIdentity
 from ha_replicator.link_limits import LinkLimits
+from ha_replicator.link_opening import LinkOpening
 from ha_replicator.master_address import MasterAddress
-from ha_replicator.slave.bootstrap_link import BootstrapLink, no_store
 from ha_replicator.transport.bootstrapper import Bootstrapper
 from ha_replicator.wire.credentials import Credentials
 from ingest_api.broker.replication import shape_of
@@ -35,17 +35,18 @@ async def store_of_master(settings: BrokerSettings) -> None:
     shape = shape_of(file_size, [parse_ms(level) for level in settings.store.delay_levels.split()])
     credentials = Credentials(settings.cluster_secret)
 
-    def link(local_peer: bool, now: float) -> BootstrapLink:
-        return BootstrapLink(
+    limits = LinkLimits(max_range_bytes=file_size)
+
+    def opening(local_peer: bool, now: float) -> LinkOpening:
+        return LinkOpening(
             me,
-            no_store(),
             credentials,
             shape=shape,
+            limits=limits,
             local_peer=local_peer,
             nonce=secrets.token_hex(16),
             now=now,
-            limits=LinkLimits(max_range_bytes=file_size),
         )
 
     find_master = MasterAddress([replication.master], me).find
-    await Bootstrapper(Path(settings.store.path), file_size, link, find_master).run()
+    await Bootstrapper(Path(settings.store.path), file_size, opening, find_master).run()

@@ -23,7 +23,7 @@ from ingest_api.broker.gauges import Gauges
 from ingest_api.broker.groups.group_service import GroupService
 from ingest_api.broker.groups.leases import Leases
 from ingest_api.broker.groups.offsets import GroupOffsets
-from ingest_api.broker.housekeeping import Housekeeping
+from ingest_api.broker.housekeeping import EVERY_S, Housekeeping
 from ingest_api.broker.lookup_service import LookupService
 from ingest_api.broker.metrics import BrokerMetrics
 from ingest_api.broker.pull_hold import PullHold
@@ -48,12 +48,20 @@ class Broker:
         settings: Checked settings.
         address: Where its front door answers, ``http://host:port``; what routes say.
         store_host: IPv4 or IPv6 address and port that go into offset message ids.
+        look_every_s: Between two rounds of its housekeeping.
 
     Raises:
         LakeMQError: The store does not open (STORE_LOCKED, DATA_CORRUPT, ...).
     """
 
-    def __init__(self, settings: BrokerSettings, address: str, store_host: tuple[str, int]) -> None:
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        address: str,
+        store_host: tuple[str, int],
+        *,
+        look_every_s: float = EVERY_S,
+    ) -> None:
         loop = asyncio.get_running_loop()
         limits = settings.limits
         self.settings = settings
@@ -103,7 +111,7 @@ class Broker:
             settings, address, store, self.replication, self.tables, self.reads
         )
         self.housekeeping = Housekeeping(
-            store, self.admission, self.registration.topics_changed, HeartbeatScan(self.tables)
+            store, self.admission, self.registration.topics_changed, HeartbeatScan(self.tables), look_every_s
         )
         self.housekeeping.start()
 

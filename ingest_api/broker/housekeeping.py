@@ -30,15 +30,22 @@ class Housekeeping:
         admission: Gets to know what sends are refused for.
         topics_changed: Called after topics came, changed or went.
         scan: Of the embedded name server.
+        every_s: Between two rounds.
     """
 
     def __init__(
-        self, store: Store, admission: Admission, topics_changed: Callable[[], None], scan: HeartbeatScan
+        self,
+        store: Store,
+        admission: Admission,
+        topics_changed: Callable[[], None],
+        scan: HeartbeatScan,
+        every_s: float = EVERY_S,
     ) -> None:
         self._store = store
         self._admission = admission
         self._topics_changed = topics_changed
         self._scan = scan
+        self._every_s = every_s
         self._loop = asyncio.get_running_loop()
         self._known_changes = store.topic_changes
         self._alarm = store.alarm_fd()
@@ -77,7 +84,7 @@ class Housekeeping:
             if self._known_changes != (changes := self._store.topic_changes):
                 self._known_changes = changes  # sends make topics, too
                 self._topics_changed()
-            await asyncio.sleep(EVERY_S)
+            await asyncio.sleep(self._every_s)
 
     def _look_at_disk(self) -> None:
         admission = self._admission

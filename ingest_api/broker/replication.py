@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 from ha_replicator.identity import BrokerIdentity, BrokerRole, HaProtocol, next_epoch
 from ha_replicator.link_limits import LinkLimits
+from ha_replicator.link_opening import LinkOpening
 from ha_replicator.links import LinkToMaster, LinkToSlave
 from ha_replicator.master.link import MasterLink
 from ha_replicator.master.replicas import Replicas
@@ -300,30 +301,22 @@ class ReplicationService:
     def _link_to_slave(self, local_peer: bool, now: float) -> LinkToSlave:
         if self._protocol is HaProtocol.ROCKETMQ:
             return RocketMQMasterLink(self._log, now=now, limits=self._limits)
-        return MasterLink(
-            self.identity,
-            self._log,
-            self._credentials,
-            flush=self._flush,
-            shape=self._shape,
-            local_peer=local_peer,
-            nonce=secrets.token_hex(16),
-            now=now,
-            limits=self._limits,
-        )
+        return MasterLink(self._opening(local_peer, now), self._log, flush=self._flush)
 
     def _link_to_master(self, local_peer: bool, now: float) -> LinkToMaster:
         if self._protocol is HaProtocol.ROCKETMQ:
             return RocketMQSlaveLink(self._log, now=now, limits=self._limits)
-        return SlaveLink(
+        return SlaveLink(self._opening(local_peer, now), self._log)
+
+    def _opening(self, local_peer: bool, now: float) -> LinkOpening:
+        return LinkOpening(
             self.identity,
-            self._log,
             self._credentials,
             shape=self._shape,
+            limits=self._limits,
             local_peer=local_peer,
             nonce=secrets.token_hex(16),
             now=now,
-            limits=self._limits,
         )
 
     async def _stop_following(self) -> None:

@@ -211,6 +211,19 @@ def test_a_slave_without_a_store_gets_its_masters_when_the_first_files_have_expi
     assert len(held(slave)) >= len(expected)
 
 
+def test_a_slave_whose_bootstrap_is_not_needed_any_more_gives_its_marker_back_and_follows(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    master = cluster.master("async-master")
+    post(master, "from the beginning")
+    marker = tmp_path / "s1" / "store" / "lakemq" / "bootstrap"
+    marker.parent.mkdir(parents=True)
+    marker.touch()
+    slave = cluster.slave(master)
+    assert not marker.exists()
+    wait_until(lambda: bodies(slave) == ["from the beginning"], otherwise="it follows from 0")
+
+
 def held(broker: BrokerProcess) -> list[tuple[int, int, str]]:
     """Returns (queue, offset, beginning of the body) of all messages."""
     with broker.client() as client:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from ha_replicator.identity import BrokerIdentity
 from ha_replicator.link_limits import LinkLimits
+from ha_replicator.link_opening import LinkOpening
 from ha_replicator.log import ReplicatedLog
 from ha_replicator.master.link import MasterLink
 from ha_replicator.master.replicas import Replicas
@@ -42,29 +43,29 @@ def open_store(path: Path, role: Literal["master", "slave"] = "master", **option
     return Store(str(path), role=role, **settings)
 
 
-def master_link(log: ReplicatedLog, now: float = 0.0, **other: Any) -> MasterLink:
-    """Returns the master's end of a new connection."""
+def opening(broker_id: int, now: float = 0.0, **other: Any) -> LinkOpening:
+    """Returns what a broker of the pair begins a connection with."""
     settings: dict[str, Any] = {
-        "flush": "sync",
+        "me": identity(broker_id),
+        "credentials": Credentials(SECRET),
         "shape": "alike",
-        "local_peer": True,
-        "nonce": "1" * 32,
-        "now": now,
         "limits": LIMITS,
+        "local_peer": True,
+        "nonce": str(broker_id + 1) * 32,
+        "now": now,
         **other,
     }
-    credentials = settings.pop("credentials", Credentials(SECRET))
-    me = settings.pop("me", identity())
-    return MasterLink(me, log, credentials, **settings)
+    return LinkOpening(**settings)
+
+
+def master_link(log: ReplicatedLog, now: float = 0.0, **other: Any) -> MasterLink:
+    """Returns the master's end of a new connection."""
+    return MasterLink(opening(0, now, **other), log, flush="sync")
 
 
 def slave_link(log: ReplicatedLog, now: float = 0.0, **other: Any) -> SlaveLink:
     """Returns the slave's end of a new connection."""
-    settings: dict[str, Any] = {"shape": "alike", "local_peer": True, "nonce": "2" * 32, "now": now, **other}
-    settings.setdefault("limits", LIMITS)
-    credentials = settings.pop("credentials", Credentials(SECRET))
-    me = settings.pop("me", identity(1))
-    return SlaveLink(me, log, credentials, **settings)
+    return SlaveLink(opening(1, now, **other), log)
 
 
 class Pair:

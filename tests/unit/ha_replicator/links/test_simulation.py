@@ -8,12 +8,14 @@ the log of every later master; two logs never differ below what both have confir
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from random import Random
 
 import pytest
 
 from ha_replicator.identity import BrokerIdentity, LinkClosed, next_epoch
 from ha_replicator.link_limits import LinkLimits
+from ha_replicator.link_opening import LinkOpening
 from ha_replicator.master.link import MasterLink
 from ha_replicator.master.replicas import Replicas
 from ha_replicator.slave.link import SlaveLink
@@ -47,27 +49,12 @@ class Connection:
     def __init__(self, master: Node, slave: Node, chance: Random, now: float) -> None:
         nonce = f"{chance.getrandbits(128):032x}"
         self.master_node, self.slave_node = master, slave
-        self.master = MasterLink(
-            master.me,
-            master.log,
-            SECRET,
-            flush="sync",
-            shape="alike",
-            local_peer=True,
-            nonce=nonce,
-            now=now,
-            limits=LIMITS,
+        opening = LinkOpening(
+            master.me, SECRET, shape="alike", limits=LIMITS, local_peer=True, nonce=nonce, now=now
         )
-        self.slave = SlaveLink(
-            BrokerIdentity("c", "a", slave.broker_id + 1),
-            slave.log,
-            SECRET,
-            shape="alike",
-            local_peer=True,
-            nonce=nonce[::-1],
-            now=now,
-            limits=LIMITS,
-        )
+        self.master = MasterLink(opening, master.log, flush="sync")
+        me = BrokerIdentity("c", "a", slave.broker_id + 1)
+        self.slave = SlaveLink(replace(opening, me=me, nonce=nonce[::-1]), slave.log)
         self.to_master = bytearray(b"".join(self.slave.begin()))
         self.to_slave = bytearray()
 

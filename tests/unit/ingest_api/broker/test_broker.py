@@ -22,6 +22,7 @@ import pytest
 from ingest_api.broker.broker import Broker
 from ingest_api.broker.gauges import GroupLag
 from ingest_api.broker.groups.offsets import QueueReset, ResetTarget
+from ingest_api.broker.housekeeping import EVERY_S
 from ingest_api.broker.lookup_service import QueueBounds
 from ingest_api.broker.pull_service import PullRequest
 from ingest_api.broker.send_request import MessageFields, PayloadKind, SendRequest
@@ -36,7 +37,12 @@ MIB = 1 << 20
 
 
 def run(
-    path: Path, scenario: Callable[[Broker], Awaitable[None]], *, faults: str = "", **limits: int
+    path: Path,
+    scenario: Callable[[Broker], Awaitable[None]],
+    *,
+    faults: str = "",
+    look_every_s: float = EVERY_S,
+    **limits: int,
 ) -> None:
     """Runs a scenario against a broker with small files."""
 
@@ -50,7 +56,7 @@ def run(
             faults=faults,
         )
         settings = BrokerSettings(store=store, limits=LimitSettings(disk_full_ratio=1, **limits))
-        broker = Broker(settings, "core://here", ("127.0.0.1", 9))
+        broker = Broker(settings, "core://here", ("127.0.0.1", 9), look_every_s=look_every_s)
         try:
             await asyncio.wait_for(scenario(broker), 60)
         finally:
@@ -351,17 +357,16 @@ def test_what_the_store_has_to_say_is_in_the_brokers_log(
 
 
 def test_a_store_that_is_read_only_for_good_is_in_the_log_at_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("ingest_api.broker.housekeeping.EVERY_S", 3600.0)  # no round of the house says it
-
     async def scenario(broker: Broker) -> None:
         with pytest.raises(Closed, match="STORE_POISONED"):
             await send(broker, "lost")
         await wait_until_async(lambda: any("read-only until reopened" in text for text in caplog.messages))
 
     with caplog.at_level(logging.WARNING, "lakemq.broker"):
-        run(tmp_path, scenario, faults="flush.before:1:panic")
+        # No round of the housekeeping says it.
+        run(tmp_path, scenario, faults="flush.before:1:panic", look_every_s=3600.0)
     (record,) = [r for r in caplog.records if "read-only until reopened" in r.getMessage()]
     assert record.levelname == "ERROR"
     assert "lakemq-flusher ended in a panic: injected at FlushBefore" in record.getMessage()

@@ -15,16 +15,14 @@ from tests.support.waiting import wait_until_async
 
 
 def test_a_disk_that_has_space_again_is_found_and_logged_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("ingest_api.broker.housekeeping.EVERY_S", 0.001)
-
     async def scenario() -> None:
         settings = BrokerSettings(
             store=StoreSettings(str(tmp_path), commitlog_file_size=1 << 20),
             limits=LimitSettings(disk_full_ratio=1.0),
         )
-        broker = Broker(settings, "core://here", ("127.0.0.1", 9))
+        broker = Broker(settings, "core://here", ("127.0.0.1", 9), look_every_s=0.001)
         try:
             broker.admission.set_disk_used(1.5)  # what its first round finds no more
             with pytest.raises(Unavailable, match="full"):
