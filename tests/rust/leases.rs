@@ -6,8 +6,10 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::thread::ScopedJoinHandle;
+use std::time::{Duration, Instant};
 
 use lakemq_store::environment::{Disk, Environment, RealDisk};
 use lakemq_store::store::{GroupChange, Options, Store};
@@ -57,6 +59,28 @@ pub fn open_on(path: &Path, disk: Arc<dyn Disk>, options: Options) -> Store {
     Store::open(path, options, environment).expect("a store")
 }
 
+fn thread_id() -> libc::pid_t {
+    // SAFETY: takes nothing and cannot fail.
+    unsafe { libc::gettid() }
+}
+
+/// Whether the call that a thread makes has ended; until it has, or sleeps, it is under way.
+fn is_answered<T>(thread: &ScopedJoinHandle<'_, T>, id: libc::pid_t) -> bool {
+    let sleeps = || {
+        let stat = std::fs::read_to_string(format!("/proc/self/task/{id}/stat"));
+        // The state stands behind the name, which is in brackets.
+        stat.is_ok_and(|stat| {
+            stat.rsplit_once(") ")
+                .is_some_and(|(_, rest)| rest.starts_with('S'))
+        })
+    };
+    let began = Instant::now();
+    while !thread.is_finished() && !sleeps() && began.elapsed() < SOON {
+        std::thread::yield_now();
+    }
+    thread.is_finished()
+}
+
 #[test]
 fn test_a_lease_is_granted_when_its_record_is_on_the_disk_and_not_before() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -67,19 +91,20 @@ fn test_a_lease_is_granted_when_its_record_is_on_the_disk_and_not_before() {
     let durable = store.watermarks().1;
     copy(dir.path(), power_cut.path());
     disk.set_closed(true);
-    let answered = AtomicBool::new(false);
+    let (asking, asked) = channel();
+    let acquire = || {
+        asking.send(thread_id()).expect("the test listens");
+        store.acquire_lease("g", "one", 60_000)
+    };
     std::thread::scope(|scope| {
-        let first = scope.spawn(|| {
-            let granted = store.acquire_lease("g", "one", 60_000);
-            answered.store(true, Ordering::SeqCst);
-            granted
-        });
+        let first = scope.spawn(acquire);
+        let first_id = asked.recv_timeout(SOON).expect("a thread");
         let tick = Duration::from_millis(10);
         let appended = || store.watermarks().0 > durable;
         assert!((0..300).any(|_| store.progress_wait(tick, appended)));
-        let renewed = scope.spawn(|| store.acquire_lease("g", "one", 60_000));
-        std::thread::sleep(Duration::from_millis(100));
-        let was_answered = answered.load(Ordering::SeqCst);
+        let renewed = scope.spawn(acquire);
+        let renewed_id = asked.recv_timeout(SOON).expect("a thread");
+        let was_answered = is_answered(&first, first_id) || is_answered(&renewed, renewed_id);
         let shown = store.lease("g").is_some();
         let claimed = store.lease_or_claim("g").map(|hold| hold.owner);
         // Before anything is asserted: a test that fails must not leave the store waiting for its disk.

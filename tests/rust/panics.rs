@@ -5,7 +5,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use lakemq_store::environment::Environment;
 use lakemq_store::faults::FaultPoints;
@@ -28,15 +28,11 @@ fn failing(directory: &Path, fault: &str) -> Store {
 }
 
 fn wait_poisoned(store: &Store) -> String {
-    let deadline = Instant::now() + SOON;
-    while Instant::now() < deadline {
-        if let Some(reason) = store.poisoned() {
-            return reason.to_owned();
-        }
-        // An append after the panic is what meets it where the append itself panicked.
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    panic!("nobody noticed the panic");
+    assert!(
+        store.progress_wait(SOON, || store.poisoned().is_some()),
+        "nobody noticed the panic"
+    );
+    store.poisoned().expect("a reason").to_owned()
 }
 
 #[test]

@@ -20,7 +20,6 @@ from lakemq.client import Client, InvalidRequest, Unavailable, transport
 from lakemq.client.deadline import pool_of
 from tests.support.tls_peer import CERTIFICATE, TRUSTED_FROM, over_tls
 
-SIZE = 32 << 20
 SILENT = [f"127.0.0.{n}" for n in range(2, 18)]
 
 
@@ -78,17 +77,26 @@ def test_address_behind_a_silent_one_is_reached(port: int, monkeypatch: pytest.M
 def test_sending_has_the_time_of_the_call_not_that_of_connecting(monkeypatch: pytest.MonkeyPatch) -> None:
     """A peer that takes a large body a little late is no broken one."""
     monkeypatch.setattr(transport, "_CONNECT_TIMEOUT_S", 0.2)
+    send_all = socket.socket.sendall
+    allowed: list[float | None] = []
 
-    def take_late(listener: socket.socket) -> None:
+    def noted(sending: socket.socket, data: bytes) -> None:
+        allowed.append(sending.gettimeout())  # of a socket, it holds for the whole of a sendall
+        send_all(sending, data)
+
+    monkeypatch.setattr(socket.socket, "sendall", noted)
+
+    def take(listener: socket.socket) -> None:
         with listener.accept()[0] as peer:
-            time.sleep(0.8)  # how late: the sender's buffers are full for longer than connecting may take
-            taken = 0
-            while taken < SIZE and (piece := peer.recv(1 << 20)):
-                taken += len(piece)
-            peer.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\n{}")
+            taken = b""
+            while b"the body" not in taken and (piece := peer.recv(1 << 16)):
+                taken += piece
+            peer.send(b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\n{}")
 
-    with listening(take_late) as port, pytest.raises(InvalidRequest):
-        Client(f"http://127.0.0.1:{port}", timeout_s=30.0, retries=0).send("t", b"x" * SIZE)
+    with listening(take) as port, pytest.raises(InvalidRequest):
+        Client(f"http://127.0.0.1:{port}", timeout_s=30.0, retries=0).send("t", b"the body")
+    assert allowed
+    assert all(seconds is not None and 10 < seconds <= 30 for seconds in allowed)
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
