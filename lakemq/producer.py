@@ -65,6 +65,7 @@ class Producer:
         retry_until: A send is repeated until so many seconds after its begin, under the same
             Idempotency-Key; one attempt then takes at most ``timeout_s``. None: see ``timeout_s``.
         clock: Monotonic seconds; given in tests.
+        threads: What there is of locks and threads; given in tests.
 
     A message put with send_later fails when a send had to be given up and it had waited itself for
     longer than one send may take: behind a dead broker a full buffer fails together, not in turn.
@@ -81,6 +82,7 @@ class Producer:
         timeout_s: float = 3.0,
         retry_until: float | None = None,
         clock: Callable[[], float] = time.monotonic,
+        threads: Any = threading,
     ) -> None:
         self._owns_client = not isinstance(endpoint, Client)
         self._client = endpoint if isinstance(endpoint, Client) else Client(endpoint, timeout_s=timeout_s)
@@ -91,7 +93,8 @@ class Producer:
         self._batch_bytes = batch_bytes
         self._max_pending_bytes = max_pending_bytes
         self._clock = clock
-        self._changed = threading.Condition()
+        self._threads = threads
+        self._changed: threading.Condition = threads.Condition()
         self._pending: deque[_Pending] = deque()
         self._pending_bytes = 0
         self._put = 0  # how many were put, taken to be sent, and ended: they do so in order
@@ -191,7 +194,7 @@ class Producer:
             self._closed = True
             self._changed.notify_all()
             thread = self._thread
-        if thread is threading.current_thread():
+        if thread is self._threads.current_thread():
             return
         if thread is not None:
             thread.join(timeout)
@@ -216,7 +219,7 @@ class Producer:
 
     def _start(self) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="lakemq-producer", daemon=True)
+            self._thread = self._threads.Thread(target=self._run, name="lakemq-producer", daemon=True)
             self._thread.start()
             # A program that ends without close() still sends what it was promised.
             atexit.register(self.close)

@@ -18,6 +18,7 @@ from urllib3.exceptions import NewConnectionError, ProtocolError
 
 from lakemq.client import Client
 from lakemq.client.transport import Transport
+from tests.support.turns import Turns
 
 Fate = Literal["answered", "lost", "busy", "unsent", "not the broker's", "short", "crash"]
 ENDPOINT = "http://127.0.0.1:1"
@@ -45,9 +46,14 @@ class Request:
 
 
 class ScriptedNetwork:
-    """The connections of a client: ``urlopen`` and ``close`` are all it uses of them."""
+    """The connections of a client: ``urlopen`` and ``close`` are all it uses of them.
 
-    def __init__(self) -> None:
+    Args:
+        turns: Whose threads send; None: those of the machine.
+    """
+
+    def __init__(self, turns: Turns | None = None) -> None:
+        self._turns = turns
         self.stored: dict[str, list[bytes]] = {}
         self.closed = False
         self._answers: dict[str, dict[str, Any]] = {}
@@ -65,8 +71,10 @@ class ScriptedNetwork:
         Raises:
             AssertionError: None came.
         """
+        if self._turns is not None:
+            self._turns.settle()
         try:
-            return self._arrived.get(timeout=_WAIT_S)
+            return self._arrived.get(timeout=_WAIT_S if self._turns is None else 0)
         except queue.Empty:
             raise AssertionError("what is due was not sent") from None
 
@@ -96,6 +104,8 @@ class ScriptedNetwork:
                 self._arrived.put(request)
             else:
                 request.fate.put(self._for_all)
+        if self._turns is not None:
+            self._turns.block(lambda: not request.fate.empty())
         fate = request.fate.get(timeout=6 * _WAIT_S)
         if isinstance(fate, int):
             return _problem(400, "ARGUMENT_ILLEGAL", index=fate)

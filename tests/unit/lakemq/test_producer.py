@@ -10,14 +10,15 @@ import json
 import subprocess
 import sys
 import weakref
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from lakemq import Message, Producer
-from lakemq.client import Closed, OutcomeUnknown, Unavailable
+from lakemq.client import Client, Closed, OutcomeUnknown, Unavailable
 from tests.support.scripted_network import Fate, ScriptedNetwork
-from tests.support.waiting import wait_until
+from tests.support.turns import Turns
 
 FOR_EVER_MS = 3_600_000
 REPEATED: list[Fate] = ["busy", "busy", "answered"]
@@ -27,109 +28,136 @@ def bodies(lines: list[bytes]) -> list[str]:
     return [json.loads(line)["body"] for line in lines]
 
 
-def test_a_message_lingers_for_company_and_no_longer() -> None:
-    network, now = ScriptedNetwork(), [50.0]
-    with Producer(network.client(), "t", linger_ms=100, clock=lambda: now[0]) as producer:
+@pytest.fixture
+def turns() -> Iterator[Turns]:
+    with Turns() as turns:
+        yield turns
+
+
+def producer_of(turns: Turns, client: Client, **options: Any) -> Producer:
+    return Producer(client, "t", clock=turns.clock, threads=turns, **options)
+
+
+def test_a_message_lingers_for_company_and_no_longer(turns: Turns) -> None:
+    network = ScriptedNetwork(turns)
+    with producer_of(turns, network.client(), linger_ms=100) as producer:
         producer.send_later("first")
-        now[0] = 50.0625
+        turns.pass_time(0.0625)
         producer.send_later("company")
-        now[0] = 50.1
+        turns.pass_time(0.0312)
+        assert network.is_idle()
+        turns.pass_time(0.0063)
         request = network.arrived()
         assert bodies(request.lines) == ["first", "company"]
         late = producer.send_later("late")
         network.decide_all("answered", request)
-        now[0] = 50.25
-        assert late.result(10).queue_offset == 2
+        turns.settle()
+        assert not late.done()
+        turns.pass_time(0.1)
+        assert late.result(0).queue_offset == 2
 
 
-def test_a_message_does_not_linger_after_a_flush_of_others() -> None:
-    network = ScriptedNetwork()
-    with Producer(network.client(), "t", linger_ms=FOR_EVER_MS) as producer, ThreadPoolExecutor(1) as thread:
+def test_a_message_does_not_linger_after_a_flush_of_others(turns: Turns) -> None:
+    network = ScriptedNetwork(turns)
+    with producer_of(turns, network.client(), linger_ms=FOR_EVER_MS) as producer:
         producer.send_later("flushed")
-        flushing = thread.submit(producer.flush)
+        flushing = turns.submit(producer.flush)
         request = network.arrived()
         assert not flushing.done()
         network.decide_all("answered", request)
-        flushing.result(10)
+        turns.result(flushing)
         lingers = producer.send_later("lingers")
         with pytest.raises(TimeoutError, match="1 messages"):
             producer.flush(0)
-        assert lingers.result(10).queue_offset == 1, "a flush that gave up still sends"
+        assert turns.result(lingers).queue_offset == 1, "a flush that gave up still sends"
 
 
-def test_a_send_carries_a_key_of_its_own_or_the_callers() -> None:
-    network = ScriptedNetwork()
-    with (
-        Producer(network.client(retries=1), "t", linger_ms=0) as producer,
-        ThreadPoolExecutor(1) as thread,
-    ):
+def test_a_flush_and_a_close_that_may_wait_give_up_when_their_time_is_over(turns: Turns) -> None:
+    network = ScriptedNetwork(turns)
+    with producer_of(turns, network.client(), linger_ms=0) as producer:
+        sending = producer.send_later("x")
+        flushing = turns.submit(producer.flush, 5.0)
+        closing = turns.submit(producer.close, 7.0)
+        request = network.arrived()
+        turns.pass_time(4.5)
+        assert not flushing.done()
+        turns.pass_time(0.5)
+        assert isinstance(turns.error(flushing), TimeoutError)
+        turns.pass_time(1.5)
+        assert not closing.done()
+        turns.pass_time(0.5)
+        turns.result(closing)
+        assert isinstance(sending.exception(0), OutcomeUnknown)
+        network.decide_all("answered", request)
+
+
+def test_a_send_carries_a_key_of_its_own_or_the_callers(turns: Turns) -> None:
+    network = ScriptedNetwork(turns)
+    with producer_of(turns, network.client(retries=1), linger_ms=0) as producer:
         keys = []
         for given in (None, None, "mine"):
-            sending = thread.submit(producer.send, "x", idempotency_key=given)
+            sending = turns.submit(producer.send, "x", idempotency_key=given)
             first = network.arrived()
             first.fate.put("lost")
             repeat = network.arrived()
             repeat.fate.put("answered")
             assert repeat.key == first.key
             keys.append(first.key)
-            assert sending.result(10).duplicate
+            assert turns.result(sending).duplicate
         assert None not in keys
         assert keys[2] == "mine"
         assert len(set(keys)) == 3
 
 
-def test_a_send_is_repeated_until_its_own_time_or_else_the_producers() -> None:
-    network = ScriptedNetwork()
+def test_a_send_is_repeated_until_its_own_time_or_else_the_producers(turns: Turns) -> None:
+    network = ScriptedNetwork(turns)
 
     def producing(until: float | None) -> Producer:
-        return Producer(network.client(retries=0), "t", linger_ms=0, retry_until=until)
+        return producer_of(turns, network.client(retries=0), linger_ms=0, retry_until=until)
 
-    with ThreadPoolExecutor(1) as thread:
-        for of_all, own in ((None, 60.0), (60.0, None), (1e-6, 60.0)):
-            with producing(of_all) as producer:
-                sending = thread.submit(producer.send, "x", retry_until=own)
-                for fate in REPEATED:
-                    network.arrived().fate.put(fate)
-                assert sending.result(10).topic == "t"
-        for of_all, own in ((None, None), (60.0, 1e-6)):
-            with producing(of_all) as producer:
-                sending = thread.submit(producer.send, "x", retry_until=own)
-                network.arrived().fate.put("busy")
-                assert isinstance(sending.exception(10), Unavailable)
-        with producing(60.0) as producer:
-            later = producer.send_later("x")
+    for of_all, own in ((None, 60.0), (60.0, None), (1e-6, 60.0)):
+        with producing(of_all) as producer:
+            sending = turns.submit(producer.send, "x", retry_until=own)
             for fate in REPEATED:
                 network.arrived().fate.put(fate)
-            assert later.result(10).topic == "t"
+            assert turns.result(sending).topic == "t"
+    for of_all, own in ((None, None), (60.0, 1e-6)):
+        with producing(of_all) as producer:
+            sending = turns.submit(producer.send, "x", retry_until=own)
+            network.arrived().fate.put("busy")
+            assert isinstance(turns.error(sending), Unavailable)
+    with producing(60.0) as producer:
+        later = producer.send_later("x")
+        for fate in REPEATED:
+            network.arrived().fate.put(fate)
+        assert turns.result(later).topic == "t"
 
 
-def test_what_fits_exactly_does_not_wait() -> None:
-    network = ScriptedNetwork()
+def test_what_fits_exactly_does_not_wait(turns: Turns) -> None:
+    network = ScriptedNetwork(turns)
     line = len(Message("x").to_line())
-    with (
-        Producer(network.client(), "t", linger_ms=FOR_EVER_MS, max_pending_bytes=2 * line) as producer,
-        ThreadPoolExecutor(1) as thread,
-    ):
+    options = {"linger_ms": FOR_EVER_MS, "max_pending_bytes": 2 * line}
+    with producer_of(turns, network.client(), **options) as producer:
         for _ in range(2):
-            thread.submit(producer.send_later, "x").result(10)
+            producer.send_later("x")
         network.decide_all("answered")
 
 
-def test_a_message_larger_than_the_buffer_is_sent_and_the_next_waits_for_it() -> None:
-    network = ScriptedNetwork()
-    with (
-        Producer(network.client(), "t", linger_ms=FOR_EVER_MS, max_pending_bytes=50) as producer,
-        ThreadPoolExecutor(1) as thread,
-    ):
-        large = thread.submit(producer.send_later, "x" * 100).result(10)
-        next_one = thread.submit(producer.send_later, "y")
+def test_a_message_larger_than_the_buffer_is_sent_and_the_next_waits_for_it(turns: Turns) -> None:
+    network = ScriptedNetwork(turns)
+    options = {"linger_ms": FOR_EVER_MS, "max_pending_bytes": 50}
+    with producer_of(turns, network.client(), **options) as producer:
+        large = producer.send_later("x" * 100)
+        next_one = turns.submit(producer.send_later, "y")
+        turns.settle()
+        assert not next_one.done()
         with pytest.raises(TimeoutError):
             producer.flush(0)
         request = network.arrived()
         assert bodies(request.lines) == ["x" * 100]
-        next_one.result(10)
+        turns.result(next_one)
         network.decide_all("answered", request)
-        assert large.result(10).queue_offset == 0
+        assert turns.result(large).queue_offset == 0
 
 
 def test_a_program_that_ends_without_close_sends_what_it_put() -> None:
@@ -149,11 +177,11 @@ Producer(network.client(), "t", linger_ms=3_600_000).send_later("promised")
     assert json.loads(done.stdout)["body"] == "promised"
 
 
-def test_a_closed_producer_is_forgotten_and_closes_only_a_client_of_its_own() -> None:
-    network = ScriptedNetwork()
+def test_a_closed_producer_is_forgotten_and_closes_only_a_client_of_its_own(turns: Turns) -> None:
+    network = ScriptedNetwork(turns)
     network.decide_all("answered")
     shared = network.client()
-    producer = Producer(shared, "t")
+    producer = producer_of(turns, shared)
     future = producer.send_later("x")
     producer.close()
     assert future.result(0).queue_offset == 0
@@ -171,23 +199,23 @@ def test_a_closed_producer_is_forgotten_and_closes_only_a_client_of_its_own() ->
         own._client.queues("t")  # noqa: SLF001 - nobody else has it
 
 
-def test_a_callback_that_closes_the_producer_does_not_lose_what_waits() -> None:
-    network = ScriptedNetwork()
-    producer = Producer(network.client(), "t", linger_ms=0, batch_bytes=1)
+def test_a_callback_that_closes_the_producer_does_not_lose_what_waits(turns: Turns) -> None:
+    network = ScriptedNetwork(turns)
+    producer = producer_of(turns, network.client(), linger_ms=0, batch_bytes=1)
     producer._owns_client = True  # noqa: SLF001 - as one it made itself, which would have a real network
     first = producer.send_later("first")
     request = network.arrived()
     first.add_done_callback(lambda _: producer.close())
     second = producer.send_later("second")
     network.decide_all("answered", request)
-    assert second.result(10).queue_offset == 1
+    assert turns.result(second).queue_offset == 1
     producer.close()
     assert network.closed
 
 
-def test_an_answer_that_comes_after_a_close_that_gave_up_disturbs_nobody() -> None:
-    network = ScriptedNetwork()
-    producer = Producer(network.client(), "t", linger_ms=0)
+def test_an_answer_that_comes_after_a_close_that_gave_up_disturbs_nobody(turns: Turns) -> None:
+    network = ScriptedNetwork(turns)
+    producer = producer_of(turns, network.client(), linger_ms=0)
     future = producer.send_later("x")
     request = network.arrived()
     producer.close(0)
@@ -195,16 +223,18 @@ def test_an_answer_that_comes_after_a_close_that_gave_up_disturbs_nobody() -> No
     assert isinstance(error, OutcomeUnknown)
     assert error.idempotency_key == request.key
     network.decide_all("answered", request)
-    producer.flush(10)
-    wait_until(lambda: network.stored == {"t": request.lines})
+    producer.flush()
+    assert network.stored == {"t": request.lines}
     producer.close()
 
 
-def test_a_topic_of_the_message_goes_before_the_producers() -> None:
-    network = ScriptedNetwork()
+def test_a_topic_of_the_message_goes_before_the_producers(turns: Turns) -> None:
+    network = ScriptedNetwork(turns)
     network.decide_all("answered")
-    with Producer(network.client(), "t") as producer:
+    with producer_of(turns, network.client()) as producer:
         assert producer.send(Message("x"), topic="u").topic == "u"
-        assert producer.send_later("x", topic="v").result(10).topic == "v"
+        later = producer.send_later("x", topic="v")
+        producer.flush()
+        assert later.result(0).topic == "v"
         with pytest.raises(TypeError, match="inside the Message"):
             producer.send(Message("x"), tags="a")
