@@ -63,11 +63,13 @@ class LinkToMaster(Protocol):
         epoch: The master's.
         following: The log goes on.
         cut_at: The driver cuts the log there, then calls :meth:`cut`.
+        master_end: The master's log goes so far at least; None until it said so.
     """
 
     epoch: int
     following: bool
     cut_at: int | None
+    master_end: int | None
 
     def begin(self) -> list[bytes]:
         """Returns what is to be sent first."""

@@ -5,7 +5,7 @@ is served.
 
 Invariants: the port is taken before anything is opened, so a second process on one port fails before it
 touches a store; the ready line is printed when a request would be answered; SIGTERM and SIGINT end in what
-was opened being closed (SIGTERM while it is still being built ends the process as it is).
+was opened being closed (SIGTERM while a store is being opened ends the process as it is).
 """
 
 from __future__ import annotations
@@ -88,6 +88,7 @@ def run(
     log_settings: LogSettings,
     build: Callable[[Place], Awaitable[Served]],
     announce: Callable[[str], None],
+    prepare: Callable[[], Awaitable[None]] | None = None,
 ) -> int:
     """Serves until a signal says stop.
 
@@ -96,9 +97,11 @@ def run(
         log_settings: How the process logs.
         build: Makes what is served, on the event loop, once the port is taken.
         announce: Gets the ready line.
+        prepare: Comes before that and may take long; a signal cancels it.
 
     Returns:
-        The exit status: 0 after a graceful stop, 130 when Ctrl-C came before it was ready.
+        The exit status: 0 after a graceful stop, also of what was being prepared; 130 when Ctrl-C came before
+        it was ready.
 
     Raises:
         LakeMQError: The port is taken (ARGUMENT_ILLEGAL), or what ``build`` raises.
@@ -109,7 +112,23 @@ def run(
     with _Interrupts() as interrupts:
         listener = _bind(http)
         with listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            if prepare is not None and not runner.run(_prepared(prepare, interrupts)):
+                return _INTERRUPTED if interrupts.number == signal.SIGINT else 0
             return runner.run(_serve(http, listener, build, announce, interrupts))
+
+
+async def _prepared(prepare: Callable[[], Awaitable[None]], interrupts: _Interrupts) -> bool:
+    """Whether it got to its end before a signal came."""
+    with interrupts.also(signal.SIGTERM):
+        preparing = asyncio.ensure_future(prepare())
+        while not preparing.done():
+            await asyncio.wait((preparing,), timeout=_LOOK_EVERY_S)
+            if interrupts.came:
+                preparing.cancel()
+    if preparing.cancelled():
+        return False
+    await preparing
+    return not interrupts.came
 
 
 async def _serve(
@@ -165,8 +184,13 @@ class _Interrupts:
     """
 
     def __init__(self) -> None:
-        self.came = False
+        self.number = 0
         self._before: Any = None
+
+    @property
+    def came(self) -> bool:
+        """Whether one came."""
+        return self.number != 0
 
     def __enter__(self) -> _Interrupts:
         self._before = signal.signal(signal.SIGINT, self._note)
@@ -175,8 +199,17 @@ class _Interrupts:
     def __exit__(self, *_: object) -> None:
         signal.signal(signal.SIGINT, self._before)
 
+    @contextlib.contextmanager
+    def also(self, number: signal.Signals) -> Iterator[None]:
+        """Notes this signal, too."""
+        before = signal.signal(number, self._note)
+        try:
+            yield
+        finally:
+            signal.signal(number, before)
+
     def _note(self, number: int, frame: object) -> None:
-        self.came = True
+        self.number = number
 
 
 class _Server(uvicorn.Server):

@@ -34,11 +34,13 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> int:
         LakeMQError: The port is taken (ARGUMENT_ILLEGAL) or the store does not open.
     """
 
-    async def build(place: process.Place) -> _ServedBroker:
+    async def prepare() -> None:
         await store_of_master(settings.broker)
+
+    async def build(place: process.Place) -> _ServedBroker:
         return _ServedBroker(settings, place)
 
-    return process.run(settings.http, settings.log, build, announce)
+    return process.run(settings.http, settings.log, build, announce, prepare)
 
 
 class _ServedBroker:

@@ -388,6 +388,8 @@ class Reader(_Reads):
     """Reads a store beside its owner, or one that nobody owns (RocketMQ's too). Writes nothing."""
 
     def __new__(cls, path: str | PathLike[str]) -> Self: ...
+    def is_current(self) -> bool:
+        """Whether the directory still holds that store; else every read raises Closed STORE_CLOSED."""
     def topics(self) -> list[str]: ...
     def topic_id(self, topic: str) -> str:
         """New for each creation of a topic; empty for one that RocketMQ made."""

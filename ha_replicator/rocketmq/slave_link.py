@@ -46,7 +46,7 @@ class RocketMQSlaveLink:
         self._reported = -1
         self.epoch = log.role()[1]
         self.following = False
-        self.master_end = 0
+        self.master_end: int | None = None
 
     def begin(self) -> list[bytes]:
         """Returns the first report."""
@@ -68,6 +68,7 @@ class RocketMQSlaveLink:
             for offset, body in self._bodies.feed(data):
                 self._heard_at = now
                 self.following = True
+                self.master_end = max(self.master_end or 0, offset + len(body))
                 if body:
                     self._take(offset, body)
         except WireError as error:
@@ -82,7 +83,6 @@ class RocketMQSlaveLink:
             raise LinkClosed("OFFSET_ILLEGAL", f"the master sends {offset}, not {self._arrived}{hint}")
         self._rest += body
         self._arrived += len(body)
-        self.master_end = max(self.master_end, self._arrived)
         at = self._log.marks()[1]
         data, next_offset = self._whole(at)
         if next_offset > at:

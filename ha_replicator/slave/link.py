@@ -27,14 +27,14 @@ class SlaveLink(SlaveHandshake):
     When :attr:`cut_at` is set after :meth:`receive`, the driver cuts the log there and calls :meth:`cut`.
 
     Attributes:
-        master_end: How far the master's log is known to go.
+        master_end: The master's log goes so far at least; None until it said so.
     """
 
     def __init__(self, opening: LinkOpening, log: ReplicatedLog) -> None:
         super().__init__(opening, log)
         self._log = log
         self._newest_epoch = 0
-        self.master_end = 0
+        self.master_end: int | None = None
 
     def cut(self, now: float) -> list[bytes]:
         """The log was cut at :attr:`cut_at`; returns what is to be sent."""
@@ -74,6 +74,6 @@ class SlaveLink(SlaveHandshake):
                 self._newest_epoch = frame.epoch
         except LakeMQError as error:
             raise LinkClosed(error.code, error.detail) from error
-        self.master_end = max(self.master_end, frame.next_offset)
+        self.master_end = max(self.master_end or 0, frame.next_offset, frame.confirmed)
         self._log.replicated(frame.confirmed)
         return []

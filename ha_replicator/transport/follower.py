@@ -40,6 +40,11 @@ class Follower:
         find_master: Says where the master takes slaves; raises LakeMQError or OSError when nobody knows.
         wakeups: Say when the log moved.
         on_change: Called when something of :attr:`link` changed.
+
+    Attributes:
+        link: The connection there is now.
+        last_failure: Why there is none.
+        master_end: The log of the master that was followed last goes so far at least; None: none was.
     """
 
     def __init__(
@@ -59,6 +64,7 @@ class Follower:
         self._chance = random.SystemRandom()
         self.link: LinkToMaster | None = None
         self.last_failure: str | None = None
+        self.master_end: int | None = None
 
     async def run(self) -> None:
         """Follows; returns only by being cancelled."""
@@ -145,6 +151,8 @@ class Follower:
                         peer.write(link.cut(now()))
                 except LakeMQError as error:
                     raise LinkClosed(error.code, error.detail) from error
+                if link.master_end is not None:
+                    self.master_end = link.master_end
                 if link.following and not following:
                     self.last_failure = None
                     fields = {"master": peer.address, "epoch": link.epoch, "from": self._log.marks()[1]}

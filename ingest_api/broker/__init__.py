@@ -9,7 +9,8 @@ pull_service.py    reads slices of queues; pull_hold.py keeps long polls
 lookup_service.py  messages by id and by key, bounds of queues, offsets by time
 topics.py          topics
 groups/            consumer groups, their offsets and leases
-replication.py     the role: who follows it, whom it follows, its promotion; bootstrap.py gives a slave
+replication.py     the role: who follows it, whom it follows, its promotion; replication_status.py is what it
+                   says of that; bootstrap.py gives a slave
                    its first store
 registration.py    what name servers know of it
 housekeeping.py    what it looks at every few seconds

@@ -17,7 +17,6 @@ import errno
 import logging
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from ha_replicator.identity import BrokerIdentity, BrokerRole, HaProtocol, next_epoch
 from ha_replicator.link_limits import LinkLimits
@@ -33,60 +32,13 @@ from ha_replicator.transport.follower import Follower
 from ha_replicator.transport.listener import ReplicationListener
 from ha_replicator.transport.wakeups import Wakeups
 from ha_replicator.wire.credentials import Credentials
+from ingest_api.broker.replication_status import ReplicationStatus, SlaveStatus
 from ingest_api.broker.settings import BrokerSettings
 from ingest_api.broker.store_events import StoreEvents
 from store_native import Store
 from store_native.errors import InvalidRequest, Unavailable
 
 log = logging.getLogger("lakemq.replication")
-
-
-@dataclass(frozen=True, slots=True)
-class SlaveStatus:
-    """A slave that follows this master.
-
-    Attributes:
-        broker_id: None for a RocketMQ slave, which does not say.
-        acked: It reported the log up to there.
-        lag_bytes: What it did not report yet.
-        silent_s: Since its last report.
-    """
-
-    broker_id: int | None
-    acked: int
-    lag_bytes: int
-    silent_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicationStatus:
-    """What the broker is and how far its log is.
-
-    Attributes:
-        master: Where a slave is configured to find its master.
-        ha_port: Where slaves connect; None: nowhere.
-        in_reach: Whether enough slaves can have a message soon; True where none is asked.
-        following: A slave's: whether it follows its master now.
-        failure: A slave's: why it does not.
-    """
-
-    cluster: str
-    broker_name: str
-    broker_id: int
-    role: str
-    epoch: int
-    epochs: list[tuple[int, int]]
-    first_offset: int
-    appended: int
-    flushed: int
-    confirmed: int
-    ha_port: int | None
-    master: str | None
-    min_in_sync: int
-    in_reach: bool
-    following: bool
-    failure: str | None
-    slaves: list[SlaveStatus]
 
 
 class ReplicationService:
@@ -129,6 +81,7 @@ class ReplicationService:
         self._listener: ReplicationListener | None = None
         self._follower: Follower | None = None
         self._following: asyncio.Task[None] | None = None
+        self._master_end: int | None = None
 
     @property
     def is_master(self) -> bool:
@@ -176,15 +129,19 @@ class ReplicationService:
             await self._listener.close()
             self._listener = None
 
-    async def promote(self, role: BrokerRole) -> int:
+    async def promote(self, role: BrokerRole, *, force: bool = False) -> int:
         """Makes this slave the master of a new epoch; returns it.
 
         The caller answers for that the old master is gone, or hears of the epoch; a synchronous one
         confirms nothing without its slaves, not the end of its own log either.
 
+        Args:
+            role: What it becomes.
+            force: Also where this slave is known to lack what its master had confirmed: that is lost then.
+
         Raises:
-            InvalidRequest: ARGUMENT_ILLEGAL, it is a master already, or its replication port is taken;
-                nothing has changed.
+            InvalidRequest: ARGUMENT_ILLEGAL, it is a master already, its replication port is taken, or it
+                lacks what was confirmed; nothing has changed.
             Unavailable: SERVICE_NOT_AVAILABLE, a higher epoch came in between.
         """
         async with self._promoting:
@@ -196,6 +153,8 @@ class ReplicationService:
                     "ARGUMENT_ILLEGAL",
                     "a synchronous master needs a port for its slaves: start with --ha-port",
                 )
+            if not force:
+                self._refuse_loss()
             await self._stop_following()
             if self._listener is not None:
                 # Of the master that it was, until it heard of a higher epoch.
@@ -217,6 +176,20 @@ class ReplicationService:
             self.role, self._replicas, self._listener = role, replicas, listener
             self._role_changed()
         return epoch
+
+    def _refuse_loss(self) -> None:
+        first, appended, _, _ = self._log.marks()
+        lacks = None
+        if self._master_end is None:
+            if appended == first:
+                lacks = "this slave is empty and has not followed its master since it started"
+        elif appended < self._master_end:
+            lacks = f"this slave lacks {self._master_end - appended} bytes at least of what its master had"
+        if lacks is not None:
+            raise InvalidRequest(
+                "ARGUMENT_ILLEGAL",
+                f"{lacks}: what is missing would be lost; --force (?force=true) promotes it all the same",
+            )
 
     async def _begin_epoch(self, role: BrokerRole) -> int:
         epoch = next_epoch(self._log.role()[1], self.identity.broker_id)
@@ -294,9 +267,13 @@ class ReplicationService:
             self._log,
             addresses.find,
             self._wakeups,
-            on_change=lambda: None,
+            on_change=self._followed,
         )
         self._following = self._loop.create_task(self._follower.run())
+
+    def _followed(self) -> None:
+        if self._follower is not None and self._follower.master_end is not None:
+            self._master_end = self._follower.master_end
 
     def _link_to_slave(self, local_peer: bool, now: float) -> LinkToSlave:
         if self._protocol is HaProtocol.ROCKETMQ:

@@ -21,7 +21,7 @@ from ha_replicator.identity import BrokerRole
 from ingest_api.broker.broker import Broker
 from ingest_api.broker.gauges import GroupLag
 from ingest_api.broker.metrics import BrokerMetrics, Histogram
-from ingest_api.broker.replication import ReplicationStatus
+from ingest_api.broker.replication_status import ReplicationStatus
 from store_native.names import is_retry_topic, is_system_prefixed
 
 Labels = Mapping[str, str]

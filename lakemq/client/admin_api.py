@@ -172,15 +172,20 @@ class AdminApi:
         """Returns what the broker is to the others of its name: role, epoch, offsets, slaves."""
         return self._get(_fields_of, "replication")
 
-    def promote(self, role: str = "async-master") -> dict[str, Any]:
+    def promote(self, role: str = "async-master", *, force: bool = False) -> dict[str, Any]:
         """Makes the broker, a slave, the master of a new epoch; returns ``epoch`` and ``role``.
 
+        Args:
+            role: ``async-master`` or ``sync-master``.
+            force: Also where it lacks what its master had confirmed: that is lost then.
+
         Raises:
-            InvalidRequest: ARGUMENT_ILLEGAL, it is a master.
+            InvalidRequest: ARGUMENT_ILLEGAL, it is a master, or lacks what its master had confirmed.
             OutcomeUnknown: No answer came; :meth:`replication` tells.
         """
         path = path_of("replication", "promote")
-        return self._transport.call("POST", path, query={"role": role}, retries=0).read(_fields_of)
+        query = {"role": role, "force": str(force).lower()}
+        return self._transport.call("POST", path, query=query, retries=0).read(_fields_of)
 
     def ready(self) -> bool:
         """Says whether the broker has recovered and serves; False too when nobody answers."""

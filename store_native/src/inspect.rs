@@ -11,6 +11,7 @@ use crate::commitlog::CommitLog;
 use crate::commitlog::scan::{Scanned, next_record_after_damage, scan_at};
 use crate::consumequeue::files::found_file_bytes;
 use crate::consumequeue::{QueueFiles, QueueTable};
+use crate::directory::refuse_unfinished;
 use crate::error::Result;
 use crate::message::RecordView;
 use crate::paths::StorePaths;
@@ -39,9 +40,11 @@ const LISTED: usize = 100;
 /// at what is flushed.
 ///
 /// # Errors
-/// `ARGUMENT_ILLEGAL` when the directory holds no store; any I/O error.
+/// `ARGUMENT_ILLEGAL` when the directory holds no store; `DATA_CORRUPT` where one is still being made from a master's;
+/// any I/O error.
 pub fn verify(root: &Path) -> Result<Verification> {
     let paths = StorePaths::new(root);
+    refuse_unfinished(&paths)?;
     paths.require_store()?;
     let log = CommitLog::open_for_reading(&paths.commitlog())?;
     let marks = Watermarks::open_for_reading(&paths.watermarks())?;

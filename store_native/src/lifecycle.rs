@@ -32,6 +32,8 @@ pub struct Lifecycle {
     cuts: AtomicU64,
     /// A watermark moved.
     pub progress: Progress,
+    /// Each append is waited for; see [`Lifecycle::flush_at_once`].
+    flush_at_once: AtomicBool,
     /// Something was appended that somebody waits for.
     pub flush_wanted: Signal,
     /// Delayed messages were stored or expired.
@@ -53,6 +55,7 @@ impl Lifecycle {
             events,
             cuts: AtomicU64::new(0),
             progress: Progress::new()?,
+            flush_at_once: AtomicBool::new(false),
             flush_wanted: Signal::default(),
             schedule_changed: Signal::default(),
             maintenance_wanted: Signal::default(),
@@ -71,6 +74,18 @@ impl Lifecycle {
         self.maintenance_wanted.set();
         self.flush_wanted.set();
         self.progress.moved();
+    }
+
+    /// Whether each append is flushed at once, whatever the interval of flushes is: replicas take only what is flushed,
+    /// and a sender waits for them.
+    pub fn flush_at_once(&self, wanted: bool) {
+        self.flush_at_once.store(wanted, Ordering::Release);
+        self.flush_wanted.set();
+    }
+
+    /// See [`Lifecycle::flush_at_once`].
+    pub fn flushes_at_once(&self) -> bool {
+        self.flush_at_once.load(Ordering::Acquire)
     }
 
     /// Makes the store read-only for good: pages that a failed fsync was about may be gone, and what a failed

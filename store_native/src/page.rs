@@ -45,6 +45,10 @@ mod checked {
             self.file.len()
         }
 
+        pub fn is_current(&self) -> bool {
+            self.file.is_current()
+        }
+
         pub fn sync(&self, disk: &dyn Disk) -> std::io::Result<()> {
             self.file.sync(disk)
         }

@@ -2,7 +2,7 @@
 //!
 //! Invariants: no lock of the store's is taken, nothing is written. What it may see is bounded by the watermarks
 //! file; a store that RocketMQ wrote has none, and is then read as far as its queues go. A slice during which the
-//! owner recovered the store is refused. An expired file may vanish under it: a mapping it holds stays good, and
+//! owner recovered the store is refused, and every one once another store took its place. An expired file may vanish under it: a mapping it holds stays good, and
 //! what it can no longer find is reported as expired.
 //! Threads: any of this process; the owner is another process, known by its watermarks.
 
@@ -88,6 +88,15 @@ impl Reader {
 
     pub fn broker_name(&self) -> &str {
         self.identity.as_ref().map_or("broker-a", |identity| identity.broker_name.as_str())
+    }
+
+    /// Whether the directory is still the store that was opened. A slave's that was empty may have become its master's:
+    /// all of its files are other ones then.
+    pub fn is_current(&self) -> bool {
+        match &self.marks {
+            Some(marks) => marks.is_current(),
+            None => !self.paths.watermarks().exists(),
+        }
     }
 
     /// Nothing that ends behind this offset is read: as far as the owner dispatched what is confirmed.
@@ -176,9 +185,13 @@ impl Reader {
         Ok(Bounds { min, max })
     }
 
-    /// Takes up log files that came or went. Says under which generation of the owner: what is confirmed
+    /// Takes up log files that came or went; refuses those of another store than the one that was opened. Says under which generation of the owner: what is confirmed
     /// later under the same one lies in the files mapped now.
     fn refresh_log(&self) -> Result<i64> {
+        if !self.is_current() {
+            let detail = format!("the store at {} was replaced: open it anew", self.paths.root().display());
+            return Err(StoreError::Closed { code: "STORE_CLOSED", detail });
+        }
         let Some(marks) = &self.marks else {
             self.log.refresh()?;
             return Ok(0);
@@ -312,8 +325,8 @@ impl Reader {
         max_messages: usize,
         each: impl FnMut(&RecordView<'_>) -> Result<bool>,
     ) -> Result<()> {
-        self.index.refresh()?;
         self.refresh_log()?;
+        self.index.refresh()?;
         self.queue_reader.find(topic, key, range, max_messages, self.readable(), each)
     }
 
@@ -327,8 +340,8 @@ impl Reader {
         topic: Option<&str>,
         each: impl FnOnce(&RecordView<'_>) -> Result<()>,
     ) -> Result<bool> {
-        self.index.refresh()?;
         self.refresh_log()?;
+        self.index.refresh()?;
         let all = self.topics()?;
         let topics = all.keys().map(String::as_str).filter(|t| topic.is_none_or(|only| only == *t));
         self.queue_reader.find_by_id(id, topics, SystemClock.now_ms(), self.readable(), each)

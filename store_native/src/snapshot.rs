@@ -44,6 +44,9 @@ pub struct Snapshot {
     /// no more use were taken out since.
     #[serde(default)]
     pub key_lines: usize,
+    /// The keys came with the log alone, as in a store made from a master's: its file of keys stayed there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub keys_in_log: bool,
     /// Ranges of the log that are damaged: [from, to).
     pub quarantine: Vec<(i64, i64)>,
 }
@@ -63,6 +66,7 @@ impl Snapshot {
             index: Vec::new(),
             index_from: None,
             key_lines: 0,
+            keys_in_log: false,
             quarantine: Vec::new(),
         }
     }

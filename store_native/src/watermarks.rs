@@ -64,6 +64,11 @@ impl Watermarks {
         Ok(Some(marks))
     }
 
+    /// Whether the file's name still leads to these: another store may have taken its place.
+    pub fn is_current(&self) -> bool {
+        self.0.is_current()
+    }
+
     fn get(&self, mark: Mark) -> i64 {
         self.0.atomic_u64(mark as usize).load(Ordering::Acquire) as i64
     }

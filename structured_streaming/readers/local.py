@@ -42,6 +42,9 @@ class LocalReader:
         self.broker_name: str = self._reader.broker_name
         self.store_id: str = self._reader.store_id
 
+    def is_current(self) -> bool:
+        return self._reader.is_current()
+
     def epoch(self) -> int:
         return int(self._reader.epoch)
 
@@ -105,10 +108,10 @@ def local_reader(path: str) -> LocalReader:
     """Returns this process's reader of a store, opened once.
 
     The directory's identity is part of the key: a store deleted and made again at the same path is
-    another store.
+    another store. One that was replaced in its directory is opened anew: a slave's becomes its master's so.
     """
     status = Path(path).stat()
     key = (path, status.st_dev, status.st_ino)
-    if key not in _open:
+    if key not in _open or not _open[key].is_current():
         _open[key] = LocalReader(path)
     return _open[key]

@@ -10,8 +10,10 @@ import pytest
 
 from lakemq import Message
 from lakemq.cli import app
+from store_native import Bootstrap
 from tests.support.broker_process import BrokerProcess
 from tests.support.dispatch_barrier import await_dispatch
+from tests.support.linked_brokers import open_store
 
 
 def output_of(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any]:
@@ -86,3 +88,24 @@ def test_directory_that_holds_no_store_is_refused_and_left_as_it_is(
 def test_directory_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     code, shown = output_of(capsys, "store", "verify", "no-such-store")
     assert (code, shown.err) == (1, "lakemq: no-such-store: there is no such directory\n")
+
+
+def test_verify_says_that_a_store_is_still_being_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Bootstrap(tmp_path, 1 << 20, 0).close()
+    code, shown = output_of(capsys, "store", "verify", str(tmp_path))
+    assert (code, shown.out) == (1, "")
+    assert "DATA_CORRUPT" in shown.err
+    assert "was being made from its master's store" in shown.err
+
+
+def test_recover_puts_a_slaves_store_in_order_and_it_stays_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    open_store(tmp_path, "slave").close()
+    code, shown = output_of(capsys, "store", "recover", str(tmp_path))
+    assert (code, shown.err) == (0, "")
+    slave = open_store(tmp_path, "slave")
+    assert slave.replicated_log().role() == ("slave", 1)
+    slave.close()

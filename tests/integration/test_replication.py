@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import time
 import urllib.request
@@ -14,9 +15,12 @@ from typing import Any
 
 import pytest
 
+from lakemq import broker_process
+from lakemq.cli import app
 from lakemq.client import Client, LakeMQError, Unavailable
 from store_native import Store
 from tests.support.broker_process import BrokerProcess
+from tests.support.tcp_proxy import TcpProxy
 from tests.support.waiting import wait_until
 
 SECRET = {"LAKEMQ_CLUSTER_SECRET": "sixteen bytes at least"}
@@ -256,6 +260,46 @@ def test_of_promotions_at_once_one_is_done_and_the_new_master_takes_slaves(clust
     wait_following(slave)
     assert status(returned)["epoch"] == 65
     assert post(slave, "goes on")["status"] == "SEND_OK"
+
+
+def test_an_empty_slave_that_never_followed_is_promoted_by_force_only(cluster: Cluster) -> None:
+    master = cluster.master("async-master")
+    post(master, "the slave does not get it")
+    master.kill()
+    slave = cluster.slave(master)
+    with slave.client() as client:
+        with pytest.raises(LakeMQError, match=r"empty and has not followed.*--force") as refused:
+            client.promote("async-master")
+        assert refused.value.code == "ARGUMENT_ILLEGAL"
+        assert status(slave)["role"] == "slave"
+    arguments = ["ha", "promote", "--endpoint", slave.endpoint, "--yes"]
+    assert app.main(arguments) == 1
+    assert app.main([*arguments, "--force"]) == 0
+    assert status(slave)["epoch"] == 65
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_slave_that_is_stopped_while_it_makes_its_store_ends_cleanly(
+    cluster: Cluster, tmp_path: Path, number: signal.Signals
+) -> None:
+    master = with_expired_files(cluster)
+    with TcpProxy(status(master)["ha_port"]) as proxy:
+        proxy.hold("to client")
+        log_path = tmp_path / "slave.log"
+        arguments = f"--broker-name broker-a --role slave --broker-id 1 --master ha://127.0.0.1:{proxy.port}"
+        slave = broker_process.BrokerProcess(
+            ["--store", str(tmp_path / "s"), "--port", "0", *arguments.split()],
+            log_path,
+            environment=SMALL_LOG_FILES,
+        )
+        try:
+            wait_until(lambda: proxy.connected > 0, otherwise=log_path.read_text)
+            slave.send_signal(number)
+            slave.wait(broker_process.STOP_TIMEOUT_S)
+        finally:
+            code = slave.close()
+    assert code == (0 if number == signal.SIGTERM else 130), log_path.read_text()
+    assert "Traceback" not in log_path.read_text()
 
 
 def test_promotion_that_cannot_be_served_changes_nothing(cluster: Cluster) -> None:

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use lakemq_store::bootstrap::Bootstrap;
 use lakemq_store::environment::Environment;
+use lakemq_store::inspect::verify;
 use lakemq_store::reader::Reader;
 use lakemq_store::store::{AppendRequest, Options, Role, Store};
 
@@ -214,4 +215,90 @@ fn test_what_was_begun_and_is_not_needed_leaves_an_empty_directory() {
     bootstrap.abandon().expect("given up");
     let store = open_slave(dir.path());
     assert_eq!(store.watermarks(), (0, 0, 0, 0));
+}
+
+#[test]
+fn test_a_reader_of_the_store_before_says_that_it_was_replaced() {
+    let (a, b) = (
+        tempfile::tempdir().expect("a directory"),
+        tempfile::tempdir().expect("a directory"),
+    );
+    let (master, _) = aged(a.path());
+    master.checkpoint().expect("a snapshot");
+    open_slave(b.path()).close().expect("closed");
+    for file in log_files(b.path()).keys() {
+        std::fs::remove_file(b.path().join("commitlog").join(file)).expect("an empty log");
+    }
+    let reader = Reader::open(b.path()).expect("a reader");
+    assert!(reader.is_current());
+    let replaced = |reader: &Reader| {
+        let answers = [
+            reader.topics().map(drop),
+            reader.queues("t").map(drop),
+            reader.bounds("t", 0).map(drop),
+            reader.offset_by_time("t", 0, 0).map(drop),
+            reader.find("t", "key-new", (0, i64::MAX), 1, |_| Ok(true)),
+            reader.find_by_id("00", None, |_| Ok(())).map(drop),
+        ];
+        answers
+            .map(|answer| answer.map_or_else(|e| e.code().to_owned(), |()| "answered".to_owned()))
+    };
+    let (bootstrap, snapshot) = copied(&master, b.path());
+    assert_eq!(replaced(&reader), ["STORE_CLOSED"; 6], "while it is made");
+    bootstrap
+        .finish(&snapshot, master.epochs())
+        .expect("finished");
+    let slave = open_slave(b.path());
+    slave.replicated(follow(&master, &slave, 5_000));
+    assert_eq!(replaced(&reader), ["STORE_CLOSED"; 6], "another store");
+    assert!(!reader.is_current());
+    let again = Reader::open(b.path()).expect("opened anew");
+    assert!(again.is_current());
+    assert!(again.topics().expect("topics").contains_key("t"));
+}
+
+#[test]
+fn test_what_is_still_being_made_passes_no_verification() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut bootstrap = Bootstrap::begin(dir.path(), FILE, 0, environment()).expect("begun");
+    bootstrap.append(0, &[0; 10], 10).expect("appended");
+    drop(bootstrap);
+    let refused = verify(dir.path()).expect_err("no store yet");
+    assert_eq!(refused.code(), "DATA_CORRUPT");
+    assert!(
+        refused.detail().contains("being made from its master's"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn test_keys_that_came_in_the_log_alone_are_no_alarm() {
+    let (a, b) = (
+        tempfile::tempdir().expect("a directory"),
+        tempfile::tempdir().expect("a directory"),
+    );
+    let (master, _) = aged(a.path());
+    master.checkpoint().expect("a snapshot");
+    let (bootstrap, snapshot) = copied(&master, b.path());
+    bootstrap
+        .finish(&snapshot, master.epochs())
+        .expect("finished");
+    let environment = environment();
+    let slave = Options {
+        role: Role::Slave,
+        ..options()
+    };
+    let slave = Store::open(b.path(), slave, environment.clone()).expect("a store");
+    let said: Vec<String> = environment
+        .events
+        .take()
+        .into_iter()
+        .map(|e| e.text)
+        .collect();
+    assert_eq!(said, Vec::<String>::new());
+    // They are known, and the file has them from now on.
+    slave.close().expect("closed");
+    let text =
+        std::fs::read_to_string(b.path().join("lakemq/idempotence.keys")).expect("a file of keys");
+    assert!(text.contains(" new\n"), "{text}");
 }

@@ -13,7 +13,7 @@ mod takeover;
 
 use lakemq_store::commitlog::LogRange;
 use lakemq_store::message::RecordView;
-use lakemq_store::store::{GroupChange, TopicChange};
+use lakemq_store::store::{Flush, GroupChange, Options, Role, Store, TopicChange};
 use pair::*;
 use std::fs;
 use support::*;
@@ -199,4 +199,61 @@ fn test_a_slave_with_a_damaged_record_opens_and_goes_on() {
     assert!(y.report().quarantined_bytes > 0);
     send(&x, "t", &["four"]);
     follow(&x, &y, 1 << 20);
+}
+
+#[test]
+fn test_queues_of_a_slaves_store_are_rebuilt_without_a_master_and_it_stays_a_slaves() {
+    let (_a, b, master, slave) = pair();
+    let confirmed = mixed(&master);
+    follow(&master, &slave, 5_000);
+    slave.replicated(confirmed);
+    send_unconfirmed(&master, "nobody confirmed it");
+    let end = follow(&master, &slave, 5_000);
+    assert!(slave.wait_dispatched(confirmed, SOON));
+    let before = bodies(&slave, "t");
+    slave.close().expect("closed");
+    drop(slave);
+    let report = Store::rebuild(b.path(), options(), environment()).expect("rebuilt");
+    assert_eq!((report.rebuilt, report.end_offset), (true, end));
+    let slave = open_slave(b.path());
+    assert_eq!(slave.role(), (Role::Slave, 1));
+    assert_eq!(
+        slave.watermarks(),
+        (end, end, confirmed, confirmed),
+        "what its master did not confirm stays unseen"
+    );
+    assert_eq!(bodies(&slave, "t"), before);
+}
+
+#[test]
+fn test_a_master_that_asks_replicas_flushes_at_once_whatever_its_interval() {
+    let (a, b) = (
+        tempfile::tempdir().expect("a directory"),
+        tempfile::tempdir().expect("a directory"),
+    );
+    let lazy = |role, path| {
+        let options = Options {
+            role,
+            asks_replicas: role == Role::Master,
+            flush: Flush::Async,
+            flush_interval_ms: 60_000,
+            ..options()
+        };
+        Store::open(path, options, environment()).expect("a store")
+    };
+    let (master, slave) = (lazy(Role::Master, a.path()), open_slave(b.path()));
+    for body in ["one", "two"] {
+        send_unconfirmed(&master, body);
+        let end = follow(&master, &slave, 5_000);
+        master.replicated(end);
+        assert!(master.wait_dispatched(end, SOON));
+    }
+    // One that was promoted to it does, too.
+    slave.close().expect("closed");
+    drop(slave);
+    let slave = lazy(Role::Slave, b.path());
+    slave.become_master(2, true).expect("promoted");
+    send_unconfirmed(&slave, "three");
+    let (end, ..) = slave.watermarks();
+    assert!(slave.wait_flushed(end, SOON));
 }

@@ -26,6 +26,7 @@ class TcpProxy:
     Attributes:
         port: Where it listens itself.
         held: The directions in which nothing goes.
+        connected: How many connections came.
     """
 
     def __init__(self, port: int) -> None:
@@ -34,6 +35,7 @@ class TcpProxy:
         self._threads: list[threading.Thread] = []
         self._go = threading.Condition()
         self._over = False
+        self.connected = 0
         self.held: set[Direction] = set()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
@@ -81,6 +83,7 @@ class TcpProxy:
             except OSError:
                 return  # the proxy is over
             self._open.append(client)
+            self.connected += 1
             try:
                 server = socket.create_connection(("127.0.0.1", self._server_port), 10)
             except OSError:

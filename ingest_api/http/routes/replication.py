@@ -93,6 +93,9 @@ def router(broker: Broker) -> APIRouter:
         role: Annotated[Literal["async-master", "sync-master"], Query(description="What it becomes.")] = (
             "async-master"
         ),
+        force: Annotated[
+            bool, Query(description="Also where it lacks what its master had confirmed: that is lost then.")
+        ] = False,
     ) -> Promoted:
         """Makes this slave the master of a new epoch; refused from another machine.
 
@@ -104,7 +107,7 @@ def router(broker: Broker) -> APIRouter:
                 "a broker is promoted from its own machine only until requests are authenticated",
                 client=request.client.host,
             )
-        epoch = await broker.replication.promote(BrokerRole(role))
+        epoch = await broker.replication.promote(BrokerRole(role), force=force)
         return Promoted(epoch=epoch, role=role)
 
     return routes

@@ -40,6 +40,11 @@ def register(subparsers: Subparsers) -> None:
         default="async-master",
         help="what it becomes (default: async-master)",
     )
+    promote.add_argument(
+        "--force",
+        action="store_true",
+        help="also where this slave lacks what its master had confirmed, or is empty: that is lost then",
+    )
     options.add_yes(promote)
 
 
@@ -93,7 +98,7 @@ def _promote(client: Client, args: argparse.Namespace) -> None:
         f"Promote {status['broker_name']} id {status['broker_id']}, whose log ends at {status['appended']}? "
         "What its master has beyond that will not count.",
     )
-    promoted = client.promote(args.role)
+    promoted = client.promote(args.role, force=args.force)
     if args.format == "json":
         print(output.as_json(promoted))
     else:

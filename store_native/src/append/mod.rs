@@ -226,7 +226,7 @@ impl Appender {
     }
 
     fn wake_flusher(&self) {
-        if self.options.flush == Flush::Sync {
+        if self.options.flush == Flush::Sync || self.lifecycle.flushes_at_once() {
             self.lifecycle.flush_wanted.set();
         }
     }

@@ -32,6 +32,27 @@ struct Content {
     epochs: Vec<EpochStart>,
 }
 
+impl Content {
+    /// # Errors
+    /// `DATA_CORRUPT` when it is not readable or not in order; any I/O error.
+    fn read(paths: &StorePaths) -> Result<Option<Self>> {
+        let text = match std::fs::read(paths.epochs()) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(StoreError::io("reading the epoch file", error)),
+        };
+        let corrupt =
+            |e: &str| StoreError::corrupt(format!("{} is not readable: {e}", paths.epochs().display()));
+        let content: Self = serde_json::from_slice(&text).map_err(|e| corrupt(&e.to_string()))?;
+        let ordered =
+            content.epochs.is_sorted_by(|a, b| a.epoch < b.epoch && a.start_offset <= b.start_offset);
+        if !ordered || content.epochs.last().is_none_or(|last| last.epoch > content.seen) {
+            return Err(corrupt("its epochs are out of order"));
+        }
+        Ok(Some(content))
+    }
+}
+
 /// The epoch file, `lakemq/epochs.json`; the log's owner keeps it under the append lock.
 pub struct EpochFile {
     paths: StorePaths,
@@ -40,6 +61,15 @@ pub struct EpochFile {
 }
 
 impl EpochFile {
+    /// Whose store it is by its file; `None` where there is none yet.
+    ///
+    /// # Errors
+    /// `DATA_CORRUPT` when it is not readable; any I/O error.
+    pub fn role(paths: &StorePaths) -> Result<Option<Role>> {
+        let content = Content::read(paths)?;
+        Ok(content.map(|c| if c.master_of.is_some() { Role::Master } else { Role::Slave }))
+    }
+
     /// Reads the file, or makes it for a log that begins at `log_min`. Epochs that begin behind `end`, where a cut ended
     /// before its last step, go.
     ///
@@ -53,18 +83,8 @@ impl EpochFile {
         (log_min, end): (i64, i64),
         disk: Arc<dyn Disk>,
     ) -> Result<Self> {
-        let context = |e| StoreError::io("reading the epoch file", e);
-        match std::fs::read(paths.epochs()) {
-            Ok(text) => {
-                let corrupt = |e: &str| {
-                    StoreError::corrupt(format!("{} is not readable: {e}", paths.epochs().display()))
-                };
-                let content: Content = serde_json::from_slice(&text).map_err(|e| corrupt(&e.to_string()))?;
-                let ordered =
-                    content.epochs.is_sorted_by(|a, b| a.epoch < b.epoch && a.start_offset <= b.start_offset);
-                if !ordered || content.epochs.last().is_none_or(|last| last.epoch > content.seen) {
-                    return Err(corrupt("its epochs are out of order"));
-                }
+        match Content::read(paths)? {
+            Some(content) => {
                 if role == Role::Master && content.master_of.is_none() {
                     let detail = format!(
                         "this store is a slave's, of epoch {}: open it as one, and make it the master of a later epoch",
@@ -79,7 +99,7 @@ impl EpochFile {
                 }
                 Ok(file)
             }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            None => {
                 let first = EpochStart { epoch: first_epoch, start_offset: log_min };
                 let master_of = (role == Role::Master).then_some(first_epoch);
                 let content = Content { seen: first_epoch, master_of, epochs: vec![first] };
@@ -87,7 +107,6 @@ impl EpochFile {
                 file.write(&file.content)?;
                 Ok(file)
             }
-            Err(error) => Err(context(error)),
         }
     }
 

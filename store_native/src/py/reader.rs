@@ -55,6 +55,11 @@ impl PyReader {
         Ok(self.reader(py)?.identity().map_or(1, |i| i.epoch))
     }
 
+    fn is_current(&self, py: Python<'_>) -> PyResult<bool> {
+        let reader = self.reader(py)?;
+        Ok(py.detach(|| reader.is_current()))
+    }
+
     fn topics(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         self.run(py, |r| Ok(r.topics()?.into_keys().collect()))
     }

@@ -19,12 +19,14 @@ impl Parts<'_> {
         let (disk, applied) = (&*self.environment.disk, snapshot.applied_offset);
         let (mut keys, mut file) = (self.no_keys(), KeyFile::new(self.paths));
         let readable = file.load(log_min, applied, &mut keys, disk)?;
-        if readable < snapshot.key_lines {
-            self.environment.events.error(format!(
-                "{} has {readable} of {} keys; they are read from the log again",
-                self.paths.idempotence_keys().display(),
-                snapshot.key_lines
-            ));
+        if snapshot.keys_in_log || readable < snapshot.key_lines {
+            if !snapshot.keys_in_log {
+                self.environment.events.error(format!(
+                    "{} has {readable} of {} keys; they are read from the log again",
+                    self.paths.idempotence_keys().display(),
+                    snapshot.key_lines
+                ));
+            }
             keys = self.no_keys();
             file.clear(disk)?;
             self.read_keys(snapshot, log_min, |key, place| {

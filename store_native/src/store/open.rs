@@ -32,7 +32,7 @@ use crate::leases::Leases;
 use crate::lifecycle::Lifecycle;
 use crate::lock::lock;
 use crate::maintenance::{Maintained, Maintenance};
-use crate::options::{Flush, Options};
+use crate::options::{Flush, Options, Role};
 use crate::paths::{self, StorePaths};
 use crate::read::QueueReader;
 use crate::recovery::{Parts, Recovered, Report};
@@ -75,11 +75,14 @@ impl Store {
         Self::open_without_threads(root, options, environment, false)
     }
 
-    /// Recovers the directory with every queue and the index built again, and closes it.
+    /// Recovers the directory with every queue and the index built again, and closes it. A slave's store stays one: what
+    /// its master did not confirm is neither shown nor cut.
     ///
     /// # Errors
     /// As [`Store::open`].
     pub fn rebuild(root: &Path, options: Options, environment: Environment) -> Result<Report> {
+        let role = EpochFile::role(&StorePaths::new(root))?.unwrap_or(options.role);
+        let options = Options { role, ..options };
         let store = Self::open_without_threads(root, options, environment, true)?;
         let report = store.report.clone();
         store.close()?;
@@ -284,6 +287,7 @@ impl Opened {
         if !options.confirms_alone() {
             // Its master, or its replicas, say what is confirmed.
             confirmation.follow_replicas(dispatched);
+            lifecycle.flush_at_once(options.role == Role::Master);
         }
         let flusher = Arc::new(Flusher::new(
             &options,

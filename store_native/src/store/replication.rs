@@ -14,6 +14,7 @@ impl Store {
     /// From now on nothing is confirmed behind `replicated` before [`Store::replicated`] says that the replicas hold
     /// it; with `None` what is flushed is confirmed.
     pub fn ask_replicas(&self, replicated: Option<i64>) {
+        self.lifecycle.flush_at_once(replicated.is_some());
         let moved = match replicated {
             Some(replicated) => {
                 self.confirmation.follow_replicas(replicated);
@@ -165,6 +166,7 @@ impl Store {
             queues_durable_offset: log_min,
             index: Vec::new(),
             index_from: Some(log_min),
+            keys_in_log: true,
             ..snapshot
         };
         Ok((own.applied_offset, own.encode()?))

@@ -288,3 +288,15 @@ def test_refusal_of_a_slave_ends_a_master_by_a_higher_epoch_in_reach_only(
     with pytest.raises(LinkClosed, match="EPOCH_OVER") as closed:
         pair.master.receive(b"".join(refusal.pieces()), 0.0)
     assert closed.value.epoch == heard
+
+
+def test_slave_knows_how_much_of_its_masters_log_it_lacks(brokers: Brokers) -> None:
+    brokers.master.close()
+    brokers.master = brokers.open("c", "master")
+    end = brokers.send(*["x" * 1000] * 60)
+    pair = brokers.connect()
+    while brokers.slave.watermarks()[0] == 0:
+        assert pair.slave.master_end is None, "nothing was said of it"
+        pair.carry()
+    assert brokers.slave.watermarks()[0] < end
+    assert pair.slave.master_end == end

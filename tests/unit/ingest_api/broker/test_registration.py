@@ -49,7 +49,7 @@ def test_a_promoted_slave_takes_the_masters_place(tmp_path: Path) -> None:
         try:
             await broker.start("127.0.0.1")
             assert _ids(broker) == {2: ADDRESS}
-            await broker.replication.promote(BrokerRole.ASYNC_MASTER)
+            await broker.replication.promote(BrokerRole.ASYNC_MASTER, force=True)
             assert _ids(broker) == {0: ADDRESS}
         finally:
             await broker.stop()
