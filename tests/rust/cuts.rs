@@ -205,7 +205,7 @@ fn test_no_offset_is_given_twice_after_a_cut_though_the_queue_could_not_be_writt
     let end = follow(&master, &slave, 1 << 20);
     disk.fail_write.store(true, Ordering::SeqCst);
     slave.replicated(end);
-    assert!(slave.progress_wait(SOON, || slave.dispatch_failure().is_some()));
+    assert!(comes_true(&slave, || slave.dispatch_failure().is_some()));
     disk.fail_write.store(false, Ordering::SeqCst);
     slave.truncate_to(end).expect("nothing to cut");
     slave.become_master(2, false).expect("the master now");

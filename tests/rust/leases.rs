@@ -9,13 +9,13 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::ScopedJoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use lakemq_store::environment::{Disk, Environment, RealDisk};
 use lakemq_store::store::{GroupChange, Options, Store};
 
 use crate::jumping_clock::{HOUR, JumpingClock, open_at};
-use crate::support::{SOON, copy, environment, open, options, send};
+use crate::support::{SOON, comes_true, copy, environment, open, options, send};
 
 /// A disk whose syncs wait until the gate is open.
 #[derive(Default)]
@@ -99,9 +99,7 @@ fn test_a_lease_is_granted_when_its_record_is_on_the_disk_and_not_before() {
     std::thread::scope(|scope| {
         let first = scope.spawn(acquire);
         let first_id = asked.recv_timeout(SOON).expect("a thread");
-        let tick = Duration::from_millis(10);
-        let appended = || store.watermarks().0 > durable;
-        assert!((0..300).any(|_| store.progress_wait(tick, appended)));
+        assert!(comes_true(&store, || store.watermarks().0 > durable));
         let renewed = scope.spawn(acquire);
         let renewed_id = asked.recv_timeout(SOON).expect("a thread");
         let was_answered = is_answered(&first, first_id) || is_answered(&renewed, renewed_id);

@@ -17,7 +17,9 @@ use lakemq_store::read::SliceRequest;
 use lakemq_store::reader::Reader;
 use lakemq_store::store::{Store, TopicChange};
 
-use support::{SOON, bodies, bulk, copy, environment, image, open, options, request, send};
+use support::{
+    SOON, bodies, bulk, comes_true, copy, environment, image, open, options, request, send,
+};
 
 const HOURS_100: i64 = 100 * 3_600_000;
 
@@ -284,7 +286,7 @@ fn test_the_files_of_deleted_topics_go_while_the_broker_runs() {
     }
     let left = || image(&dir.path().join("lakemq/deleted")).len();
     assert!(
-        store.progress_wait(SOON, || left() == 0),
+        comes_true(&store, || left() == 0),
         "{} files are left",
         left()
     );

@@ -12,7 +12,8 @@ use lakemq_store::message::NewMessage;
 use lakemq_store::store::{Appended, Options, Store, TopicChange, Work};
 
 use crate::support::{
-    FlakyDisk, SOON, bodies, environment, message, open, open_on_flaky_disk, options, request, send,
+    FlakyDisk, SOON, bodies, comes_true, environment, message, open, open_on_flaky_disk, options,
+    request, send,
 };
 
 /// A clock on which so many milliseconds pass whenever it is looked at.
@@ -313,8 +314,7 @@ fn test_a_scheduler_whose_messages_are_not_due_sleeps() {
     let done = store.append(&request("t"), &[late]).expect("stored");
     assert!(store.wait_dispatched(done.end_offset, SOON));
     let looks = || clock.looks_of("lakemq-scheduler");
-    let tick = Duration::from_millis(10);
-    let looked = (0..1_000).any(|_| store.progress_wait(tick, || looks() > 0));
+    let looked = comes_true(&store, || looks() > 0);
     assert!(looked, "at the message, which is not due for two hours");
     let before = looks();
     store.progress_wait(Duration::from_millis(600), || false);
@@ -366,9 +366,7 @@ fn test_a_failing_dispatcher_is_counted_reported_and_ends_with_a_stop() {
             .find(|(name, _)| *name == "dispatch_errors_total");
         found.expect("a counter").1
     };
-    // An error moves no mark, so nobody is woken by it.
-    let tick = Duration::from_millis(10);
-    assert!((0..1_000).any(|_| store.progress_wait(tick, || errors() >= 1.0)));
+    assert!(comes_true(&store, || errors() >= 1.0));
     let events = store.take_events();
     assert!(
         events

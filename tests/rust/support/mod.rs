@@ -120,6 +120,12 @@ pub fn message(body: &str) -> NewMessage<'_> {
     }
 }
 
+/// Looks until something holds of which the store wakes nobody; says whether it came.
+pub fn comes_true(store: &Store, mut condition: impl FnMut() -> bool) -> bool {
+    let tick = Duration::from_millis(10);
+    (0..1_000).any(|_| store.progress_wait(tick, &mut condition))
+}
+
 pub fn send(store: &Store, topic: &str, bodies: &[&str]) -> Appended {
     let messages: Vec<_> = bodies.iter().map(|b| message(b)).collect();
     let done = store.append(&request(topic), &messages).expect("stored");
