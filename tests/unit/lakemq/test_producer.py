@@ -5,6 +5,7 @@ The order, the bound, the keys and the end of every future are in test_producer_
 
 from __future__ import annotations
 
+import atexit
 import gc
 import json
 import subprocess
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 
 from lakemq import Message, Producer
-from lakemq.client import Client, Closed, OutcomeUnknown, Unavailable
+from lakemq.client import Client, Closed, InvalidRequest, OutcomeUnknown, Unavailable
 from tests.support.scripted_network import Fate, ScriptedNetwork
 from tests.support.turns import Turns
 
@@ -187,16 +188,22 @@ def test_a_closed_producer_is_forgotten_and_closes_only_a_client_of_its_own(turn
     assert future.result(0).queue_offset == 0
     assert not network.closed
     for send in (producer.send, producer.send_later):
-        with pytest.raises(Closed, match="PRODUCER_CLOSED"):
+        with pytest.raises(Closed) as refused:
             send("late")
+        assert refused.value.code == "PRODUCER_CLOSED"
+    del refused
     gone = weakref.ref(producer)
     del producer, send
     gc.collect()
     assert gone() is None
     own = Producer("http://127.0.0.1:1", "t")
+    assert own._client.endpoint == "http://127.0.0.1:1"  # noqa: SLF001 - nobody else has it
+    assert own._client.call_timeout_s == 3.0  # noqa: SLF001
     own.close()
     with pytest.raises(Closed, match="CLIENT_CLOSED"):
-        own._client.queues("t")  # noqa: SLF001 - nobody else has it
+        own._client.queues("t")  # noqa: SLF001
+    patient = Producer("http://127.0.0.1:1", "t", timeout_s=7.0)
+    assert patient._client.call_timeout_s == 7.0  # noqa: SLF001
 
 
 def test_a_callback_that_closes_the_producer_does_not_lose_what_waits(turns: Turns) -> None:
@@ -209,8 +216,8 @@ def test_a_callback_that_closes_the_producer_does_not_lose_what_waits(turns: Tur
     second = producer.send_later("second")
     network.decide_all("answered", request)
     assert turns.result(second).queue_offset == 1
+    assert network.closed, "by the sender, since nobody else waits for its end"
     producer.close()
-    assert network.closed
 
 
 def test_an_answer_that_comes_after_a_close_that_gave_up_disturbs_nobody(turns: Turns) -> None:
@@ -238,3 +245,100 @@ def test_a_topic_of_the_message_goes_before_the_producers(turns: Turns) -> None:
         assert later.result(0).topic == "v"
         with pytest.raises(TypeError, match="inside the Message"):
             producer.send(Message("x"), tags="a")
+
+
+def test_fields_are_the_messages(turns: Turns) -> None:
+    network = ScriptedNetwork(turns)
+    network.decide_all("answered")
+    with producer_of(turns, network.client()) as producer:
+        producer.send_later("x", tags="a", keys=["k"])
+    assert json.loads(network.stored["t"][0]) == {"body": "x", "tags": "a", "keys": ["k"]}
+
+
+def test_without_a_topic_nothing_is_sent(turns: Turns) -> None:
+    network = ScriptedNetwork(turns)
+    with Producer(network.client(), clock=turns.clock, threads=turns) as producer:
+        for send in (producer.send, producer.send_later):
+            with pytest.raises(InvalidRequest) as refused:
+                send("x")
+            assert refused.value.code == "TOPIC_ILLEGAL"
+    assert network.stored == {}
+
+
+def test_its_block_closes_it_and_its_thread_says_whose_it_is(turns: Turns) -> None:
+    network = ScriptedNetwork(turns)
+    network.decide_all("answered")
+    to_do_at_exit = atexit._ncallbacks()  # noqa: SLF001 - there is no other way to ask
+    with producer_of(turns, network.client(), linger_ms=FOR_EVER_MS) as producer:
+        promised = producer.send_later("x")
+        assert atexit._ncallbacks() == to_do_at_exit + 1  # noqa: SLF001
+        assert [thread.name for thread in turns.threads if thread.is_alive()] == ["lakemq-producer"]
+    assert promised.result(0).queue_offset == 0
+    assert not any(thread.is_alive() for thread in turns.threads)
+
+
+def test_a_batch_of_exactly_its_size_is_due_and_goes_as_a_whole(turns: Turns) -> None:
+    network = ScriptedNetwork(turns)
+    line = len(Message("x").to_line())
+    options = {"linger_ms": FOR_EVER_MS, "batch_bytes": 2 * line}
+    with producer_of(turns, network.client(), **options) as producer:
+        producer.send_later("x")
+        turns.settle()
+        assert network.is_idle()
+        producer.send_later("y")
+        request = network.arrived()
+        assert bodies(request.lines) == ["x", "y"]
+        network.decide_all("answered", request)
+
+
+def test_behind_a_send_that_was_given_up_only_what_waited_too_long_fails(turns: Turns) -> None:
+    network = ScriptedNetwork(turns)
+    options = {"linger_ms": FOR_EVER_MS, "retry_until": 60.0}
+    with producer_of(turns, network.client(timeout_s=3.0), **options) as producer:
+        first = producer.send_later("first")
+        flushing = turns.submit(producer.flush)
+        request = network.arrived()
+        late = [producer.send_later("late", topic=topic) for topic in ("u", "v")]
+        flushing_late = turns.submit(producer.flush)
+        turns.pass_time(50.0)
+        waits = producer.send_later("waits", topic="w")
+        turns.pass_time(10.0)
+        assert not flushing.done()
+        request.fate.put("short")
+        turns.settle()
+        error = first.exception(0)
+        assert isinstance(error, OutcomeUnknown)
+        assert "1 messages sent, 0 results" in error.detail
+        for future in late:
+            failed = future.exception(0)
+            assert isinstance(failed, Unavailable)
+            assert failed.code == "SERVICE_NOT_AVAILABLE"
+            assert "1 messages sent, 0 results" in failed.detail
+        assert flushing.done()
+        assert flushing_late.done(), "what was given up has ended too"
+        assert network.is_idle()
+        assert not waits.done(), "it lingers: nobody has asked for it"
+        network.decide_all("answered")
+    assert waits.result(0).topic == "w"
+
+
+def test_a_close_that_gives_up_says_of_each_message_what_became_of_it(turns: Turns) -> None:
+    network = ScriptedNetwork(turns)
+    producer = producer_of(turns, network.client(), linger_ms=0)
+    in_flight = producer.send_later("in flight")
+    request = network.arrived()
+    unsent = producer.send_later("unsent")
+    producer.close(0)
+    unknown, closed = in_flight.exception(0), unsent.exception(0)
+    assert isinstance(unknown, OutcomeUnknown)
+    assert "no answer yet after 0 s" in unknown.detail
+    assert isinstance(closed, Closed)
+    assert closed.code == "PRODUCER_CLOSED"
+    assert "within 0 s" in closed.detail
+    network.decide_all("answered", request)
+    turns.settle()
+    assert bodies(network.stored["t"]) == ["in flight"]
+    lingers = producer_of(turns, network.client(), linger_ms=FOR_EVER_MS)
+    of_nobody = lingers.send_later("x")
+    lingers.close(0)
+    assert isinstance(of_nobody.exception(0), Closed)

@@ -351,6 +351,12 @@ class Producing(RuleBasedStateMachine):
         for topic, lines in self.network.stored.items():
             numbers = [int(json.loads(line)["body"].partition(":")[0]) for line in lines]
             assert numbers == sorted(set(numbers)), f"{topic}: out of order, or twice"
+            unsent = [
+                one.number for one in self.done if one.future and isinstance(one.future.exception(0), Closed)
+            ]
+            assert not set(numbers) & set(unsent), (
+                f"{topic}: stored though its sender was told that it is not"
+            )
         assert not self.network.closed, "a client that others use was closed"
 
 
