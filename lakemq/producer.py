@@ -35,6 +35,7 @@ MAX_PENDING_BYTES = 100 * 1024 * 1024
 @dataclass(slots=True)
 class _Pending:
     topic: str
+    lane: str | None
     line: bytes
     since: float
     future: Future[SendResult]
@@ -49,7 +50,7 @@ class _Batch:
 
 
 class Producer:
-    """Sends messages to one broker; safe to share between threads.
+    """Sends messages to a broker, or to the brokers of a cluster; safe to share between threads.
 
     >>> with Producer("http://127.0.0.1:8090", "orders") as producer:
     ...     producer.send({"id": 17}, tags="created", keys=["17"])     # stored when it returns
@@ -150,8 +151,10 @@ class Producer:
         Raises:
             Closed: The producer was closed.
         """
-        line = _message(body, fields).to_line()
-        item = _Pending(self._topic_of(topic), line, self._clock(), Future())
+        message = _message(body, fields)
+        line, chosen = message.to_line(), self._topic_of(topic)
+        lane = self._client.lane(chosen, message.sharding_key)
+        item = _Pending(chosen, lane, line, self._clock(), Future())
         item.future.set_running_or_notify_cancel()  # a message on its way cannot be called back
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._fits(len(line)))
@@ -247,7 +250,7 @@ class Producer:
                 self._changed.wait(self._until_due())
             batch = [self._take()]
             size = len(batch[0].line)
-            while self._pending and self._pending[0].topic == batch[0].topic:
+            while self._pending and _together(self._pending[0], batch[0]):
                 size += len(self._pending[0].line)
                 if size > self._batch_bytes:
                     break
@@ -288,8 +291,18 @@ class Producer:
                     _fail([batch.items.pop(index)], error)
                     batch.key = _new_key()  # nothing was stored under the old one
                     continue
+                if (
+                    isinstance(error, InvalidRequest)
+                    and error.context.get("brokers")
+                    and len(batch.items) > 1
+                ):
+                    # The routes changed since the messages were put: their keys are of several brokers now.
+                    for item in batch.items:
+                        self._send_batch(_Batch([item]))
+                    return
                 _fail(batch.items, error)
-                if isinstance(error, Unavailable | OutcomeUnknown):
+                # Behind a sharding key's broker others may answer.
+                if isinstance(error, Unavailable | OutcomeUnknown) and batch.items[0].lane is None:
                     self._give_up_waiting(error)
                 return
             except Exception as error:  # noqa: BLE001 - goes to the caller through each future
@@ -337,6 +350,11 @@ class Producer:
         with self._changed:
             self._ended += count
             self._changed.notify_all()
+
+
+def _together(one: _Pending, other: _Pending) -> bool:
+    """Whether two messages may go in one request."""
+    return one.topic == other.topic and one.lane == other.lane
 
 
 def _fail(items: Sequence[_Pending], error: Exception) -> None:

@@ -3,13 +3,18 @@
 Owns the public names of the package. The command line, the Spark source over HTTP and the Spark
 sink all call the broker through :class:`Client`; nothing else in the project speaks HTTP to it.
 
-    client.py       one endpoint, its pool, and the calls of the three modules named *_api.py
+    client.py       the endpoints, and the calls of the three modules named *_api.py
     transport.py    one request: pool, retry where it is safe, problem -> error (errors.py)
     deadline.py     the time one attempt may take in all
     produce_api.py  the calls that store messages
     pull_api.py     the calls that read them
     admin_api.py    topics, groups, offsets, leases, the cluster
-    endpoint.py     the broker's address: option, variable, default
+    endpoint.py     the brokers' addresses: option, variable, default
+    routes.py       which brokers there are and who holds a topic, from name servers
+    cluster.py      one client for each broker name; where a send goes when a broker fails
+    scope.py        which brokers any other call goes to
+    broker_choice.py     whose turn it is, who is avoided, what a sharding key means
+    broker_transport.py  one broker name: its master, its slaves for reads
     group_lease.py  one driver per group: taken, renewed, given back
     message.py      a message to send, a message read
     results.py      what the calls answer

@@ -10,27 +10,33 @@ from typing import Any
 
 from lakemq.client.message import encode_json
 from lakemq.client.results import GroupConfig, Lease, OffsetReset, TopicConfig
-from lakemq.client.transport import Answer, Result, Transport, path_of
-from store_native.errors import LakeMQError
+from lakemq.client.scope import Scoped, from_all, from_any, of_one_broker, on_every_master
+from lakemq.client.transport import Answer, Result, path_of
+from store_native.errors import InvalidRequest, LakeMQError
 
 QueueKey = tuple[str, int]
 _PAGE = 10_000
 """Entries asked for at once, the most a broker gives."""
 
 
-class AdminApi:
-    """Administers the broker; see :class:`lakemq.client.Client`."""
+class AdminApi(Scoped):
+    """Administers the broker; see :class:`lakemq.client.Client`.
 
-    _transport: Transport
+    Where the endpoint is several brokers', topics and groups are changed on every master, and what belongs to
+    one of them (offsets, leases, replication) takes its ``broker_name``.
+    """
 
+    @from_all("topic")
     def topics(self) -> list[TopicConfig]:
         """Returns all topics, the system's own included (``system`` is true)."""
         return list(self._pages(TopicConfig.from_json, "topics", "topics"))
 
+    @from_any
     def topic(self, topic: str) -> TopicConfig:
         """Returns one topic; raises InvalidRequest TOPIC_NOT_EXIST."""
         return self._get(TopicConfig.from_json, "topics", topic)
 
+    @on_every_master
     def put_topic(
         self,
         topic: str,
@@ -58,18 +64,22 @@ class AdminApi:
         )
         return self._put(config, "topics", topic).read(TopicConfig.from_json)
 
+    @on_every_master
     def delete_topic(self, topic: str) -> None:
         """Deletes a topic; its messages go with retention, a new topic of that name starts empty."""
         self._transport.call("DELETE", path_of("topics", topic))
 
+    @from_all("group")
     def groups(self) -> list[GroupConfig]:
         """Returns all consumer groups."""
         return list(self._pages(GroupConfig.from_json, "groups", "groups"))
 
+    @from_any
     def group(self, group: str) -> GroupConfig:
         """Returns one group; raises InvalidRequest GROUP_NOT_EXIST."""
         return self._get(GroupConfig.from_json, "groups", group)
 
+    @on_every_master
     def put_group(
         self,
         group: str,
@@ -88,16 +98,24 @@ class AdminApi:
         )
         return self._put(config, "groups", group).read(GroupConfig.from_json)
 
+    @on_every_master
     def delete_group(self, group: str) -> None:
         """Deletes a group and its committed offsets."""
         self._transport.call("DELETE", path_of("groups", group))
 
-    def group_offsets(self, group: str) -> dict[QueueKey, int]:
+    @of_one_broker
+    def group_offsets(self, group: str, *, broker_name: str | None = None) -> dict[QueueKey, int]:
         """Returns a group's committed offsets: (topic, queue_id) -> next offset to consume."""
         return dict(self._pages(_offset_of, "offsets", "groups", group, "offsets"))
 
+    @of_one_broker
     def commit_offsets(
-        self, group: str, offsets: Mapping[QueueKey, int], *, lease_epoch: int | None = None
+        self,
+        group: str,
+        offsets: Mapping[QueueKey, int],
+        *,
+        lease_epoch: int | None = None,
+        broker_name: str | None = None,
     ) -> None:
         """Commits a group's offsets; other queues keep their offsets.
 
@@ -105,10 +123,12 @@ class AdminApi:
             offsets: (topic, queue_id) -> next offset to consume.
             lease_epoch: The epoch of the caller's lease. A stale one raises LEASE_CONFLICT, and so does none
                 while somebody holds the group.
+            broker_name: Whose queues, where there are several brokers.
         """
         rows = [{"topic": t, "queue_id": q, "offset": offset} for (t, q), offset in offsets.items()]
         self._put(_given(offsets=rows, lease_epoch=lease_epoch), "groups", group, "offsets")
 
+    @of_one_broker
     def reset_offsets(
         self,
         group: str,
@@ -119,6 +139,7 @@ class AdminApi:
         offsets: Mapping[int, int] | None = None,
         dry_run: bool = False,
         lease_epoch: int | None = None,
+        broker_name: str | None = None,
     ) -> list[OffsetReset]:
         """Moves a group on one topic, or says what that would do.
 
@@ -128,6 +149,7 @@ class AdminApi:
             offsets: queue_id -> offset.
             dry_run: Changes nothing.
             lease_epoch: The epoch of the group's lease; while one is held, a reset without it is refused.
+            broker_name: Whose queues, where several brokers have the topic.
 
         Raises:
             InvalidRequest: GROUP_NOT_EXIST, or LEASE_CONFLICT with the owner, ``held_epoch`` and
@@ -142,7 +164,8 @@ class AdminApi:
         )
         return answer.read(lambda found: [_reset_of(topic, row) for row in found["queues"]])
 
-    def acquire_lease(self, group: str, owner: str, ttl_ms: int) -> Lease:
+    @of_one_broker
+    def acquire_lease(self, group: str, owner: str, ttl_ms: int, *, broker_name: str | None = None) -> Lease:
         """Takes or renews the right to drive a group.
 
         Raises:
@@ -156,19 +179,22 @@ class AdminApi:
         )
         return answer.read(lambda held: Lease(int(held["epoch"]), int(held["expires_at"])))
 
-    def release_lease(self, group: str, owner: str) -> None:
+    @of_one_broker
+    def release_lease(self, group: str, owner: str, *, broker_name: str | None = None) -> None:
         """Gives the right back, so that the next owner need not wait for it to expire."""
         self._transport.call("DELETE", path_of("groups", group, "lease"), query={"owner": owner})
 
     def route(self, topic: str) -> dict[str, Any]:
-        """Returns which brokers hold a topic and how many queues each has."""
+        """Returns which brokers hold a topic and how many queues each has, as the first endpoint says."""
         return self._get(_fields_of, "routes", topic)
 
+    @from_any
     def cluster(self) -> dict[str, Any]:
-        """Returns the broker's name, store id, version and delay levels."""
+        """Returns the broker's name, store id, version and delay levels; of several, one that answers."""
         return self._get(_fields_of, "cluster")
 
-    def replication(self) -> dict[str, Any]:
+    @of_one_broker
+    def replication(self, *, broker_name: str | None = None) -> dict[str, Any]:
         """Returns what the broker is to the others of its name: role, epoch, offsets, slaves."""
         return self._get(_fields_of, "replication")
 
@@ -180,22 +206,37 @@ class AdminApi:
             force: Also where it lacks what its master had confirmed: that is lost then.
 
         Raises:
-            InvalidRequest: ARGUMENT_ILLEGAL, it is a master, or lacks what its master had confirmed.
+            InvalidRequest: ARGUMENT_ILLEGAL, it is a master, or lacks what its master had confirmed; or there
+                are other endpoints beside it.
             OutcomeUnknown: No answer came; :meth:`replication` tells.
         """
+        if self.is_routed:
+            raise InvalidRequest(
+                "ARGUMENT_ILLEGAL", "a slave is promoted at its own address: give that alone as endpoint"
+            )
         path = path_of("replication", "promote")
         query = {"role": role, "force": str(force).lower()}
         return self._transport.call("POST", path, query=query, retries=0).read(_fields_of)
 
     def ready(self) -> bool:
-        """Says whether the broker has recovered and serves; False too when nobody answers."""
+        """Says whether the broker has recovered and serves; False too when nobody answers.
+
+        Of several brokers one is enough.
+        """
+        if self.is_routed:
+            try:
+                brokers = self.cluster_routes.brokers()
+            except LakeMQError:
+                return False
+            return any(broker.ready() for broker in brokers.values())
         try:
             self._transport.call("GET", "/readyz", retries=0)
         except LakeMQError:
             return False
         return True
 
-    def metrics(self) -> str:
+    @of_one_broker
+    def metrics(self, *, broker_name: str | None = None) -> str:
         """Returns the broker's metrics, in Prometheus' text form."""
         return self._transport.call("GET", "/metrics").body.decode("utf-8", "replace")
 

@@ -7,7 +7,8 @@ producers start without it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakemq.client.results import ArrowPull
@@ -32,6 +33,20 @@ def encode(data: bytes | pa.Table | pa.RecordBatch) -> bytes:
     return stream
 
 
+def sharding_keys(stream: bytes) -> Sequence[str]:
+    """Returns the sharding keys of an Arrow IPC stream's rows; what is none is the broker's to refuse."""
+    import pyarrow as pa
+
+    try:
+        with pa.ipc.open_stream(stream) as reader:
+            if "sharding_key" not in reader.schema.names:
+                return ()
+            keys = reader.read_all().column("sharding_key").unique().to_pylist()
+    except (pa.ArrowException, OSError):
+        return ()
+    return [key for key in keys if isinstance(key, str)]
+
+
 def decode_pull(answer: Answer) -> ArrowPull:
     """Builds the result of a pull from the answer's stream and its ``X-LakeMQ-*`` headers.
 
@@ -48,7 +63,7 @@ def decode_pull(answer: Answer) -> ArrowPull:
         raise answer.malformed() from None
     if pull.batch.num_rows != said:
         raise answer.malformed()  # cut between two batches, where pyarrow takes the end for one
-    return pull
+    return replace(pull, from_slave=answer.from_slave)
 
 
 def _pull_of(headers: Mapping[str, str], body: bytes) -> ArrowPull:

@@ -1,20 +1,38 @@
-"""Where the broker is: the option, the environment variable, the default.
+"""Where the brokers are: the option, the environment variable, the default.
 
-Owns their names and their order.
+Owns their names and their order, and how a list of addresses is written.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Sequence
+
+from store_native.errors import InvalidRequest
 
 ENDPOINT_VARIABLE = "LAKEMQ_ENDPOINT"
 DEFAULT_ENDPOINT = "http://127.0.0.1:8090"
 
+Endpoint = str | Sequence[str]
+"""One address, several in one text with commas between them, or a sequence of addresses."""
 
-def chosen_endpoint(given: str | None) -> str:
-    """Returns the address to use: what was given, else the environment's, else the default."""
-    return given or os.environ.get(ENDPOINT_VARIABLE) or DEFAULT_ENDPOINT
+
+def chosen_endpoints(given: Endpoint | None) -> tuple[str, ...]:
+    """Returns the addresses to use: what was given, else the environment's, else the default.
+
+    >>> chosen_endpoints("http://a:9876, http://b:9876")
+    ('http://a:9876', 'http://b:9876')
+
+    Raises:
+        InvalidRequest: ARGUMENT_ILLEGAL, there are nothing but commas.
+    """
+    said = given or os.environ.get(ENDPOINT_VARIABLE) or DEFAULT_ENDPOINT
+    parts = said.split(",") if isinstance(said, str) else said
+    found = tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
+    if not found:
+        raise InvalidRequest("ARGUMENT_ILLEGAL", f"{said!r} names no endpoint such as {DEFAULT_ENDPOINT}")
+    return found
 
 
 def add_endpoint(parser: argparse.ArgumentParser) -> None:
@@ -22,5 +40,6 @@ def add_endpoint(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--endpoint",
         metavar="URL",
-        help=f"the broker (default: the environment's {ENDPOINT_VARIABLE}, else {DEFAULT_ENDPOINT})",
+        help="the broker; or name servers or brokers, separated by commas "
+        f"(default: the environment's {ENDPOINT_VARIABLE}, else {DEFAULT_ENDPOINT})",
     )

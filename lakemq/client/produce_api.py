@@ -6,22 +6,29 @@ with an Idempotency-Key, or when no byte of it left (see transport.py). Mixed in
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lakemq.client import arrow
+from lakemq.client.cluster import Sent
 from lakemq.client.message import Body, Message, encode_json
 from lakemq.client.results import BatchResult, SendResult
-from lakemq.client.transport import Result, Transport, path_of
+from lakemq.client.scope import Scoped
+from lakemq.client.transport import path_of
+from store_native.errors import InvalidRequest
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class ProduceApi:
-    """Sends messages; see :class:`lakemq.client.Client`."""
+class ProduceApi(Scoped):
+    """Sends messages; see :class:`lakemq.client.Client`.
 
-    _transport: Transport
+    Where the endpoint is several brokers', a request goes to one of them, in turn or by its messages'
+    sharding key, and after a failure to another (cluster.py).
+    """
 
     def send(
         self,
@@ -79,7 +86,16 @@ class ProduceApi:
     ) -> SendResult:
         """Sends one :class:`~lakemq.client.Message`; otherwise as :meth:`send`."""
         data = encode_json(message.to_json())
-        return self._post(topic, data, "application/json", SendResult.from_json, idempotency_key, retry_until)
+        keys = () if message.sharding_key is None else (message.sharding_key,)
+        return self._post(
+            topic,
+            data,
+            "application/json",
+            SendResult.from_json,
+            idempotency_key,
+            retry_until,
+            sharding_keys=lambda: keys,
+        )
 
     def send_many(
         self,
@@ -118,7 +134,14 @@ class ProduceApi:
         """Sends message objects, one per line; ``context["line"]`` of an error counts from 1."""
         build = BatchResult.from_json
         return self._post(
-            topic, data, "application/x-ndjson", build, idempotency_key, retry_until, full_results
+            topic,
+            data,
+            "application/x-ndjson",
+            build,
+            idempotency_key,
+            retry_until,
+            full_results,
+            lambda: _keys_in_lines(data),
         )
 
     def send_arrow(
@@ -139,27 +162,64 @@ class ProduceApi:
             retry_until: As for :meth:`send`.
         """
         build = BatchResult.from_json
-        return self._post(topic, arrow.encode(data), arrow.CONTENT_TYPE, build, idempotency_key, retry_until)
+        encoded = arrow.encode(data)
+        return self._post(
+            topic,
+            encoded,
+            arrow.CONTENT_TYPE,
+            build,
+            idempotency_key,
+            retry_until,
+            sharding_keys=lambda: arrow.sharding_keys(encoded),
+        )
 
     def _post(
         self,
         topic: str,
         data: bytes,
         content_type: str,
-        build: Callable[[Any], Result],
+        build: Callable[[Any], Sent],
         idempotency_key: str | None,
         retry_until: float | None,
         full_results: bool = False,
-    ) -> Result:
-        answer = self._transport.call(
-            "POST",
-            path_of("topics", topic, "messages"),
-            query={"results": "full" if full_results else None},
-            body=data,
-            headers={"Content-Type": content_type},
-            stores=build,
+        sharding_keys: Callable[[], Sequence[str]] = tuple,
+    ) -> Sent:
+        def on(client: ProduceApi, within_s: float | None) -> Sent:
+            answer = client._transport.call(
+                "POST",
+                path_of("topics", topic, "messages"),
+                query={"results": "full" if full_results else None},
+                body=data,
+                headers={"Content-Type": content_type},
+                stores=build,
+                idempotency_key=idempotency_key,
+                retry_until=retry_until,
+                within_s=within_s,
+            )
+            result: Sent = answer.result
+            return result
+
+        if not self.is_routed:
+            try:
+                return on(self, None)
+            except InvalidRequest as refused:
+                if not self.refused_by_name_server(refused):
+                    raise
+        return self.cluster_routes.send(
+            topic,
+            on,
+            sharding_keys=sharding_keys(),
             idempotency_key=idempotency_key,
             retry_until=retry_until,
         )
-        result: Result = answer.result
-        return result
+
+
+def _keys_in_lines(data: bytes) -> Sequence[str]:
+    """The sharding keys in NDJSON; what is no such line is the broker's to refuse."""
+    if b'"sharding_key"' not in data:
+        return ()
+    found = []
+    for line in data.splitlines():
+        with contextlib.suppress(ValueError, AttributeError):
+            found.append(json.loads(line).get("sharding_key"))
+    return [key for key in found if isinstance(key, str)]

@@ -9,19 +9,24 @@ Invariants: all are repeatable.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from lakemq.client import arrow
 from lakemq.client.message import ReceivedMessage
 from lakemq.client.results import ArrowPull, PullResult, QueueBounds
-from lakemq.client.transport import Transport, path_of
+from lakemq.client.scope import Scoped, from_all, from_any, of_one_broker
+from lakemq.client.transport import path_of
 
 
-class PullApi:
-    """Reads messages; see :class:`lakemq.client.Client`."""
+class PullApi(Scoped):
+    """Reads messages; see :class:`lakemq.client.Client`.
 
-    _transport: Transport
+    Where several brokers have a topic, ``broker_name`` says whose queue is meant; a slave answers for a
+    master that is away.
+    """
 
+    @of_one_broker
     def pull(
         self,
         topic: str,
@@ -32,6 +37,7 @@ class PullApi:
         wait_ms: int = 0,
         tags: str = "*",
         max_bytes: int | None = None,
+        broker_name: str | None = None,
     ) -> PullResult:
         """Reads messages of one queue from an offset on.
 
@@ -43,6 +49,7 @@ class PullApi:
             wait_ms: Holds the request until something arrives, at most so long (15 s).
             tags: ``*`` or ``A || B``.
             max_bytes: At most so many bytes of bodies, at least one message.
+            broker_name: Whose queue, where several brokers have the topic.
 
         Raises:
             LakeMQError: TOPIC_NOT_EXIST, QUEUE_NOT_EXIST, FILTER_ILLEGAL ... An offset out of range
@@ -63,6 +70,7 @@ class PullApi:
         )
         return answer.read(PullResult.from_json)
 
+    @of_one_broker
     def pull_arrow(
         self,
         topic: str,
@@ -75,6 +83,7 @@ class PullApi:
         tags: str = "*",
         columns: Sequence[str] | None = None,
         wait_ms: int = 0,
+        broker_name: str | None = None,
     ) -> ArrowPull:
         """Reads a slice of one queue as a record batch in the source's columns.
 
@@ -106,12 +115,17 @@ class PullApi:
         )
         return arrow.decode_pull(answer)
 
-    def queues(self, topic: str) -> list[QueueBounds]:
+    @of_one_broker
+    def queues(self, topic: str, *, broker_name: str | None = None) -> list[QueueBounds]:
         """Returns the offsets each queue of a topic holds, by queue id."""
         answer = self._transport.call("GET", path_of("topics", topic, "queues"))
-        return answer.read(_bounds_of)
+        bounds = answer.read(_bounds_of)
+        return [replace(queue, from_slave=True) for queue in bounds] if answer.from_slave else bounds
 
-    def offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
+    @of_one_broker
+    def offset_by_time(
+        self, topic: str, queue_id: int, timestamp: int, *, broker_name: str | None = None
+    ) -> int:
         """Returns the first queue offset stored at or after a time (epoch ms).
 
         It is the queue's end when nothing is that young.
@@ -121,6 +135,7 @@ class PullApi:
         )
         return answer.read(lambda found: int(found["offset"]))
 
+    @from_any
     def message(self, message_id: str, *, topic: str | None = None) -> ReceivedMessage:
         """Returns one message by its id or its offset id.
 
@@ -133,6 +148,7 @@ class PullApi:
         answer = self._transport.call("GET", path_of("messages", message_id), query={"topic": topic})
         return answer.read(ReceivedMessage.from_json)
 
+    @from_all()
     def query(
         self,
         topic: str,

@@ -26,6 +26,8 @@ class SendResult:
         duplicate: The Idempotency-Key was seen before; this is the first answer again.
         scheduled: The message waits for its delay: queue_id, queue_offset and offset_message_id are its
             place in the schedule, SCHEDULE_TOPIC_XXXX. It gets one in its topic when it is delivered.
+        repeated_elsewhere: An earlier attempt, at another broker, got no answer: the message may be stored
+            there too, under the same message id only if the caller gave one.
     """
 
     status: str
@@ -37,6 +39,7 @@ class SendResult:
     queue_offset: int
     duplicate: bool = False
     scheduled: bool = False
+    repeated_elsewhere: bool = False
 
     @classmethod
     def from_json(cls, answer: Mapping[str, Any]) -> SendResult:
@@ -71,7 +74,7 @@ class QueueRange:
 class BatchResult:
     """Where many messages were stored; all of them or none are.
 
-    ``status`` and ``duplicate`` mean what they mean in :class:`SendResult`.
+    ``status``, ``duplicate`` and ``repeated_elsewhere`` mean what they mean in :class:`SendResult`.
 
     Attributes:
         results: One result per message in the order sent, when they were asked for.
@@ -82,6 +85,7 @@ class BatchResult:
     queues: tuple[QueueRange, ...]
     duplicate: bool = False
     results: tuple[SendResult, ...] = ()
+    repeated_elsewhere: bool = False
 
     @classmethod
     def from_json(cls, answer: Mapping[str, Any]) -> BatchResult:
@@ -144,6 +148,7 @@ class ArrowPull:
     Attributes:
         damaged: Ranges [from, to) of queue offsets the store skipped because their bytes fail the
             checksum.
+        from_slave: A slave gave it: what it lacks at the end its master may have.
     """
 
     batch: pa.RecordBatch
@@ -152,16 +157,21 @@ class ArrowPull:
     max_offset: int
     status: str
     damaged: tuple[tuple[int, int], ...] = ()
+    from_slave: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class QueueBounds:
-    """The offsets a queue holds: min_offset <= offset < confirmed_offset can be read."""
+    """The offsets a queue holds: min_offset <= offset < confirmed_offset can be read.
+
+    ``from_slave`` means what it means in :class:`ArrowPull`.
+    """
 
     queue_id: int
     min_offset: int
     max_offset: int
     confirmed_offset: int
+    from_slave: bool = False
 
     @classmethod
     def from_json(cls, answer: Mapping[str, Any]) -> QueueBounds:

@@ -58,6 +58,7 @@ class Answer:
     Attributes:
         endpoint: Who gave it.
         result: Of a request that stores messages, what was built of the answer.
+        from_slave: A slave gave it: it may be behind its master.
     """
 
     status: int
@@ -65,6 +66,7 @@ class Answer:
     body: bytes
     endpoint: str = ""
     result: Any = None
+    from_slave: bool = False
 
     def read(self, build: Callable[[Any], Result]) -> Result:
         """Parses the body and builds a result of it.
@@ -140,6 +142,8 @@ class Transport:
         retries: int | None = None,
         retry_until: float | None = None,
         wait_s: float = 0.0,
+        once: bool = False,
+        within_s: float | None = None,
     ) -> Answer:
         """Sends one request and returns its 2xx answer.
 
@@ -155,6 +159,8 @@ class Transport:
             retries: Another number of retries than the transport's own.
             retry_until: Repeats until so many seconds from now, whatever the number of retries.
             wait_s: How long the broker is asked to hold the request (long poll).
+            once: Repeats nothing: the caller has another broker to ask.
+            within_s: Less time than the call would have.
 
         Raises:
             Unavailable: No connection, no answer to what stores nothing, or the broker refused for
@@ -173,7 +179,8 @@ class Transport:
             given["Idempotency-Key"] = idempotency_key
         request = _Request(method, path + _query_string(query), body, given, stores, idempotency_key)
         retry_for_s = self.retry_until if retry_until is None else retry_until
-        deadline = Deadline((self.timeout_s if retry_for_s is None else retry_for_s) + wait_s)
+        seconds = (self.timeout_s if retry_for_s is None else retry_for_s) + wait_s
+        deadline = Deadline(seconds if within_s is None else min(seconds, within_s))
         allowed = self._retries if retries is None else retries
         attempt = 0
         lost = False
@@ -182,7 +189,7 @@ class Transport:
                 return self._once(request, min(deadline.left(), self.timeout_s + wait_s))
             except LakeMQError as error:
                 lost = lost or isinstance(error, OutcomeUnknown)
-                used_up = retry_for_s is None and attempt >= allowed
+                used_up = once or (retry_for_s is None and attempt >= allowed)
                 pause_s = _pause_before(attempt, error)
                 if used_up or not _may_repeat(error, request) or pause_s >= deadline.left():
                     if lost and not isinstance(error, OutcomeUnknown):

@@ -9,56 +9,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from lakemq.broker_process import BrokerProcess as Process
 from lakemq.client import Client
 from tests.support.broker_process import BrokerProcess
 from tests.support.http import Http
+from tests.support.name_servers import NameServer
 from tests.support.waiting import wait_until
-
-
-class NameServer:
-    """One name server on one port, over as many runs as a test needs."""
-
-    def __init__(self, directory: Path, name: str, *arguments: str) -> None:
-        self._log = directory / f"{name}.log"
-        self._arguments = ["--heartbeat-timeout", "3", *arguments]
-        self._process: Process | None = None
-        self.port = 0
-        self.start()
-
-    def start(self) -> None:
-        """Starts it, on the same port again."""
-        arguments = [*self._arguments, "--port", str(self.port)]
-        self._process = Process(arguments, self._log, command="nameserver").wait_ready()
-        self.port = self._process.port
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    def kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-
-    def stop(self) -> int:
-        assert self._process is not None
-        return self._process.stop()
-
-    def get(self, path: str) -> Any:
-        return Http(self.url).get(path).json
-
-    def addresses(self) -> dict[str, dict[str, str]]:
-        """Returns addresses by broker name and id."""
-        return {entry["broker_name"]: entry["addresses"] for entry in self.get("/cluster")["brokers"]}
-
-    def holders(self, topic: str) -> list[str]:
-        """Returns the names of the brokers that hold a topic."""
-        answer = Http(self.url).get(f"/routes/{topic}")
-        return [queues["broker_name"] for queues in answer.json["queues"]] if answer.status == 200 else []
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ Invariants: a reset changes nothing without ``--execute``.
 from __future__ import annotations
 
 import argparse
+import sys
 from dataclasses import asdict
 from typing import Any
 
@@ -15,7 +16,7 @@ from lakemq.cli import options
 from lakemq.cli.subparsers import Subparsers
 from lakemq.cli.verbs import add_broker_verb
 from lakemq.cli.verbs import run as run
-from lakemq.client import Client, GroupConfig, InvalidRequest
+from lakemq.client import Client, GroupConfig, InvalidRequest, Unavailable
 from lakemq.terminal import output
 from lakemq.terminal.failure import WrongUsage
 
@@ -78,6 +79,9 @@ def _register_reset(verbs: Subparsers) -> None:
         metavar="N",
         help="move the group although a driver holds it, in the name of the lease with this epoch",
     )
+    reset.add_argument(
+        "--broker", metavar="NAME", help="only the queues of this broker, where there are several"
+    )
     reset.add_argument("--execute", action="store_true", help="do it")
 
 
@@ -126,16 +130,27 @@ def _reset(client: Client, args: argparse.Namespace) -> None:
         target = {"timestamp": args.to}
     else:
         target = {"to": args.to}
-    moves = client.reset_offsets(
-        args.group, args.topic, dry_run=not args.execute, lease_epoch=args.lease_epoch, **target
-    )
+    moves: list[dict[str, Any]] = []
+    for name, broker in _brokers(client, args).items():
+        moved = broker.reset_offsets(
+            args.group, args.topic, dry_run=not args.execute, lease_epoch=args.lease_epoch, **target
+        )
+        moves += [{**_of(name), **asdict(move)} for move in moved]
     if args.format == "json":
         answer = {"executed": args.execute, "moves": "offsets at the broker", "not_moved": _NOT_MOVED}
-        print(output.as_json({**answer, "queues": [asdict(move) for move in moves]}))
+        print(output.as_json({**answer, "queues": moves}))
         return
-    columns = ["topic", "queue_id", "from_offset", "to_offset", "redelivered", "skipped"]
-    print(output.table(columns, [[getattr(move, name) for name in columns] for move in moves]))
-    again, skipped = sum(move.redelivered for move in moves), sum(move.skipped for move in moves)
+    columns = [
+        *_of_several(client),
+        "topic",
+        "queue_id",
+        "from_offset",
+        "to_offset",
+        "redelivered",
+        "skipped",
+    ]
+    print(output.table(columns, [[move[name] for name in columns] for move in moves]))
+    again, skipped = sum(move["redelivered"] for move in moves), sum(move["skipped"] for move in moves)
     if args.execute:
         print(
             f"\ndone: the broker's offsets are moved; from them {again} messages come again, "
@@ -149,8 +164,55 @@ def _reset(client: Client, args: argparse.Namespace) -> None:
     print(_NOT_MOVED)
 
 
+def _brokers(client: Client, args: argparse.Namespace) -> dict[str, Client]:
+    """The brokers whose offsets are moved, by name; "" for the only one.
+
+    Raises:
+        WrongUsage: Several brokers have the topic, and the queues are not said to be of one of them.
+    """
+    if not client.is_cluster():
+        return {"": client}
+    client.group(args.group)
+    brokers = client.brokers(args.topic)
+    if args.broker is not None:
+        return {args.broker: client.broker(args.broker)}
+    if len(brokers) > 1 and (args.offset is not None or args.lease_epoch is not None):
+        raise WrongUsage(f"several brokers have {args.topic}: say whose queues, --broker {min(brokers)}")
+    return brokers
+
+
+def _of(broker_name: str) -> dict[str, Any]:
+    return {"broker_name": broker_name} if broker_name else {}
+
+
+def _of_several(client: Client) -> list[str]:
+    return ["broker_name"] if client.is_routed else []
+
+
 def consumer_lag(client: Client, group: str, only_topic: str | None = None) -> list[dict[str, Any]]:
-    """Returns one row per queue a group has committed: offset, the queue's end, and the lag."""
+    """Returns one row per queue a group has committed: offset, the queue's end, and the lag.
+
+    Of several brokers one that is away is named on standard error and left out, unless none answers.
+    """
+    if not client.is_cluster():
+        return _lag_at(client, group, only_topic)
+    rows: list[dict[str, Any]] = []
+    missing = []
+    for name, broker in client.brokers().items():
+        try:
+            rows += [{"broker_name": name, **row} for row in _lag_at(broker, group, only_topic)]
+        except Unavailable as error:
+            print(f"lakemq: left out: {error}", file=sys.stderr)
+        except InvalidRequest as error:
+            if error.code != "GROUP_NOT_EXIST":
+                raise
+            missing.append(error)
+    if missing and len(missing) == len(client.brokers()):
+        raise missing[0]
+    return rows
+
+
+def _lag_at(client: Client, group: str, only_topic: str | None) -> list[dict[str, Any]]:
     rows = []
     ends: dict[str, dict[int, int]] = {}
     for (topic, queue_id), offset in sorted(client.group_offsets(group).items()):
@@ -191,5 +253,6 @@ def _print(group: GroupConfig, rows: list[dict[str, Any]], args: argparse.Namesp
 
 
 def _lag_table(rows: list[dict[str, Any]]) -> str:
-    columns = ["topic", "queue_id", "offset", "max_offset", "lag"]
+    of_several = ["broker_name"] if rows and "broker_name" in rows[0] else []
+    columns = [*of_several, "topic", "queue_id", "offset", "max_offset", "lag"]
     return output.table(columns, [[row[name] for name in columns] for row in rows])

@@ -39,6 +39,8 @@ def _show(client: Client, args: argparse.Namespace) -> None:
 
 def _find(client: Client, args: argparse.Namespace) -> int:
     messages = client.query(args.topic, args.key, begin=args.begin, end=args.end, max=args.max)
+    if client.is_routed:  # each broker has its newest, in its order
+        messages = sorted(messages, key=lambda message: message.store_timestamp)[-args.max :]
     if args.format == "json":
         print(output.as_json([message.to_json() for message in messages]))
         return 0 if messages else 1

@@ -100,9 +100,15 @@ def _post_one(args: argparse.Namespace) -> int:
     with options.connect(args) as client:
         result = client.send_message(args.topic, message, idempotency_key=uuid.uuid4().hex)
     if args.format == "json":
-        print(output.as_json(asdict(result)))
+        shown = asdict(result)
+        if not shown.pop("repeated_elsewhere"):
+            print(output.as_json(shown))
+        else:
+            print(output.as_json({**shown, "repeated_elsewhere": True}))
     else:
         print(f"{result.status} {result.message_id} {result.topic} q{result.queue_id}@{result.queue_offset}")
+        if result.repeated_elsewhere:
+            print("an attempt at another broker got no answer: it may be stored there too", file=sys.stderr)
     return 0
 
 

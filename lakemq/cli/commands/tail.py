@@ -33,6 +33,9 @@ LOOK_BACK = 100_000
 """Offsets of a queue that are searched at most for the last messages with certain tags."""
 _RECONNECT_S = 1.0
 
+Bounds = tuple[Client, str | None, QueueBounds]
+"""A queue, with its broker's client and, where there are several brokers, its name."""
+
 
 def register(subparsers: Subparsers) -> None:
     """Adds the command to the parser."""
@@ -69,10 +72,13 @@ def register(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Prints messages until the end, the maximum or Ctrl-C; returns 1 when some were damaged."""
     with options.connect(args) as client:
-        bounds = client.queues(args.topic)
+        queues = _queues(client, args.topic)
     # A long poll holds its connection: one for each queue.
-    with options.connect(args, pool_size=len(bounds) + 1) as client:
-        reader = TopicReader(client, args.topic, args.tags)
+    with options.connect(args, pool_size=len(queues.found) + 1) as client:
+        bounds = [
+            (client if name is None else client.broker(name), name, queue) for name, queue in queues.found
+        ]
+        reader = TopicReader(args.topic, args.tags)
         last = LAST if args.follow and args.start is None and args.last is None else args.last
         if last is None:
             messages = reader.history(bounds, args.start or "earliest")
@@ -82,7 +88,36 @@ def run(args: argparse.Namespace) -> int:
             messages = _chained(messages, reader)
         for message in islice(messages, args.max):
             print(_line(message, args.format), flush=args.follow)
-    return 1 if reader.damaged else 0
+    return 1 if reader.damaged or queues.left_out else 0
+
+
+@dataclass(slots=True)
+class _Queues:
+    """The queues of a topic with their broker's name, None for the only broker; how many brokers are away."""
+
+    found: list[tuple[str | None, QueueBounds]]
+    left_out: int = 0
+
+
+def _queues(client: Client, topic: str) -> _Queues:
+    """Looks which queues there are; a broker that is away is named and left out, while another one answers.
+
+    Raises:
+        LakeMQError: No broker has the topic, or none of those that have it answers.
+    """
+    if not client.is_cluster():
+        return _Queues([(None, queue) for queue in client.queues(topic)])
+    client.topic(topic)
+    queues = _Queues([])
+    for name, broker in client.brokers(topic).items():
+        try:
+            queues.found += [(name, queue) for queue in broker.queues(topic)]
+        except Unavailable as error:
+            if queues.left_out + 1 == len(client.brokers(topic)):
+                raise
+            print(f"lakemq: left out: {error}", file=sys.stderr)
+            queues.left_out += 1
+    return queues
 
 
 def _chained(history: Iterator[ReceivedMessage], reader: TopicReader) -> Iterator[ReceivedMessage]:
@@ -98,15 +133,19 @@ def _line(message: ReceivedMessage, form: str) -> str:
 
 @dataclass(slots=True)
 class _Cursor:
+    client: Client
+    broker_name: str | None
     queue_id: int
     offset: int
+
+    def __str__(self) -> str:
+        return f"queue {self.queue_id}" + (f" of {self.broker_name}" if self.broker_name else "")
 
 
 class TopicReader:
     """Reads all queues of one topic.
 
     Args:
-        client: A client with a connection for each queue.
         topic: The topic.
         tags: The tag expression.
 
@@ -114,32 +153,35 @@ class TopicReader:
         damaged: How many messages the broker skipped because their stored bytes fail their checksum.
     """
 
-    def __init__(self, client: Client, topic: str, tags: str) -> None:
+    def __init__(self, topic: str, tags: str) -> None:
         self.damaged = 0
-        self._client = client
         self._topic = topic
         self._tags = tags
         self._cursors: list[_Cursor] = []
         self._ended = threading.Event()
 
-    def history(self, bounds: Sequence[QueueBounds], start: str | int) -> Iterator[ReceivedMessage]:
+    def history(self, bounds: Sequence[Bounds], start: str | int) -> Iterator[ReceivedMessage]:
         """Yields what the queues hold up to the given bounds, ordered by store time."""
-        self._cursors = [_Cursor(b.queue_id, self._first(b, start)) for b in bounds]
-        ends = {b.queue_id: b.confirmed_offset for b in bounds}
-        streams = [self._until(cursor, ends[cursor.queue_id]) for cursor in self._cursors]
+        self._cursors = [
+            _Cursor(client, name, b.queue_id, self._first(client, b, start)) for client, name, b in bounds
+        ]
+        ends = [b.confirmed_offset for _, _, b in bounds]
+        streams = [self._until(cursor, end) for cursor, end in zip(self._cursors, ends, strict=True)]
         return heapq.merge(*streams, key=_by_store_time)
 
-    def last(self, bounds: Sequence[QueueBounds], count: int) -> Iterator[ReceivedMessage]:
+    def last(self, bounds: Sequence[Bounds], count: int) -> Iterator[ReceivedMessage]:
         """Yields the last ``count`` messages before the given bounds, ordered by store time."""
         found: list[ReceivedMessage] = []
         self._cursors = []
-        for queue_bounds in bounds:
-            found += self._last_of(queue_bounds, count)
-            self._cursors.append(_Cursor(queue_bounds.queue_id, queue_bounds.confirmed_offset))
+        for client, name, held in bounds:
+            found += self._last_of(client, name, held, count)
+            self._cursors.append(_Cursor(client, name, held.queue_id, held.confirmed_offset))
         found.sort(key=_by_store_time)
         return iter(found[-count:] if count else ())
 
-    def _last_of(self, bounds: QueueBounds, count: int) -> list[ReceivedMessage]:
+    def _last_of(
+        self, client: Client, name: str | None, bounds: QueueBounds, count: int
+    ) -> list[ReceivedMessage]:
         """Looks for a queue's last messages in growing steps back from its end."""
         found: list[ReceivedMessage] = []
         end = bounds.confirmed_offset
@@ -147,7 +189,7 @@ class TopicReader:
         step = count
         while end > lowest and len(found) < count:
             begin = max(lowest, end - step)
-            found = [*self._until(_Cursor(bounds.queue_id, begin), end), *found]
+            found = [*self._until(_Cursor(client, name, bounds.queue_id, begin), end), *found]
             end, step = begin, step * 4
         return found[-count:] if count else []
 
@@ -166,16 +208,16 @@ class TopicReader:
         finally:
             self._ended.set()
 
-    def _first(self, bounds: QueueBounds, start: str | int) -> int:
+    def _first(self, client: Client, bounds: QueueBounds, start: str | int) -> int:
         if start == "earliest":
             return bounds.min_offset
         if start == "latest":
             return bounds.confirmed_offset
-        return self._client.offset_by_time(self._topic, bounds.queue_id, int(start))
+        return client.offset_by_time(self._topic, bounds.queue_id, int(start))
 
     def _until(self, cursor: _Cursor, end: int) -> Iterator[ReceivedMessage]:
         while cursor.offset < end:
-            result = self._client.pull(
+            result = cursor.client.pull(
                 self._topic,
                 cursor.queue_id,
                 cursor.offset,
@@ -191,7 +233,7 @@ class TopicReader:
         announced = False
         while not self._ended.is_set():
             try:
-                result = self._client.pull(
+                result = cursor.client.pull(
                     self._topic, cursor.queue_id, cursor.offset, max=PULL, wait_ms=WAIT_MS, tags=self._tags
                 )
             except Unavailable as error:
@@ -210,7 +252,7 @@ class TopicReader:
 
     def _pass(self, cursor: _Cursor, result: PullResult) -> None:
         """Goes on behind a pull; says on stderr what it lacks, instead of skipping it in silence."""
-        where = f"lakemq: {self._topic} queue {cursor.queue_id}"
+        where = f"lakemq: {self._topic} {cursor}"
         if result.status == "OFFSET_ILLEGAL":
             gone = f"{where} has no offset {cursor.offset} any more, going on at {result.next_offset}"
             print(gone, file=sys.stderr)

@@ -6,6 +6,7 @@ Owns the arguments, the letters for permission bits, and how topics are shown.
 from __future__ import annotations
 
 import argparse
+import sys
 from dataclasses import asdict
 from typing import Any
 
@@ -13,7 +14,7 @@ from lakemq.cli import options
 from lakemq.cli.subparsers import Subparsers
 from lakemq.cli.verbs import add_broker_verb
 from lakemq.cli.verbs import run as run
-from lakemq.client import Client, InvalidRequest, TopicConfig
+from lakemq.client import Client, InvalidRequest, QueueBounds, TopicConfig, Unavailable
 from lakemq.terminal import output
 from store_native.names import PERM_READ, PERM_READ_WRITE, PERM_WRITE, is_group_topic
 
@@ -108,15 +109,40 @@ def _changes(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _print(client: Client, topic: TopicConfig, args: argparse.Namespace) -> None:
-    queues = client.queues(topic.topic)
+    queues = queue_rows(client, topic.topic)
     if args.format == "json":
-        print(output.as_json({**asdict(topic), "queues": [asdict(queue) for queue in queues]}))
+        print(output.as_json({**asdict(topic), "queues": queues}))
         return
     print(output.fields({**asdict(topic), "perm": perm_text(topic.perm)}))
     print()
-    columns = ["queue_id", "min_offset", "max_offset", "messages"]
-    rows = [[q.queue_id, q.min_offset, q.max_offset, q.max_offset - q.min_offset] for q in queues]
-    print(output.table(columns, rows))
+    columns = ["broker_name"] if client.is_routed else []
+    columns += ["queue_id", "min_offset", "max_offset", "messages"]
+    rows = [{**queue, "messages": queue["max_offset"] - queue["min_offset"]} for queue in queues]
+    print(output.table(columns, [[row[name] for name in columns] for row in rows]))
+
+
+def queue_rows(client: Client, topic: str) -> list[dict[str, Any]]:
+    """Returns a topic's queues as rows, with their broker's name where there are several.
+
+    A broker that is away is named on standard error and left out.
+    """
+    if not client.is_routed:
+        return [_row(queue) for queue in client.queues(topic)]
+    rows = []
+    for name, broker in client.brokers().items():
+        try:
+            rows += [{"broker_name": name, **_row(queue)} for queue in broker.queues(topic)]
+        except Unavailable as error:
+            print(f"lakemq: left out: {error}", file=sys.stderr)
+        except InvalidRequest as error:
+            if error.code != "TOPIC_NOT_EXIST":
+                raise
+    return rows
+
+
+def _row(queue: QueueBounds) -> dict[str, Any]:
+    names = ("queue_id", "min_offset", "max_offset", "confirmed_offset")
+    return {name: getattr(queue, name) for name in names}
 
 
 def perm_text(perm: int) -> str:

@@ -1,0 +1,111 @@
+"""Which broker gets the next send of a topic that several brokers hold.
+
+Owns the turn, the avoidance of brokers that failed or were slow, and what a sharding key means.
+
+Invariants: a sharding key goes to one broker as long as the topic has the same writable queues; every broker
+gets a share in proportion to its writable queues; where all are to be avoided, none is.
+
+Threads: any.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+import time
+import zlib
+from collections.abc import Callable, Mapping, Sequence, Set
+
+from store_native.errors import Unavailable
+
+LATENCY_MS = (50, 100, 550, 1_000, 2_000, 3_000, 15_000)
+"""RocketMQ's MQFaultStrategy: an answer that took so long ..."""
+NOT_AVAILABLE_MS = (0, 0, 30_000, 60_000, 120_000, 180_000, 600_000)
+"""... has its broker avoided for so long."""
+FAILED_LATENCY_MS = 30_000
+"""What a send that failed counts as."""
+
+
+FAILED_S = 5.0
+"""How long a broker that failed is avoided where slow ones are not; then a send looks whether it is back."""
+
+
+class BrokerChoice:
+    """Chooses brokers in turn.
+
+    Args:
+        avoid_slow: Also avoids brokers that answered slowly, as LATENCY_MS says. Without it only brokers that
+            failed are avoided, for FAILED_S.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, *, avoid_slow: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
+        self._avoid_slow = avoid_slow
+        self._clock = clock
+        self._turn = itertools.count(random.SystemRandom().randrange(1 << 16))
+        self._lock = threading.Lock()
+        self._avoided_until: dict[str, float] = {}
+
+    def choose(self, queues: Mapping[str, int], without: Set[str] = frozenset()) -> str:
+        """Returns the next broker.
+
+        Args:
+            queues: Writable queues by broker name.
+            without: Brokers that were tried for this send already; taken only when there is no other.
+
+        Raises:
+            Unavailable: There is no writable queue.
+        """
+        names = [name for name, _ in message_queues(queues)]
+        if not names:
+            raise Unavailable("SERVICE_NOT_AVAILABLE", "no broker that is known takes messages of the topic")
+        at = next(self._turn)
+        turn = [names[(at + step) % len(names)] for step in range(len(names))]
+        for refused in (lambda name: name in without or self._is_avoided(name), without.__contains__):
+            for name in turn:
+                if not refused(name):
+                    return name
+        return turn[0]
+
+    def went_well(self, name: str, seconds: float) -> None:
+        """Notes how long a send took."""
+        with self._lock:
+            self._avoided_until[name] = self._clock() + (
+                avoided_ms(seconds * 1000) / 1000 if self._avoid_slow else 0
+            )
+
+    def failed(self, name: str) -> None:
+        """Notes that a send got no answer, or a refusal for now."""
+        with self._lock:
+            avoided_s = avoided_ms(FAILED_LATENCY_MS) / 1000 if self._avoid_slow else FAILED_S
+            self._avoided_until[name] = self._clock() + avoided_s
+
+    def _is_avoided(self, name: str) -> bool:
+        return self._avoided_until.get(name, 0.0) > self._clock()
+
+
+def avoided_ms(latency_ms: float) -> int:
+    """Returns for how long a broker is avoided that took so long.
+
+    >>> avoided_ms(60), avoided_ms(600), avoided_ms(30_000)
+    (0, 30000, 600000)
+    """
+    for least, avoided in zip(reversed(LATENCY_MS), reversed(NOT_AVAILABLE_MS), strict=True):
+        if latency_ms >= least:
+            return avoided
+    return 0
+
+
+def message_queues(queues: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Returns (broker name, queue id) of all writable queues, so that brokers alternate."""
+    pairs = [(name, queue_id) for name, count in queues.items() for queue_id in range(count)]
+    return sorted(pairs, key=lambda pair: (pair[1], pair[0]))
+
+
+def of_sharding_key(sharding_key: str, brokers: Sequence[str]) -> str:
+    """Returns the broker of a sharding key among brokers in a fixed order.
+
+    The broker's own choice of a queue is another hash of the key, so that all its queues are used.
+    """
+    return brokers[zlib.crc32(b"broker/" + sharding_key.encode()) % len(brokers)]

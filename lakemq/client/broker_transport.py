@@ -1,0 +1,114 @@
+"""Requests to the brokers of one name: the master, and for reads its slaves.
+
+Owns the order in which the addresses of one broker name are tried.
+
+Invariants: what changes something goes to the master only; a read goes to a slave when the master does not
+answer; an error names the broker. A master that did not answer is tried last for a while, so that not every
+read waits for it.
+
+Threads: any.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from lakemq.client.errors import OutcomeUnknown
+from lakemq.client.routes import Routes
+from lakemq.client.transport import Answer, Transport
+from store_native.errors import Closed, LakeMQError, Unavailable
+
+AWAY_S = 5.0
+"""How long an address that did not answer is tried last."""
+
+
+class BrokerTransport:
+    """Sends requests to the brokers of one name; used as a :class:`Transport` is.
+
+    Args:
+        name: The broker name.
+        routes: Where its brokers are.
+        transport_to: Returns the transport to an address.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        routes: Routes,
+        transport_to: Callable[[str], Transport],
+        *,
+        timeout_s: float,
+        retry_until: float | None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name = name
+        self.timeout_s = timeout_s
+        self.retry_until = retry_until
+        self._routes = routes
+        self._transport_to = transport_to
+        self._clock = clock
+        self._away_until: dict[str, float] = {}
+
+    @property
+    def endpoint(self) -> str:
+        """The master's address; the name where none is known."""
+        route = self._routes.brokers().get(self.name)
+        return self.name if route is None or route.master is None else route.master
+
+    def call(self, method: str, path: str, **how: Any) -> Answer:
+        """Sends one request; see :meth:`Transport.call`.
+
+        Raises:
+            Unavailable: Neither the master answers nor, for a read, a slave; the text names the broker.
+            LakeMQError: As :meth:`Transport.call`.
+        """
+        failed: LakeMQError | None = None
+        tried: set[str] = set()
+        # A second look at the routes: another broker may be the master by now.
+        for _ in range(2):
+            master, addresses = self._addresses(reads=method == "GET")
+            open_addresses = [address for address in addresses if address not in tried]
+            for index, address in enumerate(open_addresses):
+                tried.add(address)
+                once = how.get("once", False) or index < len(open_addresses) - 1
+                try:
+                    answer = self._transport_to(address).call(method, path, **{**how, "once": once})
+                except (Unavailable, Closed) as error:
+                    if error.code == "CLIENT_CLOSED":
+                        raise
+                    failed = error
+                    self._away_until[address] = self._clock() + AWAY_S
+                    self._routes.failed()
+                    continue
+                except OutcomeUnknown as error:
+                    self._routes.failed()
+                    raise self._named(error) from error
+                self._away_until.pop(address, None)
+                return replace(answer, from_slave=address != master)
+        if failed is None:
+            what = f"broker {self.name} is not registered, or has no master: it is away"
+            raise Unavailable("SERVICE_NOT_AVAILABLE", what, broker_name=self.name, sent=False)
+        raise self._named(failed) from failed
+
+    def close(self) -> None:
+        """Has nothing of its own: the connections are the cluster's."""
+
+    def _addresses(self, *, reads: bool) -> tuple[str | None, list[str]]:
+        """The master, and the addresses that may answer, the most likely first."""
+        route = self._routes.brokers().get(self.name)
+        if route is None:
+            return None, []
+        found = [] if route.master is None else [route.master]
+        if reads:
+            now = self._clock()
+            found += route.slaves
+            found.sort(key=lambda address: self._away_until.get(address, 0.0) > now)
+        return route.master, found
+
+    def _named(self, error: LakeMQError) -> LakeMQError:
+        context = {**error.context, "broker_name": self.name}
+        return type(error)(error.code, f"broker {self.name}: {error.detail}", **context)

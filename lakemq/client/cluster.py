@@ -1,0 +1,195 @@
+"""The brokers of a cluster, as a client uses them: one client for each broker name, and sends to any of them.
+
+Owns the connections to each address, and the rule of where a send goes when its broker fails.
+
+Invariants: a send that got no answer is repeated elsewhere only with an Idempotency-Key, under the same;
+since brokers do not know each other's keys it may be stored twice then, and its result says so; a message
+with a sharding key is never sent to another broker than its key's.
+
+Threads: any.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Generic, TypeVar
+
+from lakemq.client.broker_choice import BrokerChoice, message_queues, of_sharding_key
+from lakemq.client.broker_transport import BrokerTransport
+from lakemq.client.deadline import Deadline
+from lakemq.client.errors import OutcomeUnknown
+from lakemq.client.results import BatchResult, SendResult
+from lakemq.client.routes import Routes
+from lakemq.client.transport import Transport
+from store_native.errors import Closed, InvalidRequest, LakeMQError, Unavailable
+
+C = TypeVar("C")
+"""The client of one broker."""
+Sent = TypeVar("Sent", SendResult, BatchResult)
+
+RETRIES_ELSEWHERE = 2
+"""How often a send is tried at another broker."""
+ASK_TIMEOUT_S = 3.0
+"""How long a name server may take to answer."""
+
+
+class Cluster(Generic[C]):
+    """The brokers behind name servers, or behind a list of brokers.
+
+    Args:
+        endpoints: Name servers, brokers, or both.
+        settings: Of each broker's connections: ``timeout_s``, ``retries``, ``pool_size``, ``retry_until``.
+        client_over: Makes the client of one broker.
+        avoid_slow: See :class:`BrokerChoice`.
+    """
+
+    def __init__(
+        self,
+        endpoints: Sequence[str],
+        settings: Mapping[str, Any],
+        client_over: Callable[[BrokerTransport], C],
+        *,
+        avoid_slow: bool = False,
+    ) -> None:
+        self._settings = dict(settings)
+        self._client_over = client_over
+        self._lock = threading.Lock()
+        self._transports: dict[str, Transport] = {}
+        self._clients: dict[str, C] = {}
+        self._closed = False
+        asking = {**self._settings, "timeout_s": ASK_TIMEOUT_S, "retries": 0, "retry_until": None}
+        self._asking = {endpoint: Transport(endpoint, **asking) for endpoint in endpoints}
+        self.routes = Routes([t.endpoint for t in self._asking.values()], self._ask)
+        self._by_address = {transport.endpoint: transport for transport in self._asking.values()}
+        self.choice = BrokerChoice(avoid_slow=avoid_slow)
+
+    def brokers(self, topic: str | None = None) -> dict[str, C]:
+        """Returns a client for each broker name, or for each that holds a topic, by name."""
+        names = self.routes.brokers() if topic is None else self.routes.holders(topic)
+        return {name: self.broker(name) for name in sorted(names)}
+
+    def broker(self, name: str) -> C:
+        """Returns the client of one broker name; one that is not known yet may become known."""
+        with self._lock:
+            if name not in self._clients:
+                transport = BrokerTransport(
+                    name,
+                    self.routes,
+                    self._transport_to,
+                    timeout_s=self._settings["timeout_s"],
+                    retry_until=self._settings["retry_until"],
+                )
+                self._clients[name] = self._client_over(transport)
+            return self._clients[name]
+
+    def send(
+        self,
+        topic: str,
+        on: Callable[[C, float], Sent],
+        *,
+        sharding_keys: Sequence[str],
+        idempotency_key: str | None,
+        retry_until: float | None,
+    ) -> Sent:
+        """Sends to a broker that takes messages of the topic, and elsewhere where that fails.
+
+        Args:
+            topic: The topic.
+            on: Sends on one broker's client, within so many seconds.
+            sharding_keys: Of the messages.
+            idempotency_key: Of the request.
+            retry_until: Seconds in all; None is the client's own.
+
+        Raises:
+            OutcomeUnknown: An attempt got no answer, and none went well.
+            LakeMQError: What the last broker said.
+        """
+        queues = self.writable(topic)
+        sharded_to = self.broker_of(sharding_keys, topic)
+        own = self._settings["retry_until"] or self._settings["timeout_s"]
+        deadline = Deadline(retry_until or own)
+        tried: set[str] = set()
+        unanswered: OutcomeUnknown | None = None
+        while True:
+            name = sharded_to or self.choice.choose(queues, tried)
+            tried.add(name)
+            last = sharded_to is not None or len(tried) > RETRIES_ELSEWHERE or tried >= queues.keys()
+            began = deadline.left()
+            try:
+                # The next broker needs time too.
+                result = on(self.broker(name), began if last else began / 2)
+            except (Unavailable, Closed, OutcomeUnknown) as error:
+                if error.code == "CLIENT_CLOSED":
+                    raise
+                self.choice.failed(name)
+                if not isinstance(error, Unavailable):
+                    unanswered = (
+                        error if isinstance(error, OutcomeUnknown) else _unknown(error, idempotency_key)
+                    )
+                    last = last or idempotency_key is None
+                if last or deadline.left() <= 0:
+                    raise _final(error, unanswered, idempotency_key) from error
+                continue
+            self.choice.went_well(name, began - deadline.left())
+            return result if unanswered is None else replace(result, repeated_elsewhere=True)
+
+    def broker_of(self, sharding_keys: Sequence[str], topic: str) -> str | None:
+        """Returns the broker of a request's sharding keys, None when it has none.
+
+        Raises:
+            InvalidRequest: ARGUMENT_ILLEGAL, they are of several brokers, ``brokers`` in its context.
+        """
+        if not sharding_keys:
+            return None
+        order = [name for name, _ in message_queues(self.writable(topic))]
+        brokers = sorted({of_sharding_key(key, order) for key in sharding_keys} if order else ())
+        if len(brokers) > 1:
+            raise InvalidRequest(
+                "ARGUMENT_ILLEGAL",
+                f"the sharding keys of this request are of several brokers, {', '.join(brokers)}, and a "
+                "request goes to one: send the messages of each key by themselves",
+                brokers=brokers,
+            )
+        return brokers[0] if brokers else None
+
+    def writable(self, topic: str) -> dict[str, int]:
+        """Returns the writable queues of a topic by broker; a topic nobody has may be made at any master."""
+        holders = self.routes.holders(topic)
+        if holders:
+            return {name: nums.writable for name, nums in holders.items() if nums.writable}
+        return {name: 1 for name, route in self.routes.brokers().items() if route.master is not None}
+
+    def close(self) -> None:
+        """Closes the connections."""
+        with self._lock:
+            self._closed = True
+            for transport in (*self._transports.values(), *self._asking.values()):
+                transport.close()
+
+    def _transport_to(self, address: str) -> Transport:
+        with self._lock:
+            if self._closed:
+                raise Closed("CLIENT_CLOSED", "the client is closed")
+            if address not in self._transports:
+                self._transports[address] = Transport(address, **self._settings)
+            return self._transports[address]
+
+    def _ask(self, endpoint: str, path: str) -> Any:
+        if self._closed:
+            raise Closed("CLIENT_CLOSED", "the client is closed")
+        return json.loads(self._by_address[endpoint].call("GET", path).body)
+
+
+def _unknown(error: LakeMQError, key: str | None) -> OutcomeUnknown:
+    """What a store that was closed while a send waited for it comes to."""
+    return OutcomeUnknown.of(str(error), key, **error.context)
+
+
+def _final(error: LakeMQError, unanswered: OutcomeUnknown | None, key: str | None) -> LakeMQError:
+    if unanswered is None or not isinstance(error, Unavailable):
+        return error
+    what = f"{unanswered.detail.partition('; it may be')[0]}, and elsewhere it was refused ({error})"
+    return OutcomeUnknown.of(what, key)

@@ -1,0 +1,164 @@
+"""What a client knows of a cluster: who is asked, how often, and what is used while nobody answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lakemq.client.routes import FIRST_REFRESH_S, MISSING_S, REFRESH_S, BrokerRoute, Routes
+from store_native.errors import InvalidRequest, LakeMQError, Unavailable
+
+ONE, TWO = "http://names-1:9876", "http://names-2:9876"
+A, B, A_SLAVE = "http://a:8090", "http://b:8090", "http://a-slave:8090"
+TOPIC = {"read_queue_nums": 4, "write_queue_nums": 2, "perm": 6}
+
+
+class Endpoints:
+    """Answers as name servers and brokers do; who is ``down`` does not."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.down: set[str] = set()
+        self.asked: list[tuple[str, str]] = []
+        self.registered: dict[str, dict[str, dict[str, str]]] = {
+            ONE: {"a": {"0": A, "1": A_SLAVE}, "b": {"0": B}}
+        }
+        self.registered[TWO] = self.registered[ONE]
+        self.brokers: dict[str, tuple[str, int, str]] = {
+            A: ("a", 0, "async-master"),
+            A_SLAVE: ("a", 1, "slave"),
+            B: ("b", 0, "sync-master"),
+        }
+        self.topics = {"orders": ["a", "b"]}
+
+    def ask(self, endpoint: str, path: str) -> Any:
+        self.asked.append((endpoint, path))
+        if endpoint in self.down:
+            raise Unavailable("SERVICE_NOT_AVAILABLE", f"no connection to {endpoint}")
+        what, _, topic = path.removeprefix("/api/v1/").partition("/")
+        if endpoint in self.brokers:
+            name, broker_id, role = self.brokers[endpoint]
+            if what == "topics":
+                return self._of_topic(topic, name in self.topics.get(topic, []), TOPIC)
+            cluster = {"broker_name": name, "broker_id": broker_id, "epoch": 1}
+            return {"cluster": cluster, "replication": {"role": role}}[what]
+        if what == "cluster":
+            registered = self.registered[endpoint].items()
+            return {"brokers": [{"broker_name": name, "addresses": at} for name, at in registered]}
+        names = [name for name in self.topics.get(topic, []) if name in self.registered[endpoint]]
+        return self._of_topic(topic, names, {"queues": [{"broker_name": name, **TOPIC} for name in names]})
+
+    def routes(self, *endpoints: str) -> Routes:
+        return Routes(endpoints, self.ask, clock=lambda: self.now)
+
+    def _of_topic(self, topic: str, exists: object, answer: Any) -> Any:
+        if not exists:
+            raise InvalidRequest("TOPIC_NOT_EXIST", topic)
+        return answer
+
+
+@pytest.fixture
+def world() -> Endpoints:
+    return Endpoints()
+
+
+def test_the_first_name_server_that_answers_is_believed_and_asked_again_after_30_seconds(
+    world: Endpoints,
+) -> None:
+    world.down = {ONE}
+    routes = world.routes(ONE, TWO)
+    expected = {"a": BrokerRoute("a", A, (A_SLAVE,)), "b": BrokerRoute("b", B)}
+    assert routes.brokers() == expected
+    assert {name: nums.writable for name, nums in routes.holders("orders").items()} == {"a": 2, "b": 2}
+    world.asked.clear()
+    world.now += REFRESH_S - 1
+    assert routes.brokers() == expected
+    assert set(routes.holders("orders")) == {"a", "b"}
+    assert world.asked == [], "what is known is used for 30 s"
+    world.topics["orders"] = ["b"]
+    world.now += 1
+    assert set(routes.holders("orders")) == {"b"}
+
+
+def test_known_routes_go_on_while_all_name_servers_are_down_and_all_is_found_again(world: Endpoints) -> None:
+    routes = world.routes(ONE, TWO)
+    before = routes.brokers()
+    held = routes.holders("orders")
+    world.down = {ONE, TWO}
+    for _ in range(10):
+        world.now += REFRESH_S
+        assert routes.brokers() == before
+        assert routes.holders("orders") == held
+    world.down = {ONE}
+    world.registered[TWO] = {**world.registered[TWO], "c": {"0": "http://c:8090"}}
+    world.now += REFRESH_S
+    assert set(routes.brokers()) == {"a", "b", "c"}
+
+
+def test_a_name_server_that_was_just_started_takes_no_route_away(world: Endpoints) -> None:
+    routes = world.routes(ONE)
+    before = routes.brokers()
+    world.registered[ONE] = {}
+    world.now += REFRESH_S
+    assert routes.brokers() == before
+    world.registered[ONE] = {"b": {"0": B}}
+    world.now += REFRESH_S
+    assert set(routes.brokers()) == {"a", "b"}
+    world.now += MISSING_S
+    assert set(routes.brokers()) == {"b"}, "a broker that stays away is forgotten"
+
+
+def test_after_a_failure_the_routes_are_asked_for_again_but_not_all_the_time(world: Endpoints) -> None:
+    routes = world.routes(ONE)
+    routes.brokers()
+    world.asked.clear()
+    routes.failed()
+    assert routes.brokers()["a"].master == A
+    assert world.asked == []
+    world.registered[ONE] = {"a": {"0": A_SLAVE}}
+    world.now += FIRST_REFRESH_S
+    assert routes.brokers()["a"].master == A_SLAVE, "the slave was promoted"
+    world.now += FIRST_REFRESH_S
+    routes.brokers()
+    assert len(world.asked) == 1, "the failure is over"
+
+
+def test_brokers_given_by_address_stand_for_themselves(world: Endpoints) -> None:
+    world.down = {B}
+    routes = world.routes(A, A_SLAVE, B)
+    assert routes.brokers() == {"a": BrokerRoute("a", A, (A_SLAVE,))}
+    assert routes.unknown == [B], "nobody knows which broker that is"
+    world.down = set()
+    world.now += REFRESH_S
+    assert routes.brokers()["b"] == BrokerRoute("b", B)
+    world.down = {A}
+    world.now += REFRESH_S
+    assert routes.brokers()["a"] == BrokerRoute("a", A, (A_SLAVE,)), "it is known, and does not answer"
+    assert set(routes.holders("orders")) == {"a", "b"}
+    world.brokers[A_SLAVE] = ("a", 1, "async-master")
+    world.now += REFRESH_S
+    assert routes.brokers()["a"].master == A_SLAVE
+
+
+def test_where_nobody_answers_at_first_the_error_names_all(world: Endpoints) -> None:
+    world.down = {ONE, TWO}
+    with pytest.raises(Unavailable, match=f"{ONE}, {TWO}: no connection to {ONE}; no connection to {TWO}"):
+        world.routes(ONE, TWO).brokers()
+
+
+def test_a_topic_that_nobody_has_is_looked_for_again_soon(world: Endpoints) -> None:
+    routes = world.routes(ONE)
+    assert routes.holders("bills") == {}
+    world.topics["bills"] = ["a"]
+    assert routes.holders("bills") == {}
+    world.now += FIRST_REFRESH_S
+    assert set(routes.holders("bills")) == {"a"}
+
+
+def test_a_topic_is_not_known_while_nobody_can_say_who_has_it(world: Endpoints) -> None:
+    routes = world.routes(ONE)
+    routes.brokers()
+    world.down = {ONE}
+    with pytest.raises(LakeMQError, match="no connection"):
+        routes.holders("orders")
