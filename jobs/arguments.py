@@ -6,6 +6,7 @@ Owns their names, defaults and how they become settings.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,41 @@ def add_consume_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--max-batch", default=200_000, type=int, metavar="N", help="messages in one batch at most (200000)"
+    )
+    parser.add_argument(
+        "--concurrency",
+        default=20,
+        type=_between(1, 1024),
+        metavar="N",
+        help="calls at a time on each core, for handlers of single messages (20)",
+    )
+    parser.add_argument(
+        "--consume-timeout",
+        default="15m",
+        type=_lasting(1_000, 86_400_000),
+        metavar="TIME",
+        help="a call that takes longer is given up, its message comes again (15m)",
+    )
+    parser.add_argument(
+        "--isolation",
+        choices=("thread", "process"),
+        default="thread",
+        help="where the handler is called: in Spark's worker, or in a process that may hang and die "
+        "(chosen by itself after a worker died)",
+    )
+    parser.add_argument(
+        "--batch-time",
+        default="10s",
+        type=_lasting(1_000, 30_000),
+        metavar="TIME",
+        help="how long a batch should last: its size follows the handler's time (10s, at most 30s)",
+    )
+    parser.add_argument(
+        "--stop-timeout",
+        default="30s",
+        type=_lasting(1_000, 3_600_000),
+        metavar="TIME",
+        help="how long a stop waits for the batch under way, which otherwise comes again (30s)",
     )
     parser.add_argument(
         "--mode",
@@ -101,6 +137,7 @@ def consume_settings(args: argparse.Namespace) -> ConsumeSettings:
         InvalidRequest: an option is wrong; NOT_IMPLEMENTED for the orderly mode.
     """
     from delta_tables.ledger import ledger_at
+    from jobs.handler.invocation import HandlerHost
     from jobs.handler.loader import HandlerTarget
     from jobs.settings import ConsumeSettings
     from store_native.errors import from_code
@@ -126,6 +163,9 @@ def consume_settings(args: argparse.Namespace) -> ConsumeSettings:
         mode=args.mode,
         on_data_loss=args.on_data_loss,
         until_idle_s=None if args.until_idle is None else args.until_idle / 1000,
+        host=HandlerHost(args.concurrency, args.consume_timeout / 1000, args.isolation),
+        batch_time_s=args.batch_time / 1000,
+        stop_timeout_s=args.stop_timeout / 1000,
     )
 
 
@@ -154,3 +194,32 @@ def duration_ms(text: str) -> int:
         return parse_ms(text, bare="s")
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _lasting(least_ms: int, most_ms: int) -> Callable[[str], int]:
+    """A duration within bounds (an argparse type)."""
+
+    def read(text: str) -> int:
+        given = duration_ms(text)
+        if not least_ms <= given <= most_ms:
+            raise argparse.ArgumentTypeError(
+                f"{text} lies outside {least_ms / 1000:g} s to {most_ms / 1000:g} s"
+            )
+        return given
+
+    return read
+
+
+def _between(least: int, most: int) -> Callable[[str], int]:
+    """A whole number within bounds (an argparse type)."""
+
+    def read(text: str) -> int:
+        try:
+            given = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+        if not least <= given <= most:
+            raise argparse.ArgumentTypeError(f"{given} lies outside {least} to {most}")
+        return given
+
+    return read

@@ -98,7 +98,7 @@ def _run(
     from jobs.retry import RetryJob
 
     gate = BatchGate()
-    loop = RunLoop(spark, gate)
+    loop = RunLoop(spark, gate, stop_timeout_s=settings.stop_timeout_s)
     group = GroupJob(spark, settings, policy, client, gate, lease, after_ledger_commit=after_ledger_commit)
     with loop.stopped_by_signals():
         ledger_streams: list[LedgerConsumer] = []

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from delta_tables.ledger.location import LedgerLocation
+from jobs.handler.invocation import DEFAULT_HOST, HandlerHost
 from jobs.handler.loader import HandlerTarget
 from store_native import validate_group
 from store_native.errors import from_code
@@ -44,6 +45,9 @@ class ConsumeSettings:
         mode: concurrent (clustering) or broadcast.
         until_idle_s: end when nothing was new, pending or due for so long; None runs until stopped.
         on_data_loss: what expired or is damaged ends the job, or is passed over and recorded.
+        host: where and how the handler is called.
+        batch_time_s: how long a batch should last; its size follows the handler's measured time.
+        stop_timeout_s: how long a stop waits for the batch under way.
         lease_ms: how long the broker keeps the group for a process that fell silent.
     """
 
@@ -63,6 +67,9 @@ class ConsumeSettings:
     mode: Mode = "concurrent"
     until_idle_s: float | None = None
     on_data_loss: OnDataLoss = "fail"
+    host: HandlerHost = DEFAULT_HOST
+    batch_time_s: float = 10.0
+    stop_timeout_s: float = 30.0
     lease_ms: int = 30_000
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What a consumer's handler sees and says: the message, the verdict, the `vectorised` mark.
+"""What a consumer's handler sees and says: the message, the verdict, the marks a handler may carry.
 
 Owns the types users write handlers with; it imports nothing of Spark, so a handler's module can be tested
 alone.
@@ -10,10 +10,24 @@ Invariants: a handler that returns nothing has acknowledged.
     def handle(message):
         if message.json()["amount"] < 0:
             return Verdict.dead("negative amount")
+
+A handler may be a coroutine function, and it may be a class: one instance is made in each worker, its
+`open()` is called before the first message and its `close()` when the worker ends.
+
+    class Billing:
+        def open(self):
+            self.pool = connect()
+
+        def __call__(self, message):
+            self.pool.charge(message.json())
+
+        def close(self):
+            self.pool.close()
 """
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,11 +38,12 @@ import pyarrow as pa
 
 from lakemq.duration import parse_ms
 
-__all__ = ["DeliveredMessage", "Verdict", "is_vectorised", "vectorised"]
+__all__ = ["DeliveredMessage", "Verdict", "handler", "is_thread_safe", "is_vectorised", "vectorised"]
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 _MARK = "__lakemq_vectorised__"
+_THREAD_SAFE = "__lakemq_thread_safe__"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +106,37 @@ def vectorised(handler: Handler) -> Handler:
     return handler
 
 
+def handler(*, thread_safe: bool = True) -> Callable[[Handler], Handler]:
+    """Says of a handler what cannot be seen of it.
+
+    Args:
+        thread_safe: whether several threads of a worker may call it at a time. False has the messages of a
+            worker handled one after the other, on one thread.
+    """
+
+    def mark(function: Handler) -> Handler:
+        setattr(function, _THREAD_SAFE, thread_safe)
+        return function
+
+    return mark
+
+
+def is_thread_safe(handler: Callable[..., Any]) -> bool:
+    """Says whether several threads may call a handler at a time: yes, unless it is marked."""
+    return bool(getattr(handler, _THREAD_SAFE, True))
+
+
 def is_vectorised(handler: Callable[..., Any]) -> bool:
     """Says whether a handler takes batches, by its mark or the annotation of its first parameter."""
     if getattr(handler, _MARK, False):
         return True
-    code = getattr(handler, "__code__", None)
-    annotations = getattr(handler, "__annotations__", {})
-    first = annotations.get(code.co_varnames[0]) if code is not None and code.co_argcount else None
+    first_parameter = 1 if inspect.isclass(handler) else 0  # behind self
+    called = getattr(handler, "__call__", None) if inspect.isclass(handler) else handler  # noqa: B004
+    code = getattr(called, "__code__", None)
+    annotations = getattr(called, "__annotations__", {})
+    first = None
+    if code is not None and code.co_argcount > first_parameter:
+        first = annotations.get(code.co_varnames[first_parameter])
     # Under `from __future__ import annotations` it is text: the last word of the dotted name counts.
     return first is pa.RecordBatch or (
         isinstance(first, str) and first.rpartition(".")[2].strip("'\"") == "RecordBatch"

@@ -44,6 +44,7 @@ SOURCE_OPTIONS = (
     "groupInitialOffsets",
     "retryTimeoutMs",
     "planFile",
+    "batchBoundFile",
 )
 SINK_OPTIONS = ("endpoint", "topic", "name", "rowsPerRequest", "retryTimeoutMs")
 _SPARK_OPTIONS = (

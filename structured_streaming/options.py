@@ -51,6 +51,7 @@ class ReadOptions:
         group_lease: Only one query may run for the group.
         retry_timeout_ms: How long a broker that is away is waited for.
         plan_file: Where begin and end of each batch are written before it runs.
+        batch_bound_file: Where a lower max_offsets_per_trigger may be, looked at before each batch.
     """
 
     path: str | None
@@ -70,6 +71,7 @@ class ReadOptions:
     group_lease: bool
     retry_timeout_ms: int
     plan_file: str | None = None
+    batch_bound_file: str | None = None
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,7 @@ def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         group_lease=given.flag("groupLease", True),
         retry_timeout_ms=given.positive("retryTimeoutMs") or RETRY_TIMEOUT_MS,
         plan_file=given.text("planFile"),
+        batch_bound_file=given.text("batchBoundFile"),
     )
 
 

@@ -9,6 +9,8 @@ Invariants, wherever the driver dies:
     comes (fence.py);
   - a batch is run by one Spark action over the range Spark planned (batch_plan), so no row is handled twice
     by the job's own doing (a task that Spark repeats does handle its rows again: at-least-once);
+  - a worker that dies ends no group: its batch runs once more, with the handler in a process of its own,
+    and so does every batch after it;
   - what is reported (consumer_offsets, the broker's group offsets) is reported after the ledger commit.
 
 Threads: `_process` runs on Spark's callback thread, one batch at a time.
@@ -29,12 +31,14 @@ from pyspark.sql.types import StructType
 from delta_tables.consumer_offsets import CONSUMER_OFFSETS, QueueProgress, rows
 from delta_tables.deliveries import DELIVERIES
 from delta_tables.idempotent import append_arrow_once, append_once, newest_batch
+from jobs.group.batch_size import MOST_ROWS_OF_A_TASK, BatchSize, HandlingTime
 from jobs.group.fence import GroupFence
 from jobs.group.known_attempts import WithoutKnown, known_attempts
 from jobs.group.loss_record import LossRecord, refuse_other_losses
 from jobs.group.outcomes import OutcomeTask
 from jobs.group.slice_tasks import ReadAndHandleTask, ReadTask, into_bins, per_bin, reader_of
 from jobs.group.start import starting_offsets
+from jobs.group.worker_death import is_worker_death
 from jobs.redelivery.retry_policy import RetryPolicy
 from jobs.runtime.batch_gate import BatchGate
 from jobs.runtime.checkpoint import NO_BATCH, StreamCheckpoint
@@ -114,6 +118,17 @@ class GroupJob:
         self._checkpoint = StreamCheckpoint(settings.checkpoint_of("group"))
         self._store_id = str(client.cluster()["store_id"])
         self._reader = reader_of(settings, client.endpoint)
+        cores = self._spark.sparkContext.defaultParallelism
+        handler = settings.handler.load()
+        self._host = settings.host
+        self._single = not handler.vectorised
+        self._size = BatchSize(
+            self._checkpoint.bound_file,
+            settings.max_messages_per_batch,
+            settings.batch_time_s,
+            cores,
+            settings.host.concurrency if self._single and handler.thread_safe else 1,
+        )
         self._start: dict[str, dict[str, int]] = {}
         self._last_in_ledger: int | None = None
         self.reached: dict[tuple[str, int], int] = {}
@@ -138,6 +153,7 @@ class GroupJob:
         committed = self._checkpoint.reached()
         if committed is not None:
             self._reach(committed.queues)
+        self._size.begin(single=self._single)
         source = (
             self._streams.readStream.format("lakemq")
             # Only planned with, never evaluated: tasks read their slices themselves (slice_tasks), and the
@@ -148,6 +164,7 @@ class GroupJob:
             .option("startingOffsets", json.dumps(self._start))
             .option("maxOffsetsPerTrigger", str(settings.max_messages_per_batch))
             .option("planFile", str(self._checkpoint.plan_file))
+            .option("batchBoundFile", str(self._checkpoint.bound_file))
             .option("failOnDataLoss", str(settings.on_data_loss == "fail").lower())
         )
         if settings.path is not None:
@@ -170,7 +187,7 @@ class GroupJob:
                 refuse_other_losses(covered.begin, covered.end)
             lost = LossRecord(self._spark) if self._settings.on_data_loss == "record" else None
             if batch_id > self._newest_in_ledger(query_id):
-                self._write_outcomes(batch_id, query_id, covered, lost)
+                self._handle(batch_id, query_id, covered, lost)
                 self._last_in_ledger = batch_id
                 self._after_ledger_commit(batch_id)
             else:
@@ -191,10 +208,35 @@ class GroupJob:
     def _reach(self, end: Positions) -> None:
         self.reached.update({(queue.topic, queue.queue_id): offset for queue, offset in end.items()})
 
+    def _handle(self, batch_id: int, query_id: str, covered: Range, lost: LossRecord | None) -> None:
+        """Writes the batch's outcomes, in spite of a handler that ends its worker."""
+        try:
+            self._write_outcomes(batch_id, query_id, covered, lost)
+        except Exception as error:
+            if self._host.isolation == "process" or not is_worker_death(error):
+                raise
+            _log.warning(
+                "a worker died under the handler: batch %s of group %s is handled again, the handler has a "
+                "process of its own from here on",
+                *(batch_id, self._settings.group),
+            )
+            self._host = replace(self._host, isolation="process")
+            if lost is not None:
+                lost.begin_again()
+            self._write_outcomes(batch_id, query_id, covered, lost)
+
     def _write_outcomes(self, batch_id: int, query_id: str, covered: Range, lost: LossRecord | None) -> None:
         settings = self._settings
+        time_taken = HandlingTime(self._spark)
         handle = OutcomeTask(
-            settings.group, settings.handler, self._policy, settings.mode, query_id, batch_id
+            settings.group,
+            settings.handler,
+            self._policy,
+            settings.mode,
+            query_id,
+            batch_id,
+            self._host,
+            time_taken,
         )
         again = retry_topic(settings.group)
         reader = replace(self._reader, on_loss=lost)
@@ -205,7 +247,8 @@ class GroupJob:
         retried = [piece for piece in slices if piece.queue.topic == again]
         parts: list[DataFrame] = []
         if first:
-            bins = into_bins(first, self._spark.sparkContext.defaultParallelism)
+            cores = self._spark.sparkContext.defaultParallelism
+            bins = into_bins(first, cores, self._size.rows_of_a_task)
             fused = ReadAndHandleTask(ReadTask(reader, bins), handle)
             parts.append(per_bin(self._spark, bins, fused, DELIVERIES.ddl))
         if retried:
@@ -225,6 +268,7 @@ class GroupJob:
             append_once(
                 outcomes, settings.ledger, DELIVERIES, app_id=app_id, version=batch_id, has_effects=True
             )
+        self._size.learn(time_taken.total)
 
     def _read_again(self, covered: Range, lost: LossRecord) -> None:
         """Finds anew what a batch could not read, when the driver may have ended before it was written.
@@ -235,7 +279,7 @@ class GroupJob:
         slices = [piece for piece in covered.slices(self._store_id) if piece.queue.topic != again]
         if slices:
             light = StructType([field for field in self._reader.schema if field.name == "queue_offset"])
-            bins = into_bins(slices, self._spark.sparkContext.defaultParallelism)
+            bins = into_bins(slices, self._spark.sparkContext.defaultParallelism, MOST_ROWS_OF_A_TASK)
             read = ReadTask(replace(self._reader, schema=light, on_loss=lost), bins)
             per_bin(self._spark, bins, read, light.toDDL()).count()
 

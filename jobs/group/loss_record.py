@@ -43,6 +43,10 @@ class LossRecord:
         """Makes an empty record, on the driver."""
         self._ranges = spark.sparkContext.accumulator([], _Ranges())
 
+    def begin_again(self) -> None:
+        """Forgets what the tasks of a run that failed have added: the batch is run again."""
+        self._ranges.value = []
+
     def __call__(self, losses: list[Loss]) -> None:
         """Adds what a task could not read; runs on an executor."""
         found = [

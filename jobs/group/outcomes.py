@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
@@ -20,8 +21,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_tables.deliveries import ACK, DEAD, DELIVERIES, DROPPED, RETRY
-from jobs.handler.invocation import Before, HandlerResults, invoke
+from jobs.handler.batch_calls import Before
+from jobs.handler.invocation import DEFAULT_HOST, HandlerHost, invoke
 from jobs.handler.loader import HandlerTarget
+from jobs.handler.results import HandlerResults
 from jobs.redelivery.counted_attempts import AttemptCounts, attempt_counts, marked
 from jobs.redelivery.original_position import LAST_ATTEMPT, Positions, original_positions
 from jobs.redelivery.property_limit import PROPERTIES_TOO_LARGE, leaves_space_for_retry
@@ -31,10 +34,23 @@ from store_native.names import retry_topic
 
 IN_COMPANY = "failed only together with other messages: the attempt does not count"
 
+# Calls of single messages go on across pieces of so much: the last calls of a piece leave threads idle.
+_JOINED_ROWS = 10_000
+_JOINED_BYTES = 64 << 20
+
+
+def _not_counted(rows: int, seconds: float) -> None:
+    """Nobody asked."""
+
 
 @dataclass(frozen=True)
 class OutcomeTask:
-    """The function of one batch, as it travels to the executors."""
+    """The function of one batch, as it travels to the executors.
+
+    Attributes:
+        host: where and how the handler is called.
+        handled: gets how many messages were handled in how many seconds, piece by piece.
+    """
 
     group: str
     handler: HandlerTarget
@@ -42,20 +58,24 @@ class OutcomeTask:
     mode: Mode
     query_id: str
     batch_id: int
+    host: HandlerHost = DEFAULT_HOST
+    handled: Callable[[int, float], None] = _not_counted
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Handles the messages of one task and yields their outcome rows."""
-        handler = self.handler.load()
+        vectorised = self.handler.load().vectorised
         worker = f"{socket.gethostname()}:{os.getpid()}"
         seen: set[tuple[str, int]] = set()
-        for batch in batches:
+        for batch in batches if vectorised else joined(batches):
             fresh = _without_repeats(batch, self.group, seen)
             if fresh.num_rows == 0:
                 continue
             positions = original_positions(fresh, self.group)
             counts = attempt_counts(fresh, positions, self.group)
-            before = self._before(fresh, positions, counts) if handler.vectorised else None
-            results = invoke(handler, _as_handled(fresh, positions), self.policy, before)
+            before = self._before(fresh, positions, counts) if vectorised else None
+            began = time.monotonic()
+            results = invoke(self.handler, _as_handled(fresh, positions), self.policy, before, self.host)
+            self.handled(fresh.num_rows, time.monotonic() - began)
             yield self._rows(fresh, positions, counts, results, worker)
 
     def _before(self, batch: pa.RecordBatch, positions: Positions, counts: AttemptCounts) -> Before:
@@ -177,6 +197,21 @@ class OutcomeTask:
         nth = pc.subtract(pc.max_element_wise(pc.min_element_wise(positions.attempt, last), first), first)
         usual = pc.take(levels, nth)
         return usual if results.delay_level is None else pc.coalesce(results.delay_level, usual)
+
+
+def joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Joins small batches of a task, so that concurrent calls need not wait at the border of each."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        held.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= _JOINED_ROWS or size >= _JOINED_BYTES:
+            yield held[0] if len(held) == 1 else pa.concat_batches(held)
+            held, rows, size = [], 0, 0
+    if held:
+        yield held[0] if len(held) == 1 else pa.concat_batches(held)
 
 
 def _as_handled(batch: pa.RecordBatch, positions: Positions) -> pa.RecordBatch:

@@ -42,9 +42,6 @@ SOURCE_COLUMNS = (
 )
 """What is read of a message: all a handler may look at and a retry must carry on."""
 
-# Below this a second task costs more than it saves, and makes a second small file.
-_ROWS_WORTH_A_TASK = 10_000
-
 Bin = tuple[QueueSlice, ...]
 
 
@@ -70,14 +67,15 @@ def reader_of(settings: ConsumeSettings, endpoint: str) -> SliceReader:
     )
 
 
-def into_bins(slices: Sequence[QueueSlice], cores: int) -> list[Bin]:
+def into_bins(slices: Sequence[QueueSlice], cores: int, rows_of_a_task: int) -> list[Bin]:
     """Deals slices out to tasks of about the same number of messages, at most one task per core.
 
     Large queues are cut when there are fewer queues than tasks; the rows of a queue may then be
-    handled by two tasks at the same time, as concurrent mode allows.
+    handled by two tasks at the same time, as concurrent mode allows. Below `rows_of_a_task` a second task
+    costs more than it saves, and makes a second small file.
     """
     rows = sum(len(piece) for piece in slices)
-    tasks = max(1, min(cores, rows // _ROWS_WORTH_A_TASK))
+    tasks = max(1, min(cores, rows // rows_of_a_task))
     bins: list[list[QueueSlice]] = [[] for _ in range(tasks)]
     lightest = [(0, index) for index in range(tasks)]
     for piece in sorted(split(list(slices), min_partitions=tasks), key=len, reverse=True):

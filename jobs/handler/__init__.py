@@ -1,7 +1,13 @@
 """A user's handler in a job.
 
-loader.py      found
-invocation.py  called on a batch
-narrowing.py   the messages that make it fail
-reasons.py     what it said of them, made fit for the ledger
+loader.py            found
+opened_handler.py    made and opened in the process that calls it
+invocation.py        called on a batch: how often at a time, how long, where
+row_calls.py         one message after the other, several at a time
+batch_calls.py       whole batches; narrowing.py finds the messages that make it fail
+watchdog.py          a call that does not return ends its worker
+isolated_handler.py  in a process that may hang and die; handler_process.py is that process
+verdicts.py          what it said of a message; batch_verdicts.py of a whole batch
+results.py           the verdicts as columns
+reasons.py           what it said of them, made fit for the ledger
 """

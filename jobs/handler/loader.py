@@ -1,6 +1,6 @@
 """Finding a user's handler: `module:function`, imported on whichever process runs it.
 
-Owns the import and the choice between row and vectorised.
+Owns the import and what kind of handler it is; nothing of it is called here.
 
 Invariants: a target is code the person who starts the job names, never text that came over the network.
 
@@ -10,13 +10,14 @@ Processes: the driver, to fail early, and each executor's Python worker.
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
-from lakemq.handler import is_vectorised
+from lakemq.handler import is_thread_safe, is_vectorised
 from store_native.errors import from_code
 
 Vectorised = Literal["auto", "yes", "no"]
@@ -27,7 +28,8 @@ class HandlerTarget:
     """Names a handler; small and picklable, it travels to the executors.
 
     Attributes:
-        target: `module:function`; the function may be dotted (`module:Class.method`).
+        target: `module:function`, or a class with `__call__`; a function may be dotted
+            (`module:Class.method`).
         vectorised: whether it takes batches; `auto` looks at its mark or annotation.
         search_path: directories put before `sys.path`, so that a module beside the user is found on
             executors too.
@@ -48,10 +50,19 @@ class HandlerTarget:
 
 @dataclass(frozen=True)
 class LoadedHandler:
-    """A handler ready to call."""
+    """A handler, imported.
+
+    Attributes:
+        function: the function, or the class.
+        vectorised: whether it takes batches.
+        thread_safe: whether several threads may call it at a time.
+        is_async: whether a call is a coroutine.
+    """
 
     function: Callable[..., Any]
     vectorised: bool
+    thread_safe: bool = True
+    is_async: bool = False
 
 
 @cache
@@ -74,5 +85,15 @@ def _load(wanted: HandlerTarget) -> LoadedHandler:
         raise from_code("ARGUMENT_ILLEGAL", f"{module_name} has no {attribute!r}") from error
     if not callable(function):
         raise from_code("ARGUMENT_ILLEGAL", f"{wanted.target} is not a function")
+    called = function
+    if inspect.isclass(function):
+        called = next((vars(base)["__call__"] for base in function.__mro__ if "__call__" in vars(base)), None)
+        if called is None:
+            raise from_code("ARGUMENT_ILLEGAL", f"{wanted.target} is a class without __call__")
     takes_batches = is_vectorised(function) if wanted.vectorised == "auto" else wanted.vectorised == "yes"
-    return LoadedHandler(function, takes_batches)
+    is_async = inspect.iscoroutinefunction(called)
+    if is_async and takes_batches:
+        raise from_code(
+            "ARGUMENT_ILLEGAL", f"{wanted.target} takes batches: it cannot be a coroutine function"
+        )
+    return LoadedHandler(function, takes_batches, is_thread_safe(function), is_async)

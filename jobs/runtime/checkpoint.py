@@ -22,6 +22,7 @@ from structured_streaming.offsets import Offsets
 _START_FILE = "lakemq-start.json"
 _PLAN_FILE = "lakemq-plan.json"
 _REACHED_FILE = "lakemq-reached.json"
+_BOUND_FILE = "lakemq-batch-bound.json"
 NO_BATCH = -1
 
 
@@ -56,6 +57,11 @@ class StreamCheckpoint:
     def plan_file(self) -> Path:
         """Where the stream's source writes the range of the batch it is about to run."""
         return self.directory / _PLAN_FILE
+
+    @property
+    def bound_file(self) -> Path:
+        """Where the job writes how many messages it wants in a batch."""
+        return self.directory / _BOUND_FILE
 
     def reach(self, batch_id: int, end: Offsets) -> None:
         """Remembers the end of a batch that is done, so that a restart knows how far the stream is."""

@@ -3,7 +3,8 @@
 Owns the main thread's wait and the order of stopping.
 
 Invariants: a stop comes between batches, all streams end together, and a failed stream is reported with its
-own reason. Only a batch that waits for a broker that is away is not waited for.
+own reason. A batch under way is waited for, but not longer than the stop may take, and not while the broker
+is away.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ _TICK_S = 0.25
 _IDLE_QUESTION_S = 0.5
 AWAY_S = 10.0
 """How long a stop waits for batches inside while the broker is away: longer than a broker's restart."""
+STOP_TIMEOUT_S = 30.0
+"""How long a stop waits for batches inside whose handler does not return."""
 _CANCELLED_S = 30.0
 _PROXY_LOGGERS = ("py4j.clientserver", "py4j.java_gateway")
 """Where Py4J logs an exception of a foreachBatch function, with the JVM's threads pinned and without."""
@@ -43,10 +46,12 @@ class RunLoop:
         spark: SparkSession,
         gate: BatchGate,
         *,
+        stop_timeout_s: float = STOP_TIMEOUT_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._spark = spark
         self._gate = gate
+        self._stop_timeout_s = stop_timeout_s
         self._clock = clock
         self._stop = threading.Event()
 
@@ -89,7 +94,7 @@ class RunLoop:
             is_idle: says whether there is nothing to do; None runs until stopped.
             idle_s: how long that has to last.
             is_away: says whether the broker is away.
-            give_up: called when the batches inside are given up, because the broker is away.
+            give_up: called when the batches inside are given up.
 
         Raises:
             LakeMQError: SYSTEM_ERROR with the reason when a stream failed.
@@ -119,11 +124,11 @@ class RunLoop:
     ) -> str | None:
         """Stops all streams between batches and says why the first of them had failed by itself."""
         self._gate.close()
-        ended = self._await_batches(is_away)
+        why = self._await_batches(is_away)
         failure = _first_failure(streams)
         with _rejected_batches_unlogged(self._spark):
-            if not ended:
-                _log.warning("the broker is away: the batch under way is given up, the next start repeats it")
+            if why is not None:
+                _log.warning("%s: the batch under way is given up, the next start repeats it", why)
                 self._gate.give_up()
                 give_up()
                 for stream in streams:
@@ -134,18 +139,21 @@ class RunLoop:
                 stream.stop()
         return failure
 
-    def _await_batches(self, is_away: Callable[[], bool]) -> bool:
-        """Waits for the batches inside; False when they wait for a broker that stays away."""
+    def _await_batches(self, is_away: Callable[[], bool]) -> str | None:
+        """Waits for the batches inside; returns why they are not waited for any longer."""
         away_since: float | None = None
+        closed_at = self._clock()
         while not self._gate.await_empty(_TICK_S):
             asked_at = self._clock()
+            if asked_at - closed_at >= self._stop_timeout_s:
+                return f"the batch did not end within {self._stop_timeout_s:g} s of the stop"
             if not is_away():
                 away_since = None
                 continue
             away_since = asked_at if away_since is None else away_since
             if self._clock() - away_since >= AWAY_S:
-                return False
-        return True
+                return "the broker is away"
+        return None
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from structured_streaming import offsets, starting_offsets, topic_metadata
 from structured_streaming.offsets import MessageQueue, Offsets, TopicMetadata
 from structured_streaming.options import ReadOptions
 from structured_streaming.readers import StoreReader
-from structured_streaming.source import batch_plan, data_loss, partitions, query_lease
+from structured_streaming.source import batch_bound, batch_plan, data_loss, partitions, query_lease
 from structured_streaming.source.group_progress import GroupProgress
 from structured_streaming.source.read_limit import limit_ends
 
@@ -95,6 +95,10 @@ class QueryRun:
             # If this batch has to be planned again, `latest` is further on by then: what came in
             # between would be in no batch. So the first batch reads nothing of such a queue.
             ends.update({q: sound.starts[q] for q in self._moving if q in ends})
+        bound = None
+        if self.options.batch_bound_file is not None:
+            bound = batch_bound.read(Path(self.options.batch_bound_file))
+        most = min((rows for rows in (most, bound) if rows is not None), default=None)
         if most is not None:
             ends = limit_ends(sound.starts, ends, most)
         end = offsets.advance(start, metadata, ends, sound.gone)

@@ -61,7 +61,7 @@ def piece(queue_id: int, rows: int) -> QueueSlice:
 @pytest.mark.parametrize("cores", [1, 2, 3, 8])
 @pytest.mark.parametrize("sizes", [[5], [30_000], [100_000, 1, 1, 50_000], [20_000] * 9, []])
 def test_tasks_cover_every_message_once_and_are_no_more_than_cores(sizes: list[int], cores: int) -> None:
-    bins = into_bins([piece(queue, rows) for queue, rows in enumerate(sizes)], cores)
+    bins = into_bins([piece(queue, rows) for queue, rows in enumerate(sizes)], cores, 10_000)
     assert len(bins) <= cores
     assert all(bins)
     covered = sorted((p.queue.queue_id, p.start, p.end) for pieces in bins for p in pieces)
@@ -73,4 +73,4 @@ def test_tasks_cover_every_message_once_and_are_no_more_than_cores(sizes: list[i
 
 
 def test_a_small_batch_is_one_task_and_so_one_file() -> None:
-    assert len(into_bins([piece(0, 500), piece(1, 500)], 8)) == 1
+    assert len(into_bins([piece(0, 500), piece(1, 500)], 8, 10_000)) == 1

@@ -1,0 +1,102 @@
+"""How large a group's batches are, so that one lasts about as long as wanted.
+
+Owns the measure of the handler's time and what follows from it: the bound of the next batch, and how many
+messages are worth a task.
+
+Invariants: a batch is never larger than the settings' bound nor smaller than one call for every thread; what
+was measured is kept beside the checkpoint, so that a restart does not begin with a guess.
+
+Processes: tasks add to the measure, the driver asks.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from pyspark import AccumulatorParam
+from pyspark.sql import SparkSession
+
+from structured_streaming.source import batch_bound
+
+FIRST_CALLS = 20
+"""Calls for each thread in the first batch of a handler of single messages, which may be a slow one."""
+MOST_ROWS_OF_A_TASK = 10_000
+"""So many are always worth a second task; below, it costs more than it saves unless the handler is slow."""
+_WORTH_A_TASK_S = 0.5
+
+
+class Handled(NamedTuple):
+    """What tasks have handled, in how many seconds of handling."""
+
+    rows: int = 0
+    seconds: float = 0.0
+
+
+class _Sum(AccumulatorParam[Handled]):
+    def zero(self, value: Handled) -> Handled:
+        return Handled()
+
+    def addInPlace(self, value1: Handled, value2: Handled) -> Handled:
+        return Handled(value1.rows + value2.rows, value1.seconds + value2.seconds)
+
+
+class HandlingTime:
+    """The measure of one batch; pickled with its tasks, which call it."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        """Starts at nothing, on the driver."""
+        self._sum = spark.sparkContext.accumulator(Handled(), _Sum())
+
+    def __call__(self, rows: int, seconds: float) -> None:
+        """Adds a piece; runs on an executor."""
+        self._sum.add(Handled(rows, seconds))
+
+    @property
+    def total(self) -> Handled:
+        """What all tasks of the batch took."""
+        return Handled(*self._sum.value)
+
+
+class BatchSize:
+    """The size of a group's next batch.
+
+    Args:
+        file: Where the source looks for it.
+        most: The settings' bound.
+        batch_time_s: How long a batch should last.
+        cores: Tasks at a time.
+        concurrency: Calls at a time in each; 1 for a handler of batches.
+    """
+
+    def __init__(self, file: Path, most: int, batch_time_s: float, cores: int, concurrency: int) -> None:
+        self._file = file
+        self._most = most
+        self._batch_time_s = batch_time_s
+        self._cores = cores
+        self._concurrency = concurrency
+        self._rows_of_a_task = MOST_ROWS_OF_A_TASK
+
+    def begin(self, *, single: bool) -> None:
+        """Bounds the first batch of a handler of single messages of which nothing is known yet."""
+        if single and batch_bound.read(self._file) is None:
+            batch_bound.write(self._file, min(FIRST_CALLS * self._concurrency * self._cores, self._most))
+            self._rows_of_a_task = FIRST_CALLS
+
+    @property
+    def rows_of_a_task(self) -> int:
+        """So many messages are worth a task of their own."""
+        return self._rows_of_a_task
+
+    def learn(self, handled: Handled) -> None:
+        """Takes what a batch took."""
+        if handled.rows == 0 or handled.seconds <= 0:
+            return
+        # A batch of few messages leaves threads idle: it says how long a call takes, not how many fit.
+        busy = min(1.0, handled.rows / self._concurrency)
+        rate = handled.rows / handled.seconds / busy  # messages a second, in one task
+        fits = int(rate * self._cores * self._batch_time_s)
+        rows = max(self._concurrency * self._cores, min(fits, self._most))
+        self._rows_of_a_task = max(1, min(int(rate * _WORTH_A_TASK_S), MOST_ROWS_OF_A_TASK))
+        if rows != batch_bound.read(self._file):
+            batch_bound.write(self._file, rows)

@@ -1,0 +1,20 @@
+"""Whether a batch failed because a worker died under its handler.
+
+Owns the telling apart of Spark's failures. They have no class of their own in Python: the JVM's texts are all
+there is.
+
+Invariants: what is not known is not taken for a death, and ends the job with its own reason.
+"""
+
+from __future__ import annotations
+
+_DEATHS = (
+    "Python worker exited unexpectedly",  # it ended, by a signal, os._exit() or the kernel's hand
+    "Python worker process terminated",
+    "ExecutorLostFailure",  # with all its workers: a container killed for its memory
+)
+
+
+def is_worker_death(error: Exception) -> bool:
+    """Says whether a Spark action failed because the process of a Python worker ended."""
+    return any(text in str(error) for text in _DEATHS)

@@ -1,0 +1,82 @@
+"""The process that an isolated handler runs in.
+
+Owns the child's side of the pipe: batches in, a line before and after each call out.
+
+Invariants: the worker hears of a call before the handler does, so that a call that kills the process is
+known; the process ends when its worker does.
+
+Threads: one reads the pipe, so that the worker's end is seen while a call is under way.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from multiprocessing.connection import Connection
+from queue import SimpleQueue
+from typing import Any
+
+import pyarrow as pa
+
+from jobs.handler import reasons
+from jobs.handler.batch_calls import call_batch
+from jobs.handler.opened_handler import OpenedHandler
+from jobs.handler.row_calls import RowCalls
+from jobs.handler.verdicts import Outcome
+from jobs.redelivery.retry_policy import RetryPolicy
+
+_ENDED_S = 5.0
+"""What calls under way get when the worker is gone: nobody hears of their verdicts any more."""
+
+
+def serve(pipe: Connection[Any, Any]) -> None:
+    """Handles what comes until the pipe is closed."""
+    target, policy, timeout_s = pipe.recv()
+    try:
+        handler = OpenedHandler(target.load())
+    except BaseException as error:  # noqa: BLE001 - a handler's module is foreign code
+        pipe.send(("failed", f"{reasons.error_type(error)}: {reasons.error_text(error)}"))
+        return
+    pipe.send(("ready",))
+    asked: SimpleQueue[Any] = SimpleQueue()
+    done = threading.Event()
+
+    def read() -> None:
+        try:
+            while True:
+                asked.put(pipe.recv())
+        except (EOFError, OSError):
+            asked.put(None)
+            if not done.wait(_ENDED_S):
+                os._exit(1)
+
+    threading.Thread(target=read, name="pipe", daemon=True).start()
+    try:
+        while (question := asked.get()) is not None:
+            _answer(pipe, handler, question, policy, timeout_s)
+    except OSError:
+        pass  # the worker is gone
+    handler.close()
+    done.set()
+
+
+def _answer(
+    pipe: Connection[Any, Any], handler: OpenedHandler, question: Any, policy: RetryPolicy, timeout_s: float
+) -> None:
+    batch = pa.ipc.open_stream(question[1]).read_next_batch()
+    if question[0] == "batch":
+        pipe.send(("made", call_batch(handler.call, batch, policy)))
+        return
+    one_at_a_time = threading.Lock()
+
+    def began(row: int) -> None:
+        with one_at_a_time:
+            pipe.send(("began", row))
+
+    def ended(row: int, started: int, finished: int, outcome: Outcome | None) -> None:
+        with one_at_a_time:
+            pipe.send(("ended", row, started, finished, outcome))
+
+    calls = RowCalls(handler, policy, question[2], timeout_s, began=began, ended=ended)
+    calls.run(batch, range(batch.num_rows))
+    pipe.send(("done",))

@@ -1,0 +1,248 @@
+"""A handler in a process beside Spark's worker.
+
+Owns that process: it is started when there is something to handle, killed when a call takes too long, and
+started again when it died.
+
+Invariants: a process that dies takes no message's verdict along: those whose calls were under way are called
+alone in a process of their own, so that only the message whose own call dies is blamed. Each message is
+called at most once more for another's sake at each death.
+
+Processes: this one is Spark's worker; the child serves handler_process.py and ends with the worker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import cache
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from delta_tables.deliveries import RETRY
+from jobs.handler.batch_calls import Made
+from jobs.handler.loader import HandlerTarget
+from jobs.handler.narrowing import Call, Said
+from jobs.handler.results import HandlerResults, with_outcomes
+from jobs.handler.row_calls import timed_out
+from jobs.handler.verdicts import Outcome
+from jobs.redelivery.retry_policy import RetryPolicy
+from store_native.errors import from_code
+
+_START = (
+    "import sys; from multiprocessing.connection import Connection as C; c = C(int(sys.argv[1])); "
+    "sys.path[:] = c.recv(); from lakemq import own_packages; own_packages.claim(); "
+    "from jobs.handler.handler_process import serve; serve(c)"
+)
+"""Not ``-m``: a package ``jobs`` of the user's, beside which a job is started, would be taken for ours."""
+_READY_S = 120.0
+_DIED_S = 5.0
+_GRACE_S = 1.0
+"""What a coroutine that is cancelled in the child gets before the child is killed."""
+DEATHS_WITHOUT_A_CALL = 3
+"""So often the process may die between two calls before what is left counts as failed."""
+
+
+class HandlerProcessDied(Exception):
+    """The process is gone.
+
+    Attributes:
+        outcome: What that says of a message whose call was under way.
+    """
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(outcome.reason)
+        self.outcome = outcome
+
+
+class IsolatedHandler:
+    """A handler whose calls may hang or kill their process.
+
+    Args:
+        target: The user's handler.
+        policy: For delays a verdict names.
+        concurrency: Calls at a time, for a handler of single messages.
+        timeout_s: How long one may take.
+        clock: Seconds that never go back.
+    """
+
+    def __init__(
+        self,
+        target: HandlerTarget,
+        policy: RetryPolicy,
+        concurrency: int,
+        timeout_s: float,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._target = target
+        self._policy = policy
+        self._concurrency = concurrency
+        self._timeout_s = timeout_s
+        self._clock = clock
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pipe: Connection[Any, Any] | None = None
+
+    def call_batch(self, piece: pa.RecordBatch) -> Call[Made]:
+        """Calls a vectorised handler once; a process that dies or hangs is the call's failure."""
+        began = self._clock()
+        started = time.time_ns() // 1_000
+        try:
+            pipe = self._ready()
+            pipe.send(("batch", _as_stream(piece)))
+            while True:
+                said = self._next(pipe, began)
+                if said[0] == "made":
+                    made: Call[Made] = said[1]
+                    return made
+        except HandlerProcessDied as died:
+            failed = Made(started, time.time_ns() // 1_000, {}, died.outcome)
+            return Call(failed, Said.RAISED)
+
+    def call_rows(self, batch: pa.RecordBatch) -> HandlerResults:
+        """Calls a handler of single messages with each row."""
+        found: dict[int, tuple[int, int, Outcome | None]] = {}
+        in_vain = 0
+        while left := [row for row in range(batch.num_rows) if row not in found]:
+            known = len(found)
+            died, suspects = self._call_some(batch, left, self._concurrency, found)
+            if died is None:
+                continue
+            for row in sorted(suspects):
+                alone, _ = self._call_some(batch, [row], 1, found)
+                if alone is not None:
+                    at = time.time_ns() // 1_000
+                    found[row] = suspects[row], at, alone
+            in_vain = in_vain + 1 if len(found) == known else 0
+            if in_vain == DEATHS_WITHOUT_A_CALL:
+                at = time.time_ns() // 1_000
+                found.update(dict.fromkeys(set(left) - found.keys(), (at, at, died)))
+        rows = range(batch.num_rows)
+        others = {row: outcome for row in rows if (outcome := found[row][2]) is not None}
+        return with_outcomes(
+            batch.num_rows, [found[row][0] for row in rows], [found[row][1] for row in rows], others
+        )
+
+    def close(self) -> None:
+        """Ends the process, whatever it does."""
+        if self._pipe is not None:
+            self._pipe.close()
+        if self._process is not None:
+            _kill(self._process)
+        self._process = self._pipe = None
+
+    def _call_some(
+        self,
+        batch: pa.RecordBatch,
+        rows: Sequence[int],
+        concurrency: int,
+        found: dict[int, tuple[int, int, Outcome | None]],
+    ) -> tuple[Outcome | None, dict[int, int]]:
+        """Has rows handled; returns None, or what the process died of and the rows that were under way.
+
+        A row whose call took too long has its outcome, it is not among them.
+        """
+        under_way: dict[int, tuple[float, int]] = {}
+        piece = batch if len(rows) == batch.num_rows else batch.take(pa.array(rows, pa.int64()))
+        try:
+            pipe = self._ready()
+            pipe.send(("rows", _as_stream(piece), concurrency))
+            while True:
+                oldest = min((began for began, _ in under_way.values()), default=None)
+                said = self._next(pipe, oldest)
+                if said[0] == "began":
+                    under_way[rows[said[1]]] = self._clock(), time.time_ns() // 1_000
+                elif said[0] == "ended":
+                    del under_way[rows[said[1]]]
+                    found[rows[said[1]]] = said[2], said[3], said[4]
+                elif said[0] == "done":
+                    return None, {}
+        except HandlerProcessDied as died:
+            now, at = self._clock(), time.time_ns() // 1_000
+            late = {row for row, (began, _) in under_way.items() if now - began > self._timeout_s}
+            for row in late:
+                found[row] = under_way[row][1], at, timed_out(self._timeout_s)
+            return died.outcome, {row: at for row, (_, at) in under_way.items() if row not in late}
+
+    def _next(self, pipe: Connection[Any, Any], began: float | None) -> Any:
+        """What the child says next.
+
+        Raises:
+            HandlerProcessDied: It died, or was killed because a call that began then took too long.
+        """
+        left = None if began is None else began + self._timeout_s + _GRACE_S - self._clock()
+        try:
+            if left is not None and not pipe.poll(max(left, 0.0)):
+                self.close()
+                raise HandlerProcessDied(timed_out(self._timeout_s))
+            return pipe.recv()
+        except (EOFError, OSError):
+            raise HandlerProcessDied(self._end_of_process()) from None
+
+    def _ready(self) -> Connection[Any, Any]:
+        """The pipe to a process that has opened the handler."""
+        if self._pipe is not None:
+            return self._pipe
+        ours, theirs = Pipe()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _START, str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,  # killed with all it started
+            )
+        self._pipe = ours
+        try:
+            ours.send([entry or str(Path.cwd()) for entry in sys.path])
+            ours.send((self._target, self._policy, self._timeout_s))
+            said = ours.recv() if ours.poll(_READY_S) else ("failed", f"not ready within {_READY_S:g} s")
+        except (EOFError, OSError):
+            said = ("failed", self._end_of_process().reason)
+        if said[0] != "ready":
+            self.close()
+            raise from_code("ARGUMENT_ILLEGAL", f"the handler's process did not get ready: {said[1]}")
+        return ours
+
+    def _end_of_process(self) -> Outcome:
+        """What the process died of."""
+        process = self._process
+        assert process is not None, "a pipe has a process at its other end"
+        try:
+            status = process.wait(_DIED_S)
+        except subprocess.TimeoutExpired:
+            _kill(process)
+            status = process.wait()
+        self.close()
+        how = f"signal {-status}" if status < 0 else f"exit status {status}"
+        text = f"worker died ({how})"
+        return Outcome(RETRY, reason=text, error_type="WorkerDied", error_text=text)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _as_stream(batch: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    stream: bytes = sink.getvalue().to_pybytes()
+    return stream
+
+
+@cache
+def isolated(
+    target: HandlerTarget, policy: RetryPolicy, concurrency: int, timeout_s: float
+) -> IsolatedHandler:
+    """The isolated handler of this worker; its process ends with the worker."""
+    return IsolatedHandler(target, policy, concurrency, timeout_s)

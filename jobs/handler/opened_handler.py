@@ -1,0 +1,98 @@
+"""A handler in the process that calls it: made once, opened, closed at the end.
+
+Owns the instance of a handler that is a class, and the event loop of one that is a coroutine function.
+
+Invariants: `open` is called before the first call and once per process; `close` when the process is asked to
+end, and at most once. A process that is killed closes nothing.
+
+Processes: Spark's Python workers, and the processes handlers are isolated in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from functools import cache
+from types import FrameType
+from typing import Any
+
+from jobs.handler.loader import HandlerTarget, LoadedHandler
+
+_ENDS = (signal.SIGHUP, signal.SIGTERM)
+"""What Spark's daemon sends its workers, and Spark its daemon, at the end."""
+
+
+class OpenedHandler:
+    """A handler ready to be called.
+
+    Attributes:
+        call: The function, or the instance of the class.
+        vectorised: Whether it takes batches.
+        thread_safe: Whether several threads may call it at a time.
+        loop: Where coroutines run; None for a plain function.
+    """
+
+    def __init__(self, loaded: LoadedHandler) -> None:
+        self.vectorised = loaded.vectorised
+        self.thread_safe = loaded.thread_safe
+        self.loop = asyncio.new_event_loop() if loaded.is_async else None
+        self.call: Callable[..., Any] = loaded.function
+        self._instance: Any = None
+        if inspect.isclass(loaded.function):
+            self._instance = loaded.function()
+            self.call = self._instance
+            self._finish(getattr(self._instance, "open", None))
+
+    def close(self) -> None:
+        """Closes what `open` opened; further calls do nothing."""
+        instance, self._instance = self._instance, None
+        if instance is not None:
+            self._finish(getattr(instance, "close", None))
+        if self.loop is not None:
+            self.loop.close()
+
+    def _finish(self, step: Callable[[], Any] | None) -> None:
+        result = step() if step is not None else None
+        if inspect.isawaitable(result):
+            loop = self.loop or asyncio.new_event_loop()
+            loop.run_until_complete(_awaited(result))
+            if self.loop is None:
+                loop.close()
+
+
+async def _awaited(result: Any) -> None:
+    await result
+
+
+@cache
+def opened(target: HandlerTarget) -> OpenedHandler:
+    """The handler of this process, opened at the first question."""
+    handler = OpenedHandler(target.load())
+    _close_at_end(handler)
+    return handler
+
+
+def _close_at_end(handler: OpenedHandler) -> None:
+    """Closes the handler when Spark ends this worker, by a signal to it."""
+    if threading.current_thread() is not threading.main_thread():
+        return  # not Spark's worker but a test, or a program that calls the handler itself
+
+    def end(number: int, frame: FrameType | None) -> None:
+        if number not in _ENDS:
+            return
+        try:
+            handler.close()
+        finally:
+            os._exit(0)
+
+    daemon: Any = sys.modules.get("pyspark.daemon") or sys.modules.get("__main__")
+    if hasattr(daemon, "manager") and hasattr(daemon, "SIG_DFL"):
+        # PySpark's daemon sets its signals back before each task: to this, in this worker.
+        daemon.SIG_DFL = end
+        for number in _ENDS:
+            signal.signal(number, end)

@@ -1,0 +1,97 @@
+"""Verdicts of consecutive rows as Arrow columns.
+
+Owns the columns' types, and that a batch in which every row is acknowledged carries none.
+
+Processes: executors, and the processes handlers are isolated in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from delta_tables.deliveries import ACK
+from jobs.handler.verdicts import Outcome
+
+TIME = pa.timestamp("us", "UTC")
+Columns = dict[str, pa.Array | None]
+
+
+@dataclass
+class HandlerResults:
+    """Verdicts of some consecutive rows, as Arrow columns; a None column means null everywhere.
+
+    `verdict` None means that every row is acknowledged: the common case carries no column at all.
+    `in_company` and `isolated` (None: nowhere) are those of `narrowing.Found`.
+    """
+
+    rows: int
+    started_at: pa.Array
+    finished_at: pa.Array
+    verdict: pa.Array | None = None
+    delay_level: pa.Array | None = None
+    reason: pa.Array | None = None
+    error_type: pa.Array | None = None
+    error_text: pa.Array | None = None
+    error_trace: pa.Array | None = None
+    in_company: pa.Array | None = None
+    isolated: pa.Array | None = None
+
+
+def with_outcomes(
+    rows: int, started: list[int], finished: list[int], others: dict[int, Outcome]
+) -> HandlerResults:
+    """Results of so many rows: their times (epoch us), and the outcomes of all not acknowledged."""
+    times = [pa.array(at, pa.int64()).cast(TIME) for at in (started, finished)]
+    return HandlerResults(rows, *times, **columns_of(others, rows))
+
+
+def columns_of(others: dict[int, Outcome], rows: int) -> Columns:
+    """The verdicts of so many rows; none where every row is acknowledged."""
+    if not others:
+        return {}
+
+    def column(name: str, kind: pa.DataType, otherwise: Any = None) -> pa.Array:
+        values = [otherwise] * rows
+        for row, outcome in others.items():
+            values[row] = getattr(outcome, name)
+        return pa.array(values, kind)
+
+    return {name: column(name, *empty) for name, empty in _VALUES.items()}
+
+
+_VALUES = {
+    "verdict": (pa.string(), ACK),
+    "delay_level": (pa.int32(), None),
+    "reason": (pa.string(), None),
+    "error_type": (pa.string(), None),
+    "error_text": (pa.string(), None),
+    "error_trace": (pa.string(), None),
+}
+_MARKS = {"in_company": (pa.bool_(), False), "isolated": (pa.bool_(), False)}
+
+
+def concat(pieces: list[HandlerResults]) -> HandlerResults:
+    """Results of consecutive pieces as one."""
+    if len(pieces) == 1:
+        return pieces[0]
+
+    def joined(name: str, kind: pa.DataType, otherwise: Any) -> pa.Array | None:
+        parts = [getattr(piece, name) for piece in pieces]
+        if all(part is None for part in parts):
+            return None
+        return pa.concat_arrays(
+            [
+                pa.repeat(pa.scalar(otherwise, kind), piece.rows) if part is None else part
+                for piece, part in zip(pieces, parts, strict=True)
+            ]
+        )
+
+    return HandlerResults(
+        sum(piece.rows for piece in pieces),
+        pa.concat_arrays([piece.started_at for piece in pieces]),
+        pa.concat_arrays([piece.finished_at for piece in pieces]),
+        **{name: joined(name, *empty) for name, empty in (_VALUES | _MARKS).items()},
+    )

@@ -1,0 +1,153 @@
+"""Calls of a handler of single messages, several at a time.
+
+Owns the threads and the turns of the event loop that make the calls.
+
+Invariants: one outcome per row; what a call raises is a failure of its own row only; a handler that is not
+thread-safe is called on the task's own thread; no call is under way when `run` returns.
+
+Threads: up to `concurrency` for the length of one `run`; they are daemons, so that a call that never returns
+ends with its process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from delta_tables.deliveries import RETRY
+from jobs.handler.opened_handler import OpenedHandler
+from jobs.handler.results import HandlerResults, with_outcomes
+from jobs.handler.verdicts import Outcome, failure, outcome_of
+from jobs.redelivery.retry_policy import RetryPolicy
+from lakemq.handler import BatchColumns, DeliveredMessage, Verdict
+
+# What one thread is done with in this time is not worth starting others for.
+_ALONE_S = 0.002
+
+Began = Callable[[int], None]
+Ended = Callable[[int, int, int, Outcome | None], None]
+
+
+def timed_out(timeout_s: float) -> Outcome:
+    """The outcome of a call that was given up."""
+    text = f"the handler did not return within {timeout_s:g} s (consume timeout)"
+    return Outcome(RETRY, reason=text, error_type="ConsumeTimeout", error_text=text)
+
+
+class RowCalls:
+    """Calls a handler once per message.
+
+    Args:
+        handler: The user's.
+        policy: For delays a verdict names.
+        concurrency: Calls at a time at most.
+        timeout_s: How long a coroutine may take; a call on a thread cannot be ended here.
+        began: Called with a row before its call, on the call's thread.
+        ended: Called with a row, its start and end (epoch us) and outcome (None is ACK) after it.
+    """
+
+    def __init__(
+        self,
+        handler: OpenedHandler,
+        policy: RetryPolicy,
+        concurrency: int,
+        timeout_s: float,
+        *,
+        began: Began = lambda row: None,
+        ended: Ended = lambda row, started, finished, outcome: None,
+    ) -> None:
+        self._handler = handler
+        self._policy = policy
+        self._concurrency = concurrency if handler.thread_safe else 1
+        self._timeout_s = timeout_s
+        self._began = began
+        self._ended = ended
+        self._waiting: deque[int] = deque()
+        self._outcomes: dict[int, tuple[int, int, Outcome | None]] = {}
+
+    def run(self, batch: pa.RecordBatch, rows: Sequence[int]) -> HandlerResults:
+        """Calls the handler with some rows of a batch; returns one verdict for each, in their order."""
+        self._waiting.extend(rows)
+        columns = BatchColumns(batch)
+        callers = min(self._concurrency, len(rows))
+        if self._handler.loop is not None:
+            self._handler.loop.run_until_complete(self._on_loop(columns, callers))
+        elif callers <= 1:
+            self._work(columns)
+        else:
+            self._on_threads(columns, callers)
+        found = [self._outcomes.pop(row) for row in rows]
+        others = {place: outcome for place, (_, _, outcome) in enumerate(found) if outcome is not None}
+        return with_outcomes(
+            len(rows), [started for started, _, _ in found], [ended for _, ended, _ in found], others
+        )
+
+    def _on_threads(self, columns: BatchColumns, callers: int) -> None:
+        threads = [
+            threading.Thread(target=self._work, args=(columns,), name=f"handler-{number}", daemon=True)
+            for number in range(callers)
+        ]
+        threads[0].start()
+        threads[0].join(_ALONE_S)
+        if self._waiting:
+            for thread in threads[1:]:
+                thread.start()
+        for thread in threads:
+            if thread.ident is not None:
+                thread.join()
+
+    def _work(self, columns: BatchColumns) -> None:
+        handle, policy = self._handler.call, self._policy
+        while (row := self._take()) is not None:
+            started = _now_us()
+            outcome = None
+            try:
+                result = handle(DeliveredMessage(columns, row))
+                if result is not None and result is not Verdict.ACK:
+                    outcome = outcome_of(result, policy)
+            # Whatever it raises (sys.exit(), a Rust panic, a cancelled task) is a failure of this message.
+            except BaseException as error:  # noqa: BLE001 - a handler is foreign code
+                outcome = failure(error)
+            self._end(row, started, outcome)
+
+    async def _on_loop(self, columns: BatchColumns, callers: int) -> None:
+        await asyncio.gather(*(self._work_on_loop(columns) for _ in range(callers)))
+
+    async def _work_on_loop(self, columns: BatchColumns) -> None:
+        while (row := self._take()) is not None:
+            started = _now_us()
+            outcome = None
+            limit = asyncio.timeout(self._timeout_s)
+            try:
+                async with limit:
+                    result: Any = await self._handler.call(DeliveredMessage(columns, row))
+                if result is not None and result is not Verdict.ACK:
+                    outcome = outcome_of(result, self._policy)
+            except BaseException as error:  # noqa: BLE001  (as on threads)
+                late = isinstance(error, TimeoutError) and limit.expired()
+                outcome = timed_out(self._timeout_s) if late else failure(error)
+            self._end(row, started, outcome)
+
+    def _take(self) -> int | None:
+        """The next row; None when all have had their call."""
+        try:
+            row = self._waiting.popleft()
+        except IndexError:
+            return None
+        self._began(row)
+        return row
+
+    def _end(self, row: int, started: int, outcome: Outcome | None) -> None:
+        finished = _now_us()
+        self._outcomes[row] = started, finished, outcome
+        self._ended(row, started, finished, outcome)
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1_000

@@ -1,0 +1,68 @@
+"""What a handler said of one message.
+
+Owns the contract with the handler: what a verdict may hold, and what an exception means. Pure.
+
+Invariants: what is no verdict is refused with words for the ledger; what is one is plain data.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import Any
+
+from delta_tables.deliveries import ACK, DEAD, RETRY
+from jobs.handler import reasons
+from jobs.redelivery.retry_policy import RetryPolicy
+from lakemq.handler import Verdict
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The verdict of one row that is not simply acknowledged."""
+
+    verdict: str
+    delay_level: int | None = None
+    reason: str | None = None
+    error_type: str | None = None
+    error_text: str | None = None
+    error_trace: str | None = None
+
+
+def outcome_of(verdict: Any, policy: RetryPolicy) -> Outcome:
+    """What a verdict says of its row.
+
+    Raises:
+        TypeError, ValueError: It is no verdict, or holds what is none.
+    """
+    if not isinstance(verdict, Verdict):
+        raise TypeError(f"a handler returns None or a Verdict, not {type(verdict).__name__}")
+    level = None
+    # A Verdict holds what it was made with: only what the columns take goes on.
+    if verdict.delay_level is not None:
+        level = policy.clamp(operator.index(verdict.delay_level))
+    elif verdict.delay_ms is not None:
+        level = policy.level_of_delay(operator.index(verdict.delay_ms))
+    return Outcome(kind_of(verdict.kind), level, reasons.reason_text(verdict.reason))
+
+
+def kind_of(said: Any) -> str:
+    """The plain word of a verdict's kind.
+
+    A subclass of str (an enum's member) may compare and print as it likes; the ledger's readers know the
+    three words only, and a row with any other would be a message nobody looks at again.
+    """
+    plain = str.__str__(said) if isinstance(said, str) else None
+    if plain not in (ACK, RETRY, DEAD):
+        raise ValueError(f"{said!r} is not a verdict: ACK, RETRY or DEAD")
+    return plain
+
+
+def failure(error: BaseException) -> Outcome:
+    """What an exception says of its row."""
+    return Outcome(
+        RETRY,
+        error_type=reasons.error_type(error),
+        error_text=reasons.error_text(error),
+        error_trace=reasons.error_trace(error),
+    )

@@ -1,0 +1,82 @@
+"""Ends a worker whose handler does not return.
+
+Owns how long each call under way has taken, and the end of the process when one takes too long: nothing else
+ends a call that hangs in C or holds the interpreter.
+
+Invariants: a call that returns in time is never touched; the driver sees a worker that died and runs the
+batch again with the handler in a process of its own, where the call is found and given up by itself.
+
+Threads: one daemon per watch, for as long as calls are made.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Self
+
+EXIT_STATUS = 70
+"""Of a worker that was ended; sysexits.h calls it EX_SOFTWARE."""
+_LOOKS = 20
+_LONGEST_PAUSE_S = 1.0
+
+
+class Watchdog:
+    """Watches calls.
+
+    Args:
+        timeout_s: How long a call may take.
+        on_late: Called on the watch's thread when one takes longer; by default it ends this process.
+        clock: Seconds that never go back.
+    """
+
+    def __init__(
+        self,
+        timeout_s: float,
+        *,
+        on_late: Callable[[float], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._timeout_s = timeout_s
+        self._on_late = on_late or _end_process
+        self._clock = clock
+        self._under_way: dict[int, float] = {}
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="handler-watch", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def begin(self, call: int) -> None:
+        """Notes that a call begins."""
+        self._under_way[call] = self._clock()
+
+    def end(self, call: int) -> None:
+        """Notes that it has returned."""
+        del self._under_way[call]
+
+    def _watch(self) -> None:
+        pause = min(_LONGEST_PAUSE_S, self._timeout_s / _LOOKS)
+        while not self._over.wait(pause):
+            # One step of the interpreter, so that no call comes or goes in the middle of it.
+            oldest = min(self._under_way.copy().values(), default=None)
+            if oldest is not None and self._clock() - oldest > self._timeout_s:
+                self._on_late(self._timeout_s)
+                return
+
+
+def _end_process(timeout_s: float) -> None:
+    print(
+        f"lakemq: the handler did not return within {timeout_s:g} s: its worker ends, the batch runs again",
+        file=sys.stderr,
+        flush=True,
+    )
+    os._exit(EXIT_STATUS)

@@ -1,0 +1,90 @@
+"""Handlers that hang, die and count; the isolated processes of the tests import them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from lakemq.handler import Verdict, handler, vectorised
+
+
+def dies(message: Any) -> Verdict | None:
+    """Ends its process where the body says so."""
+    said = message.body
+    if said == b"exit":
+        os._exit(7)
+    if said == b"signal":
+        signal.raise_signal(signal.SIGSEGV)
+    if said == b"hang":
+        threading.Event().wait()
+    if said == b"raise":
+        raise ValueError("as it was told to")
+    return Verdict.dead("as it was told to") if said == b"dead" else None
+
+
+@vectorised
+def batch_dies(batch: pa.RecordBatch) -> None:
+    """The same for whole batches."""
+    for said in batch.column("body").to_pylist():
+        if said == b"exit":
+            os._exit(7)
+        if said == b"hang":
+            threading.Event().wait()
+
+
+class Opened:
+    """Writes down what is done with it, into the file that the environment names."""
+
+    def __init__(self) -> None:
+        self._note("made")
+
+    def open(self) -> None:
+        """Before the first message."""
+        self._note("open")
+
+    def __call__(self, message: Any) -> None:
+        """A message."""
+        self._note(f"call {message.body.decode()}")
+
+    def close(self) -> None:
+        """At the end."""
+        self._note("close")
+
+    def _note(self, what: str) -> None:
+        with Path(os.environ["HANDLER_NOTES"]).open("a", encoding="utf-8") as file:
+            file.write(what + "\n")
+
+
+class OpenedOnLoop:
+    """Opened, called and closed on one event loop."""
+
+    async def open(self) -> None:
+        """Keeps the loop."""
+        self.loop = asyncio.get_running_loop()
+
+    async def __call__(self, message: Any) -> None:
+        """Refuses another loop."""
+        await asyncio.sleep(0)
+        assert asyncio.get_running_loop() is self.loop
+
+
+@handler(thread_safe=False)
+class NotThreadSafe:
+    """Called on the thread that made it."""
+
+    def __init__(self) -> None:
+        self.thread = threading.get_ident()
+
+    def __call__(self, message: Any) -> None:
+        """Refuses another thread."""
+        assert threading.get_ident() == self.thread
+
+
+class WithoutCall:
+    """No handler."""

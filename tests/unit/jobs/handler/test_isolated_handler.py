@@ -1,0 +1,99 @@
+"""A handler in a process of its own: what dies or hangs is blamed alone, and every message has a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from jobs.handler.batch_calls import Before, handle_batch
+from jobs.handler.isolated_handler import IsolatedHandler
+from jobs.handler.loader import HandlerTarget
+from jobs.handler.results import HandlerResults
+from jobs.redelivery.retry_policy import RetryPolicy
+from store_native.errors import InvalidRequest
+
+POLICY = RetryPolicy.of("10s 30s", [1_000, 10_000, 30_000, 60_000], 16)
+HANDLERS = "tests.unit.jobs.handler.handlers_that_end"
+
+
+def batch(bodies: list[bytes]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"body": pa.array(bodies, pa.binary())})
+
+
+def isolated(name: str, concurrency: int = 4, timeout_s: float = 60.0) -> IsolatedHandler:
+    return IsolatedHandler(HandlerTarget(f"{HANDLERS}:{name}"), POLICY, concurrency, timeout_s)
+
+
+@pytest.fixture
+def handler() -> Iterator[IsolatedHandler]:
+    handler = isolated("dies")
+    yield handler
+    handler.close()
+
+
+def said(results: HandlerResults) -> list[tuple[str, str | None]]:
+    assert results.verdict is not None
+    assert results.reason is not None
+    return list(zip(results.verdict.to_pylist(), results.reason.to_pylist(), strict=True))
+
+
+def test_only_the_messages_that_end_their_process_are_blamed(handler: IsolatedHandler) -> None:
+    bodies = [b"a", b"exit", b"b", b"signal", b"raise", b"dead", *[b"c"] * 20, b"exit"]
+    results = handler.call_rows(batch(bodies))
+    verdicts = said(results)
+    assert verdicts[1] == verdicts[26] == ("RETRY", "worker died (exit status 7)")
+    assert verdicts[3] == ("RETRY", "worker died (signal 11)")
+    assert verdicts[4] == ("RETRY", None)
+    assert results.error_type is not None
+    assert results.error_type[4].as_py() == "ValueError"
+    assert verdicts[5] == ("DEAD", "as it was told to")
+    assert [verdict for verdict, _ in verdicts].count("ACK") == 22
+    started = results.started_at.cast(pa.int64()).to_pylist()
+    finished = results.finished_at.cast(pa.int64()).to_pylist()
+    assert all(0 < begin <= end for begin, end in zip(started, finished, strict=True))
+
+
+def test_a_process_serves_one_batch_after_the_other(handler: IsolatedHandler) -> None:
+    assert handler.call_rows(batch([b"a", b"b"])).verdict is None
+    process = handler._process  # noqa: SLF001 - that it is the same one
+    assert handler.call_rows(batch([b"c"])).verdict is None
+    assert process is not None
+    assert handler._process is process  # noqa: SLF001
+    handler.close()
+    assert process.poll() is not None
+
+
+def test_a_call_that_hangs_is_killed_and_the_others_have_their_verdicts() -> None:
+    handler = isolated("dies", concurrency=2, timeout_s=0.3)
+    try:
+        verdicts = said(handler.call_rows(batch([b"hang", b"a", b"b", b"hang", b"c"])))
+    finally:
+        handler.close()
+    late = ("RETRY", "the handler did not return within 0.3 s (consume timeout)")
+    assert verdicts == [late, ("ACK", None), ("ACK", None), late, ("ACK", None)]
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason", "timeout_s"),
+    [
+        (b"exit", "worker died (exit status 7)", 60.0),
+        (b"hang", "the handler did not return within 0.3 s (consume timeout)", 0.3),
+    ],
+)
+def test_a_batch_is_halved_until_the_message_that_ends_the_process_stands_alone(
+    bad: bytes, reason: str, timeout_s: float
+) -> None:
+    handler = isolated("batch_dies", timeout_s=timeout_s)
+    try:
+        results = handle_batch(batch([b"a", b"b", bad, b"c"]), handler.call_batch, Before.nothing(4))
+    finally:
+        handler.close()
+    assert said(results) == [("ACK", None), ("ACK", None), ("RETRY", reason), ("ACK", None)]
+
+
+def test_a_handler_that_cannot_be_opened_is_said() -> None:
+    handler = isolated("Opened")  # without the variable it wants
+    with pytest.raises(InvalidRequest, match="did not get ready: KeyError: 'HANDLER_NOTES'"):
+        handler.call_rows(batch([b"a"]))

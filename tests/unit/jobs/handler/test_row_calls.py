@@ -1,0 +1,167 @@
+"""Several calls of a handler at a time: threads, coroutines, classes, and what is not thread-safe."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from jobs.handler.invocation import HandlerHost, invoke_here
+from jobs.handler.loader import HandlerTarget, LoadedHandler
+from jobs.handler.opened_handler import OpenedHandler
+from jobs.handler.results import HandlerResults
+from jobs.redelivery.retry_policy import RetryPolicy
+from lakemq.handler import Verdict
+from store_native.errors import InvalidRequest
+
+POLICY = RetryPolicy.of("10s 30s", [1_000, 10_000, 30_000, 60_000], 16)
+HANDLERS = "tests.unit.jobs.handler.handlers_that_end"
+DEADLINE_S = 30.0
+
+
+def batch(bodies: list[bytes]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"body": pa.array(bodies, pa.binary())})
+
+
+def numbered(rows: int) -> pa.RecordBatch:
+    return batch([b"%d" % row for row in range(rows)])
+
+
+def handled(loaded: LoadedHandler, rows: int, **host: Any) -> HandlerResults:
+    with closing(OpenedHandler(loaded)) as handler:
+        return invoke_here(handler, numbered(rows), POLICY, host=HandlerHost(**host))
+
+
+def opened(name: str) -> OpenedHandler:
+    return OpenedHandler(HandlerTarget(f"{HANDLERS}:{name}").load())
+
+
+@pytest.mark.parametrize("concurrency", [2, 20])
+def test_so_many_calls_are_made_at_a_time(concurrency: int) -> None:
+    together = threading.Barrier(concurrency)
+
+    def handle(message: Any) -> None:
+        together.wait(DEADLINE_S)  # returns only once all the others wait too
+
+    assert handled(LoadedHandler(handle, False), 3 * concurrency, concurrency=concurrency).verdict is None
+
+
+def test_no_more_calls_are_made_at_a_time() -> None:
+    under_way, most, guard = [0], [0], threading.Lock()
+    full = threading.Event()
+
+    def handle(message: Any) -> None:
+        with guard:
+            under_way[0] += 1
+            most[0] = max(most[0], under_way[0])
+            if under_way[0] == 3:
+                full.set()
+        assert full.wait(DEADLINE_S)
+        with guard:
+            under_way[0] -= 1
+
+    assert handled(LoadedHandler(handle, False), 60, concurrency=3).verdict is None
+    assert most == [3]
+
+
+def test_each_verdict_is_its_own_messages_whichever_call_ends_first() -> None:
+    second = threading.Event()
+
+    def handle(message: Any) -> Verdict | None:
+        number = int(message.body)
+        if number == 0:
+            assert second.wait(DEADLINE_S)
+            return Verdict.dead("the first")
+        if number == 1:
+            second.set()
+            raise ValueError("the second")
+        return None
+
+    result = handled(LoadedHandler(handle, False), 4, concurrency=4)
+    assert result.verdict is not None
+    assert result.verdict.to_pylist() == ["DEAD", "RETRY", "ACK", "ACK"]
+    assert result.reason is not None
+    assert result.reason.to_pylist() == ["the first", None, None, None]
+    assert result.error_text is not None
+    assert result.error_text.to_pylist() == [None, "the second", None, None]
+
+
+def test_what_is_not_thread_safe_is_called_on_the_tasks_own_thread() -> None:
+    result = invoke_here(opened("NotThreadSafe"), numbered(50), POLICY, host=HandlerHost(concurrency=20))
+    assert result.verdict is None, result.error_text
+
+
+def test_coroutines_run_on_one_loop_so_many_at_a_time() -> None:
+    most, under_way = [0], [0]
+
+    async def handle(message: Any) -> Verdict | None:
+        under_way[0] += 1
+        most[0] = max(most[0], under_way[0])
+        for _ in range(3):
+            await asyncio.sleep(0)
+        under_way[0] -= 1
+        return Verdict.dead("odd") if int(message.body) % 2 else None
+
+    loaded = LoadedHandler(handle, False, is_async=True)
+    result = handled(loaded, 10, concurrency=4)
+    assert result.verdict is not None
+    assert result.verdict.to_pylist() == ["ACK", "DEAD"] * 5
+    assert most == [4]
+
+
+def test_the_loop_is_the_same_for_open_and_every_batch() -> None:
+    with closing(opened("OpenedOnLoop")) as handler:
+        for _ in range(2):
+            assert invoke_here(handler, numbered(5), POLICY).verdict is None
+
+
+def test_a_coroutine_that_takes_too_long_is_cancelled_and_its_message_comes_again() -> None:
+    ended: list[str] = []
+
+    async def handle(message: Any) -> None:
+        if message.body == b"1":
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.append("really")
+
+    result = handled(LoadedHandler(handle, False, is_async=True), 3, timeout_s=0.05)
+    assert result.verdict is not None
+    assert result.verdict.to_pylist() == ["ACK", "RETRY", "ACK"]
+    assert result.reason is not None
+    assert result.reason[1].as_py() == "the handler did not return within 0.05 s (consume timeout)"
+    assert ended == ["really"]
+
+
+def test_a_timeout_that_the_coroutine_raises_is_its_own_failure() -> None:
+    async def handle(message: Any) -> None:
+        raise TimeoutError("the database's")
+
+    result = handled(LoadedHandler(handle, False, is_async=True), 1)
+    assert result.reason is not None
+    assert result.reason.to_pylist() == [None]
+    assert result.error_text is not None
+    assert result.error_text.to_pylist() == ["the database's"]
+
+
+def test_a_class_is_made_and_opened_once_and_closed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes = tmp_path / "notes"
+    monkeypatch.setenv("HANDLER_NOTES", str(notes))
+    handler = opened("Opened")
+    invoke_here(handler, batch([b"a"]), POLICY)
+    invoke_here(handler, batch([b"b"]), POLICY)
+    handler.close()
+    handler.close()
+    assert notes.read_text().split("\n") == ["made", "open", "call a", "call b", "close", ""]
+
+
+def test_a_class_without_call_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="is a class without __call__"):
+        HandlerTarget(f"{HANDLERS}:WithoutCall").load()
