@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from store_native.errors import InvalidRequest
 from structured_streaming.offsets import MessageQueue, Offsets
 from structured_streaming.options import parse_read
+from structured_streaming.source import batch_bound
 from structured_streaming.source.query_run import QueryRun
 from tests.unit.structured_streaming.model_broker import ModelBroker
 
@@ -69,6 +72,19 @@ def test_a_run_over_what_is_available_ends_where_the_queues_ended() -> None:
     end = query.latest(start, None)
     assert planned(query, start, end) == [("t0", 0, 0, 4)]
     assert query.latest(end, None) == end
+
+
+def test_a_job_bounds_its_batches_from_one_to_the_next(tmp_path: Path) -> None:
+    file = tmp_path / "bound.json"
+    query = run(broker(9), batchBoundFile=str(file), **EARLIEST)
+    first = query.initial()
+    batch_bound.write(file, 2)
+    second = query.latest(first, 5)
+    batch_bound.write(file, 7)
+    third = query.latest(second, 5)  # the query's own bound is the lower one
+    file.unlink()
+    last = query.latest(third, None)
+    assert [end.position(queue("t0", 0)) for end in (first, second, third, last)] == [0, 2, 7, 9]
 
 
 def test_a_loss_fails_the_query_unless_it_may_go_on() -> None:

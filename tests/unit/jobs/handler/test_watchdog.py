@@ -1,0 +1,42 @@
+"""A call that does not return is noticed, and one that does is left alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+from jobs.handler.watchdog import EXIT_STATUS, Watchdog
+
+DEADLINE_S = 30.0
+
+
+def test_the_oldest_call_under_way_is_the_one_that_is_late() -> None:
+    now = [0.0]
+    late = threading.Event()
+    with Watchdog(0.2, on_late=lambda timeout_s: late.set(), clock=lambda: now[0]) as watch:
+        watch.begin(1)
+        now[0] = 0.15
+        watch.begin(2)
+        watch.end(1)
+        now[0] = 0.3  # the first would be late, the second is not
+        assert not late.wait(0.1)
+        now[0] = 0.36
+        assert late.wait(DEADLINE_S)
+
+
+def test_no_thread_is_left() -> None:
+    before = threading.active_count()
+    with Watchdog(60.0):
+        assert threading.active_count() == before + 1
+    assert threading.active_count() == before
+
+
+def test_a_late_call_ends_its_process() -> None:
+    hangs = (
+        "from jobs.handler.watchdog import Watchdog; import threading\n"
+        "with Watchdog(0.1) as watch: watch.begin(1); threading.Event().wait()"
+    )
+    ended = subprocess.run([sys.executable, "-c", hangs], capture_output=True, text=True, timeout=DEADLINE_S)
+    assert ended.returncode == EXIT_STATUS
+    assert "the handler did not return within 0.1 s" in ended.stderr
