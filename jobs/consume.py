@@ -23,6 +23,7 @@ from delta_tables.ledger.location import LedgerLocation
 from delta_tables.ledger.writer_lock import WriterLock
 from delta_tables.table import Table
 from delta_tables.views import TABLES
+from jobs.group.batch_report import BatchReport
 from jobs.redelivery.retry_policy import DEFAULT_MAX_RECONSUME_TIMES, RetryPolicy
 from jobs.runtime.batch_gate import BatchGate
 from jobs.runtime.checkpoint import StreamCheckpoint
@@ -53,6 +54,7 @@ def consume(
     *,
     after_ledger_commit: Callable[[int], None] = lambda batch_id: None,
     started: Callable[[RunLoop], None] = lambda loop: None,
+    on_batch: Callable[[BatchReport], None] = lambda report: None,
 ) -> None:
     """Runs a consumer group until it is stopped or idle.
 
@@ -62,6 +64,7 @@ def consume(
             wrong with the settings shows before a JVM starts.
         after_ledger_commit: see GroupJob.
         started: called with the loop when all streams run; a caller that embeds this stops it through that.
+        on_batch: see GroupJob.
 
     Raises:
         LakeMQError: wrong settings, a conflict about group or ledger, or a stream that failed.
@@ -80,7 +83,7 @@ def consume(
         spark = make_session()
         name_jvm(locks, spark)
         settings.ledger.create_for(WRITTEN, TABLES, spark)
-        _run(spark, settings, policy, client, lease, after_ledger_commit, started)
+        _run(spark, settings, policy, client, lease, after_ledger_commit, started, on_batch)
 
 
 def _run(
@@ -91,6 +94,7 @@ def _run(
     lease: GroupLease | None,
     after_ledger_commit: Callable[[int], None],
     started: Callable[[RunLoop], None],
+    on_batch: Callable[[BatchReport], None],
 ) -> None:
     from jobs.dead_letter import DeadLetterJob
     from jobs.group.job import GroupJob
@@ -99,7 +103,11 @@ def _run(
 
     gate = BatchGate()
     loop = RunLoop(spark, gate, stop_timeout_s=settings.stop_timeout_s)
-    group = GroupJob(spark, settings, policy, client, gate, lease, after_ledger_commit=after_ledger_commit)
+    group = GroupJob(
+        *(spark, settings, policy, client, gate, lease),
+        after_ledger_commit=after_ledger_commit,
+        on_batch=on_batch,
+    )
     with loop.stopped_by_signals():
         ledger_streams: list[LedgerConsumer] = []
         if settings.mode == "concurrent":

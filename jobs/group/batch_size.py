@@ -27,10 +27,19 @@ _WORTH_A_TASK_S = 0.5
 
 
 class Handled(NamedTuple):
-    """What tasks have handled, in how many seconds of handling."""
+    """What tasks have handled.
+
+    Attributes:
+        rows: Messages.
+        seconds: Of handling, added up over the tasks.
+        retried: Messages that come again.
+        given_up: Messages that are DEAD or DROPPED.
+    """
 
     rows: int = 0
     seconds: float = 0.0
+    retried: int = 0
+    given_up: int = 0
 
 
 class _Sum(AccumulatorParam[Handled]):
@@ -38,7 +47,12 @@ class _Sum(AccumulatorParam[Handled]):
         return Handled()
 
     def addInPlace(self, value1: Handled, value2: Handled) -> Handled:
-        return Handled(value1.rows + value2.rows, value1.seconds + value2.seconds)
+        return Handled(
+            value1.rows + value2.rows,
+            value1.seconds + value2.seconds,
+            value1.retried + value2.retried,
+            value1.given_up + value2.given_up,
+        )
 
 
 class HandlingTime:
@@ -48,9 +62,9 @@ class HandlingTime:
         """Starts at nothing, on the driver."""
         self._sum = spark.sparkContext.accumulator(Handled(), _Sum())
 
-    def __call__(self, rows: int, seconds: float) -> None:
+    def __call__(self, piece: Handled) -> None:
         """Adds a piece; runs on an executor."""
-        self._sum.add(Handled(rows, seconds))
+        self._sum.add(piece)
 
     @property
     def total(self) -> Handled:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -31,7 +32,8 @@ from pyspark.sql.types import StructType
 from delta_tables.consumer_offsets import CONSUMER_OFFSETS, QueueProgress, rows
 from delta_tables.deliveries import DELIVERIES
 from delta_tables.idempotent import append_arrow_once, append_once, newest_batch
-from jobs.group.batch_size import MOST_ROWS_OF_A_TASK, BatchSize, HandlingTime
+from jobs.group.batch_report import BatchReport
+from jobs.group.batch_size import MOST_ROWS_OF_A_TASK, BatchSize, Handled, HandlingTime
 from jobs.group.fence import GroupFence
 from jobs.group.known_attempts import WithoutKnown, known_attempts
 from jobs.group.loss_record import LossRecord, refuse_other_losses
@@ -87,6 +89,7 @@ class GroupJob:
         *,
         before_ledger_commit: Callable[[int], None] = lambda batch_id: None,
         after_ledger_commit: Callable[[int], None] = lambda batch_id: None,
+        on_batch: Callable[[BatchReport], None] = lambda report: None,
     ) -> None:
         """Puts the job together without starting it.
 
@@ -101,6 +104,7 @@ class GroupJob:
                 ledger's commit; tests hold the driver there.
             after_ledger_commit: called with the batch id between the ledger's commit and Spark's own;
                 tests kill the process there.
+            on_batch: called with each batch that is handled and reported.
         """
         # A session of its own: nobody else's commits are taken for the ledger's, see append_once.
         self._spark = spark.newSession()
@@ -112,6 +116,7 @@ class GroupJob:
         self._lease = lease
         self._before_ledger_commit = before_ledger_commit
         self._after_ledger_commit = after_ledger_commit
+        self._on_batch = on_batch
         self._fence: GroupFence | None = None
         if lease is not None:
             self._fence = GroupFence(self._spark, settings.ledger, DELIVERIES, settings.group, lease)
@@ -182,12 +187,14 @@ class GroupJob:
         with self._gate.batch():
             query_id = self._spark.sparkContext.getLocalProperty("sql.streaming.queryId")
             assert query_id is not None, "foreachBatch runs outside a streaming query"
+            began = time.monotonic()
+            handled = Handled()
             covered = self._range(batch_id)
             if self._settings.on_data_loss == "record":
                 refuse_other_losses(covered.begin, covered.end)
             lost = LossRecord(self._spark) if self._settings.on_data_loss == "record" else None
             if batch_id > self._newest_in_ledger(query_id):
-                self._handle(batch_id, query_id, covered, lost)
+                handled = self._handle(batch_id, query_id, covered, lost)
                 self._last_in_ledger = batch_id
                 self._after_ledger_commit(batch_id)
             else:
@@ -201,17 +208,19 @@ class GroupJob:
                 )
             if self._lease is not None:
                 self._lease.check()
-            self._report(batch_id, query_id, covered)
+            behind = self._report(batch_id, query_id, covered)
             self._reach(covered.end.queues)
             self._checkpoint.reach(batch_id, covered.end)
+            took = time.monotonic() - began
+            self._on_batch(BatchReport(handled.rows, handled.retried, handled.given_up, took, behind))
 
     def _reach(self, end: Positions) -> None:
         self.reached.update({(queue.topic, queue.queue_id): offset for queue, offset in end.items()})
 
-    def _handle(self, batch_id: int, query_id: str, covered: Range, lost: LossRecord | None) -> None:
+    def _handle(self, batch_id: int, query_id: str, covered: Range, lost: LossRecord | None) -> Handled:
         """Writes the batch's outcomes, in spite of a handler that ends its worker."""
         try:
-            self._write_outcomes(batch_id, query_id, covered, lost)
+            return self._write_outcomes(batch_id, query_id, covered, lost)
         except Exception as error:
             if self._host.isolation == "process" or not is_worker_death(error):
                 raise
@@ -223,9 +232,11 @@ class GroupJob:
             self._host = replace(self._host, isolation="process")
             if lost is not None:
                 lost.begin_again()
-            self._write_outcomes(batch_id, query_id, covered, lost)
+            return self._write_outcomes(batch_id, query_id, covered, lost)
 
-    def _write_outcomes(self, batch_id: int, query_id: str, covered: Range, lost: LossRecord | None) -> None:
+    def _write_outcomes(
+        self, batch_id: int, query_id: str, covered: Range, lost: LossRecord | None
+    ) -> Handled:
         settings = self._settings
         time_taken = HandlingTime(self._spark)
         handle = OutcomeTask(
@@ -242,7 +253,7 @@ class GroupJob:
         reader = replace(self._reader, on_loss=lost)
         slices = covered.slices(self._store_id)
         if not slices:
-            return  # a repeated first batch whose start has moved past it: the ledger has it all
+            return Handled()  # a repeated first batch whose start has moved past it: the ledger has it all
         first = [piece for piece in slices if piece.queue.topic != again]
         retried = [piece for piece in slices if piece.queue.topic == again]
         parts: list[DataFrame] = []
@@ -269,6 +280,7 @@ class GroupJob:
                 outcomes, settings.ledger, DELIVERIES, app_id=app_id, version=batch_id, has_effects=True
             )
         self._size.learn(time_taken.total)
+        return time_taken.total
 
     def _read_again(self, covered: Range, lost: LossRecord) -> None:
         """Finds anew what a batch could not read, when the driver may have ended before it was written.
@@ -309,7 +321,8 @@ class GroupJob:
             begin = Offsets(end.epoch, end.topic_ids, offsets)
         return Range(begin, end)
 
-    def _report(self, batch_id: int, query_id: str, covered: Range) -> None:
+    def _report(self, batch_id: int, query_id: str, covered: Range) -> int | None:
+        """Reports how far the group is; returns how many messages it is behind, where the broker says it."""
         maxima = self._max_offsets(covered)
         progress = [
             QueueProgress(
@@ -340,6 +353,8 @@ class GroupJob:
         )
         if self._lease is not None:
             self._commit_offsets(covered.end.queues)
+        known = [row.max_offset - row.next_offset for row in progress if row.max_offset is not None]
+        return sum(known) if known else None
 
     def _max_offsets(self, covered: Range) -> dict[tuple[str, int], int]:
         maxima: dict[tuple[str, int], int] = {}

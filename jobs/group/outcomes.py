@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -21,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_tables.deliveries import ACK, DEAD, DELIVERIES, DROPPED, RETRY
+from jobs.group.batch_size import Handled
 from jobs.handler.batch_calls import Before
 from jobs.handler.invocation import DEFAULT_HOST, HandlerHost, invoke
 from jobs.handler.loader import HandlerTarget
@@ -39,7 +41,7 @@ _JOINED_ROWS = 10_000
 _JOINED_BYTES = 64 << 20
 
 
-def _not_counted(rows: int, seconds: float) -> None:
+def _not_counted(piece: Handled) -> None:
     """Nobody asked."""
 
 
@@ -49,7 +51,7 @@ class OutcomeTask:
 
     Attributes:
         host: where and how the handler is called.
-        handled: gets how many messages were handled in how many seconds, piece by piece.
+        handled: gets what was handled, piece by piece.
     """
 
     group: str
@@ -59,7 +61,7 @@ class OutcomeTask:
     query_id: str
     batch_id: int
     host: HandlerHost = DEFAULT_HOST
-    handled: Callable[[int, float], None] = _not_counted
+    handled: Callable[[Handled], None] = _not_counted
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Handles the messages of one task and yields their outcome rows."""
@@ -75,8 +77,14 @@ class OutcomeTask:
             before = self._before(fresh, positions, counts) if vectorised else None
             began = time.monotonic()
             results = invoke(self.handler, _as_handled(fresh, positions), self.policy, before, self.host)
-            self.handled(fresh.num_rows, time.monotonic() - began)
-            yield self._rows(fresh, positions, counts, results, worker)
+            took = time.monotonic() - began
+            rows = self._rows(fresh, positions, counts, results, worker)
+            retried = given_up = 0
+            if results.verdict is not None:
+                said = Counter(rows.column("verdict").to_pylist())
+                retried, given_up = said[RETRY], said[DEAD] + said[DROPPED]
+            self.handled(Handled(fresh.num_rows, took, retried, given_up))
+            yield rows
 
     def _before(self, batch: pa.RecordBatch, positions: Positions, counts: AttemptCounts) -> Before:
         """What a failure would mean for each row; worked out when something fails."""

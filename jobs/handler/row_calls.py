@@ -2,8 +2,8 @@
 
 Owns the threads and the turns of the event loop that make the calls.
 
-Invariants: one outcome per row; what a call raises is a failure of its own row only; a handler that is not
-thread-safe is called on the task's own thread; no call is under way when `run` returns.
+Invariants: one outcome per row; what a call raises is a failure of its own row only; one that is
+not thread-safe runs on the task's own thread; no call is under way when `run` returns.
 
 Threads: up to `concurrency` for the length of one `run`; they are daemons, so that a call that never returns
 ends with its process.

@@ -4,6 +4,7 @@
     options.py          options that several commands share; setting_options.py makes them of settings
     advice.py           what a person does next about an error
     spark_log.py        a command's Spark session, its log in a file
+    consume_progress.py how a group goes, and what it came to
     __main__.py         ``python -m lakemq.cli``
 
 Nothing is imported here, so that ``lakemq topic list`` does not pay for Spark or the web framework.

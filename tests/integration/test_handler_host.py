@@ -93,7 +93,7 @@ def test_a_class_is_opened_in_its_worker_and_closed_when_the_command_ends(
 ) -> None:
     (tmp_path / "opening_handlers.py").write_text(HANDLERS)
     post(broker, "opened", [str(n) for n in range(10)])
-    arguments = ("--group", "o", "--topic", "opened", "--handler", "opening_handlers:Opened")
+    arguments: tuple[str, ...] = ("--group", "o", "--topic", "opened", "--handler", "opening_handlers:Opened")
     arguments = (*arguments, "--from", "earliest", "--endpoint", broker.endpoint, "--until-idle", "0.5s")
     with ConsumerProcess(tmp_path, *arguments) as consumer:
         assert consumer.wait() == 0, consumer.log()
@@ -117,7 +117,16 @@ def test_a_stop_does_not_wait_for_a_handler_that_hangs(
 ) -> None:
     post(broker, "held", [str(n) for n in range(10)])
     handler = HeldHandler(tmp_path, "held_for_ever")
-    arguments = ("--group", "h", "--topic", "held", "--handler", "held_for_ever:hold", "--from", "earliest")
+    arguments: tuple[str, ...] = (
+        "--group",
+        "h",
+        "--topic",
+        "held",
+        "--handler",
+        "held_for_ever:hold",
+        "--from",
+        "earliest",
+    )
     arguments = (*arguments, "--endpoint", broker.endpoint, "--stop-timeout", "1s")
     with ConsumerProcess(tmp_path, *arguments) as consumer:
         consumer.wait_for(handler.handling.exists)

@@ -16,13 +16,16 @@ from typing import TYPE_CHECKING
 
 from jobs.arguments import add_consume_arguments, consume_settings
 from lakemq.cli import spark_log
+from lakemq.cli.consume_progress import ConsumeProgress
 from lakemq.cli.subparsers import Subparsers
 from lakemq.terminal.failure import CommandFailed
+from lakemq.terminal.living_line import LivingLine
 from store_native.errors import InternalError, LakeMQError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from jobs.runtime.run_loop import RunLoop
     from jobs.settings import ConsumeSettings
 
 
@@ -52,22 +55,32 @@ def run(args: argparse.Namespace) -> int:
     logging.getLogger("jobs.group.start").setLevel(logging.INFO)  # where a new group begins
     settings = consume_settings(args)
     log = args.spark_log or settings.checkpoint_of("group").parent / spark_log.NAME
-    with ExitStack() as stack:
+    with ExitStack() as stack, LivingLine() as line:
+        progress = ConsumeProgress(line.show)
 
         def make_session() -> SparkSession:
             made = spark_log.session(f"lakemq consume {settings.group}", log, args.driver_memory)
             stack.callback(made.stop)
             return made
 
+        def started(loop: RunLoop) -> None:
+            progress.begin()
+            _say_started(settings)
+
         try:
             consume(
                 settings,
                 make_session,
                 after_ledger_commit=_halt(args.halt_after_ledger_commit),
-                started=lambda loop: _say_started(settings),
+                started=started,
+                on_batch=progress.add,
             )
         except InternalError as error:
             raise CommandFailed(_failure(settings, error, log)) from error
+        finally:
+            line.clear()
+            if progress.begun:
+                print(f"group {settings.group}: {progress.summary()}", flush=True)
     return 0
 
 
