@@ -25,6 +25,8 @@ from jobs.handler.loader import HandlerTarget, LoadedHandler
 
 _ENDS = (signal.SIGHUP, signal.SIGTERM)
 """What Spark's daemon sends its workers, and Spark its daemon, at the end."""
+CLOSE_S = 5
+"""What `close` may take; then the process ends without it."""
 
 
 class OpenedHandler:
@@ -85,6 +87,8 @@ def _close_at_end(handler: OpenedHandler) -> None:
     def end(number: int, frame: FrameType | None) -> None:
         if number not in _ENDS:
             return
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(CLOSE_S)
         try:
             handler.close()
         finally:

@@ -61,6 +61,14 @@ class Opened:
             file.write(what + "\n")
 
 
+class NeverClosed(Opened):
+    """Hangs at the end."""
+
+    def close(self) -> None:
+        """Does not return."""
+        threading.Event().wait()
+
+
 class OpenedOnLoop:
     """Opened, called and closed on one event loop."""
 

@@ -1,0 +1,43 @@
+"""A worker that Spark ends closes its handler, and is not kept by a handler that does not close."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jobs.handler.opened_handler import CLOSE_S
+
+WORKER = """
+import os, signal
+import pyspark.daemon
+from jobs.handler.loader import HandlerTarget
+from jobs.handler.opened_handler import opened
+opened(HandlerTarget("tests.unit.jobs.handler.handlers_that_end:{name}"))
+signal.signal(signal.SIGHUP, pyspark.daemon.SIG_DFL)  # as PySpark's worker does before each task
+os.kill(os.getpid(), signal.{ended_by})
+"""
+
+
+def ended(name: str, ended_by: str, notes: Path) -> int:
+    worker = subprocess.run(
+        [sys.executable, "-c", WORKER.format(name=name, ended_by=ended_by)],
+        env={**os.environ, "HANDLER_NOTES": str(notes)},
+        timeout=CLOSE_S + 60,
+        check=False,
+    )
+    return worker.returncode
+
+
+@pytest.mark.parametrize("ended_by", ["SIGHUP", "SIGTERM"])
+def test_a_worker_that_is_ended_closes_its_handler(tmp_path: Path, ended_by: str) -> None:
+    assert ended("Opened", ended_by, tmp_path / "notes") == 0
+    assert (tmp_path / "notes").read_text() == "made\nopen\nclose\n"
+
+
+def test_a_handler_that_does_not_close_keeps_no_worker(tmp_path: Path) -> None:
+    assert ended("NeverClosed", "SIGHUP", tmp_path / "notes") == -signal.SIGALRM
