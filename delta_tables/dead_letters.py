@@ -2,7 +2,8 @@
 
 Owns its schema and how a DEAD delivery becomes a dead letter.
 
-Invariants: at most one row per original position and group. A row is written after the message went to
+Invariants: at most one row per original position, group and number of attempts: a message that was replayed
+may be given up again. A row is written after the message went to
 `%DLQ%<group>`.
 """
 
@@ -23,7 +24,7 @@ FIRST_ATTEMPT_PROPERTY = "LMQ_FIRST_ATTEMPT_AT"
 DEAD_LETTERS = Table(
     name="dead_letters",
     comment="One row per message a group has given up",
-    key=("consumer_group", "topic", "broker_name", "queue_id", "queue_offset"),
+    key=("consumer_group", "topic", "broker_name", "queue_id", "queue_offset", "attempts"),
     skipping=("consumer_group", "topic", "queue_id", "queue_offset", "message_id", "last_attempt_at"),
     columns=columns(
         [

@@ -20,12 +20,13 @@ from delta_tables.ledger import ledger_at
 from delta_tables.ledger.location import LedgerLocation
 from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.messages import MESSAGES
+from delta_tables.replays import REPLAYS
 from delta_tables.table import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-TABLES = (MESSAGES, DELIVERIES, DEAD_LETTERS, CONSUMER_OFFSETS, DATA_LOSSES)
+TABLES = (MESSAGES, DELIVERIES, DEAD_LETTERS, CONSUMER_OFFSETS, DATA_LOSSES, REPLAYS)
 
 VIEWS = (
     "delivery_history",

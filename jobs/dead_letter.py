@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from delta_tables.dead_letters import DEAD_LETTERS, from_deliveries
-from delta_tables.deliveries import DEAD
+from delta_tables.deliveries import DEAD, DELIVERY_KEY
 from delta_tables.known_keys import known_rows
 from jobs.group.fence import GroupFence
 from jobs.group.ledger_consumer import LedgerConsumer
@@ -58,13 +58,15 @@ class DeadLetterJob(LedgerConsumer):
 
     def _without_landed(self, rows: DataFrame) -> DataFrame:
         group, names = self._settings.group, list(DEAD_LETTERS.key[1:])
-        asked = {tuple(row.values()) for row in rows.select(*names).toArrow().to_pylist()}
-        landed = asked & known_rows(self._spark, self._settings.ledger, DEAD_LETTERS, group, asked, names)
+        deaths = [*DELIVERY_KEY[1:]]
+        asked = {tuple(row.values()) for row in rows.select(*deaths).toArrow().to_pylist()}
+        positions = (death[:4] for death in asked)
+        landed = asked & known_rows(self._spark, self._settings.ledger, DEAD_LETTERS, group, positions, names)
         if not landed:
             return rows
-        types = "topic STRING, broker_name STRING, queue_id INT, queue_offset BIGINT"
+        types = "topic STRING, broker_name STRING, queue_id INT, queue_offset BIGINT, attempt INT"
         known = rows.sparkSession.createDataFrame(sorted(landed), types)
-        return rows.join(F.broadcast(known), names, "left_anti").select(*rows.columns)
+        return rows.join(F.broadcast(known), deaths, "left_anti").select(*rows.columns)
 
 
 def dead_messages(given_up: DataFrame, group: str) -> DataFrame:

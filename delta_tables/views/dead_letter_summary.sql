@@ -4,7 +4,7 @@ SELECT
   topic,
   reason,
   error_type,
-  count(*) AS messages,
+  count(DISTINCT message_id) AS messages,
   min(attempts) AS min_attempts,
   max(attempts) AS max_attempts,
   min(first_attempt_at) AS first_at,

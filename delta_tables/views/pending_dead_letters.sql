@@ -16,4 +16,5 @@ LEFT JOIN dead_letters AS landed
   AND landed.broker_name = given_up.broker_name
   AND landed.queue_id = given_up.queue_id
   AND landed.queue_offset = given_up.queue_offset
+  AND landed.attempts = given_up.attempt
 WHERE given_up.verdict = 'DEAD' AND landed.attempts IS NULL

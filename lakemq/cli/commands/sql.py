@@ -33,7 +33,7 @@ def register(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "sql",
         help="query the ledger in SQL",
-        description="Tables: messages, deliveries, dead_letters, consumer_offsets, data_losses. "
+        description="Tables: messages, deliveries, dead_letters, consumer_offsets, data_losses, replays. "
         "Views: delivery_history, group_progress, pending_retries, pending_dead_letters, "
         "dead_letter_summary, delivery_gaps, duplicate_deliveries.",
     )

@@ -1,0 +1,35 @@
+"""Table `replays`: one row per dead letter that an operator had sent again.
+
+Owns its schema.
+
+Invariants: a row is written after its message was sent, so a dead letter without one may have been sent, and
+is then sent under the same key.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from delta_tables.table import TIMESTAMP, Table, columns
+
+REPLAYS = Table(
+    name="replays",
+    comment="One row per dead letter that was sent again",
+    key=("consumer_group", "topic", "broker_name", "queue_id", "queue_offset", "attempts"),
+    skipping=("consumer_group", "topic", "queue_id", "queue_offset", "replayed_at"),
+    columns=columns(
+        [
+            ("consumer_group", pa.string(), "group that gave up, and gets the message again"),
+            ("topic", pa.string(), "topic of the original message"),
+            ("broker_name", pa.string(), "broker of the original message"),
+            ("queue_id", pa.int32(), "queue of the original message"),
+            ("queue_offset", pa.int64(), "position of the original message in its queue"),
+            ("attempts", pa.int32(), "attempts made before: the next one has the number behind it"),
+            ("message_id", pa.string(), "id, the same on every attempt"),
+            ("replay_id", pa.string(), "of the command that sent it"),
+            ("predicate", pa.string(), "SQL by which the command chose"),
+            ("operator", pa.string(), "who ran the command: user and host"),
+            ("replayed_at", TIMESTAMP, "when it was sent"),
+        ]
+    ),
+)
