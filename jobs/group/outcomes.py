@@ -65,10 +65,12 @@ class OutcomeTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Handles the messages of one task and yields their outcome rows."""
-        vectorised = self.handler.load().vectorised
+        handler = self.handler.load()
+        vectorised = handler.vectorised
+        concurrent = not vectorised and handler.thread_safe and self.host.concurrency > 1
         worker = f"{socket.gethostname()}:{os.getpid()}"
         seen: set[tuple[str, int]] = set()
-        for batch in batches if vectorised else joined(batches):
+        for batch in joined(batches) if concurrent else batches:
             fresh = _without_repeats(batch, self.group, seen)
             if fresh.num_rows == 0:
                 continue

@@ -49,7 +49,7 @@ def test_a_batch_that_waits_for_the_broker_is_given_up_and_handled_at_the_next_s
         "--from",
         "earliest",
     )
-    arguments = (*arguments, "--endpoint", broker.endpoint)
+    arguments = (*arguments, "--endpoint", broker.endpoint, "--concurrency", "1")
     with ConsumerProcess(tmp_path, *arguments) as consumer:
         consumer.wait_for(handler.handling.exists)
         broker.kill()  # the task has read one of the two queues
