@@ -25,6 +25,7 @@ from delta_tables.ledger import ledger_at
 from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.ledger_reader import LedgerReader
 from delta_tables.messages import MESSAGES
+from delta_tables.replays import REPLAYS
 from delta_tables.views import TABLES, VIEWS, register_views
 from jobs.archive import ArchiveSettings, archive
 from jobs.consume import WRITTEN, consume
@@ -39,12 +40,13 @@ LACKING = {
     "consumer_offsets": "recorded_ms",
     "data_losses": "reason",
     "messages": "flag",
+    "replays": "operator",
 }
 
 
 def one_behind(ledger: PathLedger) -> None:
     """Makes the tables those of a version that did not know one column of each."""
-    ledger.create(MESSAGES)
+    ledger.create(MESSAGES, REPLAYS)
     for table in TABLES:
         log = ledger.path(table) / "_delta_log"
         for checksum in log.glob("*.crc"):
@@ -62,7 +64,7 @@ def one_behind(ledger: PathLedger) -> None:
 
 def one_ahead(ledger: PathLedger) -> None:
     """Makes the tables those of a version that writes one column more."""
-    ledger.create(MESSAGES)
+    ledger.create(MESSAGES, REPLAYS)
     for table in TABLES:
         ledger.open(table).alter.add_columns([Field("note", PrimitiveType("string"))])
     noted = pa.table({"consumer_group": ["later"], "note": ["kept"]})
