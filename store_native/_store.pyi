@@ -439,6 +439,10 @@ class ReplicatedLog:
         """
     def begin_epoch(self, epoch: int, offset: int) -> None:
         """Notes on a slave that an epoch goes on at the log's end, before it has a byte of it."""
+    def fetch(self, begin: int, end: int) -> None:
+        """Brings [begin, end) into memory, as far as it is flushed; may wait for the disk."""
+    def let_go(self, begin: int, end: int) -> None:
+        """Has the system's memory let go of [begin, end), which nobody reads soon again; may take long."""
     def truncate_to(self, offset: int) -> None:
         """Cuts a slave's log where it parts from its master's; what is cut is kept in ``lakemq/cut``.
 

@@ -2,4 +2,5 @@
 
 link.py      one slave's connection
 replicas.py  what all slaves have together
+catch_up.py  how fast those get the log that are far behind
 """

@@ -21,6 +21,7 @@ from typing import Literal
 from ha_replicator.identity import LinkClosed
 from ha_replicator.link_opening import LinkOpening
 from ha_replicator.log import ReplicatedLog, digest_range
+from ha_replicator.master.catch_up import PIECE_BYTES, CatchUp
 from ha_replicator.wire.credentials import Transcript
 from ha_replicator.wire.frames import Frame, FrameError, FrameKind, FrameReader
 from ha_replicator.wire.handshake import (
@@ -46,6 +47,7 @@ class MasterLink:
         opening: What this broker begins with.
         log: Its log.
         flush: This broker's flush mode; the slave reports what it holds as safely.
+        catch_up: Says when a slave that is far behind gets its next bytes.
     """
 
     def __init__(
@@ -54,10 +56,13 @@ class MasterLink:
         log: ReplicatedLog,
         *,
         flush: Literal["sync", "async"],
+        catch_up: CatchUp,
     ) -> None:
         self._opening = opening
         self._log = log
         self._flush = flush
+        self._catch_up = catch_up
+        self._held_until: float | None = None
         self._limits = opening.limits
         self._reader = FrameReader(0)
         self._reader.allow(FrameKind.HELLO)
@@ -116,20 +121,24 @@ class MasterLink:
                 "NOT_MASTER", f"this broker is not the master of epoch {self._epoch} any more"
             )
         _, _, flushed, confirmed = self._log.marks()
-        if self._snapshot_sent < len(self._snapshot):
+        held = not self._catch_up.look(self.sent, flushed, now)
+        self._held_until = self._catch_up.ready_at() if held else None
+        if self._snapshot_sent < len(self._snapshot) and not held:
             at = self._snapshot_sent
-            piece = self._snapshot[at : at + self._limits.range_bytes]
+            piece = self._snapshot[at : at + self._piece_bytes(flushed)]
             frame = Frame(FrameKind.SNAPSHOT, at, speaker_epoch=self._epoch, body=piece)
             self._snapshot_sent += len(piece)
             self._said_at = now
+            self._catch_up.took(len(piece), self.sent, flushed, now)
             return frame.pieces()
-        if self.sent < flushed and self.sent - self.acked < self._limits.window_bytes:
-            epoch, next_offset, data = self._log.read(self.sent, self._limits.range_bytes)
+        if self.sent < flushed and not held and self.sent - self.acked < self._limits.window_bytes:
+            epoch, next_offset, data = self._log.read(self.sent, self._piece_bytes(flushed))
             frame = Frame(FrameKind.DATA, self.sent, next_offset, epoch, self._epoch, confirmed, data)
+            self._catch_up.took(len(data), self.sent, flushed, now)
             self.sent = next_offset
             self._sent_ends.append(next_offset)
         elif (
-            confirmed > self._sent_confirmed
+            (confirmed > self._sent_confirmed and not held)
             or self._owes_epoch(flushed)
             or now - self._said_at >= self._limits.heartbeat_s
         ):
@@ -147,7 +156,8 @@ class MasterLink:
         """When :meth:`pump` must be called at the latest."""
         if not self.following:
             return self._opened_at + self._limits.handshake_s
-        return min(self._heard_at + self._limits.housekeeping_s, self._said_at + self._limits.heartbeat_s)
+        deadline = min(self._heard_at + self._limits.housekeeping_s, self._said_at + self._limits.heartbeat_s)
+        return deadline if self._held_until is None else min(deadline, self._held_until)
 
     @property
     def broker_id(self) -> int | None:
@@ -162,6 +172,11 @@ class MasterLink:
     def lag(self) -> int:
         """Bytes of the log that the slave did not report yet."""
         return self._log.marks()[2] - self.acked
+
+    def _piece_bytes(self, flushed: int) -> int:
+        """About so much goes at once."""
+        most = self._limits.range_bytes
+        return min(most, PIECE_BYTES) if self._catch_up.is_far(self.sent, flushed) else most
 
     def _owes_epoch(self, flushed: int) -> bool:
         """Whether the slave has all of the log and has not heard yet that this epoch goes on there."""

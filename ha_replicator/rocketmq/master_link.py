@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from ha_replicator.identity import LinkClosed
 from ha_replicator.link_limits import LinkLimits
+from ha_replicator.master.catch_up import CatchUp
 from ha_replicator.rocketmq.frames import TRANSFER_BYTES, ReportReader, WireError, header
 from ha_replicator.rocketmq.raw_log import RawLog
 
@@ -23,13 +24,16 @@ class RocketMQMasterLink:
         log: The master's.
         now: Seconds, never going back.
         limits: The bounds.
+        catch_up: Says when a slave that is far behind gets its next bytes.
     """
 
     counts = False
     broker_id: int | None = None
 
-    def __init__(self, log: RawLog, *, now: float, limits: LinkLimits) -> None:
+    def __init__(self, log: RawLog, *, now: float, limits: LinkLimits, catch_up: CatchUp) -> None:
         self._log = log
+        self._catch_up = catch_up
+        self._held_until: float | None = None
         self._limits = limits
         self._reports = ReportReader()
         self._epoch = log.role()[1]
@@ -80,9 +84,13 @@ class RocketMQMasterLink:
         if self._log.role() != ("master", self._epoch):
             raise LinkClosed("NOT_MASTER", f"this broker is not the master of epoch {self._epoch} any more")
         pieces: list[bytes] = []
-        if self.sent < self._log.marks()[2] and self.sent - self.acked < self._limits.window_bytes:
+        end = self._log.marks()[2]
+        held = not self._catch_up.look(self.sent, end, now)
+        self._held_until = self._catch_up.ready_at() if held else None
+        if self.sent < end and not held and self.sent - self.acked < self._limits.window_bytes:
             body = self._log.read_raw(self.sent, TRANSFER_BYTES)
             pieces = [header(self.sent, len(body)), body]
+            self._catch_up.took(len(body), self.sent, end, now)
             self.sent += len(body)
         elif now - self._said_at >= self._limits.heartbeat_s:
             pieces = [header(self.sent, 0)]
@@ -104,7 +112,8 @@ class RocketMQMasterLink:
         """When :meth:`pump` must be called at the latest."""
         if not self.following:
             return self._opened_at + self._limits.handshake_s
-        return min(self._heard_at + self._limits.housekeeping_s, self._said_at + self._limits.heartbeat_s)
+        deadline = min(self._heard_at + self._limits.housekeeping_s, self._said_at + self._limits.heartbeat_s)
+        return deadline if self._held_until is None else min(deadline, self._held_until)
 
     def lag(self) -> int:
         """Bytes of the log that the slave did not report yet."""

@@ -22,6 +22,7 @@ from ha_replicator.identity import BrokerIdentity, BrokerRole, HaProtocol, next_
 from ha_replicator.link_limits import LinkLimits
 from ha_replicator.link_opening import LinkOpening
 from ha_replicator.links import LinkToMaster, LinkToSlave
+from ha_replicator.master.catch_up import CatchUp, CatchUpRate
 from ha_replicator.master.link import MasterLink
 from ha_replicator.master.replicas import Replicas
 from ha_replicator.master_address import MasterAddress
@@ -30,6 +31,7 @@ from ha_replicator.rocketmq.slave_link import RocketMQSlaveLink
 from ha_replicator.slave.link import SlaveLink
 from ha_replicator.transport.follower import Follower
 from ha_replicator.transport.listener import ReplicationListener
+from ha_replicator.transport.log_memory import ThreadedLogMemory
 from ha_replicator.transport.wakeups import Wakeups
 from ha_replicator.wire.credentials import Credentials
 from ingest_api.broker.replication_status import ReplicationStatus, SlaveStatus
@@ -76,6 +78,8 @@ class ReplicationService:
         self._limits = LinkLimits(max_range_bytes=self._log.file_size())
         self._promoting = asyncio.Lock()
         self._replicas = self._replicas_of(self.role)
+        self._catch_up = self._catch_up_of(self._replicas)
+        self._memory = ThreadedLogMemory(self._log)
         self._wakeups = Wakeups(events.listen)
         events.subscribe(self._moved)
         self._listener: ReplicationListener | None = None
@@ -174,6 +178,7 @@ class ReplicationService:
                 self._follow()
                 raise
             self.role, self._replicas, self._listener = role, replicas, listener
+            self._catch_up = self._catch_up_of(replicas)
             self._role_changed()
         return epoch
 
@@ -230,6 +235,9 @@ class ReplicationService:
         needed = self._settings.min_in_sync if role is BrokerRole.SYNC_MASTER else 0
         return Replicas(self._log, needed=needed, silence_s=self._limits.housekeeping_s)
 
+    def _catch_up_of(self, replicas: Replicas) -> CatchUpRate:
+        return CatchUpRate(self._settings.catch_up_mib_per_s * (1 << 20), replicas)
+
     def _moved(self) -> bool:
         self._wakeups.wake()
         return self._wakeups.wanted
@@ -276,9 +284,11 @@ class ReplicationService:
             self._master_end = self._follower.master_end
 
     def _link_to_slave(self, local_peer: bool, now: float) -> LinkToSlave:
+        catch_up = CatchUp(self._catch_up, self._memory)
         if self._protocol is HaProtocol.ROCKETMQ:
-            return RocketMQMasterLink(self._log, now=now, limits=self._limits)
-        return MasterLink(self._opening(local_peer, now), self._log, flush=self._flush)
+            return RocketMQMasterLink(self._log, now=now, limits=self._limits, catch_up=catch_up)
+        opening = self._opening(local_peer, now)
+        return MasterLink(opening, self._log, flush=self._flush, catch_up=catch_up)
 
     def _link_to_master(self, local_peer: bool, now: float) -> LinkToMaster:
         if self._protocol is HaProtocol.ROCKETMQ:

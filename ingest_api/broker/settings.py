@@ -113,6 +113,7 @@ class ReplicationSettings:
         master: A slave's: URL of its master's API, or of another slave of it; or ``ha://host:port``, where
             the master takes slaves itself (a RocketMQ master always).
         min_in_sync: A synchronous master's: so many slaves must have a message.
+        catch_up_mib_per_s: So fast slaves that are far behind come nearer, together; more costs senders more.
     """
 
     role: RoleName = "async-master"
@@ -121,6 +122,7 @@ class ReplicationSettings:
     ha_protocol: Literal["lakemq", "rocketmq"] = "lakemq"
     master: str = ""
     min_in_sync: Annotated[int, Interval(ge=1, le=64)] = 1
+    catch_up_mib_per_s: Annotated[int, Interval(ge=1, le=100_000)] = 16
 
 
 @dataclass(frozen=True, slots=True)

@@ -242,6 +242,21 @@ impl MappedFile {
         disk.begin_writeback(&self.file, from as u64, length as u64)
     }
 
+    /// Has the system's memory let go of what stands in `[from, to)`, whole pages of it: what was read once, and by
+    /// nobody soon again, takes no place from what is read now. What is not on the disk yet stays.
+    ///
+    /// # Errors
+    /// The system's; nothing is lost by it.
+    pub fn let_go(&self, from: usize, to: usize) -> io::Result<()> {
+        const PAGE: usize = 4096;
+        let (from, to) = (from.next_multiple_of(PAGE), to.min(self.len()) / PAGE * PAGE);
+        if from >= to {
+            return Ok(());
+        }
+        self.map.let_go(from, to - from)?;
+        crate::sys::let_go(&self.file, from as u64, (to - from) as u64)
+    }
+
     /// Returns when all that was written is on the disk.
     ///
     /// # Errors

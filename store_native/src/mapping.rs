@@ -45,6 +45,15 @@ mod mapped {
         pub fn as_mut_ptr(&self) -> *mut u8 {
             self.0.as_mut_ptr()
         }
+
+        /// Has this process's view of a range let go of its pages; who looks there again gets them back.
+        ///
+        /// # Errors
+        /// The system's.
+        pub fn let_go(&self, from: usize, length: usize) -> io::Result<()> {
+            // SAFETY: the mapping is of a file and shared: what was written to it stays in the file's own pages.
+            unsafe { self.0.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, from, length) }
+        }
     }
 }
 
@@ -88,6 +97,11 @@ mod checked {
 
         pub fn as_mut_ptr(&self) -> *mut u8 {
             self.words.as_ptr().cast::<u8>().cast_mut()
+        }
+
+        #[allow(clippy::unnecessary_wraps, reason = "as the other one")]
+        pub fn let_go(&self, _from: usize, _length: usize) -> io::Result<()> {
+            Ok(())
         }
     }
 }

@@ -65,6 +65,22 @@ pub(crate) fn begin_writeback(_file: &File, _offset: u64, _length: u64) -> io::R
     Ok(())
 }
 
+/// Has the system's memory let go of a range of a file, as far as nobody maps it and it is on the disk.
+#[cfg(target_os = "linux")]
+pub(crate) fn let_go(file: &File, offset: u64, length: u64) -> io::Result<()> {
+    let (offset, length) = (offset as libc::off_t, length as libc::off_t);
+    // SAFETY: a plain system call on an open descriptor.
+    match unsafe { libc::posix_fadvise(file.as_raw_fd(), offset, length, libc::POSIX_FADV_DONTNEED) } {
+        0 => Ok(()),
+        number => Err(io::Error::from_raw_os_error(number)),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn let_go(_file: &File, _offset: u64, _length: u64) -> io::Result<()> {
+    Ok(())
+}
+
 /// Brings all data of the file system that holds `file` to the disk.
 pub(crate) fn sync_file_system(file: &File) -> io::Result<()> {
     // SAFETY: a plain system call on an open descriptor.

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from lakemq import broker_process
+from lakemq import Message, broker_process
 from lakemq.cli import app
 from lakemq.client import Client, LakeMQError, Unavailable
 from store_native import Store
@@ -104,6 +104,15 @@ def test_sync_master_acknowledges_what_a_slave_has(cluster: Cluster) -> None:
         otherwise="the slave is gone",
     )
     assert sorted(bodies(master)) == expected
+
+
+def test_sync_master_that_flushes_from_time_to_time_answers_when_a_slave_has_it(cluster: Cluster) -> None:
+    seldom: dict[str, Any] = {"flush": "async", "store": "flush_interval_ms = 60000\n"}
+    master = cluster.master(**seldom)
+    cluster.slave(master, **seldom)
+    wait_following(master)
+    for number in range(5):
+        assert post(master, f"message {number}")["status"] == "SEND_OK"
 
 
 def test_change_that_no_slave_has_says_so(cluster: Cluster) -> None:
@@ -276,6 +285,19 @@ def test_an_empty_slave_that_never_followed_is_promoted_by_force_only(cluster: C
     assert app.main(arguments) == 1
     assert app.main([*arguments, "--force"]) == 0
     assert status(slave)["epoch"] == 65
+
+
+def test_a_slave_in_the_middle_of_its_catch_up_is_promoted_by_force_only(cluster: Cluster) -> None:
+    slow = {**SECRET, "LAKEMQ_REPLICATION_CATCH_UP_MIB_PER_S": "1"}
+    master = cluster.master("async-master", environment=slow)
+    with master.client() as client:
+        client.send_many("t", [Message(b"x" * 500_000) for _ in range(100)])
+    slave = cluster.slave(master)
+    wait_until(lambda: status(slave)["appended"] > 0, otherwise="it has begun")
+    master.kill()
+    with slave.client() as client, pytest.raises(LakeMQError, match=r"lacks \d{7,} bytes.*--force"):
+        client.promote("async-master")
+    assert status(slave)["role"] == "slave"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

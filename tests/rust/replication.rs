@@ -7,6 +7,7 @@
 
 mod bootstrapped;
 mod cuts;
+mod page_cache;
 mod pair;
 mod support;
 mod takeover;

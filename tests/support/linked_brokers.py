@@ -12,6 +12,7 @@ from ha_replicator.identity import BrokerIdentity
 from ha_replicator.link_limits import LinkLimits
 from ha_replicator.link_opening import LinkOpening
 from ha_replicator.log import ReplicatedLog
+from ha_replicator.master.catch_up import CatchUp, CatchUpRate
 from ha_replicator.master.link import MasterLink
 from ha_replicator.master.replicas import Replicas
 from ha_replicator.slave.link import SlaveLink
@@ -60,7 +61,34 @@ def opening(broker_id: int, now: float = 0.0, **other: Any) -> LinkOpening:
 
 def master_link(log: ReplicatedLog, now: float = 0.0, **other: Any) -> MasterLink:
     """Returns the master's end of a new connection."""
-    return MasterLink(opening(0, now, **other), log, flush="sync")
+    catch_up = other.pop("catch_up", None) or unhurried(log)
+    return MasterLink(opening(0, now, **other), log, flush="sync", catch_up=catch_up)
+
+
+def unhurried(log: ReplicatedLog) -> CatchUp:
+    """Returns what holds nobody back."""
+    return CatchUp(CatchUpRate(float("inf"), Replicas(log, needed=0)), NotedMemory())
+
+
+class NotedMemory:
+    """Notes what is asked of memory.
+
+    Attributes:
+        fetched: The ranges that were.
+        gone: The ranges that were let go of.
+    """
+
+    def __init__(self) -> None:
+        self.fetched: list[tuple[int, int]] = []
+        self.gone: list[tuple[int, int]] = []
+
+    def fetch(self, begin: int, end: int) -> None:
+        """See :class:`ha_replicator.master.catch_up.LogMemory`."""
+        self.fetched.append((begin, end))
+
+    def let_go(self, begin: int, end: int) -> None:
+        """See :class:`ha_replicator.master.catch_up.LogMemory`."""
+        self.gone.append((begin, end))
 
 
 def slave_link(log: ReplicatedLog, now: float = 0.0, **other: Any) -> SlaveLink:

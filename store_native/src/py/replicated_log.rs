@@ -65,6 +65,14 @@ impl PyReplicatedLog {
         Ok((range.epoch, range.next_offset, PyBytes::new(py, &range.bytes)))
     }
 
+    fn fetch(&self, py: Python<'_>, from: i64, to: i64) {
+        py.detach(|| self.store.fetch_log(from, to));
+    }
+
+    fn let_go(&self, py: Python<'_>, from: i64, to: i64) {
+        py.detach(|| self.store.let_go_of_log(from, to));
+    }
+
     fn read_raw<'py>(&self, py: Python<'py>, from: i64, max_bytes: usize) -> PyResult<Bound<'py, PyBytes>> {
         let bytes = self.run(py, |s| s.read_raw(from, max_bytes))?;
         Ok(PyBytes::new(py, &bytes))

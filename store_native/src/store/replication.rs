@@ -111,6 +111,17 @@ impl Store {
             .ok_or_else(|| StoreError::corrupt(format!("no request begins at offset {from}")))
     }
 
+    /// Brings `[from, to)` of the log into memory as far as it is flushed: a slave gets it next, and who sends it shall not
+    /// wait for the disk.
+    pub fn fetch_log(&self, from: i64, to: i64) {
+        self.log.fetch(from, to.min(self.marks.flushed()));
+    }
+
+    /// Has the system's memory let go of `[from, to)` of the log, which was sent to a slave and nobody reads soon again.
+    pub fn let_go_of_log(&self, from: i64, to: i64) {
+        self.log.let_go(from, to);
+    }
+
     /// The physical offset of the log's first byte.
     pub fn log_min_offset(&self) -> i64 {
         self.log.min_offset()

@@ -16,11 +16,13 @@ import pytest
 from ha_replicator.identity import BrokerIdentity, LinkClosed, next_epoch
 from ha_replicator.link_limits import LinkLimits
 from ha_replicator.link_opening import LinkOpening
+from ha_replicator.master.catch_up import CatchUp, CatchUpRate
 from ha_replicator.master.link import MasterLink
 from ha_replicator.master.replicas import Replicas
 from ha_replicator.slave.link import SlaveLink
 from ha_replicator.wire.credentials import Credentials
 from store_native.errors import LakeMQError
+from tests.support.linked_brokers import NotedMemory
 from tests.support.model_log import ModelLog
 
 LIMITS = LinkLimits(range_bytes=60, max_range_bytes=4096, window_bytes=300)
@@ -39,6 +41,10 @@ class Node:
         self.replicas = Replicas(self.log, needed=1)
 
     @property
+    def rate(self) -> CatchUpRate:
+        return CatchUpRate(1000.0, self.replicas, near_bytes=120)
+
+    @property
     def me(self) -> BrokerIdentity:
         return BrokerIdentity("c", "a", 0 if self.log.is_master else self.broker_id + 1)
 
@@ -52,7 +58,9 @@ class Connection:
         opening = LinkOpening(
             master.me, SECRET, shape="alike", limits=LIMITS, local_peer=True, nonce=nonce, now=now
         )
-        self.master = MasterLink(opening, master.log, flush="sync")
+        self.master = MasterLink(
+            opening, master.log, flush="sync", catch_up=CatchUp(master.rate, NotedMemory())
+        )
         me = BrokerIdentity("c", "a", slave.broker_id + 1)
         self.slave = SlaveLink(replace(opening, me=me, nonce=nonce[::-1]), slave.log)
         self.to_master = bytearray(b"".join(self.slave.begin()))
@@ -213,6 +221,7 @@ class Simulation:
             if node is not self.master:
                 self.connections.append(Connection(self.master, node, self.chance, self.now))
         for _ in range(2000):
+            self.now += 0.005
             for connection in list(self.connections):
                 self.exchange(connection, 10_000)
             for node in self.nodes:

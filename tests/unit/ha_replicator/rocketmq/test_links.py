@@ -15,7 +15,7 @@ from ha_replicator.rocketmq.frames import MAX_BODY_BYTES, TRANSFER_BYTES, header
 from ha_replicator.rocketmq.master_link import RocketMQMasterLink
 from ha_replicator.rocketmq.slave_link import RocketMQSlaveLink
 from store_native import Store
-from tests.support.linked_brokers import SOON_MS, open_store
+from tests.support.linked_brokers import SOON_MS, open_store, unhurried
 
 LIMITS = LinkLimits()
 
@@ -46,7 +46,7 @@ def files(store: Store, end: int) -> dict[str, bytes]:
 def links(stores: tuple[Store, Store]) -> tuple[RocketMQMasterLink, RocketMQSlaveLink]:
     master, slave = (store.replicated_log() for store in stores)
     return (
-        RocketMQMasterLink(master, now=0.0, limits=LIMITS),
+        RocketMQMasterLink(master, now=0.0, limits=LIMITS, catch_up=unhurried(master)),
         RocketMQSlaveLink(slave, now=0.0, limits=LIMITS),
     )
 
