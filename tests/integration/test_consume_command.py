@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 
@@ -9,8 +10,10 @@ import pytest
 
 from lakemq import Message
 from tests.support.broker_process import BrokerProcess
-from tests.support.consumer_process import ConsumerProcess
+from tests.support.consumer_process import ConsumerProcess, runs
 from tests.support.dispatch_barrier import await_dispatch
+from tests.support.held_handler import HeldHandler
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.long
 
@@ -68,6 +71,33 @@ def test_ctrl_c_while_spark_starts_ends_without_a_stack(
         consumer.process.send_signal(signal.SIGINT)
         assert consumer.wait() == 130, consumer.log()
     assert consumer.log() == ""
+
+
+def test_the_jvm_and_the_workers_of_a_command_that_is_killed_end_too(
+    shared_broker: BrokerProcess, tmp_path: Path
+) -> None:
+    topic_with(shared_broker, "killed", 1)
+    handler = HeldHandler(tmp_path, "held_when_killed")
+    arguments = (
+        "--group",
+        "k",
+        "--topic",
+        "killed",
+        "--handler",
+        "held_when_killed:hold",
+        "--from",
+        "earliest",
+    )
+    with ConsumerProcess(tmp_path, *arguments, "--endpoint", shared_broker.endpoint) as consumer:
+        consumer.wait_for(handler.handling.exists)
+        left_alone = consumer.processes()
+        assert len(left_alone) >= 3, "the JVM, its workers' parent, and the worker that handles"
+        try:
+            consumer.process.kill()
+            wait_until(lambda: not any(runs(pid) for pid in left_alone))
+        finally:
+            for pid in filter(runs, left_alone):
+                os.kill(pid, signal.SIGKILL)
 
 
 def test_failed_stream_is_one_sentence_and_javas_stack_is_in_the_named_file(

@@ -96,6 +96,10 @@ class ConsumerProcess:
         """Waits for the end and returns the exit code."""
         return self.process.wait(START_TIMEOUT_S)
 
+    def processes(self) -> list[int]:
+        """The JVM and all that it has started."""
+        return [each for child in _children(self.process.pid) for each in _with_children(child)]
+
     def kill(self) -> None:
         """SIGKILL for the process, its JVM and its workers, at once."""
         for leader in [self.process.pid, *_children(self.process.pid)]:  # the JVM leads a group of its own
@@ -117,3 +121,15 @@ def _children(pid: int) -> list[int]:
             if int(stat.read_text().rpartition(")")[2].split()[1]) == pid:
                 found.append(int(stat.parent.name))
     return found
+
+
+def _with_children(pid: int) -> list[int]:
+    return [pid, *(each for child in _children(pid) for each in _with_children(child))]
+
+
+def runs(pid: int) -> bool:
+    """Whether there is such a process, and it has not ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
