@@ -56,6 +56,7 @@ DELIVERIES = Table(
             ("next_attempt_at", TIMESTAMP, "due time of the next attempt, RETRY only"),
             ("delay_level", pa.int32(), "delay level of the next attempt, RETRY only"),
             ("source_topic", pa.string(), "topic this attempt was read from"),
+            ("source_broker_name", pa.string(), "broker it was read from; null in rows of older releases"),
             ("source_queue_id", pa.int32(), "queue this attempt was read from"),
             ("source_queue_offset", pa.int64(), "position this attempt was read from"),
             ("born_timestamp", TIMESTAMP, "when the producer made the message"),

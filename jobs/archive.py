@@ -20,10 +20,12 @@ from delta_tables.messages import MESSAGES
 from jobs.consume import name_jvm, sole_writer
 from jobs.runtime.batch_gate import BatchGate
 from jobs.runtime.checkpoint import StreamCheckpoint
+from jobs.runtime.group_brokers import GroupBrokers
 from jobs.runtime.run_loop import RunLoop
 from jobs.runtime.started_stream import StartedStream
 from lakemq.client import Client
 from store_native.errors import from_code
+from structured_streaming.offsets import MessageQueue
 
 
 @dataclass(frozen=True)
@@ -110,16 +112,17 @@ def _after_the_last_row(
     spark: SparkSession, settings: ArchiveSettings, client: Client
 ) -> dict[str, dict[str, int]]:
     landed = {
-        (row[0], row[1]): row[2] + 1
+        MessageQueue(row[0], row[1], row[2]): row[3] + 1
         for row in settings.ledger.read(spark, MESSAGES)
-        .groupBy("topic", "queue_id")
+        .groupBy("topic", "broker_name", "queue_id")
         .agg({"queue_offset": "max"})
         .collect()
     }
+    brokers = GroupBrokers(client)
     return {
         topic: {
-            str(queue.queue_id): landed.get((topic, queue.queue_id), queue.min_offset)
-            for queue in client.queues(topic)
+            brokers.key(queue): landed.get(queue, bounds.min_offset)
+            for queue, bounds in brokers.queues(topic).items()
         }
         for topic in settings.topics
     }

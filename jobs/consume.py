@@ -27,15 +27,18 @@ from jobs.group.batch_report import BatchReport
 from jobs.redelivery.retry_policy import DEFAULT_MAX_RECONSUME_TIMES, RetryPolicy
 from jobs.runtime.batch_gate import BatchGate
 from jobs.runtime.checkpoint import StreamCheckpoint
+from jobs.runtime.group_brokers import GroupBrokers
 from jobs.runtime.idle import IdleWatch
-from jobs.runtime.job_lease import job_lease
+from jobs.runtime.job_lease import OUTAGE_TIMEOUT_S, job_lease
 from jobs.runtime.lease_owner import LeaseOwner
 from jobs.runtime.run_loop import RunLoop
 from jobs.runtime.started_stream import StartedStream
 from jobs.settings import ConsumeSettings
 from lakemq.client import Client
+from lakemq.client.errors import may_pass
 from lakemq.client.group_lease import GroupLease
-from store_native.errors import InvalidRequest
+from lakemq.client.group_leases import GroupLeases
+from store_native.errors import InvalidRequest, LakeMQError
 from store_native.names import retry_topic
 
 if TYPE_CHECKING:
@@ -75,9 +78,9 @@ def consume(
         policy = retry_policy(client, settings)
         locks = stack.enter_context(sole_writer(settings.ledger, WRITTEN))
         _ensure_group(client, settings)
-        lease = None
+        lease: GroupLease | GroupLeases | None = None
         if settings.mode == "concurrent":
-            lease = job_lease(client, settings.group, lease_owner(settings), settings.lease_ms)
+            lease = group_lease(client, settings)
             lease.acquire()
             stack.callback(lease.release)
         spark = make_session()
@@ -91,7 +94,7 @@ def _run(
     settings: ConsumeSettings,
     policy: RetryPolicy,
     client: Client,
-    lease: GroupLease | None,
+    lease: GroupLease | GroupLeases | None,
     after_ledger_commit: Callable[[int], None],
     started: Callable[[RunLoop], None],
     on_batch: Callable[[BatchReport], None],
@@ -101,6 +104,7 @@ def _run(
     from jobs.group.ledger_consumer import LedgerConsumer
     from jobs.retry import RetryJob
 
+    brokers = GroupBrokers(client)
     gate = BatchGate()
     loop = RunLoop(spark, gate, stop_timeout_s=settings.stop_timeout_s)
     group = GroupJob(
@@ -128,20 +132,37 @@ def _run(
             streams,
             is_idle=watch,
             idle_s=settings.until_idle_s or 0.0,
-            is_away=lambda: not client.ready(),
+            is_away=lambda: not brokers.are_all_ready(),
             give_up=lease.stop_retrying if lease is not None else lambda: None,
         )
 
 
 def _ensure_group(client: Client, settings: ConsumeSettings) -> None:
-    """Makes the group, its retry and its dead-letter topic known to the broker."""
+    """Makes the group, its retry and its dead-letter topic known to every broker that answers."""
     for topic in settings.topics:
         client.topic(topic)
-    client.put_group(settings.group)
     if settings.mode == "broadcast":
         _log.warning(
             "broadcast mode: a message whose handler fails is recorded as DROPPED, it does not come again"
         )
+    away: list[LakeMQError] = []
+    brokers = GroupBrokers(client).each()
+    for broker in brokers.values():
+        try:
+            _ensure_group_at(broker, settings)
+        except LakeMQError as error:
+            if not may_pass(error):
+                raise
+            away.append(error)
+    if len(away) == len(brokers):
+        raise away[0]
+    for reason in away:
+        _log.warning("%s; its queues wait, the others go on", reason)
+
+
+def _ensure_group_at(client: Client, settings: ConsumeSettings) -> None:
+    client.put_group(settings.group)
+    if settings.mode == "broadcast":
         return
     for topic in (retry_topic(settings.group), settings.dlq):
         try:
@@ -163,6 +184,18 @@ def retry_policy(client: Client, settings: ConsumeSettings) -> RetryPolicy:
                 raise
             most = DEFAULT_MAX_RECONSUME_TIMES
     return RetryPolicy.of(settings.retry_delays, client.cluster()["delay_levels_ms"], most)
+
+
+def group_lease(client: Client, settings: ConsumeSettings) -> GroupLease | GroupLeases:
+    """The job's lease: the broker's, or one at each of several."""
+    owner = lease_owner(settings)
+    if not client.is_cluster():
+        return job_lease(client, settings.group, owner, settings.lease_ms)
+    leases = {
+        name: job_lease(broker, settings.group, owner, settings.lease_ms)
+        for name, broker in client.brokers().items()
+    }
+    return GroupLeases(leases, outage_timeout_s=OUTAGE_TIMEOUT_S)
 
 
 def lease_owner(settings: ConsumeSettings) -> LeaseOwner:

@@ -23,6 +23,7 @@ from jobs.redelivery.row_messages import POSITION_SQL, carried_properties, linea
 from jobs.runtime.batch_gate import BatchGate
 from jobs.settings import ConsumeSettings
 from lakemq.client.group_lease import GroupLease
+from lakemq.client.group_leases import GroupLeases
 from store_native.names import dlq_topic
 
 _ADDED = {DLQ_ORIGIN_TOPIC: "topic", DLQ_ORIGIN_MESSAGE_ID: "message_id", ORIGIN: POSITION_SQL}
@@ -41,7 +42,7 @@ class DeadLetterJob(LedgerConsumer):
         settings: ConsumeSettings,
         endpoint: str,
         gate: BatchGate,
-        lease: GroupLease,
+        lease: GroupLease | GroupLeases,
     ) -> None:
         """Puts the job together without starting it."""
         super().__init__(spark, settings, endpoint, gate, lease)

@@ -7,6 +7,7 @@
     subscription.py     which queues
     starting_offsets.py where a read starts and ends
     offsets.py          positions, the checkpoint's JSON
+    cluster_offsets.py  the same of several brokers
     topic_metadata.py   the topics and queues there are, at one moment
     columns.py          the schemas
     retry_timeout.py    how long a broker that is away is waited for

@@ -13,7 +13,7 @@ Invariants: equal positions give equal JSON text, because Spark compares offsets
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from store_native.errors import LakeMQError, from_code
@@ -47,11 +47,13 @@ class TopicMetadata:
         epoch: The store's epoch.
         topic_ids: Subscribed topics that exist, with their ids ("" in a store RocketMQ wrote).
         bounds: What each subscribed queue holds.
+        from_slave: A slave said so, whose queues may end before its master's.
     """
 
     epoch: int
     topic_ids: Mapping[str, str]
     bounds: Mapping[MessageQueue, Bounds]
+    from_slave: bool = False
 
 
 @dataclass(frozen=True)
@@ -167,6 +169,20 @@ def still_valid(end: Offsets, metadata: TopicMetadata) -> dict[MessageQueue, Bou
         for queue, bounds in metadata.bounds.items()
         if same_topic(end.topic_ids.get(queue.topic), metadata.topic_ids[queue.topic])
     }
+
+
+def not_behind(metadata: TopicMetadata, start: Offsets) -> TopicMetadata:
+    """Returns what a slave said as if its queues ended no sooner than positions do.
+
+    What a slave has not got yet is not lost: the query waits where it is.
+    """
+    if not metadata.from_slave:
+        return metadata
+    bounds = {
+        queue: Bounds(held.min_offset, max(held.max_offset, start.position(queue)))
+        for queue, held in metadata.bounds.items()
+    }
+    return replace(metadata, bounds=bounds)
 
 
 def with_new_queues(start: Offsets, end: Offsets) -> Offsets:

@@ -46,7 +46,7 @@ SOURCE_OPTIONS = (
     "planFile",
     "batchBoundFile",
 )
-SINK_OPTIONS = ("endpoint", "topic", "name", "rowsPerRequest", "retryTimeoutMs")
+SINK_OPTIONS = ("endpoint", "topic", "name", "brokers", "brokerAway", "rowsPerRequest", "retryTimeoutMs")
 _SPARK_OPTIONS = (
     *("path", "paths", "checkpointLocation", "queryName"),
     # What CREATE TABLE says besides its OPTIONS (Spark's reserved properties of a table).

@@ -13,13 +13,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from lakemq.client.endpoint import chosen_endpoints
 from store_native import validate_group, validate_topic
+from structured_streaming import cluster_offsets
 from structured_streaming.offsets import illegal
 from structured_streaming.option_names import SINK_OPTIONS, SOURCE_OPTIONS, GivenOptions
 from structured_streaming.retry_timeout import RETRY_TIMEOUT_MS
 from structured_streaming.starting_offsets import (
     EARLIEST,
     LATEST,
+    ByBroker,
     ByTimestamps,
     Earliest,
     Explicit,
@@ -37,7 +40,8 @@ class ReadOptions:
 
     Attributes:
         path: A local store's directory, read by mapping its files; None reads over HTTP.
-        endpoint: The broker; needed without ``path``, and for ``group``.
+        endpoint: The broker, or name servers or brokers with commas between them; needed without ``path``,
+            and for ``group``.
         subscription: Which queues.
         starting: Where a query without a checkpoint starts.
         ending: Where a batch read ends.
@@ -84,6 +88,8 @@ class WriteOptions:
         name: A stable name in the idempotence keys instead of the query's id.
         rows_per_request: Rows of one topic in one request.
         retry_timeout_ms: How long a task keeps trying to send one request.
+        brokers: Where there are several, those to send to, by name; none: the endpoint is one.
+        elsewhere: What a broker that is away does not take goes to another, though it may be stored on both.
     """
 
     endpoint: str
@@ -91,6 +97,8 @@ class WriteOptions:
     name: str | None
     rows_per_request: int
     retry_timeout_ms: int
+    brokers: tuple[str, ...] = ()
+    elsewhere: bool = False
 
 
 def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
@@ -109,6 +117,8 @@ def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     endpoint = given.text("endpoint")
     if path is None and endpoint is None:
         raise illegal("give the option path (a store on this host) or endpoint (a broker's address)")
+    if path is not None and endpoint is not None and len(chosen_endpoints(endpoint)) > 1:
+        raise illegal("path is one broker's store: give that broker's address as endpoint, or no path")
     group = given.text("group")
     if group is not None:
         validate_group(group)
@@ -158,6 +168,8 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
         name=name,
         rows_per_request=given.positive("rowsPerRequest") or 10_000,
         retry_timeout_ms=given.positive("retryTimeoutMs") or RETRY_TIMEOUT_MS,
+        brokers=tuple(n.strip() for n in (given.text("brokers") or "").split(",") if n.strip()),
+        elsewhere=given.one_of("brokerAway", ("wait", "elsewhere"), "wait") == "elsewhere",
     )
 
 
@@ -201,7 +213,7 @@ def _starting(given: GivenOptions, streaming: bool) -> Position:
     if kind == "startingTimestamp":
         return SinceTimestamp(given.positive(kind) or 0, no_match)
     if kind == "startingOffsetsByTimestamp":
-        return ByTimestamps(_per_queue(kind, given.json_object(kind), lowest=0), no_match)
+        return _numbers(_per_queue(kind, given.json_object(kind), lowest=0), no_match)
     fallback = given.one_of("groupInitialOffsets", ("latest", "earliest"), "latest")
     text = given.text("startingOffsets") or ("latest" if streaming else "earliest")
     if text.lower() == "group":
@@ -218,9 +230,11 @@ def _ending(given: GivenOptions, streaming: bool) -> Position:
     if kind == "endingTimestamp":
         return SinceTimestamp(given.positive(kind) or 0, "latest")
     if kind == "endingOffsetsByTimestamp":
-        return ByTimestamps(_per_queue(kind, given.json_object(kind), lowest=0), "latest")
+        return _numbers(_per_queue(kind, given.json_object(kind), lowest=0), "latest")
     position = _offsets(given, "endingOffsets", given.text("endingOffsets") or "latest")
-    if isinstance(position, Earliest) or (isinstance(position, Explicit) and -2 in position.values()):
+    if isinstance(position, Earliest) or (
+        isinstance(position, Explicit | ByBroker) and -2 in position.values()
+    ):
         raise illegal("a read cannot end at earliest", option="endingOffsets")
     return position
 
@@ -235,17 +249,29 @@ def _offsets(given: GivenOptions, name: str, text: str) -> Position:
     value = given.json_object(name)
     # A checkpoint's version is a number; "v" may be a topic as well, and that is an object of queues.
     if isinstance(value.get("v", {}), dict):
-        return Explicit(_per_queue(name, value, lowest=-2))
+        return _numbers(_per_queue(name, value, lowest=-2), None)
+    if value.get("v") == cluster_offsets.VERSION:
+        return ByBroker.from_checkpoint(value)
     return Explicit.from_checkpoint(value)
 
 
-def _per_queue(name: str, value: dict[str, Any], *, lowest: int) -> dict[tuple[str, int], int]:
-    numbers: dict[tuple[str, int], int] = {}
+def _numbers(numbers: dict[tuple[str, str, int], int], no_match: NoMatch | None) -> Position:
+    """Offsets, or times; of brokers where one is named."""
+    if any(broker for _, broker, _ in numbers):
+        return ByBroker(numbers, no_match)
+    plain = {(topic, queue_id): number for (topic, _, queue_id), number in numbers.items()}
+    return Explicit(plain) if no_match is None else ByTimestamps(plain, no_match)
+
+
+def _per_queue(name: str, value: dict[str, Any], *, lowest: int) -> dict[tuple[str, str, int], int]:
+    """Numbers by topic, broker ("" where none is named) and queue: ``{"t":{"0":12,"broker-b/0":7}}``."""
+    numbers: dict[tuple[str, str, int], int] = {}
     for topic, queues in value.items():
         if not isinstance(queues, dict) or not queues:
             raise illegal(f'{name} must look like {{"topic":{{"0":12,"1":7}}}}', option=name)
-        for queue_id, number in queues.items():
+        for key, number in queues.items():
+            broker, _, queue_id = key.rpartition("/")
             if not queue_id.isdigit() or type(number) is not int or number < lowest:
-                raise illegal(f"{name}: {topic}/{queue_id} has no usable value: {number!r}", option=name)
-            numbers[topic, int(queue_id)] = number
+                raise illegal(f"{name}: {topic}/{key} has no usable value: {number!r}", option=name)
+            numbers[topic, broker, int(queue_id)] = number
     return numbers

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from structured_streaming.cluster_offsets import ClusterOffsets
 from structured_streaming.offsets import Bounds, MessageQueue, Offsets, TopicMetadata, illegal
 
 NoMatch = Literal["latest", "error"]
@@ -39,13 +40,46 @@ class Explicit:
 
     @classmethod
     def from_checkpoint(cls, value: Mapping[str, Any]) -> Explicit:
-        """Takes the form of a checkpoint; a topic's id and the epoch are not compared."""
+        """Takes the first form of a checkpoint; a topic's id and the epoch are not compared."""
         positions = Offsets.from_json(value).queues
         return cls({(queue.topic, queue.queue_id): offset for queue, offset in positions.items()})
 
     def values(self) -> Iterable[int]:
         """Returns the numbers."""
         return self.offsets.values()
+
+
+@dataclass(frozen=True)
+class ByBroker:
+    """Numbers for the queues of several brokers, each an offset (as in Explicit) or a time (ByTimestamps).
+
+    Attributes:
+        numbers: (topic, broker name, queue id) -> number; the broker's name is "" where it holds for all.
+        no_match: Of times; None for offsets.
+    """
+
+    numbers: Mapping[tuple[str, str, int], int]
+    no_match: NoMatch | None = None
+
+    @classmethod
+    def from_checkpoint(cls, value: Mapping[str, Any]) -> ByBroker:
+        """Takes the second form of a checkpoint; a topic's id and the epochs are not compared."""
+        return cls(
+            {
+                (queue.topic, queue.broker_name, queue.queue_id): at
+                for queue, at in ClusterOffsets.from_json(value).queues.items()
+            }
+        )
+
+    def values(self) -> Iterable[int]:
+        """Returns the numbers."""
+        return self.numbers.values()
+
+    def of(self, broker_name: str) -> Explicit | ByTimestamps:
+        """Returns what is said of one broker."""
+        own = {(t, q): n for (t, name, q), n in self.numbers.items() if name == broker_name}
+        said = {(t, q): n for (t, name, q), n in self.numbers.items() if not name} | own
+        return Explicit(said) if self.no_match is None else ByTimestamps(said, self.no_match)
 
 
 @dataclass(frozen=True)
@@ -71,7 +105,7 @@ class GroupPosition:
     fallback: Earliest | Latest
 
 
-Position = Earliest | Latest | Explicit | SinceTimestamp | ByTimestamps | GroupPosition
+Position = Earliest | Latest | Explicit | ByBroker | SinceTimestamp | ByTimestamps | GroupPosition
 
 
 @dataclass(frozen=True)
@@ -106,6 +140,13 @@ def resolve(
             return {
                 q: _explicit(q, b, offsets[q.topic, q.queue_id], option) for q, b in metadata.bounds.items()
             }
+        case ByBroker():
+            found: dict[MessageQueue, int] = {}
+            for name in sorted({queue.broker_name for queue in metadata.bounds}):
+                own = {queue: held for queue, held in metadata.bounds.items() if queue.broker_name == name}
+                part = TopicMetadata(metadata.epoch, metadata.topic_ids, own)
+                found |= resolve(position.of(name), part, lookups, option)
+            return found
         case SinceTimestamp(timestamp, no_match):
             return {q: _by_time(q, b, timestamp, no_match, lookups) for q, b in metadata.bounds.items()}
         case ByTimestamps(timestamps, no_match):

@@ -10,6 +10,8 @@ Processes: the driver.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from store_native.errors import LakeMQError, from_code
 from structured_streaming.offsets import Bounds, MessageQueue, TopicMetadata
 from structured_streaming.readers import StoreReader
@@ -38,7 +40,17 @@ def load(reader: StoreReader, subscription: Subscription) -> TopicMetadata:
             queue = MessageQueue(topic, reader.broker_name, queue_id)
             if subscription.covers(queue):
                 bounds[queue] = limits
-    return TopicMetadata(epoch, topic_ids, bounds)
+    return TopicMetadata(epoch, topic_ids, bounds, from_slave=reader.from_slave)
+
+
+def joined(parts: Iterable[TopicMetadata]) -> TopicMetadata:
+    """Returns which topics and queues several stores hold together; their ids and epochs are no one's."""
+    found = list(parts)
+    return TopicMetadata(
+        0,
+        {topic: topic_id for part in found for topic, topic_id in part.topic_ids.items()},
+        {queue: bounds for part in found for queue, bounds in part.bounds.items()},
+    )
 
 
 def check_exists(metadata: TopicMetadata, subscription: Subscription) -> None:

@@ -20,6 +20,7 @@ from delta_tables.idempotent import append_once
 from delta_tables.ledger.location import LedgerLocation
 from delta_tables.table import Table
 from lakemq.client.group_lease import GroupLease
+from lakemq.client.group_leases import GroupLeases
 from store_native.errors import from_code
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class GroupFence:
         ledger: LedgerLocation,
         table: Table,
         group: str,
-        lease: GroupLease,
+        lease: GroupLease | GroupLeases,
         *,
         minutes: Callable[[], int] = lambda: int(time.time() / 60),
     ) -> None:

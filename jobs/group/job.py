@@ -44,11 +44,14 @@ from jobs.group.worker_death import is_worker_death
 from jobs.redelivery.retry_policy import RetryPolicy
 from jobs.runtime.batch_gate import BatchGate
 from jobs.runtime.checkpoint import NO_BATCH, StreamCheckpoint
+from jobs.runtime.group_brokers import GroupBrokers
 from jobs.settings import ConsumeSettings
 from lakemq.client import Client
 from lakemq.client.group_lease import GroupLease
+from lakemq.client.group_leases import GroupLeases
 from store_native.errors import InvalidRequest, LakeMQError, from_code
 from store_native.names import retry_topic
+from structured_streaming.cluster_offsets import ClusterOffsets
 from structured_streaming.offsets import Bounds, MessageQueue, Offsets, start_in
 from structured_streaming.source import batch_plan
 from structured_streaming.source.partitions import QueueSlice, slices_between
@@ -62,17 +65,32 @@ Positions = Mapping[MessageQueue, int]
 class Range:
     """What one batch covers, queue by queue: begin (included) to end (not)."""
 
-    begin: Offsets
-    end: Offsets
+    begin: ClusterOffsets
+    end: ClusterOffsets
 
     def slices(self, store_id: str) -> list[QueueSlice]:
         """One slice per queue that moved, in queue order."""
         unbounded = {queue: Bounds(0, end) for queue, end in self.end.queues.items()}
-        return slices_between(self.begin, self.end, unbounded, store_id)
+        slices = [
+            piece
+            for name, end in self.end.brokers.items()
+            for piece in slices_between(self._begin_at(name), end, unbounded, store_id)
+        ]
+        return sorted(slices, key=lambda piece: piece.queue)
 
     def begin_of(self, queue: MessageQueue) -> int:
         """Where the batch begins on a queue."""
-        return start_in(self.begin, self.end, queue)
+        return start_in(self._begin_at(queue.broker_name), self.end.brokers[queue.broker_name], queue)
+
+    def refuse_other_losses(self) -> None:
+        """Refuses to go on where positions of a broker no longer mean the same messages; see loss_record."""
+        for name in self.begin.brokers:
+            begin = self._begin_at(name)
+            refuse_other_losses(begin, self.end.brokers.get(name, Offsets(begin.epoch)))
+
+    def _begin_at(self, broker_name: str) -> Offsets:
+        begin = self.begin.brokers.get(broker_name)
+        return Offsets(self.end.brokers[broker_name].epoch) if begin is None else begin
 
 
 class GroupJob:
@@ -85,7 +103,7 @@ class GroupJob:
         policy: RetryPolicy,
         client: Client,
         gate: BatchGate,
-        lease: GroupLease | None,
+        lease: GroupLease | GroupLeases | None,
         *,
         before_ledger_commit: Callable[[int], None] = lambda batch_id: None,
         after_ledger_commit: Callable[[int], None] = lambda batch_id: None,
@@ -121,7 +139,8 @@ class GroupJob:
         if lease is not None:
             self._fence = GroupFence(self._spark, settings.ledger, DELIVERIES, settings.group, lease)
         self._checkpoint = StreamCheckpoint(settings.checkpoint_of("group"))
-        self._store_id = str(client.cluster()["store_id"])
+        self._brokers = GroupBrokers(client)
+        self._store_id = "" if self._brokers.several else str(client.cluster()["store_id"])
         self._reader = reader_of(settings, client.endpoint)
         cores = self._spark.sparkContext.defaultParallelism
         handler = settings.handler.load()
@@ -134,9 +153,10 @@ class GroupJob:
             cores,
             settings.host.concurrency if self._single and handler.thread_safe else 1,
         )
-        self._start: dict[str, dict[str, int]] = {}
+        self._start: dict[MessageQueue, int] = {}
         self._last_in_ledger: int | None = None
-        self.reached: dict[tuple[str, int], int] = {}
+        self._told: dict[str, dict[tuple[str, int], int]] = {}
+        self.reached: dict[MessageQueue, int] = {}
 
     @property
     def checkpoint(self) -> StreamCheckpoint:
@@ -150,11 +170,11 @@ class GroupJob:
         self._spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         if self._fence is not None:
             self._fence.take()  # before the ledger is queried for how far the group is
-        self._start = self._checkpoint.start(
-            lambda: {"offsets": starting_offsets(settings, self._spark, self._client)}
+        begin = self._checkpoint.start(
+            lambda: {"offsets": starting_offsets(settings, self._spark, self._brokers)}
         )["offsets"]
-        for topic, offsets in self._start.items():
-            self.reached.update({(topic, int(queue_id)): offset for queue_id, offset in offsets.items()})
+        self._start = self._brokers.positions(begin)
+        self._reach(self._start)
         committed = self._checkpoint.reached()
         if committed is not None:
             self._reach(committed.queues)
@@ -166,7 +186,7 @@ class GroupJob:
             .schema("queue_offset BIGINT")
             .option("subscribe", ",".join(settings.subscription))
             .option("endpoint", self._client.endpoint)
-            .option("startingOffsets", json.dumps(self._start))
+            .option("startingOffsets", json.dumps(begin))
             .option("maxOffsetsPerTrigger", str(settings.max_messages_per_batch))
             .option("planFile", str(self._checkpoint.plan_file))
             .option("batchBoundFile", str(self._checkpoint.bound_file))
@@ -191,7 +211,7 @@ class GroupJob:
             handled = Handled()
             covered = self._range(batch_id)
             if self._settings.on_data_loss == "record":
-                refuse_other_losses(covered.begin, covered.end)
+                covered.refuse_other_losses()
             lost = LossRecord(self._spark) if self._settings.on_data_loss == "record" else None
             if batch_id > self._newest_in_ledger(query_id):
                 handled = self._handle(batch_id, query_id, covered, lost)
@@ -215,7 +235,7 @@ class GroupJob:
             self._on_batch(BatchReport(handled.rows, handled.retried, handled.given_up, took, behind))
 
     def _reach(self, end: Positions) -> None:
-        self.reached.update({(queue.topic, queue.queue_id): offset for queue, offset in end.items()})
+        self.reached.update(end)
 
     def _handle(self, batch_id: int, query_id: str, covered: Range, lost: LossRecord | None) -> Handled:
         """Writes the batch's outcomes, in spite of a handler that ends its worker."""
@@ -315,15 +335,21 @@ class GroupJob:
         begin, end = plan
         if batch_id == NO_BATCH + 1:
             # Where the group began is decided once; the source asks the broker of today at each repeat.
-            offsets = {
-                queue: self._start.get(queue.topic, {}).get(str(queue.queue_id), 0) for queue in end.queues
-            }
-            begin = Offsets(end.epoch, end.topic_ids, offsets)
+            # A broker that came since is read from where the source found it.
+            known = {queue.broker_name for queue in self._start}
+            begin = ClusterOffsets(
+                {
+                    name: Offsets(at.epoch, at.topic_ids, {q: self._start.get(q, 0) for q in at.queues})
+                    if name in known or not self._brokers.several
+                    else begin.brokers.get(name, Offsets(at.epoch))
+                    for name, at in end.brokers.items()
+                }
+            )
         return Range(begin, end)
 
     def _report(self, batch_id: int, query_id: str, covered: Range) -> int | None:
         """Reports how far the group is; returns how many messages it is behind, where the broker says it."""
-        maxima = self._max_offsets(covered)
+        maxima = self._brokers.max_offsets(piece.queue for piece in covered.slices(""))
         progress = [
             QueueProgress(
                 queue.topic,
@@ -331,7 +357,7 @@ class GroupJob:
                 queue.queue_id,
                 covered.begin_of(queue),
                 end,
-                maxima.get((queue.topic, queue.queue_id)),
+                maxima.get(queue),
             )
             for queue, end in covered.end.queues.items()
         ]
@@ -356,35 +382,36 @@ class GroupJob:
         known = [row.max_offset - row.next_offset for row in progress if row.max_offset is not None]
         return sum(known) if known else None
 
-    def _max_offsets(self, covered: Range) -> dict[tuple[str, int], int]:
-        maxima: dict[tuple[str, int], int] = {}
-        try:
-            for topic in {piece.queue.topic for piece in covered.slices("")}:
-                for bounds in self._client.queues(topic):
-                    maxima[topic, bounds.queue_id] = bounds.max_offset
-        except LakeMQError as error:
-            _log.warning("the report of this batch goes without max offsets: %s", error)
-        return maxima
-
     def _commit_offsets(self, end: Positions) -> None:
-        offsets = {(queue.topic, queue.queue_id): offset for queue, offset in end.items()}
-        assert self._lease is not None, "broadcast mode reports nothing"
-        group, epoch = self._settings.group, self._lease.epoch
-        try:
+        """Reports to each broker how far its queues are; where they did not move it knows."""
+        for name in sorted({queue.broker_name for queue in end}):
+            own = {(q.topic, q.queue_id): at for q, at in end.items() if q.broker_name == name}
+            if self._brokers.several and self._told.get(name) == own:
+                continue
             try:
-                self._client.commit_offsets(group, offsets, lease_epoch=epoch)
-            except InvalidRequest as refused:
-                # A broker that restarted has forgotten which epoch is the newest until it is asked.
-                if not refused.context.get("renew"):
-                    raise  # the group is somebody else's now: this job must end
-                self._lease.confirm()
-                self._client.commit_offsets(group, offsets, lease_epoch=epoch)
-        except InvalidRequest:
-            raise
-        except LakeMQError as error:
-            _log.warning(
-                "the broker did not take the group's offsets, the next batch reports again: %s", error
-            )
+                self._commit_at(name, own)
+            except InvalidRequest:
+                raise
+            except LakeMQError as error:
+                _log.warning(
+                    "the broker did not take the group's offsets, the next batch reports again: %s", error
+                )
+            else:
+                self._told[name] = own
+
+    def _commit_at(self, name: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        assert self._lease is not None, "broadcast mode reports nothing"
+        group, broker = self._settings.group, self._brokers.broker(name)
+        lease = self._lease
+        epoch = lease.epoch_at(name) if isinstance(lease, GroupLeases) else lease.epoch
+        try:
+            broker.commit_offsets(group, offsets, lease_epoch=epoch)
+        except InvalidRequest as refused:
+            # A broker that restarted has forgotten which epoch is the newest until it is asked.
+            if not refused.context.get("renew"):
+                raise  # the group is somebody else's now: this job must end
+            self._lease.confirm()
+            broker.commit_offsets(group, offsets, lease_epoch=epoch)
 
 
 def _application(group: str, query_id: str) -> str:

@@ -20,6 +20,7 @@ from jobs.runtime.batch_gate import BatchGate
 from jobs.runtime.checkpoint import StreamCheckpoint
 from jobs.settings import ConsumeSettings
 from lakemq.client.group_lease import GroupLease
+from lakemq.client.group_leases import GroupLeases
 
 
 class LedgerConsumer(ABC):
@@ -42,7 +43,7 @@ class LedgerConsumer(ABC):
         settings: ConsumeSettings,
         endpoint: str,
         gate: BatchGate,
-        lease: GroupLease,
+        lease: GroupLease | GroupLeases,
     ) -> None:
         """Puts the job together without starting it."""
         self._spark = spark

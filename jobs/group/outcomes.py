@@ -124,6 +124,7 @@ class OutcomeTask:
             "queue_offset": positions.queue_offset,
             "attempt": positions.attempt,
             "source_topic": batch.column("topic"),
+            "source_broker_name": batch.column("broker_name"),
             "source_queue_id": batch.column("queue_id"),
             "source_queue_offset": batch.column("queue_offset"),
             "started_at": results.started_at,

@@ -15,39 +15,42 @@ from typing import TYPE_CHECKING
 
 from delta_tables.ledger.location import LedgerLocation
 from delta_tables.ledger_query import select
+from jobs.runtime.group_brokers import GroupBrokers
 from jobs.settings import ConsumeSettings, From
-from lakemq.client import Client
 from lakemq.client.results import QueueBounds
 from store_native.names import is_retry_topic
+from structured_streaming.offsets import MessageQueue
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _log = logging.getLogger(__name__)
 
-QueueKey = tuple[str, int]
 StartingOffsets = dict[str, dict[str, int]]
 
 
-def starting_offsets(settings: ConsumeSettings, spark: SparkSession, client: Client) -> StartingOffsets:
+def starting_offsets(
+    settings: ConsumeSettings, spark: SparkSession, brokers: GroupBrokers
+) -> StartingOffsets:
     """Decides the first offset of every queue of the subscription: topic -> queue -> offset."""
     handled = handled_offsets(settings.ledger, spark, settings.group)
-    reported = {} if settings.mode == "broadcast" else client.group_offsets(settings.group)
-    queues = {topic: client.queues(topic) for topic in settings.subscription}
+    reported = {} if settings.mode == "broadcast" else brokers.committed_offsets(settings.group)
+    queues = {topic: brokers.queues(topic) for topic in settings.subscription}
     for topic in settings.topics:
-        if not any((topic, queue.queue_id) in handled | reported for queue in queues[topic]):
-            _log.info("group %s is new to %s: %s", settings.group, topic, beginning(settings, queues[topic]))
+        if not (handled | reported).keys() & queues[topic].keys():
+            there = beginning(settings, list(queues[topic].values()))
+            _log.info("group %s is new to %s: %s", settings.group, topic, there)
     return {
         topic: {
-            str(queue.queue_id): choose(
-                queue,
-                handled.get((topic, queue.queue_id)),
-                reported.get((topic, queue.queue_id)),
+            brokers.key(queue): choose(
+                bounds,
+                handled.get(queue),
+                reported.get(queue),
                 # What waits on the retry topic belongs to the group since before it had a checkpoint.
                 "earliest" if is_retry_topic(topic) else settings.start,
                 retry=is_retry_topic(topic),
             )
-            for queue in held
+            for queue, bounds in held.items()
         }
         for topic, held in queues.items()
     }
@@ -80,7 +83,7 @@ def choose(
     return queue.min_offset if start == "earliest" else queue.confirmed_offset
 
 
-def handled_offsets(ledger: LedgerLocation, spark: SparkSession, group: str) -> dict[QueueKey, int]:
+def handled_offsets(ledger: LedgerLocation, spark: SparkSession, group: str) -> dict[MessageQueue, int]:
     """The offset after the last one the ledger has an outcome for, per queue read.
 
     `deliveries` is exact up to what a tag filter leaves out; `consumer_offsets` knows of that, but may
@@ -88,17 +91,20 @@ def handled_offsets(ledger: LedgerLocation, spark: SparkSession, group: str) -> 
     """
     delivered = select(
         ledger,
-        "SELECT source_topic, source_queue_id, max(source_queue_offset) + 1 AS next_offset FROM deliveries "
-        f"WHERE consumer_group = '{group}' GROUP BY source_topic, source_queue_id",
+        # Rows of releases that knew one broker do not name the one they were read from: it is the message's.
+        "SELECT source_topic, coalesce(source_broker_name, broker_name) AS source_broker, source_queue_id, "
+        f"max(source_queue_offset) + 1 AS next_offset FROM deliveries WHERE consumer_group = '{group}' "
+        "GROUP BY source_topic, coalesce(source_broker_name, broker_name), source_queue_id",
         spark,
     )
     reported = select(
         ledger,
-        "SELECT topic, queue_id, max(next_offset) AS next_offset FROM consumer_offsets "
-        f"WHERE consumer_group = '{group}' GROUP BY topic, queue_id",
+        "SELECT topic, broker_name, queue_id, max(next_offset) AS next_offset FROM consumer_offsets "
+        f"WHERE consumer_group = '{group}' GROUP BY topic, broker_name, queue_id",
         spark,
     )
-    handled: dict[QueueKey, int] = {}
-    for topic, queue_id, offset in (*delivered, *reported):
-        handled[topic, queue_id] = max(offset, handled.get((topic, queue_id), 0))
+    handled: dict[MessageQueue, int] = {}
+    for topic, broker_name, queue_id, offset in (*delivered, *reported):
+        queue = MessageQueue(topic, broker_name, queue_id)
+        handled[queue] = max(offset, handled.get(queue, 0))
     return handled

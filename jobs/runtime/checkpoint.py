@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from structured_streaming.offsets import Offsets
+from structured_streaming.cluster_offsets import ClusterOffsets
 
 _START_FILE = "lakemq-start.json"
 _PLAN_FILE = "lakemq-plan.json"
@@ -63,11 +63,11 @@ class StreamCheckpoint:
         """Where the job writes how many messages it wants in a batch."""
         return self.directory / _BOUND_FILE
 
-    def reach(self, batch_id: int, end: Offsets) -> None:
+    def reach(self, batch_id: int, end: ClusterOffsets) -> None:
         """Remembers the end of a batch that is done, so that a restart knows how far the stream is."""
         self._write(_REACHED_FILE, {"batch_id": batch_id, "end": end.to_json()})
 
-    def reached(self) -> Offsets | None:
+    def reached(self) -> ClusterOffsets | None:
         """The end of the newest batch that was done, None for a new checkpoint."""
         committed = self.last_committed()
         try:
@@ -76,16 +76,18 @@ class StreamCheckpoint:
             return self._end_in_sparks_log(committed)
         if remembered["batch_id"] < committed:
             return self._end_in_sparks_log(committed)
-        return Offsets.from_json(remembered["end"])
+        return ClusterOffsets.from_json(remembered["end"])
 
-    def _end_in_sparks_log(self, batch_id: int) -> Offsets | None:
+    def _end_in_sparks_log(self, batch_id: int) -> ClusterOffsets | None:
         """A batch's end as releases found it that remembered none: in the first format of Spark's log."""
         try:
             lines = (self.directory / "offsets" / str(batch_id)).read_text(encoding="utf-8").splitlines()
         except FileNotFoundError:
             return None
         # version line, metadata line, then one line per source; these streams have one source
-        return Offsets.from_json(json.loads(lines[2])) if lines[:1] == ["v1"] and len(lines) > 2 else None
+        return (
+            ClusterOffsets.from_json(json.loads(lines[2])) if lines[:1] == ["v1"] and len(lines) > 2 else None
+        )
 
     def start(self, decide: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Where the stream begins: decided at the first call, remembered ever after.

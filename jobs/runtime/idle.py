@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 
 from delta_tables.ledger.location import LedgerLocation
 from delta_tables.ledger_query import select
+from jobs.runtime.group_brokers import GroupBrokers
 from lakemq.client import Client
+from structured_streaming.offsets import MessageQueue
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,7 +39,7 @@ class IdleWatch:
         ledger: LedgerLocation,
         group: str,
         subscription: tuple[str, ...],
-        reached: Mapping[tuple[str, int], int],
+        reached: Mapping[MessageQueue, int],
     ) -> None:
         """Looks at one group.
 
@@ -47,10 +49,10 @@ class IdleWatch:
             ledger: the group's ledger.
             group: the group.
             subscription: the topics its query reads.
-            reached: (topic, queue id) -> offset the group job has reached, as it moves on.
+            reached: the offset the group job has reached in each queue, as it moves on.
         """
+        self._brokers = GroupBrokers(client)
         self._spark = spark
-        self._client = client
         self._ledger = ledger
         self._group = group
         self._subscription = subscription
@@ -62,9 +64,9 @@ class IdleWatch:
 
     def _all_read(self) -> bool:
         return all(
-            bounds.max_offset <= self._reached.get((topic, bounds.queue_id), bounds.min_offset)
+            bounds.max_offset <= self._reached.get(queue, bounds.min_offset)
             for topic in self._subscription
-            for bounds in self._client.queues(topic)
+            for queue, bounds in self._brokers.queues(topic).items()
         )
 
     def _unfinished(self) -> int:
@@ -73,7 +75,7 @@ class IdleWatch:
 
     def _delayed(self) -> bool:
         """Whether the broker holds any delayed message, whatever its topic: their topics are not shown."""
-        return waiting_messages(self._client.metrics()) > 0
+        return any(waiting_messages(broker.metrics()) > 0 for broker in self._brokers.each().values())
 
 
 def waiting_messages(metrics: str) -> int:

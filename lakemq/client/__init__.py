@@ -16,6 +16,7 @@ sink all call the broker through :class:`Client`; nothing else in the project sp
     broker_choice.py     whose turn it is, who is avoided, what a sharding key means
     broker_transport.py  one broker name: its master, its slaves for reads
     group_lease.py  one driver per group: taken, renewed, given back
+    group_leases.py the same at several brokers
     message.py      a message to send, a message read
     results.py      what the calls answer
     arrow.py        Arrow streams in and out (imports pyarrow only when used)

@@ -38,7 +38,8 @@ class Client(ProduceApi, PullApi, AdminApi):
         retry_until: A call that may be repeated is repeated until so many seconds after its begin,
             whatever ``retries`` says; one attempt then takes at most ``timeout_s``.
         avoid_slow: Sends to several brokers avoid for a while those that answered slowly
-            (:mod:`lakemq.client.broker_choice`), not only the one that failed last.
+            (:mod:`lakemq.client.broker_choice`), not only those that failed.
+        routed: False takes the one address for a broker's, whatever it answers.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Client(ProduceApi, PullApi, AdminApi):
         pool_size: int = 16,
         retry_until: float | None = None,
         avoid_slow: bool = False,
+        routed: bool = True,
     ) -> None:
         self._settings: dict[str, Any] = {
             "timeout_s": timeout_s,
@@ -61,10 +63,10 @@ class Client(ProduceApi, PullApi, AdminApi):
         self._broker_name: str | None = None
         self._cluster: Cluster[Client] | None = None
         self._looking = threading.Lock()
-        self._is_one_broker = False
+        self._is_one_broker = not routed
         self._endpoints = tuple(normal_endpoint(one) for one in chosen_endpoints(endpoint))
         self._transport: Transport | BrokerTransport = Transport(self._endpoints[0], **self._settings)
-        if len(self._endpoints) > 1:
+        if len(self._endpoints) > 1 and routed:
             self._cluster = self._make_cluster()
 
     @property
@@ -135,7 +137,8 @@ class Client(ProduceApi, PullApi, AdminApi):
         return f"{type(self).__name__}({self.endpoint!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        settings = {**self._settings, "avoid_slow": self._avoid_slow}
+        routed = self._broker_name is not None or not self._is_one_broker or self.is_routed
+        settings = {**self._settings, "avoid_slow": self._avoid_slow, "routed": routed}
         return _rebuild, (type(self), self._endpoints, settings, self._broker_name)
 
     def _make_cluster(self) -> Cluster[Client]:

@@ -120,6 +120,16 @@ class GroupLease:
         self._thread.start()
         return epoch
 
+    def acquire_later(self) -> None:
+        """Begins to ask a broker that was away at :meth:`acquire` for the group; a refusal is remembered."""
+        self._thread.start()
+
+    def is_valid(self) -> bool:
+        """Says, without asking, whether the lease surely holds; raises when the group was lost."""
+        if self._lost is not None:
+            raise self._lost
+        return self._clock() < self._valid_until
+
     def check(self) -> int:
         """Makes sure that the group was not lost; returns the fencing epoch.
 
@@ -205,6 +215,9 @@ class GroupLease:
                 self.renew()
             except LakeMQError as error:
                 if self._lost is not None:
+                    return
+                if not self.epoch and error.code == "LEASE_CONFLICT":  # asked for the first time
+                    self._lost = error
                     return
                 _log.warning("the lease on group %s could not be renewed yet: %s", self._group, error)
 

@@ -49,6 +49,10 @@ class StoreReader(Protocol):
     store_id: str
     ahead: bool
 
+    @property
+    def from_slave(self) -> bool:
+        """Whether the last bounds were a slave's, whose queues may end before its master's."""
+
     def epoch(self) -> int:
         """Returns the store's epoch now."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lakemq.client import Client
-from store_native.errors import LakeMQError
+from store_native.errors import LakeMQError, Unavailable
 from structured_streaming.offsets import Bounds
 from structured_streaming.readers.base import Chunk
 
@@ -17,14 +17,14 @@ BATCH_ROWS = 10_000
 BATCH_BYTES = 16 << 20
 
 _clients: dict[str, Client] = {}
-_readers: dict[str, HttpReader] = {}
+_readers: dict[tuple[str, str], HttpReader] = {}
 
 
 class HttpReader:
-    """Reads the store of the broker at an endpoint.
+    """Reads the store of one broker: its master's, or a slave's while the master does not answer.
 
     Args:
-        endpoint: The broker's address.
+        client: The client of that broker.
 
     Raises:
         LakeMQError: SERVICE_NOT_AVAILABLE when nobody answers there.
@@ -32,8 +32,9 @@ class HttpReader:
 
     ahead = True
 
-    def __init__(self, endpoint: str) -> None:
-        self._client = shared_client(endpoint)
+    def __init__(self, client: Client) -> None:
+        self.from_slave = False
+        self._client = client
         cluster = self._client.cluster()
         self.broker_name = str(cluster["broker_name"])
         self.store_id = str(cluster.get("store_id", ""))
@@ -54,6 +55,7 @@ class HttpReader:
 
     def bounds(self, topic: str) -> dict[int, Bounds]:
         queues = self._client.queues(topic)
+        self.from_slave = any(queue.from_slave for queue in queues)
         return {queue.queue_id: Bounds(queue.min_offset, queue.confirmed_offset) for queue in queues}
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
@@ -72,6 +74,12 @@ class HttpReader:
             tags=tags,
             columns=columns,
         )
+        if pull.from_slave and pull.max_offset < end:
+            raise Unavailable(
+                "SERVICE_NOT_AVAILABLE",
+                f"broker {self.broker_name}: its master is away, and its slave has {topic} queue {queue_id} "
+                f"up to {pull.max_offset} yet, not to {end}",
+            )
         batch = pull.batch if pull.batch.num_rows else None
         return Chunk(pull.status, batch, pull.next_offset, pull.min_offset, pull.max_offset, pull.damaged)
 
@@ -83,8 +91,10 @@ def shared_client(endpoint: str) -> Client:
     return _clients[endpoint]
 
 
-def http_reader(endpoint: str) -> HttpReader:
-    """Returns this process's reader of an endpoint."""
-    if endpoint not in _readers:
-        _readers[endpoint] = HttpReader(endpoint)
-    return _readers[endpoint]
+def http_reader(endpoint: str, broker_name: str = "") -> HttpReader:
+    """Returns this process's reader of an endpoint, or of one of the brokers behind it."""
+    key = (endpoint, broker_name)
+    if key not in _readers:
+        client = shared_client(endpoint)
+        _readers[key] = HttpReader(client.broker(broker_name) if broker_name else client)
+    return _readers[key]

@@ -35,6 +35,7 @@ class LocalReader:
     """
 
     ahead = False
+    from_slave = False
 
     def __init__(self, path: str) -> None:
         self._path = path

@@ -29,6 +29,10 @@ class RetryingReader:
         self.store_id = reader.store_id
         self.ahead = reader.ahead
 
+    @property
+    def from_slave(self) -> bool:
+        return self._reader.from_slave
+
     def epoch(self) -> int:
         return retry_until(self._reader.epoch, self._retry_timeout_s)
 

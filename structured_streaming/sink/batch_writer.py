@@ -21,6 +21,7 @@ from structured_streaming import options
 from structured_streaming.offsets import illegal
 from structured_streaming.option_names import with_environment
 from structured_streaming.sink import columns as sink_columns
+from structured_streaming.sink.fixed_brokers import with_brokers
 from structured_streaming.sink.sender import TaskResult, send_all
 from structured_streaming.sink.stream_writer import stream_ids, task_context
 
@@ -31,7 +32,7 @@ class LakeMQBatchWriter(DataSourceArrowWriter):
     def __init__(self, given: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         if overwrite:
             raise illegal('a log cannot be overwritten: use mode("append")')
-        self._options = options.parse_write(with_environment(given))
+        self._options = with_brokers(options.parse_write(with_environment(given)), given, streaming=False)
         sink_columns.check(schema, self._options.topic)
         self._job_id = uuid.uuid4().hex
 

@@ -11,12 +11,13 @@ behind an old key.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakemq.client.broker_choice import of_sharding_key
 from structured_streaming.offsets import illegal
 
 MAX_CHUNK_BYTES = 16 << 20  # of all columns' values; the broker takes requests of 64 MiB by default
@@ -92,6 +93,30 @@ class TopicChunks:
                 self._next[topic] = sequence + 1
                 whole = part.combine_chunks()
                 yield RowChunk(topic, sequence, whole, digest(whole))
+
+
+def by_broker(chunk: RowChunk, brokers: Sequence[str], otherwise: str) -> Iterator[tuple[str, RowChunk]]:
+    """Cuts a chunk by the brokers of its rows' sharding keys.
+
+    Args:
+        chunk: The rows.
+        brokers: By name, in an order that does not change.
+        otherwise: Where rows without a key go.
+    """
+    names = chunk.rows.column_names
+    if (
+        len(brokers) == 1
+        or "sharding_key" not in names
+        or chunk.rows.column("sharding_key").null_count == len(chunk.rows)
+    ):
+        yield otherwise, chunk
+        return
+    keys = chunk.rows.column("sharding_key").to_pylist()
+    to = [otherwise if key is None else of_sharding_key(key, brokers) for key in keys]
+    for name in sorted(set(to)):
+        rows = chunk.rows.filter(pa.array([one == name for one in to])).combine_chunks()
+        part = f"{chunk.part}@{brokers.index(name)}"
+        yield name, RowChunk(chunk.topic, chunk.sequence, rows, digest(rows), part)
 
 
 def halves(chunk: RowChunk) -> tuple[RowChunk, RowChunk]:

@@ -4,7 +4,7 @@ Owns the idempotence keys, the halving of a chunk that is too large for the brok
 
 Invariants: a chunk counts as sent only when the broker answered that all its rows are stored as safely as
 its policy asks; whatever happened before that, the same key is sent again, and the broker stores a key
-once.
+once. Of several brokers a chunk always goes to the same one, unless the option says that another will do.
 
 Processes: executors; a task has a sender and a client of its own.
 """
@@ -12,6 +12,7 @@ Processes: executors; a task has a sender and a client of its own.
 from __future__ import annotations
 
 import hashlib
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -19,11 +20,14 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 
 from lakemq.client import BatchResult, Client
+from lakemq.client.errors import may_pass
 from store_native.errors import InternalError, LakeMQError, Unavailable
 from structured_streaming.options import WriteOptions
 from structured_streaming.retry_timeout import retry_until
-from structured_streaming.sink.chunks import RowChunk, TopicChunks, halves
+from structured_streaming.sink.chunks import RowChunk, TopicChunks, by_broker, halves
 
+ELSEWHERE_S = 5.0
+"""How long a broker that is away is waited for where others will do."""
 _LONGEST_TOPIC_IN_KEY = 100
 
 
@@ -56,12 +60,62 @@ def send_all(
             retryTimeoutMs. Spark then runs the task again; what was sent is not stored twice.
     """
     rows = duplicates = 0
-    with client or Client(options.endpoint, timeout_s=60.0, retries=0) as open_client:
+    with client or _client(options) as open_client:
+        to = Destination(open_client, options)
         for chunk in TopicChunks(options.topic, options.rows_per_request).cut(batches):
-            for part, result in _send_parts(open_client, chunk, key_prefix, options.retry_timeout_ms / 1000):
+            for part, result in to.send(chunk, key_prefix):
                 rows += part.rows.num_rows
                 duplicates += part.rows.num_rows if result.duplicate else 0
     return TaskResult(rows, duplicates)
+
+
+def _client(options: WriteOptions) -> Client:
+    # Where the brokers are not fixed, a name server must not spread what a repeat would spread otherwise.
+    return Client(options.endpoint, timeout_s=60.0, retries=0, routed=bool(options.brokers))
+
+
+class Destination:
+    """Where the chunks of a task go: the broker, or one of several by what the chunk is.
+
+    Args:
+        client: The broker, or the cluster.
+        options: The sink's options.
+    """
+
+    def __init__(self, client: Client, options: WriteOptions) -> None:
+        self._client = client
+        self._brokers = options.brokers
+        self._elsewhere = options.elsewhere
+        self._retry_timeout_s = options.retry_timeout_ms / 1000
+
+    def send(self, chunk: RowChunk, key_prefix: str) -> Iterator[tuple[RowChunk, BatchResult]]:
+        """Sends a chunk's rows, to the same brokers whenever the task runs again."""
+        if not self._brokers:
+            yield from _send_parts(self._client, chunk, key_prefix, self._retry_timeout_s)
+            return
+        at = zlib.crc32(f"{key_prefix}/{chunk.topic}/{chunk.sequence}".encode()) % len(self._brokers)
+        for name, part in by_broker(chunk, self._brokers, self._brokers[at]):
+            yield from self._send_to(name, part, key_prefix)
+
+    def _send_to(self, name: str, chunk: RowChunk, key_prefix: str) -> Iterator[tuple[RowChunk, BatchResult]]:
+        if not self._elsewhere:
+            yield from _send_parts(self._client.broker(name), chunk, key_prefix, self._retry_timeout_s)
+            return
+        first = self._brokers.index(name)
+
+        def once() -> list[tuple[RowChunk, BatchResult]]:
+            failed: LakeMQError | None = None
+            for other in (*self._brokers[first:], *self._brokers[:first]):
+                try:
+                    return list(_send_parts(self._client.broker(other), chunk, key_prefix, ELSEWHERE_S))
+                except LakeMQError as error:
+                    if not may_pass(error):
+                        raise
+                    failed = error
+            assert failed is not None, "there is a broker"
+            raise failed
+
+        yield from retry_until(once, self._retry_timeout_s)
 
 
 def _send_parts(

@@ -23,6 +23,7 @@ from structured_streaming import options
 from structured_streaming.offsets import illegal
 from structured_streaming.option_names import with_environment
 from structured_streaming.sink import columns as sink_columns
+from structured_streaming.sink.fixed_brokers import with_brokers
 from structured_streaming.sink.sender import TaskResult, send_all
 from structured_streaming.spark_versions import DataSourceStreamArrowWriter, as_arrow
 
@@ -42,7 +43,7 @@ class LakeMQStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, given: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         if overwrite:
             raise illegal("a log cannot be overwritten: use outputMode append or update, not complete")
-        self._options = options.parse_write(with_environment(given))
+        self._options = with_brokers(options.parse_write(with_environment(given)), given, streaming=True)
         sink_columns.check(schema, self._options.topic)
         self._schema = schema
 

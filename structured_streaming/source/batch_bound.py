@@ -30,3 +30,9 @@ def read(file: Path) -> int | None:
     except (OSError, ValueError, LookupError, TypeError):
         return None
     return rows if isinstance(rows, int) and rows > 0 else None
+
+
+def at_most(file: str | None, most: int | None) -> int | None:
+    """The lower of a trigger's bound and the file's; None without either."""
+    bound = None if file is None else read(Path(file))
+    return min((rows for rows in (most, bound) if rows is not None), default=None)

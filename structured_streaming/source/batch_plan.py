@@ -13,10 +13,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from structured_streaming.cluster_offsets import ClusterOffsets
 from structured_streaming.offsets import Offsets
 
 
-def write(file: Path, begin: Offsets, end: Offsets) -> None:
+def write(file: Path, begin: Offsets | ClusterOffsets, end: Offsets | ClusterOffsets) -> None:
     """Replaces the plan; a batch that is planned again after a crash has the same."""
     file.parent.mkdir(parents=True, exist_ok=True)
     draft = file.with_suffix(".draft")
@@ -24,11 +25,11 @@ def write(file: Path, begin: Offsets, end: Offsets) -> None:
     draft.replace(file)
 
 
-def take(file: Path) -> tuple[Offsets, Offsets] | None:
+def take(file: Path) -> tuple[ClusterOffsets, ClusterOffsets] | None:
     """Returns begin and end of the batch planned last, None when it was taken already."""
     try:
         plan = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     file.unlink()
-    return Offsets.from_json(plan["begin"]), Offsets.from_json(plan["end"])
+    return ClusterOffsets.from_json(plan["begin"]), ClusterOffsets.from_json(plan["end"])

@@ -17,11 +17,13 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from structured_streaming import columns, offsets, options, starting_offsets, topic_metadata
+from structured_streaming.offsets import TopicMetadata
 from structured_streaming.option_names import with_environment
 from structured_streaming.readers import StoreReader, open_reader
 from structured_streaming.readers.http import shared_client
 from structured_streaming.source import data_loss, partitions
 from structured_streaming.source.group_progress import GroupProgress
+from structured_streaming.source.partitions import QueueSlice
 from structured_streaming.source.slice_reader import SliceReader
 
 
@@ -52,9 +54,35 @@ class LakeMQBatchReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Fixes start and end and cuts the read into tasks; called once, on the driver."""
         chosen = self._options
-        reader = open_reader(chosen.path, chosen.endpoint, retry_timeout_s=chosen.retry_timeout_ms / 1000)
-        metadata = topic_metadata.load(reader, chosen.subscription)
-        topic_metadata.check_exists(metadata, chosen.subscription)
+        readers = self._readers()
+        parts = [topic_metadata.load(reader, chosen.subscription) for reader in readers]
+        whole = parts[0] if len(parts) == 1 else topic_metadata.joined(parts)
+        topic_metadata.check_exists(whole, chosen.subscription)
+        slices = [
+            piece
+            for reader, metadata in zip(readers, parts, strict=True)
+            for piece in self._slices_of(reader, metadata)
+        ]
+        return partitions.split(
+            sorted(slices, key=lambda piece: piece.queue),
+            min_partitions=chosen.min_partitions,
+            max_records=chosen.max_records_per_partition,
+        )
+
+    def _readers(self) -> list[StoreReader]:
+        """The store, or the stores of all brokers; each has to answer."""
+        chosen = self._options
+        timeout_s = chosen.retry_timeout_ms / 1000
+        if chosen.path is not None or chosen.endpoint is None:
+            return [open_reader(chosen.path, chosen.endpoint, retry_timeout_s=timeout_s)]
+        client = shared_client(chosen.endpoint)
+        names = sorted(client.brokers()) if client.is_cluster() else [""]
+        return [
+            open_reader(None, chosen.endpoint, retry_timeout_s=timeout_s, broker_name=name) for name in names
+        ]
+
+    def _slices_of(self, reader: StoreReader, metadata: TopicMetadata) -> list[QueueSlice]:
+        chosen = self._options
         lookups = self._lookups(reader)
         begins = starting_offsets.resolve(chosen.starting, metadata, lookups, "startingOffsets")
         ends = starting_offsets.resolve(chosen.ending, metadata, lookups, "endingOffsets")
@@ -62,11 +90,7 @@ class LakeMQBatchReader(DataSourceReader):
         sound = data_loss.reconcile(start, metadata, chosen.subscription.covers)
         data_loss.report(sound.losses, chosen.fail_on_data_loss)
         end = offsets.initial(metadata, ends)
-        return partitions.split(
-            partitions.slices_between(start, end, metadata.bounds, reader.store_id),
-            min_partitions=chosen.min_partitions,
-            max_records=chosen.max_records_per_partition,
-        )
+        return partitions.slices_between(start, end, metadata.bounds, reader.store_id)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Reads one slice; runs on an executor. Spark asks for one partition even if there is none."""
@@ -79,7 +103,7 @@ class LakeMQBatchReader(DataSourceReader):
             chosen = self._options
             assert chosen.group is not None
             assert chosen.endpoint is not None
-            client = shared_client(chosen.endpoint)
+            client = shared_client(chosen.endpoint).broker(reader.broker_name)
             return GroupProgress(client, chosen.group, chosen.subscription.covers).committed_offsets()
 
         return starting_offsets.Lookups(

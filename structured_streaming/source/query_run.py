@@ -10,7 +10,8 @@ Processes: the driver's; one object for a query's run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +26,39 @@ from structured_streaming.source.group_progress import GroupProgress
 from structured_streaming.source.read_limit import limit_ends
 
 
+@dataclass(frozen=True)
+class Planned:
+    """What the next batch may read.
+
+    Attributes:
+        start: Where it begins.
+        metadata: What the queues hold.
+        starts: Where each queue begins.
+        ends: How far each may be read.
+        gone: Queues that are no longer there.
+    """
+
+    start: Offsets
+    metadata: TopicMetadata
+    starts: Mapping[MessageQueue, int]
+    ends: Mapping[MessageQueue, int]
+    gone: Set[MessageQueue]
+
+    def advance(self, ends: Mapping[MessageQueue, int]) -> Offsets:
+        """Returns the end of the batch that reads up to ``ends``."""
+        end = offsets.advance(self.start, self.metadata, ends, self.gone)
+        return self.start if end == self.start else end
+
+
 class QueryRun:
-    """What the driver knows during one run of a query.
+    """What the driver knows during one run of a query over one store.
 
     Args:
         chosen: The query's options.
         reader: The store.
         progress: Receives how far the query's group is; None without a group.
         lease: The group's lease; None when the query takes none.
+        must_exist: A topic that is named and not there is refused; else another broker may have it.
     """
 
     def __init__(
@@ -41,8 +67,12 @@ class QueryRun:
         reader: StoreReader,
         progress: GroupProgress | None = None,
         lease: GroupLease | None = None,
+        *,
+        must_exist: bool = True,
     ) -> None:
         self.options = chosen
+        self._must_exist = must_exist
+        self._at_start: TopicMetadata | None = None
         self._reader = reader
         self._progress = progress
         self._lease = lease
@@ -68,8 +98,8 @@ class QueryRun:
         """
         if self._initial is None:
             self._hold_lease()
-            metadata = topic_metadata.load(self._reader, self.options.subscription)
-            topic_metadata.check_exists(metadata, self.options.subscription)
+            metadata = self._at_start = topic_metadata.load(self._reader, self.options.subscription)
+            self._check_exists(metadata)
             start = self.options.starting
             positions = starting_offsets.resolve(start, metadata, self._lookups(), "startingOffsets")
             self._initial = offsets.initial(metadata, positions)
@@ -79,14 +109,33 @@ class QueryRun:
                 )
         return self._initial
 
+    def metadata_at_start(self) -> TopicMetadata:
+        """Returns what the queues held when the start was resolved."""
+        assert self._at_start is not None, "the start was not resolved"
+        return self._at_start
+
+    def joins(self) -> Offsets:
+        """Returns where a store begins that comes to a running query: at its oldest messages."""
+        metadata = topic_metadata.load(self._reader, self.options.subscription)
+        return offsets.initial(metadata, {queue: b.min_offset for queue, b in metadata.bounds.items()})
+
     def latest(self, start: Offsets, most: int | None) -> Offsets:
         """Returns the end of the batch that begins at ``start``."""
+        planned = self.plan(start)
+        most = batch_bound.at_most(self.options.batch_bound_file, most)
+        return planned.advance(
+            planned.ends if most is None else limit_ends(planned.starts, planned.ends, most)
+        )
+
+    def plan(self, start: Offsets) -> Planned:
+        """Returns what the batch that begins at ``start`` may read."""
         self._hold_lease()
         # The first batch: nothing is done yet, and nothing about it is in the checkpoint.
         first = start == self._initial and self._metadata is None
         if not first:
             self.done(start)
-        metadata = self._metadata = topic_metadata.load(self._reader, self.options.subscription)
+        metadata = topic_metadata.load(self._reader, self.options.subscription)
+        metadata = self._metadata = offsets.not_behind(metadata, start)
         sound = self._check(start, metadata)
         ends = {q: max(sound.starts[q], bounds.max_offset) for q, bounds in metadata.bounds.items()}
         if self._frozen is not None:
@@ -95,14 +144,7 @@ class QueryRun:
             # If this batch has to be planned again, `latest` is further on by then: what came in
             # between would be in no batch. So the first batch reads nothing of such a queue.
             ends.update({q: sound.starts[q] for q in self._moving if q in ends})
-        bound = None
-        if self.options.batch_bound_file is not None:
-            bound = batch_bound.read(Path(self.options.batch_bound_file))
-        most = min((rows for rows in (most, bound) if rows is not None), default=None)
-        if most is not None:
-            ends = limit_ends(sound.starts, ends, most)
-        end = offsets.advance(start, metadata, ends, sound.gone)
-        return start if end == start else end
+        return Planned(start, metadata, sound.starts, ends, sound.gone)
 
     def latest_unasked(self) -> Offsets:
         """Returns the end of the next batch for a Spark that does not say where it begins.
@@ -115,7 +157,7 @@ class QueryRun:
         else:
             self._hold_lease()
             metadata = self._metadata = topic_metadata.load(self._reader, self.options.subscription)
-            topic_metadata.check_exists(metadata, self.options.subscription)
+            self._check_exists(metadata)
             self._end = offsets.initial(
                 metadata, {queue: b.max_offset for queue, b in metadata.bounds.items()}
             )
@@ -127,6 +169,7 @@ class QueryRun:
         metadata = self._metadata
         if metadata is None or start != self._checked:
             metadata = topic_metadata.load(self._reader, self.options.subscription)
+            metadata = offsets.not_behind(metadata, start)
             self._check(offsets.with_new_queues(start, end), metadata, planned=end)
         if self.options.plan_file is not None:
             batch_plan.write(Path(self.options.plan_file), start, end)
@@ -138,10 +181,15 @@ class QueryRun:
 
     def backlog(self) -> dict[str, Any] | None:
         """Returns the ends of the queues as last seen."""
+        ends = self.ends_seen()
+        return None if ends is None else ends.to_json()
+
+    def ends_seen(self) -> Offsets | None:
+        """Returns the same as positions."""
         if self._metadata is None:
             return None
         ends = {queue: bounds.max_offset for queue, bounds in self._metadata.bounds.items()}
-        return offsets.initial(self._metadata, ends).to_json()
+        return offsets.initial(self._metadata, ends)
 
     def done(self, position: Offsets) -> None:
         """Reports that all before ``position`` is finished."""
@@ -167,6 +215,10 @@ class QueryRun:
         data_loss.report(sound.losses, self.options.fail_on_data_loss)
         self._checked = start
         return sound
+
+    def _check_exists(self, metadata: TopicMetadata) -> None:
+        if self._must_exist:
+            topic_metadata.check_exists(metadata, self.options.subscription)
 
     def _hold_lease(self) -> int | None:
         return None if self._lease is None else query_lease.hold(self._lease)

@@ -55,7 +55,11 @@ class SliceReader:
         # The driver has been there already: a store that cannot be opened now is one that restarts.
         reader = retry_until(
             lambda: open_reader(
-                self.path, self.endpoint, piece.store_id, retry_timeout_s=self.retry_timeout_s
+                self.path,
+                self.endpoint,
+                piece.store_id,
+                retry_timeout_s=self.retry_timeout_s,
+                broker_name=piece.queue.broker_name,
             ),
             self.retry_timeout_s,
         )

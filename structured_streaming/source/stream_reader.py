@@ -18,12 +18,16 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from lakemq.client import Client
+from lakemq.client.group_lease import GroupLease
 from structured_streaming import columns, options
+from structured_streaming.cluster_offsets import ClusterOffsets
 from structured_streaming.offsets import Offsets
 from structured_streaming.option_names import with_environment
 from structured_streaming.readers import open_reader
-from structured_streaming.readers.http import shared_client
+from structured_streaming.readers.http import HttpReader, shared_client
 from structured_streaming.source import partitions, query_lease
+from structured_streaming.source.cluster_run import ClusterRun, options_of
 from structured_streaming.source.group_progress import GroupProgress
 from structured_streaming.source.query_run import QueryRun
 from structured_streaming.source.slice_reader import SliceReader
@@ -33,6 +37,9 @@ from structured_streaming.spark_versions import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
+
+PLANNING_TIMEOUT_S = 10.0
+"""How long one of several brokers may take to answer before the others go on without it."""
 
 
 class LakeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -47,7 +54,7 @@ class LakeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
         self._given = with_environment(given)
         self._schema = schema
-        self._run: QueryRun | None = None
+        self._run: QueryRun | ClusterRun | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return LakeMQStreamReader, (self._given, self._schema)
@@ -75,7 +82,10 @@ class LakeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start is None:
             return self._planned().latest_unasked().to_json()
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return self._planned().latest(Offsets.from_json(start), most).to_json()
+        run = self._planned()
+        if isinstance(run, ClusterRun):
+            return run.latest(ClusterOffsets.from_json(start), most).to_json()
+        return run.latest(Offsets.from_json(start), most).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Gives the end of every queue for the query's progress, from what latestOffset last saw."""
@@ -83,7 +93,10 @@ class LakeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Cuts a batch into tasks; after a restart also a batch planned by an earlier process."""
-        return self._planned().slices(Offsets.from_json(start), Offsets.from_json(end))
+        run = self._planned()
+        if isinstance(run, ClusterRun):
+            return run.slices(ClusterOffsets.from_json(start), ClusterOffsets.from_json(end))
+        return run.slices(Offsets.from_json(start), Offsets.from_json(end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Reads one slice; runs on an executor, from a pickled copy."""
@@ -92,14 +105,18 @@ class LakeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: dict[str, Any]) -> None:
         """Called when a batch is finished; not called after the last one of an AvailableNow run."""
-        self._planned().done(Offsets.from_json(end))
+        run = self._planned()
+        if isinstance(run, ClusterRun):
+            run.done(ClusterOffsets.from_json(end))
+        else:
+            run.done(Offsets.from_json(end))
 
     def stop(self) -> None:
         """Gives the group's lease back when the query ends."""
         if self._run is not None:
             self._run.close()
 
-    def _planned(self) -> QueryRun:
+    def _planned(self) -> QueryRun | ClusterRun:
         if self._run is None:
             self._run = _start(self._parsed())
         return self._run
@@ -121,11 +138,28 @@ class LakeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
 
-def _start(chosen: options.ReadOptions) -> QueryRun:
+def _start(chosen: options.ReadOptions) -> QueryRun | ClusterRun:
+    if chosen.path is None and chosen.endpoint is not None and shared_client(chosen.endpoint).is_cluster():
+        # It waits for no broker: the others are to go on.
+        client = Client(chosen.endpoint, timeout_s=PLANNING_TIMEOUT_S, retries=0)
+        return ClusterRun(chosen, client, lambda name: _run_over(client.broker(name), options_of(chosen)))
     reader = open_reader(chosen.path, chosen.endpoint, retry_timeout_s=chosen.retry_timeout_ms / 1000)
     if chosen.group is None or chosen.endpoint is None:
         return QueryRun(chosen, reader)
-    client = shared_client(chosen.endpoint)
-    progress = GroupProgress(client, chosen.group, chosen.subscription.covers)
-    lease = query_lease.query_lease(client, chosen.group) if chosen.group_lease else None
-    return QueryRun(chosen, reader, progress, lease)
+    return QueryRun(chosen, reader, *_group_at(shared_client(chosen.endpoint), chosen, chosen.group))
+
+
+def _run_over(broker: Client, chosen: options.ReadOptions) -> QueryRun:
+    """The run over one broker of several."""
+    reader = HttpReader(broker)
+    if chosen.group is None:
+        return QueryRun(chosen, reader, must_exist=False)
+    return QueryRun(chosen, reader, *_group_at(broker, chosen, chosen.group), must_exist=False)
+
+
+def _group_at(
+    client: Client, chosen: options.ReadOptions, group: str
+) -> tuple[GroupProgress, GroupLease | None]:
+    """The group's progress and lease at one broker; each broker has both for its own queues."""
+    lease = query_lease.query_lease(client, group) if chosen.group_lease else None
+    return GroupProgress(client, group, chosen.subscription.covers), lease

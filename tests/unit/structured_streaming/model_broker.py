@@ -51,6 +51,7 @@ class ModelBroker:
     broker_name = "broker-a"
     store_id = "s"
     ahead = False
+    from_slave = False
 
     def __init__(self) -> None:
         self.epoch_now = 5

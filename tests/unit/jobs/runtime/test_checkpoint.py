@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from jobs.runtime.checkpoint import NO_BATCH, StreamCheckpoint
+from structured_streaming.cluster_offsets import ClusterOffsets
 from structured_streaming.offsets import MessageQueue, Offsets
 
 
@@ -27,7 +28,7 @@ def test_batches_are_counted_in_sparks_logs(tmp_path: Path) -> None:
 
 def test_a_streams_position_is_remembered_over_restarts(tmp_path: Path) -> None:
     assert StreamCheckpoint(tmp_path / "c").reached() is None
-    end = Offsets(1, {"t": "x"}, {MessageQueue("t", "b", 0): 12})
+    end = ClusterOffsets.of(Offsets(1, {"t": "x"}, {MessageQueue("t", "b", 0): 12}))
     StreamCheckpoint(tmp_path / "c").reach(0, end)
     assert StreamCheckpoint(tmp_path / "c").reached() == end
 
@@ -42,9 +43,10 @@ def test_a_checkpoint_of_a_release_that_remembered_no_end_ends_where_sparks_log_
         'v1\n{"batchTimestampMs":1}\n{"v":1,"epoch":1,"topics":{"t":{"id":"x","brokers":{"b":{"0":12}}}}}'
     )
     checkpoint = StreamCheckpoint(tmp_path)
-    twelve = Offsets(1, {"t": "x"}, {MessageQueue("t", "b", 0): 12})
+    twelve = ClusterOffsets.of(Offsets(1, {"t": "x"}, {MessageQueue("t", "b", 0): 12}))
     assert checkpoint.reached() == twelve
-    checkpoint.reach(7, Offsets(1, {"t": "x"}, {MessageQueue("t", "b", 0): 3}))  # then that release ran again
+    three = ClusterOffsets.of(Offsets(1, {"t": "x"}, {MessageQueue("t", "b", 0): 3}))
+    checkpoint.reach(7, three)  # then that release ran again
     assert checkpoint.reached() == twelve
     (tmp_path / "offsets" / "8").write_text("v2\n{}\n{}")
     assert checkpoint.reached() is None

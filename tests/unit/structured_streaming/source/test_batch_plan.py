@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from jobs.runtime.checkpoint import StreamCheckpoint
+from structured_streaming.cluster_offsets import ClusterOffsets
 from structured_streaming.offsets import MessageQueue, Offsets
 from structured_streaming.source import batch_plan
 
@@ -15,5 +16,5 @@ def test_a_batchs_plan_is_taken_once(tmp_path: Path) -> None:
     end = Offsets(1, {"t": "x"}, {MessageQueue("t", "b", 0): 12})
     batch_plan.write(file, begin, begin)
     batch_plan.write(file, begin, end)
-    assert batch_plan.take(file) == (begin, end)
+    assert batch_plan.take(file) == (ClusterOffsets.of(begin), ClusterOffsets.of(end))
     assert batch_plan.take(file) is None

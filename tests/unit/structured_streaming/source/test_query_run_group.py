@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from store_native.errors import InvalidRequest, LakeMQError
+from structured_streaming.cluster_offsets import ClusterOffsets
 from structured_streaming.offsets import MessageQueue, Offsets
 from structured_streaming.options import parse_read
 from structured_streaming.source import batch_plan
@@ -280,7 +281,7 @@ def test_begin_and_end_of_a_batch_are_written_where_the_job_takes_them(tmp_path:
     end = query.latest(start, None)
     assert not file.exists()
     query.slices(start, end)
-    assert batch_plan.take(file) == (start, end)
+    assert batch_plan.take(file) == (ClusterOffsets.of(start), ClusterOffsets.of(end))
 
 
 def test_without_being_asked_a_query_takes_what_there_is_and_goes_on_from_there_within_its_limit() -> None:

@@ -1,0 +1,113 @@
+"""The brokers a group reads: one, or all of a cluster.
+
+Owns what the job asks each of them for, and how a queue is named in the group's start.
+
+Invariants: one broker is asked as before there were several; of several one that is away stops neither the
+report of the others' offsets nor the group's.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from lakemq.client import Client, QueueBounds
+from lakemq.client.errors import may_pass
+from store_native.errors import InvalidRequest, LakeMQError
+from structured_streaming.offsets import MessageQueue
+
+_log = logging.getLogger(__name__)
+
+
+class GroupBrokers:
+    """The brokers behind a job's endpoint.
+
+    Args:
+        client: The endpoint's.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.several = client.is_cluster()
+        self._only = "" if self.several else str(client.cluster()["broker_name"])
+
+    def each(self) -> dict[str, Client]:
+        """The brokers by name, as they are known now."""
+        return self._client.brokers() if self.several else {self._only: self._client}
+
+    def broker(self, name: str) -> Client:
+        """One of them."""
+        return self._client.broker(name)
+
+    def queues(self, topic: str) -> dict[MessageQueue, QueueBounds]:
+        """What each queue of a topic holds, on every broker that has the topic.
+
+        Raises:
+            InvalidRequest: TOPIC_NOT_EXIST, no broker has it.
+            Unavailable: A broker does not answer.
+        """
+        if not self.several:
+            return _by_queue(topic, self._only, self._client.queues(topic))
+        found: dict[MessageQueue, QueueBounds] = {}
+        missing: InvalidRequest | None = None
+        for name, broker in self.each().items():
+            try:
+                found |= _by_queue(topic, name, broker.queues(topic))
+            except InvalidRequest as error:
+                if error.code != "TOPIC_NOT_EXIST":
+                    raise
+                missing = error
+        if not found and missing is not None:
+            raise missing
+        return found
+
+    def max_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
+        """The ends of some queues, of those whose broker answers."""
+        found: dict[MessageQueue, int] = {}
+        for topic, name in sorted({(queue.topic, queue.broker_name) for queue in queues}):
+            try:
+                held = self.broker(name).queues(topic)
+            except LakeMQError as error:
+                _log.warning("the report of this batch goes without max offsets: %s", error)
+                continue
+            found |= {queue: b.max_offset for queue, b in _by_queue(topic, name, held).items()}
+        return found
+
+    def committed_offsets(self, group: str) -> dict[MessageQueue, int]:
+        """The group's offsets at every broker; none where a broker does not know the group."""
+        found: dict[MessageQueue, int] = {}
+        for name, broker in self.each().items():
+            try:
+                offsets = broker.group_offsets(group)
+            except InvalidRequest as error:
+                if not self.several or error.code != "GROUP_NOT_EXIST":
+                    raise
+                continue
+            found |= {MessageQueue(topic, name, queue_id): at for (topic, queue_id), at in offsets.items()}
+        return found
+
+    def are_all_ready(self) -> bool:
+        """Whether every broker serves."""
+        try:
+            return all(broker.ready() for broker in self.each().values())
+        except LakeMQError as error:
+            if not may_pass(error):
+                raise
+            return False
+
+    def key(self, queue: MessageQueue) -> str:
+        """How a queue is named in startingOffsets."""
+        return f"{queue.broker_name}/{queue.queue_id}" if self.several else str(queue.queue_id)
+
+    def queue(self, topic: str, key: str) -> MessageQueue:
+        """Which queue that is."""
+        name, _, queue_id = key.rpartition("/")
+        return MessageQueue(topic, name or self._only, int(queue_id))
+
+    def positions(self, start: Mapping[str, Mapping[str, int]]) -> dict[MessageQueue, int]:
+        """Reads startingOffsets."""
+        return {self.queue(topic, key): at for topic, keys in start.items() for key, at in keys.items()}
+
+
+def _by_queue(topic: str, name: str, held: Iterable[QueueBounds]) -> dict[MessageQueue, QueueBounds]:
+    return {MessageQueue(topic, name, bounds.queue_id): bounds for bounds in held}
