@@ -55,6 +55,7 @@ COMMANDS = {
     ),
     "serve": Command("run a broker", "server"),
     "nameserver": Command("run a name server: who holds which topic", "server"),
+    "cluster": Command("run a name server, masters and slaves on this machine, for trying", "server"),
     "produce": Command("post messages from a file or standard input"),
     "tail": Command("show the messages of a topic as they come"),
     "consume": Command("run a consumer group in Spark, with its ledger", "spark"),

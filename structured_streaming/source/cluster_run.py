@@ -65,6 +65,7 @@ class ClusterRun:
         self._away_until: dict[str, float] = {}
         self._away: dict[str, LakeMQError] = {}
         self._frozen: frozenset[str] | None = None
+        self._initial: ClusterOffsets | None = None
         self._end: ClusterOffsets | None = None
 
     def freeze(self) -> None:
@@ -77,6 +78,8 @@ class ClusterRun:
         Raises:
             Unavailable: A broker does not answer: where the query begins on it is not known.
         """
+        if self._initial is not None:
+            return self._initial
         unknown = self._client.cluster_routes.routes.unknown if self._client.is_routed else []
         found: dict[str, Offsets] = {}
         seen: list[TopicMetadata] = []
@@ -89,7 +92,8 @@ class ClusterRun:
                 f"{', '.join(unknown)} does not answer: a new query begins when every broker says where",
             )
         topic_metadata.check_exists(topic_metadata.joined(seen), self.options.subscription)
-        return ClusterOffsets({name: offsets for name, offsets in found.items() if offsets.queues})
+        self._initial = ClusterOffsets({name: offsets for name, offsets in found.items() if offsets.queues})
+        return self._initial
 
     def latest(self, start: ClusterOffsets, most: int | None) -> ClusterOffsets:
         """Returns the end of the batch that begins at ``start``.

@@ -1,0 +1,72 @@
+"""``lakemq cluster up``: a name server, masters and slaves on this machine, for trying.
+
+Owns the options, and what is said of the processes; lakemq.local_cluster starts them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from lakemq.cli import options
+from lakemq.cli.subparsers import Subparsers
+from lakemq.cli.verbs import add_verb
+from lakemq.cli.verbs import run as run
+from lakemq.local_cluster import MOST_MASTERS, MOST_SLAVES, LocalCluster
+from lakemq.terminal import output
+from lakemq.terminal.failure import WrongUsage
+
+_LOOK_EVERY_S = 0.5
+
+
+def register(subparsers: Subparsers) -> None:
+    """Adds the command to the parser."""
+    parser = subparsers.add_parser("cluster", help="run a cluster on this machine, for trying")
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    up = add_verb(
+        verbs,
+        "up",
+        _up,
+        "start a name server, masters and slaves on this machine, until Ctrl-C or SIGTERM; started again in "
+        "the same directory they have their messages",
+    )
+    up.add_argument("--masters", type=options.positive, default=2, metavar="N", help="masters (2)")
+    up.add_argument("--slaves", type=options.whole, default=1, metavar="N", help="slaves of each master (1)")
+    up.add_argument("--sync", action="store_true", help="masters acknowledge what a slave has")
+    up.add_argument(
+        "--directory", type=Path, default=Path("cluster"), metavar="DIR", help="stores and logs (cluster)"
+    )
+    up.add_argument(
+        "--port",
+        type=options.whole,
+        default=9876,
+        metavar="PORT",
+        help="the name server's (9876); 0: a free one",
+    )
+
+
+def _up(args: argparse.Namespace) -> int:
+    if args.masters > MOST_MASTERS or args.slaves > MOST_SLAVES:
+        raise WrongUsage(f"at most {MOST_MASTERS} masters, and {MOST_SLAVES} slaves of each")
+    if args.sync and not args.slaves:
+        raise WrongUsage("--sync needs slaves: what none has is not acknowledged")
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    home = args.directory.absolute()
+    with LocalCluster(home, args.masters, args.slaves, sync=args.sync, port=args.port) as cluster:
+        rows = [[member.name, member.role, member.endpoint] for member in cluster.members]
+        print(output.table(["name", "role", "endpoint"], rows))
+        print(f"\nready: --endpoint {cluster.endpoint}; stores and logs are in {home}", flush=True)
+        said: set[str] = set()
+        while not stop.wait(_LOOK_EVERY_S):
+            for member in cluster.ended():
+                if member.name not in said:
+                    said.add(member.name)
+                    print(
+                        f"lakemq: {member.name} has ended; its log is {member.process.log}", file=sys.stderr
+                    )
+    return 1 if said else 0

@@ -1,0 +1,120 @@
+"""A cluster on this machine, for trying: a name server, masters and their slaves as child processes.
+
+Owns their directories, names and order: whoever is asked by another one starts before it.
+
+Invariants: leaving the context stops all of them, slaves first. Only processes of this machine reach them:
+they listen on loopback, and have no secret.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from lakemq.broker_process import BrokerProcess, NotReady
+from store_native.errors import Unavailable
+
+MOST_MASTERS = 26
+MOST_SLAVES = 8
+LOG = "broker.log"
+
+# The defaults reserve 1.5 GB of sparse files for each store.
+_SMALL_FILES = """\
+[store]
+commitlog_file_size = 67108864
+consumequeue_file_entries = 30000
+index_slots = 500000
+index_entries = 2000000
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One process of the cluster."""
+
+    name: str
+    role: str
+    process: BrokerProcess
+
+    @property
+    def endpoint(self) -> str:
+        """Where it answers."""
+        return self.process.endpoint
+
+
+class LocalCluster:
+    """Starts the cluster on entering and stops it on leaving.
+
+    Args:
+        home: Gets a directory for each process.
+        masters: How many masters: broker-a, broker-b, ...
+        slaves: How many slaves each master has.
+        sync: Masters acknowledge what a slave has; they need one.
+        port: The name server's, 0 for a free one.
+    """
+
+    def __init__(self, home: Path, masters: int, slaves: int, *, sync: bool = False, port: int = 0) -> None:
+        self._home = home
+        self._names = [f"broker-{letter}" for letter in string.ascii_lowercase[:masters]]
+        self._slaves = slaves
+        self._master_role = "sync-master" if sync else "async-master"
+        self._port = port
+        self._on_exit = ExitStack()
+        self.members: list[Member] = []
+
+    def __enter__(self) -> Self:
+        """Returns when all serve.
+
+        Raises:
+            Unavailable: One did not start; says which, and where its log is.
+        """
+        with ExitStack() as started:
+            self._on_exit = started
+            names = self._start("nameserver", "nameserver", ["--port", str(self._port)])
+            for name in self._names:
+                ready = ["--nameserver", names.endpoint]
+                master = self._start(name, self._master_role, ready)
+                for broker_id in range(1, self._slaves + 1):
+                    follows = ["--master", master.endpoint, "--broker-id", str(broker_id)]
+                    self._start(f"{name}-slave-{broker_id}", "slave", [*ready, *follows], name)
+            self._on_exit = started.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._on_exit.close()
+
+    @property
+    def endpoint(self) -> str:
+        """The name server's address, which clients take."""
+        return self.members[0].endpoint
+
+    def ended(self) -> list[Member]:
+        """Returns those that do not run any more."""
+        return [member for member in self.members if not member.process.alive]
+
+    def _start(
+        self, place: str, role: str, arguments: Sequence[str], broker_name: str | None = None
+    ) -> BrokerProcess:
+        directory = self._home / place
+        directory.mkdir(parents=True, exist_ok=True)
+        log = directory / LOG
+        if role == "nameserver":
+            process = BrokerProcess(arguments, log, command="nameserver")
+        else:
+            config = directory / "broker.toml"
+            config.write_text(_SMALL_FILES, encoding="utf-8")
+            own = ["--config", str(config), "--store", str(directory / "store"), "--port", "0"]
+            own += ["--broker-name", broker_name or place, "--role", role, "--ha-port", "0"]
+            process = BrokerProcess([*own, *arguments], log)
+        self._on_exit.callback(process.stop)
+        try:
+            process.wait_ready()
+        except NotReady as error:
+            detail = f"{place} did not start; its log is {log}"
+            raise Unavailable("SERVICE_NOT_AVAILABLE", detail) from error
+        self.members.append(Member(place, role, process))
+        return process
