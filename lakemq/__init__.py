@@ -12,7 +12,7 @@ this import stays small and quick: commands such as ``lakemq sql`` need no HTTP 
     cli/               the ``lakemq`` command; __main__.py is ``python -m lakemq``
     terminal/          what a person sees of it
     quickstart/        the whole path once
-    broker_process.py  a broker as a child process
+    broker_process.py  a broker as a child process; local_cluster.py is a cluster of them
     duration.py        `500ms`, `7d`
 """
 

@@ -2,8 +2,9 @@
 
 Owns the window of requests in flight.
 
-Invariants: with one connection messages are stored in the order of the input; each batch has an
-Idempotency-Key, so a repeat stores nothing twice; after the first refusal nothing further is sent.
+Invariants: with one connection messages are stored in the order of the input (at several brokers, those of
+one sharding key); each batch has an Idempotency-Key, so a repeat stores nothing twice; after the first
+refusal nothing further is sent.
 
 Threads: one for each connection, which only sends; input is read and answers are counted on the caller's.
 None outlives the call.
@@ -11,6 +12,7 @@ None outlives the call.
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
 from collections import Counter, deque
@@ -19,7 +21,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from lakemq.client import BatchResult, Client, LakeMQError, OutcomeUnknown
+from lakemq.client import BatchResult, Client, InvalidRequest, LakeMQError, OutcomeUnknown
 from lakemq.terminal.failure import CommandFailed, described
 from lakemq.upload.ndjson import Batch
 
@@ -102,7 +104,46 @@ def post(
 
 
 def _send(client: Client, topic: str, batch: Batch, key: str) -> BatchResult:
-    return client.send_ndjson(topic, bytes(batch.data), idempotency_key=key)
+    try:
+        return client.send_ndjson(topic, bytes(batch.data), idempotency_key=key)
+    except InvalidRequest as refused:
+        if not refused.context.get("brokers"):
+            raise
+    # Its sharding keys are of several brokers: a request for each, whose lines keep their order.
+    results = []
+    for lane, (part, places) in _by_lane(client, topic, batch).items():
+        try:
+            results.append(client.send_ndjson(topic, part, idempotency_key=f"{key}-{lane}"))
+        except LakeMQError as error:
+            line = error.context.get("line")
+            if isinstance(line, int) and 0 < line <= len(places):
+                error.context["line"] = places[line - 1]
+            raise
+    worst = next((result.status for result in results if result.status != "SEND_OK"), "SEND_OK")
+    return BatchResult(
+        worst,
+        sum(result.count for result in results),
+        tuple(queue for result in results for queue in result.queues),
+        all(result.duplicate for result in results),
+        repeated_elsewhere=any(result.repeated_elsewhere for result in results),
+    )
+
+
+def _by_lane(client: Client, topic: str, batch: Batch) -> dict[str, tuple[bytes, list[int]]]:
+    """A batch's lines by the broker of their sharding key, each with its place in the batch, from 1.
+
+    Lines without a key go by themselves, to whose turn it is.
+    """
+    lanes: dict[str, tuple[bytearray, list[int]]] = {}
+    for place, line in enumerate(bytes(batch.data).splitlines(keepends=True), start=1):
+        lane = ""
+        if b'"sharding_key"' in line:
+            with suppress(ValueError, AttributeError):  # what is no message is the broker's to refuse
+                lane = client.lane(topic, json.loads(line).get("sharding_key")) or ""
+        lines, places = lanes.setdefault(lane, (bytearray(), []))
+        lines += line
+        places.append(place)
+    return {lane: (bytes(lines), places) for lane, (lines, places) in lanes.items()}
 
 
 def _refusal(error: LakeMQError, batch: Batch, total: Posted) -> str:

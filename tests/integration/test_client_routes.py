@@ -180,6 +180,34 @@ def test_commands_take_a_list(
     assert [row["offset"] for row in json.loads(capsys.readouterr().out)] == [0, 0, 0, 0]
 
 
+def test_lines_of_a_file_go_to_the_brokers_of_their_sharding_keys(
+    cluster: BrokersOfCluster, client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic = made(cluster, client, "sharded-lines")
+    lines = [{"body": f"{n % 8} {n}", **({"sharding_key": f"{n % 8}"} if n % 8 else {})} for n in range(80)]
+    file = tmp_path / "lines.ndjson"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    command = ["produce", topic, "--endpoint", cluster.endpoint, "--batch", "20", "--input", str(file)]
+    assert main(command) == 0
+    found: dict[str, set[tuple[str, int]]] = {}
+    stored: list[str] = []
+    for name, broker in client.brokers(topic).items():
+        for queue in range(2):
+            messages = [m.body.decode() for m in broker.pull(topic, queue, 0, max=1000).messages]
+            stored += messages
+            for key in {body.split()[0] for body in messages} - {"0"}:
+                found.setdefault(key, set()).add((name, queue))
+                numbers = [int(body.split()[1]) for body in messages if body.startswith(f"{key} ")]
+                assert numbers == sorted(numbers), "in the order of the file"
+    assert sorted(stored) == sorted(str(line["body"]) for line in lines)
+    assert all(len(places) == 1 for places in found.values())
+    assert len({name for places in found.values() for name, _ in places}) == 2
+    lines[27] = {"body": "x", "sharding_key": "3", "delay_level": "soon"}
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert main(command) == 1
+    assert "line 28" in capsys.readouterr().err
+
+
 def test_a_producer_goes_on_at_another_broker(cluster: BrokersOfCluster, client: Client) -> None:
     topic = made(cluster, client, "producer")
     with Producer(cluster.endpoint, topic, linger_ms=0) as producer:
