@@ -7,6 +7,7 @@ batch_report.py     what a batch came to
 batch_size.py       how many messages, by the time they take
 worker_death.py     a handler ended its worker
 known_attempts.py   retried messages that the ledger has are not handled again
+retry_shares.py     which task handles which of the others
 loss_record.py      what could not be read
 fence.py            whose appends a table takes
 ledger_consumer.py  the streams beside it, over rows of one verdict; ledger_stream.py is where they begin

@@ -38,7 +38,8 @@ from jobs.group.fence import GroupFence
 from jobs.group.known_attempts import WithoutKnown, known_attempts
 from jobs.group.loss_record import LossRecord, refuse_other_losses
 from jobs.group.outcomes import OutcomeTask
-from jobs.group.slice_tasks import ReadAndHandleTask, ReadTask, into_bins, per_bin, reader_of
+from jobs.group.retry_shares import RetryShares
+from jobs.group.slice_tasks import ReadAndHandleTask, ReadTask, into_bins, per_bin, reader_of, tasks_for
 from jobs.group.start import starting_offsets
 from jobs.group.worker_death import is_worker_death
 from jobs.redelivery.retry_policy import RetryPolicy
@@ -277,17 +278,17 @@ class GroupJob:
         first = [piece for piece in slices if piece.queue.topic != again]
         retried = [piece for piece in slices if piece.queue.topic == again]
         parts: list[DataFrame] = []
+        cores = self._spark.sparkContext.defaultParallelism
         if first:
-            cores = self._spark.sparkContext.defaultParallelism
             bins = into_bins(first, cores, self._size.rows_of_a_task)
             fused = ReadAndHandleTask(ReadTask(reader, bins), handle)
-            parts.append(per_bin(self._spark, bins, fused, DELIVERIES.ddl))
+            parts.append(per_bin(self._spark, len(bins), fused, DELIVERIES.ddl))
         if retried:
-            # One task: it sees a message that is stored twice on the retry topic's queue.
             known = known_attempts(self._spark, settings.ledger, settings.group, self._reader, retried)
-            read = WithoutKnown(ReadTask(reader, [tuple(retried)]), settings.group, known)
-            fused = ReadAndHandleTask(read, handle)
-            parts.append(per_bin(self._spark, [tuple(retried)], fused, DELIVERIES.ddl))
+            fresh = WithoutKnown(ReadTask(reader, [tuple(retried)]), settings.group, known)
+            tasks = tasks_for(retried, cores, self._size.rows_of_a_task)
+            fused = ReadAndHandleTask(RetryShares(fresh, settings.group, tasks), handle)
+            parts.append(per_bin(self._spark, tasks, fused, DELIVERIES.ddl))
         outcomes = parts[0] if len(parts) == 1 else parts[0].unionAll(parts[1])
         if self._lease is not None:
             self._lease.check()
@@ -313,7 +314,7 @@ class GroupJob:
             light = StructType([field for field in self._reader.schema if field.name == "queue_offset"])
             bins = into_bins(slices, self._spark.sparkContext.defaultParallelism, MOST_ROWS_OF_A_TASK)
             read = ReadTask(replace(self._reader, schema=light, on_loss=lost), bins)
-            per_bin(self._spark, bins, read, light.toDDL()).count()
+            per_bin(self._spark, len(bins), read, light.toDDL()).count()
 
     def _newest_in_ledger(self, query_id: str) -> int:
         """The newest batch of this checkpoint in the ledger; queried once, this job is the only writer."""

@@ -242,7 +242,7 @@ def _without_repeats(batch: pa.RecordBatch, group: str, seen: set[tuple[str, int
     """Leaves out a retried message that is stored twice on the retry topic.
 
     A broker that crashed may put a delayed message twice; the two are close to each other on the
-    retry topic's only queue, so one task reads both. Repeats of earlier batches are left out before.
+    retry topic's only queue, and one task has both. Repeats of earlier batches are left out before.
     """
     from_retry = pc.equal(batch.column("topic"), retry_topic(group))
     if batch.num_rows == 0 or not pc.any(from_retry).as_py():

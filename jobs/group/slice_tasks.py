@@ -67,6 +67,11 @@ def reader_of(settings: ConsumeSettings, endpoint: str) -> SliceReader:
     )
 
 
+def tasks_for(slices: Sequence[QueueSlice], cores: int, rows_of_a_task: int) -> int:
+    """How many tasks some slices are worth, at most one per core."""
+    return max(1, min(cores, sum(len(piece) for piece in slices) // rows_of_a_task))
+
+
 def into_bins(slices: Sequence[QueueSlice], cores: int, rows_of_a_task: int) -> list[Bin]:
     """Deals slices out to tasks of about the same number of messages, at most one task per core.
 
@@ -74,8 +79,7 @@ def into_bins(slices: Sequence[QueueSlice], cores: int, rows_of_a_task: int) -> 
     handled by two tasks at the same time, as concurrent mode allows. Below `rows_of_a_task` a second task
     costs more than it saves, and makes a second small file.
     """
-    rows = sum(len(piece) for piece in slices)
-    tasks = max(1, min(cores, rows // rows_of_a_task))
+    tasks = tasks_for(slices, cores, rows_of_a_task)
     bins: list[list[QueueSlice]] = [[] for _ in range(tasks)]
     lightest = [(0, index) for index in range(tasks)]
     for piece in sorted(split(list(slices), min_partitions=tasks), key=len, reverse=True):
@@ -112,6 +116,6 @@ class ReadAndHandleTask:
         return self.handle(self.read(numbers))
 
 
-def per_bin(spark: SparkSession, bins: Sequence[Bin], task: ArrowFunction, schema: str) -> DataFrame:
+def per_bin(spark: SparkSession, bins: int, task: ArrowFunction, schema: str) -> DataFrame:
     """A frame with one partition per bin, each made by the task from the bin's number."""
-    return map_in_arrow(spark.range(0, len(bins), 1, len(bins)), task, schema)
+    return map_in_arrow(spark.range(0, bins, 1, bins), task, schema)
