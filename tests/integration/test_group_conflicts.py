@@ -141,6 +141,6 @@ def test_rows_of_a_catalogs_table_are_found_by_position(spark: SparkSession, led
         DEAD_LETTERS,
         "mine",
         [("orders", "broker-a", 0, 5), ("it's", "broker-a", 0, 5)],
-        DEAD_LETTERS.key[1:],
+        DEAD_LETTERS.key[1:5],
     )
     assert found == {("orders", "broker-a", 0, 5)}
