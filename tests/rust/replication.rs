@@ -227,6 +227,50 @@ fn test_queues_of_a_slaves_store_are_rebuilt_without_a_master_and_it_stays_a_sla
 }
 
 #[test]
+fn test_queues_of_a_synchronous_masters_store_are_rebuilt_as_far_as_it_was_confirmed() {
+    let (a, b) = (
+        tempfile::tempdir().expect("a directory"),
+        tempfile::tempdir().expect("a directory"),
+    );
+    let synchronous = || Options {
+        asks_replicas: true,
+        ..options()
+    };
+    let left = |path, options| {
+        Store::rebuild(path, self::options(), environment()).expect("rebuilt");
+        Store::open(path, options, environment())
+            .expect("a store")
+            .watermarks()
+    };
+    let master = Store::open(a.path(), synchronous(), environment()).expect("a store");
+    let confirmed = flushed_unconfirmed(&master, "a slave has it");
+    master.replicated(confirmed);
+    let end = flushed_unconfirmed(&master, "nobody has it");
+    drop(master);
+    let expected = (end, end, confirmed, confirmed);
+    assert_eq!(left(a.path(), synchronous()), expected);
+    assert_eq!(
+        left(a.path(), options()),
+        (end, end, end, end),
+        "as an asynchronous one it confirms by itself"
+    );
+    // One that was a slave before.
+    let slave = open_slave(b.path());
+    let epoch = slave.become_master(2, true).map(|_| 2).expect("promoted");
+    assert_eq!(slave.role(), (Role::Master, epoch));
+    let end = flushed_unconfirmed(&slave, "nobody has it");
+    drop(slave);
+    assert_eq!(left(b.path(), synchronous()), (end, end, 0, 0));
+}
+
+fn flushed_unconfirmed(store: &Store, body: &str) -> i64 {
+    send_unconfirmed(store, body);
+    let (end, ..) = store.watermarks();
+    assert!(store.wait_flushed(end, SOON));
+    end
+}
+
+#[test]
 fn test_a_master_that_asks_replicas_flushes_at_once_whatever_its_interval() {
     let (a, b) = (
         tempfile::tempdir().expect("a directory"),

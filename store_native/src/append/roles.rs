@@ -87,11 +87,13 @@ impl Appender {
     /// # Errors
     /// `SERVICE_NOT_AVAILABLE` unless the epoch is higher than all that were heard of; any I/O error. The role is as it
     /// was then.
-    pub fn become_master(&self, epoch: i64) -> Result<i64> {
+    pub fn become_master(&self, epoch: i64, asks_replicas: bool) -> Result<i64> {
         let mut end = lock(&self.end);
         self.check_open(&end)?;
         self.clear_tail(&mut end)?;
         let offset = end.writer.end();
+        // First: no master of this epoch confirms by itself what it must not.
+        end.epochs.note_asks_replicas(asks_replicas)?;
         end.epochs.rule(epoch, offset)?;
         (end.role, end.agreed) = (Role::Master, i64::MAX);
         *lock(&self.mastership) = Some((epoch, offset));

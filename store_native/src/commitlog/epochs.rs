@@ -29,6 +29,9 @@ struct Content {
     /// The epoch that this broker is the master of; none on a slave.
     #[serde(default)]
     master_of: Option<i64>,
+    /// Whether that master confirms nothing by itself; who puts the store in order keeps to it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    asks_replicas: bool,
     epochs: Vec<EpochStart>,
 }
 
@@ -61,13 +64,16 @@ pub struct EpochFile {
 }
 
 impl EpochFile {
-    /// Whose store it is by its file; `None` where there is none yet.
+    /// Whose store it is by its file, and whether that master asks replicas; `None` where there is none yet.
     ///
     /// # Errors
     /// `DATA_CORRUPT` when it is not readable; any I/O error.
-    pub fn role(paths: &StorePaths) -> Result<Option<Role>> {
+    pub fn role(paths: &StorePaths) -> Result<Option<(Role, bool)>> {
         let content = Content::read(paths)?;
-        Ok(content.map(|c| if c.master_of.is_some() { Role::Master } else { Role::Slave }))
+        Ok(content.map(|c| match c.master_of {
+            Some(_) => (Role::Master, c.asks_replicas),
+            None => (Role::Slave, false),
+        }))
     }
 
     /// Reads the file, or makes it for a log that begins at `log_min`. Epochs that begin behind `end`, where a cut ended
@@ -102,7 +108,8 @@ impl EpochFile {
             None => {
                 let first = EpochStart { epoch: first_epoch, start_offset: log_min };
                 let master_of = (role == Role::Master).then_some(first_epoch);
-                let content = Content { seen: first_epoch, master_of, epochs: vec![first] };
+                let content =
+                    Content { seen: first_epoch, master_of, asks_replicas: false, epochs: vec![first] };
                 let file = Self { paths: paths.clone(), disk, content };
                 file.write(&file.content)?;
                 Ok(file)
@@ -125,7 +132,8 @@ impl EpochFile {
         let Some(last) = epochs.last().filter(|_| ordered) else {
             return Err(StoreError::corrupt("the master's epochs are out of order"));
         };
-        let content = Content { seen: last.epoch, master_of: None, epochs: epochs.clone() };
+        let content =
+            Content { seen: last.epoch, master_of: None, asks_replicas: false, epochs: epochs.clone() };
         let file = Self { paths: paths.clone(), disk, content };
         file.write(&file.content)
     }
@@ -178,6 +186,17 @@ impl EpochFile {
             return Ok(());
         }
         self.change(Content { seen: epoch, master_of: None, ..self.content.clone() })
+    }
+
+    /// Remembers, durably, whether a master confirms nothing by itself.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn note_asks_replicas(&mut self, asks_replicas: bool) -> Result<()> {
+        if asks_replicas == self.content.asks_replicas {
+            return Ok(());
+        }
+        self.change(Content { asks_replicas, ..self.content.clone() })
     }
 
     /// Begins `epoch` at `offset`, the log's end, as its master, durably.

@@ -75,14 +75,15 @@ impl Store {
         Self::open_without_threads(root, options, environment, false)
     }
 
-    /// Recovers the directory with every queue and the index built again, and closes it. A slave's store stays one: what
-    /// its master did not confirm is neither shown nor cut.
+    /// Recovers the directory with every queue and the index built again, and closes it. A slave's store stays one, and a
+    /// synchronous master's one of such: what was not confirmed is neither shown nor cut.
     ///
     /// # Errors
     /// As [`Store::open`].
     pub fn rebuild(root: &Path, options: Options, environment: Environment) -> Result<Report> {
-        let role = EpochFile::role(&StorePaths::new(root))?.unwrap_or(options.role);
-        let options = Options { role, ..options };
+        let known = EpochFile::role(&StorePaths::new(root))?;
+        let (role, asks_replicas) = known.unwrap_or((options.role, options.asks_replicas));
+        let options = Options { role, asks_replicas, ..options };
         let store = Self::open_without_threads(root, options, environment, true)?;
         let report = store.report.clone();
         store.close()?;
@@ -242,6 +243,16 @@ impl Opened {
             options.commitlog_file_size,
             &*environment.disk,
         )?);
+        let mut epochs = EpochFile::open(
+            &paths,
+            options.role,
+            identity.epoch,
+            (log.min_offset(), report.end_offset),
+            Arc::clone(&environment.disk),
+        )?;
+        if options.role == Role::Master {
+            epochs.note_asks_replicas(options.asks_replicas)?;
+        }
         let start = AppendStart {
             writer: LogWriter::new(
                 Arc::clone(&log),
@@ -255,13 +266,7 @@ impl Opened {
             keys,
             last_store_timestamp: dispatcher.store_timestamp,
             clean,
-            epochs: EpochFile::open(
-                &paths,
-                options.role,
-                identity.epoch,
-                (log.min_offset(), report.end_offset),
-                Arc::clone(&environment.disk),
-            )?,
+            epochs,
         };
         let (dispatched, quarantine) = (dispatcher.offset, dispatcher.quarantine.clone());
         let appender = Arc::new(Appender::new(

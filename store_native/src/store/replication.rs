@@ -59,7 +59,7 @@ impl Store {
     /// # Errors
     /// As [`Appender::become_master`](crate::append::Appender::become_master).
     pub fn become_master(&self, epoch: i64, asks_replicas: bool) -> Result<i64> {
-        let offset = self.appender.become_master(epoch)?;
+        let offset = self.appender.become_master(epoch, asks_replicas)?;
         self.ask_replicas(asks_replicas.then(|| self.marks.confirmed()));
         self.wake_if(self.confirmation.advance());
         Ok(offset)
