@@ -141,6 +141,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         master="local[2, 2]",  # a failed task is run once more, as on a cluster
         **{  # type: ignore[arg-type]  # a name with dots is no parameter's
             "spark.driver.memory": "1g",
+            # A query of a test has a few rows: compiling Java for it costs more than running it, a fifth of
+            # the session's processor time. The commands that tests start do so, as everybody's do.
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
             "spark.local.dir": str(home / "scratch"),
             "spark.sql.streaming.checkpointLocation": str(home / "checkpoints"),
         },
