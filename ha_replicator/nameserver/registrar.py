@@ -78,6 +78,7 @@ class Registrar:
         question: Asks a name server.
         every_s: Seconds between heartbeats.
         first_pause_s: Before the second try where the first fails; it grows up to ``every_s``.
+        least_between_s: Between two changes that are registered.
         now_ms: Epoch milliseconds.
     """
 
@@ -90,6 +91,7 @@ class Registrar:
         question: Ask = ask,
         every_s: float = HEARTBEAT_S,
         first_pause_s: float = FIRST_PAUSE_S,
+        least_between_s: float = LEAST_BETWEEN_S,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._describe = describe
@@ -97,6 +99,7 @@ class Registrar:
         self._question = question
         self._every_s = every_s
         self._first_pause_s = first_pause_s
+        self._least_between_s = least_between_s
         self._now_ms = now_ms
         self._last_ms = 0
         self._changes = {nameserver: asyncio.Event() for nameserver in dict.fromkeys(nameservers)}
@@ -152,9 +155,9 @@ class Registrar:
             else:
                 self._note(nameserver, None)
                 wait_s, pause_s = self._every_s, self._first_pause_s
-            await asyncio.sleep(min(LEAST_BETWEEN_S, wait_s))
+            await asyncio.sleep(min(self._least_between_s, wait_s))
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, wait_s - LEAST_BETWEEN_S)):
+                async with asyncio.timeout(max(0.0, wait_s - self._least_between_s)):
                     await change.wait()
 
     async def _register(

@@ -23,7 +23,7 @@ from ha_replicator.nameserver import (
     RouteTables,
     SignedRequest,
 )
-from ha_replicator.nameserver.registrar import FIRST_PAUSE_S
+from ha_replicator.nameserver.registrar import FIRST_PAUSE_S, LEAST_BETWEEN_S
 from store_native.errors import LakeMQError
 from tests.support.waiting import wait_until_async
 
@@ -87,6 +87,7 @@ def run(
     secret: bytes | None = SECRET,
     every_s: float = 3_600.0,
     first_pause_s: float = FIRST_PAUSE_S,
+    least_between_s: float = 0.02,
 ) -> None:
     async def main() -> None:
         broker = Described()
@@ -97,6 +98,7 @@ def run(
             question=names.ask,
             every_s=every_s,
             first_pause_s=first_pause_s,
+            least_between_s=least_between_s,
         )
         registrar.start()
         try:
@@ -156,7 +158,7 @@ def test_a_change_is_registered_at_once_and_a_heartbeat_leaves_the_table_out() -
         await wait_until_async(lambda: len(names.asked) > before)
         assert names.asked[before:] == [(ONE, "PUT", False)]
 
-    run(names, scenario)
+    run(names, scenario, least_between_s=LEAST_BETWEEN_S)
 
 
 def test_a_name_server_that_came_back_empty_asks_for_the_table() -> None:
