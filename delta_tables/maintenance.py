@@ -27,6 +27,7 @@ _AGE_COLUMN = {
     "dead_letters": "last_attempt_at",
     "consumer_offsets": "recorded_at",
     "data_losses": "recorded_at",
+    "replays": "replayed_at",
 }
 
 

@@ -123,7 +123,8 @@ def handler(*, thread_safe: bool = True) -> Callable[[Handler], Handler]:
 
 def is_thread_safe(handler: Callable[..., Any]) -> bool:
     """Says whether several threads may call a handler at a time: yes, unless it is marked."""
-    return bool(getattr(handler, _THREAD_SAFE, True))
+    called = getattr(handler, "__call__", None)  # noqa: B004 - of a class, or of an instance
+    return bool(getattr(handler, _THREAD_SAFE, getattr(called, _THREAD_SAFE, True)))
 
 
 def is_vectorised(handler: Callable[..., Any]) -> bool:

@@ -1,5 +1,6 @@
 -- One row per group and message, its attempts as an array in order.
--- state: ACK done; RETRY waits for another attempt; DEAD given up; DROPPED failed in broadcast mode.
+-- state: ACK done; RETRY waits for another attempt; DEAD given up at the last attempt (a replay makes further ones);
+-- DROPPED failed in broadcast mode.
 -- Ask by message_id, or by position: both reach the files' statistics.
 SELECT
   consumer_group,
@@ -12,7 +13,7 @@ SELECT
   min(array_join(keys, ' ')) AS keys,
   CASE
     WHEN max(CASE WHEN verdict = 'ACK' THEN 1 ELSE 0 END) = 1 THEN 'ACK'
-    WHEN max(CASE WHEN verdict = 'DEAD' THEN 1 ELSE 0 END) = 1 THEN 'DEAD'
+    WHEN max(CASE WHEN verdict = 'DEAD' THEN attempt ELSE 0 END) = max(attempt) THEN 'DEAD'
     WHEN max(CASE WHEN verdict = 'DROPPED' THEN 1 ELSE 0 END) = 1 THEN 'DROPPED'
     ELSE 'RETRY'
   END AS state,

@@ -11,6 +11,7 @@ Processes: tasks add to the measure, the driver asks.
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +19,8 @@ from pyspark import AccumulatorParam
 from pyspark.sql import SparkSession
 
 from structured_streaming.source import batch_bound
+
+_log = logging.getLogger(__name__)
 
 FIRST_CALLS = 20
 """Calls for each thread in the first batch of a handler of single messages, which may be a slow one."""
@@ -81,9 +84,13 @@ class BatchSize:
         batch_time_s: How long a batch should last.
         cores: Tasks at a time.
         concurrency: Calls at a time in each; 1 for a handler of batches.
+        handler: Whose time it is: another handler's measure counts for nothing.
     """
 
-    def __init__(self, file: Path, most: int, batch_time_s: float, cores: int, concurrency: int) -> None:
+    def __init__(
+        self, file: Path, most: int, batch_time_s: float, cores: int, concurrency: int, handler: str = ""
+    ) -> None:
+        self._handler = handler
         self._file = file
         self._most = most
         self._batch_time_s = batch_time_s
@@ -93,9 +100,15 @@ class BatchSize:
 
     def begin(self, *, single: bool) -> None:
         """Bounds the first batch of a handler of single messages of which nothing is known yet."""
-        if single and batch_bound.read(self._file) is None:
-            batch_bound.write(self._file, min(FIRST_CALLS * self._concurrency * self._cores, self._most))
+        known = batch_bound.read(self._file, self._handler)
+        if known is not None:
+            rate = known / self._cores / self._batch_time_s
+            self._rows_of_a_task = max(1, min(int(rate * _WORTH_A_TASK_S), MOST_ROWS_OF_A_TASK))
+        elif single:
+            self._write(min(FIRST_CALLS * self._concurrency * self._cores, self._most))
             self._rows_of_a_task = FIRST_CALLS
+        elif batch_bound.read(self._file) is not None:
+            self._write(self._most)
 
     @property
     def rows_of_a_task(self) -> int:
@@ -112,5 +125,11 @@ class BatchSize:
         fits = int(rate * self._cores * self._batch_time_s)
         rows = max(self._concurrency * self._cores, min(fits, self._most))
         self._rows_of_a_task = max(1, min(int(rate * _WORTH_A_TASK_S), MOST_ROWS_OF_A_TASK))
-        if rows != batch_bound.read(self._file):
-            batch_bound.write(self._file, rows)
+        if rows != batch_bound.read(self._file, self._handler):
+            self._write(rows)
+
+    def _write(self, rows: int) -> None:
+        try:
+            batch_bound.write(self._file, rows, self._handler)
+        except OSError as error:
+            _log.warning("the size of the next batch cannot be noted, it is as it was: %s", error)

@@ -153,6 +153,7 @@ class GroupJob:
             settings.batch_time_s,
             cores,
             settings.host.concurrency if self._single and handler.thread_safe else 1,
+            settings.handler.target,
         )
         self._start: dict[MessageQueue, int] = {}
         self._last_in_ledger: int | None = None

@@ -10,6 +10,7 @@ Threads: one reads the pipe, so that the worker's end is seen while a call is un
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from multiprocessing.connection import Connection
@@ -23,8 +24,10 @@ from jobs.handler.batch_calls import call_batch
 from jobs.handler.opened_handler import OpenedHandler
 from jobs.handler.row_calls import RowCalls
 from jobs.handler.verdicts import Outcome
+from jobs.handler.watchdog import Watchdog
 from jobs.redelivery.retry_policy import RetryPolicy
 
+_ALONE_S = 10.0
 _ENDED_S = 5.0
 """What calls under way get when the worker is gone: nobody hears of their verdicts any more."""
 
@@ -65,18 +68,31 @@ def _answer(
 ) -> None:
     batch = pa.ipc.open_stream(question[1]).read_next_batch()
     if question[0] == "batch":
-        pipe.send(("made", call_batch(handler.call, batch, policy)))
+        with Watchdog(timeout_s + _ALONE_S) as watch:
+            watch.begin(0)
+            made = call_batch(handler.call, batch, policy)
+            watch.end(0)
+        pipe.send(("made", made))
         return
     one_at_a_time = threading.Lock()
 
-    def began(row: int) -> None:
-        with one_at_a_time:
-            pipe.send(("began", row))
+    def say(*what: Any) -> None:
+        # A worker that is gone hears nothing; the thread that reads the pipe ends this process.
+        with one_at_a_time, contextlib.suppress(OSError):
+            pipe.send(what)
 
-    def ended(row: int, started: int, finished: int, outcome: Outcome | None) -> None:
-        with one_at_a_time:
-            pipe.send(("ended", row, started, finished, outcome))
+    with Watchdog(timeout_s + _ALONE_S) as watch:  # when the worker is gone that would end a call that hangs
 
-    calls = RowCalls(handler, policy, question[2], timeout_s, began=began, ended=ended)
-    calls.run(batch, range(batch.num_rows))
-    pipe.send(("done",))
+        def began(row: int) -> None:
+            watch.begin(row)
+            say("began", row)
+
+        def ended(row: int, started: int, finished: int, outcome: Outcome | None) -> None:
+            watch.end(row)
+            say("ended", row, started, finished, outcome)
+
+        calls = RowCalls(
+            handler, policy, question[2], timeout_s, began=began, ended=ended, tick=lambda: say("tick")
+        )
+        calls.run(batch, range(batch.num_rows))
+    say("done")

@@ -30,6 +30,7 @@ Isolation = Literal["thread", "process"]
 CONCURRENCY = 20
 """Calls at a time in a worker, as RocketMQ's consumeThreadMin."""
 CONSUME_TIMEOUT_S = 15 * 60.0
+_CANCEL_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,11 @@ def invoke(
         One verdict per row of the batch, in its order.
     """
     if host.isolation == "thread":
-        return invoke_here(opened(target), batch, policy, before, host)
+        with Watchdog(host.timeout_s) as watch:  # open() may hang as well
+            watch.begin(0)
+            handler = opened(target)
+            watch.end(0)
+        return invoke_here(handler, batch, policy, before, host)
     process = isolated(target, policy, host.concurrency, host.timeout_s)
     if target.load().vectorised:
         return handle_batch(batch, process.call_batch, before or Before.nothing(batch.num_rows))
@@ -86,7 +91,9 @@ def invoke_here(
     host: HandlerHost = DEFAULT_HOST,
 ) -> HandlerResults:
     """Has a batch handled in this process; see `invoke`."""
-    with Watchdog(host.timeout_s) as watch:
+    # A coroutine is cancelled first; only one that holds the loop is late for the watch.
+    grace_s = _CANCEL_S if handler.loop is not None else 0.0
+    with Watchdog(host.timeout_s + grace_s) as watch:
         if not handler.vectorised:
             calls = RowCalls(
                 handler,

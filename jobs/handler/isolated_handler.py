@@ -4,7 +4,8 @@ Owns that process: it is started when there is something to handle, killed when 
 started again when it died.
 
 Invariants: a process that dies takes no message's verdict along: those whose calls were under way are called
-alone in a process of their own, so that only the message whose own call dies is blamed. Each message is
+alone in a process of their own, so that only the message whose own call dies is blamed. So they are when a
+call is late and nothing else moves: one of them holds the interpreter, or the event loop. Each message is
 called at most once more for another's sake at each death.
 
 Processes: this one is Spark's worker; the child serves handler_process.py and ends with the worker.
@@ -30,9 +31,9 @@ import pyarrow as pa
 from delta_tables.deliveries import RETRY
 from jobs.handler.batch_calls import Made
 from jobs.handler.loader import HandlerTarget
-from jobs.handler.narrowing import Call, Said
+from jobs.handler.narrowing import Call, Said, failures_allowed
 from jobs.handler.results import HandlerResults, with_outcomes
-from jobs.handler.row_calls import timed_out
+from jobs.handler.row_calls import TICK_S, timed_out
 from jobs.handler.verdicts import Outcome
 from jobs.redelivery.retry_policy import RetryPolicy
 from store_native.errors import from_code
@@ -47,6 +48,8 @@ _READY_S = 120.0
 _DIED_S = 5.0
 _GRACE_S = 1.0
 """What a coroutine that is cancelled in the child gets before the child is killed."""
+_STILL_S = 5 * TICK_S
+"""Without a tick for so long, the calls do not hang each by itself."""
 DEATHS_WITHOUT_A_CALL = 3
 """So often the process may die between two calls before what is left counts as failed."""
 
@@ -97,7 +100,7 @@ class IsolatedHandler:
         started = time.time_ns() // 1_000
         try:
             pipe = self._ready()
-            pipe.send(("batch", _as_stream(piece)))
+            self._ask(pipe, ("batch", _as_stream(piece)))
             while True:
                 said = self._next(pipe, began)
                 if said[0] == "made":
@@ -110,7 +113,8 @@ class IsolatedHandler:
     def call_rows(self, batch: pa.RecordBatch) -> HandlerResults:
         """Calls a handler of single messages with each row."""
         found: dict[int, tuple[int, int, Outcome | None]] = {}
-        in_vain = 0
+        in_company: set[int] = set()
+        in_vain = deaths = 0
         while left := [row for row in range(batch.num_rows) if row not in found]:
             known = len(found)
             died, suspects = self._call_some(batch, left, self._concurrency, found)
@@ -121,15 +125,24 @@ class IsolatedHandler:
                 if alone is not None:
                     at = time.time_ns() // 1_000
                     found[row] = suspects[row], at, alone
+                    deaths += 1
+            if deaths == len(found) and deaths > failures_allowed(batch.num_rows):
+                # It ends its process whatever it is given: nothing is known of the others.
+                at = time.time_ns() // 1_000
+                in_company = set(range(batch.num_rows)) - found.keys()
+                found.update(dict.fromkeys(in_company, (at, at, died)))
             in_vain = in_vain + 1 if len(found) == known else 0
             if in_vain == DEATHS_WITHOUT_A_CALL:
                 at = time.time_ns() // 1_000
                 found.update(dict.fromkeys(set(left) - found.keys(), (at, at, died)))
         rows = range(batch.num_rows)
         others = {row: outcome for row in rows if (outcome := found[row][2]) is not None}
-        return with_outcomes(
+        results = with_outcomes(
             batch.num_rows, [found[row][0] for row in rows], [found[row][1] for row in rows], others
         )
+        if in_company:
+            results.in_company = pa.array([row in in_company for row in rows])
+        return results
 
     def close(self) -> None:
         """Ends the process, whatever it does."""
@@ -148,16 +161,18 @@ class IsolatedHandler:
     ) -> tuple[Outcome | None, dict[int, int]]:
         """Has rows handled; returns None, or what the process died of and the rows that were under way.
 
-        A row whose call took too long has its outcome, it is not among them.
+        A row whose call took too long by itself has its outcome, it is not among them.
         """
         under_way: dict[int, tuple[float, int]] = {}
+        moved = self._clock()
         piece = batch if len(rows) == batch.num_rows else batch.take(pa.array(rows, pa.int64()))
         try:
             pipe = self._ready()
-            pipe.send(("rows", _as_stream(piece), concurrency))
+            self._ask(pipe, ("rows", _as_stream(piece), concurrency))
             while True:
                 oldest = min((began for began, _ in under_way.values()), default=None)
                 said = self._next(pipe, oldest)
+                moved = self._clock()
                 if said[0] == "began":
                     under_way[rows[said[1]]] = self._clock(), time.time_ns() // 1_000
                 elif said[0] == "ended":
@@ -168,9 +183,17 @@ class IsolatedHandler:
         except HandlerProcessDied as died:
             now, at = self._clock(), time.time_ns() // 1_000
             late = {row for row, (began, _) in under_way.items() if now - began > self._timeout_s}
+            if len(under_way) > 1 and now - moved > _STILL_S:
+                late = set()
             for row in late:
                 found[row] = under_way[row][1], at, timed_out(self._timeout_s)
             return died.outcome, {row: at for row, (_, at) in under_way.items() if row not in late}
+
+    def _ask(self, pipe: Connection[Any, Any], question: Any) -> None:
+        try:
+            pipe.send(question)
+        except OSError:  # it died between two batches
+            raise HandlerProcessDied(self._end_of_process()) from None
 
     def _next(self, pipe: Connection[Any, Any], began: float | None) -> Any:
         """What the child says next.

@@ -91,7 +91,10 @@ def _load(wanted: HandlerTarget) -> LoadedHandler:
         if called is None:
             raise from_code("ARGUMENT_ILLEGAL", f"{wanted.target} is a class without __call__")
     takes_batches = is_vectorised(function) if wanted.vectorised == "auto" else wanted.vectorised == "yes"
-    is_async = inspect.iscoroutinefunction(called)
+    is_async = any(
+        inspect.iscoroutinefunction(each)
+        for each in (called, getattr(called, "__call__", None))  # noqa: B004
+    )
     if is_async and takes_batches:
         raise from_code(
             "ARGUMENT_ILLEGAL", f"{wanted.target} takes batches: it cannot be a coroutine function"

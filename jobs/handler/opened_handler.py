@@ -50,6 +50,11 @@ class OpenedHandler:
             self.call = self._instance
             self._finish(getattr(self._instance, "open", None))
 
+    @property
+    def closes(self) -> bool:
+        """Whether there is something to do at the end."""
+        return hasattr(self._instance, "close")
+
     def close(self) -> None:
         """Closes what `open` opened; further calls do nothing."""
         instance, self._instance = self._instance, None
@@ -75,7 +80,8 @@ async def _awaited(result: Any) -> None:
 def opened(target: HandlerTarget) -> OpenedHandler:
     """The handler of this process, opened at the first question."""
     handler = OpenedHandler(target.load())
-    _close_at_end(handler)
+    if handler.closes:
+        _close_at_end(handler)  # a signal's default ends also a process whose interpreter is held
     return handler
 
 

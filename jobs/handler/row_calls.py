@@ -15,7 +15,8 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -29,6 +30,7 @@ from lakemq.handler import BatchColumns, DeliveredMessage, Verdict
 
 # What one thread is done with in this time is not worth starting others for.
 _ALONE_S = 0.002
+TICK_S = 0.3
 
 Began = Callable[[int], None]
 Ended = Callable[[int, int, int, Outcome | None], None]
@@ -50,6 +52,8 @@ class RowCalls:
         timeout_s: How long a coroutine may take; a call on a thread cannot be ended here.
         began: Called with a row before its call, on the call's thread.
         ended: Called with a row, its start and end (epoch us) and outcome (None is ACK) after it.
+        tick: Called every TICK_S from where the calls run, as long as they let it: on the event loop, or on a
+            thread that needs the interpreter as they do.
     """
 
     def __init__(
@@ -61,6 +65,7 @@ class RowCalls:
         *,
         began: Began = lambda row: None,
         ended: Ended = lambda row, started, finished, outcome: None,
+        tick: Callable[[], None] | None = None,
     ) -> None:
         self._handler = handler
         self._policy = policy
@@ -68,6 +73,7 @@ class RowCalls:
         self._timeout_s = timeout_s
         self._began = began
         self._ended = ended
+        self._tick = tick
         self._waiting: deque[int] = deque()
         self._outcomes: dict[int, tuple[int, int, Outcome | None]] = {}
 
@@ -77,11 +83,13 @@ class RowCalls:
         columns = BatchColumns(batch)
         callers = min(self._concurrency, len(rows))
         if self._handler.loop is not None:
-            self._handler.loop.run_until_complete(self._on_loop(columns, callers))
-        elif callers <= 1:
-            self._work(columns)
+            self._run_on(self._handler.loop, columns, callers)
         else:
-            self._on_threads(columns, callers)
+            with self._ticking():
+                if callers <= 1:
+                    self._work(columns)
+                else:
+                    self._on_threads(columns, callers)
         found = [self._outcomes.pop(row) for row in rows]
         others = {place: outcome for place, (_, _, outcome) in enumerate(found) if outcome is not None}
         return with_outcomes(
@@ -116,8 +124,43 @@ class RowCalls:
                 outcome = failure(error)
             self._end(row, started, outcome)
 
-    async def _on_loop(self, columns: BatchColumns, callers: int) -> None:
-        await asyncio.gather(*(self._work_on_loop(columns) for _ in range(callers)))
+    def _run_on(self, loop: asyncio.AbstractEventLoop, columns: BatchColumns, callers: int) -> None:
+        """Runs the loop until all rows are handled, also when a handler stops it or exits on it."""
+        every = asyncio.gather(*(loop.create_task(self._work_on_loop(columns)) for _ in range(callers)))
+        ticks = None if self._tick is None else loop.create_task(self._tick_on_loop(self._tick))
+        while not every.done():
+            try:
+                loop.run_until_complete(every)
+            except (RuntimeError, SystemExit):
+                if every.done():
+                    raise
+        if ticks is not None:
+            ticks.cancel()
+
+    @staticmethod
+    async def _tick_on_loop(tick: Callable[[], None]) -> None:
+        while True:
+            tick()
+            await asyncio.sleep(TICK_S)
+
+    @contextmanager
+    def _ticking(self) -> Iterator[None]:
+        if self._tick is None:
+            yield
+            return
+        tick, over = self._tick, threading.Event()
+
+        def ticks() -> None:
+            while not over.wait(TICK_S):
+                tick()
+
+        thread = threading.Thread(target=ticks, name="handler-ticks", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
 
     async def _work_on_loop(self, columns: BatchColumns) -> None:
         while (row := self._take()) is not None:
@@ -126,13 +169,22 @@ class RowCalls:
             limit = asyncio.timeout(self._timeout_s)
             try:
                 async with limit:
-                    result: Any = await self._handler.call(DeliveredMessage(columns, row))
-                if result is not None and result is not Verdict.ACK:
-                    outcome = outcome_of(result, self._policy)
-            except BaseException as error:  # noqa: BLE001  (as on threads)
-                late = isinstance(error, TimeoutError) and limit.expired()
-                outcome = timed_out(self._timeout_s) if late else failure(error)
+                    # A task of its own: what the handler cancels is its own call.
+                    outcome = await asyncio.create_task(self._call(columns, row))
+            except (TimeoutError, asyncio.CancelledError) as error:
+                outcome = failure(error)
+            if limit.expired():
+                outcome = timed_out(self._timeout_s)
             self._end(row, started, outcome)
+
+    async def _call(self, columns: BatchColumns, row: int) -> Outcome | None:
+        try:
+            result: Any = await self._handler.call(DeliveredMessage(columns, row))
+            if result is not None and result is not Verdict.ACK:
+                return outcome_of(result, self._policy)
+        except BaseException as error:  # noqa: BLE001  (as on threads)
+            return failure(error)
+        return None
 
     def _take(self) -> int | None:
         """The next row; None when all have had their call."""

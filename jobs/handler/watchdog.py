@@ -1,16 +1,18 @@
 """Ends a worker whose handler does not return.
 
 Owns how long each call under way has taken, and the end of the process when one takes too long: nothing else
-ends a call that hangs in C or holds the interpreter.
+ends a call that hangs in C.
 
 Invariants: a call that returns in time is never touched; the driver sees a worker that died and runs the
 batch again with the handler in a process of its own, where the call is found and given up by itself.
 
-Threads: one daemon per watch, for as long as calls are made.
+Threads: one daemon per watch, for as long as calls are made; and one of faulthandler's, which needs no
+interpreter and ends the process when a call holds it, so that the daemon cannot run.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import sys
 import threading
@@ -22,6 +24,7 @@ EXIT_STATUS = 70
 """Of a worker that was ended; sysexits.h calls it EX_SOFTWARE."""
 _LOOKS = 20
 _LONGEST_PAUSE_S = 1.0
+_HELD_S = 1.0
 
 
 class Watchdog:
@@ -42,6 +45,7 @@ class Watchdog:
     ) -> None:
         self._timeout_s = timeout_s
         self._on_late = on_late or _end_process
+        self._ends_process = on_late is None
         self._clock = clock
         self._under_way: dict[int, float] = {}
         self._over = threading.Event()
@@ -54,6 +58,7 @@ class Watchdog:
     def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
+        faulthandler.cancel_dump_traceback_later()
 
     def begin(self, call: int) -> None:
         """Notes that a call begins."""
@@ -65,7 +70,12 @@ class Watchdog:
 
     def _watch(self) -> None:
         pause = min(_LONGEST_PAUSE_S, self._timeout_s / _LOOKS)
-        while not self._over.wait(pause):
+        while True:
+            if self._ends_process:
+                # Unless this is said again in time, the process ends: a call holds the interpreter.
+                faulthandler.dump_traceback_later(self._timeout_s + 2 * pause + _HELD_S, exit=True)
+            if self._over.wait(pause):
+                return
             # One step of the interpreter, so that no call comes or goes in the middle of it.
             oldest = min(self._under_way.copy().values(), default=None)
             if oldest is not None and self._clock() - oldest > self._timeout_s:

@@ -15,19 +15,28 @@ import json
 from pathlib import Path
 
 
-def write(file: Path, rows: int) -> None:
-    """Bounds the batches from the next one on."""
+def write(file: Path, rows: int, of: str = "") -> None:
+    """Bounds the batches from the next one on.
+
+    Args:
+        file: The file.
+        rows: The bound.
+        of: Whose measure it is.
+    """
     file.parent.mkdir(parents=True, exist_ok=True)
     draft = file.with_suffix(".draft")
-    draft.write_text(json.dumps({"rows": rows}), encoding="utf-8")
+    draft.write_text(json.dumps({"rows": rows, "of": of}), encoding="utf-8")
     draft.replace(file)
 
 
-def read(file: Path) -> int | None:
-    """The bound, None without one."""
+def read(file: Path, of: str | None = None) -> int | None:
+    """The bound; None without one, or when it is somebody else's measure than ``of``."""
     try:
-        rows = json.loads(file.read_text(encoding="utf-8"))["rows"]
-    except (OSError, ValueError, LookupError, TypeError):
+        found = json.loads(file.read_text(encoding="utf-8"))
+        rows, whose = found["rows"], found.get("of", "")
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return None
+    if of is not None and whose != of:
         return None
     return rows if isinstance(rows, int) and rows > 0 else None
 

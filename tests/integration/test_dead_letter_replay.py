@@ -18,6 +18,7 @@ from jobs.settings import ConsumeSettings
 from lakemq.cli.app import main
 from lakemq.client import Client
 from lakemq.client.errors import OutcomeUnknown
+from store_native.errors import InvalidRequest
 from tests.support.broker_process import BrokerProcess
 
 HANDLERS = """
@@ -81,6 +82,7 @@ def relenting(settings: ConsumeSettings, directory: Path) -> ConsumeSettings:
 def test_dead_letters_chosen_by_sql_are_handled_again_by_their_group_and_once(
     spark: SparkSession,
     shared_broker: BrokerProcess,
+    broker: BrokerProcess,
     settings: ConsumeSettings,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -99,6 +101,8 @@ def test_dead_letters_chosen_by_sql_are_handled_again_by_their_group_and_once(
     assert f"3 dead letters of group {group} would be handled again; --execute" in capsys.readouterr().out
     assert rows(settings, "SELECT count(*) FROM replays") == [(0,)]
 
+    with broker.client() as elsewhere, pytest.raises(InvalidRequest, match="GROUP_NOT_EXIST"):
+        Replay(ledger, group, where).send(elsewhere)
     assert main([*command, "--execute"]) == 0
     assert f"3 dead letters of group {group} are sent again" in capsys.readouterr().out
     assert main([*command, "--execute"]) == 0

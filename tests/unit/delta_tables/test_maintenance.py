@@ -11,6 +11,7 @@ from delta_tables.deliveries import DELIVERIES
 from delta_tables.ledger.writer_lock import WriterLock
 from delta_tables.ledger_reader import LedgerReader
 from delta_tables.maintenance import maintain
+from delta_tables.views import TABLES
 from store_native.errors import Unavailable
 from tests.support.ledger_rows import START, append, delivery, path_ledger
 
@@ -31,6 +32,12 @@ def test_rows_older_than_asked_are_deleted(tmp_path: Path) -> None:
     assert report.rows_deleted == 1
     left = LedgerReader(tmp_path).sql("SELECT queue_offset FROM deliveries").to_pylist()
     assert left == [{"queue_offset": 1}]
+
+
+def test_every_table_has_an_age(tmp_path: Path) -> None:
+    ledger = path_ledger(tmp_path)
+    ledger.create(*TABLES)
+    assert {report.table for report in maintain(ledger, keep_days=10)} == {table.name for table in TABLES}
 
 
 def test_a_table_being_written_is_left_alone(tmp_path: Path) -> None:

@@ -147,6 +147,14 @@ def test_history_shows_the_state_of_a_message(ledger: PathLedger, verdict: str, 
     assert [row["state"] for row in query(ledger, "SELECT state FROM delivery_history")] == [state]
 
 
+def test_a_replayed_message_is_what_its_last_attempt_says(ledger: PathLedger) -> None:
+    for offset, after in enumerate(("RETRY", "ACK", "DEAD")):
+        rows = [delivery(offset, verdict="DEAD"), delivery(offset, attempt=2, verdict=after)]
+        append(ledger, DELIVERIES, rows)
+    states = query(ledger, "SELECT queue_offset, state FROM delivery_history ORDER BY queue_offset")
+    assert [row["state"] for row in states] == ["RETRY", "ACK", "DEAD"]
+
+
 def test_a_retry_is_pending_until_its_next_attempt_has_a_row(ledger: PathLedger) -> None:
     append(ledger, DELIVERIES, [delivery(0, verdict="RETRY"), delivery(1, verdict="RETRY"), delivery(2)])
     append(ledger, DELIVERIES, [delivery(1, attempt=2, verdict="RETRY")])

@@ -56,12 +56,28 @@ def test_nothing_is_learnt_from_nothing(tmp_path: Path, handled: Handled) -> Non
 
 def test_a_restart_goes_on_with_what_was_measured(tmp_path: Path) -> None:
     size(tmp_path).learn(Handled(800, 4.0))
-    size(tmp_path).begin(single=True)
+    again = size(tmp_path)
+    again.begin(single=True)
     assert bound(tmp_path) == 4_000
+    assert again.rows_of_a_task == 100
+
+
+@pytest.mark.parametrize(("single", "rows"), [(True, FIRST_CALLS * 20 * 2), (False, 200_000)])
+def test_another_handlers_measure_counts_for_nothing(tmp_path: Path, single: bool, rows: int) -> None:
+    size(tmp_path).learn(Handled(800, 40.0))
+    assert bound(tmp_path) == 400
+    BatchSize(tmp_path / "bound.json", 200_000, 10.0, 2, 20, "app:other").begin(single=single)
+    assert bound(tmp_path) == rows
+
+
+def test_a_bound_that_cannot_be_noted_stops_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "bound.json").mkdir()
+    size(tmp_path).learn(Handled(800, 4.0))
+    assert "the size of the next batch cannot be noted" in caplog.text
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", "{}", '{"rows": "7"}', '{"rows": 0}', '{"rows": -1}', "null"]
+    "text", ["", "{", "[" * 100_000, "[]", "{}", '{"rows": "7"}', '{"rows": 0}', '{"rows": -1}', "null"]
 )
 def test_a_bound_that_cannot_be_read_is_none(tmp_path: Path, text: str) -> None:
     (tmp_path / "bound.json").write_text(text)

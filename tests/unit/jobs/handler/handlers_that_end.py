@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import signal
 import threading
@@ -26,6 +27,20 @@ def dies(message: Any) -> Verdict | None:
     if said == b"raise":
         raise ValueError("as it was told to")
     return Verdict.dead("as it was told to") if said == b"dead" else None
+
+
+def holds_the_interpreter(message: Any) -> None:
+    """Hangs in C with the interpreter's lock where the body says so."""
+    if message.body == b"hang":
+        ctypes.PyDLL(None).sleep(600)
+    threading.Event().wait(0.3)
+
+
+async def holds_the_loop(message: Any) -> None:
+    """Hangs without giving the event loop back."""
+    await asyncio.sleep(0.01)
+    if message.body == b"hang":
+        threading.Event().wait()
 
 
 @vectorised
@@ -92,6 +107,24 @@ class NotThreadSafe:
     def __call__(self, message: Any) -> None:
         """Refuses another thread."""
         assert threading.get_ident() == self.thread
+
+
+class NotThreadSafeCall:
+    """Marked where it is called."""
+
+    @handler(thread_safe=False)
+    def __call__(self, message: Any) -> None:
+        """Nothing."""
+
+
+class AsyncInstance:
+    """An instance of it is a coroutine function in all but name."""
+
+    async def __call__(self, message: Any) -> None:
+        """Nothing."""
+
+
+async_instance = AsyncInstance()
 
 
 class WithoutCall:

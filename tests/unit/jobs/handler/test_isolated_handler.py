@@ -10,6 +10,7 @@ import pytest
 from jobs.handler.batch_calls import Before, handle_batch
 from jobs.handler.isolated_handler import IsolatedHandler
 from jobs.handler.loader import HandlerTarget
+from jobs.handler.narrowing import failures_allowed
 from jobs.handler.results import HandlerResults
 from jobs.redelivery.retry_policy import RetryPolicy
 from store_native.errors import InvalidRequest
@@ -73,6 +74,37 @@ def test_a_call_that_hangs_is_killed_and_the_others_have_their_verdicts() -> Non
         handler.close()
     late = ("RETRY", "the handler did not return within 0.3 s (consume timeout)")
     assert verdicts == [late, ("ACK", None), ("ACK", None), late, ("ACK", None)]
+
+
+@pytest.mark.parametrize("name", ["holds_the_interpreter", "holds_the_loop"])
+def test_a_call_that_lets_no_other_go_on_is_blamed_alone(name: str) -> None:
+    handler = isolated(name, concurrency=4, timeout_s=1.0)
+    try:
+        verdicts = said(handler.call_rows(batch([b"a", b"b", b"hang", b"c", b"d"])))
+    finally:
+        handler.close()
+    late = ("RETRY", "the handler did not return within 1 s (consume timeout)")
+    assert verdicts == [("ACK", None), ("ACK", None), late, ("ACK", None), ("ACK", None)]
+
+
+@pytest.mark.long
+def test_a_handler_that_ends_its_process_whatever_it_gets_is_not_called_for_each(
+    handler: IsolatedHandler,
+) -> None:
+    results = handler.call_rows(batch([b"exit"] * 500))
+    assert results.in_company is not None
+    alone = results.in_company.to_pylist().count(False)
+    assert 0 < alone <= failures_allowed(500) + 4
+    assert {verdict for verdict, _ in said(results)} == {"RETRY"}
+
+
+def test_a_process_that_ended_between_two_batches_is_started_again(handler: IsolatedHandler) -> None:
+    assert handler.call_rows(batch([b"a"])).verdict is None
+    process = handler._process  # noqa: SLF001 - it dies
+    assert process is not None
+    process.kill()
+    process.wait()
+    assert handler.call_rows(batch([b"b", b"c"])).verdict is None
 
 
 @pytest.mark.parametrize(

@@ -138,6 +138,63 @@ def test_a_coroutine_that_takes_too_long_is_cancelled_and_its_message_comes_agai
     assert ended == ["really"]
 
 
+def stop_the_loop() -> None:
+    asyncio.get_running_loop().stop()
+
+
+def exit_in_the_background() -> None:
+    async def leave() -> None:
+        raise SystemExit(3)
+
+    kept.append(asyncio.get_running_loop().create_task(leave()))
+
+
+def cancel_oneself() -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+
+
+kept: list[Any] = []
+
+
+@pytest.mark.parametrize(
+    ("harm", "verdict"), [(stop_the_loop, "ACK"), (exit_in_the_background, "ACK"), (cancel_oneself, "RETRY")]
+)
+def test_what_a_coroutine_does_to_its_loop_is_a_matter_of_its_own_message(harm: Any, verdict: str) -> None:
+    async def handle(message: Any) -> None:
+        if message.body == b"2":
+            harm()
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+    result = handled(LoadedHandler(handle, False, is_async=True), 6, concurrency=2)
+    verdicts = ["ACK"] * 6 if result.verdict is None else result.verdict.to_pylist()
+    assert verdicts == ["ACK", "ACK", verdict, "ACK", "ACK", "ACK"]
+    for task in kept:
+        assert isinstance(task.exception(), SystemExit)
+    kept.clear()
+
+
+def test_a_coroutine_that_exits_is_a_failure_of_its_own_message() -> None:
+    async def handle(message: Any) -> None:
+        if message.body == b"1":
+            raise SystemExit(3)
+
+    result = handled(LoadedHandler(handle, False, is_async=True), 3)
+    assert result.verdict is not None
+    assert result.verdict.to_pylist() == ["ACK", "RETRY", "ACK"]
+
+
+def test_a_mark_on_the_call_of_a_class_counts() -> None:
+    assert not HandlerTarget(f"{HANDLERS}:NotThreadSafeCall").load().thread_safe
+
+
+def test_an_instance_with_an_async_call_is_a_coroutine_function() -> None:
+    with closing(opened("async_instance")) as handler:
+        assert invoke_here(handler, numbered(5), POLICY).verdict is None
+
+
 def test_a_timeout_that_the_coroutine_raises_is_its_own_failure() -> None:
     async def handle(message: Any) -> None:
         raise TimeoutError("the database's")

@@ -40,3 +40,23 @@ def test_a_late_call_ends_its_process() -> None:
     ended = subprocess.run([sys.executable, "-c", hangs], capture_output=True, text=True, timeout=DEADLINE_S)
     assert ended.returncode == EXIT_STATUS
     assert "the handler did not return within 0.1 s" in ended.stderr
+
+
+def test_a_call_that_holds_the_interpreter_ends_its_process() -> None:
+    holds = (
+        "from jobs.handler.watchdog import Watchdog; import ctypes\n"
+        "with Watchdog(0.1) as watch: watch.begin(1); ctypes.PyDLL(None).sleep(600)"
+    )
+    ended = subprocess.run([sys.executable, "-c", holds], capture_output=True, text=True, timeout=DEADLINE_S)
+    assert ended.returncode != 0
+    assert "Timeout" in ended.stderr
+
+
+def test_a_watch_that_is_over_ends_nobody() -> None:
+    quiet = (
+        "from jobs.handler.watchdog import Watchdog; import threading\n"
+        "with Watchdog(0.1) as watch: pass\n"
+        "threading.Event().wait(2); print('alive')"
+    )
+    ended = subprocess.run([sys.executable, "-c", quiet], capture_output=True, text=True, timeout=DEADLINE_S)
+    assert (ended.returncode, ended.stdout) == (0, "alive\n")

@@ -1,0 +1,152 @@
+"""What a replay chooses, and under which keys it sends."""
+
+from __future__ import annotations
+
+import getpass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from delta_tables.dead_letters import DEAD_LETTERS
+from delta_tables.ledger.path_ledger import PathLedger
+from delta_tables.replays import REPLAYS
+from jobs.replay import ROWS_A_COMMIT, Replay
+from lakemq.client import Client
+from store_native.errors import InvalidRequest
+from tests.support.ledger_rows import append, path_ledger
+
+AT = datetime(2026, 11, 22, tzinfo=UTC)
+
+
+def letter(offset: int, group: str = "g", **changes: Any) -> dict[str, Any]:
+    row = dict.fromkeys(DEAD_LETTERS.column_names) | {
+        "consumer_group": group,
+        "topic": "orders",
+        "broker_name": "broker-a",
+        "queue_id": 0,
+        "queue_offset": offset,
+        "message_id": f"M{offset}",
+        "reason": "it's (really) bad; -- so",
+        "attempts": 3,
+        "first_attempt_at": AT,
+        "last_attempt_at": AT,
+        "query_id": "q",
+        "batch_id": 7,
+        "flag": 0,
+        "body": b"x",
+    }
+    return row | changes
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> PathLedger:
+    made = path_ledger(tmp_path)
+    append(made, DEAD_LETTERS, [letter(0), letter(1), letter(2, "other")])
+    return made
+
+
+class _Sends(Client):
+    """A broker that takes what it is sent, but for some messages."""
+
+    def __init__(self, *refused: str) -> None:
+        super().__init__("http://127.0.0.1:1")
+        self.refused = refused
+        self.keys: list[str] = []
+
+    def is_cluster(self) -> bool:
+        return False
+
+    def cluster(self) -> dict[str, Any]:
+        return {"broker_name": "broker-a"}
+
+    def group(self, group: str) -> Any:
+        return group
+
+    def send_arrow(self, topic: str, data: Any, **given: Any) -> Any:
+        if data.column("message_id")[0].as_py() in self.refused:
+            raise InvalidRequest("PROPERTIES_TOO_LARGE", "no")
+        self.keys.append(given["idempotency_key"])
+
+
+@pytest.mark.parametrize(
+    ("predicate", "chosen"),
+    [
+        ("true", 2),
+        ("queue_offset = 1", 1),
+        ("reason = 'it''s (really) bad; -- so'", 2),
+        ("reason LIKE '%)%' -- a comment )\n AND true", 2),
+        ("/* ) */ queue_offset IN (SELECT max(queue_offset) FROM mine)", 1),
+        ("consumer_group = 'other'", 0),
+        ("4 / 2 - 1 = 1", 2),
+    ],
+)
+def test_a_condition_chooses_among_the_groups_own(ledger: PathLedger, predicate: str, chosen: int) -> None:
+    assert Replay(str(ledger), "g", predicate).letters.num_rows == chosen
+
+
+@pytest.mark.parametrize(
+    "predicate",
+    [
+        "true) OR (true",
+        "true) UNION ALL SELECT * FROM dead_letters WHERE (consumer_group = 'other'",
+        "true) UNION ALL SELECT * FROM mine WHERE (true",
+        "true); DROP TABLE x; SELECT (1",
+        "true -- (\n)",
+        "reason = 'unended",
+        "/* unended",
+        "",
+        "  ",
+        "(true",
+    ],
+)
+def test_what_is_no_condition_is_refused(ledger: PathLedger, predicate: str) -> None:
+    with pytest.raises(InvalidRequest, match="--where is one condition"):
+        Replay(str(ledger), "g", predicate)
+
+
+def test_each_is_sent_once_and_what_is_refused_is_said(tmp_path: Path) -> None:
+    ledger = path_ledger(tmp_path)
+    count = 2 * ROWS_A_COMMIT + 3
+    append(ledger, DEAD_LETTERS, [letter(offset) for offset in range(count)])
+    broker = _Sends("M5", f"M{count - 1}")
+    chosen_before = Replay(str(ledger), "g", "true")
+    replayed = Replay(str(ledger), "g", "true").send(broker)
+    assert replayed.sent == count - 2 == len(set(broker.keys))
+    assert [at for at, _ in replayed.refused] == ["M5", f"M{count - 1}"]
+    again = chosen_before.send(broker)
+    assert (again.sent, len(again.refused)) == (0, 2), "another replay has sent them since they were chosen"
+
+
+def test_a_key_fits_whatever_the_names_are_and_is_of_one_death(tmp_path: Path) -> None:
+    group, topic = "g" * 120, "t" * 127
+    keys = []
+    for number, changes in enumerate(({}, {"attempts": 4}, {"batch_id": 8}, {"query_id": "rebuilt"})):
+        ledger = path_ledger(tmp_path / str(number))
+        append(ledger, DEAD_LETTERS, [letter(0, group, topic=topic, **changes)])
+        broker = _Sends()
+        Replay(str(ledger), group, "true").send(broker)
+        keys += broker.keys
+    assert len(set(keys)) == 4
+    assert all(len(key) <= 255 and key.isascii() for key in keys)
+
+
+def test_an_operator_without_a_name_is_a_number(ledger: PathLedger, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody() -> str:
+        raise KeyError("getpwuid(): uid not found: 1000")
+
+    monkeypatch.setattr(getpass, "getuser", nobody)
+    Replay(str(ledger), "g", "true").send(_Sends())
+    table = pa.table(ledger.open(REPLAYS).to_pyarrow_table())
+    assert all(name.startswith("uid ") for name in table.column("operator").to_pylist())
+
+
+def test_dead_letters_of_another_broker_are_not_sent_to_this_one(tmp_path: Path) -> None:
+    ledger = path_ledger(tmp_path)
+    append(ledger, DEAD_LETTERS, [letter(0), letter(1, broker_name="broker-b")])
+    broker = _Sends()
+    with pytest.raises(InvalidRequest, match="is broker broker-a; there are dead letters of broker-b"):
+        Replay(str(ledger), "g", "true").send(broker)
+    assert broker.keys == []
