@@ -123,7 +123,8 @@ def test_each_is_sent_once_and_what_is_refused_is_said(tmp_path: Path) -> None:
 def test_a_key_fits_whatever_the_names_are_and_is_of_one_death(tmp_path: Path) -> None:
     group, topic = "g" * 120, "t" * 127
     keys = []
-    for number, changes in enumerate(({}, {"attempts": 4}, {"batch_id": 8}, {"query_id": "rebuilt"})):
+    deaths: list[dict[str, Any]] = [{}, {"attempts": 4}, {"batch_id": 8}, {"query_id": "rebuilt"}]
+    for number, changes in enumerate(deaths):
         ledger = path_ledger(tmp_path / str(number))
         append(ledger, DEAD_LETTERS, [letter(0, group, topic=topic, **changes)])
         broker = _Sends()
