@@ -1,8 +1,9 @@
 """The producer: sends at once, or gathers messages for a moment and sends them together.
 
-Owns the buffer of what lingers and its one sender thread.
+Owns the one sender thread; what lingers is in pending_messages.py.
 
-Invariants: messages of one topic are stored in the order of ``send_later``; every batch carries an
+Invariants: messages of one topic are stored in the order of ``send_later`` (those of one sharding key, where
+there are several brokers); every batch carries an
 Idempotency-Key, so a repeat after a lost answer stores nothing twice; a message the broker refuses fails
 alone, not its neighbours; every future ends, at ``close()`` at the latest; a broker that does not answer
 costs no call more than the time it was given.
@@ -17,7 +18,7 @@ import contextlib
 import threading
 import time
 import uuid
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from typing import Any, Self
 
 from lakemq.client import BatchResult, Client, LakeMQError, Message, OutcomeUnknown, SendResult
 from lakemq.client.message import Body
+from lakemq.pending_messages import PendingMessage, PendingMessages
 from store_native.errors import Closed, InvalidRequest, Unavailable
 
 LINGER_MS = 10
@@ -33,19 +35,10 @@ MAX_PENDING_BYTES = 100 * 1024 * 1024
 
 
 @dataclass(slots=True)
-class _Pending:
-    topic: str
-    lane: str | None
-    line: bytes
-    since: float
-    future: Future[SendResult]
-
-
-@dataclass(slots=True)
 class _Batch:
     """What goes out in one request, under one key however often it is repeated."""
 
-    items: list[_Pending]
+    items: list[PendingMessage]
     key: str = field(default_factory=lambda: _new_key())
 
 
@@ -91,17 +84,14 @@ class Producer:
         self._send_timeout_s = self._client.call_timeout_s if retry_until is None else retry_until
         self._topic = topic
         self._linger_s = linger_ms / 1000
-        self._batch_bytes = batch_bytes
         self._max_pending_bytes = max_pending_bytes
         self._clock = clock
         self._threads = threads
         self._changed: threading.Condition = threads.Condition()
-        self._pending: deque[_Pending] = deque()
-        self._pending_bytes = 0
-        self._put = 0  # how many were put, taken to be sent, and ended: they do so in order
-        self._taken = 0
-        self._ended = 0
-        self._wanted = 0  # how many are to be taken without waiting for the linger
+        self._pending = PendingMessages(batch_bytes)
+        self._put = 0  # how many were put: the number of the next
+        self._open: OrderedDict[int, None] = OrderedDict()  # the numbers of those that have not ended
+        self._wanted = 0  # what has a lower number does not wait for the linger
         self._in_flight: _Batch | None = None
         self._closed = False
         self._thread: threading.Thread | None = None
@@ -138,6 +128,7 @@ class Producer:
             _message(body, fields),
             idempotency_key=idempotency_key or _new_key(),
             retry_until=self._retry_until if retry_until is None else retry_until,
+            in_turn=idempotency_key is None,
         )
 
     def send_later(
@@ -154,18 +145,20 @@ class Producer:
         message = _message(body, fields)
         line, chosen = message.to_line(), self._topic_of(topic)
         lane = self._client.lane(chosen, message.sharding_key)
-        item = _Pending(chosen, lane, line, self._clock(), Future())
-        item.future.set_running_or_notify_cancel()  # a message on its way cannot be called back
+        since = self._clock()
+        future: Future[SendResult] = Future()
+        future.set_running_or_notify_cancel()  # a message on its way cannot be called back
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._fits(len(line)))
             if self._closed:
                 raise _closed()
             self._start()
-            self._pending.append(item)
+            key = message.sharding_key
+            self._pending.put(PendingMessage(chosen, lane, key, line, self._put, since, future))
+            self._open[self._put] = None
             self._put += 1
-            self._pending_bytes += len(line)
             self._changed.notify_all()
-        return item.future
+        return future
 
     def flush(self, timeout: float | None = None) -> None:
         """Sends what is waiting and returns when each of its futures has ended.
@@ -180,8 +173,9 @@ class Producer:
             put = self._put
             self._wanted = put
             self._changed.notify_all()
-            if not self._changed.wait_for(lambda: self._ended >= put, timeout):
-                raise TimeoutError(f"{put - self._ended} messages are still on their way after {timeout} s")
+            if not self._changed.wait_for(lambda: next(iter(self._open), put) >= put, timeout):
+                left = sum(number < put for number in self._open)
+                raise TimeoutError(f"{left} messages are still on their way after {timeout} s")
 
     def close(self, timeout: float | None = None) -> None:
         """Flushes, then ends the sender thread; further sends raise Closed.
@@ -218,7 +212,7 @@ class Producer:
         return chosen
 
     def _fits(self, size: int) -> bool:
-        return not self._pending or self._pending_bytes + size <= self._max_pending_bytes
+        return not self._pending or self._pending.size + size <= self._max_pending_bytes
 
     def _start(self) -> None:
         if self._thread is None:
@@ -229,11 +223,11 @@ class Producer:
 
     def _run(self) -> None:
         while batch := self._next_batch():
-            count = len(batch.items)
+            items = list(batch.items)
             try:
                 self._send_batch(batch)
             finally:
-                self._count_ended(count)
+                self._note_ended(items)
         self._release()
 
     def _release(self) -> None:
@@ -244,38 +238,27 @@ class Producer:
     def _next_batch(self) -> _Batch | None:
         """Waits until a batch is due and takes it; None means closed and nothing left."""
         with self._changed:
-            while not self._due():
+            while (first := self._due()) is None:
                 if self._closed and not self._pending:
                     return None
                 self._changed.wait(self._until_due())
-            batch = [self._take()]
-            size = len(batch[0].line)
-            while self._pending and _together(self._pending[0], batch[0]):
-                size += len(self._pending[0].line)
-                if size > self._batch_bytes:
-                    break
-                batch.append(self._take())
-            self._taken += len(batch)
-            self._in_flight = _Batch(batch)
+            self._in_flight = _Batch(self._pending.take_batch(first))
             self._changed.notify_all()
             return self._in_flight
 
-    def _due(self) -> bool:
-        if not self._pending:
-            return False
-        flushed = self._taken < self._wanted
-        at_once = self._closed or flushed or self._pending_bytes >= self._batch_bytes
-        return at_once or self._clock() - self._pending[0].since >= self._linger_s
+    def _due(self) -> PendingMessage | None:
+        """The first message of what is to go now: it has waited enough, or its lane is full."""
+        oldest = self._pending.oldest()
+        if oldest is None:
+            return None
+        at_once = self._closed or oldest.number < self._wanted
+        if at_once or self._clock() - oldest.since >= self._linger_s:
+            return oldest
+        return self._pending.first_of_full_lane()
 
     def _until_due(self) -> float | None:
-        if not self._pending:
-            return None
-        return max(0.0, self._pending[0].since + self._linger_s - self._clock())
-
-    def _take(self) -> _Pending:
-        item = self._pending.popleft()
-        self._pending_bytes -= len(item.line)
-        return item
+        oldest = self._pending.oldest()
+        return None if oldest is None else max(0.0, oldest.since + self._linger_s - self._clock())
 
     def _send_batch(self, batch: _Batch) -> None:
         """Sends a batch; one the broker names as bad is taken out, and the rest sent again."""
@@ -320,44 +303,36 @@ class Producer:
             idempotency_key=batch.key,
             full_results=True,
             retry_until=self._retry_until,
+            in_turn=True,
         )
 
     def _give_up_waiting(self, error: LakeMQError) -> None:
         """Fails what has waited longer than one send may take, or all of it when nobody sends more."""
-        late: list[_Pending] = []
         with self._changed:
             before = self._clock() - self._send_timeout_s
-            while self._pending and (self._closed or self._pending[0].since <= before):
-                late.append(self._take())
-            self._taken += len(late)
+            late = self._pending.take_while(lambda message: self._closed or message.since <= before)
         detail = f"not sent, as one before it failed: {error}"
         _fail(late, Unavailable("SERVICE_NOT_AVAILABLE", detail, sent=False))
-        self._count_ended(len(late))
+        self._note_ended(late)
 
     def _abandon(self, timeout: float | None) -> None:
         """Ends every future that is open; the sender thread finds nothing more to do."""
         with self._changed:
-            batch, unsent = self._in_flight, list(self._pending)
-            self._pending.clear()
-            self._pending_bytes = 0
+            batch, unsent = self._in_flight, self._pending.take_while(lambda message: True)
         if batch is not None:
             what = f"the producer was closed while a batch had no answer yet after {timeout} s"
             _fail(list(batch.items), OutcomeUnknown.of(what, batch.key))
         _fail(unsent, Closed("PRODUCER_CLOSED", f"not sent: the producer was closed within {timeout} s"))
-        self._count_ended(len(unsent))
+        self._note_ended(unsent)
 
-    def _count_ended(self, count: int) -> None:
+    def _note_ended(self, items: Sequence[PendingMessage]) -> None:
         with self._changed:
-            self._ended += count
+            for item in items:
+                self._open.pop(item.number, None)
             self._changed.notify_all()
 
 
-def _together(one: _Pending, other: _Pending) -> bool:
-    """Whether two messages may go in one request."""
-    return one.topic == other.topic and one.lane == other.lane
-
-
-def _fail(items: Sequence[_Pending], error: Exception) -> None:
+def _fail(items: Sequence[PendingMessage], error: Exception) -> None:
     for item in items:
         with contextlib.suppress(InvalidStateError):  # close(timeout) was quicker
             item.future.set_exception(error)

@@ -24,11 +24,12 @@ HEARTBEAT_TIMEOUT_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class BrokerData:
-    """The addresses behind one broker name, by broker id."""
+    """The addresses behind one broker name, by broker id, and the epoch of the master if there is one."""
 
     cluster: str
     broker_name: str
     addresses: dict[int, str]
+    epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +155,9 @@ class RouteTables:
         """Returns all live brokers, sorted by name."""
         found: dict[str, BrokerData] = {}
         for (name, broker_id), live in sorted(self._live.items()):
-            data = found.setdefault(name, BrokerData(live.registration.cluster, name, {}))
+            # The master's id is the lowest.
+            epoch = live.registration.epoch if broker_id == MASTER_ID else None
+            data = found.setdefault(name, BrokerData(live.registration.cluster, name, {}, epoch))
             data.addresses[broker_id] = live.registration.address
         return list(found.values())
 

@@ -36,8 +36,8 @@ class GroupBrokers:
         return self._client.brokers() if self.several else {self._only: self._client}
 
     def broker(self, name: str) -> Client:
-        """One of them."""
-        return self._client.broker(name)
+        """One of them; where there is one, that one, whatever it was called before."""
+        return self._client.broker(name) if self.several else self._client
 
     def queues(self, topic: str) -> dict[MessageQueue, QueueBounds]:
         """What each queue of a topic holds, on every broker that has the topic.

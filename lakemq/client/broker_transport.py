@@ -3,8 +3,9 @@
 Owns the order in which the addresses of one broker name are tried.
 
 Invariants: what changes something goes to the master only; a read goes to a slave when the master does not
-answer; an error names the broker. A master that did not answer is tried last for a while, so that not every
-read waits for it.
+answer; an error names the broker; all of a call, name servers included, is within its time, but a long poll
+has that time at each address. A master that did not answer is tried last for a while, so that not every read
+waits for it.
 
 Threads: any.
 """
@@ -16,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from lakemq.client.deadline import Deadline
 from lakemq.client.errors import OutcomeUnknown
 from lakemq.client.routes import Routes
 from lakemq.client.transport import Answer, Transport
@@ -68,15 +70,19 @@ class BrokerTransport:
         """
         failed: LakeMQError | None = None
         tried: set[str] = set()
+        deadline = self._deadline(how)
         # A second look at the routes: another broker may be the master by now.
         for _ in range(2):
-            master, addresses = self._addresses(reads=method == "GET")
+            master, addresses = self._addresses(deadline, reads=method == "GET")
             open_addresses = [address for address in addresses if address not in tried]
             for index, address in enumerate(open_addresses):
                 tried.add(address)
-                once = how.get("once", False) or index < len(open_addresses) - 1
+                last = index == len(open_addresses) - 1
+                so = {**how, "once": how.get("once", False) or not last}
+                if not how.get("wait_s"):
+                    so["within_s"] = deadline.left() if last else deadline.left() / 2
                 try:
-                    answer = self._transport_to(address).call(method, path, **{**how, "once": once})
+                    answer = self._transport_to(address).call(method, path, **so)
                 except (Unavailable, Closed) as error:
                     if error.code == "CLIENT_CLOSED":
                         raise
@@ -89,18 +95,27 @@ class BrokerTransport:
                     raise self._named(error) from error
                 self._away_until.pop(address, None)
                 return replace(answer, from_slave=address != master)
+            if failed is not None and deadline.left() <= 0:
+                break
         if failed is None:
-            what = f"broker {self.name} is not registered, or has no master: it is away"
-            raise Unavailable("SERVICE_NOT_AVAILABLE", what, broker_name=self.name, sent=False)
+            raise self._unknown(deadline)
         raise self._named(failed) from failed
 
     def close(self) -> None:
         """Has nothing of its own: the connections are the cluster's."""
 
-    def _addresses(self, *, reads: bool) -> tuple[str | None, list[str]]:
+    def _deadline(self, how: dict[str, Any]) -> Deadline:
+        """Until when a call may last, as :meth:`Transport.call` has it."""
+        until = how.get("retry_until") or self.retry_until or self.timeout_s
+        seconds: float = until + how.get("wait_s", 0.0)
+        within_s = how.get("within_s")
+        return Deadline(seconds if within_s is None else min(seconds, within_s))
+
+    def _addresses(self, deadline: Deadline, *, reads: bool) -> tuple[str | None, list[str]]:
         """The master, and the addresses that may answer, the most likely first."""
-        route = self._routes.brokers().get(self.name)
+        route = self._routes.brokers(deadline).get(self.name)
         if route is None:
+            self._routes.failed()  # it may have come since
             return None, []
         found = [] if route.master is None else [route.master]
         if reads:
@@ -108,6 +123,14 @@ class BrokerTransport:
             found += route.slaves
             found.sort(key=lambda address: self._away_until.get(address, 0.0) > now)
         return route.master, found
+
+    def _unknown(self, deadline: Deadline) -> LakeMQError:
+        names = list(self._routes.brokers(deadline))
+        if self.name in names:
+            what = f"broker {self.name} has no master that is known: it is away"
+        else:
+            what = f"no broker is known by the name {self.name!r}; those that are: {', '.join(names)}"
+        return Unavailable("SERVICE_NOT_AVAILABLE", what, broker_name=self.name, brokers=names, sent=False)
 
     def _named(self, error: LakeMQError) -> LakeMQError:
         context = {**error.context, "broker_name": self.name}

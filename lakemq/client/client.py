@@ -15,10 +15,12 @@ from typing import Any, Self
 from lakemq.client.admin_api import AdminApi
 from lakemq.client.broker_transport import BrokerTransport
 from lakemq.client.cluster import Cluster
+from lakemq.client.deadline import Deadline, held
 from lakemq.client.endpoint import Endpoint, chosen_endpoints
 from lakemq.client.produce_api import ProduceApi
 from lakemq.client.pull_api import PullApi
 from lakemq.client.transport import Transport, normal_endpoint, path_of
+from store_native.errors import InvalidRequest, Unavailable
 
 
 class Client(ProduceApi, PullApi, AdminApi):
@@ -60,7 +62,8 @@ class Client(ProduceApi, PullApi, AdminApi):
             "retry_until": retry_until,
         }
         self._avoid_slow = avoid_slow
-        self._broker_name: str | None = None
+        self._broker_name: str | None = None  # of several, the one that this is the client of
+        self._own_name: str | None = None  # of the one broker, as it said itself
         self._cluster: Cluster[Client] | None = None
         self._looking = threading.Lock()
         self._is_one_broker = not routed
@@ -74,12 +77,6 @@ class Client(ProduceApi, PullApi, AdminApi):
         """The address it was given; several with commas between them."""
         return self._transport.endpoint if self._broker_name else ",".join(self._endpoints)
 
-    @property
-    def call_timeout_s(self) -> float:
-        """How long a call may take that does not say so itself."""
-        until = self._transport.retry_until
-        return self._transport.timeout_s if until is None else until
-
     def brokers(self, topic: str | None = None) -> dict[str, Client]:
         """Returns a client for each broker, by broker name; with a topic, for each that holds it.
 
@@ -91,25 +88,56 @@ class Client(ProduceApi, PullApi, AdminApi):
         return {str(self.cluster()["broker_name"]): self}
 
     def broker(self, name: str) -> Client:
-        """Returns the client of one broker; see :meth:`brokers`."""
-        return self.cluster_routes.broker(name) if self.is_cluster() else self
+        """Returns the client of one broker; see :meth:`brokers`.
+
+        Of several brokers one that is not known may be away: its calls raise Unavailable until it is known.
+
+        Raises:
+            InvalidRequest: ARGUMENT_ILLEGAL, the endpoint is one broker of another name.
+        """
+        self.check_broker_name(name)
+        return self.cluster_routes.broker(name) if self.is_routed else self
 
     def is_cluster(self) -> bool:
         """Says whether several brokers may be behind the endpoint; asks it, if that is not known yet."""
         return self.is_routed or self.look_for_name_server()
 
-    def look_for_name_server(self) -> bool:
+    def look_for_name_server(self, deadline: Deadline | None = None) -> bool:
         """Asks the one endpoint whether it is a name server."""
         if self._is_one_broker:
             return False
-        with self._looking:
-            if self._cluster is None:
-                said = self._transport.call("GET", path_of("cluster")).read(dict)
+        until = deadline or Deadline(self.call_timeout_s)
+        with held(self._looking, until, wait=True) as alone:
+            if alone and self._cluster is None:
+                said = self._who_it_is(until)
                 if "broker_name" in said:
+                    self._own_name = str(said["broker_name"])
                     self._is_one_broker = True
                 else:
                     self._cluster = self._make_cluster()
-            return self._cluster is not None
+            if not (self.is_routed or self._is_one_broker):
+                what = f"{self.endpoint} has not said yet whether it is a name server"
+                raise Unavailable("SERVICE_NOT_AVAILABLE", what, endpoint=self.endpoint, sent=False)
+            return self.is_routed
+
+    def check_broker_name(self, name: str, deadline: Deadline | None = None) -> None:
+        """Refuses another name than the one broker's; where there are several, their routes tell.
+
+        Raises:
+            InvalidRequest: ARGUMENT_ILLEGAL; ``brokers`` in its context has the name.
+        """
+        if self.is_routed or name in (self._broker_name, self._own_name):
+            return
+        if self._broker_name is None:
+            until = deadline or Deadline(self.call_timeout_s)
+            if self.look_for_name_server(until) or name == self._own_name:
+                return
+            # It may have been another one when it was asked the last time.
+            self._own_name = str(self._who_it_is(until).get("broker_name", name))
+        own = self._broker_name or self._own_name
+        if name != own:
+            what = f"{self.endpoint} is broker {own}, and there is none besides: {name!r} is not known"
+            raise InvalidRequest("ARGUMENT_ILLEGAL", what, brokers=[own], endpoint=self.endpoint)
 
     def lane(self, topic: str, sharding_key: str | None) -> str | None:
         """Returns what messages have in common that may go in one request; the producer's batches keep to it.
@@ -140,6 +168,9 @@ class Client(ProduceApi, PullApi, AdminApi):
         routed = self._broker_name is not None or not self._is_one_broker or self.is_routed
         settings = {**self._settings, "avoid_slow": self._avoid_slow, "routed": routed}
         return _rebuild, (type(self), self._endpoints, settings, self._broker_name)
+
+    def _who_it_is(self, deadline: Deadline) -> dict[str, Any]:
+        return self._transport.call("GET", path_of("cluster"), within_s=deadline.left()).read(dict)
 
     def _make_cluster(self) -> Cluster[Client]:
         return Cluster(self._endpoints, self._settings, self._of_broker, avoid_slow=self._avoid_slow)

@@ -17,12 +17,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
-from lakemq.client.broker_choice import BrokerChoice, message_queues, of_sharding_key
+from lakemq.client.broker_choice import BrokerChoice, in_order_of_key, message_queues, of_sharding_key
 from lakemq.client.broker_transport import BrokerTransport
 from lakemq.client.deadline import Deadline
 from lakemq.client.errors import OutcomeUnknown
 from lakemq.client.results import BatchResult, SendResult
-from lakemq.client.routes import Routes
+from lakemq.client.routes import ASK_TIMEOUT_S, Routes
 from lakemq.client.transport import Transport
 from store_native.errors import Closed, InvalidRequest, LakeMQError, Unavailable
 
@@ -32,8 +32,6 @@ Sent = TypeVar("Sent", SendResult, BatchResult)
 
 RETRIES_ELSEWHERE = 2
 """How often a send is tried at another broker."""
-ASK_TIMEOUT_S = 3.0
-"""How long a name server may take to answer."""
 
 
 class Cluster(Generic[C]):
@@ -66,13 +64,25 @@ class Cluster(Generic[C]):
         self._by_address = {transport.endpoint: transport for transport in self._asking.values()}
         self.choice = BrokerChoice(avoid_slow=avoid_slow)
 
-    def brokers(self, topic: str | None = None) -> dict[str, C]:
-        """Returns a client for each broker name, or for each that holds a topic, by name."""
-        names = self.routes.brokers() if topic is None else self.routes.holders(topic)
+    @property
+    def call_timeout_s(self) -> float:
+        """How long a call may take that does not say so itself."""
+        seconds: float = self._settings["retry_until"] or self._settings["timeout_s"]
+        return seconds
+
+    def brokers(self, topic: str | None = None, deadline: Deadline | None = None) -> dict[str, C]:
+        """Returns a client for each broker name, or for each that holds a topic, by name.
+
+        Args:
+            topic: The topic.
+            deadline: Until when name servers may be waited for; None is as long as a call may take.
+        """
+        until = deadline or Deadline(self.call_timeout_s)
+        names = self.routes.brokers(until) if topic is None else self.routes.holders(topic, until)
         return {name: self.broker(name) for name in sorted(names)}
 
     def broker(self, name: str) -> C:
-        """Returns the client of one broker name; one that is not known yet may become known."""
+        """Returns the client of one broker name; while nobody knows it, its calls say so."""
         with self._lock:
             if name not in self._clients:
                 transport = BrokerTransport(
@@ -92,7 +102,8 @@ class Cluster(Generic[C]):
         *,
         sharding_keys: Sequence[str],
         idempotency_key: str | None,
-        retry_until: float | None,
+        in_turn: bool,
+        deadline: Deadline,
     ) -> Sent:
         """Sends to a broker that takes messages of the topic, and elsewhere where that fails.
 
@@ -100,21 +111,22 @@ class Cluster(Generic[C]):
             topic: The topic.
             on: Sends on one broker's client, within so many seconds.
             sharding_keys: Of the messages.
-            idempotency_key: Of the request.
-            retry_until: Seconds in all; None is the client's own.
+            idempotency_key: Of the request; it is sent again to the same broker, whoever sends it again.
+            in_turn: Whatever its key is, the request goes to whose turn it is.
+            deadline: Until when.
 
         Raises:
             OutcomeUnknown: An attempt got no answer, and none went well.
             LakeMQError: What the last broker said.
         """
-        queues = self.writable(topic)
-        sharded_to = self.broker_of(sharding_keys, topic)
-        own = self._settings["retry_until"] or self._settings["timeout_s"]
-        deadline = Deadline(retry_until or own)
+        queues = self.writable(topic, deadline)
+        sharded_to = self.broker_of(sharding_keys, topic, deadline)
+        keyed = None if in_turn or idempotency_key is None else in_order_of_key(idempotency_key, queues)
         tried: set[str] = set()
         unanswered: OutcomeUnknown | None = None
         while True:
-            name = sharded_to or self.choice.choose(queues, tried)
+            of_key = next((name for name in keyed or () if name not in tried), None)
+            name = sharded_to or of_key or self.choice.choose(queues, tried)
             tried.add(name)
             last = sharded_to is not None or len(tried) > RETRIES_ELSEWHERE or tried >= queues.keys()
             began = deadline.left()
@@ -136,7 +148,9 @@ class Cluster(Generic[C]):
             self.choice.went_well(name, began - deadline.left())
             return result if unanswered is None else replace(result, repeated_elsewhere=True)
 
-    def broker_of(self, sharding_keys: Sequence[str], topic: str) -> str | None:
+    def broker_of(
+        self, sharding_keys: Sequence[str], topic: str, deadline: Deadline | None = None
+    ) -> str | None:
         """Returns the broker of a request's sharding keys, None when it has none.
 
         Raises:
@@ -144,7 +158,7 @@ class Cluster(Generic[C]):
         """
         if not sharding_keys:
             return None
-        order = [name for name, _ in message_queues(self.writable(topic))]
+        order = [name for name, _ in message_queues(self.writable(topic, deadline))]
         brokers = sorted({of_sharding_key(key, order) for key in sharding_keys} if order else ())
         if len(brokers) > 1:
             raise InvalidRequest(
@@ -155,12 +169,13 @@ class Cluster(Generic[C]):
             )
         return brokers[0] if brokers else None
 
-    def writable(self, topic: str) -> dict[str, int]:
+    def writable(self, topic: str, deadline: Deadline | None = None) -> dict[str, int]:
         """Returns the writable queues of a topic by broker; a topic nobody has may be made at any master."""
-        holders = self.routes.holders(topic)
+        until = deadline or Deadline(self.call_timeout_s)
+        holders = self.routes.holders(topic, until)
         if holders:
             return {name: nums.writable for name, nums in holders.items() if nums.writable}
-        return {name: 1 for name, route in self.routes.brokers().items() if route.master is not None}
+        return {name: 1 for name, route in self.routes.brokers(until).items() if route.master is not None}
 
     def close(self) -> None:
         """Closes the connections."""
@@ -177,10 +192,13 @@ class Cluster(Generic[C]):
                 self._transports[address] = Transport(address, **self._settings)
             return self._transports[address]
 
-    def _ask(self, endpoint: str, path: str) -> Any:
+    def _ask(self, endpoint: str, path: str, seconds: float) -> Any:
         if self._closed:
             raise Closed("CLIENT_CLOSED", "the client is closed")
-        return json.loads(self._by_address[endpoint].call("GET", path).body)
+        if seconds <= 0:
+            raise Unavailable("SERVICE_NOT_AVAILABLE", f"no time was left to ask {endpoint}", sent=False)
+        asked = self._by_address.get(endpoint) or self._transport_to(endpoint)
+        return json.loads(asked.call("GET", path, once=True, within_s=seconds).body)
 
 
 def _unknown(error: LakeMQError, key: str | None) -> OutcomeUnknown:

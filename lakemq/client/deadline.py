@@ -40,6 +40,18 @@ class Deadline:
         return self._end - time.monotonic()
 
 
+@contextmanager
+def held(lock: threading.Lock, deadline: Deadline | None, *, wait: bool) -> Iterator[bool]:
+    """Holds a lock, if it is free or, with ``wait``, becomes free before the deadline; says whether."""
+    seconds = -1.0 if deadline is None else max(0.0, deadline.left())
+    taken = lock.acquire(timeout=seconds) if wait else lock.acquire(blocking=False)
+    try:
+        yield taken
+    finally:
+        if taken:
+            lock.release()
+
+
 class _Current(threading.local):
     """Which deadline holds for the sockets this thread uses."""
 

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from lakemq.client import arrow
 from lakemq.client.cluster import Sent
+from lakemq.client.deadline import Deadline
 from lakemq.client.message import Body, Message, encode_json
 from lakemq.client.results import BatchResult, SendResult
 from lakemq.client.scope import Scoped
-from lakemq.client.transport import path_of
+from lakemq.client.transport import check_retry_until, path_of
 from store_native.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 class ProduceApi(Scoped):
     """Sends messages; see :class:`lakemq.client.Client`.
 
-    Where the endpoint is several brokers', a request goes to one of them, in turn or by its messages'
-    sharding key, and after a failure to another (cluster.py).
+    Where the endpoint is several brokers', a request goes to one of them, in turn, by its messages' sharding
+    key or by its Idempotency-Key, and after a failure to another (cluster.py).
     """
 
     def send(
@@ -53,7 +54,7 @@ class ProduceApi(Scoped):
             tags, keys, properties, sharding_key, queue_id, delay_level, message_id: See
                 :class:`~lakemq.client.Message`.
             idempotency_key: A repeat with the same key answers the first result and stores nothing;
-                with it the client repeats a send that got no answer.
+                with it the client repeats a send that got no answer. Of several brokers it picks one.
             retry_until: Repeats what may be repeated until so many seconds from now, the broker's
                 Retry-After honoured; None is the client's own.
 
@@ -83,8 +84,14 @@ class ProduceApi(Scoped):
         *,
         idempotency_key: str | None = None,
         retry_until: float | None = None,
+        in_turn: bool = False,
     ) -> SendResult:
-        """Sends one :class:`~lakemq.client.Message`; otherwise as :meth:`send`."""
+        """Sends one :class:`~lakemq.client.Message`; otherwise as :meth:`send`.
+
+        Args:
+            in_turn: The key is of this one call: of several brokers the request goes to whose turn it is, not
+                to the key's.
+        """
         data = encode_json(message.to_json())
         keys = () if message.sharding_key is None else (message.sharding_key,)
         return self._post(
@@ -95,6 +102,7 @@ class ProduceApi(Scoped):
             idempotency_key,
             retry_until,
             sharding_keys=lambda: keys,
+            in_turn=in_turn,
         )
 
     def send_many(
@@ -130,8 +138,12 @@ class ProduceApi(Scoped):
         idempotency_key: str | None = None,
         full_results: bool = False,
         retry_until: float | None = None,
+        in_turn: bool = False,
     ) -> BatchResult:
-        """Sends message objects, one per line; ``context["line"]`` of an error counts from 1."""
+        """Sends message objects, one per line; ``context["line"]`` of an error counts from 1.
+
+        Otherwise as :meth:`send_many` and :meth:`send_message`.
+        """
         build = BatchResult.from_json
         return self._post(
             topic,
@@ -142,6 +154,7 @@ class ProduceApi(Scoped):
             retry_until,
             full_results,
             lambda: _keys_in_lines(data),
+            in_turn,
         )
 
     def send_arrow(
@@ -183,7 +196,11 @@ class ProduceApi(Scoped):
         retry_until: float | None,
         full_results: bool = False,
         sharding_keys: Callable[[], Sequence[str]] = tuple,
+        in_turn: bool = False,
     ) -> Sent:
+        check_retry_until(retry_until)
+        deadline = Deadline(self.call_timeout_s if retry_until is None else retry_until)
+
         def on(client: ProduceApi, within_s: float | None) -> Sent:
             answer = client._transport.call(
                 "POST",
@@ -203,14 +220,15 @@ class ProduceApi(Scoped):
             try:
                 return on(self, None)
             except InvalidRequest as refused:
-                if not self.refused_by_name_server(refused):
+                if not self.refused_by_name_server(refused, deadline):
                     raise
         return self.cluster_routes.send(
             topic,
             on,
             sharding_keys=sharding_keys(),
             idempotency_key=idempotency_key,
-            retry_until=retry_until,
+            in_turn=in_turn,
+            deadline=deadline,
         )
 
 

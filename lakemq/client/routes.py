@@ -5,7 +5,8 @@ Owns what a client knows of a cluster: it asks name servers, and brokers that it
 
 Invariants: what is known goes on to be used while nobody answers, and while a name server that has just
 been started knows no broker yet; of several name servers the first that answers is believed: they do not talk
-to each other; a broker given by address stands for itself alone, not for those that register with it.
+to each other; a broker given by address stands for itself alone, not for those that register with it; nobody
+is waited for longer than the call allows that asks.
 
 Threads: any may ask; one of them refreshes, the others use what is known.
 """
@@ -16,9 +17,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+from lakemq.client.broker_table import MASTER_ID, BrokerRoute, BrokerTable, Place, Registered
+from lakemq.client.deadline import Deadline, held
 from lakemq.client.transport import NOT_OF_THE_SHAPE, path_of
 from store_native.errors import LakeMQError, Unavailable
 from store_native.names import PERM_READ, PERM_WRITE
@@ -29,21 +32,14 @@ REFRESH_S = 30.0
 """Routes are asked for again after it."""
 FIRST_REFRESH_S = 1.0
 """After a failure they are asked for again, but not more often than this."""
-MISSING_S = 120.0
-"""A broker that is in no answer any more stays known so long, as a name server waits for a silent one."""
-MASTER_ID = 0
+ASK_TIMEOUT_S = 3.0
+"""How long one endpoint may take to answer, where the call has more time."""
 
-Ask = Callable[[str, str], Any]
-"""(endpoint, path) -> the JSON it answers; raises LakeMQError."""
+SILENT_TIMEOUT_S = 0.5
+"""How long one may take that did not answer the last time, where a name server has answered."""
 
-
-@dataclass(frozen=True, slots=True)
-class BrokerRoute:
-    """Where the brokers of one name answer: the master, if it is known, and its slaves."""
-
-    name: str
-    master: str | None
-    slaves: tuple[str, ...] = ()
+Ask = Callable[[str, str, float], Any]
+"""(endpoint, path, seconds) -> the JSON it answers; raises LakeMQError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,23 +61,12 @@ class QueueNums:
         return self.read_queue_nums if self.perm & PERM_READ else 0
 
 
-@dataclass(slots=True)
-class _Known:
-    """An answer, and when it was asked for."""
-
-    value: dict[str, Any]
-    asked_at: float
-    seen_at: dict[str, float] = field(default_factory=dict)
-
-
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Who answers at an address, and when it did last."""
+class _Topic:
+    """Who holds a topic, and when that was asked for."""
 
-    name: str
-    broker_id: int
-    epoch: int
-    seen_at: float
+    holders: dict[str, QueueNums]
+    asked_at: float
 
 
 class Routes:
@@ -89,7 +74,7 @@ class Routes:
 
     Args:
         endpoints: Name servers, brokers, or both.
-        ask: Asks one of them.
+        ask: Asks one of them, or a master of theirs.
         clock: Monotonic seconds.
     """
 
@@ -101,143 +86,197 @@ class Routes:
         self._clock = clock
         self._refreshing = threading.Lock()
         self._is_name_server: dict[str, bool] = {}
-        self._places: dict[str, _Place] = {}  # of brokers given by address
-        self._brokers: _Known | None = None
-        self._topics: dict[str, _Known] = {}
+        self._silent: set[str] = set()
+        self._table = BrokerTable()
+        self._asked_at: float | None = None
+        self._names_are_told = False
+        self._topics: dict[str, _Topic] = {}
         self._failed_at: float | None = None
         self._said_down = False
 
     @property
     def unknown(self) -> list[str]:
-        """Endpoints that never answered: whether each is a broker, and which, is not known."""
+        """Endpoints that never answered: whether each is a broker, and which, is not known.
+
+        There are none once a name server has named the brokers. Asks, if nobody was asked yet.
+
+        Raises:
+            Unavailable: Nobody answers, and nothing is known from before.
+        """
+        self.brokers()
+        if self._names_are_told:
+            return []
         return [endpoint for endpoint in self._endpoints if endpoint not in self._is_name_server]
 
-    def brokers(self) -> Mapping[str, BrokerRoute]:
+    def brokers(self, deadline: Deadline | None = None) -> Mapping[str, BrokerRoute]:
         """Returns the brokers by name.
 
+        Args:
+            deadline: Until when somebody may be waited for; None is ASK_TIMEOUT_S for each endpoint.
+
         Raises:
             Unavailable: Nobody answers, and nothing is known from before.
+            InvalidRequest: BROKER_CONFLICT, two brokers are the master of one name.
         """
-        known = self._brokers
-        if known is not None and not self._is_due(known):
-            return known.value
-        if known is not None and not self._refreshing.acquire(blocking=False):
-            return known.value  # another thread is asking
-        if known is None:
-            self._refreshing.acquire()
-        try:
-            if self._brokers is None or self._is_due(self._brokers):
-                self._brokers = self._ask_for_brokers()
-            return self._brokers.value
-        finally:
-            self._refreshing.release()
+        if self._is_due(self._asked_at):
+            must = self._asked_at is None
+            with held(self._refreshing, deadline, wait=must) as alone:
+                if alone and self._is_due(self._asked_at):
+                    self._ask_for_brokers(deadline)
+            if self._asked_at is None:
+                raise _nobody(self._endpoints, [_still_asked()])
+        return self._table.routes
 
-    def holders(self, topic: str) -> Mapping[str, QueueNums]:
+    def holders(self, topic: str, deadline: Deadline | None = None) -> Mapping[str, QueueNums]:
         """Returns what each broker holds of a topic, by broker name; nothing where nobody has it.
 
+        A broker that a name server does not know at the moment has not lost its queues.
+
         Raises:
             Unavailable: Nobody answers, and nothing is known from before.
+            InvalidRequest: As :meth:`brokers`.
         """
-        self.brokers()  # tells name servers from brokers
+        self.brokers(deadline)  # tells name servers from brokers
         known = self._topics.get(topic)
-        # A topic that nobody has may be made at any time.
-        if known is not None and not self._is_due(known, REFRESH_S if known.value else FIRST_REFRESH_S):
-            return known.value
-        asked_at = self._clock()
-        try:
-            found = self._ask_for_topic(topic)
-        except LakeMQError:
+        if known is None or self._is_topic_due(known):
+            with held(self._refreshing, deadline, wait=known is None) as alone:
+                known = self._topics.get(topic)
+                if alone and (known is None or self._is_topic_due(known)):
+                    known = self._topics[topic] = self._ask_who_holds(topic, known, deadline)
             if known is None:
-                raise
-            found = known.value
-        self._topics[topic] = _Known(found, asked_at)
-        return found
+                raise _still_asked()
+        return known.holders
 
     def failed(self) -> None:
         """Notes that a broker did not answer: the routes are asked for again."""
         self._failed_at = self._clock()
 
-    def _is_due(self, known: _Known, refresh_s: float = REFRESH_S) -> bool:
-        age = self._clock() - known.asked_at
-        failed = self._failed_at is not None and self._failed_at >= known.asked_at
-        return age >= (FIRST_REFRESH_S if failed else refresh_s)
+    def _is_due(self, asked_at: float | None, refresh_s: float = REFRESH_S) -> bool:
+        if asked_at is None:
+            return True
+        failed = self._failed_at is not None and self._failed_at >= asked_at
+        return self._clock() - asked_at >= (FIRST_REFRESH_S if failed else refresh_s)
 
-    def _ask_for_brokers(self) -> _Known:
-        asked_at = self._clock()
-        found: dict[str, dict[int, str]] = {}
+    def _is_topic_due(self, known: _Topic) -> bool:
+        # A topic that nobody has may be made at any time.
+        return self._is_due(known.asked_at, REFRESH_S if known.holders else FIRST_REFRESH_S)
+
+    def _in_order(self) -> list[str]:
+        """The endpoints; those that did not answer the last time come last."""
+        return sorted(self._endpoints, key=self._silent.__contains__)
+
+    def _ask_for_brokers(self, deadline: Deadline | None) -> None:
+        now = self._clock()
+        registered: dict[str, Registered] = {}
         failures: list[LakeMQError] = []
-        name_server_answered = False
-        for endpoint in self._endpoints:
-            if self._is_name_server.get(endpoint) and name_server_answered:
+        answered = False
+        endpoints = self._in_order()
+        for at, endpoint in enumerate(endpoints):
+            if self._is_name_server.get(endpoint) and answered:
                 continue
             try:
-                if self._ask_one(endpoint, found, asked_at):
-                    name_server_answered = True
-            except NOT_OF_THE_SHAPE:
-                failures.append(Unavailable("SERVICE_NOT_AVAILABLE", f"{endpoint} is no LakeMQ broker"))
+                most = SILENT_TIMEOUT_S if answered and endpoint in self._silent else ASK_TIMEOUT_S
+                limit = _share(deadline, len(endpoints) - at, most)
+                answered = self._ask_who_it_is(endpoint, registered, now, limit) or answered
+                self._silent.discard(endpoint)
             except LakeMQError as error:
                 failures.append(error)
-        # Of two masters the one that answers counts, and of those the one of the higher epoch.
-        places = sorted(self._places.items(), key=lambda at: (-at[1].seen_at, -at[1].epoch))
-        for endpoint, place in places:
-            found.setdefault(place.name, {}).setdefault(place.broker_id, endpoint)
-        routes = {name: _route(name, addresses) for name, addresses in sorted(found.items())}
-        before = self._brokers
-        if not routes and before is None:
+                self._silent.add(endpoint)
+        if answered and registered:
+            self._names_are_told = True
+        if not self._table.update(registered, now):
             raise _nobody(self._endpoints, failures)
+        self._asked_at = now
         self._say_down(failures)
-        seen_at = dict.fromkeys(routes, asked_at)
-        for name, route in before.value.items() if before is not None else ():
-            # A name server that was started a moment ago does not know every broker yet.
-            last = before.seen_at[name] if before is not None else asked_at
-            if name not in routes and (not found or asked_at - last < MISSING_S):
-                routes[name], seen_at[name] = route, last
-        return _Known(routes, asked_at, seen_at)
 
-    def _ask_one(self, endpoint: str, found: dict[str, dict[int, str]], now: float) -> bool:
+    def _ask_who_it_is(
+        self, endpoint: str, registered: dict[str, Registered], now: float, limit: Deadline
+    ) -> bool:
         """Asks one endpoint who it is and whom it knows; returns whether it is a name server."""
-        said = self._ask(endpoint, path_of("cluster"))
-        if "broker_name" not in said:
-            self._is_name_server[endpoint] = True
-            for broker in said["brokers"]:
-                addresses = found.setdefault(str(broker["broker_name"]), {})
-                addresses.update({int(key): str(url) for key, url in broker["addresses"].items()})
-            return True
-        role = self._ask(endpoint, path_of("replication"))["role"]
-        # One that was promoted has kept the id it was started with.
-        broker_id = max(1, int(said["broker_id"])) if role == "slave" else MASTER_ID
-        self._is_name_server[endpoint] = False
-        self._places[endpoint] = _Place(str(said["broker_name"]), broker_id, int(said["epoch"]), now)
+        try:
+            said = self._ask(endpoint, path_of("cluster"), limit.left())
+            if "broker_name" not in said:
+                found = {str(broker["broker_name"]): _registered(broker) for broker in said["brokers"]}
+                self._is_name_server[endpoint] = True
+                registered.update(found)
+                return True
+            # Role and epoch of one answer: between two it may have been promoted.
+            status = self._ask(endpoint, path_of("replication"), limit.left())
+            # One that was promoted has kept the id it was started with.
+            broker_id = max(1, int(said["broker_id"])) if status["role"] == "slave" else MASTER_ID
+            name, store_id = str(said["broker_name"]), str(said.get("store_id", ""))
+            self._table.put_place(endpoint, Place(name, broker_id, int(status["epoch"]), store_id, now))
+            self._is_name_server[endpoint] = False
+        except NOT_OF_THE_SHAPE:
+            raise _not_lakemq(endpoint) from None
         return False
 
-    def _ask_for_topic(self, topic: str) -> dict[str, QueueNums]:
+    def _ask_who_holds(self, topic: str, known: _Topic | None, deadline: Deadline | None) -> _Topic:
+        now = self._clock()
+        try:
+            found = self._ask_for_topic(topic, deadline)
+        except LakeMQError:
+            if known is None:
+                raise
+            return _Topic(known.holders, now)
+        gone = [] if known is None else [name for name in known.holders if name not in found]
+        if gone or not found.keys() <= self._table.routes.keys():
+            self._ask_for_brokers(deadline)
+        for name in gone:
+            assert known is not None, "what is gone was known"
+            still = self._still_held(topic, name, known.holders[name], deadline)
+            found |= {} if still is None else {name: still}
+        return _Topic(found, now)
+
+    def _still_held(
+        self, topic: str, name: str, before: QueueNums, deadline: Deadline | None
+    ) -> QueueNums | None:
+        """What a broker holds that is in no answer about a topic any more; it says so itself where it can."""
+        route = self._table.routes.get(name)
+        if route is None:
+            return None
+        if name in self._table.absent or route.master is None:
+            return before
+        try:
+            said = self._ask(route.master, path_of("topics", topic), _share(deadline, 1).left())
+            return _queue_nums(said)
+        except NOT_OF_THE_SHAPE:
+            return before
+        except LakeMQError as error:
+            return None if error.code == "TOPIC_NOT_EXIST" else before
+
+    def _ask_for_topic(self, topic: str, deadline: Deadline | None) -> dict[str, QueueNums]:
         found: dict[str, QueueNums] = {}
         failures: list[LakeMQError] = []
         answered = False
-        for endpoint, is_name_server in list(self._is_name_server.items()):
+        endpoints = [endpoint for endpoint in self._in_order() if endpoint in self._is_name_server]
+        for at, endpoint in enumerate(endpoints):
+            is_name_server = self._is_name_server[endpoint]
             if is_name_server and answered:
                 continue
-            path = path_of("routes" if is_name_server else "topics", topic)
             try:
-                said = self._ask(endpoint, path)
+                limit = _share(deadline, len(endpoints) - at)
+                found.update(self._ask_what_it_holds(endpoint, topic, is_name_server, limit))
             except LakeMQError as error:
-                if error.code == "TOPIC_NOT_EXIST":
-                    answered = answered or is_name_server
-                else:
+                if error.code != "TOPIC_NOT_EXIST":
                     failures.append(error)
-                continue
-            if is_name_server:
-                answered = True
-                found.update({str(q["broker_name"]): _queue_nums(q) for q in said["queues"]})
-            else:
-                found[self._places[endpoint].name] = _queue_nums(said)
-        known = self._topics.get(topic)
-        if failures and known is not None:
-            # Who does not answer has not lost its queues.
-            found = {**known.value, **found} if not answered else found
+                    continue
+            answered = answered or is_name_server
         if not found and failures and not answered:
             raise failures[0]
         return found
+
+    def _ask_what_it_holds(
+        self, endpoint: str, topic: str, is_name_server: bool, limit: Deadline
+    ) -> dict[str, QueueNums]:
+        path = path_of("routes" if is_name_server else "topics", topic)
+        try:
+            said = self._ask(endpoint, path, limit.left())
+            if not is_name_server:
+                return {self._table.name_at(endpoint): _queue_nums(said)}
+            return {str(queues["broker_name"]): _queue_nums(queues) for queues in said["queues"]}
+        except NOT_OF_THE_SHAPE:
+            raise _not_lakemq(endpoint) from None
 
     def _say_down(self, failures: list[LakeMQError]) -> None:
         """Says once that endpoints do not answer, and once that all do again."""
@@ -246,13 +285,27 @@ class Routes:
         self._said_down = bool(failures)
 
 
-def _route(name: str, addresses: Mapping[int, str]) -> BrokerRoute:
-    slaves = tuple(url for broker_id, url in sorted(addresses.items()) if broker_id != MASTER_ID)
-    return BrokerRoute(name, addresses.get(MASTER_ID), slaves)
+def _share(deadline: Deadline | None, left_to_ask: int, most: float = ASK_TIMEOUT_S) -> Deadline:
+    """The time one endpoint gets: those behind it, and the call itself, need time too."""
+    return Deadline(most if deadline is None else min(most, deadline.left() / (left_to_ask + 1)))
+
+
+def _registered(broker: Mapping[str, Any]) -> Registered:
+    epoch = broker.get("epoch")
+    addresses = {int(key): str(url) for key, url in broker["addresses"].items()}
+    return Registered(addresses, None if epoch is None else int(epoch))
 
 
 def _queue_nums(said: Mapping[str, Any]) -> QueueNums:
     return QueueNums(int(said["read_queue_nums"]), int(said["write_queue_nums"]), int(said["perm"]))
+
+
+def _still_asked() -> LakeMQError:
+    return Unavailable("SERVICE_NOT_AVAILABLE", "another call has not heard of them yet")
+
+
+def _not_lakemq(endpoint: str) -> LakeMQError:
+    return Unavailable("SERVICE_NOT_AVAILABLE", f"{endpoint} is no LakeMQ broker")
 
 
 def _nobody(endpoints: Sequence[str], failures: Sequence[LakeMQError]) -> LakeMQError:

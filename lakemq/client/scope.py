@@ -3,7 +3,7 @@
 Owns the rule of each kind of call, as decorators of the calls in the modules named *_api.py. With one
 broker's address a call goes there, as it is. With several, or once the one turns out to be a name server's:
 
-    on_every_master     topics and groups are made, changed and deleted on every master
+    on_every_master     topics and groups are changed on every master; an error says where it was done
     from_any            the first broker that knows it answers
     from_all            the brokers' lists are one list; with a name, one entry for each value of it
     of_one_broker       what belongs to one broker: the one that ``broker_name`` names, or the only one
@@ -11,7 +11,8 @@ broker's address a call goes there, as it is. With several, or once the one turn
 Where a send goes is in cluster.py.
 
 Invariants: an address that is a broker's costs no request besides: that it is a name server shows in what it
-refuses.
+refuses, and only a broker's name that is given has to be asked for; name servers are waited for within the
+time of the call.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from functools import update_wrapper
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
+from lakemq.client.deadline import Deadline
 from store_native.errors import Closed, InvalidRequest, LakeMQError, Unavailable, from_code
 
 if TYPE_CHECKING:
@@ -35,8 +37,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S")
 Method = Callable[Concatenate[S, P], R]
-Rule = Callable[["Cluster[Any]", Callable[[Any], Any], Mapping[str, Any]], Any]
-"""(cluster, the call on one broker's client, its arguments by name) -> its result."""
+Rule = Callable[["Cluster[Any]", Callable[[Any], Any], Mapping[str, Any], Deadline], Any]
+"""(cluster, the call on one broker's client, its arguments by name, until when) -> its result."""
 
 _NOT_THERE = frozenset({"TOPIC_NOT_EXIST", "GROUP_NOT_EXIST", "MESSAGE_NOT_EXIST"})
 NAME_SERVERS_REFUSAL = "REQUEST_CODE_NOT_SUPPORTED"
@@ -59,12 +61,22 @@ class Scoped:
         assert self._cluster is not None, "one broker has no routes"
         return self._cluster
 
-    def refused_by_name_server(self, refused: LakeMQError) -> bool:
-        """Says whether a refusal was a name server's; from then on calls go by its routes."""
-        return refused.code == NAME_SERVERS_REFUSAL and self.look_for_name_server()
+    @property
+    def call_timeout_s(self) -> float:
+        """How long a call may take that does not say so itself."""
+        until = self._transport.retry_until
+        return self._transport.timeout_s if until is None else until
 
-    def look_for_name_server(self) -> bool:
+    def refused_by_name_server(self, refused: LakeMQError, deadline: Deadline) -> bool:
+        """Says whether a refusal was a name server's; from then on calls go by its routes."""
+        return refused.code == NAME_SERVERS_REFUSAL and self.look_for_name_server(deadline)
+
+    def look_for_name_server(self, deadline: Deadline | None = None) -> bool:
         """Asks the one endpoint whether it is a name server."""
+        raise NotImplementedError
+
+    def check_broker_name(self, name: str, deadline: Deadline | None = None) -> None:
+        """Refuses another name than the one broker's; where there are several, their routes tell."""
         raise NotImplementedError
 
 
@@ -74,18 +86,22 @@ def _scoped(rule: Rule) -> Callable[[Method[S, P, R]], Method[S, P, R]]:
 
         def call(self: S, *args: P.args, **kwargs: P.kwargs) -> R:
             client: Any = self
+            deadline = Deadline(client.call_timeout_s)
+            named: Any = kwargs.get("broker_name")
+            if named is not None and not client.is_routed:
+                client.check_broker_name(named, deadline)
             if not client.is_routed:
                 try:
                     return method(self, *args, **kwargs)
                 except InvalidRequest as refused:
-                    if not client.refused_by_name_server(refused):
+                    if not client.refused_by_name_server(refused, deadline):
                         raise
             given = {**dict(zip(names, args, strict=False)), **kwargs}
 
             def on(broker: Any) -> R:
                 return method(broker, *args, **kwargs)
 
-            result: R = rule(client.cluster_routes, on, given)
+            result: R = rule(client.cluster_routes, on, given, deadline)
             return result
 
         return update_wrapper(call, method)  # type: ignore[return-value]  # a method as before
@@ -93,11 +109,13 @@ def _scoped(rule: Rule) -> Callable[[Method[S, P, R]], Method[S, P, R]]:
     return decorate
 
 
-def _on_every_master(cluster: Cluster[Any], on: Callable[[Any], Any], given: Mapping[str, Any]) -> Any:
+def _on_every_master(
+    cluster: Cluster[Any], on: Callable[[Any], Any], given: Mapping[str, Any], deadline: Deadline
+) -> Any:
     results: dict[str, Any] = {}
     missing: LakeMQError | None = None
     failures: list[LakeMQError] = []
-    for name, broker in cluster.brokers().items():
+    for name, broker in cluster.brokers(deadline=deadline).items():
         try:
             results[name] = on(broker)
         except LakeMQError as error:
@@ -105,6 +123,9 @@ def _on_every_master(cluster: Cluster[Any], on: Callable[[Any], Any], given: Map
                 missing = error
             else:
                 failures.append(error)
+    if unknown := cluster.routes.unknown:
+        who = f"{', '.join(unknown)} never answered: which broker that is, is not known"
+        failures.append(Unavailable("SERVICE_NOT_AVAILABLE", who))
     if failures:
         done = f"; done on {', '.join(results)}" if results else ""
         first = failures[0]
@@ -116,10 +137,12 @@ def _on_every_master(cluster: Cluster[Any], on: Callable[[Any], Any], given: Map
     return next(iter(results.values()), None)
 
 
-def _from_any(cluster: Cluster[Any], on: Callable[[Any], Any], given: Mapping[str, Any]) -> Any:
+def _from_any(
+    cluster: Cluster[Any], on: Callable[[Any], Any], given: Mapping[str, Any], deadline: Deadline
+) -> Any:
     missing: LakeMQError | None = None
     away: LakeMQError | None = None
-    for broker in cluster.brokers().values():
+    for broker in cluster.brokers(deadline=deadline).values():
         try:
             return on(broker)
         except (Unavailable, Closed) as error:
@@ -133,12 +156,14 @@ def _from_any(cluster: Cluster[Any], on: Callable[[Any], Any], given: Mapping[st
 
 
 def _from_all(name: str | None) -> Rule:
-    def rule(cluster: Cluster[Any], on: Callable[[Any], Any], given: Mapping[str, Any]) -> Any:
+    def rule(
+        cluster: Cluster[Any], on: Callable[[Any], Any], given: Mapping[str, Any], deadline: Deadline
+    ) -> Any:
         found: list[Any] = []
         failures: list[LakeMQError] = []
         missing: LakeMQError | None = None
         answered = False
-        for broker in cluster.brokers().values():
+        for broker in cluster.brokers(deadline=deadline).values():
             try:
                 found += on(broker)
                 answered = True
@@ -161,12 +186,14 @@ def _from_all(name: str | None) -> Rule:
     return rule
 
 
-def _of_one_broker(cluster: Cluster[Any], on: Callable[[Any], Any], given: Mapping[str, Any]) -> Any:
+def _of_one_broker(
+    cluster: Cluster[Any], on: Callable[[Any], Any], given: Mapping[str, Any], deadline: Deadline
+) -> Any:
     named = given.get("broker_name")
     if named is not None:
         return on(cluster.broker(named))
     topic = given.get("topic")
-    names = list(cluster.brokers() if topic is None else cluster.routes.holders(topic))
+    names = list(cluster.brokers(topic, deadline))
     if topic is not None and not names:
         raise from_code("TOPIC_NOT_EXIST", f"topic[{topic}] not exist, no broker has it", topic=topic)
     if len(names) != 1:

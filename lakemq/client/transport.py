@@ -119,7 +119,7 @@ class Transport:
     ) -> None:
         self.endpoint = normal_endpoint(endpoint)
         _check_between("timeout_s", timeout_s, 0, LONGEST_TIMEOUT_S)
-        _check_between("retry_until", retry_until, 0, LONGEST_RETRY_UNTIL_S)
+        check_retry_until(retry_until)
         _check_between("pool_size", pool_size, 0, MOST_CONNECTIONS)
         self.timeout_s = timeout_s
         self.retry_until = retry_until
@@ -171,7 +171,7 @@ class Transport:
             LakeMQError: Whatever else the broker refused, as its own class.
         """
         given = dict(headers or {})
-        _check_between("retry_until", retry_until, 0, LONGEST_RETRY_UNTIL_S)
+        check_retry_until(retry_until)
         if idempotency_key is not None:
             if not _KEY.fullmatch(idempotency_key):
                 detail = f"an Idempotency-Key has 1 to 255 visible ASCII characters: {idempotency_key!a:.80}"
@@ -290,6 +290,15 @@ def normal_endpoint(endpoint: str) -> str:
             "ARGUMENT_ILLEGAL", f"{endpoint!r} is not an endpoint such as http://127.0.0.1:8090"
         )
     return text.removesuffix("/")
+
+
+def check_retry_until(seconds: float | None) -> None:
+    """Refuses what is no time to repeat a call for.
+
+    Raises:
+        InvalidRequest: ARGUMENT_ILLEGAL.
+    """
+    _check_between("retry_until", seconds, 0, LONGEST_RETRY_UNTIL_S)
 
 
 def path_of(*segments: str | int) -> str:

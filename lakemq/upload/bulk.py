@@ -105,7 +105,7 @@ def post(
 
 def _send(client: Client, topic: str, batch: Batch, key: str) -> BatchResult:
     try:
-        return client.send_ndjson(topic, bytes(batch.data), idempotency_key=key)
+        return client.send_ndjson(topic, bytes(batch.data), idempotency_key=key, in_turn=True)
     except InvalidRequest as refused:
         if not refused.context.get("brokers"):
             raise
@@ -113,7 +113,7 @@ def _send(client: Client, topic: str, batch: Batch, key: str) -> BatchResult:
     results = []
     for lane, (part, places) in _by_lane(client, topic, batch).items():
         try:
-            results.append(client.send_ndjson(topic, part, idempotency_key=f"{key}-{lane}"))
+            results.append(client.send_ndjson(topic, part, idempotency_key=f"{key}-{lane}", in_turn=True))
         except LakeMQError as error:
             line = error.context.get("line")
             if isinstance(line, int) and 0 < line <= len(places):

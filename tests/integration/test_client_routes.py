@@ -1,13 +1,19 @@
 """Clients and commands with a list of endpoints, against real name servers and brokers.
 
 Contract: whoever has the list finds every broker; a topic is made on every master; a broker that dies is
-named, and the rest go on; a master that dies is read from its slave; one broker's address costs no further
-request.
+named, and the rest go on; a master that dies is read from its slave, and is not used any more once another
+was promoted; one broker's address costs no further request; a call lasts no longer than it was given,
+whoever hangs.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
+import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +23,7 @@ from urllib3 import HTTPConnectionPool
 
 from lakemq import Producer
 from lakemq.cli.app import main
-from lakemq.client import Client, InvalidRequest, Message, Unavailable
+from lakemq.client import Client, InvalidRequest, Message, OutcomeUnknown, SendResult, Unavailable
 from tests.support.broker_process import BrokerProcess
 from tests.support.name_servers import BrokersOfCluster
 from tests.support.waiting import wait_until
@@ -36,6 +42,20 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokersOfClust
 def client(cluster: BrokersOfCluster) -> Iterator[Client]:
     with Client(cluster.endpoint, timeout_s=10) as connected:
         yield connected
+
+
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The requests of all clients, as ``METHOD /path``."""
+    made: list[str] = []
+    urlopen = HTTPConnectionPool.urlopen
+
+    def noted(self: HTTPConnectionPool, method: str, url: str, **how: Any) -> Any:
+        made.append(f"{method} {url}")
+        return urlopen(self, method, url, **how)
+
+    monkeypatch.setattr(HTTPConnectionPool, "urlopen", noted)
+    return made
 
 
 def made(cluster: BrokersOfCluster, client: Client, topic: str) -> str:
@@ -87,24 +107,17 @@ def test_sends_go_round_and_what_belongs_to_one_broker_asks_for_its_name(
 
 
 def test_one_name_server_is_found_out_and_one_broker_costs_nothing_besides(
-    cluster: BrokersOfCluster, client: Client, monkeypatch: pytest.MonkeyPatch
+    cluster: BrokersOfCluster, client: Client, requests: list[str]
 ) -> None:
     topic = made(cluster, client, "found-out")
     with Client(cluster.name_servers[0].url) as by_name_server:
         assert by_name_server.send(topic, "1").status == "SEND_OK"
         assert set(by_name_server.brokers()) == {"broker-a", "broker-b"}
     with cluster.brokers["broker-a"].client() as one:
-        calls: list[str] = []
-        urlopen = HTTPConnectionPool.urlopen
-
-        def counted(self: HTTPConnectionPool, method: str, url: str, **how: Any) -> Any:
-            calls.append(url)
-            return urlopen(self, method, url, **how)
-
-        monkeypatch.setattr(HTTPConnectionPool, "urlopen", counted)
+        requests.clear()
         assert one.send(topic, "2").broker_name == "broker-a"
         assert one.pull(topic, 0, 0).status in ("FOUND", "NO_NEW_MSG")
-        assert len(calls) == 2
+        assert len(requests) == 2
         assert set(one.brokers()) == {"broker-a"}
 
 
@@ -250,6 +263,215 @@ def test_a_master_that_dies_is_read_from_its_slave_and_followed_when_the_slave_i
                 promoted.promote()
             wait_until(lambda: _sends(client, "t"))
             assert [m.body for m in broker.pull("t", 0, 0).messages] == [b"one", b"three"]
+
+
+def test_one_name_server_of_two_is_enough(cluster: BrokersOfCluster, client: Client) -> None:
+    topic = made(cluster, client, "one-is-enough")
+    for at, server in enumerate(cluster.name_servers):
+        server.kill()
+        try:
+            with Client(cluster.endpoint, timeout_s=5) as fresh:
+                assert {fresh.send(topic, "x").broker_name for _ in range(4)} == {"broker-a", "broker-b"}
+                assert fresh.cluster_routes.routes.unknown == []
+                fresh.put_topic(f"made-without-{at}")
+        finally:
+            server.start()
+        cluster.wait_for_topic(topic, "broker-a", "broker-b")
+
+
+def test_a_broker_of_a_list_that_never_answered_is_named_where_every_master_is_meant(
+    cluster: BrokersOfCluster,
+) -> None:
+    a, b = cluster.brokers["broker-a"], cluster.brokers["broker-b"]
+    b.kill()
+    try:
+        with Client([a.endpoint, b.endpoint], timeout_s=5) as client:
+            with pytest.raises(Unavailable, match=f"{b.endpoint} never answered.*; done on broker-a"):
+                client.put_topic("made-on-one")
+            with pytest.raises(Unavailable, match="never answered"):
+                client.delete_group("nobody-has-it")
+            assert client.topic("made-on-one").topic == "made-on-one"
+    finally:
+        b.start()
+    with Client([a.endpoint, b.endpoint], timeout_s=5) as client:
+        client.put_topic("made-on-one")
+        assert set(client.brokers("made-on-one")) == {"broker-a", "broker-b"}
+    wait_until(lambda: all("broker-b" in server.addresses() for server in cluster.name_servers))
+
+
+def test_a_key_that_is_sent_again_goes_to_the_broker_that_has_it(
+    cluster: BrokersOfCluster, client: Client
+) -> None:
+    topic = made(cluster, client, "keyed")
+    keys = [f"order-{number}" for number in range(12)]
+    first = {key: client.send(topic, key, idempotency_key=key) for key in keys}
+    assert {result.broker_name for result in first.values()} == {"broker-a", "broker-b"}
+    with Client(cluster.endpoint, timeout_s=10) as another, Producer(another, topic) as producer:
+        for key, result in first.items():
+            again = producer.send(key, idempotency_key=key)
+            assert (again.duplicate, again.offset_message_id) == (True, result.offset_message_id)
+            assert client.send_many(topic, [Message(key)], idempotency_key=f"{key}-many").count == 1
+            assert another.send_many(topic, [Message(key)], idempotency_key=f"{key}-many").duplicate
+        made_by_itself = [producer.send("x").broker_name for _ in range(8)]
+    assert sorted(made_by_itself) == ["broker-a"] * 4 + ["broker-b"] * 4, "keys of its own alternate"
+
+
+def test_a_key_whose_broker_is_away_is_sent_elsewhere(cluster: BrokersOfCluster, client: Client) -> None:
+    topic = made(cluster, client, "keyed-away")
+    keys = [f"away-{number}" for number in range(8)]
+    b = cluster.brokers["broker-b"]
+    b.kill()
+    try:
+        for _ in range(2):
+            sent = [client.send(topic, key, idempotency_key=key) for key in keys]
+            assert {result.broker_name for result in sent} == {"broker-a"}
+        assert all(result.duplicate for result in sent)
+    finally:
+        b.start()
+    wait_until(lambda: "broker-b" in cluster.name_servers[0].addresses())
+
+
+def test_a_broker_name_that_nobody_has_is_refused_and_the_known_ones_are_named(
+    cluster: BrokersOfCluster, client: Client
+) -> None:
+    topic = made(cluster, client, "named")
+    with cluster.brokers["broker-a"].client() as one:
+        for wrong in ("broker-b", "nonsense"):
+            with pytest.raises(InvalidRequest, match=f"is broker broker-a, .*'{wrong}' is not known"):
+                one.broker(wrong)
+            with pytest.raises(InvalidRequest, match="is broker broker-a"):
+                one.queues(topic, broker_name=wrong)
+        assert len(one.queues(topic, broker_name="broker-a")) == 2
+        assert one.broker("broker-a").queues(topic)
+    began = time.monotonic()
+    with pytest.raises(Unavailable, match="'nonsense'; those that are: broker-a, broker-b"):
+        client.queues(topic, broker_name="nonsense")
+    with pytest.raises(Unavailable, match="'nonsense'; those that are: broker-a, broker-b"):
+        client.broker("nonsense").pull(topic, 0, 0)
+    with pytest.raises(InvalidRequest, match="is broker broker-a"):
+        client.broker("broker-a").queues(topic, broker_name="broker-b")
+    assert time.monotonic() - began < 5, "nobody is waited for"
+
+
+def test_a_sharding_key_stays_at_its_broker_while_a_name_server_does_not_know_it(
+    cluster: BrokersOfCluster, client: Client, requests: list[str]
+) -> None:
+    topic = made(cluster, client, "stays")
+    keys = [f"customer-{number}" for number in range(8)]
+    before = {key: client.send(topic, key, sharding_key=key).broker_name for key in keys}
+    of_b = [key for key in keys if before[key] == "broker-b"]
+    assert 0 < len(of_b) < 8
+    b = cluster.brokers["broker-b"]
+    b.kill()
+    for server in cluster.name_servers:
+        server.kill()
+        server.start()
+    try:
+        for server in cluster.name_servers:
+            wait_until(lambda server=server: server.holders(topic) == ["broker-a"])  # type: ignore[misc]
+        requests.clear()
+
+        def has_asked_who_holds_it() -> bool:
+            with pytest.raises(Unavailable, match="broker broker-b"):
+                client.send(topic, "x", sharding_key=of_b[0])
+            return f"GET /api/v1/routes/{topic}" in requests
+
+        wait_until(has_asked_who_holds_it)
+        for key in of_b:
+            with pytest.raises(Unavailable, match="broker broker-b"):
+                client.send(topic, "x", sharding_key=key)
+    finally:
+        b.start()
+    cluster.wait_for_topic(topic, "broker-a", "broker-b")
+    assert {key: client.send(topic, key, sharding_key=key).broker_name for key in keys} == before
+
+
+def test_a_call_lasts_no_longer_than_it_was_given_though_a_name_server_hangs(
+    cluster: BrokersOfCluster, client: Client
+) -> None:
+    topic = made(cluster, client, "hangs")
+    with socket.create_server(("127.0.0.1", 0)) as listener:  # accepts, and never answers
+        hanging = f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+        def took(call: Any) -> float:
+            began = time.monotonic()
+            with contextlib.suppress(Unavailable, OutcomeUnknown):
+                call()
+            return time.monotonic() - began
+
+        with Client([hanging, cluster.name_servers[0].url], timeout_s=2) as beside:
+            results: list[SendResult] = []
+            assert took(lambda: results.append(beside.send(topic, "x"))) < 2
+            assert took(lambda: results.append(beside.send(topic, "y"))) < 0.5, "it is not asked again"
+            assert [result.status for result in results] == ["SEND_OK", "SEND_OK"]
+        for call in (
+            lambda one: one.send(topic, "x", idempotency_key="k"),
+            lambda one: one.topics(),
+            lambda one: one.topic(topic),
+            lambda one: one.put_topic(topic),
+            lambda one: one.queues(topic, broker_name="broker-a"),
+            lambda one: one.brokers(),
+            lambda one: one.broker("broker-a").queues(topic),
+        ):
+            with Client([hanging, hanging.replace("127.0.0.1", "localhost")], timeout_s=1) as alone:
+                assert took(lambda call=call, alone=alone: call(alone)) < 1.4
+
+
+def test_two_brokers_of_one_name_are_refused_by_their_addresses(tmp_path: Path) -> None:
+    brokers = [BrokerProcess(tmp_path / str(number), broker_name="broker-a") for number in range(2)]
+    try:
+        addresses = [broker.endpoint for broker in brokers]
+        with Client(addresses, timeout_s=5) as client:
+            for call in (lambda: client.send("t", "x"), lambda: client.put_topic("t")):
+                with pytest.raises(InvalidRequest, match=" and ".join(addresses)):
+                    call()
+    finally:
+        for broker in brokers:
+            broker.close()
+
+
+def test_an_old_master_gets_nothing_while_the_promoted_slave_hangs(tmp_path: Path) -> None:
+    with BrokersOfCluster(tmp_path) as cluster:
+        master = cluster.master("broker-a")
+        slave = cluster.slave("broker-a")
+        with Client([master.endpoint, slave.endpoint], timeout_s=2) as client:
+            client.put_topic("t", read_queue_nums=1, write_queue_nums=1)
+            client.send("t", "one")
+            wait_until(lambda: _confirmed(slave, "t") == 1)
+            master.kill()
+            with slave.client() as promoted:
+                promoted.promote()
+            wait_until(lambda: _sends(client, "t"))
+            master.start()
+            os.kill(slave.pid, signal.SIGSTOP)
+            try:
+                for number in range(4):
+                    with pytest.raises((Unavailable, OutcomeUnknown)):
+                        client.send("t", str(number), idempotency_key=str(number))
+            finally:
+                os.kill(slave.pid, signal.SIGCONT)
+            assert _confirmed(master, "t") == 1, "nothing but what it had"
+            wait_until(lambda: _sends(client, "t"))
+
+
+def test_messages_of_alternating_sharding_keys_go_in_a_request_for_each_broker(
+    cluster: BrokersOfCluster, client: Client, requests: list[str]
+) -> None:
+    topic = made(cluster, client, "alternating")
+    keys = [f"customer-{number % 10}" for number in range(60)]
+    assert len({client.lane(topic, key) for key in keys}) == 2
+    with Producer(client, topic, linger_ms=60_000) as producer:
+        futures = [producer.send_later(f"{key} {at}", sharding_key=key) for at, key in enumerate(keys)]
+        producer.flush(30)
+    assert len([request for request in requests if request.startswith("POST ")]) == 2
+    results = [future.result(0) for future in futures]
+    where: dict[str, list[SendResult]] = {}
+    for key, result in zip(keys, results, strict=True):
+        where.setdefault(key, []).append(result)
+    for of_key in where.values():
+        assert len({(result.broker_name, result.queue_id) for result in of_key}) == 1
+        offsets = [result.queue_offset for result in of_key]
+        assert offsets == sorted(offsets), "in the order they were put"
 
 
 def _confirmed(broker: BrokerProcess, topic: str) -> int:

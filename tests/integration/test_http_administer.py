@@ -306,6 +306,7 @@ def test_a_route_names_this_broker_also_for_topics_made_by_a_send(
                 "cluster": "DefaultCluster",
                 "broker_name": "broker-a",
                 "addresses": {"0": shared_broker.endpoint},
+                "epoch": 1,
             }
         ],
     }

@@ -51,6 +51,7 @@ _BROKER = {
     "cluster": "DefaultCluster",
     "broker_name": "broker-a",
     "addresses": {"0": "http://127.0.0.1:8090"},
+    "epoch": 1,
 }
 
 PARAMETERS: dict[str, Any] = {

@@ -6,9 +6,10 @@ Owns the JSON of a route.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Annotated
 
 from fastapi import APIRouter
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from ha_replicator.nameserver import BrokerData, RouteTables
 from ingest_api.http.schemas import TopicPath, noun_router
@@ -30,6 +31,7 @@ class RouteBroker(BaseModel):
     cluster: str
     broker_name: str
     addresses: dict[str, str]
+    epoch: Annotated[int | None, Field(description="The master's; null where none is registered.")]
 
 
 class TopicRoute(BaseModel):
@@ -77,4 +79,5 @@ def broker_of(data: BrokerData) -> RouteBroker:
         cluster=data.cluster,
         broker_name=data.broker_name,
         addresses={str(broker_id): address for broker_id, address in data.addresses.items()},
+        epoch=data.epoch,
     )

@@ -73,6 +73,28 @@ def test_a_message_does_not_linger_after_a_flush_of_others(turns: Turns) -> None
         assert turns.result(lingers).queue_offset == 1, "a flush that gave up still sends"
 
 
+def test_a_flush_waits_for_each_lane_also_when_later_messages_went_before(
+    turns: Turns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = ScriptedNetwork(turns)
+    client = network.client()
+    monkeypatch.setattr(client, "lane", lambda topic, sharding_key: sharding_key)
+    with producer_of(turns, client, linger_ms=FOR_EVER_MS) as producer:
+        futures = [producer.send_later(f"{key}1", sharding_key=key) for key in "ab"]
+        flushing = turns.submit(producer.flush)
+        first = network.arrived()
+        assert bodies(first.lines) == ["a1"]
+        later = [producer.send_later(f"{key}2", sharding_key=key) for key in "ab"]
+        first.fate.put("answered")
+        second = network.arrived()
+        assert bodies(second.lines) == ["b1", "b2"]
+        assert not flushing.done()
+        second.fate.put("answered")
+        turns.result(flushing)
+        assert [future.done() for future in (*futures, *later)] == [True, True, False, True]
+        network.decide_all("answered")
+
+
 def test_a_flush_and_a_close_that_may_wait_give_up_when_their_time_is_over(turns: Turns) -> None:
     network = ScriptedNetwork(turns)
     with producer_of(turns, network.client(), linger_ms=0) as producer:

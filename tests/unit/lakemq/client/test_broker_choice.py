@@ -12,6 +12,7 @@ from lakemq.client.broker_choice import (
     NOT_AVAILABLE_MS,
     BrokerChoice,
     avoided_ms,
+    in_order_of_key,
     message_queues,
     of_sharding_key,
 )
@@ -67,6 +68,20 @@ def test_a_sharding_key_has_one_broker_and_all_brokers_have_keys() -> None:
     chosen = [of_sharding_key(f"customer-{number}", order) for number in range(100)]
     assert chosen == [of_sharding_key(f"customer-{number}", order) for number in range(100)]
     assert min(Counter(chosen).values()) > 20
+
+
+def test_an_idempotency_key_has_one_order_of_brokers_that_others_do_not_change() -> None:
+    keys = [f"key-{number}" for number in range(300)]
+    first = {key: in_order_of_key(key, ["c", "a", "b"])[0] for key in keys}
+    assert first == {key: in_order_of_key(key, {"a": 1, "b": 2, "c": 3})[0] for key in keys}
+    assert min(Counter(first.values()).values()) > 60
+    joined = {key: in_order_of_key(key, "abcd") for key in keys}
+    assert all(next(name for name in joined[key] if name != "d") == first[key] for key in keys)
+
+
+def test_the_table_of_latencies_is_rocketmq_5s() -> None:
+    latencies_ms = (49, 50, 100, 550, 1_800, 3_000, 5_000, 15_000)
+    assert [avoided_ms(ms) // 1000 for ms in latencies_ms] == [0, 0, 0, 2, 5, 6, 10, 30]
 
 
 def test_without_a_writable_queue_there_is_no_choice() -> None:

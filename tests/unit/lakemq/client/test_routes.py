@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from lakemq.client.routes import FIRST_REFRESH_S, MISSING_S, REFRESH_S, BrokerRoute, Routes
+from lakemq.client.broker_table import MISSING_S, BrokerRoute
+from lakemq.client.deadline import Deadline
+from lakemq.client.routes import ASK_TIMEOUT_S, FIRST_REFRESH_S, REFRESH_S, Routes
 from store_native.errors import InvalidRequest, LakeMQError, Unavailable
 
 ONE, TWO = "http://names-1:9876", "http://names-2:9876"
@@ -31,9 +33,14 @@ class Endpoints:
             B: ("b", 0, "sync-master"),
         }
         self.topics = {"orders": ["a", "b"]}
+        self.without_table: set[str] = set()
+        self.epochs: dict[str, int] = {}
+        self.store_ids: dict[str, str] = {}
+        self.given_s: list[float] = []
 
-    def ask(self, endpoint: str, path: str) -> Any:
+    def ask(self, endpoint: str, path: str, seconds: float = ASK_TIMEOUT_S) -> Any:
         self.asked.append((endpoint, path))
+        self.given_s.append(seconds)
         if endpoint in self.down:
             raise Unavailable("SERVICE_NOT_AVAILABLE", f"no connection to {endpoint}")
         what, _, topic = path.removeprefix("/api/v1/").partition("/")
@@ -41,16 +48,22 @@ class Endpoints:
             name, broker_id, role = self.brokers[endpoint]
             if what == "topics":
                 return self._of_topic(topic, name in self.topics.get(topic, []), TOPIC)
-            cluster = {"broker_name": name, "broker_id": broker_id, "epoch": 1}
-            return {"cluster": cluster, "replication": {"role": role}}[what]
+            epoch, store_id = self.epochs.get(endpoint, 1), self.store_ids.get(endpoint, endpoint)
+            cluster = {"broker_name": name, "broker_id": broker_id, "epoch": epoch, "store_id": store_id}
+            return {"cluster": cluster, "replication": {"role": role, "epoch": epoch}}[what]
         if what == "cluster":
             registered = self.registered[endpoint].items()
-            return {"brokers": [{"broker_name": name, "addresses": at} for name, at in registered]}
-        names = [name for name in self.topics.get(topic, []) if name in self.registered[endpoint]]
+            return {"brokers": [self._registered(name, addresses) for name, addresses in registered]}
+        holders = [name for name in self.topics.get(topic, []) if name not in self.without_table]
+        names = [name for name in holders if "0" in self.registered[endpoint].get(name, {})]
         return self._of_topic(topic, names, {"queues": [{"broker_name": name, **TOPIC} for name in names]})
 
     def routes(self, *endpoints: str) -> Routes:
         return Routes(endpoints, self.ask, clock=lambda: self.now)
+
+    def _registered(self, name: str, addresses: dict[str, str]) -> dict[str, Any]:
+        epoch = self.epochs.get(addresses.get("0", ""), 1)
+        return {"broker_name": name, "addresses": addresses, "epoch": epoch if "0" in addresses else None}
 
     def _of_topic(self, topic: str, exists: object, answer: Any) -> Any:
         if not exists:
@@ -137,6 +150,7 @@ def test_brokers_given_by_address_stand_for_themselves(world: Endpoints) -> None
     assert routes.brokers()["a"] == BrokerRoute("a", A, (A_SLAVE,)), "it is known, and does not answer"
     assert set(routes.holders("orders")) == {"a", "b"}
     world.brokers[A_SLAVE] = ("a", 1, "async-master")
+    world.epochs[A_SLAVE] = 65
     world.now += REFRESH_S
     assert routes.brokers()["a"].master == A_SLAVE
 
@@ -162,3 +176,109 @@ def test_a_topic_is_not_known_while_nobody_can_say_who_has_it(world: Endpoints) 
     world.down = {ONE}
     with pytest.raises(LakeMQError, match="no connection"):
         routes.holders("orders")
+
+
+def test_nobody_is_unknown_once_a_name_server_has_named_the_brokers(world: Endpoints) -> None:
+    world.down = {TWO}
+    routes = world.routes(ONE, TWO)
+    assert set(routes.brokers()) == {"a", "b"}
+    assert routes.unknown == [], "the other one is no broker that nobody knows"
+    world.down = {ONE, TWO}
+    world.now += REFRESH_S
+    routes.brokers()
+    assert routes.unknown == []
+
+
+def test_an_address_that_never_answered_is_unknown_also_where_nobody_was_asked_before(
+    world: Endpoints,
+) -> None:
+    world.down = {B}
+    assert world.routes(A, B).unknown == [B]
+    assert world.routes(A, A_SLAVE).unknown == []
+    world.registered[ONE] = {}
+    assert world.routes(ONE, A, B).unknown == [B], "a name server that names nobody tells nothing"
+
+
+def test_a_holder_that_is_unregistered_for_a_moment_keeps_the_topic(world: Endpoints) -> None:
+    routes = world.routes(ONE)
+    before = routes.holders("orders")
+    world.registered[ONE] = {"b": {"0": B}}  # started anew: one broker was quicker than the other
+    world.now += REFRESH_S
+    assert routes.holders("orders") == before
+    world.registered[ONE] = {}
+    world.now += REFRESH_S
+    assert routes.holders("orders") == before
+    world.registered[ONE] = {"a": {"1": A_SLAVE}, "b": {"0": B}}  # a slave was quicker than its master
+    world.now += REFRESH_S
+    assert routes.holders("orders") == before
+    assert routes.brokers()["a"] == BrokerRoute("a", A, (A_SLAVE,))
+    world.registered[ONE] = {"b": {"0": B}}
+    for _ in range(4):
+        world.now += REFRESH_S
+        routes.brokers()
+    assert set(routes.holders("orders")) == {"b"}, "one that stays away is forgotten"
+
+
+def test_a_holder_that_is_registered_says_itself_whether_it_has_a_topic(world: Endpoints) -> None:
+    routes = world.routes(ONE)
+    before = routes.holders("orders")
+    world.without_table = {"a"}  # it is registered, and its table of topics has not come yet
+    world.now += REFRESH_S
+    assert routes.holders("orders") == before
+    world.topics["orders"] = ["b"]
+    world.now += REFRESH_S
+    assert set(routes.holders("orders")) == {"b"}, "it was deleted there"
+
+
+def test_a_holder_that_has_just_come_is_a_known_broker(world: Endpoints) -> None:
+    routes = world.routes(ONE)
+    routes.brokers()
+    world.now += REFRESH_S - 1
+    world.registered[ONE] = {**world.registered[ONE], "c": {"0": "http://c:8090"}}
+    world.topics["orders"] = ["a", "b", "c"]
+    assert set(routes.holders("orders")) <= routes.brokers().keys()
+
+
+@pytest.mark.parametrize("by_name_server", [False, True])
+def test_a_master_of_a_lower_epoch_than_one_that_was_seen_is_never_used(
+    world: Endpoints, by_name_server: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    routes = world.routes(ONE) if by_name_server else world.routes(A, A_SLAVE)
+    assert routes.brokers()["a"].master == A
+    world.brokers[A_SLAVE] = ("a", 1, "async-master")
+    world.epochs[A_SLAVE] = 65
+    world.registered[ONE] = {"a": {"0": A_SLAVE}}
+    world.now += REFRESH_S
+    assert routes.brokers()["a"].master == A_SLAVE
+    world.down = {A_SLAVE}
+    world.registered[ONE] = {"a": {"0": A}}  # it does not know of the new one
+    for _ in range(6):
+        world.now += REFRESH_S
+        assert routes.brokers()["a"].master == A_SLAVE
+    said = [record for record in caplog.records if f"nothing is sent to {A}" in record.getMessage()]
+    assert len(said) == by_name_server, "it is said once"
+
+
+def test_two_masters_of_one_name_are_an_error_that_names_both(world: Endpoints) -> None:
+    copied = "http://copied:8090"
+    world.brokers[copied] = ("a", 0, "async-master")
+    with pytest.raises(InvalidRequest, match=f"{A} and {copied} are both the master of broker a"):
+        world.routes(A, copied).brokers()
+    world.store_ids[copied] = A
+    assert world.routes(A, copied).brokers()["a"].master == A, "one broker by two addresses"
+    world.store_ids.clear()
+    world.epochs[copied] = 65
+    assert world.routes(A, copied).brokers()["a"].master == copied, "an old master and the promoted one"
+    assert world.routes(A, A_SLAVE).brokers()["a"] == BrokerRoute("a", A, (A_SLAVE,))
+
+
+def test_whoever_is_asked_has_a_part_of_the_calls_time(world: Endpoints) -> None:
+    world.down = {ONE}
+    routes = world.routes(ONE, TWO)
+    routes.brokers(Deadline(1.5))
+    assert 0.4 < world.given_s[0] <= 0.5, "two may be asked, and the call itself needs time"
+    world.asked.clear()
+    world.now += REFRESH_S
+    routes.holders("orders", Deadline(60))
+    assert max(world.given_s) <= ASK_TIMEOUT_S
+    assert world.asked[0] == (TWO, "/api/v1/cluster"), "who did not answer comes last"

@@ -1,0 +1,62 @@
+"""What waits to be sent: a batch for each lane, the longest waiting first, and each key in its order."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+
+from lakemq.pending_messages import PendingMessage, PendingMessages
+
+BATCH_BYTES = 30
+LINE = b"1234567890"
+
+
+def waiting(*put: str, batch_bytes: int = BATCH_BYTES) -> PendingMessages:
+    """Messages as ``lane``, ``lane/key`` or ``lane/key/topic``; a lane ``-`` is none."""
+    pending = PendingMessages(batch_bytes)
+    for number, text in enumerate(put):
+        lane, key, topic, *_ = [*text.split("/"), "", ""]
+        of_lane = None if lane == "-" else lane
+        pending.put(PendingMessage(topic or "t", of_lane, key or None, LINE, number, 0.0, Future()))
+    return pending
+
+
+def batches(pending: PendingMessages) -> list[list[int]]:
+    """Takes all of it, the longest waiting first."""
+    found = []
+    while (oldest := pending.oldest()) is not None:
+        found.append([message.number for message in pending.take_batch(oldest)])
+    return found
+
+
+def test_messages_of_alternating_lanes_are_a_batch_for_each() -> None:
+    assert batches(waiting("a", "b", "a", "b", "-", "a")) == [[0, 2, 5], [1, 3], [4]]
+
+
+def test_a_batch_has_one_topic_and_is_no_larger_than_it_may_be() -> None:
+    assert batches(waiting("a", "a", "a//u", "a", "b")) == [[0, 1], [2], [3], [4]]
+    assert batches(waiting("a", "a", "a", "a")) == [[0, 1, 2], [3]]
+    assert batches(waiting("a", "a", batch_bytes=1)) == [[0], [1]], "one message always goes"
+
+
+def test_messages_of_a_key_stay_in_one_lane_while_some_wait() -> None:
+    pending = waiting("b/other", "a/k", "b/k", "b/k")
+    assert batches(pending) == [[0], [1, 2, 3]]
+    assert not pending
+    assert pending.size == 0
+    again = PendingMessage("t", "b", "k", LINE, 9, 0.0, Future())
+    pending.put(again)
+    assert again.lane == "b", "nothing of the key waits any more"
+
+
+def test_a_lane_that_is_full_goes_before_the_linger_ends() -> None:
+    pending = waiting("a", "b", "b", "b")
+    full = pending.first_of_full_lane()
+    assert full is not None
+    assert [message.number for message in pending.take_batch(full)] == [1, 2, 3]
+    assert pending.first_of_full_lane() is None
+
+
+def test_what_is_taken_by_its_age_is_of_all_lanes_in_its_order() -> None:
+    pending = waiting("a", "b", "a", "b")
+    assert [message.number for message in pending.take_while(lambda message: message.number < 3)] == [0, 1, 2]
+    assert batches(pending) == [[3]]
