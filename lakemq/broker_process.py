@@ -52,6 +52,7 @@ class BrokerProcess:
         prefix: A command in front of the broker's own that becomes it, as ``setpriv`` does.
         directory: Its working directory; this process's if none is given.
         command: ``serve``, or ``nameserver``, which says that it is ready in the same words.
+        ends_with_caller: It stops also when this process is killed: a pipe between them ends then.
 
     Attributes:
         endpoint: Its URL, ``http://127.0.0.1:port``; empty until it is ready.
@@ -68,15 +69,17 @@ class BrokerProcess:
         prefix: Sequence[str] = (),
         directory: Path | None = None,
         command: Literal["serve", "nameserver"] = "serve",
+        ends_with_caller: bool = False,
     ) -> None:
         self.endpoint = ""
         self.port = 0
         self.log = log
         self._output = b""
+        watching = ["--until-stdin-ends"] if ends_with_caller else []
         with log.open("ab") as errors:
             self._process = subprocess.Popen(
-                [*prefix, sys.executable, "-m", "lakemq.cli", command, *arguments],
-                stdin=subprocess.DEVNULL,
+                [*prefix, sys.executable, "-m", "lakemq.cli", command, *watching, *arguments],
+                stdin=subprocess.PIPE if ends_with_caller else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 bufsize=0,
@@ -151,8 +154,9 @@ class BrokerProcess:
         """Leaves nothing of it: kills it if it runs; returns its exit code."""
         self._process.kill()
         code = self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
         return code
 
     def log_end(self, size: int = 3_000) -> str:

@@ -2,7 +2,8 @@
 
 Owns their directories, names and order: whoever is asked by another one starts before it.
 
-Invariants: leaving the context stops all of them, slaves first. Only processes of this machine reach them:
+Invariants: leaving the context stops all of them, slaves first, and the end of this process does, however it
+ends. Only processes of this machine reach them:
 they listen on loopback, and have no secret.
 """
 
@@ -103,13 +104,13 @@ class LocalCluster:
         directory.mkdir(parents=True, exist_ok=True)
         log = directory / LOG
         if role == "nameserver":
-            process = BrokerProcess(arguments, log, command="nameserver")
+            process = BrokerProcess(arguments, log, command="nameserver", ends_with_caller=True)
         else:
             config = directory / "broker.toml"
             config.write_text(_SMALL_FILES, encoding="utf-8")
             own = ["--config", str(config), "--store", str(directory / "store"), "--port", "0"]
             own += ["--broker-name", broker_name or place, "--role", role, "--ha-port", "0"]
-            process = BrokerProcess([*own, *arguments], log)
+            process = BrokerProcess([*own, *arguments], log, ends_with_caller=True)
         self._on_exit.callback(process.stop)
         try:
             process.wait_ready()

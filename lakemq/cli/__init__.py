@@ -3,6 +3,7 @@
     verbs.py            the verbs of a noun; subparsers.py is argparse's type for them
     options.py          options that several commands share; setting_options.py makes them of settings
     advice.py           what a person does next about an error
+    stdin_end.py        a broker that stops with the process that started it
     spark_log.py        a command's Spark session, its log in a file
     consume_progress.py how a group goes, and what it came to
     __main__.py         ``python -m lakemq.cli``

@@ -41,7 +41,8 @@ def start(home: Path) -> BrokerProcess:
     log = home / "broker.log"
     log.unlink(missing_ok=True)
     try:
-        return BrokerProcess(["--config", str(config_of(home)), "--port", "0"], log).wait_ready()
+        arguments = ["--config", str(config_of(home)), "--port", "0"]
+        return BrokerProcess(arguments, log, ends_with_caller=True).wait_ready()
     except NotReady as error:
         raise CommandFailed(f"the broker did not start: {cause(log)} (all of it: {log})") from error
 

@@ -87,6 +87,15 @@ def test_a_cluster_is_started_keeps_its_messages_and_ends_as_a_whole(tmp_path: P
         wait_until(lambda: _stored(client) == 4)
 
 
+def test_a_cluster_whose_command_was_killed_leaves_nothing_running(tmp_path: Path) -> None:
+    with Up(tmp_path / "c") as up:
+        children = Path(f"/proc/{up.process.pid}/task/{up.process.pid}/children").read_text().split()
+        assert len(children) == 5, "a name server, two masters and their slaves"
+        up.process.kill()
+        up.process.wait()
+        wait_until(lambda: not any(Path("/proc", pid).exists() for pid in children))
+
+
 def _stored(client: Client) -> int:
     brokers = client.brokers("orders").values()
     return sum(queue.max_offset for broker in brokers for queue in broker.queues("orders"))

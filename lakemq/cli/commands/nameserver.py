@@ -11,6 +11,7 @@ import os
 from ingest_api.name_server import serve_names
 from ingest_api.setting_sources import load
 from ingest_api.settings import NameServerSettings, known_settings
+from lakemq.cli import stdin_end
 from lakemq.cli.setting_options import Short, add_settings, given_settings
 from lakemq.cli.subparsers import Subparsers
 
@@ -48,6 +49,7 @@ def register(subparsers: Subparsers) -> None:
             "URL), clients ask it who holds a topic. Several need not know of each other."
         ),
     )
+    stdin_end.add_option(parser)
     add_settings(parser, known_settings(NameServerSettings), _SHORT)
 
 
@@ -57,6 +59,7 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         LakeMQError: A setting is wrong, or the port is taken.
     """
+    stdin_end.watch(args)
     given = given_settings(args, known_settings(NameServerSettings))
     return serve_names(load(NameServerSettings, args.config, given, os.environ), _announce)
 

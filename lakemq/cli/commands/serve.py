@@ -11,6 +11,7 @@ import os
 from ingest_api.server import serve
 from ingest_api.setting_sources import load_settings
 from ingest_api.settings import known_settings
+from lakemq.cli import stdin_end
 from lakemq.cli.setting_options import Short, add_settings, given_settings
 from lakemq.cli.subparsers import Subparsers
 
@@ -67,6 +68,7 @@ def register(subparsers: Subparsers) -> None:
             "the file over the defaults."
         ),
     )
+    stdin_end.add_option(parser)
     add_settings(parser, known_settings(), _SHORT)
 
 
@@ -76,6 +78,7 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         LakeMQError: A setting is wrong, the port is taken, or the store does not open.
     """
+    stdin_end.watch(args)
     given = given_settings(args, known_settings())
     return serve(load_settings(args.config, given, os.environ), _announce)
 
