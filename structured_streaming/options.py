@@ -88,7 +88,7 @@ class WriteOptions:
         name: A stable name in the idempotence keys instead of the query's id.
         rows_per_request: Rows of one topic in one request.
         retry_timeout_ms: How long a task keeps trying to send one request.
-        brokers: Where there are several, those to send to, by name; none: the endpoint is one.
+        brokers: Those to send to, by name, sorted; none: the endpoint is one.
         elsewhere: What a broker that is away does not take goes to another, though it may be stored on both.
     """
 
@@ -168,7 +168,7 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
         name=name,
         rows_per_request=given.positive("rowsPerRequest") or 10_000,
         retry_timeout_ms=given.positive("retryTimeoutMs") or RETRY_TIMEOUT_MS,
-        brokers=tuple(n.strip() for n in (given.text("brokers") or "").split(",") if n.strip()),
+        brokers=tuple(sorted({n.strip() for n in (given.text("brokers") or "").split(",") if n.strip()})),
         elsewhere=given.one_of("brokerAway", ("wait", "elsewhere"), "wait") == "elsewhere",
     )
 

@@ -99,7 +99,9 @@ class Destination:
 
     def _send_to(self, name: str, chunk: RowChunk, key_prefix: str) -> Iterator[tuple[RowChunk, BatchResult]]:
         if not self._elsewhere:
-            yield from _send_parts(self._client.broker(name), chunk, key_prefix, self._retry_timeout_s)
+            # A name server that is away is waited for as a broker is.
+            broker = retry_until(lambda: self._client.broker(name), self._retry_timeout_s)
+            yield from _send_parts(broker, chunk, key_prefix, self._retry_timeout_s)
             return
         first = self._brokers.index(name)
 
