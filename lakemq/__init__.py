@@ -4,7 +4,7 @@ Owns the public names and nothing else; whatever needs Spark or the broker lives
 module (``lakemq.spark``, ``lakemq.cli``), and the names are loaded when they are asked for, so that
 this import stays small and quick: commands such as ``lakemq sql`` need no HTTP client.
 
-    client/            the HTTP client
+    client/            the HTTP client; aio/ has it and the producer for asyncio
     producer.py        sends, gathered for a moment (pending_messages.py); upload/ sends files and streams
     handler.py         what a consumer's handler sees and says
     spark.py           a local Spark session; java.py, jvm_output.py, spark_daemon.py, own_packages.py and

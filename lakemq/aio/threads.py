@@ -1,0 +1,62 @@
+"""Threads on which an event loop's blocking calls run.
+
+Owns the threads, and how many calls are under way at a time.
+
+Invariants: a call that waits for a thread can be cancelled, and then nothing of it is done; one that runs
+goes on to its end, whether somebody still waits for it or not, and keeps its place until then.
+
+Threads: one event loop, and the threads of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Literal, ParamSpec, TypeVar
+
+from store_native.errors import Closed
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class CallThreads:
+    """Runs calls for an event loop.
+
+    Args:
+        most: How many at a time; further ones wait.
+        whose: The client's or the producer's, for the error when it is closed.
+    """
+
+    def __init__(self, most: int, whose: Literal["client", "producer"]) -> None:
+        self._whose = whose
+        self._closed = False
+        self._executor = ThreadPoolExecutor(most, thread_name_prefix="lakemq-aio")
+        self._free = asyncio.Semaphore(most)
+
+    async def run(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Makes a call on a thread and returns what it returns, or raises what it raises.
+
+        Raises:
+            Closed: The threads were closed; the call was not made.
+        """
+        await self._free.acquire()
+        if self._closed:
+            self._free.release()
+            raise Closed(f"{self._whose.upper()}_CLOSED", f"the {self._whose} is closed")
+        loop = asyncio.get_running_loop()
+        running = loop.run_in_executor(self._executor, partial(call, *args, **kwargs))
+        running.add_done_callback(self._ended)
+        return await asyncio.shield(running)
+
+    async def close(self) -> None:
+        """Returns when all calls under way have ended; there are none after it."""
+        self._closed = True
+        await asyncio.to_thread(self._executor.shutdown)
+
+    def _ended(self, running: asyncio.Future[R]) -> None:
+        self._free.release()
+        if not running.cancelled():
+            running.exception()  # nobody may be waiting for it any more
