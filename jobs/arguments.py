@@ -104,7 +104,13 @@ def add_consume_arguments(parser: argparse.ArgumentParser) -> None:
         default="fail",
         help="what expired or is damaged: end with an error, or pass over it and record it in the ledger",
     )
-    parser.add_argument(
+    end = parser.add_mutually_exclusive_group()
+    end.add_argument(
+        "--available-now",
+        action="store_true",
+        help="handle what is there now, retries that are due included, then end: for schedulers",
+    )
+    end.add_argument(
         "--until-idle",
         type=duration_ms,
         metavar="TIME",
@@ -161,6 +167,7 @@ def consume_settings(args: argparse.Namespace) -> ConsumeSettings:
         trigger=f"{args.trigger} milliseconds",
         max_messages_per_batch=args.max_batch,
         mode=args.mode,
+        available_now=args.available_now,
         on_data_loss=args.on_data_loss,
         until_idle_s=None if args.until_idle is None else args.until_idle / 1000,
         host=HandlerHost(args.concurrency, args.consume_timeout / 1000, args.isolation),

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from delta_tables.consumer_offsets import CONSUMER_OFFSETS
@@ -24,6 +25,7 @@ from delta_tables.ledger.writer_lock import WriterLock
 from delta_tables.table import Table
 from delta_tables.views import TABLES
 from jobs.group.batch_report import BatchReport
+from jobs.group.waiting_retries import WaitingRetries, waiting_retries
 from jobs.redelivery.retry_policy import DEFAULT_MAX_RECONSUME_TIMES, RetryPolicy
 from jobs.runtime.batch_gate import BatchGate
 from jobs.runtime.checkpoint import StreamCheckpoint
@@ -43,6 +45,7 @@ from store_native.names import retry_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 _log = logging.getLogger(__name__)
 
@@ -58,8 +61,9 @@ def consume(
     after_ledger_commit: Callable[[int], None] = lambda batch_id: None,
     started: Callable[[RunLoop], None] = lambda loop: None,
     on_batch: Callable[[BatchReport], None] = lambda report: None,
+    on_end: Callable[[WaitingRetries], None] = lambda left: None,
 ) -> None:
-    """Runs a consumer group until it is stopped or idle.
+    """Runs a consumer group until it is stopped or idle, or has handled what was there.
 
     Args:
         settings: the group's settings.
@@ -68,6 +72,7 @@ def consume(
         after_ledger_commit: see GroupJob.
         started: called with the loop when all streams run; a caller that embeds this stops it through that.
         on_batch: see GroupJob.
+        on_end: called at the end of an AvailableNow run, with what it leaves for a later one.
 
     Raises:
         LakeMQError: wrong settings, a conflict about group or ledger, or a stream that failed.
@@ -87,6 +92,8 @@ def consume(
         name_jvm(locks, spark)
         settings.ledger.create_for(WRITTEN, TABLES, spark)
         _run(spark, settings, policy, client, lease, after_ledger_commit, started, on_batch)
+        if settings.available_now and settings.mode == "concurrent":
+            on_end(waiting_retries(settings.ledger, settings.group, spark))
 
 
 def _run(
@@ -121,7 +128,18 @@ def _run(
             ]
             for stream in ledger_streams:
                 stream.decide_start()
-        streams = [StartedStream(group.start), *(StartedStream(stream.start) for stream in ledger_streams)]
+
+        def is_away() -> bool:
+            return not brokers.are_all_ready()
+
+        give_up = lease.stop_retrying if lease is not None else lambda: None
+        if settings.available_now:
+            # What the group writes is in the ledger before the streams over it look what is there.
+            started(loop)
+            stages = ([group.start], [stream.start for stream in ledger_streams])
+            loop.run_through([partial(_started, stage) for stage in stages], is_away=is_away, give_up=give_up)
+            return
+        streams = _started([group.start, *(stream.start for stream in ledger_streams)])
         started(loop)
         watch = None
         if settings.until_idle_s is not None:
@@ -132,9 +150,13 @@ def _run(
             streams,
             is_idle=watch,
             idle_s=settings.until_idle_s or 0.0,
-            is_away=lambda: not brokers.are_all_ready(),
-            give_up=lease.stop_retrying if lease is not None else lambda: None,
+            is_away=is_away,
+            give_up=give_up,
         )
+
+
+def _started(starts: Sequence[Callable[[], StreamingQuery]]) -> list[StartedStream]:
+    return [StartedStream(start) for start in starts]
 
 
 def _ensure_group(client: Client, settings: ConsumeSettings) -> None:

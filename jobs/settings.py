@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from delta_tables.ledger.location import LedgerLocation
 from jobs.handler.invocation import DEFAULT_HOST, HandlerHost
@@ -40,9 +40,10 @@ class ConsumeSettings:
         start: where a group nobody knows yet begins; the end by default, as in RocketMQ.
         max_reconsume_times: retries before a message is given up; None takes what the group was made with.
         retry_delays: delays of the retries, `"10s 30s"`; None for RocketMQ's.
-        trigger: interval of the micro-batches.
+        trigger: interval of the micro-batches; without effect when `available_now`.
         max_messages_per_batch: bound of one micro-batch.
         mode: concurrent (clustering) or broadcast.
+        available_now: handle what is there at the start, retries that are due by then included, then end.
         until_idle_s: end when nothing was new, pending or due for so long; None runs until stopped.
         on_data_loss: what expired or is damaged ends the job, or is passed over and recorded.
         host: where and how the handler is called.
@@ -65,6 +66,7 @@ class ConsumeSettings:
     trigger: str = "1 second"
     max_messages_per_batch: int = 200_000
     mode: Mode = "concurrent"
+    available_now: bool = False
     until_idle_s: float | None = None
     on_data_loss: OnDataLoss = "fail"
     host: HandlerHost = DEFAULT_HOST
@@ -81,6 +83,8 @@ class ConsumeSettings:
             raise from_code(
                 "ARGUMENT_ILLEGAL", "a ledger in a catalog needs --checkpoint (a mounted directory)"
             )
+        if self.available_now and self.until_idle_s is not None:
+            raise from_code("ARGUMENT_ILLEGAL", "--available-now and --until-idle: give one, both end a run")
 
     @property
     def subscription(self) -> tuple[str, ...]:
@@ -88,6 +92,11 @@ class ConsumeSettings:
         if self.mode == "broadcast":
             return self.topics
         return (*self.topics, retry_topic(self.group))
+
+    @property
+    def spark_trigger(self) -> dict[str, Any]:
+        """The trigger of the group's streams, as arguments of Spark's `trigger`."""
+        return {"availableNow": True} if self.available_now else {"processingTime": self.trigger}
 
     @property
     def dlq(self) -> str:

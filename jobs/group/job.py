@@ -201,7 +201,7 @@ class GroupJob:
             .writeStream.queryName(f"{settings.group} group")
             .foreachBatch(self._process)
             .option("checkpointLocation", self._checkpoint.prepare())
-            .trigger(processingTime=settings.trigger)
+            .trigger(**settings.spark_trigger)
             .start()
         )
 

@@ -72,7 +72,7 @@ class LedgerConsumer(ABC):
             .writeStream.queryName(f"{settings.group} {self.name}")
             .foreachBatch(self._process)
             .option("checkpointLocation", self._checkpoint.prepare())
-            .trigger(processingTime=settings.trigger)
+            .trigger(**settings.spark_trigger)
             .start()
         )
 

@@ -119,6 +119,47 @@ class RunLoop:
         if failure is not None:
             raise from_code("SYSTEM_ERROR", failure)
 
+    def run_through(
+        self,
+        stages: Sequence[Callable[[], Sequence[StartedStream]]],
+        *,
+        is_away: Callable[[], bool] = lambda: False,
+        give_up: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Waits for streams that end by themselves, stage after stage, or until a stop is asked for.
+
+        Args:
+            stages: each starts its streams, once those of the stage before have ended.
+            is_away: says whether the broker is away.
+            give_up: called when the batches inside are given up.
+
+        Raises:
+            LakeMQError: SYSTEM_ERROR with the reason when a stream failed; no stage follows.
+        """
+        streams: Sequence[StartedStream] = ()
+        try:
+            for start in stages:
+                if self._stop.is_set():
+                    break
+                streams = start()
+                if not self._have_ended(streams):
+                    break
+        finally:
+            failure = self._end(streams, is_away, give_up)
+        if failure is not None:
+            raise from_code("SYSTEM_ERROR", failure)
+
+    def _have_ended(self, streams: Sequence[StartedStream]) -> bool:
+        """Waits until all have ended by themselves; False when one failed or a stop was asked for."""
+        while True:
+            running = [stream.goes_on() for stream in streams]
+            if _first_failure(streams) is not None:
+                return False
+            if not any(running):
+                return True
+            if self._stop.wait(_TICK_S):
+                return False
+
     def _end(
         self, streams: Sequence[StartedStream], is_away: Callable[[], bool], give_up: Callable[[], None]
     ) -> str | None:

@@ -11,8 +11,11 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from lakemq.terminal import output
+
 if TYPE_CHECKING:
     from jobs.group.batch_report import BatchReport
+    from jobs.group.waiting_retries import WaitingRetries
 
 
 class ConsumeProgress:
@@ -28,6 +31,7 @@ class ConsumeProgress:
         self._clock = clock
         self._began: float | None = None
         self._messages = self._retried = self._given_up = 0
+        self._left: WaitingRetries | None = None
 
     @property
     def begun(self) -> bool:
@@ -47,10 +51,22 @@ class ConsumeProgress:
         behind = "" if batch.behind is None else f", {batch.behind:,} behind"
         self._show(f"{self._sums()}; {rate:,.0f} a second{behind}; last batch {batch.seconds:.1f} s")
 
+    def leave(self, left: WaitingRetries) -> None:
+        """Notes what the run leaves for a later one."""
+        self._left = left
+
     def summary(self) -> str:
         """All of the run in one line."""
         took = 0.0 if self._began is None else self._clock() - self._began
-        return f"{self._sums()} in {took:,.0f} s"
+        return f"{self._sums()} in {took:,.0f} s{self._waiting()}"
+
+    def _waiting(self) -> str:
+        if self._left is None:
+            return ""
+        if self._left.first_due_at is None:
+            return "; no retry waits"
+        first = output.moment(round(self._left.first_due_at.timestamp() * 1000))
+        return f"; {self._left.messages:,} wait for a retry in a later run, the first is due at {first}"
 
     def _sums(self) -> str:
         done = self._messages - self._retried - self._given_up

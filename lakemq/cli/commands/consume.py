@@ -48,7 +48,7 @@ def register(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the group until it is stopped or idle."""
+    """Runs the group until it is stopped or idle, or has handled what was there."""
     from jobs.consume import consume
 
     logging.basicConfig(format="%(levelname)s %(message)s", level=logging.WARNING)
@@ -74,6 +74,7 @@ def run(args: argparse.Namespace) -> int:
                 after_ledger_commit=_halt(args.halt_after_ledger_commit),
                 started=started,
                 on_batch=progress.add,
+                on_end=progress.leave,
             )
         except InternalError as error:
             raise CommandFailed(_failure(settings, error, log)) from error

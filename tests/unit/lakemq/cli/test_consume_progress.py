@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from jobs.group.batch_report import BatchReport
+from jobs.group.waiting_retries import WaitingRetries
 from lakemq.cli.consume_progress import ConsumeProgress
 
 
@@ -22,3 +25,16 @@ def test_the_line_has_the_sums_and_the_last_batch() -> None:
     now[0] = 17.4
     assert progress.begun
     assert progress.summary() == ("1,210 handled: 1,175 acknowledged, 30 to come again, 5 given up in 12 s")
+
+
+def test_the_summary_says_what_a_later_run_has_to_do() -> None:
+    progress = ConsumeProgress(lambda line: None, clock=lambda: 0.0)
+    progress.begin()
+    progress.add(BatchReport(12, 3, 0, 2.0, 0))
+    counted = "12 handled: 9 acknowledged, 3 to come again, 0 given up in 0 s"
+    assert progress.summary() == counted
+    progress.leave(WaitingRetries(3, datetime(2026, 11, 23, 8, 30, tzinfo=UTC)))
+    due = "the first is due at 2026-11-23T08:30:00.000Z"
+    assert progress.summary() == f"{counted}; 3 wait for a retry in a later run, {due}"
+    progress.leave(WaitingRetries(0, None))
+    assert progress.summary() == f"{counted}; no retry waits"

@@ -1,0 +1,36 @@
+"""What a run leaves for a later one: failed attempts whose next attempt has not been made.
+
+Owns the question to the ledger, and its answer for whoever watches the run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from delta_tables.ledger.location import LedgerLocation
+from delta_tables.ledger_query import select
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class WaitingRetries:
+    """Retries that a group has not handled.
+
+    Attributes:
+        messages: how many messages wait for one.
+        first_due_at: when the first of them is due; None when none waits.
+    """
+
+    messages: int
+    first_due_at: datetime | None
+
+
+def waiting_retries(ledger: LedgerLocation, group: str, spark: SparkSession) -> WaitingRetries:
+    """Counts what waits in the ledger as it is now."""
+    text = "SELECT count(*) AS messages, min(next_attempt_at) AS first_due_at FROM pending_retries"
+    ((messages, first_due_at),) = select(ledger, f"{text} WHERE consumer_group = '{group}'", spark)
+    return WaitingRetries(int(messages), first_due_at)
