@@ -29,6 +29,14 @@ class Subscription:
     pattern: str | None = None
     queues: Mapping[str, frozenset[int]] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, queues: Iterable[MessageQueue]) -> Subscription:
+        """Returns the subscription of single queues, of whatever broker."""
+        found: dict[str, set[int]] = {}
+        for queue in queues:
+            found.setdefault(queue.topic, set()).add(queue.queue_id)
+        return cls(queues={topic: frozenset(queue_ids) for topic, queue_ids in found.items()})
+
     def named_topics(self) -> list[str]:
         """Returns the topics asked for by name; empty for a pattern."""
         return sorted(self.topics or self.queues)

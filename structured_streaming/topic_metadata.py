@@ -43,6 +43,16 @@ def load(reader: StoreReader, subscription: Subscription) -> TopicMetadata:
     return TopicMetadata(epoch, topic_ids, bounds, from_slave=reader.from_slave)
 
 
+def of_one_store(one: TopicMetadata, other: TopicMetadata) -> TopicMetadata:
+    """Returns two looks at one store as one; if it was replaced between them, the older counts."""
+    return TopicMetadata(
+        min(one.epoch, other.epoch),
+        {**other.topic_ids, **one.topic_ids},
+        {**other.bounds, **one.bounds},
+        from_slave=one.from_slave or other.from_slave,
+    )
+
+
 def joined(parts: Iterable[TopicMetadata]) -> TopicMetadata:
     """Returns which topics and queues several stores hold together; their ids and epochs are no one's."""
     found = list(parts)

@@ -24,6 +24,7 @@ from structured_streaming.readers import StoreReader
 from structured_streaming.source import batch_bound, batch_plan, data_loss, partitions, query_lease
 from structured_streaming.source.group_progress import GroupProgress
 from structured_streaming.source.read_limit import limit_ends
+from structured_streaming.subscription import Subscription
 
 
 @dataclass(frozen=True)
@@ -167,10 +168,16 @@ class QueryRun:
         """Cuts [start, end) into slices, without what is no longer there."""
         self._hold_lease()
         metadata = self._metadata
-        if metadata is None or start != self._checked:
+        left_out = self._left_out(start, end)
+        if metadata is None or left_out or start != self._checked:
             metadata = topic_metadata.load(self._reader, self.options.subscription)
+            if left_out:
+                others = topic_metadata.load(self._reader, Subscription.of(left_out))
+                if start == self._initial:
+                    start = self._began(start, others)
+                metadata = topic_metadata.of_one_store(metadata, others)
             metadata = offsets.not_behind(metadata, start)
-            self._check(offsets.with_new_queues(start, end), metadata, planned=end)
+            self._check(offsets.with_new_queues(start, end), metadata, planned=end, also=left_out)
         if self.options.plan_file is not None:
             batch_plan.write(Path(self.options.plan_file), start, end)
         return partitions.split(
@@ -208,10 +215,32 @@ class QueryRun:
         if self._lease is not None:
             self._lease.release()
 
+    def _left_out(self, start: Offsets, end: Offsets) -> Set[MessageQueue]:
+        """Queues a batch was planned to read whose query was started again without them, the batch open.
+
+        The batch reads them all the same: its end stands in the checkpoint, so no later one would.
+        """
+        return {
+            queue
+            for queue, reached in end.queues.items()
+            if not self._covers(queue) and reached > offsets.start_in(start, end, queue)
+        }
+
+    def _began(self, start: Offsets, others: TopicMetadata) -> Offsets:
+        """Returns the start of a query's first batch with the queues it began with and has no more."""
+        positions = starting_offsets.resolve(
+            self.options.starting, others, self._lookups(), "startingOffsets"
+        )
+        return Offsets(start.epoch, {**others.topic_ids, **start.topic_ids}, {**positions, **start.queues})
+
     def _check(
-        self, start: Offsets, metadata: TopicMetadata, planned: Offsets | None = None
+        self,
+        start: Offsets,
+        metadata: TopicMetadata,
+        planned: Offsets | None = None,
+        also: Set[MessageQueue] = frozenset(),
     ) -> data_loss.Reconciled:
-        sound = data_loss.reconcile(start, metadata, self._covers, planned)
+        sound = data_loss.reconcile(start, metadata, lambda q: q in also or self._covers(q), planned)
         data_loss.report(sound.losses, self.options.fail_on_data_loss)
         self._checked = start
         return sound

@@ -62,6 +62,52 @@ def test_the_first_batch_of_a_query_that_starts_at_the_beginning_reads_all() -> 
     assert planned(query, start, query.latest(start, None)) == [("t0", 0, 0, 4), ("t0", 1, 0, 2)]
 
 
+def test_an_open_batch_is_read_as_planned_by_a_query_that_subscribes_to_less() -> None:
+    held = broker(4)
+    query = run(held, **EARLIEST)
+    end = query.latest(query.initial(), None)
+    create(held, "t1", 2)
+    narrower = run(held, subscribePattern="t1", **EARLIEST)
+    start = narrower.initial()
+    assert planned(narrower, start, end) == [("t0", 0, 0, 4)]
+    following = narrower.latest(end, None)
+    assert planned(narrower, end, following) == [("t1", 0, 0, 2)]
+    # Subscribed to again it goes on where the open batch ended.
+    held.held["t0"].queues[0].high = 6
+    assert planned(run(held), following, run(held).latest(following, None)) == [("t0", 0, 4, 6)]
+
+
+def test_a_later_open_batch_is_read_from_where_it_began() -> None:
+    held = broker(4)
+    query = run(held, **EARLIEST)
+    first = query.latest(query.initial(), None)
+    held.held["t0"].queues[0].high = 9
+    second = query.latest(first, None)
+    assert planned(run(held, subscribePattern="t1"), first, second) == [("t0", 0, 4, 9)]
+
+
+def test_the_first_batch_of_a_query_that_began_at_the_end_reads_nothing_of_what_it_left_out() -> None:
+    held = broker(4)
+    end = run(held).latest(run(held).initial(), None)
+    narrower = run(held, subscribePattern="t1")
+    assert planned(narrower, narrower.initial(), end) == []
+
+
+def test_what_an_open_batch_lost_of_a_topic_that_is_no_more_subscribed_is_said() -> None:
+    held = broker(4)
+    query = run(held, **EARLIEST)
+    first = query.latest(query.initial(), None)
+    held.held["t0"].queues[0].high = 9
+    second = query.latest(first, None)
+    held.held["t0"].queues[0].low = 6
+    narrower = run(held, subscribePattern="t1")
+    with pytest.raises(InvalidRequest, match=r"offsets \[4, 6\) expired before they were read, 2 messages"):
+        narrower.slices(first, second)
+    del held.held["t0"]
+    with pytest.raises(InvalidRequest, match="topic t0 no longer exists"):
+        run(held, subscribePattern="t1").slices(first, second)
+
+
 def test_a_run_over_what_is_available_ends_where_the_queues_ended() -> None:
     held = broker(4, 0)
     query = run(held, **EARLIEST)
