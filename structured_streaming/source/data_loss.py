@@ -96,8 +96,9 @@ def reconcile(
             losses.append(cut_off(queue, position, max_offset))
             position = max_offset
         elif position < min_offset:
-            # A re-created topic is reported once already; its expired head is part of that.
-            if queue.topic not in restarted:
+            # A re-created topic is reported once already; its head that expired before it was planned is
+            # part of that.
+            if queue.topic not in restarted or (planned is not None and _is_of(planned, queue, metadata)):
                 losses.append(expired(queue, position, min_offset))
             position = min_offset
         starts[queue] = position
