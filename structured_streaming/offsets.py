@@ -185,12 +185,15 @@ def not_behind(metadata: TopicMetadata, start: Offsets) -> TopicMetadata:
     return replace(metadata, bounds=bounds)
 
 
-def with_new_queues(start: Offsets, end: Offsets) -> Offsets:
-    """Returns ``start`` with the queues that its batch reads for the first time, at 0."""
+def planned_from(start: Offsets, end: Offsets) -> Offsets:
+    """Returns where a planned batch begins to read each of its queues.
+
+    That is no position of a topic's or a store's earlier life: its loss was said when the batch was planned.
+    """
     return Offsets(
-        start.epoch,
-        {**end.topic_ids, **start.topic_ids},
-        {**dict.fromkeys(end.queues, 0), **start.queues},
+        min(start.epoch, end.epoch),
+        end.topic_ids,
+        {queue: start_in(start, end, queue) for queue in end.queues},
     )
 
 

@@ -77,7 +77,6 @@ def reconcile(
     start: Offsets,
     metadata: TopicMetadata,
     subscribed: Callable[[MessageQueue], bool],
-    planned: Offsets | None = None,
 ) -> Reconciled:
     """Compares positions with the store.
 
@@ -85,8 +84,6 @@ def reconcile(
         start: The positions of the checkpoint.
         metadata: What the store holds now of the subscribed queues.
         subscribed: Whether a queue belongs to the query; the others are left alone.
-        planned: The end of a batch that is run again. What it was to read of a queue that was begun anew
-            is lost with the queue, and no part of the loss for which the queue was begun anew.
     """
     losses, restarted = _restarted(start, metadata)
     starts: dict[MessageQueue, int] = {}
@@ -96,9 +93,8 @@ def reconcile(
             losses.append(cut_off(queue, position, max_offset))
             position = max_offset
         elif position < min_offset:
-            # A re-created topic is reported once already; its head that expired before it was planned is
-            # part of that.
-            if queue.topic not in restarted or (planned is not None and _is_of(planned, queue, metadata)):
+            # A re-created topic is reported once already; its expired head is part of that.
+            if queue.topic not in restarted:
                 losses.append(expired(queue, position, min_offset))
             position = min_offset
         starts[queue] = position
@@ -107,18 +103,9 @@ def reconcile(
     for topic in sorted(gone_topics):
         losses.append(Loss(f"topic {topic} no longer exists; what it still held is not known"))
     for queue in sorted(gone):
-        if queue.topic in gone_topics:
-            continue
-        if queue.topic not in restarted or (planned is not None and _is_of(planned, queue, metadata)):
+        if queue.topic not in gone_topics and queue.topic not in restarted:
             losses.append(Loss(f"{queue}: the queue no longer exists; what it still held is not known"))
     return Reconciled(starts, losses, gone)
-
-
-def _is_of(planned: Offsets, queue: MessageQueue, metadata: TopicMetadata) -> bool:
-    """Whether an end was planned over the store as it is now, and not over what it was before."""
-    return planned.epoch <= metadata.epoch and same_topic(
-        planned.topic_ids.get(queue.topic), metadata.topic_ids[queue.topic]
-    )
 
 
 def _restarted(start: Offsets, metadata: TopicMetadata) -> tuple[list[Loss], set[str]]:

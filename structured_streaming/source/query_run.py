@@ -177,7 +177,7 @@ class QueryRun:
                     start = self._began(start, others)
                 metadata = topic_metadata.of_one_store(metadata, others)
             metadata = offsets.not_behind(metadata, start)
-            self._check(offsets.with_new_queues(start, end), metadata, planned=end, also=left_out)
+            self._check(offsets.planned_from(start, end), metadata, also=left_out)
         if self.options.plan_file is not None:
             batch_plan.write(Path(self.options.plan_file), start, end)
         return partitions.split(
@@ -237,10 +237,9 @@ class QueryRun:
         self,
         start: Offsets,
         metadata: TopicMetadata,
-        planned: Offsets | None = None,
         also: Set[MessageQueue] = frozenset(),
     ) -> data_loss.Reconciled:
-        sound = data_loss.reconcile(start, metadata, lambda q: q in also or self._covers(q), planned)
+        sound = data_loss.reconcile(start, metadata, lambda q: q in also or self._covers(q))
         data_loss.report(sound.losses, self.options.fail_on_data_loss)
         self._checked = start
         return sound

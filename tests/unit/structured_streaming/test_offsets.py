@@ -17,10 +17,10 @@ from structured_streaming.offsets import (
     advance,
     illegal,
     initial,
+    planned_from,
     same_topic,
     start_in,
     still_valid,
-    with_new_queues,
 )
 from tests.unit.structured_streaming.strategies import metadata_values, offsets
 
@@ -204,12 +204,15 @@ def test_a_planned_end_is_valid_for_the_same_topic_in_the_same_or_a_later_epoch(
         assert {queue.topic for queue in valid} == topics
 
 
-def test_a_queue_read_for_the_first_time_starts_at_0_beside_the_known_ones() -> None:
-    new = MessageQueue("payments", "broker-a", 0)
-    start = Offsets(3, {"orders": "a1"}, {ORDERS_0: 12})
-    end = Offsets(4, {"orders": "zz", "payments": "b2"}, {ORDERS_0: 15, new: 9})
-    known = Offsets(3, {"orders": "a1", "payments": "b2"}, {ORDERS_0: 12, new: 0})
-    assert with_new_queues(start, end) == known
+def test_a_planned_batch_begins_at_the_positions_that_its_end_has_lived_with() -> None:
+    new, gone = MessageQueue("payments", "broker-a", 0), MessageQueue("refunds", "broker-a", 0)
+    start = Offsets(3, {"orders": "a1", "refunds": "c3"}, {ORDERS_0: 12, gone: 7})
+    end = Offsets(4, {"orders": "a1", "payments": "b2"}, {ORDERS_0: 15, new: 9})
+    assert planned_from(start, end) == Offsets(3, end.topic_ids, {ORDERS_0: 12, new: 0})
+    made_again = Offsets(3, {"orders": "zz"}, {ORDERS_0: 15})
+    assert planned_from(start, made_again) == Offsets(3, {"orders": "zz"}, {ORDERS_0: 0})
+    put_back = Offsets(2, {"orders": "a1"}, {ORDERS_0: 15})
+    assert planned_from(start, put_back) == Offsets(2, {"orders": "a1"}, {ORDERS_0: 0})
 
 
 def test_a_wrong_option_is_said_with_its_code_and_its_name() -> None:

@@ -61,18 +61,6 @@ def test_a_store_put_back_restarts_all_topics() -> None:
     assert ["epoch 3" in loss.what for loss in sound.losses] == [True]
 
 
-def test_what_expired_of_an_open_batch_is_said_also_where_its_store_was_put_back() -> None:
-    put_back = metadata({Q0: Bounds(1, 1)}, epoch=3)
-    planned = start({Q0: 1}, epoch=3)
-    sound = reconcile(start({Q0: 5}, epoch=4), put_back, everything, planned)
-    assert sound.starts == {Q0: 1}
-    assert [loss.messages for loss in sound.losses] == [None, 1]
-    assert "offsets [0, 1) expired" in sound.losses[1].what
-    # Planned over the store before it was put back, the range is part of that loss.
-    before = reconcile(start({Q0: 5}, epoch=4), put_back, everything, start({Q0: 6}, epoch=4))
-    assert [loss.messages for loss in before.losses] == [None]
-
-
 def test_a_failover_to_a_higher_epoch_keeps_positions() -> None:
     sound = reconcile(start({Q0: 5}, epoch=4), metadata({Q0: Bounds(0, 9)}, epoch=5), everything)
     assert (sound.starts, sound.losses) == ({Q0: 5}, [])

@@ -2,8 +2,8 @@
 
 The broker is a model, the source is the real one, from planning to the read loop; Spark's part is what its
 micro-batch loop does: an offset log, a commit log, a crash between two steps. Left out is what no checkpoint
-can show: an older store of an epoch the query has not passed, whose queues end where the query has not been,
-or were refilled before it looked.
+can show: an older store that has the query's epoch, by itself or by a failover before the query noted it,
+whose queues end where the query has not been, or were refilled before it looked.
 """
 
 from __future__ import annotations
@@ -125,12 +125,12 @@ class QueryOverABroker(RuleBasedStateMachine):
         queue.hidden = not queue.hidden
 
     @rule()
-    @precondition(lambda self: not self.fell)
+    @precondition(lambda self: self.is_noted())
     def fail_over(self) -> None:
         self.broker.epoch_now += 1
 
     @rule(topic=names, queue_id=queue_ids, data=st.data())
-    @precondition(lambda self: not self.fell)
+    @precondition(lambda self: self.is_noted())
     def put_a_queue_back(self, topic: str, queue_id: int, data: st.DataObject) -> None:
         """The log is cut, in the same epoch: the queue ends before the query's position."""
         queue = self.queue(topic, queue_id)
@@ -172,10 +172,11 @@ class QueryOverABroker(RuleBasedStateMachine):
         if self.committed == len(self.offset_log):
             start = self.logged(-1) if self.offset_log else run.initial()
             end = run.latest(start, limit)
-            self.looked(run)
+            self.looked()
             if crash == "planned":
                 self.run = None
                 return
+            self.goes_on(run)
             if self.offset_log and end == start:
                 return
             self.offset_log.append(json.dumps(end.to_json()))
@@ -225,6 +226,10 @@ class QueryOverABroker(RuleBasedStateMachine):
 
     # Bookkeeping.
 
+    def is_noted(self) -> bool:
+        """Whether the checkpoint has what became of the store."""
+        return not self.fell and (not self.offset_log or self.logged(-1).epoch <= self.broker.epoch_now)
+
     def started(self) -> QueryRun:
         if self.run is None:
             given = {"path": "/a", "startingOffsets": "earliest", "failOnDataLoss": "false"} | self.given
@@ -254,12 +259,15 @@ class QueryOverABroker(RuleBasedStateMachine):
         queue.life = self.broker.number()
         self.owed.update(self.broker.messages(topic, queue_id))
 
-    def looked(self, run: QueryRun) -> None:
-        """The query has seen the broker as it is: what it said of it is final."""
+    def looked(self) -> None:
+        """The query has seen the broker as it is, and has said what it lost."""
         if self.fell:
             assert any("the store is at epoch" in words for _, words in self.said.words)
             self.fell = False
         self.listen()
+
+    def goes_on(self, run: QueryRun) -> None:
+        """What the query said of the broker is final, since it goes on from there."""
         for topic, found in self.broker.held.items():
             for queue_id, queue in found.queues.items():
                 if not run.options.subscription.covers(self.name(topic, queue_id)):

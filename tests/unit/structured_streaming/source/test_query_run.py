@@ -108,6 +108,20 @@ def test_what_an_open_batch_lost_of_a_topic_that_is_no_more_subscribed_is_said()
         run(held, subscribePattern="t1").slices(first, second)
 
 
+@pytest.mark.parametrize("epoch", [4, 5])
+def test_what_expires_of_an_open_batch_is_said_in_a_store_that_was_put_back(epoch: int) -> None:
+    held = broker(1)
+    query = run(held, failOnDataLoss="false", **EARLIEST)
+    first = query.latest(query.initial(), None)
+    held.epoch_now = 4
+    second = query.latest(first, None)
+    assert planned(query, first, second) == [("t0", 0, 0, 1)]
+    held.held["t0"].queues[0].low = 1
+    held.epoch_now = epoch  # a failover later it is as high as it was
+    with pytest.raises(InvalidRequest, match=r"offsets \[0, 1\) expired before they were read, 1 messages"):
+        run(held).slices(first, second)
+
+
 def test_a_run_over_what_is_available_ends_where_the_queues_ended() -> None:
     held = broker(4, 0)
     query = run(held, **EARLIEST)
