@@ -42,7 +42,17 @@ def add_consume_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="retries before a message is given up (the group's --retry-max-times; 16 for a new group)",
     )
-    parser.add_argument("--retry-delays", metavar='"10s 30s ..."', help="delay of each retry in turn")
+    delays = parser.add_mutually_exclusive_group()
+    delays.add_argument(
+        "--retry-delays",
+        metavar="10s,30s,...",
+        help="delay of each retry in turn (RocketMQ's: 10s 30s 1m ... 2h)",
+    )
+    delays.add_argument(
+        "--retry-backoff",
+        metavar="1s..10m",
+        help="delays that double from the first to the last, each drawn from none to all of it (jitter)",
+    )
     parser.add_argument("--tags", default="*", metavar="EXPR", help="tag filter: A || B")
     parser.add_argument(
         "--trigger", default="1s", type=duration_ms, metavar="TIME", help="batch interval (1s)"
@@ -164,6 +174,7 @@ def consume_settings(args: argparse.Namespace) -> ConsumeSettings:
         start=args.start,
         max_reconsume_times=args.max_reconsume_times,
         retry_delays=args.retry_delays,
+        retry_backoff=args.retry_backoff,
         trigger=f"{args.trigger} milliseconds",
         max_messages_per_batch=args.max_batch,
         mode=args.mode,

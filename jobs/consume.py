@@ -205,7 +205,8 @@ def retry_policy(client: Client, settings: ConsumeSettings) -> RetryPolicy:
             if error.code != "GROUP_NOT_EXIST":
                 raise
             most = DEFAULT_MAX_RECONSUME_TIMES
-    return RetryPolicy.of(settings.retry_delays, client.cluster()["delay_levels_ms"], most)
+    levels = client.cluster()["delay_levels_ms"]
+    return RetryPolicy.of(settings.retry_delays, levels, most, settings.retry_backoff)
 
 
 def group_lease(client: Client, settings: ConsumeSettings) -> GroupLease | GroupLeases:

@@ -40,6 +40,7 @@ class ConsumeSettings:
         start: where a group nobody knows yet begins; the end by default, as in RocketMQ.
         max_reconsume_times: retries before a message is given up; None takes what the group was made with.
         retry_delays: delays of the retries, `"10s 30s"`; None for RocketMQ's.
+        retry_backoff: delays that grow and are drawn, `"1s..10m"`, in place of `retry_delays`.
         trigger: interval of the micro-batches; without effect when `available_now`.
         max_messages_per_batch: bound of one micro-batch.
         mode: concurrent (clustering) or broadcast.
@@ -63,6 +64,7 @@ class ConsumeSettings:
     start: From = "latest"
     max_reconsume_times: int | None = None
     retry_delays: str | None = None
+    retry_backoff: str | None = None
     trigger: str = "1 second"
     max_messages_per_batch: int = 200_000
     mode: Mode = "concurrent"

@@ -174,7 +174,9 @@ class OutcomeTask:
             why = pc.binary_join_element_wise(PROPERTIES_TOO_LARGE, reason, "; ", null_handling="skip")
             reason = pc.if_else(stuck, why, reason)
         comes_again = pc.equal(verdict, RETRY)
-        level = pc.if_else(comes_again, self._levels(positions, results), pa.scalar(None, pa.int32()))
+        level = pc.if_else(
+            comes_again, self._levels(positions, results, comes_again), pa.scalar(None, pa.int32())
+        )
         level_us = pa.array([ms * 1_000 for ms in self.policy.level_ms], pa.int64())
         wait = pc.take(level_us, pc.subtract(level, pa.scalar(1, pa.int32())))
         due = pc.add(results.finished_at.cast(pa.int64()), wait)
@@ -201,13 +203,21 @@ class OutcomeTask:
         )
         return columns
 
-    def _levels(self, positions: Positions, results: HandlerResults) -> pa.Array:
+    def _levels(self, positions: Positions, results: HandlerResults, comes_again: pa.Array) -> pa.Array:
+        usual = self._drawn(positions, comes_again) if self.policy.backoff else self._listed(positions)
+        return usual if results.delay_level is None else pc.coalesce(results.delay_level, usual)
+
+    def _drawn(self, positions: Positions, comes_again: pa.Array) -> pa.Array:
+        rows = zip(positions.attempt.to_pylist(), comes_again.to_pylist(), strict=True)
+        level = self.policy.level_of_attempt
+        return pa.array([level(attempt) if again else None for attempt, again in rows], pa.int32())
+
+    def _listed(self, positions: Positions) -> pa.Array:
         levels = pa.array(self.policy.delay_levels, pa.int32())
         last = pa.scalar(len(self.policy.delay_levels), pa.int32())
         first = pa.scalar(1, pa.int32())
         nth = pc.subtract(pc.max_element_wise(pc.min_element_wise(positions.attempt, last), first), first)
-        usual = pc.take(levels, nth)
-        return usual if results.delay_level is None else pc.coalesce(results.delay_level, usual)
+        return pc.take(levels, nth)
 
 
 def joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

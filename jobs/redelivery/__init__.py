@@ -1,6 +1,6 @@
 """Messages that come back.
 
-retry_policy.py       when, and when no more
+retry_policy.py       when, and when no more; backoff.py draws delays that grow
 counted_attempts.py   which attempts count
 original_position.py  where a message was at first
 row_messages.py       rows of `deliveries` as messages

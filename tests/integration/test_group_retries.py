@@ -1,18 +1,22 @@
-"""How often a group's messages come again: what the group was made with, unless the job says otherwise."""
+"""How often and when messages come again: what the group was made with, unless the job says otherwise."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from pyspark.sql import SparkSession
 
 from delta_tables.ledger import ledger_at
-from jobs.consume import retry_policy
+from delta_tables.ledger_reader import LedgerReader
+from jobs.consume import consume, retry_policy
 from jobs.handler.loader import HandlerTarget
 from jobs.settings import ConsumeSettings
 from lakemq.client import Client, InvalidRequest, Unavailable
 from tests.support.broker_process import BrokerProcess
+from tests.support.dispatch_barrier import await_dispatch
 
 
 def settings(group: str, tmp_path: Path, most: int | None = None) -> ConsumeSettings:
@@ -50,3 +54,43 @@ def test_a_broker_that_does_not_answer_is_not_a_group_without_a_setting(
 ) -> None:
     with Client("127.0.0.1:1", retries=0) as client, pytest.raises(Unavailable):
         retry_policy(client, settings("anybody", tmp_path))
+
+
+HANDLER = """
+def handle(message):
+    raise ValueError("never")
+"""
+
+
+def test_a_restart_with_another_policy_decides_about_later_failures_only(
+    spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path
+) -> None:
+    """What waits comes when it was said to; the next failure is the new policy's matter."""
+    (tmp_path / "never_handlers.py").write_text(HANDLER)
+    group = f"policies-{uuid4().hex[:12]}"
+    first = replace(
+        settings(group, tmp_path / "ledger"),
+        topics=(group,),
+        handler=HandlerTarget("never_handlers:handle", "auto", (str(tmp_path),)),
+        endpoint=shared_broker.endpoint,
+        start="earliest",
+        retry_delays="5s,1s",
+        available_now=True,
+    )
+    with shared_broker.client() as client:
+        client.put_topic(group, read_queue_nums=1, write_queue_nums=1)
+        client.send(group, "x")
+        await_dispatch(client)
+        consume(first, lambda: spark)
+        assert client.pull(f"%RETRY%{group}", 0, 0, wait_ms=30_000).messages
+        consume(replace(first, retry_delays=None, retry_backoff="1s..1s"), lambda: spark)
+        assert client.pull(f"%RETRY%{group}", 0, 1, wait_ms=30_000).messages
+    consume(replace(first, max_reconsume_times=1), lambda: spark)
+    found = LedgerReader(tmp_path / "ledger").sql(
+        "SELECT attempt, verdict, delay_level FROM deliveries ORDER BY attempt"
+    )
+    assert [tuple(row.values()) for row in found.to_pylist()] == [
+        (1, "RETRY", 2),
+        (2, "RETRY", 1),
+        (3, "DEAD", None),
+    ]

@@ -278,7 +278,11 @@ def test_what_is_acknowledged_keeps_no_properties_beside_a_marked_failure() -> N
 
 
 def decided(
-    function: Any, messages: list[dict[str, Any]], *, mode: Mode = "concurrent"
+    function: Any,
+    messages: list[dict[str, Any]],
+    *,
+    mode: Mode = "concurrent",
+    policy: RetryPolicy = POLICY,
 ) -> list[dict[str, Any]]:
     """Rows made with a vectorised handler."""
 
@@ -286,7 +290,7 @@ def decided(
         def load(self) -> LoadedHandler:
             return LoadedHandler(function, True)
 
-    task = OutcomeTask("g", Target(), POLICY, mode, "query-1", 5)  # type: ignore[arg-type]
+    task = OutcomeTask("g", Target(), policy, mode, "query-1", 5)  # type: ignore[arg-type]
     return [
         row for made in task(iter([pa.RecordBatch.from_pylist(messages, SCHEMA)])) for row in made.to_pylist()
     ]
@@ -423,3 +427,20 @@ def test_a_handler_sees_the_position_a_message_had_at_first() -> None:
         ("orders", "broker-b", 2, 3, 2),
         ("orders", "broker-a", 1, 9, 1),
     ]
+
+
+def half() -> float:
+    """Stands for a generator."""
+    return 0.5
+
+
+def test_a_backoff_draws_for_what_comes_again_and_a_verdicts_own_delay_wins() -> None:
+    policy = RetryPolicy.of(None, [1_000, 10_000, 30_000, 60_000], 5, "20s..1m", half)
+
+    def handler(batch: pa.RecordBatch) -> list[Verdict]:
+        said = {1: Verdict.ACK, 3: Verdict.retry("1m"), 5: Verdict.dead("no")}
+        return [said.get(offset, Verdict.RETRY) for offset in batch.column("queue_offset").to_pylist()]
+
+    messages = [message(1), message(2), message(3), retried(40, 4, 2), message(5)]
+    rows = decided(handler, messages, policy=policy)
+    assert [row["delay_level"] for row in rows] == [None, 2, 4, 3, None]

@@ -72,3 +72,38 @@ def test_a_delay_between_the_levels_is_none_of_them() -> None:
 
 def test_rocketmqs_own_number_of_retries_is_16() -> None:
     assert DEFAULT_MAX_RECONSUME_TIMES == 16
+
+
+def test_delays_may_stand_between_commas() -> None:
+    assert RetryPolicy.of("1s,10s, 1m", LEVELS, 16) == RetryPolicy.of("1s 10s 1m", LEVELS, 16)
+
+
+def test_a_backoff_draws_below_a_bound_that_doubles_and_waits_for_a_level() -> None:
+    highest = RetryPolicy.of(None, LEVELS, 16, "1s..1m", lambda: 1.0)
+    assert [highest.level_of_attempt(n) for n in (1, 2, 3, 4, 5, 6, 7, 8, 99)] == [1, 2, 2, 3, 4, 5, 5, 5, 5]
+    middle = RetryPolicy.of(None, LEVELS, 16, "1s..1m", lambda: 0.5)
+    assert [middle.level_of_attempt(n) for n in (1, 2, 3, 4, 5, 6, 7, 8, 99)] == [1, 1, 2, 2, 3, 4, 4, 4, 4]
+    assert RetryPolicy.of(None, LEVELS, 16, "1s..1m", lambda: 0.0).level_of_attempt(9) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("1s", "not a range"),
+        ("1s-1m", "not a range"),
+        ("1m..1s", "the shorter one first"),
+        ("0s..1m", "no delays"),
+        ("..1m", "not a duration"),
+        ("1s..45s", "45s is not a delay level of this store .1s 5s 10s 30s 1m"),
+    ],
+)
+def test_a_backoff_that_cannot_be_kept_is_refused(text: str, why: str) -> None:
+    with pytest.raises(InvalidRequest, match=rf"--retry-backoff: .*{why}") as refused:
+        RetryPolicy.of(None, LEVELS, 16, text)
+    assert refused.value.code == "ARGUMENT_ILLEGAL"
+
+
+def test_a_list_and_a_backoff_are_not_taken_together() -> None:
+    with pytest.raises(InvalidRequest, match="give one of the two") as refused:
+        RetryPolicy.of("1s", LEVELS, 16, "1s..1m")
+    assert refused.value.code == "ARGUMENT_ILLEGAL"
