@@ -25,6 +25,7 @@ class PendingMessage:
     Attributes:
         topic: Its topic.
         lane: What it has in common with those that go to the same broker.
+        broker_name: The broker of the queue that was selected for it; it goes to no other.
         sharding_key: Its key.
         line: Its NDJSON.
         number: Counts the messages of the producer.
@@ -34,6 +35,7 @@ class PendingMessage:
 
     topic: str
     lane: str | None
+    broker_name: str | None
     sharding_key: str | None
     line: bytes
     number: int
@@ -65,7 +67,7 @@ class PendingMessages:
 
     def put(self, message: PendingMessage) -> None:
         """Adds a message behind the others of its lane."""
-        if message.sharding_key is not None:
+        if message.sharding_key is not None and message.broker_name is None:
             key = message.topic, message.sharding_key
             message.lane, waiting = self._of_key.get(key, (message.lane, 0))
             self._of_key[key] = message.lane, waiting + 1
@@ -111,7 +113,7 @@ class PendingMessages:
         self.size -= len(message.line)
         if not lane.messages:
             del self._lanes[name]
-        if message.sharding_key is not None:
+        if message.sharding_key is not None and message.broker_name is None:
             key = message.topic, message.sharding_key
             held, waiting = self._of_key.pop(key)
             if waiting > 1:

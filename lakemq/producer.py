@@ -21,13 +21,24 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from lakemq.client import BatchResult, Client, LakeMQError, Message, OutcomeUnknown, SendResult
+from lakemq.client import (
+    BatchResult,
+    Client,
+    LakeMQError,
+    Message,
+    MessageQueue,
+    OutcomeUnknown,
+    SendResult,
+)
 from lakemq.client.message import Body
 from lakemq.pending_messages import PendingMessage, PendingMessages
 from store_native.errors import Closed, InvalidRequest, Unavailable
+
+QueueSelector = Callable[[Sequence[MessageQueue]], MessageQueue]
+"""Chooses one of the queues of a topic that take messages; it gets them by broker and id."""
 
 LINGER_MS = 10
 BATCH_BYTES = 32 * 1024
@@ -103,6 +114,7 @@ class Producer:
         topic: str | None = None,
         idempotency_key: str | None = None,
         retry_until: float | None = None,
+        select_queue: QueueSelector | None = None,
         **fields: Any,
     ) -> SendResult:
         """Sends one message now and returns where it is stored.
@@ -113,6 +125,8 @@ class Producer:
             idempotency_key: See :meth:`lakemq.client.Client.send`; None makes one, so that a send
                 whose answer was lost is repeated safely.
             retry_until: Seconds from now; another total than the producer's.
+            select_queue: Chooses the queue, of all brokers that hold the topic; the message goes to no
+                other broker. ``queue_id`` alone is that of the broker whose turn it is.
             **fields: tags, keys, properties ... of :class:`Message`.
 
         Raises:
@@ -123,16 +137,23 @@ class Producer:
         """
         if self._closed:
             raise _closed()
-        return self._client.send_message(
-            self._topic_of(topic),
-            _message(body, fields),
+        chosen, message = self._topic_of(topic), _message(body, fields)
+        message, broker_name = self._selected(chosen, message, select_queue)
+        return self._client_to(broker_name).send_message(
+            chosen,
+            message,
             idempotency_key=idempotency_key or _new_key(),
             retry_until=self._retry_until if retry_until is None else retry_until,
             in_turn=idempotency_key is None,
         )
 
     def send_later(
-        self, body: Body | Message, *, topic: str | None = None, **fields: Any
+        self,
+        body: Body | Message,
+        *,
+        topic: str | None = None,
+        select_queue: QueueSelector | None = None,
+        **fields: Any,
     ) -> Future[SendResult]:
         """Puts one message into the next batch and returns at once.
 
@@ -142,9 +163,11 @@ class Producer:
         Raises:
             Closed: The producer was closed.
         """
-        message = _message(body, fields)
-        line, chosen = message.to_line(), self._topic_of(topic)
-        lane = self._client.lane(chosen, message.sharding_key)
+        chosen = self._topic_of(topic)
+        message, broker_name = self._selected(chosen, _message(body, fields), select_queue)
+        line = message.to_line()
+        to_one = None if broker_name is None else f"to {broker_name}"  # names have no spaces
+        lane = to_one or self._client.lane(chosen, message.sharding_key)
         since = self._clock()
         future: Future[SendResult] = Future()
         future.set_running_or_notify_cancel()  # a message on its way cannot be called back
@@ -154,7 +177,7 @@ class Producer:
                 raise _closed()
             self._start()
             key = message.sharding_key
-            self._pending.put(PendingMessage(chosen, lane, key, line, self._put, since, future))
+            self._pending.put(PendingMessage(chosen, lane, broker_name, key, line, self._put, since, future))
             self._open[self._put] = None
             self._put += 1
             self._changed.notify_all()
@@ -204,6 +227,22 @@ class Producer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _selected(
+        self, topic: str, message: Message, select_queue: QueueSelector | None
+    ) -> tuple[Message, str | None]:
+        """The message for the queue that was selected, and that queue's broker."""
+        if select_queue is None:
+            return message, None
+        queues = self._client.message_queues(topic)
+        queue = select_queue(queues)
+        if queue not in queues:
+            what = f"select_queue chose {queue!r}, which is none of the {len(queues)} queues of topic {topic}"
+            raise InvalidRequest("QUEUE_NOT_EXIST", what)
+        return replace(message, queue_id=queue.queue_id), queue.broker_name
+
+    def _client_to(self, broker_name: str | None) -> Client:
+        return self._client if broker_name is None else self._client.broker(broker_name)
 
     def _topic_of(self, topic: str | None) -> str:
         chosen = topic or self._topic
@@ -284,7 +323,7 @@ class Producer:
                         self._send_batch(_Batch([item]))
                     return
                 _fail(batch.items, error)
-                # Behind a sharding key's broker others may answer.
+                # Where a key or a queue has one broker, others may answer.
                 if isinstance(error, Unavailable | OutcomeUnknown) and batch.items[0].lane is None:
                     self._give_up_waiting(error)
                 return
@@ -297,8 +336,9 @@ class Producer:
             return
 
     def _post(self, batch: _Batch) -> BatchResult:
-        return self._client.send_ndjson(
-            batch.items[0].topic,
+        first = batch.items[0]
+        return self._client_to(first.broker_name).send_ndjson(
+            first.topic,
             b"".join(item.line for item in batch.items),
             idempotency_key=batch.key,
             full_results=True,

@@ -76,6 +76,7 @@ class Client:
     pull = _awaited(synchronous.Client.pull)
     pull_arrow = _awaited(synchronous.Client.pull_arrow)
     queues = _awaited(synchronous.Client.queues)
+    message_queues = _awaited(synchronous.Client.message_queues)
     offset_by_time = _awaited(synchronous.Client.offset_by_time)
     message = _awaited(synchronous.Client.message)
     query = _awaited(synchronous.Client.query)

@@ -17,6 +17,7 @@ from lakemq.aio.client import Client
 from lakemq.aio.threads import CallThreads
 from lakemq.client import Message, SendResult
 from lakemq.client.message import Body
+from lakemq.producer import QueueSelector
 
 MOST_SENDS = 16
 
@@ -59,6 +60,7 @@ class Producer:
         topic: str | None = None,
         idempotency_key: str | None = None,
         retry_until: float | None = None,
+        select_queue: QueueSelector | None = None,
         **fields: Any,
     ) -> SendResult:
         """Sends one message now and returns where it is stored; as :meth:`lakemq.Producer.send`."""
@@ -68,18 +70,26 @@ class Producer:
             topic=topic,
             idempotency_key=idempotency_key,
             retry_until=retry_until,
+            select_queue=select_queue,
             **fields,
         )
 
     async def send_later(
-        self, body: Body | Message, *, topic: str | None = None, **fields: Any
+        self,
+        body: Body | Message,
+        *,
+        topic: str | None = None,
+        select_queue: QueueSelector | None = None,
+        **fields: Any,
     ) -> asyncio.Future[SendResult]:
         """Puts one message into the next batch, as :meth:`lakemq.Producer.send_later`.
 
         Returns at once but while the buffer is full. Messages that are to be stored in an order are put in it
         by one task, each behind the one before.
         """
-        future = await self._threads.run(self._producer.send_later, body, topic=topic, **fields)
+        future = await self._threads.run(
+            self._producer.send_later, body, topic=topic, select_queue=select_queue, **fields
+        )
         return asyncio.wrap_future(future)
 
     async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - the synchronous one's

@@ -19,8 +19,9 @@ from lakemq.client.deadline import Deadline, held
 from lakemq.client.endpoint import Endpoint, chosen_endpoints
 from lakemq.client.produce_api import ProduceApi
 from lakemq.client.pull_api import PullApi
+from lakemq.client.results import MessageQueue
 from lakemq.client.transport import Transport, normal_endpoint, path_of
-from store_native.errors import InvalidRequest, Unavailable
+from store_native.errors import InvalidRequest, Unavailable, from_code
 
 
 class Client(ProduceApi, PullApi, AdminApi):
@@ -65,6 +66,7 @@ class Client(ProduceApi, PullApi, AdminApi):
         self._broker_name: str | None = None  # of several, the one that this is the client of
         self._own_name: str | None = None  # of the one broker, as it said itself
         self._cluster: Cluster[Client] | None = None
+        self._own_routes: Cluster[Client] | None = None  # for the queues of one broker, alone or of several
         self._looking = threading.Lock()
         self._is_one_broker = not routed
         self._endpoints = tuple(normal_endpoint(one) for one in chosen_endpoints(endpoint))
@@ -139,6 +141,24 @@ class Client(ProduceApi, PullApi, AdminApi):
             what = f"{self.endpoint} is broker {own}, and there is none besides: {name!r} is not known"
             raise InvalidRequest("ARGUMENT_ILLEGAL", what, brokers=[own], endpoint=self.endpoint)
 
+    def message_queues(self, topic: str) -> list[MessageQueue]:
+        """Returns the queues of a topic that take messages, by broker and id, as they were 30 s ago at most.
+
+        Raises:
+            InvalidRequest: TOPIC_NOT_EXIST.
+            Unavailable: Nobody says who holds the topic.
+        """
+        cluster = self.cluster_routes if self.is_cluster() else self._routes_of_one()
+        holders = cluster.routes.holders(topic, Deadline(self.call_timeout_s))
+        if not holders:
+            raise from_code("TOPIC_NOT_EXIST", f"topic[{topic}] not exist, no broker has it", topic=topic)
+        return [
+            MessageQueue(topic, name, queue_id)
+            for name, nums in sorted(holders.items())
+            if self._broker_name in (None, name)
+            for queue_id in range(nums.writable)
+        ]
+
     def lane(self, topic: str, sharding_key: str | None) -> str | None:
         """Returns what messages have in common that may go in one request; the producer's batches keep to it.
 
@@ -154,6 +174,8 @@ class Client(ProduceApi, PullApi, AdminApi):
         self._transport.close()
         if self._cluster is not None:
             self._cluster.close()
+        if self._own_routes is not None and self._broker_name is None:
+            self._own_routes.close()
 
     def __enter__(self) -> Self:
         return self
@@ -172,13 +194,23 @@ class Client(ProduceApi, PullApi, AdminApi):
     def _who_it_is(self, deadline: Deadline) -> dict[str, Any]:
         return self._transport.call("GET", path_of("cluster"), within_s=deadline.left()).read(dict)
 
+    def _routes_of_one(self) -> Cluster[Client]:
+        with self._looking:
+            if self._own_routes is None:
+                self._own_routes = self._make_cluster()
+            return self._own_routes
+
     def _make_cluster(self) -> Cluster[Client]:
         return Cluster(self._endpoints, self._settings, self._of_broker, avoid_slow=self._avoid_slow)
 
     def _of_broker(self, transport: BrokerTransport) -> Client:
         client = copy.copy(self)
         client.__dict__.update(
-            _broker_name=transport.name, _is_one_broker=True, _cluster=None, _transport=transport
+            _broker_name=transport.name,
+            _is_one_broker=True,
+            _cluster=None,
+            _own_routes=self._cluster,
+            _transport=transport,
         )
         return client
 

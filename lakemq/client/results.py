@@ -8,12 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lakemq.client.message import ReceivedMessage
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+class MessageQueue(NamedTuple):
+    """One queue of a topic, on one broker."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
 
 
 @dataclass(frozen=True, slots=True)

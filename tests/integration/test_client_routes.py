@@ -23,7 +23,16 @@ from urllib3 import HTTPConnectionPool
 
 from lakemq import Producer
 from lakemq.cli.app import main
-from lakemq.client import Client, InvalidRequest, Message, OutcomeUnknown, SendResult, Unavailable
+from lakemq.client import (
+    Client,
+    InvalidRequest,
+    Message,
+    MessageQueue,
+    OutcomeUnknown,
+    SendResult,
+    Unavailable,
+)
+from lakemq.producer import QueueSelector
 from tests.support.broker_process import BrokerProcess
 from tests.support.name_servers import BrokersOfCluster
 from tests.support.waiting import wait_until
@@ -472,6 +481,48 @@ def test_messages_of_alternating_sharding_keys_go_in_a_request_for_each_broker(
         assert len({(result.broker_name, result.queue_id) for result in of_key}) == 1
         offsets = [result.queue_offset for result in of_key]
         assert offsets == sorted(offsets), "in the order they were put"
+
+
+def nth(number: int) -> QueueSelector:
+    return lambda offered: offered[number % len(offered)]
+
+
+def test_a_queue_is_selected_among_those_of_all_brokers(
+    cluster: BrokersOfCluster, client: Client, requests: list[str]
+) -> None:
+    topic = made(cluster, client, "selected")
+    queues = [MessageQueue(topic, name, queue) for name in ("broker-a", "broker-b") for queue in range(2)]
+    assert client.message_queues(topic) == queues
+    assert client.broker("broker-b").message_queues(topic) == queues[2:]
+    with Producer(client, topic, linger_ms=60_000) as producer:
+        for n, queue in enumerate(queues):
+            sent = producer.send("now", select_queue=nth(n))
+            assert (sent.broker_name, sent.queue_id) == queue[1:]
+        requests.clear()
+        numbers = range(40)
+        futures = [producer.send_later(f"{n}", select_queue=nth(n)) for n in numbers]
+        producer.flush(30)
+        results = [future.result(0) for future in futures]
+        assert len([request for request in requests if request.startswith("POST ")]) == 2
+        for n, result in zip(numbers, results, strict=True):
+            assert (result.broker_name, result.queue_id) == queues[n % 4][1:]
+            assert result.queue_offset == 1 + n // 4, "in the order they were put"
+        with pytest.raises(InvalidRequest, match="none of the 4 queues"):
+            producer.send("x", select_queue=lambda offered: offered[0]._replace(queue_id=2))
+        with pytest.raises(InvalidRequest, match="TOPIC_NOT_EXIST"):
+            producer.send("x", topic="nobody-has-it", select_queue=nth(0))
+        b = cluster.brokers["broker-b"]
+        b.kill()
+        try:
+            with pytest.raises(Unavailable, match="broker broker-b"):
+                producer.send("x", select_queue=nth(3))
+            assert producer.send("x", select_queue=nth(0)).broker_name == "broker-a"
+        finally:
+            b.start()
+    wait_until(lambda: "broker-b" in cluster.name_servers[0].addresses())
+    with cluster.brokers["broker-a"].client() as one, Producer(one, topic) as producer:
+        assert one.message_queues(topic) == queues[:2]
+        assert producer.send("x", select_queue=nth(1)).queue_id == 1
 
 
 def _confirmed(broker: BrokerProcess, topic: str) -> int:

@@ -16,7 +16,7 @@ def waiting(*put: str, batch_bytes: int = BATCH_BYTES) -> PendingMessages:
     for number, text in enumerate(put):
         lane, key, topic, *_ = [*text.split("/"), "", ""]
         of_lane = None if lane == "-" else lane
-        pending.put(PendingMessage(topic or "t", of_lane, key or None, LINE, number, 0.0, Future()))
+        pending.put(PendingMessage(topic or "t", of_lane, None, key or None, LINE, number, 0.0, Future()))
     return pending
 
 
@@ -43,7 +43,7 @@ def test_messages_of_a_key_stay_in_one_lane_while_some_wait() -> None:
     assert batches(pending) == [[0], [1, 2, 3]]
     assert not pending
     assert pending.size == 0
-    again = PendingMessage("t", "b", "k", LINE, 9, 0.0, Future())
+    again = PendingMessage("t", "b", None, "k", LINE, 9, 0.0, Future())
     pending.put(again)
     assert again.lane == "b", "nothing of the key waits any more"
 
