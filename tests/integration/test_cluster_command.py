@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import signal
 import subprocess
@@ -93,7 +95,12 @@ def test_a_cluster_whose_command_was_killed_leaves_nothing_running(tmp_path: Pat
         assert len(children) == 5, "a name server, two masters and their slaves"
         up.process.kill()
         up.process.wait()
-        wait_until(lambda: not any(Path("/proc", pid).exists() for pid in children))
+        try:
+            wait_until(lambda: not any(Path("/proc", pid).exists() for pid in children))
+        finally:
+            for pid in children:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
 
 
 def _stored(client: Client) -> int:
