@@ -182,6 +182,27 @@ def test_a_batch_sent_again_goes_to_the_same_brokers_and_stores_nothing_twice(
         cluster.brokers.pop("broker-0").stop()
 
 
+def test_a_sinks_open_batch_of_one_brokers_address_goes_there_again_through_the_name_server(
+    spark: SparkSession, cluster: BrokersOfCluster, tmp_path: Path
+) -> None:
+    topic, sent = made(cluster, "sink-one-from"), made(cluster, "sink-one-to")
+    send(cluster, "broker-a", topic, *numbered("row", 0, 40))
+    rows = source(
+        spark,
+        endpoint=cluster.brokers["broker-a"].endpoint,
+        subscribe=topic,
+        startingOffsets="earliest",
+        maxOffsetsPerTrigger=20,
+    ).selectExpr("cast(body AS string) AS body")
+    options = {"topic": sent, "rowsPerRequest": "7"}
+    send_to_sink(rows, tmp_path / "c", endpoint=cluster.brokers["broker-a"].endpoint, **options)
+    assert forget_last_commit(tmp_path / "c") == 1, "the second batch is open"
+    send_to_sink(rows, tmp_path / "c", endpoint=cluster.endpoint, **options)
+    stored = table(spark, endpoint=cluster.endpoint, subscribe=sent).collect()
+    assert bodies(stored) == sorted(numbered("row", 0, 40))
+    assert {row.broker_name for row in stored} == {"broker-a"}
+
+
 def test_the_archive_lands_both_brokers_messages_and_goes_on_behind_them(
     spark: SparkSession, cluster: BrokersOfCluster, tmp_path: Path
 ) -> None:

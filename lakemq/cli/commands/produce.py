@@ -98,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
 def _post_one(args: argparse.Namespace) -> int:
     message = Message(args.body, tags=args.tag, keys=args.key, delay_level=args.delay_level)
     with options.connect(args) as client:
-        result = client.send_message(args.topic, message, idempotency_key=uuid.uuid4().hex)
+        result = client.send_message(args.topic, message, idempotency_key=uuid.uuid4().hex, in_turn=True)
     if args.format == "json":
         shown = asdict(result)
         if not shown.pop("repeated_elsewhere"):
