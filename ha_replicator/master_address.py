@@ -27,11 +27,15 @@ class MasterAddress:
         endpoints: URLs of brokers that may know: the master's, or another slave's; ``ha://host:port`` is the
             answer itself.
         me: Who asks.
+
+    Attributes:
+        found_at: The endpoint of the master that was found last; None: none was, or its address was given.
     """
 
     def __init__(self, endpoints: Sequence[str], me: BrokerIdentity) -> None:
         self._endpoints = tuple(endpoints)
         self._me = me
+        self.found_at: str | None = None
 
     async def find(self) -> tuple[str, int]:
         """Returns host and port.
@@ -71,5 +75,6 @@ class MasterAddress:
             elif not isinstance(port, int) or not 0 < port < 1 << 16:
                 reasons.append(f"{endpoint} takes no slaves: it runs without --ha-port")
             else:
+                self.found_at = endpoint
                 return place.hostname or "", port
         raise Unavailable("SERVICE_NOT_AVAILABLE", f"no master was found: {'; '.join(reasons)}")

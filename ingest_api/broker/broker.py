@@ -23,6 +23,8 @@ from ingest_api.broker.gauges import Gauges
 from ingest_api.broker.groups.group_service import GroupService
 from ingest_api.broker.groups.leases import Leases
 from ingest_api.broker.groups.offsets import GroupOffsets
+from ingest_api.broker.groups.offsets_aside import OffsetsAside
+from ingest_api.broker.groups.offsets_handover import HERE, OffsetsHandover
 from ingest_api.broker.housekeeping import EVERY_S, Housekeeping
 from ingest_api.broker.lookup_service import LookupService
 from ingest_api.broker.metrics import BrokerMetrics
@@ -88,6 +90,7 @@ class Broker:
             self.store_events,
             replicas_changed=self.flush_waiter.replicas_changed,
             role_changed=self._role_changed,
+            master_heard=self._master_heard,
         )
         self._ask_replicas()
         self.bulk = BulkPool(limits.bulk_threads, self.admission.check_queue_wait)
@@ -106,7 +109,11 @@ class Broker:
             on_deleted=self.pull_hold.wake_topic,
         )
         self.groups = GroupService(store, self.reads, self.settle, self.topics, metrics)
-        self.group_offsets = GroupOffsets(store, self.leases, self.reads, self.settle)
+        self._aside = OffsetsAside(settings.store.path, self.reads)
+        self.group_offsets = GroupOffsets(
+            store, self.leases, self.reads, self.settle, self._aside, lambda: self.replication.is_alone
+        )
+        self._handover = OffsetsHandover(self._aside, self.group_offsets.take, self._master_to_tell)
         self.registration = RegistrationService(
             settings, address, store, self.replication, self.tables, self.reads
         )
@@ -123,6 +130,7 @@ class Broker:
         """
         await self.replication.start(host)
         self.registration.start()
+        self._handover.start()
 
     @property
     def store_id(self) -> str:
@@ -177,6 +185,7 @@ class Broker:
         self.stopped = True
         self.begin_stop()
         await self.registration.stop()
+        await self._handover.stop()
         await self.replication.stop()
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self.bulk.close)
@@ -194,6 +203,13 @@ class Broker:
         self._ask_replicas()
         self.registration.role_changed()
         self.flush_waiter.replicas_changed()
+        self._handover.master_changed()
+
+    def _master_heard(self) -> None:
+        self._handover.master_changed()
+
+    def _master_to_tell(self) -> str | None:
+        return HERE if self.replication.is_master else self.replication.followed
 
     def _ask_replicas(self) -> None:
         replication = self.replication

@@ -52,6 +52,7 @@ class ReplicationService:
         events: Say when the store moved.
         replicas_changed: Called when slaves came, went or reported.
         role_changed: Called after the role changed.
+        master_heard: Called after the master that is followed said something, or is gone.
     """
 
     def __init__(
@@ -62,12 +63,14 @@ class ReplicationService:
         *,
         replicas_changed: Callable[[], None],
         role_changed: Callable[[], None],
+        master_heard: Callable[[], None],
     ) -> None:
         self._settings = settings.replication
         self._log = store.replicated_log()
         self._loop = asyncio.get_running_loop()
         self._replicas_changed = replicas_changed
         self._role_changed = role_changed
+        self._master_heard = master_heard
         self._flush = settings.store.flush
         self._shape = shape_of(self._log.file_size(), store.delay_levels())
         self._host = ""
@@ -85,6 +88,7 @@ class ReplicationService:
         self._listener: ReplicationListener | None = None
         self._follower: Follower | None = None
         self._following: asyncio.Task[None] | None = None
+        self._addresses = MasterAddress([self._settings.master], self.identity)
         self._master_end: int | None = None
 
     @property
@@ -101,6 +105,19 @@ class ReplicationService:
     def master(self) -> str | None:
         """Where a slave is configured to find its master."""
         return self._settings.master or None
+
+    @property
+    def followed(self) -> str | None:
+        """The endpoint of the master that is followed now; None while there is none, or none that has one."""
+        link = self._follower.link if self._follower else None
+        return self._addresses.found_at if link is not None and link.following else None
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether this is a slave that follows nobody, and could keep something for the next master."""
+        link = self._follower.link if self._follower else None
+        is_following = link is not None and link.following
+        return not self.is_master and not is_following and self._protocol is HaProtocol.LAKEMQ
 
     @property
     def address(self) -> str | None:
@@ -269,11 +286,10 @@ class ReplicationService:
         if not self.master:
             log.warning("this slave is configured with no master: it only serves what it has")
             return
-        addresses = MasterAddress([self.master], self.identity)
         self._follower = Follower(
             self._link_to_master,
             self._log,
-            addresses.find,
+            self._addresses.find,
             self._wakeups,
             on_change=self._followed,
         )
@@ -282,6 +298,7 @@ class ReplicationService:
     def _followed(self) -> None:
         if self._follower is not None and self._follower.master_end is not None:
             self._master_end = self._follower.master_end
+        self._master_heard()
 
     def _link_to_slave(self, local_peer: bool, now: float) -> LinkToSlave:
         catch_up = CatchUp(self._catch_up, self._memory)

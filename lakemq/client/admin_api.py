@@ -119,6 +119,9 @@ class AdminApi(Scoped):
     ) -> None:
         """Commits a group's offsets; other queues keep their offsets.
 
+        Among several brokers a slave whose master is away keeps them and offers them to the next master:
+        what is committed without a lease is not lost so.
+
         Args:
             offsets: (topic, queue_id) -> next offset to consume.
             lease_epoch: The epoch of the caller's lease. A stale one raises LEASE_CONFLICT, and so does none
@@ -126,7 +129,7 @@ class AdminApi(Scoped):
             broker_name: Whose queues, where there are several brokers.
         """
         rows = [{"topic": t, "queue_id": q, "offset": offset} for (t, q), offset in offsets.items()]
-        self._put(_given(offsets=rows, lease_epoch=lease_epoch), "groups", group, "offsets")
+        self._put(_given(offsets=rows, lease_epoch=lease_epoch), "groups", group, "offsets", at_slaves=True)
 
     @of_one_broker
     def reset_offsets(
@@ -253,8 +256,10 @@ class AdminApi(Scoped):
     def _get(self, build: Callable[[Any], Result], *segments: str) -> Result:
         return self._transport.call("GET", path_of(*segments)).read(build)
 
-    def _put(self, body: Mapping[str, Any], *segments: str) -> Answer:
-        return self._transport.call("PUT", path_of(*segments), body=encode_json(body), headers=_JSON)
+    def _put(self, body: Mapping[str, Any], *segments: str, at_slaves: bool = False) -> Answer:
+        content = encode_json(body)
+        path = path_of(*segments)
+        return self._transport.call("PUT", path, body=content, headers=_JSON, at_slaves=at_slaves)
 
 
 _JSON = {"Content-Type": "application/json"}

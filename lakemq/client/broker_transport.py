@@ -2,10 +2,10 @@
 
 Owns the order in which the addresses of one broker name are tried.
 
-Invariants: what changes something goes to the master only; a read goes to a slave when the master does not
-answer; an error names the broker; all of a call, name servers included, is within its time, but a long poll
-has that time at each address. A master that did not answer is tried last for a while, so that not every read
-waits for it.
+Invariants: what changes something goes to the master only, but for what slaves may take too; that, and a
+read, goes to a slave when the master does not answer; an error names the broker; all of a call, name servers
+included, is within its time, but a long poll has that time at each address. A master that did not answer is
+tried last for a while, so that not every read waits for it.
 
 Threads: any.
 """
@@ -73,7 +73,8 @@ class BrokerTransport:
         deadline = self._deadline(how)
         # A second look at the routes: another broker may be the master by now.
         for _ in range(2):
-            master, addresses = self._addresses(deadline, reads=method == "GET")
+            at_slaves = method == "GET" or how.get("at_slaves", False)
+            master, addresses = self._addresses(deadline, at_slaves=at_slaves)
             open_addresses = [address for address in addresses if address not in tried]
             for index, address in enumerate(open_addresses):
                 tried.add(address)
@@ -111,14 +112,14 @@ class BrokerTransport:
         within_s = how.get("within_s")
         return Deadline(seconds if within_s is None else min(seconds, within_s))
 
-    def _addresses(self, deadline: Deadline, *, reads: bool) -> tuple[str | None, list[str]]:
+    def _addresses(self, deadline: Deadline, *, at_slaves: bool) -> tuple[str | None, list[str]]:
         """The master, and the addresses that may answer, the most likely first."""
         route = self._routes.brokers(deadline).get(self.name)
         if route is None:
             self._routes.failed()  # it may have come since
             return None, []
         found = [] if route.master is None else [route.master]
-        if reads:
+        if at_slaves:
             now = self._clock()
             found += route.slaves
             found.sort(key=lambda address: self._away_until.get(address, 0.0) > now)

@@ -144,6 +144,7 @@ class Transport:
         wait_s: float = 0.0,
         once: bool = False,
         within_s: float | None = None,
+        at_slaves: bool = False,
     ) -> Answer:
         """Sends one request and returns its 2xx answer.
 
@@ -161,6 +162,8 @@ class Transport:
             wait_s: How long the broker is asked to hold the request (long poll).
             once: Repeats nothing: the caller has another broker to ask.
             within_s: Less time than the call would have.
+            at_slaves: Among the brokers of one name slaves take it too, when the master does not answer; to
+                one broker it says nothing.
 
         Raises:
             Unavailable: No connection, no answer to what stores nothing, or the broker refused for

@@ -44,6 +44,7 @@ OPERATIONS = [
     "DELETE /api/v1/groups/{group}",
     "GET /api/v1/groups/{group}/offsets",
     "PUT /api/v1/groups/{group}/offsets",
+    "POST /api/v1/groups/{group}/offsets/offer",
     "POST /api/v1/groups/{group}/offsets/reset",
     "POST /api/v1/groups/{group}/lease",
     "DELETE /api/v1/groups/{group}/lease",

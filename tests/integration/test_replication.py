@@ -362,3 +362,63 @@ def test_slave_without_the_secret_is_none(cluster: Cluster) -> None:
     wait_until(lambda: "NO_PERMISSION" in str(status(slave)["failure"]), otherwise="the slave is told")
     assert post(master, "x")["status"] == "SLAVE_NOT_AVAILABLE"
     assert status(slave)["appended"] == 0
+
+
+def test_offsets_committed_at_a_slave_reach_its_master_when_it_is_back(cluster: Cluster) -> None:
+    master = cluster.master("async-master")
+    slave = cluster.slave(master)
+    wait_following(master)
+    with master.client() as client:
+        client.put_topic("t", read_queue_nums=3, write_queue_nums=3)
+        for queue_id in range(3):
+            client.send_many("t", [Message(b"x", queue_id=queue_id) for _ in range(9)])
+        client.put_group("readers")
+        client.commit_offsets("readers", {("t", 0): 4, ("t", 1): 4})
+    both = [master.endpoint, slave.endpoint]
+    with Client(both, retries=0) as client, Client(slave.endpoint, retries=0) as at_slave:
+        wait_until(lambda: at_slave.group_offsets("readers") == {("t", 0): 4, ("t", 1): 4})
+        with pytest.raises(Unavailable) as refused:
+            at_slave.commit_offsets("readers", {("t", 0): 5})
+        assert "its master takes messages" in refused.value.detail
+        assert client.brokers().keys() == {"broker-a"}
+        master.kill()
+        wait_until(lambda: not status(slave)["following"])
+        client.commit_offsets("readers", {("t", 0): 7, ("t", 1): 6, ("t", 2): 2}, broker_name="broker-a")
+        client.commit_offsets("readers", {("t", 1): 5}, broker_name="broker-a")  # the larger one stays
+        kept = {("t", 0): 7, ("t", 1): 6, ("t", 2): 2}
+        assert client.group_offsets("readers", broker_name="broker-a") == kept
+        with pytest.raises(LakeMQError) as illegal:
+            at_slave.commit_offsets("readers", {("t", 0): 10})
+        assert illegal.value.code == "OFFSET_ILLEGAL"
+    # It outlives the slave too, and does not undo what was done at the master before the slave was back.
+    slave.kill()
+    master.start()
+    with master.client() as client:
+        client.commit_offsets("readers", {("t", 0): 8})
+        client.reset_offsets("readers", "t", offsets={1: 0})
+        slave.start()
+        wait_until(lambda: client.group_offsets("readers").get(("t", 2)) == 2)
+        assert client.group_offsets("readers") == {("t", 0): 8, ("t", 1): 0, ("t", 2): 2}
+    with slave.client() as at_slave:
+        wait_until(lambda: at_slave.group_offsets("readers") == {("t", 0): 8, ("t", 1): 0, ("t", 2): 2})
+
+
+def test_offsets_committed_at_a_slave_are_its_own_when_it_is_promoted(cluster: Cluster) -> None:
+    master = cluster.master("async-master")
+    slave = cluster.slave(master)
+    wait_following(master)
+    with master.client() as client:
+        client.put_topic("t", read_queue_nums=1, write_queue_nums=1)
+        client.send_many("t", [Message(b"x") for _ in range(9)])
+        client.put_group("readers")
+    with Client(slave.endpoint, retries=0) as at_slave:
+        wait_until(lambda: at_slave.queues("t")[0].max_offset == 9)
+        master.kill()
+        wait_until(lambda: not status(slave)["following"])
+        at_slave.commit_offsets("readers", {("t", 0): 7})
+        at_slave.promote("async-master")
+        aside = slave.store_path / "lakemq" / "offsets-aside.json"
+        wait_until(lambda: json.loads(aside.read_text())["groups"] == {})
+        assert at_slave.group_offsets("readers") == {("t", 0): 7}
+        at_slave.commit_offsets("readers", {("t", 0): 3})
+        assert at_slave.group_offsets("readers") == {("t", 0): 3}

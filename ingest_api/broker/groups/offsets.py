@@ -3,21 +3,26 @@
 Owns commits, and the plan of a reset: by offset, by time, to an end.
 
 Invariants: a dry run changes nothing and says exactly what the reset would do, as both come from the same
-plan; while a lease is held, only its epoch moves the group.
+plan; while a lease is held, only its epoch moves the group. At a slave whose master is away a group has the
+larger of what was committed and what is kept aside.
 
 Threads: the event loop; look-ups by time read the log on the read pool.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Literal
 
 from ingest_api.broker.groups.leases import Leases
+from ingest_api.broker.groups.offsets_aside import KeptOffset, OffsetsAside
 from ingest_api.broker.thread_pools import ReadPool
 from ingest_api.broker.topics import Settle
 from store_native import Store
-from store_native.errors import InvalidRequest
+from store_native.errors import InvalidRequest, Unavailable
 
 Row = tuple[str, int, int]
 """Topic, queue id, and the next offset the group consumes there."""
@@ -68,6 +73,16 @@ class QueueReset:
     skipped: int
 
 
+class Commit(Enum):
+    """What became of a commit."""
+
+    FLUSHED = "flushed"
+    PENDING = "pending"
+    """It is stored, and will be flushed, and be with slaves, where that is asked for."""
+    KEPT_ASIDE = "kept aside"
+    """This slave, whose master is away, has it on its disk, and offers it to the next master it has."""
+
+
 class GroupOffsets:
     """Commits and moves offsets.
 
@@ -76,13 +91,25 @@ class GroupOffsets:
         leases: Says who may.
         reads: Runs look-ups by time.
         settle: Waits for a change.
+        aside: Keeps those that are committed at a slave.
+        is_alone: Whether this is a slave whose master is away.
     """
 
-    def __init__(self, store: Store, leases: Leases, reads: ReadPool, settle: Settle) -> None:
+    def __init__(
+        self,
+        store: Store,
+        leases: Leases,
+        reads: ReadPool,
+        settle: Settle,
+        aside: OffsetsAside,
+        is_alone: Callable[[], bool],
+    ) -> None:
         self._store = store
         self._leases = leases
         self._reads = reads
         self._settle = settle
+        self._aside = aside
+        self._is_alone = is_alone
 
     def rows(self, group: str) -> list[Row]:
         """Returns the committed offsets of a group that exists: a name mistyped is no new group.
@@ -91,21 +118,79 @@ class GroupOffsets:
             InvalidRequest: GROUP_NOT_EXIST.
         """
         rows = self._store.group_offsets(group)
+        if aside := self._aside.of(group):
+            moved = {(topic, queue_id): offset for topic, queue_id, offset in self._moving(group, aside)}
+            rows = [(*queue, offset) for queue, offset in (self._committed(group) | moved).items()]
         if not rows and self._store.group_json(group) is None:
             raise InvalidRequest("GROUP_NOT_EXIST", f"group[{group}] not exist", group=group)
         return rows
 
-    async def commit(self, group: str, rows: list[Row], lease_epoch: int | None) -> bool:
+    async def commit(self, group: str, rows: list[Row], lease_epoch: int | None) -> Commit:
         """Commits offsets; queues left out keep theirs.
-
-        Returns:
-            Whether they are flushed; otherwise they will be.
 
         Raises:
             InvalidRequest: LEASE_CONFLICT, TOPIC_NOT_EXIST, QUEUE_NOT_EXIST, OFFSET_ILLEGAL.
+            Unavailable: SERVICE_NOT_AVAILABLE, this slave follows its master, or its master is away and they
+                cannot be kept aside.
         """
+        try:
+            return await self._commit(group, rows, lease_epoch)
+        except Unavailable:
+            if not self._is_alone():
+                raise
+        committed = {
+            (topic, queue_id): offset for topic, queue_id, offset in self._store.group_offsets(group)
+        }
+        kept = [
+            KeptOffset(topic, self._topic_id(topic) or "", queue_id, offset, committed.get((topic, queue_id)))
+            for topic, queue_id, offset in rows
+        ]
+        await self._aside.keep(group, kept)
+        return Commit.KEPT_ASIDE
+
+    async def take(self, group: str, kept: Sequence[KeptOffset]) -> Commit:
+        """Commits what a slave kept aside, as far as it moves the group on.
+
+        Raises:
+            InvalidRequest: GROUP_NOT_EXIST; LEASE_CONFLICT, whoever holds the group knows better.
+            Unavailable: SERVICE_NOT_AVAILABLE, this is a slave.
+        """
+        if not self._store.group_offsets(group) and self._store.group_json(group) is None:
+            raise InvalidRequest("GROUP_NOT_EXIST", f"group[{group}] not exist", group=group)
+        # No other commit comes between this look and the record of what it led to.
+        return await self._commit(group, self._moving(group, kept), None)
+
+    async def _commit(self, group: str, rows: list[Row], lease_epoch: int | None) -> Commit:
         self._leases.check(group, lease_epoch)
-        return await self._settle(self._store.commit_offsets(group, rows))
+        settled = await self._settle(self._store.commit_offsets(group, rows))
+        return Commit.FLUSHED if settled else Commit.PENDING
+
+    def _moving(self, group: str, kept: Sequence[KeptOffset]) -> list[Row]:
+        """What of it moves the group on, in topics and queues that are still there."""
+        committed = {
+            (topic, queue_id): offset for topic, queue_id, offset in self._store.group_offsets(group)
+        }
+        ids = {topic: self._topic_id(topic) for topic in {offset.topic for offset in kept}}
+        ends = {
+            (topic, queue_id): end
+            for topic, topic_id in ids.items()
+            if topic_id is not None
+            for queue_id, _, end, _ in self._store.queues(topic)
+        }
+        return [
+            (offset.topic, offset.queue_id, offset.offset)
+            for offset in kept
+            if ids[offset.topic] == offset.topic_id
+            and offset.offset <= ends.get((offset.topic, offset.queue_id), -1)
+            and offset.moves(committed.get((offset.topic, offset.queue_id)))
+        ]
+
+    def _committed(self, group: str) -> dict[tuple[str, int], int]:
+        return {(topic, queue_id): offset for topic, queue_id, offset in self._store.group_offsets(group)}
+
+    def _topic_id(self, topic: str) -> str | None:
+        config = self._store.topic_json(topic)
+        return None if config is None else str(json.loads(config)["topic_id"])
 
     async def plan_reset(self, group: str, target: ResetTarget) -> list[QueueReset]:
         """Works out what a reset would do.
@@ -115,9 +200,9 @@ class GroupOffsets:
         """
         return await self._reads.run(self._plan, group, target)
 
-    async def reset(self, group: str, plan: list[QueueReset], lease_epoch: int | None) -> bool:
-        """Does what a plan says; returns and raises as :meth:`commit`."""
-        return await self.commit(group, [(q.topic, q.queue_id, q.to_offset) for q in plan], lease_epoch)
+    async def reset(self, group: str, plan: list[QueueReset], lease_epoch: int | None) -> Commit:
+        """Does what a plan says; returns and raises as :meth:`commit`, but nothing is kept aside."""
+        return await self._commit(group, [(q.topic, q.queue_id, q.to_offset) for q in plan], lease_epoch)
 
     def _plan(self, group: str, target: ResetTarget) -> list[QueueReset]:
         topic, offsets = target.topic, target.offsets

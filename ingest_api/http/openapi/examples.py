@@ -77,6 +77,9 @@ REQUESTS: dict[str, dict[str, Any]] = {
         "application/octet-stream": "order 20",
     },
     "commit_offsets": {"application/json": {"offsets": _OFFSETS}},
+    "offer_offsets": {
+        "application/json": {"offsets": [{**_OFFSETS[0], "topic_id": "0A01", "seen": 0}]},
+    },
     "reset_offsets": {
         "application/json": {
             "topic": "orders",
@@ -122,6 +125,7 @@ ANSWERS: dict[str, Any] = {
     "put_group": _GROUP,
     "get_group_offsets": {"offsets": _OFFSETS, "next": None},
     "commit_offsets": {"offsets": _OFFSETS},
+    "offer_offsets": {"offsets": _OFFSETS},
     "reset_offsets": {
         "dry_run": True,
         "redelivered": 5,

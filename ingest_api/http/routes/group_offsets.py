@@ -1,6 +1,6 @@
 """/groups/{group}/offsets: a group's committed offsets, and moving it.
 
-Owns the JSON of commits, pages and resets, and which targets a reset may name together.
+Owns the JSON of commits, offers, pages and resets, and which targets a reset may name together.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from pydantic import BaseModel, Field, model_validator
 from starlette.responses import Response
 
 from ingest_api.broker.broker import Broker
-from ingest_api.broker.groups.offsets import ResetTarget
+from ingest_api.broker.groups.offsets import Commit, ResetTarget
+from ingest_api.broker.groups.offsets_aside import KeptOffset
 from ingest_api.http.schemas import (
     DEFAULT_LIMIT,
     MAX_LONG,
@@ -25,6 +26,7 @@ from ingest_api.http.schemas import (
 )
 from store_native.errors import InvalidRequest
 
+KEPT_ASIDE = "KEPT_ASIDE"
 Offset = Annotated[int, Field(ge=0, le=MAX_LONG)]
 QueueId = Annotated[int, Field(ge=0, le=(1 << 31) - 1)]
 
@@ -60,6 +62,19 @@ class OffsetCommit(Strict):
 
     offsets: Annotated[list[GroupOffset], Field(max_length=100_000)]
     lease_epoch: LeaseEpoch | None = None
+
+
+class OfferedOffset(GroupOffset):
+    """An offset that was committed at a slave while its master was away."""
+
+    topic_id: Annotated[str, Field(max_length=64, description="Of the topic it was committed for.")]
+    seen: Annotated[Offset | None, Field(description="What the group had committed then.")] = None
+
+
+class OffsetOffer(Strict):
+    """Offsets that a slave has kept for its master."""
+
+    offsets: Annotated[list[OfferedOffset], Field(max_length=1_000)]
 
 
 class OffsetReset(Strict):
@@ -120,9 +135,24 @@ def add(routes: APIRouter, broker: Broker) -> None:
         "/groups/{group}/offsets", response_model=GroupOffsets, responses={202: {"model": GroupOffsets}}
     )
     async def commit_offsets(group: GroupPath, commit: OffsetCommit, response: Response) -> GroupOffsets:
-        """Commits a group's offsets; durable when this answers."""
+        """Commits a group's offsets; durable when this answers.
+
+        A slave whose master is away keeps them aside (202, KEPT_ASIDE) and offers them to the next master.
+        """
         rows = [(o.topic, o.queue_id, o.offset) for o in commit.offsets]
         _note(broker, await group_offsets.commit(group, rows, commit.lease_epoch), response)
+        return GroupOffsets(offsets=_offsets(group_offsets.rows(group)))
+
+    @routes.post(
+        "/groups/{group}/offsets/offer", response_model=GroupOffsets, responses={202: {"model": GroupOffsets}}
+    )
+    async def offer_offsets(group: GroupPath, offer: OffsetOffer, response: Response) -> GroupOffsets:
+        """Takes what a slave kept while its master was away, where it moves the group on.
+
+        The larger offset wins, unless the group was moved back, or its topic made again, since.
+        """
+        kept = [KeptOffset(o.topic, o.topic_id, o.queue_id, o.offset, o.seen) for o in offer.offsets]
+        _note(broker, await group_offsets.take(group, kept), response)
         return GroupOffsets(offsets=_offsets(group_offsets.rows(group)))
 
     @routes.post(
@@ -152,10 +182,12 @@ def _target(reset: OffsetReset) -> ResetTarget:
     return ResetTarget(reset.topic, end, reset.timestamp, reset.offsets)
 
 
-def _note(broker: Broker, settled: bool, response: Response) -> None:
-    if not settled:
-        response.status_code = 202
-        response.headers["X-LakeMQ-Status"] = broker.pending_status()
+def _note(broker: Broker, commit: Commit, response: Response) -> None:
+    if commit is Commit.FLUSHED:
+        return
+    response.status_code = 202
+    is_kept = commit is Commit.KEPT_ASIDE
+    response.headers["X-LakeMQ-Status"] = KEPT_ASIDE if is_kept else broker.pending_status()
 
 
 def _offsets(rows: list[tuple[str, int, int]]) -> list[GroupOffset]:
