@@ -3,7 +3,7 @@
     consume.py       a group's application, put together; settings.py what it is given
     archive.py       topics into a table
     retry.py, dead_letter.py  what goes back to the broker
-    replay.py        dead letters that an operator sends again
+    dlq/             what an operator does with dead letters
     group/           the group job: batches of messages, outcomes, the ledger
     handler/         a user's handler: found, called, narrowed down where it fails
     redelivery/      what a message that comes back carries, and when it comes

@@ -6,6 +6,7 @@
     stdin_end.py        a broker that stops with the process that started it
     spark_log.py        a command's Spark session, its log in a file
     consume_progress.py how a group goes, and what it came to
+    dead_letter_cards.py  what is seen of dead letters
     __main__.py         ``python -m lakemq.cli``
 
 Nothing is imported here, so that ``lakemq topic list`` does not pay for Spark or the web framework.

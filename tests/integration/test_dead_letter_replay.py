@@ -12,8 +12,9 @@ from pyspark.sql import SparkSession
 from delta_tables.ledger import ledger_at
 from delta_tables.ledger_reader import LedgerReader
 from jobs.consume import consume
+from jobs.dlq.choice import DeadLetterChoice
+from jobs.dlq.replay import Replay
 from jobs.handler.loader import HandlerTarget
-from jobs.replay import Replay
 from jobs.settings import ConsumeSettings
 from lakemq.cli.app import main
 from lakemq.client import Client
@@ -102,12 +103,25 @@ def test_dead_letters_chosen_by_sql_are_handled_again_by_their_group_and_once(
     assert rows(settings, "SELECT count(*) FROM replays") == [(0,)]
 
     with broker.client() as elsewhere, pytest.raises(InvalidRequest, match="GROUP_NOT_EXIST"):
-        Replay(ledger, group, where).send(elsewhere)
+        Replay(DeadLetterChoice(ledger, group, where)).send(elsewhere)
     assert main([*command, "--execute"]) == 0
     assert f"3 dead letters of group {group} are sent again" in capsys.readouterr().out
     assert main([*command, "--execute"]) == 0
     assert f"0 dead letters of group {group} are sent again" in capsys.readouterr().out
-    assert Replay(ledger, "nobody", f"consumer_group = '{group}'").letters.num_rows == 0
+    assert Replay(DeadLetterChoice(ledger, "nobody", f"consumer_group = '{group}'")).letters.num_rows == 0
+
+    of_group = ["--group", group, "--ledger", ledger]
+    discard = ["dlq", "discard", *of_group, "--where", "reason = 'too much'", "--reason", "paid by hand"]
+    assert main(discard) == 0
+    assert f"2 dead letters of group {group} would be discarded" in capsys.readouterr().out
+    assert main([*discard, "--execute"]) == 0
+    everything = ["dlq", "replay", *of_group, "--endpoint", shared_broker.endpoint, "--execute"]
+    capsys.readouterr()
+    assert main(everything) == 0
+    assert f"0 dead letters of group {group} are sent again" in capsys.readouterr().out
+    assert main(["dlq", "export", *of_group, "--discarded", "--to", str(tmp_path / "put-aside.ndjson")]) == 0
+    lines = (tmp_path / "put-aside.ndjson").read_text().splitlines()
+    assert sorted(json.loads(json.loads(line)["body"])["amount"] for line in lines) == [9, 10]
 
     consume(relenting(settings, tmp_path), lambda: spark)
     history = "SELECT attempt, verdict, count(*) FROM deliveries GROUP BY 1, 2 ORDER BY 1, 2"
@@ -123,9 +137,9 @@ def test_dead_letters_chosen_by_sql_are_handled_again_by_their_group_and_once(
     ]
     for view in ("duplicate_deliveries", "delivery_gaps", "pending_retries", "pending_dead_letters"):
         assert rows(settings, f"SELECT * FROM {view}") == [], view
-    again = Replay(ledger, settings.group, where)
+    again = Replay(DeadLetterChoice(ledger, settings.group, where))
     assert again.letters.num_rows == 0
-    assert Replay(ledger, settings.group, "attempts = 3").letters.num_rows == 1, (
+    assert Replay(DeadLetterChoice(ledger, settings.group, "attempts = 3")).letters.num_rows == 1, (
         "given up since, it may be replayed"
     )
 
@@ -152,9 +166,9 @@ def test_a_replay_that_breaks_off_and_is_run_again_sends_each_dead_letter_once(
     ledger = str(settings.ledger)
     with _AnswersLost(shared_broker.endpoint) as client:
         with pytest.raises(OutcomeUnknown):
-            Replay(ledger, settings.group, "true").send(client)
+            Replay(DeadLetterChoice(ledger, settings.group, "true")).send(client)
         assert rows(settings, "SELECT count(*) FROM replays") == [(1,)], "what was sent is written down"
-        replayed = Replay(ledger, settings.group, "true").send(client)
+        replayed = Replay(DeadLetterChoice(ledger, settings.group, "true")).send(client)
     assert (replayed.sent, replayed.refused) == (4, [])
     with shared_broker.client() as client:
         (queue,) = client.queues(f"%RETRY%{settings.group}")

@@ -1,38 +1,56 @@
-"""``lakemq dlq``: a group's dead letters, and having some of them handled again, chosen by SQL.
+"""``lakemq dlq``: a group's dead letters, chosen by SQL: seen, exported, handled again, discarded.
 
-Owns the arguments and how dead letters are shown; jobs.replay sends them, imported when the command runs,
-because it needs an extra.
+Owns the arguments and what each verb says; jobs.dlq does the work, imported when the command runs, because it
+needs an extra.
 
-Invariants: a replay sends nothing without ``--execute``.
+Invariants: a replay sends nothing and a discard writes nothing without ``--execute``.
 """
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakemq.cli import options
+from lakemq.cli import dead_letter_cards, options
 from lakemq.cli.subparsers import Subparsers
 from lakemq.cli.verbs import add_broker_verb, add_verb
 from lakemq.cli.verbs import run as run
 from lakemq.client import Client
 from lakemq.terminal import output
-from lakemq.terminal.failure import CommandFailed
+from lakemq.terminal.failure import CommandFailed, WrongUsage
 from lakemq.terminal.progress_bar import Progress
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from jobs.dlq.choice import DeadLetterChoice, State
 
-_SHOWN = ("topic", "broker_name", "queue_id", "queue_offset", "attempts", "last_attempt_at", "message_id")
 _FIRST = 10
+_ALL = "true"
 
 
 def register(subparsers: Subparsers) -> None:
     """Adds the command to the parser."""
-    parser = subparsers.add_parser("dlq", help="list a group's dead letters, and have some handled again")
+    parser = subparsers.add_parser(
+        "dlq", help="a group's dead letters: list, show, export, have handled again, discard"
+    )
     verbs = parser.add_subparsers(dest="verb", required=True)
-    listed = add_verb(verbs, "list", _list, "list the dead letters that were not replayed")
-    options.add_format(listed)
+    listed = add_verb(verbs, "list", _list, "list the dead letters that were neither replayed nor discarded")
+    show = add_verb(verbs, "show", _show, "show dead letters whole, whatever was done with them since")
+    show.add_argument("message_id", nargs="?", metavar="ID", help="a message; else --where chooses")
+    export = add_verb(verbs, "export", _export, "write dead letters into a file, which must not be there yet")
+    export.add_argument(
+        "--to", type=Path, required=True, metavar="FILE", help="FILE.ndjson or FILE.parquet: all columns"
+    )
+    discard = add_verb(
+        verbs,
+        "discard",
+        _discard,
+        "put dead letters aside, with a reason; without --execute only say which. They are neither listed "
+        "nor replayed any more, unless --discarded asks for them; nothing is deleted.",
+    )
+    discard.add_argument("--reason", required=True, metavar="TEXT", help="why, for the ledger")
+    for verb in (listed, show, export, discard):
+        options.add_format(verb)
     replay = add_broker_verb(
         verbs,
         "replay",
@@ -41,76 +59,113 @@ def register(subparsers: Subparsers) -> None:
         "goes on with its next attempt and has all of the group's retries again; what was replayed is in the "
         "ledger's table replays, and is not replayed twice.",
     )
-    for verb in (listed, replay):
+    replay.add_argument(
+        "--rate", type=options.positive, metavar="N", default=1_000, help="messages a second at most (1000)"
+    )
+    for verb in (listed, show, export, discard, replay):
         verb.add_argument("--group", required=True)
         verb.add_argument(
             "--where",
             metavar="SQL",
-            default="true",
+            default=_ALL,
             help="over the columns of dead_letters: \"reason LIKE '%%timeout%%' AND topic = 'orders'\" (all)",
         )
         verb.add_argument("--ledger", default="ledger", metavar="DIR", help="the ledger (default: ledger)")
-    replay.add_argument("--execute", action="store_true", help="send them")
-    replay.add_argument(
-        "--rate", type=options.positive, metavar="N", default=1_000, help="messages a second at most (1000)"
-    )
+    for verb in (listed, export, replay):
+        verb.add_argument("--discarded", action="store_true", help="of those that were discarded")
+    for verb in (replay, discard):
+        verb.add_argument("--execute", action="store_true", help="do it")
+
+
+def _chosen(args: argparse.Namespace, state: State | None = None) -> DeadLetterChoice:
+    from jobs.dlq.choice import DeadLetterChoice
+
+    named: State = "discarded" if getattr(args, "discarded", False) else "open"
+    return DeadLetterChoice(args.ledger, args.group, args.where, state or named)
 
 
 def _list(args: argparse.Namespace) -> None:
-    from jobs.replay import Replay
-
-    letters = Replay(args.ledger, args.group, args.where).letters
+    letters = _chosen(args).summaries()
     if args.format == "json":
-        print(output.as_json([_shown(letter) for letter in letters.to_pylist()]))
+        print(output.as_json([dead_letter_cards.summary(letter) for letter in letters.to_pylist()]))
     else:
-        print(_table(letters, letters.num_rows))
+        print(dead_letter_cards.table(letters, letters.num_rows))
+
+
+def _show(args: argparse.Namespace) -> None:
+    from jobs.dlq.choice import with_id
+    from jobs.dlq.export import as_object
+
+    if (args.message_id is None) == (args.where == _ALL):
+        raise WrongUsage("dlq show takes a message's ID, or --where")
+    if args.message_id is not None:
+        args.where = with_id(args.message_id)
+    choice = _chosen(args, "any")
+    letters = choice.rows(with_audit=True).to_pylist()
+    if not letters:
+        raise CommandFailed(f"no dead letter of group {args.group} fits {args.where}")
+    if args.format == "json":
+        print(output.as_json([as_object(each) | {"history": choice.attempts(each)} for each in letters]))
+        return
+    cards = [dead_letter_cards.card(letter, choice.attempts(letter)) for letter in letters[:_FIRST]]
+    more = len(letters) - len(cards)
+    print(
+        "\n\n----\n\n".join(cards) + (f"\n\n... and {more:,} more; --format json shows all" if more else "")
+    )
+
+
+def _export(args: argparse.Namespace) -> None:
+    from jobs.dlq.export import export
+
+    count = export(_chosen(args), args.to)
+    if args.format == "json":
+        print(output.as_json({"group": args.group, "file": str(args.to), "exported": count}))
+    else:
+        print(f"{count:,} dead letters of group {args.group} are in {args.to}")
+
+
+def _discard(args: argparse.Namespace) -> None:
+    from jobs.dlq.discard import discard
+
+    choice = _chosen(args)
+    if not args.execute:
+        _preview(args, choice, "would_discard", "would be discarded; --execute does it")
+        return
+    discard_id, count = discard(choice, args.reason)
+    if args.format == "json":
+        said = {"group": args.group, "discard_id": discard_id, "discarded": count, "executed": True}
+        print(output.as_json(said))
+    else:
+        print(f"{count:,} dead letters of group {args.group} are discarded (discard {discard_id})")
+
+
+def _preview(args: argparse.Namespace, choice: DeadLetterChoice, name: str, would: str) -> None:
+    letters = choice.summaries()
+    if args.format == "json":
+        print(output.as_json({"group": args.group, name: letters.num_rows, "executed": False}))
+        return
+    if letters.num_rows:
+        print(dead_letter_cards.table(letters, _FIRST))
+    print(f"{letters.num_rows:,} dead letters of group {args.group} {would}")
 
 
 def _replay(client: Client, args: argparse.Namespace) -> None:
-    from jobs.replay import Replay
+    from jobs.dlq.replay import Replay
 
-    replay = Replay(args.ledger, args.group, args.where)
-    count = replay.letters.num_rows
+    choice = _chosen(args)
     if not args.execute:
-        said = {"group": args.group, "would_replay": count, "executed": False}
-        if args.format == "json":
-            print(output.as_json(said))
-            return
-        if count:
-            print(_table(replay.letters, _FIRST))
-        print(f"{count:,} dead letters of group {args.group} would be handled again; --execute sends them")
+        _preview(args, choice, "would_replay", "would be handled again; --execute sends them")
         return
-    with Progress("sent", count) as progress:
+    replay = Replay(choice)
+    with Progress("sent", replay.letters.num_rows) as progress:
         replayed = replay.send(client, rate=args.rate, sent=progress.add)
     if args.format == "json":
-        print(
-            output.as_json(
-                {
-                    "group": args.group,
-                    "replay_id": replayed.replay_id,
-                    "replayed": replayed.sent,
-                    "refused": [{"message_id": at, "reason": why} for at, why in replayed.refused],
-                    "executed": True,
-                }
-            )
-        )
+        refused: list[dict[str, Any]] = [{"message_id": at, "reason": why} for at, why in replayed.refused]
+        said = {"group": args.group, "replay_id": replayed.replay_id, "replayed": replayed.sent}
+        print(output.as_json({**said, "refused": refused, "executed": True}))
     else:
         named = f"(replay {replayed.replay_id})"
         print(f"{replayed.sent:,} dead letters of group {args.group} are sent again {named}")
     if replayed.refused:
         at, why = replayed.refused[0]
         raise CommandFailed(f"{len(replayed.refused):,} were refused; the first is {at}: {why}")
-
-
-def _table(letters: pa.Table, most: int) -> str:
-    rows = [
-        [str(value) for value in _shown(letter).values()] for letter in letters.slice(0, most).to_pylist()
-    ]
-    more = letters.num_rows - len(rows)
-    return output.table([*_SHOWN, "reason"], rows) + (f"\n... and {more:,} more" if more > 0 else "")
-
-
-def _shown(letter: dict[str, Any]) -> dict[str, Any]:
-    said = {name: letter[name] for name in _SHOWN}
-    said["last_attempt_at"] = output.moment(round(letter["last_attempt_at"].timestamp() * 1000))
-    return said | {"reason": letter["reason"] or letter["error_text"] or ""}

@@ -13,7 +13,8 @@ import pytest
 from delta_tables.dead_letters import DEAD_LETTERS
 from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.replays import REPLAYS
-from jobs.replay import ROWS_A_COMMIT, Replay
+from jobs.dlq.choice import DeadLetterChoice
+from jobs.dlq.replay import ROWS_A_COMMIT, Replay
 from lakemq.client import Client
 from store_native.errors import InvalidRequest
 from tests.support.ledger_rows import append, path_ledger
@@ -84,7 +85,7 @@ class _Sends(Client):
     ],
 )
 def test_a_condition_chooses_among_the_groups_own(ledger: PathLedger, predicate: str, chosen: int) -> None:
-    assert Replay(str(ledger), "g", predicate).letters.num_rows == chosen
+    assert Replay(DeadLetterChoice(str(ledger), "g", predicate)).letters.num_rows == chosen
 
 
 @pytest.mark.parametrize(
@@ -104,7 +105,7 @@ def test_a_condition_chooses_among_the_groups_own(ledger: PathLedger, predicate:
 )
 def test_what_is_no_condition_is_refused(ledger: PathLedger, predicate: str) -> None:
     with pytest.raises(InvalidRequest, match="--where is one condition"):
-        Replay(str(ledger), "g", predicate)
+        Replay(DeadLetterChoice(str(ledger), "g", predicate))
 
 
 def test_each_is_sent_once_and_what_is_refused_is_said(tmp_path: Path) -> None:
@@ -112,8 +113,8 @@ def test_each_is_sent_once_and_what_is_refused_is_said(tmp_path: Path) -> None:
     count = 2 * ROWS_A_COMMIT + 3
     append(ledger, DEAD_LETTERS, [letter(offset) for offset in range(count)])
     broker = _Sends("M5", f"M{count - 1}")
-    chosen_before = Replay(str(ledger), "g", "true")
-    replayed = Replay(str(ledger), "g", "true").send(broker)
+    chosen_before = Replay(DeadLetterChoice(str(ledger), "g", "true"))
+    replayed = Replay(DeadLetterChoice(str(ledger), "g", "true")).send(broker)
     assert replayed.sent == count - 2 == len(set(broker.keys))
     assert [at for at, _ in replayed.refused] == ["M5", f"M{count - 1}"]
     again = chosen_before.send(broker)
@@ -128,7 +129,7 @@ def test_a_key_fits_whatever_the_names_are_and_is_of_one_death(tmp_path: Path) -
         ledger = path_ledger(tmp_path / str(number))
         append(ledger, DEAD_LETTERS, [letter(0, group, topic=topic, **changes)])
         broker = _Sends()
-        Replay(str(ledger), group, "true").send(broker)
+        Replay(DeadLetterChoice(str(ledger), group, "true")).send(broker)
         keys += broker.keys
     assert len(set(keys)) == 4
     assert all(len(key) <= 255 and key.isascii() for key in keys)
@@ -139,7 +140,7 @@ def test_an_operator_without_a_name_is_a_number(ledger: PathLedger, monkeypatch:
         raise KeyError("getpwuid(): uid not found: 1000")
 
     monkeypatch.setattr(getpass, "getuser", nobody)
-    Replay(str(ledger), "g", "true").send(_Sends())
+    Replay(DeadLetterChoice(str(ledger), "g", "true")).send(_Sends())
     table = pa.table(ledger.open(REPLAYS).to_pyarrow_table())
     assert all(name.startswith("uid ") for name in table.column("operator").to_pylist())
 
@@ -149,5 +150,5 @@ def test_dead_letters_of_another_broker_are_not_sent_to_this_one(tmp_path: Path)
     append(ledger, DEAD_LETTERS, [letter(0), letter(1, broker_name="broker-b")])
     broker = _Sends()
     with pytest.raises(InvalidRequest, match="is broker broker-a; there are dead letters of broker-b"):
-        Replay(str(ledger), "g", "true").send(broker)
+        Replay(DeadLetterChoice(str(ledger), "g", "true")).send(broker)
     assert broker.keys == []

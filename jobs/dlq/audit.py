@@ -1,0 +1,83 @@
+"""The rows of `replays`: who did what with which dead letter.
+
+Owns the lock on the table and its rows.
+
+Invariants: one process writes the table at a time; it has the columns of this version before a row is
+written.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from delta_tables.replays import REPLAYS
+from jobs.dlq.choice import KEY, DeadLetterChoice
+
+
+class Audit:
+    """What one command writes down.
+
+    Attributes:
+        replay_id: Of the command, in each of its rows.
+    """
+
+    def __init__(self, choice: DeadLetterChoice, action: str, reason: str | None = None) -> None:
+        self.replay_id = uuid.uuid4().hex
+        self._choice = choice
+        self._said = {
+            "consumer_group": choice.group,
+            "replay_id": self.replay_id,
+            "predicate": choice.predicate,
+            "operator": _operator(),
+            "action": action,
+            "reason": reason,
+        }
+        self._written = 0
+
+    @contextmanager
+    def only_writer(self) -> Iterator[None]:
+        """Holds the table's lock, with the table as this version writes it.
+
+        Raises:
+            Unavailable: STORE_LOCKED when another process writes the table.
+        """
+        location = self._choice.location
+        location.create(REPLAYS)
+        (lock,) = location.writer_locks((REPLAYS,))
+        lock.acquire()
+        try:
+            location.fit(REPLAYS)
+            yield
+        finally:
+            lock.release()
+
+    def row(self, letter: Mapping[str, Any]) -> dict[str, Any]:
+        """The row of one dead letter that was dealt with just now."""
+        named = {name: letter[name] for name in (*KEY, "message_id")}
+        return {**self._said, **named, "replayed_at": datetime.now(UTC)}
+
+    def write(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Writes rows as one commit."""
+        if rows:
+            self._written += 1
+            table = pa.Table.from_pylist(list(rows), schema=REPLAYS.arrow_schema)
+            app_id = f"lakemq/replay/{self.replay_id}"
+            self._choice.location.append_arrow(table, REPLAYS, app_id=app_id, version=self._written)
+
+
+def _operator() -> str:
+    """Who runs this: a user may have no name, as in a container."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = f"uid {os.getuid()}"
+    return f"{user}@{socket.gethostname()}"

@@ -1,0 +1,172 @@
+"""Dead letters of a group chosen by SQL, and by what an operator did with them before.
+
+Owns the query, and what is a condition in it.
+
+Invariants: the predicate sees the group's own dead letters alone, and stays inside its parentheses; a dead
+letter is found once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from delta_tables.ledger import ledger_at
+from delta_tables.ledger.path_ledger import PathLedger
+from delta_tables.ledger_reader import LedgerReader
+from delta_tables.replays import DISCARD
+from store_native import validate_group
+from store_native.errors import from_code
+
+KEY = ("topic", "broker_name", "queue_id", "queue_offset", "attempts")
+
+State = Literal["open", "discarded", "any"]
+"""Neither replayed nor discarded; discarded and not replayed since; whatever was done."""
+
+_STATES: dict[State, str] = {
+    "open": "sent.replay_id IS NULL AND discarded.replay_id IS NULL",
+    "discarded": "sent.replay_id IS NULL AND discarded.replay_id IS NOT NULL",
+    "any": "true",
+}
+
+_ALL = 2**62
+_CONDITION = re.compile(
+    r"""
+    [^'"()/;-] | '(?:[^']|'')*' | "(?:[^"]|"")*"
+    | --[^\n]* | /\*.*?\*/ | -(?!-) | /(?!\*) | (?P<open>\() | (?P<close>\))
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+"""One piece of a condition: what is quoted or a comment is one piece, and no parenthesis."""
+_CHOSEN = """\
+WITH mine AS (SELECT * FROM dead_letters WHERE consumer_group = '{group}'),
+chosen AS (SELECT * FROM mine WHERE (
+{predicate}
+)),
+done AS (SELECT * FROM replays WHERE consumer_group = '{group}')
+SELECT {columns} FROM chosen
+LEFT JOIN (SELECT * FROM done WHERE coalesce(action, '') <> '{discard}') AS sent ON {sent}
+LEFT JOIN (SELECT * FROM done WHERE action = '{discard}') AS discarded ON {discarded}
+WHERE {state}
+ORDER BY chosen.topic, chosen.broker_name, chosen.queue_id, chosen.queue_offset, chosen.attempts
+LIMIT {most} OFFSET {passed}"""
+_OF_ATTEMPT = (
+    *("attempt", "verdict", "started_at", "finished_at", "next_attempt_at"),
+    *("reason", "error_type", "error_text", "worker"),
+)
+_DONE = (
+    "sent.replayed_at AS replayed_at, discarded.replayed_at AS discarded_at, "
+    "discarded.reason AS discard_reason, coalesce(sent.operator, discarded.operator) AS operator"
+)
+
+
+class DeadLetterChoice:
+    """The dead letters of a group that fit a predicate.
+
+    Args:
+        ledger: A ledger's directory.
+        group: The group.
+        predicate: SQL over the columns of `dead_letters`.
+        state: What was done with them before.
+
+    Raises:
+        InvalidRequest: GROUP_ILLEGAL; ARGUMENT_ILLEGAL when there is no ledger, it is a catalog's, or the
+            predicate is no SQL.
+    """
+
+    def __init__(self, ledger: str, group: str, predicate: str, state: State = "open") -> None:
+        validate_group(group)
+        location = ledger_at(ledger)
+        self._reader = LedgerReader(ledger)
+        assert isinstance(location, PathLedger), "the reader refuses a catalog"
+        _check_condition(predicate)
+        self.location = location
+        self.group = group
+        self.predicate = predicate
+        self.state = state
+
+    def summaries(self) -> pa.Table:
+        """Their keys, ids, times and reasons, by position."""
+        return self.rows((*KEY, "message_id", "last_attempt_at", "reason", "error_text"))
+
+    def rows(
+        self,
+        columns: Sequence[str] | None = None,
+        most: int = _ALL,
+        passed: int = 0,
+        *,
+        with_audit: bool = False,
+    ) -> pa.Table:
+        """The dead letters as they are now, by position.
+
+        Args:
+            columns: Columns of `dead_letters`; None for all.
+            most: So many rows at most.
+            passed: So many rows are passed over first.
+            with_audit: When they were replayed or discarded, by whom and why, as further columns.
+
+        Raises:
+            InvalidRequest: ARGUMENT_ILLEGAL when the predicate is no SQL, or finds a row twice.
+        """
+        chosen = "chosen.*" if columns is None else ", ".join(f"chosen.{name}" for name in columns)
+        found = self._reader.sql(
+            _CHOSEN.format(
+                group=self.group,
+                predicate=self.predicate,
+                sent=_same("sent"),
+                discarded=_same("discarded"),
+                discard=DISCARD,
+                state=_STATES[self.state],
+                columns=f"{chosen}, {_DONE}" if with_audit else chosen,
+                most=most,
+                passed=passed,
+            )
+        )
+        keys = list(zip(*(found.column(name).to_pylist() for name in KEY), strict=True))
+        if len(keys) != len(set(keys)):
+            raise from_code(
+                "ARGUMENT_ILLEGAL", "--where is a condition over dead_letters; it finds rows twice"
+            )
+        return found
+
+    def attempts(self, letter: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """The attempts behind a dead letter, in order, from `deliveries`."""
+        at = " AND ".join(f"{name} = {_literal(letter[name])}" for name in KEY[:4])
+        rows = self._reader.sql(
+            f"SELECT {', '.join(_OF_ATTEMPT)} FROM deliveries WHERE consumer_group = '{self.group}' "
+            f"AND {at} AND attempt <= {int(letter['attempts'])} ORDER BY attempt"
+        )
+        found: list[dict[str, Any]] = rows.to_pylist()
+        return found
+
+
+def with_id(message_id: str) -> str:
+    """The predicate that finds one message."""
+    return f"message_id = {_literal(message_id)}"
+
+
+def _literal(value: str | int) -> str:
+    return str(value) if isinstance(value, int) else "'" + value.replace("'", "''") + "'"
+
+
+def _same(other: str) -> str:
+    return " AND ".join(f"{other}.{name} = chosen.{name}" for name in KEY)
+
+
+def _check_condition(predicate: str) -> None:
+    """Refuses what would end the parentheses that it stands in.
+
+    Raises:
+        InvalidRequest: ARGUMENT_ILLEGAL.
+    """
+    depth = at = 0
+    while depth >= 0 and (piece := _CONDITION.match(predicate, at)):
+        depth += bool(piece["open"]) - bool(piece["close"])
+        at = piece.end()
+    if depth != 0 or at != len(predicate) or not predicate.strip():
+        raise from_code(
+            "ARGUMENT_ILLEGAL", f"--where is one condition such as reason = 'timeout', not {predicate!r}"
+        )

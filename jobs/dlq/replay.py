@@ -1,0 +1,169 @@
+"""Dead letters sent again: to their group alone, and written down.
+
+Owns what a replayed message carries, and its key.
+
+Invariants: the next attempt continues the message's own history, with as many retries as a first delivery
+has; a dead letter is sent again once for each time it was given up, also when the command is killed and run
+again, for as long as the broker remembers its key; other groups of the topic see nothing of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from delta_tables.dead_letters import FIRST_ATTEMPT_PROPERTY
+from delta_tables.replays import REPLAY
+from jobs.dlq.audit import Audit
+from jobs.dlq.choice import KEY, DeadLetterChoice
+from jobs.redelivery.counted_attempts import ALONE, UNCOUNTED
+from jobs.redelivery.original_position import ORIGIN, ORIGIN_MESSAGE_ID, RETRY_TOPIC
+from jobs.redelivery.property_limit import RETRY_PROPERTIES
+from lakemq.client import Client
+from store_native.errors import InvalidRequest, from_code
+from store_native.names import retry_topic
+
+ROWS_A_COMMIT = 500
+"""Messages sent before their rows are written; so many at most are sent again, under their keys."""
+
+
+@dataclass
+class Replayed:
+    """What became of a replay.
+
+    Attributes:
+        replay_id: In the rows of `replays`.
+        sent: How many messages were stored.
+        refused: (message id, reason) of those that the broker did not take.
+    """
+
+    replay_id: str
+    sent: int = 0
+    refused: list[tuple[str, str]] = field(default_factory=list)
+
+
+class Replay:
+    """Sends chosen dead letters again.
+
+    Args:
+        choice: Which.
+
+    Attributes:
+        letters: Their summaries, as they were when this was made.
+    """
+
+    def __init__(self, choice: DeadLetterChoice) -> None:
+        self._choice = choice
+        self._group = choice.group
+        self.letters = choice.summaries()
+
+    def send(
+        self,
+        client: Client,
+        *,
+        rate: float | None = None,
+        sent: Callable[[int], None] = lambda messages: None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> Replayed:
+        """Sends them to the group's retry topic and writes down that they were sent.
+
+        They are chosen again once no other process writes: what another replay sent is not sent again.
+
+        Args:
+            client: The broker's.
+            rate: Messages a second at most; None does not wait.
+            sent: Called with the number of messages just dealt with.
+            clock: Seconds that never go back.
+            sleep: Waits so many seconds.
+
+        Raises:
+            InvalidRequest: GROUP_NOT_EXIST or ARGUMENT_ILLEGAL: the broker is not that of the dead letters;
+                nothing was sent.
+            LakeMQError: The broker cannot be reached; what was sent is written down.
+            Unavailable: STORE_LOCKED when another process writes the table.
+        """
+        brokers = self._brokers(client)
+        audit = Audit(self._choice, REPLAY)
+        replayed = Replayed(audit.replay_id)
+        waiting: list[dict[str, Any]] = []
+        number = 0
+        with audit.only_writer():
+            began = clock()
+            try:
+                # What was sent is not chosen again; what was refused comes first, and is passed over.
+                while letters := self._next(len(replayed.refused)):
+                    for letter in letters:
+                        if rate is not None and (early := began + number / rate - clock()) > 0:
+                            sleep(early)
+                        number += 1
+                        try:
+                            self._send(brokers[letter["broker_name"]], letter)
+                        except InvalidRequest as error:
+                            replayed.refused.append((letter["message_id"], str(error)))
+                        else:
+                            waiting.append(audit.row(letter))
+                            replayed.sent += 1
+                        sent(1)
+                    audit.write(waiting)
+                    waiting.clear()
+            finally:
+                audit.write(waiting)
+        return replayed
+
+    def _next(self, passed: int) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = self._choice.rows(None, ROWS_A_COMMIT, passed).to_pylist()
+        return rows
+
+    def _brokers(self, client: Client) -> dict[str, Client]:
+        """The brokers of the dead letters, by name: a message goes back where it came from.
+
+        There its key is known when it is sent again, and its group.
+        """
+        names = set(self.letters.column("broker_name").to_pylist())
+        if client.is_cluster():
+            found = {name: client.broker(name) for name in names}
+        else:
+            here = str(client.cluster()["broker_name"])
+            if others := sorted(names - {here}):
+                raise from_code(
+                    "ARGUMENT_ILLEGAL",
+                    f"{client.endpoint} is broker {here}; there are dead letters of {', '.join(others)}",
+                )
+            found = dict.fromkeys(names, client)
+        for broker in found.values():
+            broker.group(self._group)  # a broker of that name in another place has no such group
+        return found
+
+    def _send(self, client: Client, letter: dict[str, Any]) -> None:
+        position = f"{letter['broker_name']}/{letter['queue_id']}/{letter['queue_offset']}"
+        attempts = letter["attempts"]
+        carried = dict(letter["properties"] or ())
+        properties = {name: value for name, value in carried.items() if name not in RETRY_PROPERTIES}
+        properties |= {
+            RETRY_TOPIC: letter["topic"],
+            ORIGIN_MESSAGE_ID: letter["message_id"],
+            ORIGIN: position,
+            FIRST_ATTEMPT_PROPERTY: str(round(letter["first_attempt_at"].timestamp() * 1000)),
+            UNCOUNTED: str(attempts),  # as many retries as a first delivery has
+        }
+        if ALONE in carried:
+            properties[ALONE] = carried[ALONE]
+        row = {
+            "body": pa.array([letter["body"]], pa.binary()),
+            "keys": pa.array([letter["keys"]], pa.list_(pa.string())),
+            "tags": pa.array([letter["tags"]], pa.string()),
+            "properties": pa.array([list(properties.items())], pa.map_(pa.string(), pa.string())),
+            "flag": pa.array([letter["flag"]], pa.int32()),
+            "message_id": pa.array([letter["message_id"]], pa.string()),
+            "reconsume_times": pa.array([attempts], pa.int32()),
+        }
+        # Of this death: a ledger built again, or a topic made anew, has others at the same positions.
+        death = (self._group, *(letter[name] for name in KEY), letter["query_id"], letter["batch_id"])
+        key = "replay/" + hashlib.sha256(repr(death).encode("utf-8", "backslashreplace")).hexdigest()
+        client.send_arrow(retry_topic(self._group), pa.table(row), idempotency_key=key)

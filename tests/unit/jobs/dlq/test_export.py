@@ -1,0 +1,59 @@
+"""Dead letters in a file: all of them, every column, or no file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from delta_tables.dead_letters import DEAD_LETTERS
+from delta_tables.ledger.path_ledger import PathLedger
+from jobs.dlq.choice import DeadLetterChoice
+from jobs.dlq.export import export
+from store_native.errors import InvalidRequest
+from tests.support.ledger_rows import append, path_ledger
+from tests.unit.jobs.dlq.test_replay import letter
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> PathLedger:
+    made = path_ledger(tmp_path / "ledger")
+    text = letter(0, keys=["K"], tags="red", properties=[("colour", "blue")], body='{"a": "ü"}'.encode())
+    append(made, DEAD_LETTERS, [text, letter(1, body=b"\xff\x00"), letter(2, "other")])
+    return made
+
+
+def test_a_line_of_ndjson_has_every_column(ledger: PathLedger, tmp_path: Path) -> None:
+    file = tmp_path / "dead.ndjson"
+    assert export(DeadLetterChoice(str(ledger), "g", "true"), file) == 2
+    first, second = (json.loads(line) for line in file.read_text(encoding="utf-8").splitlines())
+    assert first.keys() == set(DEAD_LETTERS.column_names)
+    assert (first["body"], first["keys"], first["properties"]) == ('{"a": "ü"}', ["K"], {"colour": "blue"})
+    assert first["last_attempt_at"] == "2026-11-22T00:00:00+00:00"
+    assert ("body" not in second, second["body_base64"]) == (True, "/wA=")
+
+
+def test_parquet_has_the_tables_schema(ledger: PathLedger, tmp_path: Path) -> None:
+    file = tmp_path / "dead.parquet"
+    choice = DeadLetterChoice(str(ledger), "g", "queue_offset = 1")
+    assert export(choice, file) == 1
+    found = pq.read_table(file)
+    assert found.schema.equals(DEAD_LETTERS.arrow_schema)
+    assert found.column("body").to_pylist() == [b"\xff\x00"]
+
+
+@pytest.mark.parametrize("name", ["dead.csv", "dead"])
+def test_another_kind_of_file_is_refused(ledger: PathLedger, tmp_path: Path, name: str) -> None:
+    with pytest.raises(InvalidRequest, match=r"named \.ndjson or \.parquet"):
+        export(DeadLetterChoice(str(ledger), "g", "true"), tmp_path / name)
+
+
+def test_a_file_that_is_there_stays_as_it_is(ledger: PathLedger, tmp_path: Path) -> None:
+    file = tmp_path / "dead.ndjson"
+    file.write_text("mine")
+    with pytest.raises(InvalidRequest, match="is there already"):
+        export(DeadLetterChoice(str(ledger), "g", "true"), file)
+    assert file.read_text() == "mine"
+    assert [path.name for path in tmp_path.glob("*dead*")] == ["dead.ndjson"]
