@@ -40,7 +40,7 @@ from lakemq.client import Client
 from lakemq.client.errors import may_pass
 from lakemq.client.group_lease import GroupLease
 from lakemq.client.group_leases import GroupLeases
-from store_native.errors import InvalidRequest, LakeMQError
+from store_native.errors import InvalidRequest, LakeMQError, Unavailable
 from store_native.names import retry_topic
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ def consume(
 
     Raises:
         LakeMQError: wrong settings, a conflict about group or ledger, or a stream that failed.
+        Unavailable: it ended idle without one of several brokers.
     """
     settings.handler.load()
     with ExitStack() as stack:
@@ -145,14 +146,20 @@ def _run(
         if settings.until_idle_s is not None:
             watch = IdleWatch(
                 spark, client, settings.ledger, settings.group, settings.subscription, group.reached
-            ).is_idle
-        loop.run(
+            )
+        idle = loop.run(
             streams,
-            is_idle=watch,
+            is_idle=None if watch is None else watch.is_idle,
             idle_s=settings.until_idle_s or 0.0,
             is_away=is_away,
             give_up=give_up,
         )
+        if idle and watch is not None and watch.left_out:
+            raise Unavailable(
+                "SERVICE_NOT_AVAILABLE",
+                f"the group has nothing left to do but at {', '.join(watch.left_out)}, which does not "
+                "answer: what is there is handled when it is back and the group runs",
+            )
 
 
 def _started(starts: Sequence[Callable[[], StreamingQuery]]) -> list[StartedStream]:
@@ -214,11 +221,12 @@ def group_lease(client: Client, settings: ConsumeSettings) -> GroupLease | Group
     owner = lease_owner(settings)
     if not client.is_cluster():
         return job_lease(client, settings.group, owner, settings.lease_ms)
-    leases = {
-        name: job_lease(broker, settings.group, owner, settings.lease_ms)
-        for name, broker in client.brokers().items()
-    }
-    return GroupLeases(leases, outage_timeout_s=OUTAGE_TIMEOUT_S)
+    return GroupLeases(
+        client.brokers,
+        lambda name: job_lease(client.broker(name), settings.group, owner, settings.lease_ms),
+        outage_timeout_s=OUTAGE_TIMEOUT_S,
+        refused_s=settings.lease_ms / 1000,
+    )
 
 
 def lease_owner(settings: ConsumeSettings) -> LeaseOwner:

@@ -1,6 +1,6 @@
 """The brokers a group reads: one, or all of a cluster.
 
-Owns what the job asks each of them for, and how a queue is named in the group's start.
+Owns what the job asks each of them for, and how a queue is named in the start of a job's query.
 
 Invariants: one broker is asked as before there were several; of several one that is away stops neither the
 report of the others' offsets nor the group's.
@@ -13,10 +13,14 @@ from collections.abc import Iterable, Mapping
 
 from lakemq.client import Client, QueueBounds
 from lakemq.client.errors import may_pass
-from store_native.errors import InvalidRequest, LakeMQError
+from store_native.errors import InvalidRequest, LakeMQError, Unavailable
 from structured_streaming.offsets import MessageQueue
+from structured_streaming.retry_timeout import RETRY_TIMEOUT_MS
 
 _log = logging.getLogger(__name__)
+
+_AS_LONG_AS_IT_TAKES_MS = 366 * 86_400_000
+_DECIDED = "where a query without a checkpoint begins is decided once, when every broker answers"
 
 
 class GroupBrokers:
@@ -39,6 +43,27 @@ class GroupBrokers:
         """One of them; where there is one, that one, whatever it was called before."""
         return self._client.broker(name) if self.several else self._client
 
+    @property
+    def retry_timeout_ms(self) -> int:
+        """How long a job waits for a broker whose messages are in its batch.
+
+        One of several is waited for as long as it takes: a job that ended would begin again with the same
+        batch, and wait again.
+        """
+        return _AS_LONG_AS_IT_TAKES_MS if self.several else RETRY_TIMEOUT_MS
+
+    def all_for_a_start(self) -> dict[str, Client]:
+        """As each, where a query's start is decided: all of them are needed.
+
+        Raises:
+            Unavailable: It is not known who they are.
+        """
+        unknown = self.never_answered()
+        if unknown:
+            what = f"{', '.join(unknown)} does not answer: {_DECIDED}"
+            raise Unavailable("SERVICE_NOT_AVAILABLE", what)
+        return self.each()
+
     def queues(self, topic: str) -> dict[MessageQueue, QueueBounds]:
         """What each queue of a topic holds, on every broker that has the topic.
 
@@ -50,9 +75,9 @@ class GroupBrokers:
             return _by_queue(topic, self._only, self._client.queues(topic))
         found: dict[MessageQueue, QueueBounds] = {}
         missing: InvalidRequest | None = None
-        for name, broker in self.each().items():
+        for name in self.each():
             try:
-                found |= _by_queue(topic, name, broker.queues(topic))
+                found |= self._queues(name, topic)
             except InvalidRequest as error:
                 if error.code != "TOPIC_NOT_EXIST":
                     raise
@@ -60,6 +85,18 @@ class GroupBrokers:
         if not found and missing is not None:
             raise missing
         return found
+
+    def queues_at(self, name: str, topic: str) -> dict[MessageQueue, QueueBounds]:
+        """What each queue of a topic holds on one broker; none where it is another broker's topic."""
+        try:
+            return self._queues(name, topic)
+        except InvalidRequest as error:
+            if not self.several or error.code != "TOPIC_NOT_EXIST":
+                raise
+            return {}
+
+    def _queues(self, name: str, topic: str) -> dict[MessageQueue, QueueBounds]:
+        return _by_queue(topic, name, self.broker(name).queues(topic))
 
     def max_offsets(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
         """The ends of some queues, of those whose broker answers."""
@@ -86,6 +123,10 @@ class GroupBrokers:
             found |= {MessageQueue(topic, name, queue_id): at for (topic, queue_id), at in offsets.items()}
         return found
 
+    def never_answered(self) -> list[str]:
+        """Addresses of which it is not known what broker is there."""
+        return self._client.never_answered()
+
     def are_all_ready(self) -> bool:
         """Whether every broker serves."""
         try:
@@ -96,8 +137,8 @@ class GroupBrokers:
             return False
 
     def key(self, queue: MessageQueue) -> str:
-        """How a queue is named in startingOffsets."""
-        return f"{queue.broker_name}/{queue.queue_id}" if self.several else str(queue.queue_id)
+        """How a queue is named in startingOffsets, whether its broker is one of several or the only one."""
+        return f"{queue.broker_name}/{queue.queue_id}"
 
     def queue(self, topic: str, key: str) -> MessageQueue:
         """Which queue that is."""
@@ -107,6 +148,11 @@ class GroupBrokers:
     def positions(self, start: Mapping[str, Mapping[str, int]]) -> dict[MessageQueue, int]:
         """Reads startingOffsets."""
         return {self.queue(topic, key): at for topic, keys in start.items() for key, at in keys.items()}
+
+
+def awaited(error: LakeMQError) -> LakeMQError:
+    """Says of a broker's outage what it holds up."""
+    return Unavailable("SERVICE_NOT_AVAILABLE", f"{error.detail}: {_DECIDED}", **error.context)
 
 
 def _by_queue(topic: str, name: str, held: Iterable[QueueBounds]) -> dict[MessageQueue, QueueBounds]:

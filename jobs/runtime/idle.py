@@ -2,24 +2,33 @@
 
 Owns the check, not the waiting. Idle means: every queue of the subscription is handled up to its end, no
 failed attempt waits for its retry, every message given up has reached the dead letters, and no delayed
-message waits at the broker.
+message waits at the broker. Of several brokers one that does not answer for long is left out, and said.
 
 Invariants: each is read from the broker or the ledger; nothing is guessed from quiet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from delta_tables.ledger.location import LedgerLocation
 from delta_tables.ledger_query import select
 from jobs.runtime.group_brokers import GroupBrokers
 from lakemq.client import Client
+from lakemq.client.errors import may_pass
+from store_native.errors import LakeMQError
 from structured_streaming.offsets import MessageQueue
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_log = logging.getLogger(__name__)
+
+LEFT_OUT_S = 30.0
+"""How long one of several brokers is waited for: longer than it takes to restart."""
 
 _DELAYED = "lakemq_timing_messages"
 
@@ -40,6 +49,8 @@ class IdleWatch:
         group: str,
         subscription: tuple[str, ...],
         reached: Mapping[MessageQueue, int],
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Looks at one group.
 
@@ -50,7 +61,11 @@ class IdleWatch:
             group: the group.
             subscription: the topics its query reads.
             reached: the offset the group job has reached in each queue, as it moves on.
+            clock: monotonic seconds.
         """
+        self._clock = clock
+        self._away_since: dict[str, float] = {}
+        self._said: set[str] = set()
         self._brokers = GroupBrokers(client)
         self._spark = spark
         self._ledger = ledger
@@ -59,26 +74,61 @@ class IdleWatch:
         self._reached = reached
 
     def is_idle(self) -> bool:
-        """Checks once; what is cheap first."""
-        return self._all_read() and self._unfinished() == 0 and not self._delayed()
+        """Checks once; what is cheap first.
 
-    def _all_read(self) -> bool:
+        Raises:
+            Unavailable: No broker answers.
+        """
+        return self._brokers_are_idle() and self._unfinished() == 0
+
+    @property
+    def left_out(self) -> list[str]:
+        """Who did not answer for long: what is there is not known."""
+        return sorted(name for name in self._away_since if self._is_left_out(name))
+
+    def _brokers_are_idle(self) -> bool:
+        brokers = self._brokers.each()
+        away: dict[str, LakeMQError | None] = dict.fromkeys(self._brokers.never_answered())
+        idle = True
+        for name, broker in brokers.items():
+            try:
+                # Each is asked, so that it is known who answers.
+                idle = self._is_read(name) and waiting_messages(broker.metrics()) == 0 and idle
+            except LakeMQError as error:
+                if not self._brokers.several or not may_pass(error):
+                    raise
+                away[name] = error
+        failed = [error for error in away.values() if error is not None]
+        if len(failed) == len(brokers):
+            raise failed[0]
+        self._note(away)
+        return idle and all(self._is_left_out(name) for name in away)
+
+    def _is_read(self, name: str) -> bool:
         return all(
             bounds.max_offset <= self._reached.get(queue, bounds.min_offset)
             for topic in self._subscription
-            for queue, bounds in self._brokers.queues(topic).items()
+            for queue, bounds in self._brokers.queues_at(name, topic).items()
         )
+
+    def _note(self, away: Iterable[str]) -> None:
+        now = self._clock()
+        self._away_since = {name: self._away_since.get(name, now) for name in away}
+        self._said &= self._away_since.keys()
+        for name in self.left_out:
+            if name not in self._said:
+                self._said.add(name)
+                _log.warning("%s does not answer: whether the group is idle is said of the others", name)
+
+    def _is_left_out(self, name: str) -> bool:
+        return self._clock() - self._away_since[name] >= LEFT_OUT_S
 
     def _unfinished(self) -> int:
         ((unfinished,),) = select(self._ledger, _UNFINISHED.format(group=self._group), self._spark)
         return int(unfinished)
 
-    def _delayed(self) -> bool:
-        """Whether the broker holds any delayed message, whatever its topic: their topics are not shown."""
-        return any(waiting_messages(broker.metrics()) > 0 for broker in self._brokers.each().values())
-
 
 def waiting_messages(metrics: str) -> int:
-    """Adds up the delayed messages of all levels in a page of metrics."""
+    """Adds up the delayed messages of all levels in a page of metrics, which does not show their topics."""
     lines = (line for line in metrics.splitlines() if line.startswith(_DELAYED))
     return sum(round(float(line.rpartition(" ")[2])) for line in lines)

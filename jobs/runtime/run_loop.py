@@ -54,6 +54,7 @@ class RunLoop:
         self._stop_timeout_s = stop_timeout_s
         self._clock = clock
         self._stop = threading.Event()
+        self._unasked = False
 
     def stop(self) -> None:
         """Asks the loop to end; safe from a signal handler or another thread."""
@@ -86,7 +87,7 @@ class RunLoop:
         idle_s: float = 0.0,
         is_away: Callable[[], bool] = lambda: False,
         give_up: Callable[[], None] = lambda: None,
-    ) -> None:
+    ) -> bool:
         """Waits until a stop is asked for, a stream ends, or all has been idle for `idle_s`.
 
         Args:
@@ -96,10 +97,14 @@ class RunLoop:
             is_away: says whether the broker is away.
             give_up: called when the batches inside are given up.
 
+        Returns:
+            Whether it ended because all was idle.
+
         Raises:
             LakeMQError: SYSTEM_ERROR with the reason when a stream failed.
         """
         idle_since: float | None = None
+        idle = False
         asked_at = self._clock()
         try:
             while not self._stop.wait(_TICK_S):
@@ -108,16 +113,31 @@ class RunLoop:
                 if is_idle is None or self._clock() - asked_at < _IDLE_QUESTION_S:
                     continue
                 asked_at = self._clock()
-                if not _ask(is_idle):
+                if not self._ask(is_idle):
                     idle_since = None
                 elif idle_since is None:
                     idle_since = asked_at
                 if idle_since is not None and self._clock() - idle_since >= idle_s:
+                    idle = True
                     break
         finally:
             failure = self._end(streams, is_away, give_up)
         if failure is not None:
             raise from_code("SYSTEM_ERROR", failure)
+        return idle
+
+    def _ask(self, is_idle: Callable[[], bool]) -> bool:
+        try:
+            answer = is_idle()
+        except LakeMQError as error:
+            if not isinstance(error, Unavailable | Closed):  # a broker that stops says that it is closed
+                raise
+            if not self._unasked:
+                _log.warning("whether the group is idle cannot be asked now: %s", error)
+            self._unasked = True
+            return False
+        self._unasked = False
+        return answer
 
     def run_through(
         self,
@@ -231,16 +251,6 @@ def _without_spark_log(spark: SparkSession) -> Iterator[None]:
         yield
     finally:
         context.setLogLevel(level)
-
-
-def _ask(is_idle: Callable[[], bool]) -> bool:
-    try:
-        return is_idle()
-    except LakeMQError as error:
-        if not isinstance(error, Unavailable | Closed):  # a broker that stops says that it is closed
-            raise
-        _log.warning("whether the group is idle could not be asked: %s", error)
-        return False
 
 
 def _first_failure(streams: Sequence[StartedStream]) -> str | None:

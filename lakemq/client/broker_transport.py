@@ -3,9 +3,10 @@
 Owns the order in which the addresses of one broker name are tried.
 
 Invariants: what changes something goes to the master only, but for what slaves may take too; that, and a
-read, goes to a slave when the master does not answer; an error names the broker; all of a call, name servers
-included, is within its time, but a long poll has that time at each address. A master that did not answer is
-tried last for a while, so that not every read waits for it.
+read, goes to a slave when the master does not answer; what a slave does not know is not known, for its master
+may have it; an error names the broker; all of a call, name servers included, is within its time, but a long
+poll has that time at each address. A master that did not answer is tried last for a while, so that not every
+read waits for it.
 
 Threads: any.
 """
@@ -21,10 +22,11 @@ from lakemq.client.deadline import Deadline
 from lakemq.client.errors import OutcomeUnknown
 from lakemq.client.routes import Routes
 from lakemq.client.transport import Answer, Transport
-from store_native.errors import Closed, LakeMQError, Unavailable
+from store_native.errors import Closed, InvalidRequest, LakeMQError, Unavailable
 
 AWAY_S = 5.0
 """How long an address that did not answer is tried last."""
+_NOT_THERE = frozenset({"TOPIC_NOT_EXIST", "QUEUE_NOT_EXIST", "GROUP_NOT_EXIST", "MESSAGE_NOT_EXIST"})
 
 
 class BrokerTransport:
@@ -54,6 +56,7 @@ class BrokerTransport:
         self._transport_to = transport_to
         self._clock = clock
         self._away_until: dict[str, float] = {}
+        self.slave_answers = 0
 
     @property
     def endpoint(self) -> str:
@@ -94,7 +97,13 @@ class BrokerTransport:
                 except OutcomeUnknown as error:
                     self._routes.failed()
                     raise self._named(error) from error
+                except InvalidRequest as refused:
+                    if address == master or refused.code not in _NOT_THERE:
+                        raise
+                    failed = _behind(refused)
+                    continue
                 self._away_until.pop(address, None)
+                self.slave_answers += address != master
                 return replace(answer, from_slave=address != master)
             if failed is not None and deadline.left() <= 0:
                 break
@@ -136,3 +145,9 @@ class BrokerTransport:
     def _named(self, error: LakeMQError) -> LakeMQError:
         context = {**error.context, "broker_name": self.name}
         return type(error)(error.code, f"broker {self.name}: {error.detail}", **context)
+
+
+def _behind(refused: InvalidRequest) -> Unavailable:
+    """What a slave's refusal comes to that does not know what is asked for."""
+    what = f"its master does not answer, and its slave does not know it: {refused.detail}"
+    return Unavailable("SERVICE_NOT_AVAILABLE", what, **refused.context)

@@ -79,6 +79,11 @@ class Client(ProduceApi, PullApi, AdminApi):
         """The address it was given; several with commas between them."""
         return self._transport.endpoint if self._broker_name else ",".join(self._endpoints)
 
+    @property
+    def slave_answers(self) -> int:
+        """How many answers were a slave's so far; one broker's client counts them."""
+        return self._transport.slave_answers
+
     def brokers(self, topic: str | None = None) -> dict[str, Client]:
         """Returns a client for each broker, by broker name; with a topic, for each that holds it.
 
@@ -88,6 +93,21 @@ class Client(ProduceApi, PullApi, AdminApi):
         if self.is_cluster():
             return self.cluster_routes.brokers(topic)
         return {str(self.cluster()["broker_name"]): self}
+
+    def never_answered(self) -> list[str]:
+        """Returns the addresses that did not answer yet: which brokers are behind them is not known.
+
+        Asks them first.
+
+        Raises:
+            Unavailable: Nobody answers.
+        """
+        if not self.is_cluster():
+            return []
+        routes = self.cluster_routes.routes
+        if routes.unknown:
+            routes.failed()  # asked a while ago: it may have come since
+        return routes.unknown
 
     def broker(self, name: str) -> Client:
         """Returns the client of one broker; see :meth:`brokers`.

@@ -86,6 +86,7 @@ class GroupLease:
         self._outage_timeout_s = outage_timeout_s
         self._clock = clock
         self._valid_until = 0.0
+        self._seen: tuple[str, int] | None = None
         self._lost: LakeMQError | None = None
         self._renewing = threading.Lock()
         self._stop = threading.Event()
@@ -98,30 +99,21 @@ class GroupLease:
         Raises:
             InvalidRequest: LEASE_CONFLICT when another driver holds it.
         """
-        seen: tuple[str, int] | None = None
         while True:
             try:
                 epoch = self.renew()
                 break
             except InvalidRequest as refused:
-                if refused.code != "LEASE_CONFLICT":
-                    raise
-                holder = str(refused.context.get("owner", ""))
-                until = int(refused.context.get("expires_at", 0))
-                verdict = self._policy.assess(holder)
-                if verdict is Holder.DEAD:
-                    self._client.release_lease(self._group, holder)
-                    continue
-                seen = seen or (holder, until)
-                renewed = holder != seen[0] or until > seen[1] + _CLOCKS_DIFFER_MS
-                if verdict is Holder.ALIVE or renewed:
-                    raise self._conflict(f"is being consumed by {holder}", holder) from None
-            self._stop.wait(min(max(until / 1000 - time.time(), 0.05), _LONGEST_PAUSE_S))
+                pause = self._pause_after(refused)
+            self._stop.wait(pause)
         self._thread.start()
         return epoch
 
     def acquire_later(self) -> None:
-        """Begins to ask a broker that was away at :meth:`acquire` for the group; a refusal is remembered."""
+        """Begins to ask for the group, of a broker that was away at :meth:`acquire` or came since.
+
+        Waits as the policy says; a refusal that is final is remembered.
+        """
         self._thread.start()
 
     def is_valid(self) -> bool:
@@ -210,16 +202,44 @@ class GroupLease:
             )
 
     def _keep(self) -> None:
-        while not self._stop.wait(self._ttl_ms / 1000 / RENEWALS_PER_TTL):
+        pause = self._ttl_ms / 1000 / RENEWALS_PER_TTL if self.epoch else 0.0
+        while not self._stop.wait(pause):
+            pause = self._ttl_ms / 1000 / RENEWALS_PER_TTL
             try:
                 self.renew()
             except LakeMQError as error:
                 if self._lost is not None:
                     return
-                if not self.epoch and error.code == "LEASE_CONFLICT":  # asked for the first time
-                    self._lost = error
-                    return
+                if not self.epoch and isinstance(error, InvalidRequest):  # asked for the first time
+                    try:
+                        pause = self._pause_after(error)
+                    except LakeMQError as refused:
+                        if not may_pass(refused):
+                            self._lost = refused
+                            return
+                    continue
                 _log.warning("the lease on group %s could not be renewed yet: %s", self._group, error)
+
+    def _pause_after(self, refused: InvalidRequest) -> float:
+        """Does what the policy says about the holder, and returns how long to wait before asking again.
+
+        Raises:
+            InvalidRequest: LEASE_CONFLICT, the refusal is final; or the refusal itself when it is another.
+            Unavailable: A dead holder's lease could not be given back.
+        """
+        if refused.code != "LEASE_CONFLICT":
+            raise refused
+        holder = str(refused.context.get("owner", ""))
+        until = int(refused.context.get("expires_at", 0))
+        verdict = self._policy.assess(holder)
+        if verdict is Holder.DEAD:
+            self._client.release_lease(self._group, holder)
+            return 0.0
+        seen = self._seen = self._seen or (holder, until)
+        renewed = holder != seen[0] or until > seen[1] + _CLOCKS_DIFFER_MS
+        if verdict is Holder.ALIVE or renewed:
+            raise self._conflict(f"is being consumed by {holder}", holder) from None
+        return min(max(until / 1000 - time.time(), 0.05), _LONGEST_PAUSE_S)
 
     def _conflict(self, what: str, holder: str) -> LakeMQError:
         return from_code(

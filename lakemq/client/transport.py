@@ -118,6 +118,7 @@ class Transport:
         pool: urllib3.HTTPConnectionPool | None = None,
     ) -> None:
         self.endpoint = normal_endpoint(endpoint)
+        self.slave_answers = 0
         _check_between("timeout_s", timeout_s, 0, LONGEST_TIMEOUT_S)
         check_retry_until(retry_until)
         _check_between("pool_size", pool_size, 0, MOST_CONNECTIONS)

@@ -1,11 +1,84 @@
-"""What still waits on the broker's timers keeps a job from ending."""
+"""What keeps a job from ending: messages, delayed ones too, of every broker that answers."""
 
 from __future__ import annotations
 
-from jobs.runtime.idle import waiting_messages
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from delta_tables.ledger.path_ledger import PathLedger
+from delta_tables.views import TABLES
+from jobs.runtime.idle import LEFT_OUT_S, IdleWatch, waiting_messages
+from store_native.errors import Unavailable
+from structured_streaming.offsets import MessageQueue
+from tests.support.ledger_rows import path_ledger
+from tests.unit.jobs.model_cluster import ModelCluster
 
 
 def test_delayed_messages_are_counted_over_all_levels() -> None:
     lines = ['lakemq_timing_messages{level="1"} 2', 'lakemq_timing_messages{level="3"} 5.0', "lakemq_x 9"]
     page = "\n".join(["# TYPE lakemq_timing_messages gauge", *lines, ""])
     assert waiting_messages(page) == 7
+
+
+class Group:
+    """A group that has read some brokers' queues, and a clock."""
+
+    def __init__(self, ledger: PathLedger, cluster: ModelCluster) -> None:
+        self.now = 0.0
+        self.reached: dict[MessageQueue, int] = {}
+        session = cast(Any, None)
+        self.watch = IdleWatch(
+            *(session, cluster.client(), ledger, "g", ("t",), self.reached), clock=lambda: self.now
+        )
+
+    def read(self, name: str, upto: int) -> None:
+        self.reached[MessageQueue("t", name, 0)] = upto
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> PathLedger:
+    made = path_ledger(tmp_path)
+    for table in TABLES:
+        made.create(table)
+    return made
+
+
+def test_a_group_is_idle_when_every_broker_is_read(ledger: PathLedger) -> None:
+    group = Group(ledger, ModelCluster("broker-a", "broker-b"))
+    group.read("broker-a", 10)
+    assert not group.watch.is_idle()
+    group.read("broker-b", 10)
+    assert group.watch.is_idle()
+    assert group.watch.left_out == []
+
+
+def test_a_broker_that_does_not_answer_is_left_out_after_a_while_and_named(
+    ledger: PathLedger, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = ModelCluster("broker-a", "broker-b")
+    group = Group(ledger, cluster)
+    group.read("broker-a", 10)
+    cluster.away = {"broker-b"}
+    cluster.never = ["http://c"]
+    assert not group.watch.is_idle(), "it may be back in a moment"
+    group.now += LEFT_OUT_S
+    assert group.watch.is_idle()
+    assert group.watch.is_idle()
+    assert group.watch.left_out == ["broker-b", "http://c"]
+    assert [r.args for r in caplog.records] == [("broker-b",), ("http://c",)], "it is said once"
+    cluster.ends["broker-a"] = 11
+    assert not group.watch.is_idle()
+    group.read("broker-a", 11)
+    cluster.away, cluster.never = set(), []
+    assert not group.watch.is_idle(), "it is back, and not read"
+    assert group.watch.left_out == []
+
+
+def test_where_no_broker_answers_nothing_is_idle(ledger: PathLedger) -> None:
+    cluster = ModelCluster("broker-a", "broker-b")
+    group = Group(ledger, cluster)
+    cluster.away = {"broker-a", "broker-b"}
+    with pytest.raises(Unavailable, match="no connection"):
+        group.watch.is_idle()

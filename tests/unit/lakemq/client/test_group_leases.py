@@ -1,4 +1,4 @@
-"""A group's leases at several brokers: held while one of them is, lost when one is another driver's."""
+"""A group's leases at several brokers: held while one of them is; of two drivers one goes on."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from lakemq.client import Client, Lease
 from lakemq.client.group_lease import GroupLease, Holder
 from lakemq.client.group_leases import GroupLeases
 from store_native.errors import InvalidRequest, LakeMQError, Unavailable
+from tests.support.waiting import wait_until
 
 TTL_MS = 3_600_000  # the renewing threads never wake up within a test
+SHORT_TTL_MS = 50  # they ask all the time, and what they hold ends by the driver's clock only
 
 
 class Broker:
@@ -36,29 +38,70 @@ class Broker:
             self.owner = ""
 
 
-class Alive:
+class Policy:
+    """What is made of any other holder."""
+
+    def __init__(self, verdict: Holder) -> None:
+        self._verdict = verdict
+
     def assess(self, holder: str) -> Holder:
-        return Holder.ALIVE
+        return self._verdict
 
     def advice(self, holder: str) -> str:
         return "stop it"
 
 
 class Driver:
-    """A driver over brokers a and b, and its clock."""
+    """A driver over brokers a and b, its clock, and which brokers it cannot reach."""
 
-    def __init__(self, a: Broker, b: Broker, owner: str = "me") -> None:
+    def __init__(
+        self,
+        a: Broker,
+        b: Broker,
+        owner: str = "me",
+        *,
+        ttl_ms: int = TTL_MS,
+        verdict: Holder = Holder.ALIVE,
+    ) -> None:
         self.now = 100.0
         self.brokers = {"broker-b": b, "broker-a": a}
+        self.away: set[str] = set()
+
+        def lease_at(name: str) -> GroupLease:
+            client = cast(Client, self._client_of(name))
+            return GroupLease(
+                *(client, "g", owner, Policy(verdict), ttl_ms), outage_timeout_s=0.0, clock=lambda: self.now
+            )
+
         self.leases = GroupLeases(
-            {name: self._lease(broker, owner) for name, broker in self.brokers.items()},
+            lambda: self.brokers,
+            lease_at,
             outage_timeout_s=0.0,
+            refused_s=ttl_ms / 1000,
             clock=lambda: self.now,
         )
 
-    def _lease(self, broker: Broker, owner: str) -> GroupLease:
-        client = cast(Client, cast(Any, broker))
-        return GroupLease(client, "g", owner, Alive(), TTL_MS, outage_timeout_s=0.0, clock=lambda: self.now)
+    def _client_of(self, name: str) -> object:
+        class Reached:
+            def __getattr__(reached, call: str) -> Any:
+                if name in self.away:
+                    raise Unavailable("SERVICE_NOT_AVAILABLE", "no connection")
+                return getattr(self.brokers[name], call)
+
+        return Reached()
+
+    def holds(self, name: str) -> bool:
+        """Whether the group is held at a broker; looks as each batch does."""
+        self.leases.check()
+        return self.leases.epoch_at(name) is not None
+
+    def has_lost(self) -> bool:
+        """Whether the group is another driver's."""
+        try:
+            self.leases.check()
+        except LakeMQError as error:
+            return error.code == "LEASE_CONFLICT"
+        return False
 
 
 def test_the_group_is_taken_at_every_broker_and_given_back() -> None:
@@ -95,27 +138,119 @@ def test_another_driver_at_any_broker_is_a_conflict_and_nothing_stays_taken() ->
     assert a.owner == ""
 
 
-def test_a_driver_that_was_overtaken_at_one_broker_has_lost_the_group() -> None:
+def test_of_two_drivers_that_both_hold_brokers_the_one_with_the_first_goes_on() -> None:
+    a, b = Broker(), Broker()
+    with_a, with_b = (Driver(a, b, owner, ttl_ms=SHORT_TTL_MS) for owner in ("with-a", "with-b"))
+    with_a.away, with_b.away = {"broker-b"}, {"broker-a"}
+    for driver in (with_a, with_b):
+        driver.leases.acquire()
+        driver.away = set()
+
+    def is_with_b_lost() -> bool:
+        for driver in (with_a, with_b):
+            driver.now += SHORT_TTL_MS / 1000
+        assert not with_a.has_lost()
+        return with_b.has_lost()
+
+    wait_until(is_with_b_lost)
+    with_b.leases.release()
+    wait_until(lambda: with_a.holds("broker-b"))
+    with_a.leases.release()
+    assert (a.owner, b.owner) == ("", "")
+
+
+def test_a_second_driver_that_is_refused_does_not_end_the_first(caplog: pytest.LogCaptureFixture) -> None:
+    a, b = Broker(), Broker()
+    first, second = (Driver(a, b, owner, ttl_ms=SHORT_TTL_MS) for owner in ("first", "second"))
+    first.away = {"broker-a"}
+    first.leases.acquire()
+    a.acquire_lease("g", "second", SHORT_TTL_MS)  # it is about to be refused by broker-b
+    first.away = set()
+
+    def is_said() -> bool:
+        assert not first.has_lost()
+        return "broker broker-a: LEASE_CONFLICT" in caplog.text
+
+    wait_until(is_said)
+    a.release_lease("g", "second")
+    with pytest.raises(LakeMQError, match="LEASE_CONFLICT: group g is being consumed by first"):
+        second.leases.acquire()
+    wait_until(lambda: first.holds("broker-a"))
+    first.leases.release()
+    assert (a.owner, b.owner) == ("", "")
+
+
+def test_a_second_driver_that_was_at_a_broker_for_a_moment_does_not_end_the_first() -> None:
+    a, b = Broker(), Broker()
+    first = Driver(a, b, "first", ttl_ms=SHORT_TTL_MS)
+    first.leases.acquire()
+    first.away = {"broker-a"}
+    a.owner = ""  # the lease ran out
+    a.acquire_lease("g", "second", SHORT_TTL_MS)
+    a.release_lease("g", "second")
+    first.away = set()
+
+    def has_it_again() -> bool:
+        assert not first.has_lost()
+        return (first.leases.epoch_at("broker-a") or 0) > 1
+
+    wait_until(has_it_again)
+    first.leases.release()
+
+
+def test_a_driver_that_every_broker_refuses_has_lost_the_group() -> None:
     a, b = Broker(), Broker()
     driver = Driver(a, b)
     driver.leases.acquire()
-    b.owner = "another"
+    a.owner = b.owner = "another"
     driver.now += TTL_MS / 1000
     with pytest.raises(LakeMQError, match="LEASE_CONFLICT"):
         driver.leases.check()
     driver.leases.release()
 
 
+def test_a_broker_that_comes_later_is_asked_for_the_group_too() -> None:
+    driver = Driver(Broker(), Broker())
+    driver.leases.acquire()
+    c = driver.brokers["broker-c"] = Broker()
+    wait_until(lambda: driver.holds("broker-c"))
+    assert c.owner == "me"
+    driver.leases.release()
+    assert c.owner == ""
+
+
+@pytest.mark.parametrize("verdict", [Holder.DEAD, Holder.MAY_RUN_OUT])
+def test_a_dead_drivers_lease_at_a_broker_that_comes_back_ends_nobody(verdict: Holder) -> None:
+    class RunsOut(Broker):
+        asked = 0
+
+        def acquire_lease(self, group: str, owner: str, ttl_ms: int) -> Lease:
+            self.asked += 1
+            if self.asked == 3:
+                self.owner = ""
+            return super().acquire_lease(group, owner, ttl_ms)
+
+    b = RunsOut()
+    b.owner = "dead"
+    driver = Driver(Broker(), b, ttl_ms=SHORT_TTL_MS, verdict=verdict)
+    driver.away = {"broker-b"}
+    driver.leases.acquire()
+    driver.away = set()
+    wait_until(lambda: driver.holds("broker-b"))
+    assert b.owner == "me"
+    driver.leases.release()
+
+
 def test_a_start_without_one_broker_asks_it_later_and_one_without_any_fails() -> None:
-    a, b = Broker(), Broker()
-    b.away = True
-    driver = Driver(a, b)
+    driver = Driver(Broker(), Broker())
+    driver.away = {"broker-b"}
     assert driver.leases.acquire() == 1
     assert driver.leases.epoch_at("broker-b") is None
-    b.away = False
+    driver.away = set()
     driver.leases.confirm()
     assert driver.leases.epoch_at("broker-b") == 1
     driver.leases.release()
-    a.away = b.away = True
+    without = Driver(Broker(), Broker())
+    without.away = {"broker-a", "broker-b"}
     with pytest.raises(Unavailable):
-        Driver(a, b).leases.acquire()
+        without.leases.acquire()
