@@ -20,11 +20,13 @@ from delta_tables.messages import MESSAGES
 from jobs.consume import name_jvm, sole_writer
 from jobs.runtime.batch_gate import BatchGate
 from jobs.runtime.checkpoint import StreamCheckpoint
-from jobs.runtime.group_brokers import GroupBrokers
+from jobs.runtime.group_brokers import GroupBrokers, awaited
+from jobs.runtime.query_start import start_of
 from jobs.runtime.run_loop import RunLoop
 from jobs.runtime.started_stream import StartedStream
 from lakemq.client import Client
-from store_native.errors import from_code
+from lakemq.client.errors import may_pass
+from store_native.errors import LakeMQError, from_code
 from structured_streaming.offsets import MessageQueue
 
 
@@ -84,13 +86,16 @@ def start_archive(spark: SparkSession, settings: ArchiveSettings, client: Client
     """Starts the archive stream."""
     settings.ledger.create_for((MESSAGES,), (), spark)
     checkpoint = StreamCheckpoint(settings.checkpoint_directory)
-    start = checkpoint.start(lambda: {"offsets": _after_the_last_row(spark, settings, client)})
+    brokers = GroupBrokers(client)
+    start = start_of(checkpoint, brokers, lambda: _after_the_last_row(spark, settings, brokers))
     source = (
         spark.readStream.format("lakemq")
         .schema(MESSAGES.ddl)
         .option("subscribe", ",".join(settings.topics))
         .option("endpoint", client.endpoint)
-        .option("startingOffsets", json.dumps(start["offsets"]))
+        .option("startingOffsets", json.dumps(start))
+        .option("brokersJoin", "true")
+        .option("retryTimeoutMs", str(brokers.retry_timeout_ms))
         .option("maxOffsetsPerTrigger", str(settings.max_messages_per_batch))
     )
     if settings.path is not None:
@@ -109,7 +114,7 @@ def start_archive(spark: SparkSession, settings: ArchiveSettings, client: Client
 
 
 def _after_the_last_row(
-    spark: SparkSession, settings: ArchiveSettings, client: Client
+    spark: SparkSession, settings: ArchiveSettings, brokers: GroupBrokers
 ) -> dict[str, dict[str, int]]:
     landed = {
         MessageQueue(row[0], row[1], row[2]): row[3] + 1
@@ -118,11 +123,18 @@ def _after_the_last_row(
         .agg({"queue_offset": "max"})
         .collect()
     }
-    brokers = GroupBrokers(client)
-    return {
-        topic: {
-            brokers.key(queue): landed.get(queue, bounds.min_offset)
-            for queue, bounds in brokers.queues(topic).items()
-        }
-        for topic in settings.topics
+    there = brokers.all_for_a_start()
+    try:
+        queues = {topic: brokers.queues(topic) for topic in settings.topics}
+    except LakeMQError as error:
+        if not may_pass(error):
+            raise
+        raise awaited(error) from error
+    start = {
+        topic: {brokers.key(queue): landed.get(queue, bounds.min_offset) for queue, bounds in held.items()}
+        for topic, held in queues.items()
     }
+    for queue, at in landed.items() if brokers.several else ():
+        if queue.topic in start and queue.broker_name not in there:
+            start[queue.topic][brokers.key(queue)] = at
+    return start

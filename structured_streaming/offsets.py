@@ -12,7 +12,7 @@ Invariants: equal positions give equal JSON text, because Spark compares offsets
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -47,7 +47,7 @@ class TopicMetadata:
         epoch: The store's epoch.
         topic_ids: Subscribed topics that exist, with their ids ("" in a store RocketMQ wrote).
         bounds: What each subscribed queue holds.
-        from_slave: A slave said so, whose queues may end before its master's.
+        from_slave: A slave said some of it, whose queues may end before its master's.
     """
 
     epoch: int
@@ -171,18 +171,32 @@ def still_valid(end: Offsets, metadata: TopicMetadata) -> dict[MessageQueue, Bou
     }
 
 
-def not_behind(metadata: TopicMetadata, start: Offsets) -> TopicMetadata:
-    """Returns what a slave said as if its queues ended no sooner than positions do.
+def not_behind(
+    metadata: TopicMetadata, position: Offsets, covers: Callable[[MessageQueue], bool]
+) -> TopicMetadata:
+    """Returns what a slave said as if it held all that positions say there was.
 
-    What a slave has not got yet is not lost: the query waits where it is.
+    What a slave has not got yet (messages, queues, topics, an epoch), or has no longer, its master may have:
+    the query waits where it is.
+
+    Args:
+        metadata: What the store said; a master's word is left as it is.
+        position: Where the query is.
+        covers: Whether a queue belongs to the query.
     """
     if not metadata.from_slave:
         return metadata
-    bounds = {
-        queue: Bounds(held.min_offset, max(held.max_offset, start.position(queue)))
-        for queue, held in metadata.bounds.items()
-    }
-    return replace(metadata, bounds=bounds)
+    bounds = dict(metadata.bounds)
+    topic_ids = dict(metadata.topic_ids)
+    for queue, at in position.queues.items():
+        if not covers(queue) or not same_topic(
+            topic_ids.setdefault(queue.topic, position.topic_ids[queue.topic]),
+            position.topic_ids[queue.topic],
+        ):
+            continue
+        held = bounds.get(queue, Bounds(0, at))
+        bounds[queue] = Bounds(min(held.min_offset, at), max(held.max_offset, at))
+    return replace(metadata, epoch=max(metadata.epoch, position.epoch), topic_ids=topic_ids, bounds=bounds)
 
 
 def planned_from(start: Offsets, end: Offsets) -> Offsets:

@@ -45,6 +45,8 @@ SOURCE_OPTIONS = (
     "retryTimeoutMs",
     "planFile",
     "batchBoundFile",
+    "brokersJoin",
+    "joinAtGroup",
 )
 SINK_OPTIONS = ("endpoint", "topic", "name", "brokers", "brokerAway", "rowsPerRequest", "retryTimeoutMs")
 _SPARK_OPTIONS = (

@@ -56,6 +56,9 @@ class ReadOptions:
         retry_timeout_ms: How long a broker that is away is waited for.
         plan_file: Where begin and end of each batch are written before it runs.
         batch_bound_file: Where a lower max_offsets_per_trigger may be, looked at before each batch.
+        brokers_join: ``starting`` need not name every broker; the others join the running query.
+        join_at_group: A broker that joins begins at this group's committed offsets; None: at its oldest
+            message.
     """
 
     path: str | None
@@ -76,6 +79,8 @@ class ReadOptions:
     retry_timeout_ms: int
     plan_file: str | None = None
     batch_bound_file: str | None = None
+    brokers_join: bool = False
+    join_at_group: str | None = None
 
 
 @dataclass(frozen=True)
@@ -147,6 +152,8 @@ def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         retry_timeout_ms=given.positive("retryTimeoutMs") or RETRY_TIMEOUT_MS,
         plan_file=given.text("planFile"),
         batch_bound_file=given.text("batchBoundFile"),
+        brokers_join=given.flag("brokersJoin", False),
+        join_at_group=given.text("joinAtGroup"),
     )
 
 

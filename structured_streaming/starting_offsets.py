@@ -8,7 +8,7 @@ store.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from structured_streaming.cluster_offsets import ClusterOffsets
@@ -75,6 +75,10 @@ class ByBroker:
         """Returns the numbers."""
         return self.numbers.values()
 
+    def names(self, broker_name: str) -> bool:
+        """Says whether a broker is named."""
+        return any(name == broker_name for _, name, _ in self.numbers)
+
     def of(self, broker_name: str) -> Explicit | ByTimestamps:
         """Returns what is said of one broker."""
         own = {(t, q): n for (t, name, q), n in self.numbers.items() if name == broker_name}
@@ -137,14 +141,16 @@ def resolve(
             return {queue: bounds.max_offset for queue, bounds in metadata.bounds.items()}
         case Explicit(offsets):
             _check_names(metadata, offsets, option)
+            behind = metadata.from_slave
             return {
-                q: _explicit(q, b, offsets[q.topic, q.queue_id], option) for q, b in metadata.bounds.items()
+                q: _explicit(q, b, offsets[q.topic, q.queue_id], option, may_be_behind=behind)
+                for q, b in metadata.bounds.items()
             }
         case ByBroker():
             found: dict[MessageQueue, int] = {}
             for name in sorted({queue.broker_name for queue in metadata.bounds}):
                 own = {queue: held for queue, held in metadata.bounds.items() if queue.broker_name == name}
-                part = TopicMetadata(metadata.epoch, metadata.topic_ids, own)
+                part = replace(metadata, bounds=own)
                 found |= resolve(position.of(name), part, lookups, option)
             return found
         case SinceTimestamp(timestamp, no_match):
@@ -157,6 +163,31 @@ def resolve(
             }
         case GroupPosition(fallback):
             return _by_group(metadata, lookups.group_offsets(), fallback)
+
+
+def joining(
+    position: Position, metadata: TopicMetadata, committed: Mapping[QueueId, int]
+) -> dict[MessageQueue, int]:
+    """Returns where each queue of a broker begins that comes to a running query.
+
+    That is the offset by which ``position`` names it, else the group's committed offset, else its oldest
+    message. Nothing of it that moves by itself (latest, a time) counts: asked again, it must be the same.
+
+    Args:
+        position: Where the query began.
+        metadata: What the broker holds.
+        committed: The committed offsets of the query's group there; none without a group.
+    """
+    named = position.numbers if isinstance(position, ByBroker) and position.no_match is None else {}
+    found: dict[MessageQueue, int] = {}
+    for queue, held in metadata.bounds.items():
+        at = named.get((queue.topic, queue.broker_name, queue.queue_id), OFFSET_EARLIEST)
+        if at < 0:
+            reached = committed.get((queue.topic, queue.queue_id), held.min_offset)
+            end = reached if metadata.from_slave else held.max_offset
+            at = max(held.min_offset, min(reached, end))
+        found[queue] = at
+    return found
 
 
 def _check_names(metadata: TopicMetadata, given: Mapping[QueueId, int], option: str) -> None:
@@ -174,12 +205,12 @@ def _names(queues: list[QueueId]) -> str:
     return ", ".join(f"{topic}/{queue_id}" for topic, queue_id in queues[:8])
 
 
-def _explicit(queue: MessageQueue, bounds: Bounds, offset: int, option: str) -> int:
+def _explicit(queue: MessageQueue, bounds: Bounds, offset: int, option: str, *, may_be_behind: bool) -> int:
     if offset == OFFSET_LATEST:
         return bounds.max_offset
     if offset == OFFSET_EARLIEST:
         return bounds.min_offset
-    if offset > bounds.max_offset:
+    if offset > bounds.max_offset and not may_be_behind:
         raise illegal(f"{option}: {queue} ends at {bounds.max_offset}, before {offset}", option=option)
     return offset
 

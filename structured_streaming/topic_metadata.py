@@ -19,7 +19,11 @@ from structured_streaming.subscription import Subscription
 
 
 def load(reader: StoreReader, subscription: Subscription) -> TopicMetadata:
-    """Reads epoch, topic ids and bounds; topics that do not exist are left out."""
+    """Reads epoch, topic ids and bounds; topics that do not exist are left out.
+
+    It takes several requests: when a slave answered one of them, the whole may be behind.
+    """
+    before = reader.slave_answers
     epoch = reader.epoch()
     topic_ids: dict[str, str] = {}
     if subscription.pattern is not None:
@@ -40,7 +44,7 @@ def load(reader: StoreReader, subscription: Subscription) -> TopicMetadata:
             queue = MessageQueue(topic, reader.broker_name, queue_id)
             if subscription.covers(queue):
                 bounds[queue] = limits
-    return TopicMetadata(epoch, topic_ids, bounds, from_slave=reader.from_slave)
+    return TopicMetadata(epoch, topic_ids, bounds, from_slave=reader.slave_answers != before)
 
 
 def of_one_store(one: TopicMetadata, other: TopicMetadata) -> TopicMetadata:

@@ -3,7 +3,8 @@
 job.py              the job; start.py is where it begins without a checkpoint
 slice_tasks.py      a batch is read where it is handled; map_arrow.py is Spark's part of it
 outcomes.py         from messages to rows of `deliveries`
-batch_report.py     what a batch came to; waiting_retries.py is what a run leaves for a later one
+batch_report.py     what a batch came to; offset_report.py tells the brokers
+waiting_retries.py  what a run leaves for a later one
 batch_size.py       how many messages, by the time they take
 worker_death.py     a handler ended its worker
 known_attempts.py   retried messages that the ledger has are not handled again

@@ -37,6 +37,7 @@ from jobs.group.batch_size import MOST_ROWS_OF_A_TASK, BatchSize, Handled, Handl
 from jobs.group.fence import GroupFence
 from jobs.group.known_attempts import WithoutKnown, known_attempts
 from jobs.group.loss_record import LossRecord, refuse_other_losses
+from jobs.group.offset_report import OffsetReport
 from jobs.group.outcomes import OutcomeTask
 from jobs.group.retry_shares import RetryShares
 from jobs.group.slice_tasks import ReadAndHandleTask, ReadTask, into_bins, per_bin, reader_of, tasks_for
@@ -46,11 +47,12 @@ from jobs.redelivery.retry_policy import RetryPolicy
 from jobs.runtime.batch_gate import BatchGate
 from jobs.runtime.checkpoint import NO_BATCH, StreamCheckpoint
 from jobs.runtime.group_brokers import GroupBrokers
+from jobs.runtime.query_start import start_of
 from jobs.settings import ConsumeSettings
 from lakemq.client import Client
 from lakemq.client.group_lease import GroupLease
 from lakemq.client.group_leases import GroupLeases
-from store_native.errors import InvalidRequest, LakeMQError, from_code
+from store_native.errors import from_code
 from store_native.names import retry_topic
 from structured_streaming.cluster_offsets import ClusterOffsets
 from structured_streaming.offsets import Bounds, MessageQueue, Offsets, start_in
@@ -141,8 +143,11 @@ class GroupJob:
             self._fence = GroupFence(self._spark, settings.ledger, DELIVERIES, settings.group, lease)
         self._checkpoint = StreamCheckpoint(settings.checkpoint_of("group"))
         self._brokers = GroupBrokers(client)
+        self._offset_report: OffsetReport | None = None
+        if lease is not None:
+            self._offset_report = OffsetReport(settings.group, self._brokers, lease)
         self._store_id = "" if self._brokers.several else str(client.cluster()["store_id"])
-        self._reader = reader_of(settings, client.endpoint)
+        self._reader = reader_of(settings, client.endpoint, self._brokers.retry_timeout_ms / 1000)
         cores = self._spark.sparkContext.defaultParallelism
         handler = settings.handler.load()
         self._host = settings.host
@@ -157,7 +162,6 @@ class GroupJob:
         )
         self._start: dict[MessageQueue, int] = {}
         self._last_in_ledger: int | None = None
-        self._told: dict[str, dict[tuple[str, int], int]] = {}
         self.reached: dict[MessageQueue, int] = {}
 
     @property
@@ -172,9 +176,9 @@ class GroupJob:
         self._spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         if self._fence is not None:
             self._fence.take()  # before the ledger is queried for how far the group is
-        begin = self._checkpoint.start(
-            lambda: {"offsets": starting_offsets(settings, self._spark, self._brokers)}
-        )["offsets"]
+        begin = start_of(
+            self._checkpoint, self._brokers, lambda: starting_offsets(settings, self._spark, self._brokers)
+        )
         self._start = self._brokers.positions(begin)
         self._reach(self._start)
         committed = self._checkpoint.reached()
@@ -193,7 +197,11 @@ class GroupJob:
             .option("planFile", str(self._checkpoint.plan_file))
             .option("batchBoundFile", str(self._checkpoint.bound_file))
             .option("failOnDataLoss", str(settings.on_data_loss == "fail").lower())
+            .option("retryTimeoutMs", str(self._brokers.retry_timeout_ms))
+            .option("brokersJoin", "true")
         )
+        if self._lease is not None:
+            source = source.option("joinAtGroup", settings.group)
         if settings.path is not None:
             source = source.option("path", settings.path)
         return (
@@ -379,41 +387,10 @@ class GroupJob:
             version=batch_id,
             spark=self._spark,
         )
-        if self._lease is not None:
-            self._commit_offsets(covered.end.queues)
+        if self._offset_report is not None:
+            self._offset_report.commit(covered.end.queues)
         known = [row.max_offset - row.next_offset for row in progress if row.max_offset is not None]
         return sum(known) if known else None
-
-    def _commit_offsets(self, end: Positions) -> None:
-        """Reports to each broker how far its queues are; where they did not move it knows."""
-        for name in sorted({queue.broker_name for queue in end}):
-            own = {(q.topic, q.queue_id): at for q, at in end.items() if q.broker_name == name}
-            if self._brokers.several and self._told.get(name) == own:
-                continue
-            try:
-                self._commit_at(name, own)
-            except InvalidRequest:
-                raise
-            except LakeMQError as error:
-                _log.warning(
-                    "the broker did not take the group's offsets, the next batch reports again: %s", error
-                )
-            else:
-                self._told[name] = own
-
-    def _commit_at(self, name: str, offsets: Mapping[tuple[str, int], int]) -> None:
-        assert self._lease is not None, "broadcast mode reports nothing"
-        group, broker = self._settings.group, self._brokers.broker(name)
-        lease = self._lease
-        epoch = lease.epoch_at(name) if isinstance(lease, GroupLeases) else lease.epoch
-        try:
-            broker.commit_offsets(group, offsets, lease_epoch=epoch)
-        except InvalidRequest as refused:
-            # A broker that restarted has forgotten which epoch is the newest until it is asked.
-            if not refused.context.get("renew"):
-                raise  # the group is somebody else's now: this job must end
-            self._lease.confirm()
-            broker.commit_offsets(group, offsets, lease_epoch=epoch)
 
 
 def _application(group: str, query_id: str) -> str:

@@ -51,7 +51,7 @@ def source_schema() -> StructType:
     return StructType([offered[name] for name in SOURCE_COLUMNS])
 
 
-def reader_of(settings: ConsumeSettings, endpoint: str) -> SliceReader:
+def reader_of(settings: ConsumeSettings, endpoint: str, retry_timeout_s: float) -> SliceReader:
     """What reads a group's messages.
 
     The tag filter holds for first deliveries only: what waits on the retry topic was let through once, and
@@ -63,6 +63,7 @@ def reader_of(settings: ConsumeSettings, endpoint: str) -> SliceReader:
         source_schema(),
         settings.tags,
         fail_on_data_loss=settings.on_data_loss == "fail",
+        retry_timeout_s=retry_timeout_s,
         unfiltered=frozenset([retry_topic(settings.group)]),
     )
 

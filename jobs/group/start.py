@@ -10,14 +10,16 @@ once per checkpoint and kept in its start file.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from delta_tables.ledger.location import LedgerLocation
 from delta_tables.ledger_query import select
-from jobs.runtime.group_brokers import GroupBrokers
+from jobs.runtime.group_brokers import GroupBrokers, awaited
 from jobs.settings import ConsumeSettings, From
+from lakemq.client.errors import may_pass
 from lakemq.client.results import QueueBounds
+from store_native.errors import LakeMQError
 from store_native.names import is_retry_topic
 from structured_streaming.offsets import MessageQueue
 
@@ -32,14 +34,40 @@ StartingOffsets = dict[str, dict[str, int]]
 def starting_offsets(
     settings: ConsumeSettings, spark: SparkSession, brokers: GroupBrokers
 ) -> StartingOffsets:
-    """Decides the first offset of every queue of the subscription: topic -> queue -> offset."""
+    """Decides the first offset of every queue of the subscription: topic -> queue -> offset.
+
+    A queue of a broker that is not there now, but in the ledger, is named too: it may come back.
+
+    Raises:
+        Unavailable: A broker does not answer.
+    """
     handled = handled_offsets(settings.ledger, spark, settings.group)
-    reported = {} if settings.mode == "broadcast" else brokers.committed_offsets(settings.group)
-    queues = {topic: brokers.queues(topic) for topic in settings.subscription}
+    there = brokers.all_for_a_start()
+    try:
+        reported = {} if settings.mode == "broadcast" else brokers.committed_offsets(settings.group)
+        queues = {topic: brokers.queues(topic) for topic in settings.subscription}
+    except LakeMQError as error:
+        if not may_pass(error):
+            raise
+        raise awaited(error) from error
+    start = _of_those_there(settings, brokers, handled, reported, queues)
+    for queue, at in handled.items() if brokers.several else ():
+        if queue.topic in start and queue.broker_name not in there:
+            start[queue.topic][brokers.key(queue)] = at
+    return start
+
+
+def _of_those_there(
+    settings: ConsumeSettings,
+    brokers: GroupBrokers,
+    handled: Mapping[MessageQueue, int],
+    reported: Mapping[MessageQueue, int],
+    queues: Mapping[str, Mapping[MessageQueue, QueueBounds]],
+) -> StartingOffsets:
     for topic in settings.topics:
-        if not (handled | reported).keys() & queues[topic].keys():
-            there = beginning(settings, list(queues[topic].values()))
-            _log.info("group %s is new to %s: %s", settings.group, topic, there)
+        if not (handled.keys() | reported.keys()) & queues[topic].keys():
+            what = beginning(settings, list(queues[topic].values()))
+            _log.info("group %s is new to %s: %s", settings.group, topic, what)
     return {
         topic: {
             brokers.key(queue): choose(
@@ -70,16 +98,18 @@ def choose(
     """Picks one queue's first offset.
 
     An offset of the ledger is taken as it is, even below the queue's minimum: the source then says
-    what was lost. The broker's is kept within what the queue holds. A retry topic (`retry`) that ends
+    what was lost. The broker's is kept within what the queue holds, but for a slave's word, which may be
+    behind. A retry topic (`retry`) that ends
     before the ledger's offset was made again and is read from its beginning: its rows are keyed by
     original positions, so nothing is in the ledger twice.
     """
-    if handled is not None and retry and handled > queue.max_offset:
+    if handled is not None and retry and handled > queue.max_offset and not queue.from_slave:
         return queue.min_offset
     if handled is not None:
         return handled
     if reported is not None:
-        return max(queue.min_offset, min(reported, queue.confirmed_offset))
+        end = reported if queue.from_slave else queue.confirmed_offset
+        return max(queue.min_offset, min(reported, end))
     return queue.min_offset if start == "earliest" else queue.confirmed_offset
 
 

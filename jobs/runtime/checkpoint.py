@@ -103,6 +103,17 @@ class StreamCheckpoint:
         self._write(_START_FILE, decided)
         return decided
 
+    def start_over(self, decide: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """As start, though the beginning was decided before; no batch may have been planned since."""
+        assert self.last_planned() == NO_BATCH, "a stream that has begun stays where it began"
+        decided = decide()
+        self._write(_START_FILE, decided)
+        return decided
+
+    def planned_end(self) -> ClusterOffsets | None:
+        """The end of the newest batch Spark planned, where that can be read."""
+        return self._end_in_sparks_log(self.last_planned())
+
     def _write(self, name: str, value: dict[str, Any]) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
         file = self.directory / name

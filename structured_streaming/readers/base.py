@@ -50,8 +50,8 @@ class StoreReader(Protocol):
     ahead: bool
 
     @property
-    def from_slave(self) -> bool:
-        """Whether the last bounds were a slave's, whose queues may end before its master's."""
+    def slave_answers(self) -> int:
+        """How many answers were a slave's so far, which may be behind its master."""
 
     def epoch(self) -> int:
         """Returns the store's epoch now."""

@@ -33,11 +33,14 @@ class HttpReader:
     ahead = True
 
     def __init__(self, client: Client) -> None:
-        self.from_slave = False
         self._client = client
         cluster = self._client.cluster()
         self.broker_name = str(cluster["broker_name"])
         self.store_id = str(cluster.get("store_id", ""))
+
+    @property
+    def slave_answers(self) -> int:
+        return self._client.slave_answers
 
     def epoch(self) -> int:
         return int(self._client.cluster().get("epoch", 1))
@@ -55,7 +58,6 @@ class HttpReader:
 
     def bounds(self, topic: str) -> dict[int, Bounds]:
         queues = self._client.queues(topic)
-        self.from_slave = any(queue.from_slave for queue in queues)
         return {queue.queue_id: Bounds(queue.min_offset, queue.confirmed_offset) for queue in queues}
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
@@ -74,11 +76,11 @@ class HttpReader:
             tags=tags,
             columns=columns,
         )
-        if pull.from_slave and pull.max_offset < end:
+        if pull.from_slave and not pull.min_offset <= offset <= end <= pull.max_offset:
             raise Unavailable(
                 "SERVICE_NOT_AVAILABLE",
                 f"broker {self.broker_name}: its master is away, and its slave has {topic} queue {queue_id} "
-                f"up to {pull.max_offset} yet, not to {end}",
+                f"from {pull.min_offset} to {pull.max_offset}, not from {offset} to {end}",
             )
         batch = pull.batch if pull.batch.num_rows else None
         return Chunk(pull.status, batch, pull.next_offset, pull.min_offset, pull.max_offset, pull.damaged)

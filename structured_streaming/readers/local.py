@@ -35,7 +35,7 @@ class LocalReader:
     """
 
     ahead = False
-    from_slave = False
+    slave_answers = 0
 
     def __init__(self, path: str) -> None:
         self._path = path

@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from store_native.errors import Unavailable
 from structured_streaming import columns, offsets, options, starting_offsets, topic_metadata
 from structured_streaming.offsets import TopicMetadata
 from structured_streaming.option_names import with_environment
@@ -76,6 +77,10 @@ class LakeMQBatchReader(DataSourceReader):
         if chosen.path is not None or chosen.endpoint is None:
             return [open_reader(chosen.path, chosen.endpoint, retry_timeout_s=timeout_s)]
         client = shared_client(chosen.endpoint)
+        unknown = client.never_answered()
+        if unknown:
+            what = f"{', '.join(unknown)} does not answer: what is there to be read is not known"
+            raise Unavailable("SERVICE_NOT_AVAILABLE", what)
         names = sorted(client.brokers()) if client.is_cluster() else [""]
         return [
             open_reader(None, chosen.endpoint, retry_timeout_s=timeout_s, broker_name=name) for name in names

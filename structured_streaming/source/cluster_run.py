@@ -26,14 +26,20 @@ from structured_streaming.cluster_offsets import ClusterOffsets
 from structured_streaming.offsets import Offsets, TopicMetadata
 from structured_streaming.options import ReadOptions
 from structured_streaming.retry_timeout import retry_until
-from structured_streaming.source import batch_bound, batch_plan, partitions
+from structured_streaming.source import batch_bound, batch_plan, partitions, query_lease
+from structured_streaming.source.broker_asks import BrokerAsks
 from structured_streaming.source.query_run import Planned, QueryRun
 from structured_streaming.source.read_limit import limit_ends
+from structured_streaming.starting_offsets import ByBroker
 
 log = logging.getLogger("lakemq.spark")
 
 AWAY_S = 5.0
 """How long a broker that did not answer is left out before it is asked again."""
+ANSWER_S = 10.0
+"""How long the brokers are waited for that answered before."""
+DOUBTFUL_S = 1.0
+"""How long the others wait for a broker that was away."""
 
 _Answer = TypeVar("_Answer")
 
@@ -46,6 +52,7 @@ class ClusterRun:
         client: The cluster.
         run_of: Makes the run over one broker, by its name; raises what became of asking it.
         clock: Monotonic seconds.
+        answer_s: How long a broker may take to answer before the others go on without it.
     """
 
     def __init__(
@@ -55,18 +62,21 @@ class ClusterRun:
         run_of: Callable[[str], QueryRun],
         *,
         clock: Callable[[], float] = time.monotonic,
+        answer_s: float = ANSWER_S,
     ) -> None:
         self.options = chosen
         self._client = client
         self._run_of = run_of
         self._clock = clock
         self._timeout_s = chosen.retry_timeout_ms / 1000
+        self._asks = BrokerAsks(answer_s, min(answer_s, DOUBTFUL_S))
         self._runs: dict[str, QueryRun] = {}
         self._away_until: dict[str, float] = {}
         self._away: dict[str, LakeMQError] = {}
         self._frozen: frozenset[str] | None = None
         self._initial: ClusterOffsets | None = None
         self._end: ClusterOffsets | None = None
+        self._left_out: dict[str, Offsets] = {}
 
     def freeze(self) -> None:
         """Fixes the ends of an AvailableNow run; a broker that is away has no part in it."""
@@ -80,20 +90,30 @@ class ClusterRun:
         """
         if self._initial is not None:
             return self._initial
-        unknown = self._client.cluster_routes.routes.unknown if self._client.is_routed else []
+        found = self._from_those_named() if self.options.brokers_join else self._from_all()
+        self._initial = ClusterOffsets({name: offsets for name, offsets in found.items() if offsets.queues})
+        return self._initial
+
+    def _from_all(self) -> dict[str, Offsets]:
+        self._refuse_unknown("a new query begins when every broker says where")
         found: dict[str, Offsets] = {}
         seen: list[TopicMetadata] = []
         for name in self._names():
             found[name] = self._run(name).initial()
             seen.append(self._run(name).metadata_at_start())
-        if unknown:
-            raise Unavailable(
-                "SERVICE_NOT_AVAILABLE",
-                f"{', '.join(unknown)} does not answer: a new query begins when every broker says where",
-            )
         topic_metadata.check_exists(topic_metadata.joined(seen), self.options.subscription)
-        self._initial = ClusterOffsets({name: offsets for name, offsets in found.items() if offsets.queues})
-        return self._initial
+        return found
+
+    def _from_those_named(self) -> dict[str, Offsets]:
+        """Where each begins is said already, so one that does not answer joins there later."""
+        starting = self.options.starting
+        named = [n for n in self._names() if not isinstance(starting, ByBroker) or starting.names(n)]
+        return self._of_all(lambda name, run: run.initial(), only=named)
+
+    def _refuse_unknown(self, why: str) -> None:
+        unknown = self._client.never_answered()
+        if unknown:
+            raise Unavailable("SERVICE_NOT_AVAILABLE", f"{', '.join(unknown)} does not answer: {why}")
 
     def latest(self, start: ClusterOffsets, most: int | None) -> ClusterOffsets:
         """Returns the end of the batch that begins at ``start``.
@@ -101,6 +121,7 @@ class ClusterRun:
         Raises:
             Unavailable: No broker answers for as long as retryTimeoutMs says.
         """
+        start = ClusterOffsets({**self._left_out, **start.brokers})
 
         def plan(name: str, run: QueryRun) -> Planned:
             begin = start.brokers.get(name)
@@ -120,13 +141,22 @@ class ClusterRun:
         return ClusterOffsets(found)
 
     def latest_unasked(self) -> ClusterOffsets:
-        """Returns the end of the next batch for a Spark that does not say where it begins."""
+        """Returns the end of the next batch for a Spark that does not say where it begins.
+
+        Raises:
+            Unavailable: At the first batch of a run a broker does not answer: where the query is on it,
+                Spark has not said.
+        """
         if self._end is not None:
             self._end = self.latest(self._end, self.options.max_offsets_per_trigger)
         else:
-            ends = {name: self._run(name).latest_unasked() for name in self._names()}
-            self._end = ClusterOffsets({name: end for name, end in ends.items() if end.queues})
+            self._end = retry_until(self._ends, self._timeout_s)
         return self._end
+
+    def _ends(self) -> ClusterOffsets:
+        self._refuse_unknown("below Spark 4.2 a run begins when every broker answers")
+        ends = {name: self._run(name).latest_unasked() for name in self._names()}
+        return ClusterOffsets({name: end for name, end in ends.items() if end.queues})
 
     def slices(self, start: ClusterOffsets, end: ClusterOffsets) -> list[partitions.QueueSlice]:
         """Cuts [start, end) into slices; waits for the brokers that have a part in it.
@@ -134,20 +164,26 @@ class ClusterRun:
         Raises:
             Unavailable: Such a broker does not answer for as long as retryTimeoutMs says.
         """
-        begins = dict(start.brokers)
+        begins = {**self._left_out, **start.brokers}
+        # Only below Spark 4.2, where the first batch of a run knows no start.
+        self._left_out |= {name: at for name, at in start.brokers.items() if name not in end.brokers}
         slices: list[partitions.QueueSlice] = []
         for name, reached in sorted(end.brokers.items()):
             if begins.get(name) == reached:
                 continue
 
             def cut(name: str = name, reached: Offsets = reached) -> list[partitions.QueueSlice]:
+                if self._asks.is_busy(name):
+                    raise self._asks.no_answer(name)
                 run = self._run(name)
-                begins[name] = start.brokers[name] if name in start.brokers else run.joins()
+                if name not in begins:
+                    begins[name] = run.joins()
                 return run.slices(begins[name], reached)
 
-            slices += retry_until(cut, self._timeout_s)
+            slices += retry_until(cut, self._timeout_s, waits=_say_that_it_waits)
         if self.options.plan_file is not None:
-            batch_plan.write(Path(self.options.plan_file), ClusterOffsets(begins), end)
+            of_batch = {name: at for name, at in begins.items() if name in end.brokers}
+            batch_plan.write(Path(self.options.plan_file), ClusterOffsets(of_batch), end)
         return partitions.split(
             sorted(slices, key=lambda piece: (piece.queue, piece.start)),
             min_partitions=self.options.min_partitions,
@@ -190,28 +226,37 @@ class ClusterRun:
         Raises:
             LakeMQError: What the first said, when none answers; at once what is no outage.
         """
+        if self.options.group is not None and self.options.group_lease:
+            query_lease.stop_reader_on_sigterm()  # the leases are taken on other threads
         names = sorted({*self._names(), *known} if only is None else set(only))
         if self._frozen is not None:
             names = [name for name in names if name in self._frozen]
         now = self._clock()
-        asked = [name for name in names if self._away_until.get(name, 0.0) <= now] or names
+        due = [name for name in names if self._away_until.get(name, 0.0) <= now] or names
+        said = self._asks.ask({name: self._question(call, name) for name in due}, self._away)
         answers: dict[str, _Answer] = {}
-        for name in asked:
-            try:
-                answers[name] = call(name, self._run(name))
-            except LakeMQError as error:
-                if not may_pass(error):
-                    raise
-                if name not in self._away:
-                    log.warning("%s; its queues wait, the others go on", error)
-                self._away[name] = error
-                self._away_until[name] = self._clock() + AWAY_S
+        for name, answer in said.items():
+            if not isinstance(answer, LakeMQError):
+                answers[name] = answer
+                if self._away.pop(name, None) is not None:
+                    log.warning("broker %s is back, its queues go on", name)
                 continue
-            if self._away.pop(name, None) is not None:
-                log.warning("broker %s is back, its queues go on", name)
+            if not may_pass(answer):
+                raise answer
+            if name not in self._away:
+                log.warning("%s; its queues wait, the others go on", answer)
+            self._away[name] = answer
+            self._away_until[name] = self._clock() + AWAY_S
         if names and not answers:
             raise self._away[names[0]]
         return answers
+
+    def _question(self, call: Callable[[str, QueryRun], _Answer], name: str) -> Callable[[], _Answer]:
+        return lambda: call(name, self._run(name))
+
+
+def _say_that_it_waits(error: LakeMQError) -> None:
+    log.warning("%s; the batch that was planned with its messages waits for it", error)
 
 
 def options_of(chosen: ReadOptions) -> ReadOptions:

@@ -55,11 +55,11 @@ def hold(lease: GroupLease) -> int:
     """
     if not lease.epoch:
         lease.acquire()
-        _stop_reader_on_sigterm()
+        stop_reader_on_sigterm()
     return lease.check()
 
 
-def _stop_reader_on_sigterm() -> None:
+def stop_reader_on_sigterm() -> None:
     """Lets the process of a streaming source end in order when Spark ends it.
 
     Spark 4.2 stops a query by sending SIGTERM to the source's Python process; without a handler it

@@ -10,13 +10,13 @@ Processes: the driver's; one object for a query's run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lakemq.client.group_lease import GroupLease
-from store_native.errors import LakeMQError
+from store_native.errors import LakeMQError, Unavailable
 from structured_streaming import offsets, starting_offsets, topic_metadata
 from structured_streaming.offsets import MessageQueue, Offsets, TopicMetadata
 from structured_streaming.options import ReadOptions
@@ -60,6 +60,7 @@ class QueryRun:
         progress: Receives how far the query's group is; None without a group.
         lease: The group's lease; None when the query takes none.
         must_exist: A topic that is named and not there is refused; else another broker may have it.
+        join_at: The committed offsets at which a store begins that comes to a running query.
     """
 
     def __init__(
@@ -70,9 +71,11 @@ class QueryRun:
         lease: GroupLease | None = None,
         *,
         must_exist: bool = True,
+        join_at: Callable[[], Mapping[tuple[str, int], int]] | None = None,
     ) -> None:
         self.options = chosen
         self._must_exist = must_exist
+        self._join_at = join_at
         self._at_start: TopicMetadata | None = None
         self._reader = reader
         self._progress = progress
@@ -116,9 +119,12 @@ class QueryRun:
         return self._at_start
 
     def joins(self) -> Offsets:
-        """Returns where a store begins that comes to a running query: at its oldest messages."""
+        """Returns where a store begins that comes to a running query; see `starting_offsets.joining`."""
         metadata = topic_metadata.load(self._reader, self.options.subscription)
-        return offsets.initial(metadata, {queue: b.min_offset for queue, b in metadata.bounds.items()})
+        starting = self.options.starting
+        at_group = self._join_at is not None or isinstance(starting, starting_offsets.GroupPosition)
+        committed = (self._join_at or self._lookups().group_offsets)() if at_group else {}
+        return offsets.initial(metadata, starting_offsets.joining(starting, metadata, committed))
 
     def latest(self, start: Offsets, most: int | None) -> Offsets:
         """Returns the end of the batch that begins at ``start``."""
@@ -136,7 +142,7 @@ class QueryRun:
         if not first:
             self.done(start)
         metadata = topic_metadata.load(self._reader, self.options.subscription)
-        metadata = self._metadata = offsets.not_behind(metadata, start)
+        metadata = self._metadata = offsets.not_behind(metadata, start, self._covers)
         sound = self._check(start, metadata)
         ends = {q: max(sound.starts[q], bounds.max_offset) for q, bounds in metadata.bounds.items()}
         if self._frozen is not None:
@@ -158,6 +164,12 @@ class QueryRun:
         else:
             self._hold_lease()
             metadata = self._metadata = topic_metadata.load(self._reader, self.options.subscription)
+            if metadata.from_slave:
+                raise Unavailable(
+                    "SERVICE_NOT_AVAILABLE",
+                    f"the master of broker {self._reader.broker_name} does not answer, and its slave may be "
+                    "behind the checkpoint: below Spark 4.2 a run begins when the master answers",
+                )
             self._check_exists(metadata)
             self._end = offsets.initial(
                 metadata, {queue: b.max_offset for queue, b in metadata.bounds.items()}
@@ -176,8 +188,12 @@ class QueryRun:
                 if start == self._initial:
                     start = self._began(start, others)
                 metadata = topic_metadata.of_one_store(metadata, others)
-            metadata = offsets.not_behind(metadata, start)
-            self._check(offsets.planned_from(start, end), metadata, also=left_out)
+            begin = offsets.planned_from(start, end)
+            for position in (begin, end):
+                metadata = offsets.not_behind(
+                    metadata, position, lambda queue: queue in left_out or self._covers(queue)
+                )
+            self._check(begin, metadata, also=left_out)
         if self.options.plan_file is not None:
             batch_plan.write(Path(self.options.plan_file), start, end)
         return partitions.split(

@@ -27,7 +27,7 @@ from structured_streaming.option_names import with_environment
 from structured_streaming.readers import open_reader
 from structured_streaming.readers.http import HttpReader, shared_client
 from structured_streaming.source import partitions, query_lease
-from structured_streaming.source.cluster_run import ClusterRun, options_of
+from structured_streaming.source.cluster_run import ANSWER_S, ClusterRun, options_of
 from structured_streaming.source.group_progress import GroupProgress
 from structured_streaming.source.query_run import QueryRun
 from structured_streaming.source.slice_reader import SliceReader
@@ -37,9 +37,6 @@ from structured_streaming.spark_versions import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-
-PLANNING_TIMEOUT_S = 10.0
-"""How long one of several brokers may take to answer before the others go on without it."""
 
 
 class LakeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -141,7 +138,7 @@ class LakeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def _start(chosen: options.ReadOptions) -> QueryRun | ClusterRun:
     if chosen.path is None and chosen.endpoint is not None and shared_client(chosen.endpoint).is_cluster():
         # It waits for no broker: the others are to go on.
-        client = Client(chosen.endpoint, timeout_s=PLANNING_TIMEOUT_S, retries=0)
+        client = Client(chosen.endpoint, timeout_s=ANSWER_S, retries=0)
         return ClusterRun(chosen, client, lambda name: _run_over(client.broker(name), options_of(chosen)))
     reader = open_reader(chosen.path, chosen.endpoint, retry_timeout_s=chosen.retry_timeout_ms / 1000)
     if chosen.group is None or chosen.endpoint is None:
@@ -152,9 +149,12 @@ def _start(chosen: options.ReadOptions) -> QueryRun | ClusterRun:
 def _run_over(broker: Client, chosen: options.ReadOptions) -> QueryRun:
     """The run over one broker of several."""
     reader = HttpReader(broker)
+    at, covers = chosen.join_at_group, chosen.subscription.covers
+    join_at = None if at is None else GroupProgress(broker, at, covers).committed_offsets
     if chosen.group is None:
-        return QueryRun(chosen, reader, must_exist=False)
-    return QueryRun(chosen, reader, *_group_at(broker, chosen, chosen.group), must_exist=False)
+        return QueryRun(chosen, reader, must_exist=False, join_at=join_at)
+    group = _group_at(broker, chosen, chosen.group)
+    return QueryRun(chosen, reader, *group, must_exist=False, join_at=join_at)
 
 
 def _group_at(

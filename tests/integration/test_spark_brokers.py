@@ -25,7 +25,11 @@ from jobs.handler.loader import HandlerTarget
 from jobs.runtime.run_loop import RunLoop
 from jobs.settings import ConsumeSettings
 from lakemq.client import Client, Message
+from store_native.errors import Unavailable
+from structured_streaming import columns
+from structured_streaming.source.batch_reader import LakeMQBatchReader
 from tests.support.name_servers import BrokersOfCluster
+from tests.support.processes import free_ports
 from tests.support.spark_streams import (
     Batches,
     forget_last_commit,
@@ -125,6 +129,17 @@ def test_a_checkpoint_of_one_broker_goes_on_through_the_name_server(
     together = source(spark, endpoint=cluster.endpoint, **options)
     expected = sorted([*numbered("broker-a", 4, 2), *numbered("broker-b", 0, 4)])
     assert bodies(run_available(together, tmp_path / "c").rows) == expected
+
+
+def test_a_batch_read_needs_every_broker(cluster: BrokersOfCluster) -> None:
+    topic = made(cluster, "bounded")
+    dead = f"http://127.0.0.1:{free_ports()}"
+    addresses = ",".join([cluster.brokers["broker-a"].endpoint, dead])
+    schema = columns.DEFAULT
+    whole = {"subscribe": topic, "endpoint": ",".join(cluster.brokers[name].endpoint for name in BOTH)}
+    LakeMQBatchReader(whole, schema).partitions()
+    with pytest.raises(Unavailable, match=f"{dead} does not answer: what is there to be read is not known"):
+        LakeMQBatchReader({**whole, "endpoint": addresses}, schema).partitions()
 
 
 def test_a_master_that_is_away_is_read_from_its_slave(spark: SparkSession, tmp_path: Path) -> None:
@@ -321,3 +336,50 @@ def test_a_group_over_two_brokers_goes_on_when_one_dies_and_catches_up(
     again = settings_of(cluster, tmp_path, topic, checkpoint=tmp_path / "another", until_idle_s=0.5)
     consume(again, lambda: spark)
     assert len(acknowledged(settings)) == 40
+
+
+def test_a_lost_checkpoint_repeats_nothing_of_a_broker_that_is_away_at_the_start(
+    spark: SparkSession, cluster: BrokersOfCluster, tmp_path: Path
+) -> None:
+    topic = made(cluster, "lost")
+    for name in BOTH:
+        send(cluster, name, topic, *numbered(name, 0, 4))
+    first = settings_of(cluster, tmp_path, topic, until_idle_s=0.5)
+    consume(first, lambda: spark)
+    assert len(acknowledged(first)) == 8
+    b = cluster.brokers["broker-b"]
+    b.kill()
+    names = cluster.name_servers[0]
+    wait_until(lambda: "broker-b" not in names.addresses(), otherwise="the name server forgets it")
+    again = settings_of(cluster, tmp_path, topic, checkpoint=tmp_path / "another")
+
+    def done(count: int) -> None:
+        wait_until(lambda: len(acknowledged(again)) == count, SPARK_S, lambda: acknowledged(again))
+
+    def steps() -> None:
+        send(cluster, "broker-a", topic, *numbered("broker-a", 4, 2))
+        done(10)
+        b.start()
+        send(cluster, "broker-b", topic, *numbered("broker-b", 4, 2))
+        done(12)
+
+    try:
+        Driven(again, steps).run(spark)
+    finally:
+        b.start()
+    assert set(Counter(acknowledged(again)).values()) == {1}
+
+
+def test_a_group_of_one_brokers_address_goes_on_through_the_name_server(
+    spark: SparkSession, cluster: BrokersOfCluster, tmp_path: Path
+) -> None:
+    topic = made(cluster, "moved")
+    for name in BOTH:
+        send(cluster, name, topic, *numbered(name, 0, 4))
+    alone = settings_of(
+        cluster, tmp_path, topic, endpoint=cluster.brokers["broker-a"].endpoint, until_idle_s=0.5
+    )
+    consume(alone, lambda: spark)
+    assert {name for name, *_ in acknowledged(alone)} == {"broker-a"}
+    consume(settings_of(cluster, tmp_path, topic, until_idle_s=0.5), lambda: spark)
+    assert Counter(name for name, *_ in acknowledged(alone)) == {"broker-a": 4, "broker-b": 4}

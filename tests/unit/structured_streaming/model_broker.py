@@ -51,7 +51,7 @@ class ModelBroker:
     broker_name = "broker-a"
     store_id = "s"
     ahead = False
-    from_slave = False
+    slave_answers = 0
 
     def __init__(self) -> None:
         self.epoch_now = 5

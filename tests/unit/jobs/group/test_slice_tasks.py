@@ -43,7 +43,7 @@ def test_what_waits_on_the_retry_topic_is_read_whatever_the_tags_are_now(
     settings = ConsumeSettings(
         "g", ("orders",), HandlerTarget("m:f"), ledger, path=str(store.path), tags=tags
     )
-    reader = reader_of(settings, "http://127.0.0.1:1")
+    reader = reader_of(settings, "http://127.0.0.1:1", 1.0)
 
     def bodies(topic: str) -> list[bytes]:
         piece = QueueSlice(MessageQueue(topic, "broker-a", 0), 0, 2)

@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
-from jobs.group.start import choose
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from delta_tables.deliveries import DELIVERIES
+from delta_tables.ledger.path_ledger import PathLedger
+from jobs.group.start import choose, starting_offsets
+from jobs.handler.loader import HandlerTarget
+from jobs.runtime.group_brokers import GroupBrokers
+from jobs.settings import ConsumeSettings
 from lakemq.client.results import QueueBounds
+from store_native.errors import Unavailable
+from tests.support.ledger_rows import append, delivery, path_ledger, report
+from tests.unit.jobs.model_cluster import ModelCluster
 
 
 def test_the_ledger_decides_where_a_group_goes_on() -> None:
@@ -21,3 +35,52 @@ def test_a_retry_topic_made_again_is_read_from_its_beginning() -> None:
     assert choose(held, 100, None, "earliest", retry=True) == 100, "all of it was handled"
     assert choose(held, 50, 70, "earliest", retry=True) == 50
     assert choose(held, 500, None, "earliest") == 500, "of any other topic the source reports it"
+
+
+def test_a_slave_that_is_behind_moves_nobody_back() -> None:
+    behind = replace(QueueBounds(0, 10, 100, 90), from_slave=True)
+    assert choose(behind, None, 700, "earliest") == 700
+    assert choose(behind, 500, None, "earliest", retry=True) == 500
+
+
+def started(cluster: ModelCluster, ledger: PathLedger) -> dict[str, dict[str, int]]:
+    settings = ConsumeSettings("g", ("orders",), HandlerTarget("m:handle"), ledger, start="earliest")
+    return starting_offsets(settings, cast(Any, None), GroupBrokers(cluster.client()))
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> PathLedger:
+    made = path_ledger(tmp_path)
+    append(made, DELIVERIES, [delivery(offset, broker_name=name) for name in BOTH for offset in range(4)])
+    report(made, 0, 6, broker_name="broker-b")
+    return made
+
+
+BOTH = ("broker-a", "broker-b")
+RETRIES = "%RETRY%g"
+
+
+def test_a_broker_that_is_not_there_begins_where_the_ledger_says(ledger: PathLedger) -> None:
+    cluster = ModelCluster("broker-a", topics=("orders", RETRIES))
+    assert started(cluster, ledger) == {
+        "orders": {"broker-a/0": 4, "broker-b/0": 6},
+        RETRIES: {"broker-a/0": 0},
+    }
+
+
+def test_a_start_needs_every_broker(ledger: PathLedger) -> None:
+    cluster = ModelCluster(*BOTH, topics=("orders", RETRIES))
+    cluster.never = ["http://b"]
+    with pytest.raises(Unavailable, match="http://b does not answer: where a query without a checkpoint"):
+        started(cluster, ledger)
+    cluster.never = []
+    cluster.away = {"broker-b"}
+    with pytest.raises(Unavailable, match="broker-b: no connection: where a query without a checkpoint"):
+        started(cluster, ledger)
+    cluster.away = set()
+    assert started(cluster, ledger)["orders"] == {"broker-a/0": 4, "broker-b/0": 6}
+
+
+def test_a_groups_start_names_its_only_broker_too(ledger: PathLedger) -> None:
+    cluster = ModelCluster("broker-a", topics=("orders", RETRIES), several=False)
+    assert started(cluster, ledger)["orders"] == {"broker-a/0": 4}

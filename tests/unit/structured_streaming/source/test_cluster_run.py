@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,6 +16,7 @@ from structured_streaming.options import parse_read
 from structured_streaming.source import batch_plan
 from structured_streaming.source.cluster_run import AWAY_S, ClusterRun, options_of
 from structured_streaming.source.query_run import QueryRun
+from tests.support.waiting import wait_until
 from tests.unit.structured_streaming.model_broker import ModelBroker
 
 A0, B0, C0 = (MessageQueue("t0", f"broker-{name}", 0) for name in "abc")
@@ -44,16 +46,20 @@ class Broker(ModelBroker):
         found = super().bounds(topic)
         if self.slave_end is None:
             return found
-        self.from_slave = True
+        self.slave_answers += 1
         return {queue: Bounds(low, self.slave_end) for queue, (low, _) in found.items()}
 
 
 class Query:
     """A query over brokers a and b (and more that come), with a clock that a test moves."""
 
+    answer_s = 60.0
+
     def __init__(self, *brokers: Broker, **given: Any) -> None:
         self.held = {broker.broker_name: broker for broker in brokers}
         self.now = 0.0
+        self.never_answered: list[str] = []
+        self.committed: dict[str, dict[tuple[str, int], int]] = {}
         options = {"endpoint": "http://a,http://b", "subscribe": "t0", "startingOffsets": "earliest"}
         self.chosen = parse_read({**options, "retryTimeoutMs": "1", **given}, streaming=True)
         self.run = self.again()
@@ -62,16 +68,20 @@ class Query:
         """A run of the same query after a restart."""
 
         class Brokers:
-            is_routed = False
-
             def brokers(brokers) -> dict[str, Broker]:
                 return self.held
 
+            def never_answered(brokers) -> list[str]:
+                return self.never_answered
+
         def run_of(name: str) -> QueryRun:
             self.held[name].epoch()
-            return QueryRun(options_of(self.chosen), self.held[name], must_exist=False)
+            join_at = None if self.chosen.join_at_group is None else lambda: self.committed.get(name, {})
+            return QueryRun(options_of(self.chosen), self.held[name], must_exist=False, join_at=join_at)
 
-        return ClusterRun(self.chosen, cast(Client, Brokers()), run_of, clock=lambda: self.now)
+        return ClusterRun(
+            self.chosen, cast(Client, Brokers()), run_of, clock=lambda: self.now, answer_s=self.answer_s
+        )
 
 
 def at(offsets: ClusterOffsets) -> dict[str, int]:
@@ -129,6 +139,15 @@ def test_a_new_query_begins_only_when_every_broker_says_where() -> None:
     b.away = True
     with pytest.raises(Unavailable, match="broker broker-b: no connection"):
         Query(Broker("broker-a", 10), b).run.initial()
+
+
+def test_a_new_query_does_not_begin_while_an_address_never_answered() -> None:
+    query = Query(Broker("broker-a", 10))
+    query.never_answered = ["http://b"]
+    with pytest.raises(Unavailable, match="http://b does not answer: a new query begins when every broker"):
+        query.run.initial()
+    query.never_answered = []
+    assert at(query.run.initial()) == {"broker-a": 0}
 
 
 def test_a_batch_that_was_planned_waits_for_its_broker() -> None:
@@ -217,3 +236,168 @@ def test_the_plan_names_where_each_broker_begins(tmp_path: Path) -> None:
     assert batch_plan.take(tmp_path / "plan") == (start, end)
     query.run.slices(ClusterOffsets({"broker-a": start.brokers["broker-a"]}), end)
     assert batch_plan.take(tmp_path / "plan") == (start, end), "b joined in this batch"
+
+
+def group(*brokers: Broker, start: str) -> Query:
+    """A query as a group's job makes it."""
+    return Query(*brokers, startingOffsets=start, brokersJoin="true", joinAtGroup="g")
+
+
+def test_a_groups_broker_that_comes_later_begins_where_the_start_names_it() -> None:
+    query = group(Broker("broker-a", 10), start='{"t0":{"broker-a/0":3,"broker-b/0":4}}')
+    query.never_answered = ["http://b"]
+    start = query.run.initial()
+    assert at(start) == {"broker-a": 3}, "that b never answered does not matter: the start is decided"
+    done = query.run.latest(start, None)
+    query.held["broker-b"] = Broker("broker-b", 10)
+    end = query.run.latest(done, None)
+    assert at(end) == {"broker-a": 10, "broker-b": 10}
+    for run in (query.run, query.again()):
+        assert [(p.queue, p.start, p.end) for p in run.slices(done, end)] == [(B0, 4, 10)]
+
+
+def test_a_groups_broker_that_the_start_does_not_name_begins_at_the_groups_offsets_there() -> None:
+    a, b, c = (Broker(f"broker-{name}", 10) for name in "abc")
+    query = group(a, b, c, start='{"t0":{"broker-a/0":3}}')
+    query.committed = {"broker-b": {("t0", 0): 6}}
+    start = query.run.initial()
+    assert at(start) == {"broker-a": 3}
+    end = query.run.latest(start, None)
+    assert at(end) == {"broker-a": 10, "broker-b": 10, "broker-c": 10}
+    assert [(p.queue, p.start) for p in query.run.slices(start, end)] == [(A0, 3), (B0, 6), (C0, 0)]
+
+
+def test_a_group_whose_start_is_decided_begins_without_a_broker_that_is_away() -> None:
+    a, b = Broker("broker-a", 10), Broker("broker-b", 10)
+    query = group(a, b, start='{"t0":{"broker-a/0":3,"broker-b/0":4}}')
+    b.away = True
+    start = query.run.initial()
+    assert at(query.run.latest(start, None)) == {"broker-a": 10}
+    b.away = False
+    query.now += AWAY_S
+    assert [p.start for p in query.run.slices(start, query.run.latest(start, None))] == [3, 4]
+
+
+def test_a_spark_that_gives_no_start_does_not_forget_a_broker_that_is_away() -> None:
+    a, b = Broker("broker-a", 10), Broker("broker-b", 10)
+    query = Query(a, b)
+    query.never_answered = ["http://b"]
+    with pytest.raises(Unavailable, match="http://b does not answer: below Spark"):
+        query.run.latest_unasked()
+    query.never_answered = []
+    b.away = True
+    with pytest.raises(Unavailable, match="broker-b: no connection"):
+        query.run.latest_unasked()
+    b.away = False
+    done = query.run.latest_unasked()
+    # A name server has forgotten b when the query is started again.
+    restarted, forgotten = query.again(), query.held.pop("broker-b")
+    a.grow(20)
+    end = restarted.latest_unasked()
+    assert at(end) == {"broker-a": 20}
+    assert [(p.queue, p.start) for p in restarted.slices(done, end)] == [(A0, 10)]
+    query.held["broker-b"] = forgotten
+    forgotten.grow(15)
+    following = restarted.latest_unasked()
+    assert at(following) == {"broker-a": 20, "broker-b": 15}
+    assert [(p.queue, p.start, p.end) for p in restarted.slices(end, following)] == [(B0, 10, 15)]
+
+
+def test_the_plan_of_a_batch_without_a_broker_does_not_say_that_its_queues_are_gone(tmp_path: Path) -> None:
+    query = Query(Broker("broker-a", 10), Broker("broker-b", 10), planFile=str(tmp_path / "plan"))
+    start = query.run.initial()
+    end = ClusterOffsets({"broker-a": query.run.latest(start, None).brokers["broker-a"]})
+    query.run.slices(start, end)
+    plan = batch_plan.take(tmp_path / "plan")
+    assert plan is not None
+    assert set(plan[0].brokers) == {"broker-a"}
+
+
+def test_a_slave_is_not_taken_for_a_master_where_both_answered_one_look() -> None:
+    a = Broker("broker-a", 10)
+    a.create("t1", 1)
+    a.grow(10, "t1")
+    query = Query(a, subscribe="t0,t1")
+    done = query.run.latest(query.run.initial(), None)
+
+    class MasterIsBack(Broker):
+        """The slave answers what is asked first, the master the rest."""
+
+        def epoch(self) -> int:
+            self.slave_answers += 1
+            return 4
+
+        def topic_id(self, topic: str) -> str | None:
+            return a.topic_id(topic)
+
+        def bounds(self, topic: str) -> dict[int, Bounds]:
+            if topic == "t1":
+                return a.bounds("t1")
+            self.slave_answers += 1
+            return {0: Bounds(0, 7)}
+
+    query.held["broker-a"] = MasterIsBack("broker-a", 10)
+    for run in (query.again(), query.again()):
+        a.grow(12, "t1")
+        end = run.latest(done, None)
+        assert {queue.topic: position for queue, position in end.queues.items()} == {"t0": 10, "t1": 12}
+        assert [(p.queue.topic, p.start, p.end) for p in run.slices(done, end)] == [("t1", 10, 12)]
+
+
+def test_a_queue_that_the_slave_does_not_have_yet_is_waited_for() -> None:
+    a = Broker("broker-a", 10)
+    query = Query(a)
+    start = query.run.initial()
+    done = query.run.latest(start, None)
+
+    class Slave(Broker):
+        def bounds(self, topic: str) -> dict[int, Bounds]:
+            self.slave_answers += 1
+            return {}
+
+    query.held["broker-a"] = Slave("broker-a", 0)
+    assert query.again().latest(done, None) == done
+    assert [(p.queue, p.start, p.end) for p in query.again().slices(start, done)] == [(A0, 0, 10)]
+
+
+def test_a_spark_that_gives_no_start_waits_for_the_master() -> None:
+    a = Broker("broker-a", 10)
+    a.slave_end = 7
+    with pytest.raises(Unavailable, match="its slave may be behind the checkpoint"):
+        Query(a).run.latest_unasked()
+
+
+def test_a_broker_that_hangs_does_not_hold_up_the_others() -> None:
+    a, b = Broker("broker-a", 10), Broker("broker-b", 10)
+    query = Query(a, b)
+    query.answer_s = 0.3
+    run = query.again()
+    done = run.latest(run.initial(), None)
+    answers = threading.Event()
+    hangs = 0
+
+    class Hanging(Broker):
+        def epoch(self) -> int:
+            nonlocal hangs
+            hangs += 1
+            answers.wait()
+            return super().epoch()
+
+    b.__class__ = Hanging
+    b.grow(20)
+    a.grow(20)
+    first = run.latest(done, None)
+    assert at(first) == {"broker-a": 20, "broker-b": 10}
+    for _ in range(3):
+        query.now += AWAY_S
+        assert run.latest(first, None) == first
+    assert hangs == 1, "who has not answered yet is not asked again"
+    with pytest.raises(Unavailable, match="broker broker-b did not answer within"):
+        run.slices(done, ClusterOffsets({**first.brokers, "broker-b": Offsets(9)}))
+    answers.set()
+
+    def is_back() -> bool:
+        query.now += AWAY_S
+        return at(run.latest(first, None)) == {"broker-a": 20, "broker-b": 20}
+
+    wait_until(is_back)
