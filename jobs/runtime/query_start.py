@@ -31,7 +31,10 @@ def start_of(
         LakeMQError: ARGUMENT_ILLEGAL when it cannot be known whose the remembered queues are.
     """
     begin: StartingOffsets = checkpoint.start(lambda: {"offsets": decide()})["offsets"]
-    if not brokers.several or all("/" in key for keys in begin.values() for key in keys):
+    named = {key.rpartition("/")[0] for keys in begin.values() for key in keys}
+    if not brokers.several and len(named) == 1:
+        return _renamed(begin, "")  # the broker's, whatever it was called before
+    if not brokers.several or "" not in named:
         return begin
     # Releases that knew one broker did not name it.
     if checkpoint.last_planned() == NO_BATCH:
@@ -47,7 +50,11 @@ def start_of(
             f"the checkpoint {checkpoint.directory} does not say whose queues it began with: start the job "
             "once with its broker's address, then with this one",
         )
+    return _renamed(begin, f"{names[0]}/")
+
+
+def _renamed(begin: StartingOffsets, prefix: str) -> StartingOffsets:
     return {
-        topic: {key if "/" in key else f"{names[0]}/{key}": at for key, at in keys.items()}
+        topic: {prefix + key.rpartition("/")[2]: at for key, at in keys.items()}
         for topic, keys in begin.items()
     }

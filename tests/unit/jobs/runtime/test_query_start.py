@@ -40,8 +40,12 @@ def of_one_broker(directory: Path, *, planned: int = -1, log_version: str = "v1"
     return checkpoint
 
 
-def test_one_broker_goes_on_as_before(tmp_path: Path) -> None:
-    assert started(of_one_broker(tmp_path), several=False) == UNNAMED
+def test_one_broker_goes_on_as_before_whatever_it_is_called(tmp_path: Path) -> None:
+    assert started(of_one_broker(tmp_path / "old"), several=False) == UNNAMED
+    checkpoint = StreamCheckpoint(tmp_path / "new")
+    checkpoint.start(lambda: {"offsets": {"t": {"broker-a/0": 5}}})
+    assert started(checkpoint, several=False) == UNNAMED
+    assert started(checkpoint) == {"t": {"broker-a/0": 5}}
 
 
 def test_a_start_that_nothing_was_read_from_is_decided_anew(tmp_path: Path) -> None:

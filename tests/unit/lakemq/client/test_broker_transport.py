@@ -6,8 +6,9 @@ from typing import Any, cast
 
 import pytest
 
+from lakemq.client.broker_table import BrokerRoute
 from lakemq.client.broker_transport import BrokerTransport
-from lakemq.client.routes import BrokerRoute, Routes
+from lakemq.client.routes import Routes
 from lakemq.client.transport import Answer, Transport
 from store_native.errors import InvalidRequest, LakeMQError, Unavailable
 
@@ -20,7 +21,7 @@ class Pair:
     def __init__(self) -> None:
         self.raises: dict[str, LakeMQError | None] = {MASTER: None, SLAVE: None}
 
-    def brokers(self) -> dict[str, BrokerRoute]:
+    def brokers(self, deadline: object = None) -> dict[str, BrokerRoute]:
         return {"broker-a": BrokerRoute("broker-a", MASTER, (SLAVE,))}
 
     def failed(self) -> None:
