@@ -189,10 +189,10 @@ def not_behind(
     bounds = dict(metadata.bounds)
     topic_ids = dict(metadata.topic_ids)
     for queue, at in position.queues.items():
-        if not covers(queue) or not same_topic(
-            topic_ids.setdefault(queue.topic, position.topic_ids[queue.topic]),
-            position.topic_ids[queue.topic],
-        ):
+        if not covers(queue):
+            continue
+        topic_id = position.topic_ids[queue.topic]
+        if not same_topic(topic_ids.setdefault(queue.topic, topic_id), topic_id):
             continue
         held = bounds.get(queue, Bounds(0, at))
         bounds[queue] = Bounds(min(held.min_offset, at), max(held.max_offset, at))

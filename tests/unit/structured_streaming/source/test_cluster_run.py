@@ -401,3 +401,13 @@ def test_a_broker_that_hangs_does_not_hold_up_the_others() -> None:
         return at(run.latest(first, None)) == {"broker-a": 20, "broker-b": 20}
 
     wait_until(is_back)
+
+
+def test_a_slave_that_knows_a_topics_later_life_is_believed() -> None:
+    a = Broker("broker-a", 10)
+    query = Query(a, failOnDataLoss="false")
+    done = query.run.latest(query.run.initial(), None)
+    again = query.held["broker-a"] = Broker("broker-a", 0)
+    again.create("t0", 1)
+    again.slave_end = 3
+    assert at(query.again().latest(done, None)) == {"broker-a": 3}
