@@ -3,7 +3,7 @@
 Owns the report of each batch's end, after it is in the ledger.
 
 Invariants: a report that does not get through costs nothing but freshness, and of several brokers none waits
-for one that did not take the last; one that is refused because the group is another job's ends the job.
+again and again for one that hangs; one that is refused because the group is another job's ends the job.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from structured_streaming.offsets import MessageQueue
 _log = logging.getLogger(__name__)
 
 SILENT_S = 30.0
-"""How long one of several brokers that did not take a report is sent none."""
+"""How long one of several brokers that hung at a report is sent none."""
+HUNG_S = 3.0
 
 
 class OffsetReport:
@@ -66,6 +67,7 @@ class OffsetReport:
         return not silent and self._told.get(name) != own and self._epoch_at(name) is not None
 
     def _tell(self, name: str, own: dict[tuple[str, int], int]) -> None:
+        began = self._clock()
         try:
             self._commit_at(name, own)
         except InvalidRequest as refused:
@@ -75,7 +77,8 @@ class OffsetReport:
             _log.warning("%s did not take the offsets, a later batch reports again: %s", name, refused)
         except LakeMQError as error:
             _log.warning("the broker did not take the offsets, a later batch reports again: %s", error)
-            self._silent_until[name] = self._clock() + SILENT_S
+            if self._clock() - began >= HUNG_S:
+                self._silent_until[name] = self._clock() + SILENT_S
         else:
             self._told[name] = own
 
