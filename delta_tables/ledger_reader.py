@@ -79,16 +79,38 @@ class LedgerReader:
             InvalidRequest: ARGUMENT_ILLEGAL when the text does anything but read, or is not SQL the engine
                 knows, with its reason.
         """
-        if not _READS.fullmatch(text):
-            first = _WORD.match(text)
-            strange = first is not None and first[1].lower() not in _READING
-            begins = f"the statement begins with {first[1]!r}: " if first and strange else ""
-            raise from_code("ARGUMENT_ILLEGAL", begins + _ONLY_READ)
-        # Outside the try: a table that cannot be opened is not the text's fault. Views are only parsed here;
-        # the engine looks at those the text uses.
-        session = self._session()
+        _check_reads(text)  # before any table is opened
+        return self.snapshot().sql(text)
+
+    def snapshot(self) -> LedgerSnapshot:
+        """The tables as they are now, for several statements."""
+        # A table that cannot be opened is no statement's fault. Views are only parsed here; the engine looks
+        # at those a statement uses.
+        return LedgerSnapshot(self._session())
+
+    def _session(self) -> QueryBuilder:
+        session = QueryBuilder()
+        for table in TABLES:
+            # A missing table reads as an empty one: an archive that never ran, say.
+            self._location.create(table)
+            _register(session, table, self._location.open(table))
+        for name in VIEWS:
+            session.execute(f"CREATE VIEW {name} AS {view_sql(name)}").read_all()
+        return session
+
+
+class LedgerSnapshot:
+    """A ledger's tables as they were when this was made."""
+
+    def __init__(self, session: QueryBuilder) -> None:
+        """Takes a session that knows the tables and views."""
+        self._session = session
+
+    def sql(self, text: str) -> pa.Table:
+        """Runs one SELECT; raises as `LedgerReader.sql`."""
+        _check_reads(text)
         try:
-            result = pa.table(session.execute(text).read_all())
+            result = pa.table(self._session.execute(text).read_all())
         except Exception as error:
             # DataFusion's errors have no class of their own: they are known by where they come from.
             if not type(error).__module__.startswith(("deltalake", "_internal", "builtins")):
@@ -102,15 +124,13 @@ class LedgerReader:
         plain = pa.schema([pa.field(field.name, plain_type(field.type)) for field in result.schema])
         return result.cast(plain, safe=False)
 
-    def _session(self) -> QueryBuilder:
-        session = QueryBuilder()
-        for table in TABLES:
-            # A missing table reads as an empty one: an archive that never ran, say.
-            self._location.create(table)
-            _register(session, table, self._location.open(table))
-        for name in VIEWS:
-            session.execute(f"CREATE VIEW {name} AS {view_sql(name)}").read_all()
-        return session
+
+def _check_reads(text: str) -> None:
+    if not _READS.fullmatch(text):
+        first = _WORD.match(text)
+        strange = first is not None and first[1].lower() not in _READING
+        begins = f"the statement begins with {first[1]!r}: " if first and strange else ""
+        raise from_code("ARGUMENT_ILLEGAL", begins + _ONLY_READ)
 
 
 def _register(session: QueryBuilder, table: Table, stored: DeltaTable) -> None:

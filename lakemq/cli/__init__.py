@@ -6,6 +6,7 @@
     stdin_end.py        a broker that stops with the process that started it
     spark_log.py        a command's Spark session, its log in a file
     consume_progress.py how a group goes, and what it came to
+    group_status.py     how a group fares now
     dead_letter_cards.py  what is seen of dead letters
     __main__.py         ``python -m lakemq.cli``
 

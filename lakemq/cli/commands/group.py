@@ -1,6 +1,6 @@
 """``lakemq group``: consumer groups, their committed offsets, and how to move them, over the HTTP API.
 
-Owns the arguments and how groups, lags and the plan of a reset are shown.
+Owns the arguments and how groups, lags and the plan of a reset are shown; group_status.py words a status.
 
 Invariants: a reset changes nothing without ``--execute``.
 """
@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Any
 
-from lakemq.cli import options
+from jobs.arguments import duration_ms
+from lakemq.cli import group_status, options
 from lakemq.cli.subparsers import Subparsers
 from lakemq.cli.verbs import add_broker_verb
 from lakemq.cli.verbs import run as run
 from lakemq.client import Client, GroupConfig, InvalidRequest, Unavailable
 from lakemq.terminal import output
 from lakemq.terminal.failure import WrongUsage
+from store_native.names import retry_topic
 
 _NOT_MOVED = (
     "A group that lakemq consume has run goes on where its checkpoint and its ledger say: it is not moved "
@@ -49,6 +53,24 @@ def register(subparsers: Subparsers) -> None:
     offsets = add_broker_verb(verbs, "offsets", _offsets, "show a group's committed offsets and its lag")
     offsets.add_argument("group")
     offsets.add_argument("--topic", help="only this topic")
+    status = add_broker_verb(
+        verbs,
+        "status",
+        _status,
+        "how a group fares: lag, rate, retries, dead letters, last error, handling times, "
+        "from the broker and the ledger",
+    )
+    status.add_argument("group")
+    status.add_argument("--ledger", default="ledger", metavar="DIR", help="the ledger (default: ledger)")
+    status.add_argument("--json", action="store_const", const="json", dest="format", help="as --format json")
+    status.add_argument(
+        "--watch",
+        nargs="?",
+        type=duration_ms,
+        const=2_000,
+        metavar="TIME",
+        help="again and again until Ctrl-C (2s); as JSON one line each time",
+    )
     _register_reset(verbs)
 
 
@@ -120,6 +142,36 @@ def _delete(client: Client, args: argparse.Namespace) -> None:
 def _offsets(client: Client, args: argparse.Namespace) -> None:
     rows = consumer_lag(client, args.group, args.topic)
     print(output.as_json(rows) if args.format == "json" else _lag_table(rows))
+
+
+def _status(client: Client, args: argparse.Namespace) -> None:
+    from delta_tables.group_status import ledger_status
+    from delta_tables.ledger_reader import LedgerReader
+
+    ledger = LedgerReader(args.ledger)
+    while True:
+        now = datetime.now(UTC)
+        status = ledger_status(ledger, args.group, now)
+        behind = _behind(client, args.group, round(now.timestamp() * 1000))
+        if args.format == "json":
+            said = group_status.as_object(args.group, behind, status)
+            print(output.as_json(said, indent=2 if args.watch is None else None), flush=True)
+        else:
+            print(group_status.as_text(args.group, behind, status), flush=True)
+        if args.watch is None:
+            return
+        time.sleep(args.watch / 1000)
+        if args.format != "json":
+            print("\n----\n")
+
+
+def _behind(client: Client, group: str, now_ms: int) -> dict[str, Any]:
+    """How far behind a group is, as far as the broker answers: the ledger has the rest all the same."""
+    try:
+        return group_status.lag(client, consumer_lag(client, group), retry_topic(group), now_ms)
+    except Unavailable as error:
+        print(f"lakemq: without the broker: {error}", file=sys.stderr)
+        return {"lag": None, "lag_s": None}
 
 
 def _reset(client: Client, args: argparse.Namespace) -> None:

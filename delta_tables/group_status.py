@@ -1,0 +1,169 @@
+"""How a group fares, out of its ledger: what waits, what failed, how long handling takes.
+
+Owns the queries and their answers; what only the broker knows (how far behind the group is) is not here.
+
+Invariants: all answers are of the tables at one moment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from delta_tables.ledger_reader import LedgerReader, LedgerSnapshot
+from store_native import validate_group
+
+RATE_WINDOW = timedelta(minutes=1)
+WINDOW = timedelta(hours=1)
+
+_TIME = "%Y-%m-%d %H:%M:%S.%f"
+_TOOK_US = "arrow_cast(finished_at, 'Int64') - arrow_cast(started_at, 'Int64')"
+_PENDING = """\
+SELECT count(*) AS pending, count(CASE WHEN next_attempt_at <= TIMESTAMP '{now}' THEN 1 END) AS due,
+  min(next_attempt_at) AS next_due_at
+FROM pending_retries WHERE consumer_group = '{group}'"""
+_DEAD = """\
+SELECT count(*) AS dead FROM dead_letters
+WHERE consumer_group = '{group}' AND last_attempt_at > TIMESTAMP '{since}'"""
+_HANDLING = f"""\
+SELECT topic, count(*) AS attempts, count(CASE WHEN verdict <> 'ACK' THEN 1 END) AS failed,
+  avg({_TOOK_US}) / 1000 AS mean_ms,
+  approx_percentile_cont(0.95) WITHIN GROUP (ORDER BY {_TOOK_US}) / 1000.0 AS p95_ms,
+  max({_TOOK_US}) / 1000.0 AS max_ms
+FROM deliveries WHERE consumer_group = '{{group}}' AND finished_at > TIMESTAMP '{{since}}'
+GROUP BY topic ORDER BY failed DESC, mean_ms DESC, topic"""
+_ERROR = """\
+SELECT finished_at AS at, topic, message_id, attempt, verdict, error_type,
+  coalesce(error_text, reason) AS error
+FROM deliveries WHERE consumer_group = '{group}' AND verdict <> 'ACK'
+ORDER BY finished_at DESC, queue_offset DESC LIMIT 1"""
+_RATE = """\
+SELECT coalesce(sum(next_offset - begin_offset), 0) AS messages FROM consumer_offsets
+WHERE consumer_group = '{group}' AND recorded_at > TIMESTAMP '{rate_since}'"""
+_REPORT = """\
+SELECT query_id, batch_id, recorded_at, messages FROM (
+  SELECT query_id, batch_id, max(recorded_at) AS recorded_at, sum(next_offset - begin_offset) AS messages
+  FROM consumer_offsets WHERE consumer_group = '{group}' GROUP BY query_id, batch_id
+) AS batches ORDER BY recorded_at DESC, batch_id DESC LIMIT 1"""
+_BEGAN = """\
+SELECT min(started_at) AS began FROM deliveries
+WHERE consumer_group = '{group}' AND query_id = '{query_id}' AND batch_id = {batch_id}"""
+_REPORTED_LAG = """\
+SELECT sum(lag) AS lag FROM group_progress
+WHERE consumer_group = '{group}' AND topic <> '%RETRY%{group}'"""
+
+
+@dataclass(frozen=True)
+class TopicHandling:
+    """The handler's work on one topic in the last hour, milliseconds for each message."""
+
+    topic: str
+    attempts: int
+    failed: int
+    mean_ms: float
+    p95_ms: float
+    max_ms: float
+
+
+@dataclass(frozen=True)
+class LastError:
+    """The newest attempt that was not acknowledged."""
+
+    at: datetime
+    topic: str
+    message_id: str
+    attempt: int
+    verdict: str
+    error_type: str | None
+    error: str | None
+
+
+@dataclass(frozen=True)
+class LastBatch:
+    """The newest batch that was reported.
+
+    Attributes:
+        seconds: From the first call of the handler to the report; None when no call is in the ledger.
+    """
+
+    at: datetime
+    messages: int
+    seconds: float | None
+
+
+@dataclass(frozen=True)
+class LedgerStatus:
+    """A group at one moment.
+
+    Attributes:
+        at: The moment.
+        pending_retries: Messages that wait for their next attempt.
+        due_retries: Of them, those whose time has come.
+        next_due_at: When the first of them is due.
+        dead_letters: Given up in the last hour.
+        rate_per_s: Messages a second over the last minute.
+        reported_lag: How far behind the group was as its batches last reported; None before the first.
+        handling: By topic, what fails most first.
+    """
+
+    at: datetime
+    pending_retries: int
+    due_retries: int
+    next_due_at: datetime | None
+    dead_letters: int
+    rate_per_s: float
+    reported_lag: int | None
+    last_batch: LastBatch | None
+    last_error: LastError | None
+    handling: tuple[TopicHandling, ...]
+
+
+def ledger_status(ledger: LedgerReader, group: str, now: datetime) -> LedgerStatus:
+    """Looks at a group.
+
+    Args:
+        ledger: Its ledger.
+        group: The group.
+        now: The time, in UTC.
+
+    Raises:
+        InvalidRequest: GROUP_ILLEGAL.
+    """
+    validate_group(group)
+    names = {
+        "group": group,
+        "now": now.strftime(_TIME),
+        "since": (now - WINDOW).strftime(_TIME),
+        "rate_since": (now - RATE_WINDOW).strftime(_TIME),
+    }
+    tables = ledger.snapshot()
+
+    def ask(query: str) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = tables.sql(query.format(**names)).to_pylist()
+        return rows
+
+    single = (_PENDING, _DEAD, _RATE, _REPORTED_LAG)
+    (pending,), (dead,), (rate,), (reported,) = (ask(query) for query in single)
+    return LedgerStatus(
+        at=now,
+        pending_retries=pending["pending"],
+        due_retries=pending["due"],
+        next_due_at=pending["next_due_at"],
+        dead_letters=dead["dead"],
+        rate_per_s=rate["messages"] / RATE_WINDOW.total_seconds(),
+        reported_lag=reported["lag"],
+        last_batch=_last_batch(tables, group, ask(_REPORT)),
+        last_error=next((LastError(**row) for row in ask(_ERROR)), None),
+        handling=tuple(TopicHandling(**row) for row in ask(_HANDLING)),
+    )
+
+
+def _last_batch(tables: LedgerSnapshot, group: str, newest: list[dict[str, Any]]) -> LastBatch | None:
+    if not newest:
+        return None
+    (report,) = newest
+    batch = {name: report[name] for name in ("query_id", "batch_id")}
+    ((began,),) = (row.values() for row in tables.sql(_BEGAN.format(group=group, **batch)).to_pylist())
+    seconds = None if began is None else (report["recorded_at"] - began).total_seconds()
+    return LastBatch(report["recorded_at"], report["messages"], seconds)
