@@ -21,7 +21,7 @@ use crate::actions::{Action, UNSYNCED, run};
 use crate::dice::Dice;
 use crate::jumping_clock::JumpingClock;
 use crate::model::{Event, Model};
-use crate::power_disk::{Ailment, PowerDisk, Unsynced};
+use crate::power_disk::{Ailment, Failure, PowerDisk, Unsynced};
 use crate::support::{environment, options};
 use crate::workload::{scratch, seeds};
 
@@ -228,6 +228,7 @@ impl<'h> Simulation<'h> {
         let poisoned = self.is_poisoned();
         let healthy = !poisoned && self.store().dispatch_failure().is_none();
         let (appended, flushed, ..) = self.store().watermarks();
+        let file_size = self.store().options().commitlog_file_size as i64;
         let store = self.store.take().expect("open");
         let mut least = appended;
         match stop {
@@ -273,7 +274,10 @@ impl<'h> Simulation<'h> {
                 report.clean && !report.rebuilt && report.repaired_queues == 0,
                 "a clean stop leaves nothing to mend: {report:?}"
             );
-            assert_eq!(report.from_offset, report.end_offset, "nothing to read");
+            // A file that was ended, and whose next one could not be made, ends in a blank that nobody has to dispatch.
+            if report.end_offset % file_size != 0 {
+                assert_eq!(report.from_offset, report.end_offset, "nothing to read");
+            }
         }
         self.look();
     }
@@ -404,5 +408,47 @@ fn test_whatever_is_asked_in_whatever_order_the_store_shows_what_the_model_does(
             let again = fails(&short, flush);
             panic!("seed {seed}: {failure}\nin short, {flush:?}: {again:?}\n{short:#?}");
         }
+    }
+}
+
+#[test]
+fn test_a_key_is_remembered_over_a_crash_when_the_clock_was_wrong_at_first() {
+    let send = |count, length| Action::Send {
+        topic: 1,
+        count,
+        length,
+        keyed: true,
+    };
+    let actions = [
+        Action::Jump(-375 * 86_400_000),
+        send(2, 6_000),
+        Action::Jump(375 * 86_400_000),
+        Action::Kill,
+        send(5, 10),
+        Action::Repeat(0),
+    ];
+    assert_eq!(fails(&actions, Flush::Sync), None);
+}
+
+#[test]
+fn test_a_clean_stop_behind_a_file_whose_next_one_could_not_be_made_leaves_nothing_to_mend() {
+    let send = |length| Action::Send {
+        topic: 0,
+        count: 1,
+        length,
+        keyed: false,
+    };
+    // The file is full before the last send; its next one is made when that comes, and fails.
+    for number in 1..40 {
+        let mut actions = vec![send(6_000); 10];
+        actions.push(Action::Fail(Failure {
+            of: None,
+            number,
+            times: 1,
+            error: 5,
+            leaves: 100,
+        }));
+        actions.extend([send(6_000), Action::Work(Work::Flush), Action::CleanStop]);
+        assert_eq!(fails(&actions, Flush::Sync), None, "{number}");
     }
 }

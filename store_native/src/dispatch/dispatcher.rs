@@ -25,7 +25,8 @@ pub struct Dispatcher {
     /// Log offset up to which records were dispatched.
     pub offset: i64,
     pub store_timestamp: i64,
-    /// The time at which ages were taken last before the start; 0 where it is not known.
+    /// The time at which ages were taken last before the start; 0 where it is not known. A record that came after it
+    /// and has an earlier stamp says that the clock was set back in between.
     pub ages_at: i64,
     pub quarantine: Quarantine,
     queues: QueueSink,
@@ -101,6 +102,7 @@ impl Dispatcher {
             sink.take(&dispatched)?;
         }
         self.store_timestamp = record.store_timestamp;
+        self.ages_at = self.ages_at.min(record.store_timestamp);
         Ok(())
     }
 
