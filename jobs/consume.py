@@ -27,6 +27,7 @@ from delta_tables.views import TABLES
 from jobs.group.batch_report import BatchReport
 from jobs.group.waiting_retries import WaitingRetries, waiting_retries
 from jobs.redelivery.retry_policy import DEFAULT_MAX_RECONSUME_TIMES, RetryPolicy
+from jobs.runtime.available import AvailableMessages
 from jobs.runtime.batch_gate import BatchGate
 from jobs.runtime.checkpoint import StreamCheckpoint
 from jobs.runtime.group_brokers import GroupBrokers
@@ -76,7 +77,7 @@ def consume(
 
     Raises:
         LakeMQError: wrong settings, a conflict about group or ledger, or a stream that failed.
-        Unavailable: it ended idle without one of several brokers.
+        Unavailable: it ended without one of several brokers.
     """
     settings.handler.load()
     with ExitStack() as stack:
@@ -135,10 +136,15 @@ def _run(
 
         give_up = lease.stop_retrying if lease is not None else lambda: None
         if settings.available_now:
+            there = AvailableMessages(brokers, settings.subscription)
             # What the group writes is in the ledger before the streams over it look what is there.
             started(loop)
-            stages = ([group.start], [stream.start for stream in ledger_streams])
-            loop.run_through([partial(_started, stage) for stage in stages], is_away=is_away, give_up=give_up)
+            stages = [
+                partial(_started, starts) for starts in ([group.start], [s.start for s in ledger_streams])
+            ]
+            whole = loop.run_through(stages, is_away=is_away, give_up=give_up)
+            if whole and (left_out := there.left_out(group.reached)):
+                raise _without(left_out, "the group has handled what was there")
             return
         streams = _started([group.start, *(stream.start for stream in ledger_streams)])
         started(loop)
@@ -155,11 +161,15 @@ def _run(
             give_up=give_up,
         )
         if idle and watch is not None and watch.left_out:
-            raise Unavailable(
-                "SERVICE_NOT_AVAILABLE",
-                f"the group has nothing left to do but at {', '.join(watch.left_out)}, which does not "
-                "answer: what is there is handled when it is back and the group runs",
-            )
+            raise _without(watch.left_out, "the group has nothing left to do")
+
+
+def _without(brokers: Sequence[str], done: str) -> Unavailable:
+    return Unavailable(
+        "SERVICE_NOT_AVAILABLE",
+        f"{done} but at {', '.join(brokers)}, which does not answer: what is there is handled when it is "
+        "back and the group runs",
+    )
 
 
 def _started(starts: Sequence[Callable[[], StreamingQuery]]) -> list[StartedStream]:

@@ -145,7 +145,7 @@ class RunLoop:
         *,
         is_away: Callable[[], bool] = lambda: False,
         give_up: Callable[[], None] = lambda: None,
-    ) -> None:
+    ) -> bool:
         """Waits for streams that end by themselves, stage after stage, or until a stop is asked for.
 
         Args:
@@ -153,10 +153,14 @@ class RunLoop:
             is_away: says whether the broker is away.
             give_up: called when the batches inside are given up.
 
+        Returns:
+            Whether all stages have ended by themselves.
+
         Raises:
             LakeMQError: SYSTEM_ERROR with the reason when a stream failed; no stage follows.
         """
         streams: Sequence[StartedStream] = ()
+        whole = False
         try:
             for start in stages:
                 if self._stop.is_set():
@@ -164,10 +168,13 @@ class RunLoop:
                 streams = start()
                 if not self._have_ended(streams):
                     break
+            else:
+                whole = True
         finally:
             failure = self._end(streams, is_away, give_up)
         if failure is not None:
             raise from_code("SYSTEM_ERROR", failure)
+        return whole
 
     def _have_ended(self, streams: Sequence[StartedStream]) -> bool:
         """Waits until all have ended by themselves; False when one failed or a stop was asked for."""

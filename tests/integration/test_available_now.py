@@ -23,6 +23,7 @@ from lakemq import Message
 from tests.support.broker_process import BrokerProcess
 from tests.support.consumer_process import ConsumerProcess
 from tests.support.dispatch_barrier import await_dispatch
+from tests.support.held_handler import HeldHandler
 
 HANDLERS = """
 from lakemq.handler import Verdict
@@ -111,3 +112,29 @@ def test_the_command_ends_with_exit_code_0_and_says_what_waits(
         assert consumer.wait() == 0, consumer.log()
     assert "3 handled: 2 acknowledged, 1 to come again, 0 given up" in said
     assert "1 wait for a retry in a later run, the first is due at 20" in said
+
+
+@pytest.mark.long
+def test_a_run_that_is_stopped_ends_behind_its_batch_and_the_next_one_goes_on(
+    shared_broker: BrokerProcess, tmp_path: Path
+) -> None:
+    handler = HeldHandler(tmp_path, "held_in_a_run")
+    with shared_broker.client() as client:
+        client.put_topic("stopped-run", read_queue_nums=1, write_queue_nums=1)
+    send(shared_broker, "stopped-run", "a", "b", "c", "d")
+    arguments = [
+        *("--group", "stopped-run", "--topic", "stopped-run", "--handler", "held_in_a_run:hold"),
+        *("--from", "earliest", "--max-batch", "2", "--concurrency", "1", "--available-now"),
+        *("--endpoint", shared_broker.endpoint),
+    ]
+    with ConsumerProcess(tmp_path, *arguments) as consumer:
+        consumer.wait_for(handler.handling.exists)
+        consumer.terminate()
+        handler.go_on.touch()
+        assert consumer.wait() == 0, consumer.log()
+    ledger = tmp_path / "ledger"
+    assert rows(ledger, "SELECT count(*) FROM deliveries") == [(2,)]
+    with ConsumerProcess(tmp_path, *arguments) as consumer:
+        assert consumer.wait() == 0, consumer.log()
+    assert rows(ledger, "SELECT verdict, count(*) FROM deliveries GROUP BY 1") == [("ACK", 4)]
+    assert sorted(handler.calls()) == ["0/1", "1/1", "2/1", "3/1"]

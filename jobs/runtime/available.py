@@ -1,0 +1,52 @@
+"""What was there when a run began that ends by itself, and whether the run has handled it.
+
+Owns the ends of the queues as they were before any stream started, and who of several brokers did not say.
+
+Invariants: a run is never called whole because a broker was silent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from jobs.runtime.group_brokers import GroupBrokers
+from lakemq.client.errors import may_pass
+from store_native.errors import LakeMQError
+from structured_streaming.offsets import MessageQueue
+
+
+class AvailableMessages:
+    """The messages that a run has to handle."""
+
+    def __init__(self, brokers: GroupBrokers, subscription: tuple[str, ...]) -> None:
+        """Asks every broker where its queues end now; one of several may be away.
+
+        Args:
+            brokers: the brokers.
+            subscription: the topics the group's query reads.
+
+        Raises:
+            LakeMQError: the only broker does not answer.
+        """
+        self._ends: dict[MessageQueue, tuple[int, int]] = {}
+        self._silent = set(brokers.never_answered())
+        for name in brokers.each():
+            try:
+                for topic in subscription:
+                    for queue, bounds in brokers.queues_at(name, topic).items():
+                        self._ends[queue] = (bounds.min_offset, bounds.confirmed_offset)
+            except LakeMQError as error:
+                if not brokers.several or not may_pass(error):
+                    raise
+                self._silent.add(name)
+
+    def left_out(self, reached: Mapping[MessageQueue, int]) -> list[str]:
+        """The brokers of which not all was handled, or of which it is not known.
+
+        Args:
+            reached: the offset the group job has reached in each queue.
+        """
+        behind = {
+            queue.broker_name for queue, (least, end) in self._ends.items() if reached.get(queue, least) < end
+        }
+        return sorted(self._silent | behind)
