@@ -133,7 +133,12 @@ class Cluster(Generic[C]):
             try:
                 # The next broker needs time too.
                 result = on(self.broker(name), began if last else began / 2)
-            except (Unavailable, Closed, OutcomeUnknown) as error:
+            except LakeMQError as error:
+                if not isinstance(error, Unavailable | Closed | OutcomeUnknown):
+                    if unanswered is None:
+                        raise
+                    # What this broker refused may be stored where no answer came from.
+                    raise _final(error, unanswered, idempotency_key) from error
                 if error.code == "CLIENT_CLOSED":
                     raise
                 self.choice.failed(name)
@@ -146,7 +151,7 @@ class Cluster(Generic[C]):
                     raise _final(error, unanswered, idempotency_key) from error
                 continue
             self.choice.went_well(name, began - deadline.left())
-            return result if unanswered is None else replace(result, repeated_elsewhere=True)
+            return result if unanswered is None else _repeated_elsewhere(result)
 
     def broker_of(
         self, sharding_keys: Sequence[str], topic: str, deadline: Deadline | None = None
@@ -207,7 +212,14 @@ def _unknown(error: LakeMQError, key: str | None) -> OutcomeUnknown:
 
 
 def _final(error: LakeMQError, unanswered: OutcomeUnknown | None, key: str | None) -> LakeMQError:
-    if unanswered is None or not isinstance(error, Unavailable):
+    if unanswered is None or isinstance(error, Closed | OutcomeUnknown):
         return error
     what = f"{unanswered.detail.partition('; it may be')[0]}, and elsewhere it was refused ({error})"
     return OutcomeUnknown.of(what, key)
+
+
+def _repeated_elsewhere(result: Sent) -> Sent:
+    if isinstance(result, BatchResult):
+        results = tuple(_repeated_elsewhere(one) for one in result.results)
+        return replace(result, repeated_elsewhere=True, results=results)
+    return replace(result, repeated_elsewhere=True)

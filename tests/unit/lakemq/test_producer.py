@@ -18,6 +18,8 @@ import pytest
 
 from lakemq import Message, Producer
 from lakemq.client import Client, Closed, InvalidRequest, OutcomeUnknown, Unavailable
+from lakemq.client.cluster import Cluster
+from tests.support.scripted_endpoints import A, B, Endpoints
 from tests.support.scripted_network import Fate, ScriptedNetwork
 from tests.support.turns import Turns
 
@@ -37,6 +39,17 @@ def turns() -> Iterator[Turns]:
 
 def producer_of(turns: Turns, client: Client, **options: Any) -> Producer:
     return Producer(client, "t", clock=turns.clock, threads=turns, **options)
+
+
+def client_of_two(network: ScriptedNetwork, monkeypatch: pytest.MonkeyPatch) -> Client:
+    """The client of brokers a and b; the requests of both come to one network."""
+    endpoints = Endpoints()
+    client = Client([A, B], retries=0)
+    settings = {"timeout_s": 30.0, "retries": 0, "pool_size": 1, "retry_until": None}
+    cluster = Cluster((A, B), settings, lambda transport: network.client(retries=0))
+    cluster.routes = endpoints.routes(A, B)
+    monkeypatch.setattr(client, "_cluster", cluster)
+    return client
 
 
 def test_a_message_lingers_for_company_and_no_longer(turns: Turns) -> None:
@@ -364,3 +377,38 @@ def test_a_close_that_gives_up_says_of_each_message_what_became_of_it(turns: Tur
     of_nobody = lingers.send_later("x")
     lingers.close(0)
     assert isinstance(of_nobody.exception(0), Closed)
+
+
+def test_a_batch_that_may_be_stored_at_one_broker_is_not_sent_anew_when_another_refuses_it(
+    turns: Turns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = ScriptedNetwork(turns)
+    client = client_of_two(network, monkeypatch)
+    with producer_of(turns, client, linger_ms=FOR_EVER_MS) as producer:
+        futures = [producer.send_later(body) for body in "xy"]
+        flushing = turns.submit(producer.flush)
+        first = network.arrived()
+        first.fate.put("lost")
+        again = network.arrived()
+        assert (again.key, again.lines) == (first.key, first.lines)
+        again.fate.put(0)
+        turns.settle()
+        assert network.is_idle(), "no part of it goes under another key"
+        turns.result(flushing)
+        for future in futures:
+            error = future.exception(0)
+            assert isinstance(error, OutcomeUnknown)
+            assert error.idempotency_key == first.key
+
+
+def test_a_message_that_was_repeated_elsewhere_says_so(turns: Turns, monkeypatch: pytest.MonkeyPatch) -> None:
+    network = ScriptedNetwork(turns)
+    client = client_of_two(network, monkeypatch)
+    with producer_of(turns, client, linger_ms=0) as producer:
+        later = producer.send_later("x")
+        network.arrived().fate.put("lost")
+        network.arrived().fate.put("answered")
+        assert turns.result(later).repeated_elsewhere
+        other = producer.send_later("y")
+        network.arrived().fate.put("answered")
+        assert not turns.result(other).repeated_elsewhere

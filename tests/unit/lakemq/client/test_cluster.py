@@ -1,0 +1,71 @@
+"""Sends to the brokers of a cluster: where each goes, and what is said of it when a broker fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from lakemq.client import BatchResult, InvalidRequest, OutcomeUnknown, SendResult
+from lakemq.client.cluster import Cluster
+from lakemq.client.deadline import Deadline
+from tests.support.scripted_endpoints import A, B, Endpoints
+
+SETTINGS = {"timeout_s": 10.0, "retries": 0, "pool_size": 1, "retry_until": None}
+STORED = SendResult("SEND_OK", "m", "o", "orders", "", 0, 0)
+
+
+@pytest.fixture
+def world() -> Endpoints:
+    return Endpoints()
+
+
+@pytest.fixture
+def cluster(world: Endpoints) -> Iterator[Cluster[str]]:
+    """Brokers a and b; the client of each is its name."""
+    made = Cluster((A, B), SETTINGS, lambda transport: transport.name)
+    made.routes = world.routes(A, B)
+    yield made
+    made.close()
+
+
+def send(cluster: Cluster[str], on: Callable[[str, float], SendResult], *keys: str) -> SendResult:
+    return cluster.send(
+        "orders", on, sharding_keys=keys, idempotency_key="k", in_turn=True, deadline=Deadline(10)
+    )
+
+
+@pytest.mark.parametrize("code", ["ARGUMENT_ILLEGAL", "TOPIC_NOT_EXIST"])
+def test_a_refusal_after_an_attempt_without_an_answer_leaves_open_what_became_of_it(
+    cluster: Cluster[str], code: str
+) -> None:
+    tried: list[str] = []
+
+    def on(name: str, _: float) -> SendResult:
+        tried.append(name)
+        if len(tried) == 1:
+            raise OutcomeUnknown.of("no answer", "k")
+        raise InvalidRequest(code, "refused", index=0)
+
+    with pytest.raises(OutcomeUnknown, match="no answer, and elsewhere it was refused") as unknown:
+        send(cluster, on)
+    assert len(set(tried)) == 2
+    assert unknown.value.idempotency_key == "k"
+    assert "index" not in unknown.value.context
+    with pytest.raises(InvalidRequest):
+        send(cluster, on)
+
+
+def test_each_message_of_a_batch_that_was_repeated_elsewhere_says_so(cluster: Cluster[str]) -> None:
+    tried: list[str] = []
+
+    def on(name: str, _: float) -> BatchResult:
+        tried.append(name)
+        if len(tried) == 1:
+            raise OutcomeUnknown.of("no answer", "k")
+        return BatchResult("SEND_OK", 2, (), results=(STORED, STORED))
+
+    deadline = Deadline(10)
+    batch = cluster.send("orders", on, sharding_keys=(), idempotency_key="k", in_turn=True, deadline=deadline)
+    assert batch.repeated_elsewhere
+    assert [result.repeated_elsewhere for result in batch.results] == [True, True]
