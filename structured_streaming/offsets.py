@@ -86,6 +86,11 @@ class Offsets:
             LakeMQError: ARGUMENT_ILLEGAL when it is another version or no offset of this source.
         """
         version = value.get("v") if isinstance(value, Mapping) else None
+        if version == VERSION + 1:
+            raise illegal(
+                "this is an offset of several brokers (version 2), and the endpoint is one broker: give the "
+                "name servers, or all of them"
+            )
         if version != VERSION:
             raise illegal(f"an offset of version {version!r} cannot be read: this release knows version 1")
         topic_ids: dict[str, str] = {}

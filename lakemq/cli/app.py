@@ -60,7 +60,7 @@ COMMANDS = {
     "tail": Command("show the messages of a topic as they come"),
     "consume": Command("run a consumer group in Spark, with its ledger", "spark"),
     "sql": Command("query the ledger in SQL", "spark"),
-    "dlq": Command("list a group's dead letters, and have some handled again", "spark"),
+    "dlq": Command("list, show, export, discard a group's dead letters; have some handled again", "spark"),
     "archive": Command("land topics in the ledger's table of messages", "spark"),
     "topic": Command("list, create, show, update, delete topics"),
     "group": Command("list, create, show, delete groups; see and reset offsets"),

@@ -61,7 +61,7 @@ def as_text(group: str, behind: Mapping[str, Any], status: LedgerStatus) -> str:
     shown: dict[str, Any] = {"group": group, "at": status.at}
     if behind["lag"] is None:
         reported = "nothing" if status.reported_lag is None else f"{status.reported_lag:,} messages"
-        shown["lag"] = f"the broker does not say; the last batches reported {reported}"
+        shown["lag"] = f"not known; the last batches reported {reported}"
     else:
         shown["lag"] = f"{behind['lag']:,} messages, the oldest {behind['lag_s']:,.1f} s old"
     shown["rate"] = f"{status.rate_per_s:,.1f} messages a second over the last minute"

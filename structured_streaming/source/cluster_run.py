@@ -178,7 +178,9 @@ class ClusterRun:
                 run = self._run(name)
                 if name not in begins:
                     begins[name] = run.joins()
-                return run.slices(begins[name], reached)
+                pieces = run.slices(begins[name], reached)
+                begins[name] = run.planned_from or begins[name]
+                return pieces
 
             slices += retry_until(cut, self._timeout_s, waits=_say_that_it_waits)
         if self.options.plan_file is not None:

@@ -61,6 +61,9 @@ class QueryRun:
         lease: The group's lease; None when the query takes none.
         must_exist: A topic that is named and not there is refused; else another broker may have it.
         join_at: The committed offsets at which a store begins that comes to a running query.
+
+    Attributes:
+        planned_from: Where the batch that was cut into slices last begins.
     """
 
     def __init__(
@@ -82,6 +85,8 @@ class QueryRun:
         self._lease = lease
         self._covers = chosen.subscription.covers
         self._initial: Offsets | None = None
+        self._joined: Offsets | None = None
+        self.planned_from: Offsets | None = None
         self._moving: frozenset[MessageQueue] = frozenset()
         self._frozen: Mapping[MessageQueue, int] | None = None
         self._metadata: TopicMetadata | None = None
@@ -121,10 +126,14 @@ class QueryRun:
     def joins(self) -> Offsets:
         """Returns where a store begins that comes to a running query; see `starting_offsets.joining`."""
         metadata = topic_metadata.load(self._reader, self.options.subscription)
+        self._joined = offsets.initial(metadata, self._joining(metadata))
+        return self._joined
+
+    def _joining(self, metadata: TopicMetadata) -> dict[MessageQueue, int]:
         starting = self.options.starting
         at_group = self._join_at is not None or isinstance(starting, starting_offsets.GroupPosition)
         committed = (self._join_at or self._lookups().group_offsets)() if at_group else {}
-        return offsets.initial(metadata, starting_offsets.joining(starting, metadata, committed))
+        return starting_offsets.joining(starting, metadata, committed)
 
     def latest(self, start: Offsets, most: int | None) -> Offsets:
         """Returns the end of the batch that begins at ``start``."""
@@ -185,7 +194,7 @@ class QueryRun:
             metadata = topic_metadata.load(self._reader, self.options.subscription)
             if left_out:
                 others = topic_metadata.load(self._reader, Subscription.of(left_out))
-                if start == self._initial:
+                if start in (self._initial, self._joined):
                     start = self._began(start, others)
                 metadata = topic_metadata.of_one_store(metadata, others)
             begin = offsets.planned_from(start, end)
@@ -194,6 +203,7 @@ class QueryRun:
                     metadata, position, lambda queue: queue in left_out or self._covers(queue)
                 )
             self._check(begin, metadata, also=left_out)
+        self.planned_from = start
         if self.options.plan_file is not None:
             batch_plan.write(Path(self.options.plan_file), start, end)
         return partitions.split(
@@ -243,9 +253,11 @@ class QueryRun:
         }
 
     def _began(self, start: Offsets, others: TopicMetadata) -> Offsets:
-        """Returns the start of a query's first batch with the queues it began with and has no more."""
-        positions = starting_offsets.resolve(
-            self.options.starting, others, self._lookups(), "startingOffsets"
+        """Returns where this store's first batch began, with the queues the query has no more."""
+        positions = (
+            self._joining(others)
+            if start == self._joined
+            else starting_offsets.resolve(self.options.starting, others, self._lookups(), "startingOffsets")
         )
         return Offsets(start.epoch, {**others.topic_ids, **start.topic_ids}, {**positions, **start.queues})
 

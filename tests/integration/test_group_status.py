@@ -90,5 +90,5 @@ def test_status_is_the_brokers_and_the_ledgers(
     broker.kill()
     assert main(command) == 0
     captured = capsys.readouterr()
-    assert "the broker does not say; the last batches reported 0 messages" in captured.out
+    assert "not known; the last batches reported 0 messages" in captured.out
     assert "without the broker" in captured.err

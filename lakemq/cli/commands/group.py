@@ -19,7 +19,7 @@ from lakemq.cli import group_status, options
 from lakemq.cli.subparsers import Subparsers
 from lakemq.cli.verbs import add_broker_verb
 from lakemq.cli.verbs import run as run
-from lakemq.client import Client, GroupConfig, InvalidRequest, Unavailable
+from lakemq.client import Client, GroupConfig, InvalidRequest, LakeMQError, OffsetReset, Unavailable
 from lakemq.terminal import output
 from lakemq.terminal.failure import WrongUsage
 from store_native.names import retry_topic
@@ -32,7 +32,8 @@ _NOT_MOVED = (
 
 def register(subparsers: Subparsers) -> None:
     """Adds the command to the parser."""
-    parser = subparsers.add_parser("group", help="list, create, show, delete groups; see and reset offsets")
+    words = "list, create, show, delete groups; how they fare; see and reset offsets"
+    parser = subparsers.add_parser("group", help=words)
     verbs = parser.add_subparsers(dest="verb", required=True)
 
     add_broker_verb(verbs, "list", _list, "list groups")
@@ -118,7 +119,9 @@ def _list(client: Client, args: argparse.Namespace) -> None:
 
 
 def _create(client: Client, args: argparse.Namespace) -> None:
-    if any(group.group == args.group for group in client.groups()):
+    brokers = list(client.brokers().values()) if client.is_cluster() else [client]
+    # One that a broker lacks, because that was away, is made there.
+    if all(any(group.group == args.group for group in broker.groups()) for broker in brokers):
         raise InvalidRequest("ARGUMENT_ILLEGAL", f"group {args.group} exists")
     attributes = dict(args.attribute) if args.attribute else None
     config = client.put_group(args.group, retry_max_times=args.retry_max_times, attributes=attributes)
@@ -166,9 +169,15 @@ def _status(client: Client, args: argparse.Namespace) -> None:
 
 
 def _behind(client: Client, group: str, now_ms: int) -> dict[str, Any]:
-    """How far behind a group is, as far as the broker answers: the ledger has the rest all the same."""
+    """How far behind a group is, where all brokers answer: the ledger has the rest all the same."""
     try:
-        return group_status.lag(client, consumer_lag(client, group), retry_topic(group), now_ms)
+        rows, away = _lag_and_away(client, group)
+        if away:
+            raise away[0]
+        if not rows:
+            print(f"lakemq: group {group} has committed no offset yet", file=sys.stderr)
+            return {"lag": None, "lag_s": None}
+        return group_status.lag(client, rows, retry_topic(group), now_ms)
     except Unavailable as error:
         print(f"lakemq: without the broker: {error}", file=sys.stderr)
         return {"lag": None, "lag_s": None}
@@ -183,10 +192,24 @@ def _reset(client: Client, args: argparse.Namespace) -> None:
     else:
         target = {"to": args.to}
     moves: list[dict[str, Any]] = []
-    for name, broker in _brokers(client, args).items():
-        moved = broker.reset_offsets(
-            args.group, args.topic, dry_run=not args.execute, lease_epoch=args.lease_epoch, **target
-        )
+    brokers = _brokers(client, args)
+
+    def reset(broker: Client, *, dry_run: bool) -> list[OffsetReset]:
+        epoch = args.lease_epoch
+        return broker.reset_offsets(args.group, args.topic, dry_run=dry_run, lease_epoch=epoch, **target)
+
+    if args.execute and len(brokers) > 1:
+        for broker in brokers.values():
+            reset(broker, dry_run=True)  # where one is away, none is moved
+    for name, broker in brokers.items():
+        try:
+            moved = reset(broker, dry_run=not args.execute)
+        except LakeMQError as error:
+            done = sorted({move["broker_name"] for move in moves})
+            if not args.execute or not done:
+                raise
+            what = f"{error.detail}; done on {', '.join(done)}"
+            raise type(error)(error.code, what, **error.context) from error
         moves += [{**_of(name), **asdict(move)} for move in moved]
     if args.format == "json":
         answer = {"executed": args.execute, "moves": "offsets at the broker", "not_moved": _NOT_MOVED}
@@ -223,7 +246,7 @@ def _brokers(client: Client, args: argparse.Namespace) -> dict[str, Client]:
         WrongUsage: Several brokers have the topic, and the queues are not said to be of one of them.
     """
     if not client.is_cluster():
-        return {"": client}
+        return {"": client if args.broker is None else client.broker(args.broker)}
     client.group(args.group)
     brokers = client.brokers(args.topic)
     if args.broker is not None:
@@ -244,24 +267,47 @@ def _of_several(client: Client) -> list[str]:
 def consumer_lag(client: Client, group: str, only_topic: str | None = None) -> list[dict[str, Any]]:
     """Returns one row per queue a group has committed: offset, the queue's end, and the lag.
 
-    Of several brokers one that is away is named on standard error and left out, unless none answers.
+    Of several brokers one that is away is named on standard error and left out.
+
+    Raises:
+        Unavailable: No broker answers.
     """
+    rows, away = _lag_and_away(client, group, only_topic)
+    if away and not rows:
+        raise away[0]
+    for error in away:
+        print(f"lakemq: left out: {error}", file=sys.stderr)
+    return rows
+
+
+def _lag_and_away(
+    client: Client, group: str, only_topic: str | None = None
+) -> tuple[list[dict[str, Any]], list[Unavailable]]:
+    """The rows of the brokers that answer, and what became of asking the others."""
     if not client.is_cluster():
-        return _lag_at(client, group, only_topic)
+        return _lag_at(client, group, only_topic), []
     rows: list[dict[str, Any]] = []
-    missing = []
-    for name, broker in client.brokers().items():
+    missing: list[InvalidRequest] = []
+    away: list[Unavailable] = []
+    brokers = client.brokers()
+    for name, broker in brokers.items():
         try:
             rows += [{"broker_name": name, **row} for row in _lag_at(broker, group, only_topic)]
         except Unavailable as error:
-            print(f"lakemq: left out: {error}", file=sys.stderr)
+            away.append(error)
         except InvalidRequest as error:
             if error.code != "GROUP_NOT_EXIST":
                 raise
             missing.append(error)
-    if missing and len(missing) == len(client.brokers()):
+    if missing and len(missing) == len(brokers):
         raise missing[0]
-    return rows
+    away += [
+        Unavailable(
+            "SERVICE_NOT_AVAILABLE", f"{endpoint} does not answer: which broker that is, is not known"
+        )
+        for endpoint in client.never_answered()
+    ]
+    return rows, away
 
 
 def _lag_at(client: Client, group: str, only_topic: str | None) -> list[dict[str, Any]]:

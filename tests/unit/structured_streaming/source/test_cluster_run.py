@@ -267,6 +267,33 @@ def test_a_groups_broker_that_the_start_does_not_name_begins_at_the_groups_offse
     assert [(p.queue, p.start) for p in query.run.slices(start, end)] == [(A0, 3), (B0, 6), (C0, 0)]
 
 
+def test_an_open_batch_of_a_broker_that_joined_is_read_as_planned_by_a_query_of_fewer_topics(
+    tmp_path: Path,
+) -> None:
+    start = '{"t0":{"broker-a/0":0,"broker-b/0":15},"t1":{"broker-a/0":0,"broker-b/0":12}}'
+    plan_file = tmp_path / "plan.json"
+    given = {"startingOffsets": start, "brokersJoin": "true", "planFile": str(plan_file)}
+    a, b = Broker("broker-a", 3), Broker("broker-b", 20)
+    for broker in (a, b):
+        broker.create("t1", 1)
+        broker.grow(20, "t1")
+    query = Query(a, subscribe="t0,t1", **given)
+    first = query.run.latest(query.run.initial(), None)
+    query.held["broker-b"] = b
+    second = query.run.latest(first, None)
+    wanted = [("t0", 15, 20), ("t1", 12, 20)]
+    assert [(p.queue.topic, p.start, p.end) for p in query.run.slices(first, second)] == wanted
+    fewer = Query(a, b, subscribe="t0", **given)
+    assert [(p.queue.topic, p.start, p.end) for p in fewer.run.slices(first, second)] == wanted
+    plan = batch_plan.take(plan_file)
+    assert plan is not None
+    begins, _ = plan
+    assert {queue.topic: at for queue, at in begins.queues.items() if queue.broker_name == "broker-b"} == {
+        "t0": 15,
+        "t1": 12,
+    }
+
+
 def test_a_group_whose_start_is_decided_begins_without_a_broker_that_is_away() -> None:
     a, b = Broker("broker-a", 10), Broker("broker-b", 10)
     query = group(a, b, start='{"t0":{"broker-a/0":3,"broker-b/0":4}}')
