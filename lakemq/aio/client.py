@@ -66,6 +66,7 @@ class Client:
             avoid_slow=avoid_slow,
         )
         self.threads = CallThreads(pool_size, "client")
+        self._is_of_broker = False
 
     send = _awaited(synchronous.Client.send)
     send_message = _awaited(synchronous.Client.send_message)
@@ -104,7 +105,10 @@ class Client:
     metrics = _awaited(synchronous.Client.metrics)
 
     async def brokers(self, topic: str | None = None) -> dict[str, Client]:
-        """Returns a client for each broker; they live as long as this one, and share its threads."""
+        """Returns a client for each broker; they live as long as this one, and share its threads.
+
+        To close one of them closes nothing: that is for this one.
+        """
         found = await self.threads.run(self.synchronous.brokers, topic)
         return {name: self._over(broker) for name, broker in found.items()}
 
@@ -114,11 +118,13 @@ class Client:
 
     @property
     def endpoint(self) -> str:
-        """The address it was given; several with commas between them."""
+        """As :attr:`lakemq.Client.endpoint`."""
         return self.synchronous.endpoint
 
     async def close(self) -> None:
         """Closes the connections; returns when what is under way has ended. Further calls raise Closed."""
+        if self._is_of_broker:
+            return
         self.synchronous.close()
         await self.threads.close()
 
@@ -133,5 +139,5 @@ class Client:
 
     def _over(self, broker: synchronous.Client) -> Client:
         client = type(self).__new__(type(self))
-        client.synchronous, client.threads = broker, self.threads
+        client.__dict__.update(synchronous=broker, threads=self.threads, _is_of_broker=True)
         return client
