@@ -56,13 +56,17 @@ class BrokerTransport:
         self._transport_to = transport_to
         self._clock = clock
         self._away_until: dict[str, float] = {}
+        self._master: str | None = None  # as the routes had it when they were looked at
         self.slave_answers = 0
 
     @property
     def endpoint(self) -> str:
-        """The master's address; the name where none is known."""
-        route = self._routes.brokers().get(self.name)
-        return self.name if route is None or route.master is None else route.master
+        """The master's address as it was found last; the name while none was found. Asks nobody."""
+        return self._master or self.name
+
+    def look_up(self, deadline: Deadline) -> None:
+        """Finds the master's address."""
+        self._addresses(deadline, at_slaves=False)
 
     def call(self, method: str, path: str, **how: Any) -> Answer:
         """Sends one request; see :meth:`Transport.call`.
@@ -127,6 +131,7 @@ class BrokerTransport:
         if route is None:
             self._routes.failed()  # it may have come since
             return None, []
+        self._master = route.master or self._master
         found = [] if route.master is None else [route.master]
         if at_slaves:
             now = self._clock()

@@ -67,6 +67,7 @@ class Client(ProduceApi, PullApi, AdminApi):
         self._own_name: str | None = None  # of the one broker, as it said itself
         self._cluster: Cluster[Client] | None = None
         self._own_routes: Cluster[Client] | None = None  # for the queues of one broker, alone or of several
+        self._closes_routes = True
         self._looking = threading.Lock()
         self._is_one_broker = not routed
         self._endpoints = tuple(normal_endpoint(one) for one in chosen_endpoints(endpoint))
@@ -76,7 +77,10 @@ class Client(ProduceApi, PullApi, AdminApi):
 
     @property
     def endpoint(self) -> str:
-        """The address it was given; several with commas between them."""
+        """The address it was given, several with commas between them; of one broker of several its master's.
+
+        That is the address where the master was found last, and the broker name before; nobody is asked.
+        """
         return self._transport.endpoint if self._broker_name else ",".join(self._endpoints)
 
     @property
@@ -91,7 +95,10 @@ class Client(ProduceApi, PullApi, AdminApi):
         lives as long as this one.
         """
         if self.is_cluster():
-            return self.cluster_routes.brokers(topic)
+            found: dict[str, Client] = self.cluster_routes.brokers(topic)
+            for broker in found.values():
+                broker._note_address()  # noqa: SLF001 - one of this class
+            return found
         return {str(self.cluster()["broker_name"]): self}
 
     def never_answered(self) -> list[str]:
@@ -194,7 +201,7 @@ class Client(ProduceApi, PullApi, AdminApi):
         self._transport.close()
         if self._cluster is not None:
             self._cluster.close()
-        if self._own_routes is not None and self._broker_name is None:
+        if self._own_routes is not None and self._closes_routes:
             self._own_routes.close()
 
     def __enter__(self) -> Self:
@@ -211,6 +218,10 @@ class Client(ProduceApi, PullApi, AdminApi):
         settings = {**self._settings, "avoid_slow": self._avoid_slow, "routed": routed}
         return _rebuild, (type(self), self._endpoints, settings, self._broker_name)
 
+    def _note_address(self) -> None:
+        if isinstance(self._transport, BrokerTransport):
+            self._transport.look_up(Deadline(self.call_timeout_s))
+
     def _who_it_is(self, deadline: Deadline) -> dict[str, Any]:
         return self._transport.call("GET", path_of("cluster"), within_s=deadline.left()).read(dict)
 
@@ -219,6 +230,14 @@ class Client(ProduceApi, PullApi, AdminApi):
             if self._own_routes is None:
                 self._own_routes = self._make_cluster()
             return self._own_routes
+
+    def _one_of_several(self, broker_name: str) -> Client:
+        """Gives itself up for the client of one broker of several, which closes its connections."""
+        if self._cluster is None:
+            self._cluster = self._make_cluster()
+        client = self._cluster.broker(broker_name)
+        client._closes_routes = True  # noqa: SLF001 - one of this class
+        return client
 
     def _make_cluster(self) -> Cluster[Client]:
         return Cluster(self._endpoints, self._settings, self._of_broker, avoid_slow=self._avoid_slow)
@@ -230,6 +249,7 @@ class Client(ProduceApi, PullApi, AdminApi):
             _is_one_broker=True,
             _cluster=None,
             _own_routes=self._cluster,
+            _closes_routes=False,  # this one does
             _transport=transport,
         )
         return client
@@ -239,4 +259,4 @@ def _rebuild(
     cls: type[Client], endpoints: tuple[str, ...], settings: dict[str, Any], broker_name: str | None
 ) -> Client:
     client = cls(endpoints, **settings)
-    return client if broker_name is None else client.broker(broker_name)
+    return client if broker_name is None else client._one_of_several(broker_name)
