@@ -239,7 +239,8 @@ class Producer:
         if queue not in queues:
             what = f"select_queue chose {queue!r}, which is none of the {len(queues)} queues of topic {topic}"
             raise InvalidRequest("QUEUE_NOT_EXIST", what)
-        return replace(message, queue_id=queue.queue_id), queue.broker_name
+        _, broker_name, queue_id = queue  # a plain tuple is equal to one, too
+        return replace(message, queue_id=queue_id), broker_name
 
     def _client_to(self, broker_name: str | None) -> Client:
         return self._client if broker_name is None else self._client.broker(broker_name)

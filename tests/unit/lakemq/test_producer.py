@@ -12,12 +12,12 @@ import subprocess
 import sys
 import weakref
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from lakemq import Message, Producer
-from lakemq.client import Client, Closed, InvalidRequest, OutcomeUnknown, Unavailable
+from lakemq.client import Client, Closed, InvalidRequest, MessageQueue, OutcomeUnknown, Unavailable
 from lakemq.client.cluster import Cluster
 from tests.support.scripted_endpoints import A, B, Endpoints
 from tests.support.scripted_network import Fate, ScriptedNetwork
@@ -298,6 +298,18 @@ def test_without_a_topic_nothing_is_sent(turns: Turns) -> None:
                 send("x")
             assert refused.value.code == "TOPIC_ILLEGAL"
     assert network.stored == {}
+
+
+def test_a_queue_that_is_selected_may_be_a_plain_tuple(turns: Turns, monkeypatch: pytest.MonkeyPatch) -> None:
+    network = ScriptedNetwork(turns)
+    network.decide_all("answered")
+    client = network.client()
+    monkeypatch.setattr(client, "message_queues", lambda topic: [MessageQueue("t", "b", 3)])
+    monkeypatch.setattr(client, "broker", lambda name: client)
+    with producer_of(turns, client) as producer:
+        producer.send("x", select_queue=lambda queues: cast(MessageQueue, ("t", "b", 3)))
+        producer.send_later("y", select_queue=lambda queues: cast(MessageQueue, tuple(queues[0])))
+    assert [json.loads(line)["queue_id"] for line in network.stored["t"]] == [3, 3]
 
 
 def test_its_block_closes_it_and_its_thread_says_whose_it_is(turns: Turns) -> None:
