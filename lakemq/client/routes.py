@@ -98,7 +98,8 @@ class Routes:
     def unknown(self) -> list[str]:
         """Endpoints that never answered: whether each is a broker, and which, is not known.
 
-        There are none once a name server has named the brokers. Asks, if nobody was asked yet.
+        There are none once a name server has named the brokers. Asks, if nobody was asked yet; those that
+        it returns are asked again by the next call, once a second at most.
 
         Raises:
             Unavailable: Nobody answers, and nothing is known from before.
@@ -106,7 +107,10 @@ class Routes:
         self.brokers()
         if self._names_are_told:
             return []
-        return [endpoint for endpoint in self._endpoints if endpoint not in self._is_name_server]
+        unknown = [endpoint for endpoint in self._endpoints if endpoint not in self._is_name_server]
+        if unknown:
+            self.failed()
+        return unknown
 
     def brokers(self, deadline: Deadline | None = None) -> Mapping[str, BrokerRoute]:
         """Returns the brokers by name.

@@ -139,6 +139,20 @@ def test_an_address_that_never_answered_is_unknown_also_where_nobody_was_asked_b
     assert world.routes(ONE, A, B).unknown == [B], "a name server that names nobody tells nothing"
 
 
+def test_an_address_that_never_answered_is_asked_by_the_next_call_after_a_second(world: Endpoints) -> None:
+    world.down = {B}
+    routes = world.routes(A, B)
+    assert routes.unknown == [B]
+    world.asked.clear()
+    world.now += FIRST_REFRESH_S / 2
+    assert routes.unknown == [B]
+    assert world.asked == []
+    world.down = set()
+    world.now += FIRST_REFRESH_S / 2
+    assert set(routes.brokers()) == {"a", "b"}
+    assert routes.unknown == []
+
+
 def test_a_holder_that_is_unregistered_for_a_moment_keeps_the_topic(world: Endpoints) -> None:
     routes = world.routes(ONE)
     before = routes.holders("orders")
