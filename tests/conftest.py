@@ -16,6 +16,7 @@ import pytest
 from hypothesis import settings
 
 from tests.support.broker_process import BrokerProcess
+from tests.support.examples import examples
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,7 +25,7 @@ _CLUSTER = Path(__file__).parent / "cluster"
 _THREADS_END_WITHIN_S = 30.0
 
 # A machine that is busy is slow, and that is no defect of the example it was slow at.
-settings.register_profile("without deadlines", deadline=None)
+settings.register_profile("without deadlines", deadline=None, max_examples=examples(100))
 settings.load_profile("without deadlines")
 
 

@@ -28,6 +28,7 @@ from hypothesis.stateful import (
 
 from lakemq import Producer
 from lakemq.client import Closed, InvalidRequest, OutcomeUnknown, SendResult, Unavailable
+from tests.support.examples import examples
 from tests.support.scripted_network import Fate, Request, ScriptedNetwork
 from tests.support.turns import Turns
 
@@ -369,5 +370,5 @@ def _done() -> Future[None]:
 def test_whatever_the_network_does_each_message_ends_once_in_order_under_its_key() -> None:
     run_state_machine_as_test(
         Producing,
-        settings=settings(max_examples=120, stateful_step_count=30),
+        settings=settings(max_examples=examples(120), stateful_step_count=30),
     )

@@ -31,6 +31,7 @@ from ingest_api.broker.flush_wait import FlushWaiter, Outcome
 from ingest_api.broker.store_events import StoreEvents
 from store_native import Store
 from store_native.errors import Closed
+from tests.support.examples import examples
 
 TIMEOUT_S = 5
 
@@ -294,7 +295,9 @@ _NOBODY = _Nobody()
 
 
 def test_each_wait_ends_once_and_positively_only_when_the_message_can_be_read() -> None:
-    run_state_machine_as_test(FlushWaits, settings=settings(max_examples=100, stateful_step_count=25))
+    run_state_machine_as_test(
+        FlushWaits, settings=settings(max_examples=examples(100), stateful_step_count=25)
+    )
 
 
 def _note(notified: list[int], end_offset: int, outcome: Outcome) -> None:

@@ -25,6 +25,7 @@ from hypothesis import HealthCheck, assume, given, note, settings
 from hypothesis import strategies as st
 
 from ingest_api.http.uvicorn_protocol import BrokerProtocol
+from tests.support.examples import examples
 from tests.support.memory_connection import MemoryFrontDoor, close
 
 TOPIC = "t"
@@ -221,7 +222,7 @@ def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
         front.stop()
 
 
-@settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(EXAMPLES), suppress_health_check=[HealthCheck.too_slow])
 @given(streams(), st.lists(st.floats(0, 1), max_size=6))
 def test_any_bytes_are_the_requests_that_everybody_finds_in_them(
     front: Front, stream: bytes, places: list[float]

@@ -23,6 +23,7 @@ from jobs.handler.narrowing import RETRY_CHUNK_ROWS, failures_allowed
 from jobs.redelivery.retry_policy import RetryPolicy
 from jobs.settings import Mode
 from lakemq.handler import Verdict
+from tests.support.examples import examples
 from tests.unit.jobs.group.test_outcomes import SCHEMA, message
 
 LEVELS = [1_000, 10_000, 30_000, 60_000]
@@ -268,7 +269,7 @@ def panics(bad: set[int]) -> Handler:
 SHAPES = [raises_for, words, column, one_verdict, wrong_shape, panics]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     shape=st.sampled_from(SHAPES),
     rows=st.integers(1, 150),
@@ -312,7 +313,7 @@ def test_what_is_bad_is_given_up_after_its_attempts(shape: Callable[[set[int]], 
     assert group.offsets("DEAD") == sorted(bad)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     shape=st.sampled_from(SHAPES),
     rows=st.integers(1, 300),

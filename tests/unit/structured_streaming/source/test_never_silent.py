@@ -22,6 +22,7 @@ from structured_streaming.offsets import MessageQueue, Offsets
 from structured_streaming.options import parse_read
 from structured_streaming.source.query_run import QueryRun
 from structured_streaming.source.slice_reader import SliceReader
+from tests.support.examples import examples
 from tests.unit.structured_streaming.model_broker import Message, ModelBroker, ModelQueue
 
 LOG = logging.getLogger("lakemq.spark")
@@ -315,7 +316,7 @@ def _covers(words: str, message: Message) -> bool:
 
 TestQueryOverABroker = QueryOverABroker.TestCase
 TestQueryOverABroker.settings = settings(
-    max_examples=100,
+    max_examples=examples(100),
     stateful_step_count=20,
     suppress_health_check=[HealthCheck.too_slow],
     phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
