@@ -4,7 +4,8 @@ Owns nothing but which calls there are: each is the one of :class:`lakemq.Produc
 
 Invariants: as lakemq.Producer's; a send that is cancelled while it runs goes on to its end all the same.
 
-Threads: one event loop; calls run on those of threads.py.
+Threads: one event loop; sends run on those of threads.py, flush and close on asyncio's own, so that they keep
+their time-outs where all of those are taken.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from lakemq import producer as synchronous
 from lakemq.aio.client import Client
 from lakemq.aio.threads import CallThreads
 from lakemq.client import Message, SendResult
+from lakemq.client.deadline import Deadline
 from lakemq.client.message import Body
 from lakemq.producer import QueueSelector
 
@@ -93,14 +95,26 @@ class Producer:
         return asyncio.wrap_future(future)
 
     async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - the synchronous one's
-        """Sends what is waiting and returns when each of its futures has ended."""
-        await self._threads.run(self._producer.flush, timeout)
+        """Sends what is waiting and returns when each of its futures has ended.
+
+        It does not wait for a thread behind other calls, nor does :meth:`close`.
+
+        Raises:
+            TimeoutError: As :meth:`lakemq.Producer.flush`.
+        """
+        await asyncio.to_thread(self._producer.flush, timeout)
 
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - the synchronous one's
-        """Flushes, and ends the producer's thread; further sends raise Closed."""
-        await asyncio.to_thread(self._producer.close, timeout)  # also where the threads are all taken
+        """Flushes, and ends the producer's thread; further sends raise Closed.
+
+        Args:
+            timeout: Seconds; None waits as long as the sends take. When the time is over, what send_later
+                was given ends as :meth:`lakemq.Producer.close` says, and a send under way goes on.
+        """
+        deadline = None if timeout is None else Deadline(timeout)
+        await asyncio.to_thread(self._producer.close, timeout)
         if self._owns_threads:
-            await self._threads.close()
+            await self._threads.close(None if deadline is None else max(0.0, deadline.left()))
 
     async def __aenter__(self) -> Self:
         return self

@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Literal, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar
 
 from store_native.errors import Closed
 
@@ -35,6 +35,7 @@ class CallThreads:
         self._closed = False
         self._executor = ThreadPoolExecutor(most, thread_name_prefix="lakemq-aio")
         self._free = asyncio.Semaphore(most)
+        self._under_way: set[asyncio.Future[Any]] = set()
 
     async def run(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Makes a call on a thread and returns what it returns, or raises what it raises.
@@ -48,15 +49,27 @@ class CallThreads:
             raise Closed(f"{self._whose.upper()}_CLOSED", f"the {self._whose} is closed")
         loop = asyncio.get_running_loop()
         running = loop.run_in_executor(self._executor, partial(call, *args, **kwargs))
+        self._under_way.add(running)
         running.add_done_callback(self._ended)
         return await asyncio.shield(running)
 
-    async def close(self) -> None:
-        """Returns when all calls under way have ended; there are none after it."""
+    async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - no call is cancelled
+        """Returns when all calls under way have ended; there are none after it.
+
+        Args:
+            timeout: Seconds; None waits as long as the calls take. When the time is over they go on to their
+                ends, for which nobody waits.
+        """
         self._closed = True
+        if timeout is not None and self._under_way:
+            _, late = await asyncio.wait(self._under_way, timeout=timeout)
+            if late:
+                self._executor.shutdown(wait=False)
+                return
         await asyncio.to_thread(self._executor.shutdown)
 
     def _ended(self, running: asyncio.Future[R]) -> None:
+        self._under_way.discard(running)
         self._free.release()
         if not running.cancelled():
             running.exception()  # nobody may be waiting for it any more

@@ -1,0 +1,77 @@
+"""The time-outs of the asyncio producer hold whatever its threads do."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from lakemq import aio
+from tests.support.scripted_network import ENDPOINT, ScriptedNetwork
+from tests.support.waiting import wait_until_async
+
+LONG_S = 5.0
+
+
+def client_of(network: ScriptedNetwork, pool_size: int) -> aio.Client:
+    client = aio.Client(ENDPOINT, pool_size=pool_size)
+    client.synchronous = network.client()
+    return client
+
+
+def test_a_flush_does_not_wait_for_a_thread() -> None:
+    network = ScriptedNetwork()
+
+    async def scenario() -> None:
+        client = client_of(network, 1)
+        producer = aio.Producer(client, "t", linger_ms=3_600_000)
+        lingers = await producer.send_later("lingers")
+        taking = asyncio.create_task(producer.send("takes the thread"))
+        await wait_until_async(lambda: not network.is_idle())
+        began = time.monotonic()
+        with pytest.raises(TimeoutError, match="1 messages"):
+            await producer.flush(0.1)
+        assert time.monotonic() - began < LONG_S
+        network.decide_all("answered")
+        await asyncio.gather(taking, lingers)
+        await producer.close()
+        await client.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_close_does_not_wait_longer_than_it_may_for_a_send_that_goes_on() -> None:
+    network = ScriptedNetwork()
+
+    async def scenario() -> None:
+        producer = aio.Producer(ENDPOINT, "t")
+        producer._producer._client = network.client()  # noqa: SLF001 - its own client has a network of its own
+        sending = asyncio.create_task(producer.send("x"))
+        await wait_until_async(lambda: not network.is_idle())
+        began = time.monotonic()
+        await producer.close(0.1)
+        assert time.monotonic() - began < LONG_S
+        assert not sending.done()
+        network.decide_all("answered")
+        assert (await sending).status == "SEND_OK"
+
+    asyncio.run(scenario())
+
+
+def test_a_close_that_may_wait_waits_for_the_sends_under_way() -> None:
+    network = ScriptedNetwork()
+
+    async def scenario() -> None:
+        producer = aio.Producer(ENDPOINT, "t")
+        producer._producer._client = network.client()  # noqa: SLF001
+        sending = asyncio.create_task(producer.send("x"))
+        await wait_until_async(lambda: not network.is_idle())
+        closing = asyncio.create_task(producer.close(60.0))
+        await wait_until_async(lambda: network.closed)
+        assert not closing.done()
+        network.decide_all("answered")
+        await closing
+        assert (await sending).status == "SEND_OK"
+
+    asyncio.run(scenario())
