@@ -97,6 +97,7 @@ class Client:
     release_lease = _awaited(synchronous.Client.release_lease)
 
     route = _awaited(synchronous.Client.route)
+    never_answered = _awaited(synchronous.Client.never_answered)
     cluster = _awaited(synchronous.Client.cluster)
     is_cluster = _awaited(synchronous.Client.is_cluster)
     replication = _awaited(synchronous.Client.replication)
