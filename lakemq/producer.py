@@ -167,7 +167,7 @@ class Producer:
         message, broker_name = self._selected(chosen, _message(body, fields), select_queue)
         line = message.to_line()
         to_one = None if broker_name is None else f"to {broker_name}"  # names have no spaces
-        lane = to_one or self._client.lane(chosen, message.sharding_key)
+        lane = to_one or self._lane_of(chosen, message.sharding_key)
         since = self._clock()
         future: Future[SendResult] = Future()
         future.set_running_or_notify_cancel()  # a message on its way cannot be called back
@@ -241,6 +241,13 @@ class Producer:
             raise InvalidRequest("QUEUE_NOT_EXIST", what)
         _, broker_name, queue_id = queue  # a plain tuple is equal to one, too
         return replace(message, queue_id=queue_id), broker_name
+
+    def _lane_of(self, topic: str, sharding_key: str | None) -> str | None:
+        """The lane of a key; while nobody tells it none, and then its batch hears why."""
+        try:
+            return self._client.lane(topic, sharding_key)
+        except LakeMQError:
+            return None
 
     def _client_to(self, broker_name: str | None) -> Client:
         return self._client if broker_name is None else self._client.broker(broker_name)

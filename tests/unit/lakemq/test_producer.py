@@ -300,6 +300,26 @@ def test_without_a_topic_nothing_is_sent(turns: Turns) -> None:
     assert network.stored == {}
 
 
+@pytest.mark.parametrize("fate", ["answered", "unsent"])
+def test_a_key_whose_broker_nobody_tells_is_heard_of_in_its_future(
+    turns: Turns, monkeypatch: pytest.MonkeyPatch, fate: Fate
+) -> None:
+    network = ScriptedNetwork(turns)
+    network.decide_all(fate)
+    client = network.client(retries=0)
+
+    def lane(topic: str, sharding_key: str | None) -> str | None:
+        raise Unavailable("SERVICE_NOT_AVAILABLE", "no broker is known")
+
+    monkeypatch.setattr(client, "lane", lane)
+    with producer_of(turns, client) as producer:
+        future = producer.send_later("x", sharding_key="k")
+    if fate == "answered":
+        assert future.result(0).queue_offset == 0
+    else:
+        assert isinstance(future.exception(0), Unavailable)
+
+
 def test_a_queue_that_is_selected_may_be_a_plain_tuple(turns: Turns, monkeypatch: pytest.MonkeyPatch) -> None:
     network = ScriptedNetwork(turns)
     network.decide_all("answered")
