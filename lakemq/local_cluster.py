@@ -9,6 +9,7 @@ they listen on loopback, and have no secret.
 
 from __future__ import annotations
 
+import signal
 import string
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -65,13 +66,15 @@ class LocalCluster:
         self._master_role = "sync-master" if sync else "async-master"
         self._port = port
         self._on_exit = ExitStack()
+        self._starting: BrokerProcess | None = None
+        self._is_given_up = False
         self.members: list[Member] = []
 
     def __enter__(self) -> Self:
         """Returns when all serve.
 
         Raises:
-            Unavailable: One did not start; says which, and where its log is.
+            Unavailable: One did not start; says which, and where its log is. Or the start was given up.
         """
         with ExitStack() as started:
             self._on_exit = started
@@ -93,6 +96,12 @@ class LocalCluster:
         """The name server's address, which clients take."""
         return self.members[0].endpoint
 
+    def give_up(self) -> None:
+        """Ends a start that is under way, which raises Unavailable then; a signal's handler may call it."""
+        self._is_given_up = True
+        if self._starting is not None:
+            self._starting.send_signal(signal.SIGTERM)
+
     def ended(self) -> list[Member]:
         """Returns those that do not run any more."""
         return [member for member in self.members if not member.process.alive]
@@ -100,6 +109,8 @@ class LocalCluster:
     def _start(
         self, place: str, role: str, arguments: Sequence[str], broker_name: str | None = None
     ) -> BrokerProcess:
+        if self._is_given_up:
+            raise Unavailable("SERVICE_NOT_AVAILABLE", f"{place} was not started: the start was given up")
         directory = self._home / place
         directory.mkdir(parents=True, exist_ok=True)
         log = directory / LOG
@@ -112,10 +123,15 @@ class LocalCluster:
             own += ["--broker-name", broker_name or place, "--role", role, "--ha-port", "0"]
             process = BrokerProcess([*own, *arguments], log, ends_with_caller=True)
         self._on_exit.callback(process.stop)
+        self._starting = process
+        if self._is_given_up:
+            self.give_up()  # meanwhile
         try:
             process.wait_ready()
         except NotReady as error:
             detail = f"{place} did not start; its log is {log}"
             raise Unavailable("SERVICE_NOT_AVAILABLE", detail) from error
+        finally:
+            self._starting = None
         self.members.append(Member(place, role, process))
         return process

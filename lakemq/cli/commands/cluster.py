@@ -18,6 +18,7 @@ from lakemq.cli.verbs import run as run
 from lakemq.local_cluster import MOST_MASTERS, MOST_SLAVES, LocalCluster
 from lakemq.terminal import output
 from lakemq.terminal.failure import WrongUsage
+from store_native.errors import Unavailable
 
 _LOOK_EVERY_S = 0.5
 
@@ -54,19 +55,32 @@ def _up(args: argparse.Namespace) -> int:
     if args.sync and not args.slaves:
         raise WrongUsage("--sync needs slaves: what none has is not acknowledged")
     stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
     home = args.directory.absolute()
-    with LocalCluster(home, args.masters, args.slaves, sync=args.sync, port=args.port) as cluster:
-        rows = [[member.name, member.role, member.endpoint] for member in cluster.members]
-        print(output.table(["name", "role", "endpoint"], rows))
-        print(f"\nready: --endpoint {cluster.endpoint}; stores and logs are in {home}", flush=True)
-        said: set[str] = set()
-        while not stop.wait(_LOOK_EVERY_S):
-            for member in cluster.ended():
-                if member.name not in said:
-                    said.add(member.name)
-                    print(
-                        f"lakemq: {member.name} has ended; its log is {member.process.log}", file=sys.stderr
-                    )
+    cluster = LocalCluster(home, args.masters, args.slaves, sync=args.sync, port=args.port)
+
+    def end(*_: object) -> None:
+        stop.set()
+        cluster.give_up()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
+    try:
+        with cluster:
+            return _watch(cluster, stop, home)
+    except Unavailable:
+        if not stop.is_set():
+            raise
+        return 0
+
+
+def _watch(cluster: LocalCluster, stop: threading.Event, home: Path) -> int:
+    rows = [[member.name, member.role, member.endpoint] for member in cluster.members]
+    print(output.table(["name", "role", "endpoint"], rows))
+    print(f"\nready: --endpoint {cluster.endpoint}; stores and logs are in {home}", flush=True)
+    said: set[str] = set()
+    while not stop.wait(_LOOK_EVERY_S):
+        for member in cluster.ended():
+            if member.name not in said:
+                said.add(member.name)
+                print(f"lakemq: {member.name} has ended; its log is {member.process.log}", file=sys.stderr)
     return 1 if said else 0
