@@ -10,11 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from lakemq.cli.app import main
 from lakemq.client import Client
-from lakemq.local_cluster import LOG
 from tests.support.waiting import wait_until
 
 
@@ -104,21 +101,6 @@ def test_a_cluster_whose_command_was_killed_leaves_nothing_running(tmp_path: Pat
             for pid in children:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(int(pid), signal.SIGKILL)
-
-
-@pytest.mark.parametrize("started", ["nameserver", "broker-a"])
-def test_a_start_ends_at_once_and_as_a_whole_at_sigterm(tmp_path: Path, started: str) -> None:
-    up = Up(tmp_path / "c")
-    try:
-        log = tmp_path / "c" / started / LOG
-        wait_until(log.exists)
-        assert up.stop() == 0
-    finally:
-        up.process.kill()
-        said, _ = up.process.communicate()
-    assert "ready" not in said
-    assert not (tmp_path / "c" / "broker-b").exists(), "it was not started any more"
-    assert pids_in(tmp_path / "c") == []
 
 
 def _stored(client: Client) -> int:
