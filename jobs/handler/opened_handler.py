@@ -93,6 +93,8 @@ def _close_at_end(handler: OpenedHandler) -> None:
     def end(number: int, frame: FrameType | None) -> None:
         if number not in _ENDS:
             return
+        for each in _ENDS:  # the daemon sends more than one, and the next must not cut the close short
+            signal.signal(each, signal.SIG_IGN)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(CLOSE_S)
         try:

@@ -84,6 +84,16 @@ class NeverClosed(Opened):
         threading.Event().wait()
 
 
+class ToldTwice(Opened):
+    """Is asked to end once more while it closes, as by PySpark's daemon."""
+
+    def close(self) -> None:
+        """Goes on after the second signal."""
+        signal.raise_signal(signal.SIGHUP)
+        signal.raise_signal(signal.SIGTERM)
+        super().close()
+
+
 class OpenedOnLoop:
     """Opened, called and closed on one event loop."""
 

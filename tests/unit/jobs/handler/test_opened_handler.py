@@ -39,5 +39,11 @@ def test_a_worker_that_is_ended_closes_its_handler(tmp_path: Path, ended_by: str
     assert (tmp_path / "notes").read_text() == "made\nopen\nclose\n"
 
 
+@pytest.mark.parametrize("ended_by", ["SIGHUP", "SIGTERM"])
+def test_a_worker_that_is_ended_again_while_it_closes_closes_to_the_end(tmp_path: Path, ended_by: str) -> None:
+    assert ended("ToldTwice", ended_by, tmp_path / "notes") == 0
+    assert (tmp_path / "notes").read_text() == "made\nopen\nclose\n"
+
+
 def test_a_handler_that_does_not_close_keeps_no_worker(tmp_path: Path) -> None:
     assert ended("NeverClosed", "SIGHUP", tmp_path / "notes") == -signal.SIGALRM
