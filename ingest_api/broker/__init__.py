@@ -4,7 +4,7 @@ broker.py          puts it together, starts and stops it
 settings.py        its settings, values only
 send_service.py    stores what producers send (send_request.py); flush_wait.py holds the answer until it
                    is safe
-admission.py       which sends are refused: flow control
+admission.py       which sends are refused: flow control; mastership.py is what a slave says
 pull_service.py    reads slices of queues; pull_hold.py keeps long polls
 lookup_service.py  messages by id and by key, bounds of queues, offsets by time
 topics.py          topics

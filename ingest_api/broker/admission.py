@@ -8,6 +8,7 @@ Threads: the event loop.
 
 from __future__ import annotations
 
+from ingest_api.broker.mastership import not_master
 from ingest_api.broker.metrics import BrokerMetrics
 from ingest_api.broker.settings import LimitSettings
 from store_native.errors import Unavailable
@@ -70,11 +71,8 @@ class Admission:
             Unavailable: SYSTEM_BUSY, DISK_FULL, NOT_MASTER or SERVICE_NOT_AVAILABLE; nothing was stored.
         """
         if self.slave_of is not None:
-            raise self._refusal(
-                "not_master",
-                "NOT_MASTER",
-                f"this broker is a slave and takes no messages; its master is {self.slave_of or 'not known'}",
-            )
+            self._metrics.turned_away("not_master")
+            raise not_master("takes no messages", self.slave_of)
         if self.inflight >= self._limits.max_inflight_sends:
             raise self._refusal(
                 "send_queue_full",

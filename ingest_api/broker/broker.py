@@ -73,7 +73,6 @@ class Broker:
         self.metrics = metrics = BrokerMetrics(group_exists=lambda group: store.group_json(group) is not None)
         self.tables = RouteTables()
         self.name_server = NameServer(self.tables, settings.cluster_secret)
-        self.leases = Leases(store)
         self.store_events = StoreEvents(store, loop)
         self.flush_waiter = FlushWaiter(
             store,
@@ -92,7 +91,9 @@ class Broker:
             role_changed=self._role_changed,
             master_heard=self._master_heard,
         )
+        check_master = self.replication.check_master
         self._ask_replicas()
+        self.leases = Leases(store, check_master)
         self.bulk = BulkPool(limits.bulk_threads, self.admission.check_queue_wait)
         self.reads = ReadPool()
         self.send = SendService(store, self.flush_waiter, self.admission, self.bulk, metrics, limits)
@@ -107,11 +108,18 @@ class Broker:
             metrics,
             settings.broker_name,
             on_deleted=self.pull_hold.wake_topic,
+            check_master=check_master,
         )
-        self.groups = GroupService(store, self.reads, self.settle, self.topics, metrics)
+        self.groups = GroupService(store, self.reads, self.settle, self.topics, metrics, check_master)
         self._aside = OffsetsAside(settings.store.path, self.reads)
         self.group_offsets = GroupOffsets(
-            store, self.leases, self.reads, self.settle, self._aside, lambda: self.replication.is_alone
+            store,
+            self.leases,
+            self.reads,
+            self.settle,
+            self._aside,
+            is_alone=lambda: self.replication.is_alone,
+            check_master=check_master,
         )
         self._handover = OffsetsHandover(self._aside, self.group_offsets.take, self._master_to_tell)
         self.registration = RegistrationService(

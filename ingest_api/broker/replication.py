@@ -34,6 +34,7 @@ from ha_replicator.transport.listener import ReplicationListener
 from ha_replicator.transport.log_memory import ThreadedLogMemory
 from ha_replicator.transport.wakeups import Wakeups
 from ha_replicator.wire.credentials import Credentials
+from ingest_api.broker.mastership import not_master
 from ingest_api.broker.replication_status import ReplicationStatus, SlaveStatus
 from ingest_api.broker.settings import BrokerSettings
 from ingest_api.broker.store_events import StoreEvents
@@ -118,6 +119,15 @@ class ReplicationService:
         link = self._follower.link if self._follower else None
         is_following = link is not None and link.following
         return not self.is_master and not is_following and self._protocol is HaProtocol.LAKEMQ
+
+    def check_master(self) -> None:
+        """Returns where this broker may change topics, groups, offsets and leases.
+
+        Raises:
+            Unavailable: NOT_MASTER; the text and ``master`` in its context name the master.
+        """
+        if not self.is_master:
+            raise not_master("takes no changes", self.followed or self.master)
 
     @property
     def address(self) -> str | None:

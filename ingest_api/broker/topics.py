@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from ha_replicator.nameserver import QueueData, RouteTables
+from ingest_api.broker.mastership import CheckMaster
 from ingest_api.broker.metrics import BrokerMetrics
 from ingest_api.broker.thread_pools import ReadPool
 from store_native import Store
@@ -47,6 +48,7 @@ class TopicService:
         metrics: Forgets labels of what is gone.
         broker_name: This broker's, in the tables.
         on_deleted: Called with a topic that is gone.
+        check_master: Refuses changes where this is a slave.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class TopicService:
         metrics: BrokerMetrics,
         broker_name: str,
         on_deleted: Callable[[str], None],
+        check_master: CheckMaster,
     ) -> None:
         self._store = store
         self._reads = reads
@@ -66,6 +69,7 @@ class TopicService:
         self._metrics = metrics
         self._broker_name = broker_name
         self._on_deleted = on_deleted
+        self._check_master = check_master
 
     async def page(self, after: str, limit: int) -> bytes:
         """Returns topics behind ``after`` by name, as a JSON array of at most ``limit``."""
@@ -101,7 +105,9 @@ class TopicService:
 
         Raises:
             InvalidRequest: TOPIC_ILLEGAL, ARGUMENT_ILLEGAL, ...
+            Unavailable: NOT_MASTER.
         """
+        self._check_master()
 
         def put() -> tuple[bool, int]:
             is_new = self._store.topic_json(topic) is None
@@ -125,7 +131,9 @@ class TopicService:
 
         Raises:
             InvalidRequest: TOPIC_NOT_EXIST, NO_PERMISSION.
+            Unavailable: NOT_MASTER.
         """
+        self._check_master()
         self.get(topic)
         settled = await self._settle(await self._reads.run(self._store.delete_topic, topic))
         if settled:

@@ -9,6 +9,7 @@ Threads: the event loop; the store's part runs on the read pool.
 
 from __future__ import annotations
 
+from ingest_api.broker.mastership import CheckMaster
 from ingest_api.broker.metrics import BrokerMetrics
 from ingest_api.broker.thread_pools import ReadPool
 from ingest_api.broker.topics import Change, Settle, TopicService
@@ -26,16 +27,24 @@ class GroupService:
         settle: Waits for a change.
         topics: Makes and deletes a group's retry topic.
         metrics: Forgets labels of what is gone.
+        check_master: Refuses changes where this is a slave.
     """
 
     def __init__(
-        self, store: Store, reads: ReadPool, settle: Settle, topics: TopicService, metrics: BrokerMetrics
+        self,
+        store: Store,
+        reads: ReadPool,
+        settle: Settle,
+        topics: TopicService,
+        metrics: BrokerMetrics,
+        check_master: CheckMaster,
     ) -> None:
         self._store = store
         self._topics = topics
         self._reads = reads
         self._settle = settle
         self._metrics = metrics
+        self._check_master = check_master
 
     async def page(self, after: str, limit: int) -> bytes:
         """Returns groups behind ``after`` by name, as a JSON array of at most ``limit``."""
@@ -65,7 +74,9 @@ class GroupService:
 
         Raises:
             InvalidRequest: GROUP_ILLEGAL, ARGUMENT_ILLEGAL, ...
+            Unavailable: NOT_MASTER.
         """
+        self._check_master()
 
         def put() -> tuple[bool, int]:
             is_new = self._store.group_json(group) is None
@@ -88,7 +99,9 @@ class GroupService:
 
         Raises:
             InvalidRequest: GROUP_NOT_EXIST.
+            Unavailable: NOT_MASTER.
         """
+        self._check_master()
         self.get(group)
         settled = await self._settle(await self._reads.run(self._store.delete_group, group))
         if settled:

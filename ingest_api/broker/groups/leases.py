@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from ingest_api.broker.mastership import CheckMaster
 from store_native import Store
 from store_native.errors import InvalidRequest
 
@@ -21,10 +22,12 @@ class Leases:
 
     Args:
         store: Keeps who holds a group, and until when.
+        check_master: Refuses to grant where this is a slave.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, check_master: CheckMaster) -> None:
         self._store = store
+        self._check_master = check_master
         self._newest: dict[str, int] = {}
 
     def acquire(self, group: str, owner: str, ttl_ms: int) -> tuple[int, int]:
@@ -32,7 +35,9 @@ class Leases:
 
         Raises:
             InvalidRequest: LEASE_CONFLICT; somebody else holds it.
+            Unavailable: NOT_MASTER; SERVICE_NOT_AVAILABLE, the record is not confirmed yet.
         """
+        self._check_master()
         epoch, expires_at = self._store.acquire_lease(group, owner, ttl_ms)
         self._newest[group] = max(epoch, self._newest.get(group, epoch))
         return epoch, expires_at

@@ -19,6 +19,7 @@ from typing import Literal
 
 from ingest_api.broker.groups.leases import Leases
 from ingest_api.broker.groups.offsets_aside import KeptOffset, OffsetsAside
+from ingest_api.broker.mastership import CheckMaster
 from ingest_api.broker.thread_pools import ReadPool
 from ingest_api.broker.topics import Settle
 from store_native import Store
@@ -93,6 +94,7 @@ class GroupOffsets:
         settle: Waits for a change.
         aside: Keeps those that are committed at a slave.
         is_alone: Whether this is a slave whose master is away.
+        check_master: Refuses changes where this is a slave.
     """
 
     def __init__(
@@ -103,6 +105,7 @@ class GroupOffsets:
         settle: Settle,
         aside: OffsetsAside,
         is_alone: Callable[[], bool],
+        check_master: CheckMaster,
     ) -> None:
         self._store = store
         self._leases = leases
@@ -110,6 +113,7 @@ class GroupOffsets:
         self._settle = settle
         self._aside = aside
         self._is_alone = is_alone
+        self._check_master = check_master
 
     def rows(self, group: str) -> list[Row]:
         """Returns the committed offsets of a group that exists: a name mistyped is no new group.
@@ -130,9 +134,11 @@ class GroupOffsets:
 
         Raises:
             InvalidRequest: LEASE_CONFLICT, TOPIC_NOT_EXIST, QUEUE_NOT_EXIST, OFFSET_ILLEGAL.
-            Unavailable: SERVICE_NOT_AVAILABLE, this slave follows its master, or its master is away and they
-                cannot be kept aside.
+            Unavailable: NOT_MASTER, this slave follows its master; SERVICE_NOT_AVAILABLE, its master is away
+                and they cannot be kept aside.
         """
+        if not self._is_alone():
+            self._check_master()
         try:
             return await self._commit(group, rows, lease_epoch)
         except Unavailable:
@@ -153,8 +159,9 @@ class GroupOffsets:
 
         Raises:
             InvalidRequest: GROUP_NOT_EXIST; LEASE_CONFLICT, whoever holds the group knows better.
-            Unavailable: SERVICE_NOT_AVAILABLE, this is a slave.
+            Unavailable: NOT_MASTER; what a slave does not know its master may.
         """
+        self._check_master()
         if not self._store.group_offsets(group) and self._store.group_json(group) is None:
             raise InvalidRequest("GROUP_NOT_EXIST", f"group[{group}] not exist", group=group)
         # No other commit comes between this look and the record of what it led to.
@@ -202,6 +209,7 @@ class GroupOffsets:
 
     async def reset(self, group: str, plan: list[QueueReset], lease_epoch: int | None) -> Commit:
         """Does what a plan says; returns and raises as :meth:`commit`, but nothing is kept aside."""
+        self._check_master()
         return await self._commit(group, [(q.topic, q.queue_id, q.to_offset) for q in plan], lease_epoch)
 
     def _plan(self, group: str, target: ResetTarget) -> list[QueueReset]:
