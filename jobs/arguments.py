@@ -6,10 +6,11 @@ Owns their names, defaults and how they become settings.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jobs.redelivery.backoff import Backoff
+from lakemq.argument_types import DURATION_HELP, between, duration_ms, lasting, positive, whole
 from lakemq.client.endpoint import add_endpoint
 from lakemq.duration import parse_ms
 
@@ -20,99 +21,108 @@ if TYPE_CHECKING:
 
 def add_consume_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of a consumer group."""
+    parser.epilog = DURATION_HELP
     parser.add_argument("--group", required=True, help="the consumer group")
-    parser.add_argument(
-        "--topic", required=True, action="append", dest="topics", metavar="TOPIC", help="a topic; repeatable"
-    )
+    _add_topics(parser)
     parser.add_argument(
         "--handler",
         required=True,
         metavar="MODULE:FUNCTION",
         help="called with each message, or with batches",
     )
-    add_endpoint(parser)
-    parser.add_argument("--path", metavar="STORE", help="read a store on this machine from its files")
-    parser.add_argument(
-        "--ledger", default="ledger", metavar="DIR", help="a directory, or catalog.schema (default: ledger)"
-    )
-    parser.add_argument("--checkpoint", type=Path, metavar="DIR", help="default: under the ledger")
+    _add_places(parser)
     parser.add_argument(
         "--max-reconsume-times",
-        type=int,
+        type=whole,
         metavar="N",
-        help="retries before a message is given up (the group's --retry-max-times; 16 for a new group)",
+        help="retries before a message is given up (default: as the group was created; 16 for a new one)",
     )
     delays = parser.add_mutually_exclusive_group()
     delays.add_argument(
         "--retry-delays",
-        metavar="10s,30s,...",
-        help="delay of each retry in turn (RocketMQ's: 10s 30s 1m ... 2h)",
+        type=_delays,
+        metavar="DURATION,...",
+        help="delay of each retry in turn, the last one repeats; delay levels of the broker such as "
+        "10s,30s,1m (default: RocketMQ's, 10s 30s 1m ... 2h)",
     )
     delays.add_argument(
         "--retry-backoff",
-        metavar="1s..10m",
-        help="delays that double from the first to the last, each drawn from none to all of it (jitter)",
-    )
-    parser.add_argument("--tags", default="*", metavar="EXPR", help="tag filter: A || B")
-    parser.add_argument(
-        "--trigger", default="1s", type=duration_ms, metavar="TIME", help="batch interval (1s)"
+        type=_range_of_delays,
+        metavar="DURATION..DURATION",
+        help="delays that double from the first to the last, each drawn from none to all of it (jitter), "
+        "such as 1s..10m",
     )
     parser.add_argument(
-        "--max-batch", default=200_000, type=int, metavar="N", help="messages in one batch at most (200000)"
+        "--tags", default="*", metavar="EXPR", help="tag filter: A || B (default: %(default)s, all)"
+    )
+    _add_trigger(parser, "1s")
+    parser.add_argument(
+        "--max-batch",
+        default=200_000,
+        type=positive,
+        metavar="N",
+        help="messages in one batch at most (default: %(default)s)",
     )
     parser.add_argument(
         "--concurrency",
         default=20,
-        type=_between(1, 1024),
+        type=between(1, 1024),
         metavar="N",
-        help="calls at a time on each core, for handlers of single messages (20)",
+        help="calls at a time on each core, for handlers of single messages, 1 to 1024 "
+        "(default: %(default)s)",
     )
     parser.add_argument(
         "--consume-timeout",
         default="15m",
-        type=_lasting(1_000, 86_400_000),
-        metavar="TIME",
-        help="a call that takes longer is given up, its message comes again (15m)",
+        type=lasting(1_000, 86_400_000),
+        metavar="DURATION",
+        help="a call that takes longer is given up, its message comes again; 1s to 24h "
+        "(default: %(default)s)",
     )
     parser.add_argument(
         "--isolation",
         choices=("thread", "process"),
         default="thread",
-        help="where the handler is called: in Spark's worker, or in a process that may hang and die "
-        "(chosen by itself after a worker died)",
+        help="where the handler is called: in Spark's worker, or in a process that may hang and die, which "
+        "is chosen by itself after a worker died (default: %(default)s)",
     )
     parser.add_argument(
         "--batch-time",
         default="10s",
-        type=_lasting(1_000, 30_000),
-        metavar="TIME",
-        help="how long a batch should last: its size follows the handler's time (10s, at most 30s)",
+        type=lasting(1_000, 30_000),
+        metavar="DURATION",
+        help="how long a batch should last: its size follows the handler's time; 1s to 30s "
+        "(default: %(default)s)",
     )
     parser.add_argument(
         "--stop-timeout",
         default="30s",
-        type=_lasting(1_000, 3_600_000),
-        metavar="TIME",
-        help="how long a stop waits for the batch under way, which otherwise comes again (30s)",
+        type=lasting(1_000, 3_600_000),
+        metavar="DURATION",
+        help="how long a stop waits for the batch under way, which otherwise comes again; 1s to 1h "
+        "(default: %(default)s)",
     )
     parser.add_argument(
         "--mode",
         choices=("concurrent", "broadcast", "orderly"),
         default="concurrent",
-        help="concurrent: a failed message is retried; broadcast: it is not",
+        help="concurrent: a failed message is retried; broadcast: it is not; orderly: comes with a later "
+        "release (default: %(default)s)",
     )
     parser.add_argument(
         "--from",
         choices=("earliest", "latest"),
         default="latest",
         dest="start",
-        help="where a group begins that neither the ledger nor the broker knows (latest: at the end)",
+        help="where a group begins that neither the ledger nor the broker knows "
+        "(default: %(default)s, at the end)",
     )
     parser.add_argument(
         "--on-data-loss",
         choices=("fail", "record"),
         default="fail",
-        help="what expired or is damaged: end with an error, or pass over it and record it in the ledger",
+        help="what expired or is damaged: end with an error, or pass over it and record it in the ledger "
+        "(default: %(default)s)",
     )
     end = parser.add_mutually_exclusive_group()
     end.add_argument(
@@ -123,27 +133,59 @@ def add_consume_arguments(parser: argparse.ArgumentParser) -> None:
     end.add_argument(
         "--until-idle",
         type=duration_ms,
-        metavar="TIME",
+        metavar="DURATION",
         help="end when nothing was new, pending or due so long",
     )
     parser.add_argument(
-        "--vectorised", choices=("auto", "yes", "no"), default="auto", help="handler of batches"
+        "--vectorised",
+        choices=("auto", "yes", "no"),
+        default="auto",
+        help="whether the handler takes batches; auto: as it says itself (default: %(default)s)",
     )
 
 
 def add_archive_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the archive."""
+    parser.epilog = DURATION_HELP
+    _add_topics(parser)
+    _add_places(parser)
+    _add_trigger(parser, "10s")
+    parser.add_argument("--once", action="store_true", help="land what is there now, then end")
+
+
+def _add_topics(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--topic", required=True, action="append", dest="topics", metavar="TOPIC", help="a topic; repeatable"
+        "--topic",
+        required=True,
+        action="append",
+        dest="topics",
+        metavar="TOPIC",
+        help="a topic (may be repeated)",
     )
+
+
+def _add_places(parser: argparse.ArgumentParser) -> None:
     add_endpoint(parser)
     parser.add_argument("--path", metavar="STORE", help="read a store on this machine from its files")
     parser.add_argument(
-        "--ledger", default="ledger", metavar="DIR", help="a directory, or catalog.schema (default: ledger)"
+        "--ledger",
+        default="ledger",
+        metavar="DIR",
+        help="a directory, or catalog.schema (default: %(default)s)",
     )
-    parser.add_argument("--checkpoint", type=Path, metavar="DIR", help="default: under the ledger")
-    parser.add_argument("--trigger", default="10s", type=duration_ms, metavar="TIME", help="interval (10s)")
-    parser.add_argument("--once", action="store_true", help="land what is there now, then end")
+    parser.add_argument(
+        "--checkpoint", type=Path, metavar="DIR", help="Spark's checkpoints (default: under the ledger)"
+    )
+
+
+def _add_trigger(parser: argparse.ArgumentParser, default: str) -> None:
+    parser.add_argument(
+        "--trigger",
+        default=default,
+        type=duration_ms,
+        metavar="DURATION",
+        help="time from the begin of a batch to that of the next (default: %(default)s)",
+    )
 
 
 def consume_settings(args: argparse.Namespace) -> ConsumeSettings:
@@ -202,42 +244,20 @@ def archive_settings(args: argparse.Namespace) -> ArchiveSettings:
     )
 
 
-def duration_ms(text: str) -> int:
-    """Reads a duration; a number without a unit is seconds (an argparse type).
+def _delays(text: str) -> str:
+    """Checks the form of ``--retry-delays``; which levels there are, the broker knows."""
+    for delay in text.replace(",", " ").split() or [text]:
+        try:
+            parse_ms(delay)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+    return text
 
-    >>> duration_ms("2m"), duration_ms("10")
-    (120000, 10000)
-    """
+
+def _range_of_delays(text: str) -> str:
+    """Checks the form of ``--retry-backoff``."""
     try:
-        return parse_ms(text, bare="s")
+        Backoff.parse(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _lasting(least_ms: int, most_ms: int) -> Callable[[str], int]:
-    """A duration within bounds (an argparse type)."""
-
-    def read(text: str) -> int:
-        given = duration_ms(text)
-        if not least_ms <= given <= most_ms:
-            raise argparse.ArgumentTypeError(
-                f"{text} lies outside {least_ms / 1000:g} s to {most_ms / 1000:g} s"
-            )
-        return given
-
-    return read
-
-
-def _between(least: int, most: int) -> Callable[[str], int]:
-    """A whole number within bounds (an argparse type)."""
-
-    def read(text: str) -> int:
-        try:
-            given = int(text)
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
-        if not least <= given <= most:
-            raise argparse.ArgumentTypeError(f"{given} lies outside {least} to {most}")
-        return given
-
-    return read
+    return text

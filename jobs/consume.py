@@ -200,6 +200,7 @@ def _ensure_group(client: Client, settings: ConsumeSettings) -> None:
 
 
 def _ensure_group_at(client: Client, settings: ConsumeSettings) -> None:
+    _check_tags(client, settings)
     client.put_group(settings.group)
     if settings.mode == "broadcast":
         return
@@ -210,6 +211,21 @@ def _ensure_group_at(client: Client, settings: ConsumeSettings) -> None:
             if error.code != "TOPIC_NOT_EXIST":
                 raise
             client.put_topic(topic, read_queue_nums=1, write_queue_nums=1)
+
+
+def _check_tags(client: Client, settings: ConsumeSettings) -> None:
+    """Has a tag expression read where it is used later: before a JVM is started.
+
+    Raises:
+        InvalidRequest: FILTER_ILLEGAL.
+    """
+    if settings.tags == "*":
+        return
+    try:
+        client.pull(settings.topics[0], 0, 0, max=1, max_bytes=1, tags=settings.tags)
+    except InvalidRequest as error:
+        if error.code == "FILTER_ILLEGAL":
+            raise InvalidRequest(error.code, f"--tags: {error.detail}") from error
 
 
 def retry_policy(client: Client, settings: ConsumeSettings) -> RetryPolicy:

@@ -9,23 +9,76 @@ import argparse
 import re
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
-from lakemq.client import Client
+from lakemq.argument_types import DURATION_HELP, duration_ms
+from lakemq.argument_types import positive as positive
+from lakemq.argument_types import whole as whole
 from lakemq.duration import parse_ms
 from lakemq.terminal.failure import CommandFailed, WrongUsage
 
+if TYPE_CHECKING:
+    from lakemq.client import Client
+
 _EPOCH_MS = re.compile(r"\d{11,}")
 
+_WATCH_EVERY_MS = 2_000
+
 TIME_HELP = (
-    "a time such as 2026-11-21T08:00 (UTC unless it names a zone), 10m (ago; ms, s, m, h, d), or epoch ms"
+    "a time such as 2026-11-21T08:00 (UTC unless it names a zone), 1h (that long ago; ms, s, m, h or d), or "
+    "epoch milliseconds"
 )
 
 
 def add_format(parser: argparse.ArgumentParser) -> None:
     """Adds ``--format table|json``."""
-    parser.add_argument("--format", choices=("table", "json"), default="table", help="how to print")
+    parser.add_argument(
+        "--format", choices=("table", "json"), default="table", help="how to print (default: %(default)s)"
+    )
+
+
+def add_ledger(parser: argparse.ArgumentParser) -> None:
+    """Adds ``--ledger``, of a ledger that is only read."""
+    parser.add_argument(
+        "--ledger", default="ledger", metavar="DIR", help="the ledger's directory (default: %(default)s)"
+    )
+
+
+def add_attributes(parser: argparse.ArgumentParser, noun: str) -> None:
+    """Adds ``--attribute NAME=VALUE`` of a topic or a group."""
+    parser.add_argument(
+        "--attribute",
+        type=pair,
+        action="append",
+        metavar="NAME=VALUE",
+        help=f"an attribute of the {noun} (may be repeated)",
+    )
+
+
+def add_watch(parser: argparse.ArgumentParser) -> None:
+    """Adds ``--watch [DURATION]``: None when it is not given, else milliseconds."""
+    parser.epilog = DURATION_HELP
+    parser.add_argument(
+        "--watch",
+        nargs="?",
+        type=duration_ms,
+        const=_WATCH_EVERY_MS,
+        metavar="DURATION",
+        help="show it again and again until Ctrl-C, so often (default: every 2s); as JSON one line each time",
+    )
+
+
+def rounds(args: argparse.Namespace) -> Iterator[None]:
+    """Yields once, or with ``--watch`` again and again."""
+    yield
+    while args.watch is not None:
+        time.sleep(args.watch / 1000)
+        if args.format != "json":
+            print("\n----\n", flush=True)
+        yield
 
 
 def add_yes(parser: argparse.ArgumentParser) -> None:
@@ -35,6 +88,8 @@ def add_yes(parser: argparse.ArgumentParser) -> None:
 
 def connect(args: argparse.Namespace, *, pool_size: int = 16) -> Client:
     """Builds the client of a command from its ``--endpoint``."""
+    from lakemq.client import Client  # commands that ask no broker do not pay for it
+
     return Client(args.endpoint, pool_size=pool_size)
 
 
@@ -95,17 +150,3 @@ def pair(text: str) -> tuple[str, str]:
     if not equals or not name:
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
     return name, value
-
-
-def positive(text: str) -> int:
-    """Reads a whole number above 0 (an argparse type)."""
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
-    return int(text)
-
-
-def whole(text: str) -> int:
-    """Reads a whole number, 0 included (an argparse type)."""
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
-    return int(text)

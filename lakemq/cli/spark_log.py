@@ -1,15 +1,19 @@
 """The Spark session of a command, whose own log goes into a named file, not over the terminal.
 
-Owns the file's form and bounds (10 MB and two older ones) and the name it has beside a checkpoint. A person
+Owns the options of the session, the file's form and bounds (10 MB and two older ones) and the name it has
+beside a checkpoint. A person
 reads one sentence; the stacks of Java that go with it are in the file.
 """
 
 from __future__ import annotations
 
+import argparse
 import logging
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from lakemq.argument_types import memory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,6 +35,25 @@ appender.file.strategy.max = 2
 rootLogger.level = warn
 rootLogger.appenderRef.file.ref = file
 """
+
+
+def add_options(parser: argparse.ArgumentParser, default: str) -> None:
+    """Adds ``--driver-memory`` and ``--spark-log``.
+
+    Args:
+        parser: The command's.
+        default: Where the log goes without the option.
+    """
+    parser.add_argument(
+        "--driver-memory",
+        type=memory,
+        default="2g",
+        metavar="SIZE",
+        help="memory of Spark's JVM, 512m at the least (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--spark-log", type=Path, metavar="FILE", help=f"where Spark's log goes (default: {default})"
+    )
 
 
 def session(app_name: str, log: Path, driver_memory: str) -> SparkSession:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import logging
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.arguments import add_archive_arguments, archive_settings
@@ -31,10 +30,7 @@ def register(subparsers: Subparsers) -> None:
         "lands what is there and ends.",
     )
     add_archive_arguments(parser)
-    parser.add_argument("--driver-memory", default="2g", metavar="SIZE", help="memory of Spark's JVM (2g)")
-    parser.add_argument(
-        "--spark-log", type=Path, metavar="FILE", help="where Spark's log goes (spark.log in the checkpoint)"
-    )
+    spark_log.add_options(parser, "spark.log in the checkpoint")
 
 
 def run(args: argparse.Namespace) -> int:

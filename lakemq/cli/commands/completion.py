@@ -22,7 +22,7 @@ def register(subparsers: Subparsers) -> None:
         help="print what completes lakemq's commands in a shell",
         description='Prints a script for a shell: eval "$(lakemq completion bash)" completes from then on.',
     )
-    parser.add_argument("shell", choices=shtab.SUPPORTED_SHELLS)
+    parser.add_argument("shell", choices=shtab.SUPPORTED_SHELLS, help="the shell")
 
 
 def run(args: argparse.Namespace) -> int:

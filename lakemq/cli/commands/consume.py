@@ -39,10 +39,7 @@ def register(subparsers: Subparsers) -> None:
         "Ctrl-C or SIGTERM stops between batches.",
     )
     add_consume_arguments(parser)
-    parser.add_argument("--driver-memory", default="2g", metavar="SIZE", help="memory of Spark's JVM (2g)")
-    parser.add_argument(
-        "--spark-log", type=Path, metavar="FILE", help="where Spark's log goes (spark.log by the checkpoint)"
-    )
+    spark_log.add_options(parser, "spark.log beside the group's checkpoints")
     # For tests that kill the process between the ledger's commit and Spark's.
     parser.add_argument("--halt-after-ledger-commit", type=Path, metavar="FIFO", help=argparse.SUPPRESS)
 

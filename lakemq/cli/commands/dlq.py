@@ -33,7 +33,7 @@ def register(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "dlq", help="a group's dead letters: list, show, export, have handled again, discard"
     )
-    verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     listed = add_verb(verbs, "list", _list, "list the dead letters that were neither replayed nor discarded")
     show = add_verb(verbs, "show", _show, "show dead letters whole, whatever was done with them since")
     show.add_argument("message_id", nargs="?", metavar="ID", help="a message; else --where chooses")
@@ -60,17 +60,22 @@ def register(subparsers: Subparsers) -> None:
         "ledger's table replays, and is not replayed twice.",
     )
     replay.add_argument(
-        "--rate", type=options.positive, metavar="N", default=1_000, help="messages a second at most (1000)"
+        "--rate",
+        type=options.positive,
+        metavar="N",
+        default=1_000,
+        help="messages a second at most (default: %(default)s)",
     )
     for verb in (listed, show, export, discard, replay):
-        verb.add_argument("--group", required=True)
+        verb.add_argument("--group", required=True, help="the consumer group")
         verb.add_argument(
             "--where",
             metavar="SQL",
             default=_ALL,
-            help="over the columns of dead_letters: \"reason LIKE '%%timeout%%' AND topic = 'orders'\" (all)",
+            help="over the columns of dead_letters: \"reason LIKE '%%timeout%%' AND topic = 'orders'\" "
+            "(default: %(default)s, all)",
         )
-        verb.add_argument("--ledger", default="ledger", metavar="DIR", help="the ledger (default: ledger)")
+        options.add_ledger(verb)
     for verb in (listed, export, replay):
         verb.add_argument("--discarded", action="store_true", help="of those that were discarded")
     for verb in (replay, discard):

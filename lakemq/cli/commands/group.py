@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
-from jobs.arguments import duration_ms
 from lakemq.cli import group_status, options
 from lakemq.cli.subparsers import Subparsers
 from lakemq.cli.verbs import add_broker_verb
@@ -34,26 +32,23 @@ def register(subparsers: Subparsers) -> None:
     """Adds the command to the parser."""
     words = "list, create, show, delete groups; how they fare; see and reset offsets"
     parser = subparsers.add_parser("group", help=words)
-    verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
 
     add_broker_verb(verbs, "list", _list, "list groups")
     create = add_broker_verb(verbs, "create", _create, "create a group")
-    create.add_argument("group")
     create.add_argument(
         "--retry-max-times",
-        type=int,
+        type=options.whole,
         metavar="N",
-        help="retries before a message becomes a dead letter (16); lakemq consume --max-reconsume-times wins",
+        help="retries before a message becomes a dead letter (default: 16); "
+        "lakemq consume --max-reconsume-times wins",
     )
-    create.add_argument("--attribute", type=options.pair, action="append", metavar="NAME=VALUE")
+    options.add_attributes(create, "group")
     show = add_broker_verb(verbs, "show", _show, "show a group and its offsets")
-    show.add_argument("group")
     delete = add_broker_verb(verbs, "delete", _delete, "delete a group and its offsets")
-    delete.add_argument("group")
     options.add_yes(delete)
     offsets = add_broker_verb(verbs, "offsets", _offsets, "show a group's committed offsets and its lag")
-    offsets.add_argument("group")
-    offsets.add_argument("--topic", help="only this topic")
+    offsets.add_argument("--topic", help="only this topic (default: all)")
     status = add_broker_verb(
         verbs,
         "status",
@@ -61,21 +56,14 @@ def register(subparsers: Subparsers) -> None:
         "how a group fares: lag, rate, retries, dead letters, last error, handling times, "
         "from the broker and the ledger",
     )
-    status.add_argument("group")
-    status.add_argument("--ledger", default="ledger", metavar="DIR", help="the ledger (default: ledger)")
+    options.add_ledger(status)
     status.add_argument("--json", action="store_const", const="json", dest="format", help="as --format json")
-    status.add_argument(
-        "--watch",
-        nargs="?",
-        type=duration_ms,
-        const=2_000,
-        metavar="TIME",
-        help="again and again until Ctrl-C (2s); as JSON one line each time",
-    )
-    _register_reset(verbs)
+    options.add_watch(status)
+    for verb in (create, show, delete, offsets, status, _register_reset(verbs)):
+        verb.add_argument("group", help="the consumer group")
 
 
-def _register_reset(verbs: Subparsers) -> None:
+def _register_reset(verbs: Subparsers) -> argparse.ArgumentParser:
     reset = add_broker_verb(
         verbs,
         "reset",
@@ -83,8 +71,7 @@ def _register_reset(verbs: Subparsers) -> None:
         "move a group's committed offsets on a topic; without --execute only say what would happen. "
         f"{_NOT_MOVED}",
     )
-    reset.add_argument("group")
-    reset.add_argument("--topic", required=True)
+    reset.add_argument("--topic", required=True, help="the topic on which it is moved")
     target = reset.add_mutually_exclusive_group(required=True)
     target.add_argument(
         "--to", type=options.place, metavar="PLACE", help=f"earliest, latest or {options.TIME_HELP}"
@@ -94,7 +81,7 @@ def _register_reset(verbs: Subparsers) -> None:
         type=options.pair,
         action="append",
         metavar="QUEUE=OFFSET",
-        help="one queue; may be repeated",
+        help="to an offset of one queue (may be repeated)",
     )
     reset.add_argument(
         "--lease-epoch",
@@ -103,9 +90,10 @@ def _register_reset(verbs: Subparsers) -> None:
         help="move the group although a driver holds it, in the name of the lease with this epoch",
     )
     reset.add_argument(
-        "--broker", metavar="NAME", help="only the queues of this broker, where there are several"
+        "--broker", metavar="NAME", help="only the queues of this broker, of several (default: all)"
     )
     reset.add_argument("--execute", action="store_true", help="do it")
+    return reset
 
 
 def _list(client: Client, args: argparse.Namespace) -> None:
@@ -152,7 +140,7 @@ def _status(client: Client, args: argparse.Namespace) -> None:
     from delta_tables.ledger_reader import LedgerReader
 
     ledger = LedgerReader(args.ledger)
-    while True:
+    for _ in options.rounds(args):
         now = datetime.now(UTC)
         status = ledger_status(ledger, args.group, now)
         behind = _behind(client, args.group, round(now.timestamp() * 1000))
@@ -161,11 +149,6 @@ def _status(client: Client, args: argparse.Namespace) -> None:
             print(output.as_json(said, indent=2 if args.watch is None else None), flush=True)
         else:
             print(group_status.as_text(args.group, behind, status), flush=True)
-        if args.watch is None:
-            return
-        time.sleep(args.watch / 1000)
-        if args.format != "json":
-            print("\n----\n")
 
 
 def _behind(client: Client, group: str, now_ms: int) -> dict[str, Any]:

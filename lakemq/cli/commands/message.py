@@ -18,18 +18,32 @@ from lakemq.terminal import output
 def register(subparsers: Subparsers) -> None:
     """Adds the command to the parser."""
     parser = subparsers.add_parser("message", help="show one message, or find messages by key")
-    verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     show = add_broker_verb(verbs, "show", _show, "show one message by its message id or offset id")
-    show.add_argument("message_id", metavar="ID")
-    show.add_argument("--topic", help="where to look (default: everywhere)")
+    show.add_argument("message_id", metavar="ID", help="either id of the message")
+    show.add_argument("--topic", help="where to look (default: in all topics)")
     find = add_broker_verb(verbs, "find", _find, "find messages of a topic by one of their keys")
-    find.add_argument("--topic", required=True)
-    find.add_argument("--key", required=True)
+    find.add_argument("--topic", required=True, help="the topic")
+    find.add_argument("--key", required=True, help="one of the messages' keys, whole")
     find.add_argument(
-        "--begin", type=options.time_ms, metavar="TIME", help=f"stored since {options.TIME_HELP}"
+        "--begin",
+        type=options.time_ms,
+        metavar="TIME",
+        help=f"stored since {options.TIME_HELP} (default: the oldest)",
     )
-    find.add_argument("--end", type=options.time_ms, metavar="TIME", help="stored until")
-    find.add_argument("--max", type=options.positive, default=32, metavar="N", help="at most so many (32)")
+    find.add_argument(
+        "--end",
+        type=options.time_ms,
+        metavar="TIME",
+        help=f"stored until {options.TIME_HELP} (default: the newest)",
+    )
+    find.add_argument(
+        "--max",
+        type=options.positive,
+        default=32,
+        metavar="N",
+        help="at most so many, the newest (default: %(default)s)",
+    )
 
 
 def _show(client: Client, args: argparse.Namespace) -> None:

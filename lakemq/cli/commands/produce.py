@@ -43,32 +43,53 @@ def register(subparsers: Subparsers) -> None:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("topic")
+    parser.add_argument("topic", help="the topic; one that does not exist is made where the broker does so")
     parser.add_argument(
-        "--input", default="-", metavar="FILE.ndjson", help="NDJSON file; - is standard input (default: -)"
+        "--input", default="-", metavar="FILE.ndjson", help="NDJSON file (default: -, standard input)"
     )
     parser.add_argument(
-        "--as", dest="meaning", choices=ndjson.MEANINGS, default="auto", help="what a line is (default: auto)"
+        "--as",
+        dest="meaning",
+        choices=ndjson.MEANINGS,
+        default="auto",
+        help="what a line is (default: %(default)s)",
     )
     parser.add_argument(
-        "--key-field", action="append", default=[], metavar="FIELD", help="a field of the body to find it by"
+        "--key-field",
+        action="append",
+        default=[],
+        metavar="FIELD",
+        help="a field of the body to find it by (may be repeated)",
     )
     parser.add_argument("--tag-field", metavar="FIELD", help="the field of the body that becomes the tag")
     parser.add_argument(
-        "--batch", type=options.positive, default=BATCH, metavar="N", help="messages a request"
+        "--batch",
+        type=options.positive,
+        default=BATCH,
+        metavar="N",
+        help="messages a request at most (default: %(default)s)",
     )
     parser.add_argument(
         "--connections",
         type=options.positive,
         default=1,
         metavar="N",
-        help="requests in flight (1 keeps the order of the input)",
+        help="requests in flight; 1 keeps the order of the input (default: %(default)s)",
     )
     one = parser.add_argument_group("one message")
     one.add_argument("--body", metavar="TEXT", help="the body, instead of a file")
-    one.add_argument("--key", action="append", default=[], metavar="KEY")
-    one.add_argument("--tag", metavar="TAG")
-    one.add_argument("--delay-level", type=options.positive, default=0, metavar="N", help="deliver it later")
+    one.add_argument(
+        "--key", action="append", default=[], metavar="KEY", help="a key to find it by (may be repeated)"
+    )
+    one.add_argument("--tag", metavar="TAG", help="its tag")
+    one.add_argument(
+        "--delay-level",
+        type=options.whole,
+        default=0,
+        metavar="N",
+        help="deliver it later: 1 is 1s, 2 is 5s, 3 is 10s ... as the broker has them "
+        "(default: %(default)s, now)",
+    )
     add_endpoint(parser)
     options.add_format(parser)
 

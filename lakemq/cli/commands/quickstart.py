@@ -25,13 +25,31 @@ def register(subparsers: Subparsers) -> None:
             " and dead letters, and query the ledger for what happened."
         ),
     )
-    parser.add_argument("--dir", type=Path, default=Path(".quickstart"), help="where to work (.quickstart)")
+    parser.add_argument(
+        "--dir",
+        type=Path,
+        default=Path(".quickstart"),
+        metavar="DIR",
+        help="where to work (default: %(default)s)",
+    )
     parser.add_argument("--keep-serving", action="store_true", help="leave the broker running until Ctrl-C")
-    parser.add_argument("--handler", metavar="MODULE:FUNCTION", help="what the group does with a batch")
+    parser.add_argument(
+        "--handler",
+        metavar="MODULE:FUNCTION",
+        help="what the group does with a batch (default: the flights' own)",
+    )
     own = parser.add_argument_group("your own data instead of the flights")
     own.add_argument("--input", type=Path, metavar="FILE.ndjson", help="message objects or any JSON values")
-    own.add_argument("--as", dest="meaning", choices=MEANINGS, default="auto", help="what a line is (auto)")
-    own.add_argument("--key-field", action="append", default=[], metavar="FIELD", help="field to find it by")
+    own.add_argument(
+        "--as", dest="meaning", choices=MEANINGS, default="auto", help="what a line is (default: %(default)s)"
+    )
+    own.add_argument(
+        "--key-field",
+        action="append",
+        default=[],
+        metavar="FIELD",
+        help="field to find it by (may be repeated)",
+    )
     own.add_argument("--tag-field", metavar="FIELD", help="field that becomes the tag")
 
 

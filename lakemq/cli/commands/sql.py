@@ -15,6 +15,7 @@ from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lakemq.cli import options
 from lakemq.cli.subparsers import Subparsers
 from lakemq.terminal import output
 from lakemq.terminal.failure import CommandFailed, described
@@ -38,8 +39,13 @@ def register(subparsers: Subparsers) -> None:
         "dead_letter_summary, delivery_gaps, duplicate_deliveries.",
     )
     parser.add_argument("query", metavar="SELECT", help="one SQL statement; - reads it from standard input")
-    parser.add_argument("--ledger", default="ledger", metavar="DIR", help="the ledger (default: ledger)")
-    parser.add_argument("--format", choices=("table", "json", "csv"), default="table", help="how to print")
+    options.add_ledger(parser)
+    parser.add_argument(
+        "--format",
+        choices=("table", "json", "csv"),
+        default="table",
+        help="how to print (default: %(default)s)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -21,16 +21,22 @@ from lakemq.terminal.failure import CommandFailed
 def register(subparsers: Subparsers) -> None:
     """Adds the command to the parser."""
     parser = subparsers.add_parser("store", help="verify, dump or recover a store's files")
-    names = parser.add_subparsers(dest="verb", required=True)
+    names = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     verify = verbs.add_verb(
         names, "verify", _verify, "check every record; exit code 1 when something is damaged"
     )
     options.add_format(verify)
     dump = verbs.add_verb(names, "dump", _dump, "print one JSON object per record of the commit log")
     dump.add_argument(
-        "--from-offset", type=int, default=0, metavar="BYTE", help="physical offset to start at"
+        "--from-offset",
+        type=options.whole,
+        default=0,
+        metavar="BYTE",
+        help="physical offset to start at (default: %(default)s)",
     )
-    dump.add_argument("--limit", type=options.positive, metavar="N", help="at most so many records")
+    dump.add_argument(
+        "--limit", type=options.positive, metavar="N", help="at most so many records (default: all)"
+    )
     recover = verbs.add_verb(names, "recover", _recover, "recover the store and rebuild its queues and index")
     options.add_format(recover)
     for verb in (verify, dump, recover):

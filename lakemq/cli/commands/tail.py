@@ -44,14 +44,14 @@ def register(subparsers: Subparsers) -> None:
         help="show the messages of a topic as they come",
         description="Show the messages of a topic. Without --follow it ends at the last one.",
     )
-    parser.add_argument("topic")
+    parser.add_argument("topic", help="the topic")
     begin = parser.add_mutually_exclusive_group()
     begin.add_argument(
         "--from",
         dest="start",
         type=options.place,
         metavar="PLACE",
-        help=f"earliest (the default without --follow), latest or {options.TIME_HELP}",
+        help=f"earliest, latest or {options.TIME_HELP} (default: earliest; with --follow see --lines)",
     )
     begin.add_argument(
         "--lines",
@@ -59,12 +59,16 @@ def register(subparsers: Subparsers) -> None:
         dest="last",
         type=options.whole,
         metavar="N",
-        help=f"begin with the last N messages (with --follow: {LAST}); with --tags, "
-        f"with the last N among the last {LOOK_BACK:,} of each queue",
+        help=f"begin with the last N messages; with --tags, with the last N among the last {LOOK_BACK:,} of "
+        f"each queue (default: all; with --follow {LAST})",
     )
     parser.add_argument("--follow", "-f", action="store_true", help="wait for more, until Ctrl-C")
-    parser.add_argument("--tags", default="*", metavar="EXPR", help="only these tags: 'A || B'")
-    parser.add_argument("--max", type=options.positive, metavar="N", help="end after N messages")
+    parser.add_argument(
+        "--tags", default="*", metavar="EXPR", help="only these tags: 'A || B' (default: %(default)s, all)"
+    )
+    parser.add_argument(
+        "--max", type=options.positive, metavar="N", help="end after N messages (default: never)"
+    )
     add_endpoint(parser)
     options.add_format(parser)
 

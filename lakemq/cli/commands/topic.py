@@ -24,7 +24,7 @@ _PERMS = {"rw": PERM_READ_WRITE, "r": PERM_READ, "w": PERM_WRITE, "none": 0}
 def register(subparsers: Subparsers) -> None:
     """Adds the command to the parser."""
     parser = subparsers.add_parser("topic", help="list, create, show, update, delete topics")
-    verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
 
     listing = add_broker_verb(verbs, "list", _list, "list topics")
     listing.add_argument("--all", action="store_true", help="the system's and the groups' own topics too")
@@ -33,18 +33,25 @@ def register(subparsers: Subparsers) -> None:
         ("update", _update, "change a topic"),
     ):
         verb = add_broker_verb(verbs, name, action, text)
-        verb.add_argument("topic")
-        verb.add_argument("--queues", type=options.positive, metavar="N", help="read and write queues")
-        verb.add_argument("--read-queues", type=options.positive, metavar="N")
-        verb.add_argument("--write-queues", type=options.positive, metavar="N")
-        verb.add_argument("--perm", choices=sorted(_PERMS), help="who may: r(ead), w(rite)")
-        verb.add_argument("--attribute", type=options.pair, action="append", metavar="NAME=VALUE")
+        of = "default: the broker's, 4" if name == "create" else "default: as it is"
+        verb.add_argument("topic", help="the topic")
+        for option, what in (
+            ("--queues", "read and write queues"),
+            ("--read-queues", "queues that are read, in place of --queues"),
+            ("--write-queues", "queues that take messages, in place of --queues"),
+        ):
+            verb.add_argument(option, type=options.positive, metavar="N", help=f"{what} ({of})")
+        perm = "default: rw" if name == "create" else "default: as it is"
+        verb.add_argument(
+            "--perm", choices=sorted(_PERMS), help=f"what may be done: r(ead), w(rite) ({perm})"
+        )
+        options.add_attributes(verb, "topic")
         if name == "update":
             verb.add_argument("--force", action="store_true", help="even if it strands messages")
     show = add_broker_verb(verbs, "show", _show, "show a topic and its queues")
-    show.add_argument("topic")
+    show.add_argument("topic", help="the topic")
     delete = add_broker_verb(verbs, "delete", _delete, "delete a topic")
-    delete.add_argument("topic")
+    delete.add_argument("topic", help="the topic")
     options.add_yes(delete)
 
 

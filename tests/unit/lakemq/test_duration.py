@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest_api.setting_sources import load_settings
-from jobs.arguments import add_archive_arguments, archive_settings, duration_ms
+from jobs.arguments import add_archive_arguments, archive_settings
 from jobs.redelivery.retry_policy import RetryPolicy
+from lakemq.argument_types import duration_ms
 from lakemq.cli.options import parse_time
 from lakemq.duration import MAX_MS, format_ms, parse_ms
 from lakemq.handler import Verdict
