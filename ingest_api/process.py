@@ -298,6 +298,6 @@ def _bind(http: HttpSettings) -> socket.socket:
     except (OSError, UnicodeError) as error:  # UnicodeError: no host name at all, such as a..b
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
-            reason += "; --port gives this broker another, 0 a free one"
+            reason += "; --port gives it another, 0 a free one"
         raise InvalidRequest("ARGUMENT_ILLEGAL", f"cannot listen on {host} port {port}: {reason}") from error
     return listener

@@ -22,6 +22,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Self
 
+from lakemq.terminal.failure import cause_in
+
 START_TIMEOUT_S = 100.0
 """A store of many files that was killed is recovered first."""
 STOP_TIMEOUT_S = 30.0
@@ -33,13 +35,22 @@ _READY = re.compile(rb"^lakemq (?:broker|nameserver) ready on (http://\S+:([0-9]
 class NotReady(RuntimeError):
     """A broker ended, or its deadline passed, before it said that it serves; the text has the end of its log.
 
+    Args:
+        how: What became of it, in a few words.
+        log_end: The end of its log.
+        exit_code: See below.
+
     Attributes:
+        how: What became of it, in a few words.
         exit_code: How it ended by itself (negative: the signal); None when it ran on and was killed.
+        cause: The line of its log that says why, else the last one.
     """
 
-    def __init__(self, text: str, exit_code: int | None) -> None:
-        super().__init__(text)
+    def __init__(self, how: str, log_end: str, exit_code: int | None) -> None:
+        super().__init__(f"the broker did not start, {how}:\n{log_end}")
+        self.how = how
         self.exit_code = exit_code
+        self.cause = cause_in(log_end)
 
 
 class BrokerProcess:
@@ -77,6 +88,7 @@ class BrokerProcess:
         self._output = b""
         watching = ["--until-stdin-ends"] if ends_with_caller else []
         with log.open("ab") as errors:
+            self._log_begins = errors.tell()
             self._process = subprocess.Popen(
                 [*prefix, sys.executable, "-m", "lakemq.cli", command, *watching, *arguments],
                 stdin=subprocess.PIPE if ends_with_caller else subprocess.DEVNULL,
@@ -123,7 +135,7 @@ class BrokerProcess:
             code = self._process.poll()
             self.close()
             reason = f"no sign of it in {timeout_s:g} s" if code is None else f"exit code {code}"
-            raise NotReady(f"the broker did not start, {reason}:\n{self.log_end()}", code)
+            raise NotReady(reason, self.log_end(), code)
         self.endpoint, self.port = ready[1].decode(), int(ready[2])
         return self
 
@@ -160,8 +172,10 @@ class BrokerProcess:
         return code
 
     def log_end(self, size: int = 3_000) -> str:
-        """Returns the last characters of the log."""
-        return self.log.read_text("utf-8", "replace")[-size:]
+        """Returns the last characters of what this run wrote into the log."""
+        with self.log.open("rb") as written:
+            written.seek(self._log_begins)
+            return written.read().decode("utf-8", "replace")[-size:]
 
     def _read_ready(self, deadline: float) -> re.Match[bytes] | None:
         output = self._process.stdout

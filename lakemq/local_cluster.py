@@ -36,9 +36,15 @@ index_entries = 2000000
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One process of the cluster."""
+    """One process of the cluster.
+
+    Attributes:
+        broker_name: Its own and its master's or slaves'; empty: it is the name server.
+        role: As it was started.
+    """
 
     name: str
+    broker_name: str
     role: str
     process: BrokerProcess
 
@@ -74,7 +80,7 @@ class LocalCluster:
         """Returns when all serve.
 
         Raises:
-            Unavailable: One did not start; says which, and where its log is. Or the start was given up.
+            Unavailable: One did not start; says which, why and where its log is. Or the start was given up.
         """
         with ExitStack() as started:
             self._on_exit = started
@@ -111,6 +117,7 @@ class LocalCluster:
     ) -> BrokerProcess:
         if self._is_given_up:
             raise Unavailable("SERVICE_NOT_AVAILABLE", f"{place} was not started: the start was given up")
+        name = "" if role == "nameserver" else broker_name or place
         directory = self._home / place
         directory.mkdir(parents=True, exist_ok=True)
         log = directory / LOG
@@ -120,7 +127,7 @@ class LocalCluster:
             config = directory / "broker.toml"
             config.write_text(_SMALL_FILES, encoding="utf-8")
             own = ["--config", str(config), "--store", str(directory / "store"), "--port", "0"]
-            own += ["--broker-name", broker_name or place, "--role", role, "--ha-port", "0"]
+            own += ["--broker-name", name, "--role", role, "--ha-port", "0"]
             process = BrokerProcess([*own, *arguments], log, ends_with_caller=True)
         self._on_exit.callback(process.stop)
         self._starting = process
@@ -129,9 +136,9 @@ class LocalCluster:
         try:
             process.wait_ready()
         except NotReady as error:
-            detail = f"{place} did not start; its log is {log}"
+            detail = f"{place} did not start ({error.how}): {error.cause}; its log is {log}"
             raise Unavailable("SERVICE_NOT_AVAILABLE", detail) from error
         finally:
             self._starting = None
-        self.members.append(Member(place, role, process))
+        self.members.append(Member(place, name, role, process))
         return process

@@ -1,6 +1,6 @@
 """The quick start's broker: a store of its own, sized for the flights, on a free port.
 
-Owns its configuration file, and how the log of a child process is read for the cause of its end.
+Owns its configuration file.
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ from pathlib import Path
 
 from lakemq.broker_process import BrokerProcess, NotReady
 from lakemq.terminal.failure import CommandFailed
-
-_ERROR = "lakemq: "
 
 # The flights need 200 MB of log; the defaults reserve gigabytes for a store that is to grow.
 _CONFIG = """\
@@ -44,14 +42,7 @@ def start(home: Path) -> BrokerProcess:
         arguments = ["--config", str(config_of(home)), "--port", "0"]
         return BrokerProcess(arguments, log, ends_with_caller=True).wait_ready()
     except NotReady as error:
-        raise CommandFailed(f"the broker did not start: {cause(log)} (all of it: {log})") from error
-
-
-def cause(log: Path) -> str:
-    """Returns the line of a log that says why a command failed, else its last one."""
-    lines = [line.strip() for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
-    own = [line.removeprefix(_ERROR) for line in lines if line.startswith(_ERROR)]
-    return (own or lines or ["it said nothing"])[-1]
+        raise CommandFailed(f"the broker did not start: {error.cause} (all of it: {log})") from error
 
 
 def _toml_text(path: Path) -> str:

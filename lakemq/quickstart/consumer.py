@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lakemq.client import Client, LakeMQError
-from lakemq.quickstart.broker import cause
-from lakemq.terminal.failure import CommandFailed
+from lakemq.terminal.failure import CommandFailed, cause_in
 
 MAX_RECONSUME_TIMES = 2
 RETRY_DELAYS = "1s 1s"
@@ -77,9 +76,8 @@ class Consumption:
             _stop(process)
             raise
         if code != 0:
-            raise CommandFailed(
-                f"lakemq consume ended with {code}: {cause(self.log)} (all of it: {self.log})"
-            )
+            why = cause_in(self.log.read_text("utf-8", "replace"))
+            raise CommandFailed(f"lakemq consume ended with {code}: {why} (all of it: {self.log})")
 
     def _done(self, client: Client) -> int:
         try:

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from lakemq.cli.app import main
 from lakemq.client import Client
+from lakemq.local_cluster import LOG
 from tests.support.waiting import wait_until
 
 
 class Up:
     """One run of the command."""
 
-    def __init__(self, directory: Path) -> None:
-        arguments = ["up", "--masters", "2", "--slaves", "1", "--sync", "--port", "0"]
+    def __init__(self, directory: Path, masters: int = 2) -> None:
+        arguments = ["--masters", str(masters), "--slaves", "1", "--sync", "--port", "0"]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "lakemq.cli", "cluster", *arguments, "--directory", str(directory)],
+            [sys.executable, "-m", "lakemq.cli", "cluster", "up", *arguments, "--directory", str(directory)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -106,6 +112,64 @@ def test_a_cluster_whose_command_was_killed_leaves_nothing_running(tmp_path: Pat
 def _stored(client: Client) -> int:
     brokers = client.brokers("orders").values()
     return sum(queue.max_offset for broker in brokers for queue in broker.queues("orders"))
+
+
+def test_a_start_that_fails_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(["cluster", "up", "--port", str(port), "--directory", str(tmp_path)]) == 1
+    said = capsys.readouterr().err
+    assert "nameserver did not start (exit code 1): ARGUMENT_ILLEGAL: cannot listen on 127.0.0.1 " in said
+    assert f"port {port}: Address already in use" in said
+    assert f"its log is {tmp_path / 'nameserver' / LOG}" in said
+
+
+def test_who_is_the_master_is_shown_before_and_behind_a_promotion(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Up(tmp_path / "c", masters=1) as up:
+        assert up.process.stdout is not None
+        assert up.process.stderr is not None
+        master, slave = re.findall(r"^broker-a\S* .*(http://\S+)$", up.shown, re.MULTILINE)
+        status = ["ha", "status", "--endpoint", up.endpoint]
+
+        def states() -> list[tuple[str, Any, Any]]:
+            capsys.readouterr()
+            main([*status, "--format", "json"])
+            said = json.loads(capsys.readouterr().out)
+            return [(each["endpoint"], each.get("role"), each.get("following")) for each in said]
+
+        wait_until(lambda: states() == [(master, "sync-master", False), (slave, "slave", True)])
+        assert main(status) == 0
+        shown = capsys.readouterr().out.splitlines()
+        assert [line.split()[0] for line in shown] == ["broker_name", "broker-a", "broker-a"]
+        assert "1 slave follows" in shown[1]
+        assert shown[2].split()[-2:] == ["follows", slave]
+        assert main(["ha", "promote", "--yes", "--endpoint", up.endpoint]) == 2
+        assert f"one of {slave} (broker-a id 1)" in capsys.readouterr().err
+
+        os.kill(pid_of(tmp_path / "c" / "broker-a" / "store"), signal.SIGKILL)
+        ended = up.process.stderr.readline()
+        assert ended.startswith("lakemq: broker-a has ended; its log is ")
+        assert ended.rstrip().endswith(
+            f"lakemq ha promote --endpoint {slave} makes broker-a-slave-1 the master"
+        )
+        assert main(status) == 1
+        assert f"does not answer: no connection to {master}" in capsys.readouterr().out
+        assert main(["ha", "promote", "--yes", "--endpoint", slave]) == 0
+        said = up.process.stdout.readline()
+        assert said == f"broker-a: broker-a-slave-1 is the master now, {slave}, epoch 65\n"
+        wait_until(lambda: states() == [(slave, "async-master", False)])
+
+
+def pid_of(store: Path) -> int:
+    """The broker of a store."""
+    (found,) = [
+        int(process.parent.name)
+        for process in Path("/proc").glob("[0-9]*/cmdline")
+        if f"--store\0{store}\0" in process.read_text(errors="replace")
+    ]
+    return found
 
 
 def test_what_makes_no_cluster_is_refused(tmp_path: Path) -> None:

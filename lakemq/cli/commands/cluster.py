@@ -9,9 +9,11 @@ import argparse
 import signal
 import sys
 import threading
+from contextlib import closing
 from pathlib import Path
 
-from lakemq.cli import options
+from lakemq.argument_types import between
+from lakemq.cli.master_changes import MasterChanges
 from lakemq.cli.subparsers import Subparsers
 from lakemq.cli.verbs import add_verb
 from lakemq.cli.verbs import run as run
@@ -20,13 +22,13 @@ from lakemq.terminal import output
 from lakemq.terminal.failure import WrongUsage
 from store_native.errors import Unavailable
 
-_LOOK_EVERY_S = 0.5
+_LOOK_EVERY_S = 1.0
 
 
 def register(subparsers: Subparsers) -> None:
     """Adds the command to the parser."""
     parser = subparsers.add_parser("cluster", help="run a cluster on this machine, for trying")
-    verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     up = add_verb(
         verbs,
         "up",
@@ -34,24 +36,38 @@ def register(subparsers: Subparsers) -> None:
         "start a name server, masters and slaves on this machine, until Ctrl-C or SIGTERM; started again in "
         "the same directory they have their messages",
     )
-    up.add_argument("--masters", type=options.positive, default=2, metavar="N", help="masters (2)")
-    up.add_argument("--slaves", type=options.whole, default=1, metavar="N", help="slaves of each master (1)")
+    up.add_argument(
+        "--masters",
+        type=between(1, MOST_MASTERS),
+        default=2,
+        metavar="N",
+        help=f"masters, 1 to {MOST_MASTERS} (default: %(default)s)",
+    )
+    up.add_argument(
+        "--slaves",
+        type=between(0, MOST_SLAVES),
+        default=1,
+        metavar="N",
+        help=f"slaves of each master, 0 to {MOST_SLAVES} (default: %(default)s)",
+    )
     up.add_argument("--sync", action="store_true", help="masters acknowledge what a slave has")
     up.add_argument(
-        "--directory", type=Path, default=Path("cluster"), metavar="DIR", help="stores and logs (cluster)"
+        "--directory",
+        type=Path,
+        default=Path("cluster"),
+        metavar="DIR",
+        help="stores and logs (default: %(default)s)",
     )
     up.add_argument(
         "--port",
-        type=options.whole,
+        type=between(0, 65_535),
         default=9876,
         metavar="PORT",
-        help="the name server's (9876); 0: a free one",
+        help="the name server's, 0 for a free one (default: %(default)s)",
     )
 
 
 def _up(args: argparse.Namespace) -> int:
-    if args.masters > MOST_MASTERS or args.slaves > MOST_SLAVES:
-        raise WrongUsage(f"at most {MOST_MASTERS} masters, and {MOST_SLAVES} slaves of each")
     if args.sync and not args.slaves:
         raise WrongUsage("--sync needs slaves: what none has is not acknowledged")
     stop = threading.Event()
@@ -76,11 +92,16 @@ def _up(args: argparse.Namespace) -> int:
 def _watch(cluster: LocalCluster, stop: threading.Event, home: Path) -> int:
     rows = [[member.name, member.role, member.endpoint] for member in cluster.members]
     print(output.table(["name", "role", "endpoint"], rows))
-    print(f"\nready: --endpoint {cluster.endpoint}; stores and logs are in {home}", flush=True)
+    print(f"\nlakemq ha status --endpoint {cluster.endpoint} shows who is master, and who follows")
+    print(f"ready: --endpoint {cluster.endpoint}; stores and logs are in {home}", flush=True)
     said: set[str] = set()
-    while not stop.wait(_LOOK_EVERY_S):
-        for member in cluster.ended():
-            if member.name not in said:
-                said.add(member.name)
-                print(f"lakemq: {member.name} has ended; its log is {member.process.log}", file=sys.stderr)
+    with closing(MasterChanges(cluster)) as masters:
+        while not stop.wait(_LOOK_EVERY_S):
+            for member in cluster.ended():
+                if member.name not in said:
+                    said.add(member.name)
+                    what = f"{member.name} has ended; its log is {member.process.log}{masters.advice(member)}"
+                    print(f"lakemq: {what}", file=sys.stderr)
+            for change in masters.news():
+                print(change, flush=True)
     return 1 if said else 0

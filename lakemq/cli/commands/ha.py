@@ -1,6 +1,6 @@
-"""``lakemq ha``: what a broker is to the others of its name, and promoting a slave, over the HTTP API.
+"""``lakemq ha``: what brokers are to the others of their name, and promoting a slave, over the HTTP API.
 
-Owns the arguments and how roles, offsets and slaves are shown.
+Owns the arguments and how one broker's role, offsets and slaves are shown; cluster_members.py has several.
 
 Invariants: nothing is promoted unasked: by an answer at the terminal, or ``--yes``.
 """
@@ -11,22 +11,27 @@ import argparse
 import time
 from typing import Any
 
-from lakemq.cli import options
+from lakemq.cli import cluster_members, options
 from lakemq.cli.subparsers import Subparsers
 from lakemq.cli.verbs import add_broker_verb
 from lakemq.cli.verbs import run as run
 from lakemq.client import Client
 from lakemq.terminal import output
-
-_WATCH_EVERY_S = 1.0
+from lakemq.terminal.failure import WrongUsage
 
 
 def register(subparsers: Subparsers) -> None:
     """Adds the command to the parser."""
     parser = subparsers.add_parser("ha", help="show a broker's replication; promote a slave")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    status = add_broker_verb(verbs, "status", _status, "show roles, epochs, offsets and slaves")
-    status.add_argument("--watch", action="store_true", help="show it again every second, until Ctrl-C")
+    status = add_broker_verb(
+        verbs,
+        "status",
+        _status,
+        "show a broker's role, epoch, offsets and slaves; at a name server's address, or several, those of "
+        "all brokers, masters and slaves. Ends with 1 when one does not answer.",
+    )
+    options.add_watch(status)
     promote = add_broker_verb(
         verbs,
         "promote",
@@ -38,7 +43,7 @@ def register(subparsers: Subparsers) -> None:
         "--role",
         choices=["async-master", "sync-master"],
         default="async-master",
-        help="what it becomes (default: async-master)",
+        help="what it becomes (default: %(default)s)",
     )
     promote.add_argument(
         "--force",
@@ -48,23 +53,40 @@ def register(subparsers: Subparsers) -> None:
     options.add_yes(promote)
 
 
-def _status(client: Client, args: argparse.Namespace) -> None:
+def _status(client: Client, args: argparse.Namespace) -> int:
+    if client.is_cluster():
+        return _status_of_several(client, args)
     before: tuple[float, int] | None = None
-    while True:
+    for _ in options.rounds(args):
         status = client.replication()
         now = (time.monotonic(), int(status["appended"]))
         _print(status, before, now, args)
-        if not args.watch:
-            return
         before = now
-        time.sleep(_WATCH_EVERY_S)
+    return 0
+
+
+def _status_of_several(client: Client, args: argparse.Namespace) -> int:
+    silent = False
+    for _ in options.rounds(args):
+        members = cluster_members.members_of(client)
+        silent = any(member.status is None for member in members)
+        if args.format == "json":
+            said = [member.as_object() for member in members]
+            print(output.as_json(said, indent=_indent(args)), flush=True)
+        else:
+            print(cluster_members.table(members), flush=True)
+    return 1 if silent else 0
+
+
+def _indent(args: argparse.Namespace) -> int | None:
+    return 2 if args.watch is None else None
 
 
 def _print(
     status: dict[str, Any], before: tuple[float, int] | None, now: tuple[float, int], args: argparse.Namespace
 ) -> None:
     if args.format == "json":
-        print(output.as_json(status), flush=True)
+        print(output.as_json(status, indent=_indent(args)), flush=True)
         return
     rate = (
         "" if before is None else f", {(now[1] - before[1]) / max(now[0] - before[0], 1e-3) / 1e6:.1f} MB/s"
@@ -92,6 +114,14 @@ def _print(
 
 
 def _promote(client: Client, args: argparse.Namespace) -> None:
+    if client.is_cluster():
+        slaves = [
+            f"{member.endpoint} ({member.broker_name} id {(member.status or {}).get('broker_id')})"
+            for member in cluster_members.members_of(client)
+            if member.is_slave
+        ]
+        there = f"one of {', '.join(slaves)}" if slaves else "no slave answers now"
+        raise WrongUsage(f"a slave is promoted at its own address, --endpoint SLAVE: {there}")
     status = client.replication()
     options.confirm(
         args,

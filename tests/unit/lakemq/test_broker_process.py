@@ -45,6 +45,19 @@ def test_a_broker_that_ends_first_is_reported_with_its_code_and_log(tmp_path: Pa
     with pytest.raises(NotReady, match=r"exit code 1:\nlakemq: the port is taken") as refused:
         broker.wait_ready(60)
     assert refused.value.exit_code == 1
+    assert refused.value.cause == "the port is taken"
+
+
+def test_why_it_ended_is_read_of_this_run_alone(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("lakemq: what a run before said\n")
+    broker = launched(tmp_path, "import sys", "sys.exit('lakemq: the port is taken\\na line behind')")
+    with pytest.raises(NotReady) as refused:
+        broker.wait_ready(60)
+    assert refused.value.cause == "the port is taken"
+    silent = launched(tmp_path, "import os", "os._exit(3)")
+    with pytest.raises(NotReady) as refused:
+        silent.wait_ready(60)
+    assert (refused.value.how, refused.value.cause) == ("exit code 3", "it said nothing")
 
 
 def test_a_broker_that_is_late_is_killed(tmp_path: Path) -> None:

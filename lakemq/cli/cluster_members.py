@@ -1,0 +1,122 @@
+"""The brokers behind name servers, or behind a list: masters and slaves, and what each says of itself.
+
+Owns which addresses are asked, and how the answers are laid out.
+
+Invariants: one that does not answer holds up no other, and has its place in the list all the same.
+
+Threads: one for each address, which end with the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from lakemq.client import Client, LakeMQError
+from lakemq.terminal import output
+
+ASK_TIMEOUT_S = 3.0
+_MOST_AT_ONCE = 16
+_COLUMNS = (
+    "broker_name",
+    "broker_id",
+    "role",
+    "epoch",
+    "log_end",
+    "confirmed",
+    "behind",
+    "state",
+    "endpoint",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterMember:
+    """One broker.
+
+    Attributes:
+        broker_name: Its name; None: it never answered.
+        endpoint: Where it answers; None: a master that nobody knows.
+        status: What it says of its replication; None: it does not answer.
+        failure: Why it does not.
+    """
+
+    broker_name: str | None
+    endpoint: str | None
+    status: Mapping[str, Any] | None = None
+    failure: str | None = None
+
+    @property
+    def is_slave(self) -> bool:
+        """Whether it says that it is a slave."""
+        return self.status is not None and self.status["role"] == "slave"
+
+    def as_object(self) -> dict[str, Any]:
+        """The member as JSON has it; ``unavailable`` says why there is no more of it."""
+        said: dict[str, Any] = {"broker_name": self.broker_name, "endpoint": self.endpoint}
+        return said | (dict(self.status) if self.status is not None else {"unavailable": self.failure})
+
+
+def members_of(client: Client) -> list[ClusterMember]:
+    """Asks every broker that is known behind a client of several, by name, masters first.
+
+    Raises:
+        LakeMQError: No broker is known.
+    """
+    routes = client.cluster_routes.routes
+    routes.failed()  # who is the master is asked for now
+    known: list[tuple[str | None, str | None]] = []
+    for name, route in sorted(routes.brokers().items()):
+        known += [(name, route.master), *((name, slave) for slave in route.slaves)]
+    known += [(None, endpoint) for endpoint in routes.unknown]
+    with ThreadPoolExecutor(_MOST_AT_ONCE) as threads:
+        return list(threads.map(lambda place: _asked(*place), known))
+
+
+def table(members: Sequence[ClusterMember]) -> str:
+    """The members as a person reads them."""
+    behind = {
+        (member.broker_name, slave["broker_id"]): slave["lag_bytes"]
+        for member in members
+        if member.status is not None
+        for slave in member.status["slaves"]
+    }
+    rows = []
+    for member in members:
+        said = member.status or {}
+        lag = behind.get((member.broker_name, said.get("broker_id"))) if member.is_slave else None
+        rows.append(
+            [
+                *(member.broker_name, *(said.get(name) for name in ("broker_id", "role", "epoch"))),
+                *(said.get("appended"), said.get("confirmed"), lag, state_of(member), member.endpoint),
+            ]
+        )
+    return output.table(_COLUMNS, rows, widest=output.WHOLE_NAMES)
+
+
+def state_of(member: ClusterMember) -> str:
+    """Says in words how a member is."""
+    status = member.status
+    if status is None:
+        return str(member.failure)
+    if member.is_slave:
+        return (
+            "follows" if status["following"] else f"does not follow: {status['failure'] or 'not tried yet'}"
+        )
+    if status["ha_port"] is None:
+        return "takes no slaves"
+    follow = len(status["slaves"])
+    reach = "" if status["in_reach"] else ", NOT ENOUGH IN REACH"
+    return f"{follow} slave{'' if follow == 1 else 's'} follow{'s' if follow == 1 else ''}{reach}"
+
+
+def _asked(broker_name: str | None, endpoint: str | None) -> ClusterMember:
+    if endpoint is None:
+        return ClusterMember(broker_name, None, failure="no master is known")
+    try:
+        with Client(endpoint, timeout_s=ASK_TIMEOUT_S, retries=0, routed=False) as broker:
+            return ClusterMember(broker_name, endpoint, broker.replication())
+    except LakeMQError as error:
+        return ClusterMember(broker_name, endpoint, failure=f"does not answer: {error.detail}")
