@@ -108,7 +108,7 @@ class BrokerTransport:
                     continue
                 self._away_until.pop(address, None)
                 self.slave_answers += address != master
-                return replace(answer, from_slave=address != master)
+                return replace(answer, from_slave=address != master, broker_name=self.name)
             if failed is not None and deadline.left() <= 0:
                 break
         if failed is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lakemq.client import arrow
@@ -214,6 +215,8 @@ class ProduceApi(Scoped):
                 within_s=within_s,
             )
             result: Sent = answer.result
+            if isinstance(result, BatchResult) and answer.broker_name:
+                return replace(result, broker_name=answer.broker_name)
             return result
 
         if not self.is_routed:

@@ -86,6 +86,7 @@ class BatchResult:
 
     Attributes:
         results: One result per message in the order sent, when they were asked for.
+        broker_name: Which of several brokers took them; empty where the endpoint is one broker's.
     """
 
     status: str
@@ -94,6 +95,7 @@ class BatchResult:
     duplicate: bool = False
     results: tuple[SendResult, ...] = ()
     repeated_elsewhere: bool = False
+    broker_name: str = ""
 
     @classmethod
     def from_json(cls, answer: Mapping[str, Any]) -> BatchResult:

@@ -59,6 +59,7 @@ class Answer:
         endpoint: Who gave it.
         result: Of a request that stores messages, what was built of the answer.
         from_slave: A slave gave it: it may be behind its master.
+        broker_name: Which of several brokers gave it; empty where the endpoint is one broker's.
     """
 
     status: int
@@ -67,6 +68,7 @@ class Answer:
     endpoint: str = ""
     result: Any = None
     from_slave: bool = False
+    broker_name: str = ""
 
     def read(self, build: Callable[[Any], Result]) -> Result:
         """Parses the body and builds a result of it.

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lakemq.client import ReceivedMessage
+    from lakemq.client import ReceivedMessage, SendResult
 
 WIDEST = 60
 """Characters a table shows of a value by default."""
@@ -92,17 +92,28 @@ def body_text(message: ReceivedMessage) -> str:
         return f"({len(message.body)} bytes, not text; --format json has them in base64)"
 
 
-def message_line(message: ReceivedMessage) -> str:
-    """Writes a message on one line: time, position, tags, keys, body."""
+def message_line(message: ReceivedMessage, *, with_broker: bool = False) -> str:
+    """Writes a message on one line: time, position, tags, keys, body.
+
+    Args:
+        message: The message.
+        with_broker: Its position names the broker: there are several.
+    """
     return "  ".join(
         [
             moment(message.store_timestamp),
-            f"q{message.queue_id}@{message.queue_offset}",
+            queue_place(message, with_broker=with_broker),
             cell(message.tags),
             cell(message.keys),
             _one_line(body_text(message)),
         ]
     )
+
+
+def queue_place(at: ReceivedMessage | SendResult, *, with_broker: bool) -> str:
+    """Writes where a message is: ``q1@17``, or ``broker-a q1@17``."""
+    broker = f"{at.broker_name} " if with_broker else ""
+    return f"{broker}q{at.queue_id}@{at.queue_offset}"
 
 
 def message_card(message: ReceivedMessage) -> str:

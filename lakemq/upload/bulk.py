@@ -34,13 +34,15 @@ class Posted:
         posted: Messages in requests that were sent.
         acknowledged: Messages the broker's answers say are stored.
         seconds: From the first request to the last answer.
-        statuses: How many batches were answered with each status.
+        statuses: How many requests were answered with each status.
+        brokers: How many of the acknowledged each broker took, where there are several.
     """
 
     posted: int = 0
     acknowledged: int = 0
     seconds: float = 0.0
     statuses: Counter[str] = field(default_factory=Counter)
+    brokers: Counter[str] = field(default_factory=Counter)
 
     @property
     def rate(self) -> float:
@@ -70,25 +72,28 @@ def post(
     """
     run = uuid.uuid4().hex
     total = Posted()
-    waiting: deque[tuple[Batch, Future[BatchResult]]] = deque()
+    waiting: deque[tuple[Batch, Future[list[BatchResult]]]] = deque()
     started = time.monotonic()
 
     def settle() -> None:
         batch, future = waiting.popleft()
         try:
-            result = future.result()
+            results = future.result()
         except LakeMQError as error:
             # What is in flight already may be stored all the same: it counts.
             while waiting:
                 with suppress(LakeMQError):
                     count(waiting.popleft()[1].result())
             raise CommandFailed(_refusal(error, batch, total)) from error
-        count(result)
+        count(results)
 
-    def count(result: BatchResult) -> None:
-        total.acknowledged += result.count
-        total.statuses[result.status] += 1
-        on_acknowledged(result.count)
+    def count(results: list[BatchResult]) -> None:
+        for result in results:
+            total.acknowledged += result.count
+            total.statuses[result.status] += 1
+            if result.broker_name:
+                total.brokers[result.broker_name] += result.count
+            on_acknowledged(result.count)
 
     with ThreadPoolExecutor(connections, thread_name_prefix="lakemq-post") as pool:
         for sequence, batch in enumerate(batches):
@@ -103,9 +108,9 @@ def post(
     return total
 
 
-def _send(client: Client, topic: str, batch: Batch, key: str) -> BatchResult:
+def _send(client: Client, topic: str, batch: Batch, key: str) -> list[BatchResult]:
     try:
-        return client.send_ndjson(topic, bytes(batch.data), idempotency_key=key, in_turn=True)
+        return [client.send_ndjson(topic, bytes(batch.data), idempotency_key=key, in_turn=True)]
     except InvalidRequest as refused:
         if not refused.context.get("brokers"):
             raise
@@ -119,14 +124,7 @@ def _send(client: Client, topic: str, batch: Batch, key: str) -> BatchResult:
             if isinstance(line, int) and 0 < line <= len(places):
                 error.context["line"] = places[line - 1]
             raise
-    worst = next((result.status for result in results if result.status != "SEND_OK"), "SEND_OK")
-    return BatchResult(
-        worst,
-        sum(result.count for result in results),
-        tuple(queue for result in results for queue in result.queues),
-        all(result.duplicate for result in results),
-        repeated_elsewhere=any(result.repeated_elsewhere for result in results),
-    )
+    return results
 
 
 def _by_lane(client: Client, topic: str, batch: Batch) -> dict[str, tuple[bytes, list[int]]]:

@@ -181,7 +181,7 @@ def test_commands_take_a_list(
     lines = tmp_path / "lines.ndjson"
     lines.write_text("".join(json.dumps({"id": number}) + "\n" for number in range(40)))
     assert main(["produce", "listed", "--input", str(lines), "--batch", "10", *endpoint]) == 0
-    capsys.readouterr()
+    assert capsys.readouterr().out.splitlines()[-1] == "20 at broker-a, 20 at broker-b"
     assert main(["tail", "listed", "--format", "json", *endpoint]) == 0
     messages = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert sorted(json.loads(m["body"])["id"] for m in messages) == list(range(40))
@@ -200,6 +200,21 @@ def test_commands_take_a_list(
     capsys.readouterr()
     main(["group", "offsets", "listed", "--format", "json", *endpoint])
     assert [row["offset"] for row in json.loads(capsys.readouterr().out)] == [0, 0, 0, 0]
+
+
+def test_a_line_of_text_names_the_broker_of_a_message(
+    cluster: BrokersOfCluster, client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic, endpoint = made(cluster, client, "named-brokers"), ("--endpoint", cluster.endpoint)
+    assert main(["produce", topic, "--body", "x", "--key", "k", *endpoint]) == 0
+    *_, name, place = capsys.readouterr().out.split()
+    assert name in ("broker-a", "broker-b")
+    wait_until(lambda: sum(len(bodies(broker, topic)) for broker in client.brokers().values()) == 1)
+    assert main(["tail", topic, *endpoint]) == 0
+    assert capsys.readouterr().out.split()[1:] == [name, place, "-", "k", "x"]
+    wait_until(lambda: main(["message", "find", "--topic", topic, "--key", "k", *endpoint]) == 0)
+    columns, found = (line.split() for line in capsys.readouterr().out.splitlines()[-2:])
+    assert dict(zip(columns, found, strict=True))["broker_name"] == name
 
 
 def test_lines_of_a_file_go_to_the_brokers_of_their_sharding_keys(

@@ -61,11 +61,13 @@ def _find(client: Client, args: argparse.Namespace) -> int:
     if not messages:
         print(f"no message of {args.topic} has the key {args.key}")
         return 1
-    columns = ["message_id", "stored", "queue", "offset", "tags", "body"]
+    of_broker = ["broker_name"] if client.is_routed else []
+    columns = ["message_id", "stored", *of_broker, "queue", "offset", "tags", "body"]
     rows = [
         [
             m.message_id,
             output.moment(m.store_timestamp),
+            *([m.broker_name] if of_broker else []),
             m.queue_id,
             m.queue_offset,
             m.tags,

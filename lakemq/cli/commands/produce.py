@@ -120,6 +120,7 @@ def _post_one(args: argparse.Namespace) -> int:
     message = Message(args.body, tags=args.tag, keys=args.key, delay_level=args.delay_level)
     with options.connect(args) as client:
         result = client.send_message(args.topic, message, idempotency_key=uuid.uuid4().hex, in_turn=True)
+        of_several = client.is_routed
     if args.format == "json":
         shown = asdict(result)
         if not shown.pop("repeated_elsewhere"):
@@ -127,7 +128,8 @@ def _post_one(args: argparse.Namespace) -> int:
         else:
             print(output.as_json({**shown, "repeated_elsewhere": True}))
     else:
-        print(f"{result.status} {result.message_id} {result.topic} q{result.queue_id}@{result.queue_offset}")
+        where = output.queue_place(result, with_broker=of_several)
+        print(f"{result.status} {result.message_id} {result.topic} {where}")
         if result.repeated_elsewhere:
             print("an attempt at another broker got no answer: it may be stored there too", file=sys.stderr)
     return 0
@@ -151,12 +153,16 @@ def _print(args: argparse.Namespace, posted: bulk.Posted) -> None:
             "seconds": round(posted.seconds, 3),
             "statuses": dict(posted.statuses),
         }
+        if posted.brokers:
+            summary["brokers"] = dict(sorted(posted.brokers.items()))
         print(output.as_json(summary))
         return
     print(
         f"{posted.acknowledged:,} of {posted.posted:,} messages stored in {args.topic}"
         f" in {posted.seconds:.1f} s ({posted.rate:,.0f} a second)"
     )
+    if posted.brokers:
+        print(", ".join(f"{count:,} at {name}" for name, count in sorted(posted.brokers.items())))
     for status, count in posted.statuses.items():
         if status != "SEND_OK":
-            print(f"{count} batches are stored, but the broker says {status}", file=sys.stderr)
+            print(f"{count} requests are stored, but the broker says {status}", file=sys.stderr)

@@ -90,8 +90,9 @@ def run(args: argparse.Namespace) -> int:
             messages = reader.last(bounds, last)
         if args.follow:
             messages = _chained(messages, reader)
+        of_several = any(name is not None for name, _ in queues.found)
         for message in islice(messages, args.max):
-            print(_line(message, args.format), flush=args.follow)
+            print(_line(message, args.format, of_several), flush=args.follow)
     return 1 if reader.damaged or queues.left_out else 0
 
 
@@ -129,10 +130,10 @@ def _chained(history: Iterator[ReceivedMessage], reader: TopicReader) -> Iterato
     yield from reader.news()
 
 
-def _line(message: ReceivedMessage, form: str) -> str:
+def _line(message: ReceivedMessage, form: str, of_several: bool) -> str:
     if form == "json":
         return output.as_json(message.to_json(), indent=None)
-    return output.message_line(message)
+    return output.message_line(message, with_broker=of_several)
 
 
 @dataclass(slots=True)
