@@ -31,6 +31,7 @@ from lakemq.client.message import Message, ReceivedMessage
 from lakemq.client.results import (
     ArrowPull,
     BatchResult,
+    CommitResult,
     GroupConfig,
     Lease,
     MessageQueue,
@@ -55,6 +56,7 @@ __all__ = [
     "BatchResult",
     "Client",
     "Closed",
+    "CommitResult",
     "DataCorrupt",
     "GroupConfig",
     "InternalError",

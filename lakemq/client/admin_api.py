@@ -6,13 +6,14 @@ Owns no state; each call is repeatable, so a lost answer is asked for again. Mix
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from http import HTTPStatus
 from typing import Any
 
 from lakemq.client.message import encode_json
-from lakemq.client.results import GroupConfig, Lease, OffsetReset, TopicConfig
+from lakemq.client.results import COMMIT_OK, CommitResult, GroupConfig, Lease, OffsetReset, TopicConfig
 from lakemq.client.scope import Scoped, from_all, from_any, of_one_broker, on_every_master
 from lakemq.client.transport import Answer, Result, path_of
-from store_native.errors import InvalidRequest, LakeMQError
+from store_native.errors import InvalidRequest, LakeMQError, Unavailable
 
 QueueKey = tuple[str, int]
 _PAGE = 10_000
@@ -54,6 +55,9 @@ class AdminApi(Scoped):
 
         Raises:
             InvalidRequest: TOPIC_ILLEGAL, or TOPIC_CONFLICT for a change that needs ``force``.
+            Unavailable: NOT_MASTER; or the broker's status, such as SLAVE_NOT_AVAILABLE, for a change that is
+                stored and counts once it is as safe as the broker's policy asks. So it is for every change
+                of a topic or a group.
         """
         config = _given(
             read_queue_nums=read_queue_nums,
@@ -62,12 +66,12 @@ class AdminApi(Scoped):
             attributes=None if attributes is None else dict(attributes),
             force=force or None,
         )
-        return self._put(config, "topics", topic).read(TopicConfig.from_json)
+        return _settled(self._put(config, "topics", topic)).read(TopicConfig.from_json)
 
     @on_every_master
     def delete_topic(self, topic: str) -> None:
         """Deletes a topic; its messages go with retention, a new topic of that name starts empty."""
-        self._transport.call("DELETE", path_of("topics", topic))
+        _settled(self._transport.call("DELETE", path_of("topics", topic)))
 
     @from_all("group")
     def groups(self) -> list[GroupConfig]:
@@ -96,12 +100,12 @@ class AdminApi(Scoped):
             consume_broadcast_enable=consume_broadcast_enable,
             attributes=None if attributes is None else dict(attributes),
         )
-        return self._put(config, "groups", group).read(GroupConfig.from_json)
+        return _settled(self._put(config, "groups", group)).read(GroupConfig.from_json)
 
     @on_every_master
     def delete_group(self, group: str) -> None:
         """Deletes a group and its committed offsets."""
-        self._transport.call("DELETE", path_of("groups", group))
+        _settled(self._transport.call("DELETE", path_of("groups", group)))
 
     @of_one_broker
     def group_offsets(self, group: str, *, broker_name: str | None = None) -> dict[QueueKey, int]:
@@ -116,7 +120,7 @@ class AdminApi(Scoped):
         *,
         lease_epoch: int | None = None,
         broker_name: str | None = None,
-    ) -> None:
+    ) -> CommitResult:
         """Commits a group's offsets; other queues keep their offsets.
 
         Among several brokers a slave whose master is away keeps them and offers them to the next master:
@@ -127,9 +131,14 @@ class AdminApi(Scoped):
             lease_epoch: The epoch of the caller's lease. A stale one raises LEASE_CONFLICT, and so does none
                 while somebody holds the group.
             broker_name: Whose queues, where there are several brokers.
+
+        Raises:
+            Unavailable: NOT_MASTER from a slave that follows its master.
         """
         rows = [{"topic": t, "queue_id": q, "offset": offset} for (t, q), offset in offsets.items()]
-        self._put(_given(offsets=rows, lease_epoch=lease_epoch), "groups", group, "offsets", at_slaves=True)
+        given = _given(offsets=rows, lease_epoch=lease_epoch)
+        answer = self._put(given, "groups", group, "offsets", at_slaves=True)
+        return CommitResult(answer.headers.get("X-LakeMQ-Status", COMMIT_OK))
 
     @of_one_broker
     def reset_offsets(
@@ -260,6 +269,20 @@ class AdminApi(Scoped):
         content = encode_json(body)
         path = path_of(*segments)
         return self._transport.call("PUT", path, body=content, headers=_JSON, at_slaves=at_slaves)
+
+
+def _settled(answer: Answer) -> Answer:
+    """Returns the answer to a change that counts.
+
+    Raises:
+        Unavailable: It is stored, but nobody sees it yet; the code is the broker's status.
+    """
+    status = answer.headers.get("X-LakeMQ-Status")
+    if answer.status != HTTPStatus.ACCEPTED or status is None:
+        return answer
+    where = f"broker {answer.broker_name}" if answer.broker_name else answer.endpoint
+    what = f"{where} has stored the change; it counts once it is as safe as the broker's policy asks"
+    raise Unavailable(status, what, endpoint=answer.endpoint)
 
 
 _JSON = {"Content-Type": "application/json"}

@@ -257,6 +257,29 @@ class Lease:
     expires_at: int
 
 
+COMMIT_OK = "COMMIT_OK"
+KEPT_ASIDE = "KEPT_ASIDE"
+
+
+@dataclass(frozen=True, slots=True)
+class CommitResult:
+    """What became of a group's offsets.
+
+    Attributes:
+        status: ``COMMIT_OK``: they are as safe as the broker's policy says. FLUSH_DISK_TIMEOUT,
+            FLUSH_SLAVE_TIMEOUT, SLAVE_NOT_AVAILABLE: stored, but less safely. ``KEPT_ASIDE``: the master is
+            away, and a slave keeps them on its disk; it shows them, and offers them to its next master, who
+            takes those that move the group on.
+    """
+
+    status: str
+
+    @property
+    def is_kept_aside(self) -> bool:
+        """Whether a slave keeps them for the next master."""
+        return self.status == KEPT_ASIDE
+
+
 @dataclass(frozen=True, slots=True)
 class OffsetReset:
     """One queue of a reset (or of its preview).

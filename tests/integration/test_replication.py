@@ -122,6 +122,11 @@ def test_change_that_no_slave_has_says_so(cluster: Cluster) -> None:
     with urllib.request.urlopen(request, timeout=30) as answer:
         assert (answer.status, json.load(answer)) == (202, {"status": "SLAVE_NOT_AVAILABLE"})
         assert answer.headers["X-LakeMQ-Status"] == "SLAVE_NOT_AVAILABLE"
+    with master.client() as client:
+        for change in (client.put_topic, client.put_group):
+            with pytest.raises(Unavailable, match=f"{master.endpoint} has stored the change") as pending:
+                change("another")
+            assert pending.value.code == "SLAVE_NOT_AVAILABLE"
 
 
 def test_slave_refuses_messages_and_names_its_master(cluster: Cluster) -> None:
@@ -392,7 +397,9 @@ def test_slave_without_the_secret_is_none(cluster: Cluster) -> None:
     assert status(slave)["appended"] == 0
 
 
-def test_offsets_committed_at_a_slave_reach_its_master_when_it_is_back(cluster: Cluster) -> None:
+def test_offsets_committed_at_a_slave_reach_its_master_when_it_is_back(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
     master = cluster.master("async-master")
     slave = cluster.slave(master)
     wait_following(master)
@@ -411,7 +418,10 @@ def test_offsets_committed_at_a_slave_reach_its_master_when_it_is_back(cluster: 
         assert client.brokers().keys() == {"broker-a"}
         master.kill()
         wait_until(lambda: not status(slave)["following"])
-        client.commit_offsets("readers", {("t", 0): 7, ("t", 1): 6, ("t", 2): 2}, broker_name="broker-a")
+        ahead = {("t", 0): 7, ("t", 1): 6, ("t", 2): 2}
+        assert client.commit_offsets("readers", ahead, broker_name="broker-a").is_kept_aside
+        assert app.main(["group", "offsets", "readers", "--endpoint", ",".join(both)]) == 0
+        assert "broker broker-a: its master does not answer" in capsys.readouterr().err
         client.commit_offsets("readers", {("t", 1): 5}, broker_name="broker-a")  # the larger one stays
         kept = {("t", 0): 7, ("t", 1): 6, ("t", 2): 2}
         assert client.group_offsets("readers", broker_name="broker-a") == kept
@@ -422,7 +432,7 @@ def test_offsets_committed_at_a_slave_reach_its_master_when_it_is_back(cluster: 
     slave.kill()
     master.start()
     with master.client() as client:
-        client.commit_offsets("readers", {("t", 0): 8})
+        assert client.commit_offsets("readers", {("t", 0): 8}).status == "COMMIT_OK"
         client.reset_offsets("readers", "t", offsets={1: 0})
         slave.start()
         wait_until(lambda: client.group_offsets("readers").get(("t", 2)) == 2)

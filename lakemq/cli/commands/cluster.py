@@ -28,7 +28,7 @@ _LOOK_EVERY_S = 1.0
 def register(subparsers: Subparsers) -> None:
     """Adds the command to the parser."""
     parser = subparsers.add_parser("cluster", help="run a cluster on this machine, for trying")
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    verbs = parser.add_subparsers(dest="verb", required=True)
     up = add_verb(
         verbs,
         "up",

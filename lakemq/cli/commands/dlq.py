@@ -33,7 +33,7 @@ def register(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "dlq", help="a group's dead letters: list, show, export, have handled again, discard"
     )
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    verbs = parser.add_subparsers(dest="verb", required=True)
     listed = add_verb(verbs, "list", _list, "list the dead letters that were neither replayed nor discarded")
     show = add_verb(verbs, "show", _show, "show dead letters whole, whatever was done with them since")
     show.add_argument("message_id", nargs="?", metavar="ID", help="a message; else --where chooses")

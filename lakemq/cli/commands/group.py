@@ -22,6 +22,10 @@ from lakemq.terminal import output
 from lakemq.terminal.failure import WrongUsage
 from store_native.names import retry_topic
 
+_OF_SLAVE = (
+    "its master does not answer, so this is what a slave has; offsets that were committed there it keeps "
+    "aside for the next master"
+)
 _NOT_MOVED = (
     "A group that lakemq consume has run goes on where its checkpoint and its ledger say: it is not moved "
     "by this."
@@ -32,7 +36,7 @@ def register(subparsers: Subparsers) -> None:
     """Adds the command to the parser."""
     words = "list, create, show, delete groups; how they fare; see and reset offsets"
     parser = subparsers.add_parser("group", help=words)
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    verbs = parser.add_subparsers(dest="verb", required=True)
 
     add_broker_verb(verbs, "list", _list, "list groups")
     create = add_broker_verb(verbs, "create", _create, "create a group")
@@ -274,8 +278,11 @@ def _lag_and_away(
     away: list[Unavailable] = []
     brokers = client.brokers()
     for name, broker in brokers.items():
+        of_slaves = broker.slave_answers
         try:
             rows += [{"broker_name": name, **row} for row in _lag_at(broker, group, only_topic)]
+            if broker.slave_answers > of_slaves:
+                print(f"lakemq: broker {name}: {_OF_SLAVE}", file=sys.stderr)
         except Unavailable as error:
             away.append(error)
         except InvalidRequest as error:

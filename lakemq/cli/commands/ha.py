@@ -23,7 +23,7 @@ from lakemq.terminal.failure import WrongUsage
 def register(subparsers: Subparsers) -> None:
     """Adds the command to the parser."""
     parser = subparsers.add_parser("ha", help="show a broker's replication; promote a slave")
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    verbs = parser.add_subparsers(dest="verb", required=True)
     status = add_broker_verb(
         verbs,
         "status",

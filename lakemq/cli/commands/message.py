@@ -18,7 +18,7 @@ from lakemq.terminal import output
 def register(subparsers: Subparsers) -> None:
     """Adds the command to the parser."""
     parser = subparsers.add_parser("message", help="show one message, or find messages by key")
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    verbs = parser.add_subparsers(dest="verb", required=True)
     show = add_broker_verb(verbs, "show", _show, "show one message by its message id or offset id")
     show.add_argument("message_id", metavar="ID", help="either id of the message")
     show.add_argument("--topic", help="where to look (default: in all topics)")

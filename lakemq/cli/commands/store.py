@@ -21,7 +21,7 @@ from lakemq.terminal.failure import CommandFailed
 def register(subparsers: Subparsers) -> None:
     """Adds the command to the parser."""
     parser = subparsers.add_parser("store", help="verify, dump or recover a store's files")
-    names = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    names = parser.add_subparsers(dest="verb", required=True)
     verify = verbs.add_verb(
         names, "verify", _verify, "check every record; exit code 1 when something is damaged"
     )

@@ -24,7 +24,7 @@ _PERMS = {"rw": PERM_READ_WRITE, "r": PERM_READ, "w": PERM_WRITE, "none": 0}
 def register(subparsers: Subparsers) -> None:
     """Adds the command to the parser."""
     parser = subparsers.add_parser("topic", help="list, create, show, update, delete topics")
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    verbs = parser.add_subparsers(dest="verb", required=True)
 
     listing = add_broker_verb(verbs, "list", _list, "list topics")
     listing.add_argument("--all", action="store_true", help="the system's and the groups' own topics too")

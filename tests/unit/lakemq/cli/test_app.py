@@ -68,7 +68,10 @@ def test_argument_that_is_no_text_is_one_line(capsys: pytest.CaptureFixture[str]
 
 @pytest.mark.parametrize(
     ("noun", "verbs"),
-    [("topic", "create"), ("group", "offsets"), ("message", "show"), ("store", "verify")],
+    [
+        *(("topic", "create"), ("group", "offsets"), ("message", "show"), ("store", "verify")),
+        *(("ha", "promote"), ("cluster", "up"), ("dlq", "replay")),
+    ],
 )
 def test_noun_without_a_verb_names_its_verbs(
     noun: str, verbs: str, capsys: pytest.CaptureFixture[str]
