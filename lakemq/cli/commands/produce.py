@@ -45,7 +45,10 @@ def register(subparsers: Subparsers) -> None:
     )
     parser.add_argument("topic", help="the topic; one that does not exist is made where the broker does so")
     parser.add_argument(
-        "--input", default="-", metavar="FILE.ndjson", help="NDJSON file (default: %(default)s, standard input)"
+        "--input",
+        default="-",
+        metavar="FILE.ndjson",
+        help="NDJSON file (default: %(default)s, standard input)",
     )
     parser.add_argument(
         "--as",

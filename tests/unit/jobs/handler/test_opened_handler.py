@@ -40,7 +40,9 @@ def test_a_worker_that_is_ended_closes_its_handler(tmp_path: Path, ended_by: str
 
 
 @pytest.mark.parametrize("ended_by", ["SIGHUP", "SIGTERM"])
-def test_a_worker_that_is_ended_again_while_it_closes_closes_to_the_end(tmp_path: Path, ended_by: str) -> None:
+def test_a_worker_that_is_ended_again_while_it_closes_closes_to_the_end(
+    tmp_path: Path, ended_by: str
+) -> None:
     assert ended("ToldTwice", ended_by, tmp_path / "notes") == 0
     assert (tmp_path / "notes").read_text() == "made\nopen\nclose\n"
 
