@@ -1,6 +1,6 @@
 """A broker or name server on this machine as a child process, started, waited for and ended.
 
-Owns the process and the line by which it says that it serves.
+Owns the process, the line by which it says that it serves, and the one by which a command says why it ends.
 
 Invariants: one object is one run of the process; the caller ends it, by `with`, `stop`, `kill` or `close`.
 
@@ -22,14 +22,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Self
 
-from lakemq.terminal.failure import cause_in
-
 START_TIMEOUT_S = 100.0
 """A store of many files that was killed is recovered first."""
 STOP_TIMEOUT_S = 30.0
 """The broker gives requests in flight 10 s, and its store is closed behind them."""
 
 _READY = re.compile(rb"^lakemq (?:broker|nameserver) ready on (http://\S+:([0-9]+))(?: .*)?\n", re.MULTILINE)
+_ERROR = "lakemq: "
+"""Before the line on standard error that says why a command ends (cli/app.py)."""
 
 
 class NotReady(RuntimeError):
@@ -190,3 +190,10 @@ class BrokerProcess:
                     return None
                 self._output += piece
         return found
+
+
+def cause_in(log: str) -> str:
+    """Returns the line of a command's standard error that says why it ended, else the last one."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    own = [line.removeprefix(_ERROR) for line in lines if line.startswith(_ERROR)]
+    return (own or lines or ["it said nothing"])[-1]

@@ -24,7 +24,7 @@ import lakemq
 from lakemq import own_packages
 from lakemq.cli.subparsers import Subparsers
 from lakemq.terminal import guard, interrupts
-from lakemq.terminal.failure import PREFIX, CommandFailed, WrongUsage, described
+from lakemq.terminal.failure import CommandFailed, WrongUsage, described
 from store_native.errors import LakeMQError
 
 FAILED = 1
@@ -176,7 +176,7 @@ def _look_for(modules: Sequence[str]) -> None:
 
 
 def _complain(line: str, code: int) -> int:
-    print(f"{PREFIX}{line}", file=sys.stderr)
+    print(f"lakemq: {line}", file=sys.stderr)
     return code
 
 

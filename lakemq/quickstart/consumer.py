@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from lakemq.broker_process import cause_in
 from lakemq.client import Client, LakeMQError
-from lakemq.terminal.failure import CommandFailed, cause_in
+from lakemq.terminal.failure import CommandFailed
 
 MAX_RECONSUME_TIMES = 2
 RETRY_DELAYS = "1s 1s"

@@ -1,15 +1,12 @@
 """How a command says that it cannot go on.
 
-Owns the exceptions that end a command, the one line in which an error is shown, and how that line is found in
-a log; cli/app.py has the exit codes.
+Owns the exceptions that end a command and the one line in which an error is shown; cli/app.py has the exit
+codes.
 """
 
 from __future__ import annotations
 
 from store_native.errors import LakeMQError
-
-PREFIX = "lakemq: "
-"""Before the line on standard error that says why a command ended."""
 
 
 class CommandFailed(Exception):
@@ -30,10 +27,3 @@ def described(error: Exception) -> str:
         if error.context.get("sent") is False:
             text += " (start a broker with lakemq serve, or name one with --endpoint)"
     return text
-
-
-def cause_in(log: str) -> str:
-    """Returns the line of a command's standard error that says why it ended, else the last one."""
-    lines = [line.strip() for line in log.splitlines() if line.strip()]
-    own = [line.removeprefix(PREFIX) for line in lines if line.startswith(PREFIX)]
-    return (own or lines or ["it said nothing"])[-1]
