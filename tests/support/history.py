@@ -1,5 +1,8 @@
 """What several clients did at the same time, and whether one broker can have answered it all.
 
+One broker is also a master and the slave that is promoted in its place. What may be behind it, a slave or a
+promoted master whose log does not count to its end yet, shows nothing else than it, but less.
+
 Owns the judgement only: operations with the times at which they began and ended, on one clock. An operation
 without an answer may have had its effect, at any time after it began, or none.
 
@@ -39,7 +42,11 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """A read of a queue from an offset on, answered: bodies with their offsets, and where the queue ended."""
+    """A read of a queue from an offset on, answered: bodies with their offsets, and where the queue ended.
+
+    Attributes:
+        may_be_behind: Who answered may lack the end of the queue.
+    """
 
     span: Span
     queue: int
@@ -47,6 +54,7 @@ class Pull:
     bodies: tuple[tuple[int, str], ...]
     next_offset: int
     max_offset: int
+    may_be_behind: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +68,16 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The offset that a group had for a queue, answered; None for none."""
+    """The offset that a group had for a queue, answered; None for none.
+
+    Attributes:
+        may_be_behind: Who answered may not have heard of the last commits.
+    """
 
     span: Span
     queue: int
     offset: int | None
+    may_be_behind: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +88,14 @@ class Grant:
     owner: str
     epoch: int
     until: float
+
+
+@dataclass(frozen=True, slots=True)
+class FencedCommit:
+    """A commit under a lease's epoch that was taken; which offset is a :class:`Commit`'s."""
+
+    span: Span
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +116,7 @@ class History:
     looks: list[Look] = field(default_factory=list)
     grants: list[Grant] = field(default_factory=list)
     releases: list[Release] = field(default_factory=list)
+    fenced: list[FencedCommit] = field(default_factory=list)
 
     def problems(self) -> list[str]:
         """What no broker can have answered, a sentence each."""
@@ -107,7 +129,7 @@ class History:
         for queue in sorted({one.queue for one in self.commits} | {look.queue for look in self.looks}):
             commits = [commit for commit in self.commits if commit.queue == queue]
             found += _wrong_looks(commits, [look for look in self.looks if look.queue == queue])
-        return [*found, *_wrong_grants(self.grants, self.releases)]
+        return [*found, *_wrong_grants(self.grants, self.releases), *_late_commits(self.grants, self.fenced)]
 
 
 def _wrong_sends(sends: Sequence[Send]) -> Iterator[str]:
@@ -145,6 +167,8 @@ def _wrong_pulls(sends: Sequence[Send], pulls: Sequence[Pull]) -> Iterator[str]:
                 yield f"{body} was stored at {sent.offset} and read at {offset}"
             if seen.setdefault(offset, body) != body:
                 yield f"{seen[offset]} and {body} were read at {offset}"
+        if pull.may_be_behind:
+            continue
         for offset, send in stored:
             if send.span.is_before(pull.span) and pull.max_offset <= offset:
                 yield f"{send.body} was answered, and a later pull ends at {pull.max_offset}"
@@ -155,7 +179,7 @@ def _wrong_pulls(sends: Sequence[Send], pulls: Sequence[Pull]) -> Iterator[str]:
         while at < len(ended) and ended[at].span.is_before(pull.span):
             newest = max(newest, ended[at].max_offset)
             at += 1
-        if pull.max_offset < newest:
+        if pull.max_offset < newest and not pull.may_be_behind:
             yield f"the queue ended at {newest}, and later at {pull.max_offset}"
     yield from _twice("body", ((body, offset) for offset, body in seen.items()))
 
@@ -173,6 +197,8 @@ def _wrong_looks(commits: Sequence[Commit], looks: Sequence[Look]) -> Iterator[s
             shown = by_offset[look.offset].span
         if look.span.is_before(shown):
             yield f"{look.offset} was read before it was committed"
+        if look.may_be_behind:
+            continue
         for commit in commits:
             if shown.is_before(commit.span) and commit.span.is_before(look.span):
                 yield f"{look.offset} was read after {commit.offset} had replaced it"
@@ -193,6 +219,14 @@ def _wrong_grants(grants: Sequence[Grant], releases: Sequence[Release]) -> Itera
             # Held for sure from the answer on; the other's answer came while it was.
             if one.span.ended < other.span.began and other.span.ended < held_until:
                 yield f"{other.owner} was granted the lease while {one.owner} held it"
+
+
+def _late_commits(grants: Sequence[Grant], fenced: Sequence[FencedCommit]) -> Iterator[str]:
+    """Nothing is taken under an epoch once a higher one was granted."""
+    for commit in fenced:
+        newest = max((one.epoch for one in grants if one.span.is_before(commit.span)), default=0)
+        if commit.epoch < newest:
+            yield f"a commit of epoch {commit.epoch} was taken after {newest} was granted"
 
 
 def _twice(what: str, pairs: Iterable[tuple[object, object]]) -> Iterator[str]:

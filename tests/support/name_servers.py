@@ -93,12 +93,20 @@ class BrokersOfCluster:
         return self._start(name, name, "0", ("--ha-port", "0", *arguments))
 
     def slave(self, name: str) -> BrokerProcess:
-        """Starts the slave of a broker name and waits until it is registered and follows."""
-        master = self.brokers[name]
-        role = ("--role", "slave", "--broker-id", "1", "--master", master.endpoint, "--ha-port", "0")
-        started = self._start(f"{name}-slave", name, "1", role)
-        with master.client() as client:
-            wait_until(lambda: len(client.replication()["slaves"]) == 1, otherwise="the slave follows")
+        """Starts a slave of a broker name and waits until it is registered and follows."""
+        started = self._slave(name, f"{name}-slave", "1", self.brokers[name])
+        _wait_following(self.brokers[name])
+        return started
+
+    def returned(self, name: str, master: BrokerProcess, *, follows: bool = True) -> BrokerProcess:
+        """Starts a name's first broker again, on its store, as a slave of another.
+
+        Args:
+            follows: Waits until it does.
+        """
+        started = self._slave(name, name, "2", master)
+        if follows:
+            _wait_following(master)
         return started
 
     def wait_for_topic(self, topic: str, *names: str) -> None:
@@ -108,6 +116,10 @@ class BrokersOfCluster:
     def close(self) -> None:
         """Leaves nothing running."""
         self._on_exit.close()
+
+    def _slave(self, name: str, place: str, broker_id: str, master: BrokerProcess) -> BrokerProcess:
+        role = ("--role", "slave", "--broker-id", broker_id, "--master", master.endpoint, "--ha-port", "0")
+        return self._start(place, name, broker_id, role)
 
     def _start(self, place: str, name: str, broker_id: str, arguments: tuple[str, ...]) -> BrokerProcess:
         named = [word for server in self.name_servers for word in ("--nameserver", server.url)]
@@ -120,3 +132,8 @@ class BrokersOfCluster:
 
     def _wait(self, found: Callable[[NameServer], object], expected: object) -> None:
         wait_until(lambda: all(found(server) == expected for server in self.name_servers))
+
+
+def _wait_following(master: BrokerProcess) -> None:
+    with master.client() as client:
+        wait_until(lambda: len(client.replication()["slaves"]) == 1, otherwise="the slave follows")

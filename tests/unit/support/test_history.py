@@ -6,7 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.history import FOR_EVER, Commit, Grant, History, Look, Pull, Release, Send, Span
+from tests.support.history import (
+    FOR_EVER,
+    Commit,
+    FencedCommit,
+    Grant,
+    History,
+    Look,
+    Pull,
+    Release,
+    Send,
+    Span,
+)
 
 A = Send(Span(0, 1), 0, "a", 0)
 B = Send(Span(2, 3), 0, "b", 1)
@@ -110,3 +121,31 @@ def test_a_lease_that_was_given_back_is_free() -> None:
     problem = "y was granted the lease while x held it"
     for release in (Release(5, "y"), Release(-1, "x"), Release(8, "x")):
         assert History(grants=[FIRST, early], releases=[release]).problems() == [problem]
+
+
+def test_a_commit_of_an_epoch_that_is_over_is_found() -> None:
+    history = History(grants=[FIRST, SECOND], fenced=[FencedCommit(Span(11, 14), 1)])
+    assert history.problems() == [], "it may have been taken before the other was granted"
+    history.fenced = [FencedCommit(Span(13, 14), 2), FencedCommit(Span(13, 14), 1)]
+    assert history.problems() == ["a commit of epoch 1 was taken after 2 was granted"]
+
+
+def test_who_may_be_behind_shows_less_and_nothing_else() -> None:
+    old = Pull(Span(6, 7), 0, 0, ((0, "a"),), 1, 1, may_be_behind=True)
+    look = Look(Span(4, 5), 0, 1, may_be_behind=True)
+    history = History(sends=[A, B], pulls=[BOTH, old], commits=[ONE, TWO], looks=[look])
+    assert history.problems() == []
+    history.pulls.append(Pull(Span(6, 7), 0, 0, ((0, "b"),), 1, 1, may_be_behind=True))
+    history.looks.append(Look(Span(4, 5), 0, 7, may_be_behind=True))
+    assert {"b was stored at 1 and read at 0", "nobody committed 7"} <= set(history.problems())
+
+
+def test_a_failover_that_lost_a_message_or_moved_a_group_back_is_refused() -> None:
+    """A and B were answered by a master that was killed; the promoted slave has A only."""
+    lost = History(sends=[A, B], pulls=[BOTH, Pull(Span(8, 9), 0, 0, ((0, "a"),), 1, 1)])
+    assert "b was answered, and a later pull ends at 1" in lost.problems()
+    later = Send(Span(7, 8), 0, "d", 1)
+    replaced = History(sends=[A, B, later], pulls=[BOTH, Pull(Span(8, 9), 0, 0, ((0, "a"), (1, "d")), 2, 2)])
+    assert {"offset 1 belongs to ['b', 'd']", "b and d were read at 1"} <= set(replaced.problems())
+    moved = History(commits=[ONE, TWO], looks=[Look(Span(8, 9), 0, 1)])
+    assert moved.problems() == ["1 was read after 2 had replaced it"]
