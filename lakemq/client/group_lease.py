@@ -202,11 +202,15 @@ class GroupLease:
             )
 
     def _keep(self) -> None:
+        failed: LakeMQError | None = None  # said once, and once that it is over
         pause = self._ttl_ms / 1000 / RENEWALS_PER_TTL if self.epoch else 0.0
         while not self._stop.wait(pause):
             pause = self._ttl_ms / 1000 / RENEWALS_PER_TTL
             try:
                 self.renew()
+                if failed is not None:
+                    _log.warning("the lease on group %s is held again, after: %s", self._group, failed)
+                    failed = None
             except LakeMQError as error:
                 if self._lost is not None:
                     return
@@ -218,7 +222,10 @@ class GroupLease:
                             self._lost = refused
                             return
                     continue
-                _log.warning("the lease on group %s could not be renewed yet: %s", self._group, error)
+                if failed is None:
+                    what = "the lease on group %s could not be renewed, which is tried every %g s: %s"
+                    _log.warning(what, self._group, pause, error)
+                failed = error
 
     def _pause_after(self, refused: InvalidRequest) -> float:
         """Does what the policy says about the holder, and returns how long to wait before asking again.

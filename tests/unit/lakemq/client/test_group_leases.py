@@ -254,3 +254,28 @@ def test_a_start_without_one_broker_asks_it_later_and_one_without_any_fails() ->
     without.away = {"broker-a", "broker-b"}
     with pytest.raises(Unavailable):
         without.leases.acquire()
+
+
+def test_an_outage_is_said_once_and_once_when_it_is_over(caplog: pytest.LogCaptureFixture) -> None:
+    class Counting(Broker):
+        refused = 0
+
+        def acquire_lease(self, group: str, owner: str, ttl_ms: int) -> Lease:
+            self.refused += self.away
+            return super().acquire_lease(group, owner, ttl_ms)
+
+    a = Counting()
+    driver = Driver(a, Broker(), ttl_ms=SHORT_TTL_MS)
+    driver.leases.acquire()
+    for outage in (1, 2):
+        a.away = True
+        wait_until(lambda end=outage * 5: a.refused >= end)  # type: ignore[misc]
+        a.away = False
+        wait_until(lambda times=outage: caplog.text.count("is held again") == times)  # type: ignore[misc]
+    driver.leases.release()
+    said = [record.getMessage() for record in caplog.records]
+    assert said == 2 * [
+        "the lease on group g could not be renewed, which is tried every 0.01 s: "
+        "SERVICE_NOT_AVAILABLE: no connection",
+        "the lease on group g is held again, after: SERVICE_NOT_AVAILABLE: no connection",
+    ]
