@@ -107,6 +107,11 @@ class Producer:
         self._closed = False
         self._thread: threading.Thread | None = None
 
+    @property
+    def send_timeout_s(self) -> float:
+        """How long one send may take in all, that does not say so itself."""
+        return self._send_timeout_s
+
     def send(
         self,
         body: Body | Message,
@@ -126,7 +131,8 @@ class Producer:
                 whose answer was lost is repeated safely.
             retry_until: Seconds from now; another total than the producer's.
             select_queue: Chooses the queue, of all brokers that hold the topic; the message goes to no
-                other broker. ``queue_id`` alone is that of the broker whose turn it is.
+                other broker. ``queue_id`` in its place is that of the broker whose turn it is; both together
+                are refused.
             **fields: tags, keys, properties ... of :class:`Message`.
 
         Raises:
@@ -234,6 +240,8 @@ class Producer:
         """The message for the queue that was selected, and that queue's broker."""
         if select_queue is None:
             return message, None
+        if message.queue_id is not None:
+            raise InvalidRequest("ARGUMENT_ILLEGAL", "select_queue and queue_id: give one, both name a queue")
         queues = self._client.message_queues(topic)
         queue = select_queue(queues)
         if queue not in queues:

@@ -9,7 +9,7 @@ what it sends may be stored.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from lakemq import client as synchronous
@@ -26,7 +26,11 @@ def _awaited(
     """Makes a call of the synchronous client one that is awaited."""
 
     async def call(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return await self.threads.run(method, self.synchronous, *args, **kwargs)
+        until: Any = kwargs.get("retry_until")
+        return await self.threads.run_within(
+            self.synchronous.call_timeout_s if until is None else until,
+            partial(method, self.synchronous, *args, **kwargs),
+        )
 
     return update_wrapper(call, method)
 
@@ -36,11 +40,13 @@ class Client:
 
     >>> async with Client("http://127.0.0.1:8090") as client:
     ...     result = await client.send("orders", {"id": 17}, keys=["17"])
-    ...     pulled = await client.pull("orders", result.queue_id, result.queue_offset)
+    ...     message = await client.message(result.message_id)
 
     Args:
         endpoint, timeout_s, retries, retry_until, avoid_slow: As :class:`lakemq.Client`'s.
-        pool_size: How many calls are under way at a time, a long poll among them; further ones wait.
+        pool_size: How many calls are under way at a time, a long poll among them. A further one waits as long
+            as it may last, then raises Unavailable, and nothing of it was done; so a call ends within twice
+            its time.
 
     Attributes:
         synchronous: The client that makes the requests.
@@ -110,12 +116,12 @@ class Client:
 
         To close one of them closes nothing: that is for this one.
         """
-        found = await self.threads.run(self.synchronous.brokers, topic)
+        found = await self._run(partial(self.synchronous.brokers, topic))
         return {name: self._over(broker) for name, broker in found.items()}
 
     async def broker(self, name: str) -> Client:
         """Returns the client of one broker; see :meth:`brokers`."""
-        return self._over(await self.threads.run(self.synchronous.broker, name))
+        return self._over(await self._run(partial(self.synchronous.broker, name)))
 
     @property
     def endpoint(self) -> str:
@@ -137,6 +143,9 @@ class Client:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.endpoint!r})"
+
+    async def _run(self, call: Callable[[], R]) -> R:
+        return await self.threads.run_within(self.synchronous.call_timeout_s, call)
 
     def _over(self, broker: synchronous.Client) -> Client:
         client = type(self).__new__(type(self))

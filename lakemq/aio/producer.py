@@ -11,6 +11,7 @@ their time-outs where all of those are taken.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any, Self
 
 from lakemq import producer as synchronous
@@ -35,7 +36,8 @@ class Producer:
     Args:
         endpoint: As for :class:`lakemq.Producer`; or a client of ``lakemq.aio`` to share, with its threads.
         topic: Where messages go that name no topic of their own.
-        most_sends: How many calls are under way at a time; further ones wait. A shared client has its own.
+        most_sends: How many calls are under way at a time; further ones wait, a ``send`` as long as it may
+            last, then it raises Unavailable, and nothing was sent. A shared client has its own.
         **options: Those of :class:`lakemq.Producer`.
     """
 
@@ -66,7 +68,7 @@ class Producer:
         **fields: Any,
     ) -> SendResult:
         """Sends one message now and returns where it is stored; as :meth:`lakemq.Producer.send`."""
-        return await self._threads.run(
+        send = partial(
             self._producer.send,
             body,
             topic=topic,
@@ -75,6 +77,8 @@ class Producer:
             select_queue=select_queue,
             **fields,
         )
+        within_s = self._producer.send_timeout_s if retry_until is None else retry_until
+        return await self._threads.run_within(within_s, send)
 
     async def send_later(
         self,
@@ -86,12 +90,11 @@ class Producer:
     ) -> asyncio.Future[SendResult]:
         """Puts one message into the next batch, as :meth:`lakemq.Producer.send_later`.
 
-        Returns at once but while the buffer is full. Messages that are to be stored in an order are put in it
-        by one task, each behind the one before.
+        Returns at once but while the buffer is full, or other calls have all threads. Messages that are to be
+        stored in an order are put in it by one task, each behind the one before.
         """
-        future = await self._threads.run(
-            self._producer.send_later, body, topic=topic, select_queue=select_queue, **fields
-        )
+        put = partial(self._producer.send_later, body, topic=topic, select_queue=select_queue, **fields)
+        future = await self._threads.run(put)
         return asyncio.wrap_future(future)
 
     async def flush(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - the synchronous one's

@@ -13,12 +13,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import Any, Literal, TypeVar
 
-from store_native.errors import Closed
+from store_native.errors import Closed, Unavailable
 
-P = ParamSpec("P")
 R = TypeVar("R")
 
 
@@ -31,24 +29,44 @@ class CallThreads:
     """
 
     def __init__(self, most: int, whose: Literal["client", "producer"]) -> None:
+        self._most = most
         self._whose = whose
         self._closed = False
         self._executor = ThreadPoolExecutor(most, thread_name_prefix="lakemq-aio")
         self._free = asyncio.Semaphore(most)
         self._under_way: set[asyncio.Future[Any]] = set()
 
-    async def run(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    async def run(self, call: Callable[[], R]) -> R:
         """Makes a call on a thread and returns what it returns, or raises what it raises.
+
+        Waits for a thread as long as it takes.
 
         Raises:
             Closed: The threads were closed; the call was not made.
         """
         await self._free.acquire()
+        return await self._run(call)
+
+    async def run_within(self, seconds: float, call: Callable[[], R]) -> R:
+        """Makes a call as :meth:`run`, if a thread is free in so many seconds.
+
+        Raises:
+            Unavailable: None was; the call was not made.
+            Closed: The threads were closed; the call was not made.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                await self._free.acquire()
+        except TimeoutError:
+            what = f"all {self._most} calls of the {self._whose} at a time were under way for {seconds:g} s"
+            raise Unavailable("SERVICE_NOT_AVAILABLE", what) from None
+        return await self._run(call)
+
+    async def _run(self, call: Callable[[], R]) -> R:
         if self._closed:
             self._free.release()
             raise Closed(f"{self._whose.upper()}_CLOSED", f"the {self._whose} is closed")
-        loop = asyncio.get_running_loop()
-        running = loop.run_in_executor(self._executor, partial(call, *args, **kwargs))
+        running = asyncio.get_running_loop().run_in_executor(self._executor, call)
         self._under_way.add(running)
         running.add_done_callback(self._ended)
         return await asyncio.shield(running)

@@ -10,6 +10,7 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -99,6 +100,8 @@ def test_brokers_are_clients_that_are_awaited_too(cluster: BrokersOfCluster) -> 
             assert set(brokers) == {"broker-a", "broker-b"}
             sent = await asyncio.gather(*(brokers[name].send("aio", name) for name in brokers))
             assert [result.broker_name for result in sent] == list(brokers)
+            found = await asyncio.gather(*(client.message(result.message_id) for result in sent))
+            assert [message.text for message in found] == list(brokers), "as the class's example has it"
             assert (await (await client.broker("broker-b")).topic("aio")).topic == "aio"
 
     asyncio.run(scenario())
@@ -115,7 +118,7 @@ def test_so_many_calls_run_as_there_are_threads_and_a_cancelled_one_keeps_its_pl
 
     async def scenario() -> None:
         threads = CallThreads(2, "client")
-        tasks = [asyncio.create_task(threads.run(call, number)) for number in range(4)]
+        tasks = [asyncio.create_task(threads.run(partial(call, number))) for number in range(4)]
         await wait_until_async(lambda: len(begun) == 2)
         tasks[0].cancel()
         tasks[2].cancel()

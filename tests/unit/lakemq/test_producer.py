@@ -444,3 +444,12 @@ def test_a_message_that_was_repeated_elsewhere_says_so(turns: Turns, monkeypatch
         other = producer.send_later("y")
         network.arrived().fate.put("answered")
         assert not turns.result(other).repeated_elsewhere
+
+
+def test_a_queue_is_named_once() -> None:
+    network = ScriptedNetwork()
+    with Producer(network.client(), "t") as producer:
+        for send in (producer.send, producer.send_later):
+            with pytest.raises(InvalidRequest, match="ARGUMENT_ILLEGAL: select_queue and queue_id: give one"):
+                send("x", queue_id=1, select_queue=lambda queues: queues[0])
+    assert network.is_idle()
