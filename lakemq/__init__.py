@@ -14,6 +14,7 @@ this import stays small and quick: commands such as ``lakemq sql`` need no HTTP 
     quickstart/        the whole path once
     broker_process.py  a broker as a child process; local_cluster.py is a cluster of them
     duration.py        `500ms`, `7d`; argument_types.py reads them, and numbers within bounds, for argparse
+    tls/               certificates, and connections behind them
 """
 
 from __future__ import annotations
