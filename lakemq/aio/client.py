@@ -43,7 +43,7 @@ class Client:
     ...     message = await client.message(result.message_id)
 
     Args:
-        endpoint, timeout_s, retries, retry_until, avoid_slow: As :class:`lakemq.Client`'s.
+        endpoint, timeout_s, retries, retry_until, avoid_slow, ca_file: As :class:`lakemq.Client`'s.
         pool_size: How many calls are under way at a time, a long poll among them. A further one waits as long
             as it may last, then raises Unavailable, and nothing of it was done; so a call ends within twice
             its time.
@@ -62,6 +62,7 @@ class Client:
         pool_size: int = 16,
         retry_until: float | None = None,
         avoid_slow: bool = False,
+        ca_file: str | None = None,
     ) -> None:
         self.synchronous = synchronous.Client(
             endpoint,
@@ -70,6 +71,7 @@ class Client:
             pool_size=pool_size,
             retry_until=retry_until,
             avoid_slow=avoid_slow,
+            ca_file=ca_file,
         )
         self.threads = CallThreads(pool_size, "client")
         self._is_of_broker = False

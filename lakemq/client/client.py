@@ -16,7 +16,7 @@ from lakemq.client.admin_api import AdminApi
 from lakemq.client.broker_transport import BrokerTransport
 from lakemq.client.cluster import Cluster
 from lakemq.client.deadline import Deadline, held
-from lakemq.client.endpoint import Endpoint, chosen_endpoints
+from lakemq.client.endpoint import Endpoint, chosen_ca_file, chosen_endpoints
 from lakemq.client.produce_api import ProduceApi
 from lakemq.client.pull_api import PullApi
 from lakemq.client.results import MessageQueue
@@ -42,6 +42,8 @@ class Client(ProduceApi, PullApi, AdminApi):
             whatever ``retries`` says; one attempt then takes at most ``timeout_s``.
         avoid_slow: Sends to several brokers avoid for a while those that answered slowly
             (:mod:`lakemq.client.broker_choice`), not only those that failed.
+        ca_file: The authorities, in PEM form, whose certificates are believed of https addresses; None is the
+            environment's LAKEMQ_CA_FILE, else the system's.
         routed: False takes the one address for a broker's, whatever it answers.
     """
 
@@ -54,6 +56,7 @@ class Client(ProduceApi, PullApi, AdminApi):
         pool_size: int = 16,
         retry_until: float | None = None,
         avoid_slow: bool = False,
+        ca_file: str | None = None,
         routed: bool = True,
     ) -> None:
         self._settings: dict[str, Any] = {
@@ -61,6 +64,7 @@ class Client(ProduceApi, PullApi, AdminApi):
             "retries": retries,
             "pool_size": pool_size,
             "retry_until": retry_until,
+            "ca_file": chosen_ca_file(ca_file),
         }
         self._avoid_slow = avoid_slow
         self._broker_name: str | None = None  # of several, the one that this is the client of

@@ -39,7 +39,8 @@ class Cluster(Generic[C]):
 
     Args:
         endpoints: Name servers, brokers, or both.
-        settings: Of each broker's connections: ``timeout_s``, ``retries``, ``pool_size``, ``retry_until``.
+        settings: Of each broker's connections: ``timeout_s``, ``retries``, ``pool_size``, ``retry_until``,
+            ``ca_file``.
         client_over: Makes the client of one broker.
         avoid_slow: See :class:`BrokerChoice`.
     """

@@ -21,6 +21,8 @@ from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, connection_from_url
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import ConnectTimeoutError, NameResolutionError, NewConnectionError
 
+from lakemq.tls.trust import in_words, trusting_context
+
 _CONNECT_S = 3.0  # transport.py always gives a time-out
 _LEAST_S = 0.001
 
@@ -71,13 +73,22 @@ def until(deadline: Deadline) -> Iterator[None]:
         _current.deadline = None
 
 
-def pool_of(endpoint: str, size: int) -> HTTPConnectionPool:
-    """Builds the pool of an endpoint; a thread beyond its size waits for a connection."""
+def pool_of(endpoint: str, size: int, ca_file: str | None = None) -> HTTPConnectionPool:
+    """Builds the pool of an endpoint; a thread beyond its size waits for a connection.
+
+    Args:
+        endpoint: ``http://host:port`` or ``https://host:port``.
+        size: How many connections are kept.
+        ca_file: Whose certificates are believed; None: the system's.
+
+    Raises:
+        InvalidRequest: ARGUMENT_ILLEGAL; the file is unusable.
+    """
     if not endpoint.lower().startswith("https:"):
         pool = connection_from_url(endpoint, maxsize=size, block=True, retries=False)
         pool.ConnectionCls = _Connecting
         return pool
-    context = ssl.create_default_context()
+    context = trusting_context(ca_file or "", "ca_file")
     context.sslsocket_class = _TimedTlsSocket
     secure = connection_from_url(endpoint, maxsize=size, block=True, retries=False, ssl_context=context)
     assert isinstance(secure, HTTPSConnectionPool)
@@ -157,4 +168,13 @@ class _Connecting(HTTPConnection):
 
 
 class _TlsConnecting(_Connecting, HTTPSConnection):
-    """The same, before TLS."""
+    """The same, and the TLS handshake: until it is done no byte of a request has left."""
+
+    def connect(self) -> None:
+        """Called by urllib3, whose own version tells a handshake that failed from no later failure."""
+        try:
+            super().connect()
+        except TimeoutError as error:
+            raise ConnectTimeoutError(self, f"The TLS handshake with {self.host} timed out.") from error
+        except (ssl.SSLError, ConnectionError) as error:
+            raise NewConnectionError(self, in_words(error)) from error

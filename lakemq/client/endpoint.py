@@ -1,4 +1,4 @@
-"""Where the brokers are: the option, the environment variable, the default.
+"""Where the brokers are, and who vouches for them: option, environment variable, default.
 
 Owns their names and their order, and how a list of addresses is written.
 """
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from store_native.errors import InvalidRequest
 
 ENDPOINT_VARIABLE = "LAKEMQ_ENDPOINT"
+CA_FILE_VARIABLE = "LAKEMQ_CA_FILE"
 DEFAULT_ENDPOINT = "http://127.0.0.1:8090"
 
 Endpoint = str | Sequence[str]
@@ -33,6 +34,11 @@ def chosen_endpoints(given: Endpoint | None) -> tuple[str, ...]:
     if not found:
         raise InvalidRequest("ARGUMENT_ILLEGAL", f"{said!r} names no endpoint such as {DEFAULT_ENDPOINT}")
     return found
+
+
+def chosen_ca_file(given: str | None) -> str | None:
+    """Returns whose certificates are believed: what was given, else the environment's; None: the system's."""
+    return given or os.environ.get(CA_FILE_VARIABLE) or None
 
 
 def add_endpoint(parser: argparse.ArgumentParser) -> None:

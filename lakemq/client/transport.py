@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import ssl
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -32,6 +33,7 @@ from urllib3.exceptions import (
 
 from lakemq.client.deadline import Deadline, pool_of, until
 from lakemq.client.errors import OutcomeUnknown, from_problem, is_brokers_own
+from lakemq.tls.trust import in_words
 from store_native.errors import Closed, InvalidRequest, LakeMQError, Unavailable
 
 API = "/api/v1"
@@ -102,10 +104,12 @@ class Transport:
         pool_size: Connections kept open; more threads than that wait for one.
         retry_until: Every call repeats what may be repeated until so many seconds after its begin.
         pause: Waits between two attempts; given in tests.
+        ca_file: Whose certificates are believed where the endpoint is an https one; None: the system's.
         pool: The connections; given in tests.
 
     Raises:
-        InvalidRequest: ARGUMENT_ILLEGAL for what is no endpoint, or a number without sense.
+        InvalidRequest: ARGUMENT_ILLEGAL for what is no endpoint, a number without sense, or a ``ca_file``
+            that cannot be used.
     """
 
     def __init__(
@@ -116,6 +120,7 @@ class Transport:
         retries: int,
         pool_size: int,
         retry_until: float | None = None,
+        ca_file: str | None = None,
         pause: Callable[[float], None] = time.sleep,
         pool: urllib3.HTTPConnectionPool | None = None,
     ) -> None:
@@ -130,7 +135,7 @@ class Transport:
         self._pause = pause
         self._closed = False
         self._pool_size = pool_size
-        self._pool = pool_of(self.endpoint, pool_size) if pool is None else pool
+        self._pool = pool_of(self.endpoint, pool_size, ca_file) if pool is None else pool
 
     def call(
         self,
@@ -361,6 +366,8 @@ def _reason(error: Exception) -> str:
         cause = cause.args[-1]  # its text is a tuple's
     if isinstance(cause, ReadTimeoutError):
         return "timed out"
+    if isinstance(cause, ssl.SSLError):
+        return in_words(cause)
     if isinstance(cause, OSError) and cause.strerror:
         return cause.strerror
     return str(cause)
