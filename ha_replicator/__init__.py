@@ -4,6 +4,7 @@ identity.py        who a broker is to the others of its name
 log.py             the log as replication sees it
 links.py           what transport/ asks of a connection's state machine, whatever protocol it speaks
 link_opening.py    what a broker begins a connection with; link_limits.py has its bounds
+link_place.py      where a slave connects
 wire/              the frames
 master/, slave/    the state machines of both sides, without sockets and clocks
 rocketmq/          the same two in RocketMQ's own protocol

@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 import httptools
+
+from lakemq.tls.trust import Trust, in_words
 
 TIMEOUT_S = 3.0
 MAX_ANSWER_BYTES = 1 << 20
@@ -38,23 +41,29 @@ async def ask(
     method: str = "GET",
     body: bytes = b"",
     headers: Mapping[str, str] | None = None,
+    trust: Trust,
 ) -> HttpAnswer:
     """Asks and returns the answer, whatever its status.
 
     Args:
-        endpoint: ``http://host:port``.
+        endpoint: ``http://host:port``, or ``https://host:port``.
         path: Of the request.
         method: Of the request.
         body: JSON, or empty.
         headers: More than Host, Connection and those of the body.
+        trust: Whose certificates are believed.
 
     Raises:
         TimeoutError: Nothing came in time.
-        OSError: No connection.
+        OSError: No connection, or its certificate is not accepted.
         ValueError: What came is no answer of LakeMQ's.
     """
+    tls = trust.context() if endpoint.startswith("https:") else None
     async with asyncio.timeout(TIMEOUT_S):
-        return await _exchange(endpoint, path, method, body, headers or {})
+        try:
+            return await _exchange(endpoint, path, method, body, headers or {}, tls)
+        except ssl.SSLError as error:
+            raise ConnectionError(in_words(error)) from error
 
 
 class _Parsed:
@@ -74,11 +83,16 @@ class _Parsed:
 
 
 async def _exchange(
-    endpoint: str, path: str, method: str, body: bytes, headers: Mapping[str, str]
+    endpoint: str,
+    path: str,
+    method: str,
+    body: bytes,
+    headers: Mapping[str, str],
+    tls: ssl.SSLContext | None,
 ) -> HttpAnswer:
     place = urlsplit(endpoint)
-    host, port = place.hostname or "", place.port or 80
-    reader, writer = await asyncio.open_connection(host, port)
+    host, port = place.hostname or "", place.port or (80 if tls is None else 443)
+    reader, writer = await asyncio.open_connection(host, port, ssl=tls)
     try:
         shown = f"[{host}]" if ":" in host else host
         lines = [f"{method} {path} HTTP/1.1", f"Host: {shown}:{port}", "Connection: close"]

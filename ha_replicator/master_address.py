@@ -3,7 +3,8 @@
 Owns the question to the HTTP API of another broker (``GET /api/v1/replication``) and what is believed of its
 answer.
 
-Invariants: what is repeated of an answer is short and printable.
+Invariants: what is repeated of an answer is short and printable. A broker that was asked over TLS leads to
+no master without it.
 
 Threads: the event loop.
 """
@@ -15,6 +16,8 @@ from urllib.parse import urlsplit
 
 from ha_replicator.http_question import TIMEOUT_S, ask
 from ha_replicator.identity import BrokerIdentity
+from ha_replicator.link_place import LinkPlace
+from lakemq.tls.trust import Trust
 from store_native.errors import Unavailable
 
 MOST_ASKED = 8
@@ -27,18 +30,24 @@ class MasterAddress:
         endpoints: URLs of brokers that may know: the master's, or another slave's; ``ha://host:port`` is the
             answer itself.
         me: Who asks.
+        trust: Whose certificates are believed.
+        tls_at_given: A master whose replication port is given itself speaks TLS there.
 
     Attributes:
         found_at: The endpoint of the master that was found last; None: none was, or its address was given.
     """
 
-    def __init__(self, endpoints: Sequence[str], me: BrokerIdentity) -> None:
+    def __init__(
+        self, endpoints: Sequence[str], me: BrokerIdentity, trust: Trust, *, tls_at_given: bool = False
+    ) -> None:
         self._endpoints = tuple(endpoints)
         self._me = me
+        self._trust = trust
+        self._tls_at_given = tls_at_given
         self.found_at: str | None = None
 
-    async def find(self) -> tuple[str, int]:
-        """Returns host and port.
+    async def find(self) -> LinkPlace:
+        """Returns the place.
 
         Raises:
             Unavailable: SERVICE_NOT_AVAILABLE; nobody that was asked is the master, or knows it.
@@ -54,10 +63,11 @@ class MasterAddress:
             place = urlsplit(endpoint)
             try:
                 if place.scheme == "ha":
-                    return place.hostname or "", place.port or 0
-                answer = await ask(endpoint, "/api/v1/replication")
+                    tls = self._trust.context() if self._tls_at_given else None
+                    return LinkPlace(place.hostname or "", place.port or 0, tls)
+                answer = await ask(endpoint, "/api/v1/replication", trust=self._trust)
                 if answer.status != 200:
-                    raise ValueError("it gave no answer of a broker")
+                    raise ValueError(_no_broker(answer.content.get("detail")))
                 status = answer.content
             except TimeoutError:
                 reasons.append(f"{endpoint} did not answer within {TIMEOUT_S:g} s")
@@ -71,10 +81,21 @@ class MasterAddress:
                 reasons.append(f"{endpoint} is {who}")
             elif status.get("role") == "slave":
                 reasons.append(f"{endpoint} is a slave itself")
-                waiting += [url for url in [status.get("master")] if isinstance(url, str) and len(url) < 300]
+                url = status.get("master")
+                if isinstance(url, str) and len(url) < 300:
+                    if place.scheme == "https" and not url.startswith("https://"):
+                        reasons.append(f"{endpoint} names a master without TLS, which is not followed")
+                    else:
+                        waiting.append(url)
             elif not isinstance(port, int) or not 0 < port < 1 << 16:
                 reasons.append(f"{endpoint} takes no slaves: it runs without --ha-port")
             else:
                 self.found_at = endpoint
-                return place.hostname or "", port
+                tls = self._trust.context() if place.scheme == "https" else None
+                return LinkPlace(place.hostname or "", port, tls)
         raise Unavailable("SERVICE_NOT_AVAILABLE", f"no master was found: {'; '.join(reasons)}")
+
+
+def _no_broker(detail: object) -> str:
+    said = f": {detail!a:.200}" if isinstance(detail, str) else ""
+    return f"it gave no answer of a broker{said}"

@@ -40,18 +40,18 @@ def parsed(place: str) -> tuple[str, int | None]:
     return host, port
 
 
-def advertised_url(setting: str, host: str, port: int) -> str:
+def advertised_url(setting: str, host: str, port: int, scheme: str = "http") -> str:
     """Returns the URL under which others reach a broker.
 
     Args:
         setting: ``http.advertised_address``; empty is the default.
         host: The address it listens on.
         port: The port it listens on.
+        scheme: ``https`` where it speaks TLS.
     """
-    if setting:
-        name, given = parsed(setting)
-        return _url(name, given or port)
-    return _url(_own_address() if _is_wildcard(host) else host, port)
+    name, given = parsed(setting) if setting else (_own_address() if _is_wildcard(host) else host, None)
+    shown = f"[{name}]" if ":" in name else name
+    return f"{scheme}://{shown}:{given or port}"
 
 
 def _own_address() -> str:
@@ -70,7 +70,3 @@ def _is_wildcard(host: str) -> bool:
         return ip_address(host).is_unspecified
     except ValueError:
         return False
-
-
-def _url(host: str, port: int) -> str:
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -24,13 +24,13 @@ def serve_names(settings: NameServerSettings, announce: Callable[[str], None]) -
         The exit status: 0 after a graceful stop, 130 when Ctrl-C came before it was ready.
 
     Raises:
-        LakeMQError: The port is taken, or the secret is none (ARGUMENT_ILLEGAL).
+        LakeMQError: The port is taken, the certificate unusable, or the secret none (ARGUMENT_ILLEGAL).
     """
 
     async def build(place: process.Place) -> _ServedNames:
         return _ServedNames(settings, place)
 
-    return process.run(settings.http, settings.log, build, announce)
+    return process.run(settings, build, announce)
 
 
 class _ServedNames:

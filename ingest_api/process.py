@@ -17,6 +17,7 @@ import logging
 import resource
 import signal
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -26,9 +27,12 @@ import uvloop
 
 from ingest_api.http.connection.watch import REFUSED_AT_ONCE
 from ingest_api.http.guarded_app import GuardedApp
+from ingest_api.http.tls_protocol import over_tls
 from ingest_api.http.uvicorn_protocol import BrokerProtocol
 from ingest_api.logs import set_up_logging
-from ingest_api.settings import HttpSettings, LogSettings
+from ingest_api.settings import HttpSettings, ProcessSettings
+from lakemq.tls.files import serving_context, warn_of
+from lakemq.tls.trust import Trust
 from store_native.errors import InvalidRequest
 
 log = logging.getLogger("lakemq.broker")
@@ -70,22 +74,23 @@ class Place:
         host: The address.
         port: The port, taken.
         http: The settings, with no more connections than may be open.
+        scheme: ``http``, or ``https`` where the port speaks TLS.
     """
 
     host: str
     port: int
     http: HttpSettings
+    scheme: str
 
     @property
     def url(self) -> str:
         """``http://host:port``."""
         shown = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{shown}:{self.port}"
+        return f"{self.scheme}://{shown}:{self.port}"
 
 
 def run(
-    http: HttpSettings,
-    log_settings: LogSettings,
+    settings: ProcessSettings,
     build: Callable[[Place], Awaitable[Served]],
     announce: Callable[[str], None],
     prepare: Callable[[], Awaitable[None]] | None = None,
@@ -93,8 +98,7 @@ def run(
     """Serves until a signal says stop.
 
     Args:
-        http: Where to listen, and the bounds.
-        log_settings: How the process logs.
+        settings: Where to listen, the bounds, the certificate, how the process logs.
         build: Makes what is served, on the event loop, once the port is taken.
         announce: Gets the ready line.
         prepare: Comes before that and may take long; a signal cancels it.
@@ -104,17 +108,22 @@ def run(
         it was ready.
 
     Raises:
-        LakeMQError: The port is taken (ARGUMENT_ILLEGAL), or what ``build`` raises.
+        LakeMQError: The port is taken or the certificate unusable (ARGUMENT_ILLEGAL), or what ``build``
+            raises.
     """
-    set_up_logging(log_settings)
+    set_up_logging(settings.log)
+    tls = serving_context(settings.tls)
+    warn_of(settings.tls)
+    if settings.tls.ca:
+        Trust(settings.tls.ca).context()  # what is wrong with it is said now
     _raise_descriptor_limit()
-    http = within_open_files(http)
+    http = within_open_files(settings.http)
     with _Interrupts() as interrupts:
         listener = _bind(http)
         with listener, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             if prepare is not None and not runner.run(_prepared(prepare, interrupts)):
                 return _INTERRUPTED if interrupts.number == signal.SIGINT else 0
-            return runner.run(_serve(http, listener, build, announce, interrupts))
+            return runner.run(_serve(http, tls, listener, build, announce, interrupts))
 
 
 async def _prepared(prepare: Callable[[], Awaitable[None]], interrupts: _Interrupts) -> bool:
@@ -133,13 +142,14 @@ async def _prepared(prepare: Callable[[], Awaitable[None]], interrupts: _Interru
 
 async def _serve(
     http: HttpSettings,
+    tls: ssl.SSLContext | None,
     listener: socket.socket,
     build: Callable[[Place], Awaitable[Served]],
     announce: Callable[[str], None],
     interrupts: _Interrupts,
 ) -> int:
     host, port = listener.getsockname()[:2]
-    building = asyncio.ensure_future(build(Place(host, port, http)))
+    building = asyncio.ensure_future(build(Place(host, port, http, "http" if tls is None else "https")))
     while not building.done():
         await asyncio.wait((building,), timeout=_LOOK_EVERY_S)
         if interrupts.came:
@@ -151,7 +161,7 @@ async def _serve(
         uvicorn.Config(
             served.app,
             loop="none",  # the runner's
-            http=BrokerProtocol,
+            http=BrokerProtocol if tls is None else over_tls(tls),  # type: ignore[arg-type]  # it makes one
             ws="none",
             interface="asgi3",  # the app's __call__ is no coroutine function, so uvicorn cannot tell
             lifespan="on",

@@ -31,7 +31,8 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> int:
         The exit status: 0 after a graceful stop, 130 when Ctrl-C came before the broker was ready.
 
     Raises:
-        LakeMQError: The port is taken (ARGUMENT_ILLEGAL) or the store does not open.
+        LakeMQError: The port is taken or the certificate unusable (ARGUMENT_ILLEGAL), or the store does not
+            open.
     """
 
     async def prepare() -> None:
@@ -40,7 +41,7 @@ def serve(settings: Settings, announce: Callable[[str], None]) -> int:
     async def build(place: process.Place) -> _ServedBroker:
         return _ServedBroker(settings, place)
 
-    return process.run(settings.http, settings.log, build, announce, prepare)
+    return process.run(settings, build, announce, prepare)
 
 
 class _ServedBroker:
@@ -48,7 +49,7 @@ class _ServedBroker:
 
     def __init__(self, settings: Settings, place: process.Place) -> None:
         settings = settings.model_copy(update={"http": place.http})
-        advertised = advertised_url(settings.http.advertised_address, place.host, place.port)
+        advertised = advertised_url(settings.http.advertised_address, place.host, place.port, place.scheme)
         self._host = place.host
         self._broker = broker = Broker(settings.broker, advertised, (_host_in_ids(place.host), place.port))
         log.info("store open", extra={"fields": {"path": settings.store.path, **broker.recovery}})

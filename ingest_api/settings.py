@@ -41,6 +41,7 @@ from ingest_api.broker.settings import BrokerSettings, LimitSettings, Replicatio
 from ingest_api.setting_errors import illegal
 from ingest_api.setting_fields import SettingField, setting_fields
 from lakemq.duration import format_ms, parse_ms
+from lakemq.tls.files import TlsFiles
 
 LogFormat = Literal["plain", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -58,7 +59,7 @@ _NAME = re.compile(r"[a-zA-Z0-9_-]{1,127}")
 _HOST_NAME = re.compile(r"[A-Za-z0-9_.-]{1,253}")
 _ORIGIN = re.compile(r"https?://[A-Za-z0-9_.:\[\]-]{1,261}")
 _HA_ADDRESS = re.compile(r"ha://[A-Za-z0-9_.:\[\]-]{1,255}:[0-9]{1,5}")
-_NAME_SERVER = re.compile(r"http://(?:[A-Za-z0-9_.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):([0-9]{1,5})")
+_NAME_SERVER = re.compile(r"https?://(?:[A-Za-z0-9_.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):([0-9]{1,5})")
 _DEFAULTS = BrokerSettings()
 _SECTION = ConfigDict(strict=True, extra="forbid")
 
@@ -197,6 +198,11 @@ class _Replication(_Section, ReplicationSettings):
         return master
 
 
+@dataclass(frozen=True, slots=True, config=_SECTION)
+class _Tls(_Section, TlsFiles):
+    """The table of certificates, checked."""
+
+
 class ProcessSettings(BaseSettings):
     """What every process with a front door takes.
 
@@ -219,6 +225,7 @@ class ProcessSettings(BaseSettings):
     cluster_secret_file: str = ""
     http: HttpSettings = HttpSettings()
     log: LogSettings = LogSettings()
+    tls: _Tls = _Tls()
 
     @classmethod
     def settings_customise_sources(
@@ -262,6 +269,14 @@ class ProcessSettings(BaseSettings):
             )
         return self
 
+    @model_validator(mode="after")
+    def _has_both_files(self) -> Self:
+        cert, key = self.tls.cert, self.tls.key
+        if bool(cert) != bool(key):
+            missing, given = ("tls.key", "tls.cert") if cert else ("tls.cert", "tls.key")
+            raise illegal(missing, f"is missing: {given} is {cert or key}, and TLS needs both")
+        return self
+
 
 class NameServerSettings(ProcessSettings):
     """Everything `lakemq nameserver` takes."""
@@ -293,6 +308,7 @@ class Settings(ProcessSettings):
             self.secret(),
             self.nameservers,
             self.nameserver_heartbeat_s,
+            self.tls,
         )
 
     @field_validator("broker_name", "cluster")
@@ -309,7 +325,9 @@ class Settings(ProcessSettings):
         for url in bare:
             found = _NAME_SERVER.fullmatch(url)
             if found is None or not 0 < int(found[1]) < 1 << 16:
-                raise ValueError(f"{url!r} is none; a name server's URL is http://host:9876")
+                raise ValueError(
+                    f"{url!r} is none; a name server's URL is http://host:9876, or https://host:9876"
+                )
         return bare
 
     @model_validator(mode="after")
@@ -337,6 +355,11 @@ class Settings(ProcessSettings):
         if replication.ha_protocol == "rocketmq" and replication.role == "sync-master":
             raise illegal(
                 "replication.ha_protocol", "RocketMQ's proves nothing, a synchronous master cannot rely on it"
+            )
+        if replication.ha_protocol == "rocketmq" and self.tls.cert:
+            raise illegal(
+                "replication.ha_protocol",
+                "RocketMQ's is not encrypted, a broker with tls.cert does not speak it",
             )
         if replication.ha_protocol == "rocketmq" and replication.master.startswith("http"):
             raise illegal("replication.master", "a RocketMQ master is named by ha://host:port")

@@ -27,7 +27,9 @@ START_TIMEOUT_S = 100.0
 STOP_TIMEOUT_S = 30.0
 """The broker gives requests in flight 10 s, and its store is closed behind them."""
 
-_READY = re.compile(rb"^lakemq (?:broker|nameserver) ready on (http://\S+:([0-9]+))(?: .*)?\n", re.MULTILINE)
+_READY = re.compile(
+    rb"^lakemq (?:broker|nameserver) ready on (https?://\S+:([0-9]+))(?: .*)?\n", re.MULTILINE
+)
 _ERROR = "lakemq: "
 """Before the line on standard error that says why a command ends (cli/app.py)."""
 
@@ -66,7 +68,7 @@ class BrokerProcess:
         ends_with_caller: It stops also when this process is killed: a pipe between them ends then.
 
     Attributes:
-        endpoint: Its URL, ``http://127.0.0.1:port``; empty until it is ready.
+        endpoint: Its URL, ``http://127.0.0.1:port`` (``https`` with a certificate); empty until it is ready.
         port: That of `endpoint`; 0 until it is ready.
         log: The file of its standard error.
     """

@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote
 
-from ha_replicator.http_question import HttpAnswer, ask
+from ha_replicator.http_question import HttpAnswer
 from ha_replicator.nameserver.registration import BrokerRegistration
 from ha_replicator.nameserver.registration_proof import RegistrationProof
 
@@ -34,7 +34,7 @@ log = logging.getLogger("lakemq.nameserver")
 
 
 class Ask(Protocol):
-    """Asks a name server; as :func:`ha_replicator.http_question.ask`."""
+    """Asks a name server; as :func:`ha_replicator.http_question.ask`, which is told whom to believe."""
 
     def __call__(
         self, endpoint: str, path: str, *, method: str, body: bytes, headers: dict[str, str]
@@ -72,7 +72,7 @@ class Registrar:
     """Registers one broker.
 
     Args:
-        nameservers: ``http://host:port`` of each.
+        nameservers: ``http://host:port`` or ``https://host:port`` of each.
         describe: Says what the broker is and holds now; None: nothing that anybody should ask.
         secret: The cluster's, or None.
         question: Asks a name server.
@@ -88,7 +88,7 @@ class Registrar:
         describe: Callable[[], Awaitable[BrokerRegistration | None]],
         secret: bytes | None,
         *,
-        question: Ask = ask,
+        question: Ask,
         every_s: float = HEARTBEAT_S,
         first_pause_s: float = FIRST_PAUSE_S,
         least_between_s: float = LEAST_BETWEEN_S,

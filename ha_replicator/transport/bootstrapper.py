@@ -17,14 +17,14 @@ from pathlib import Path
 
 from ha_replicator.identity import LinkClosed
 from ha_replicator.link_opening import LinkOpening
+from ha_replicator.link_place import LinkPlace
 from ha_replicator.slave.bootstrap_link import BootstrapLink
-from ha_replicator.transport.peer import Peer
+from ha_replicator.transport.peer import Peer, connected
 from store_native import Bootstrap
 from store_native.errors import LakeMQError
 
 log = logging.getLogger("lakemq.replication")
 
-CONNECT_TIMEOUT_S = 3.0
 PAUSE_S = 1.0
 MOST_TRIES = 5
 """Where nothing was begun: a connection that broke off says nothing of whether a store is needed."""
@@ -49,7 +49,7 @@ class Bootstrapper:
         path: Path,
         file_size: int,
         open_link: Callable[[bool, float], LinkOpening],
-        find_master: Callable[[], Awaitable[tuple[str, int]]],
+        find_master: Callable[[], Awaitable[LinkPlace]],
         *,
         pause_s: float = PAUSE_S,
         make_store: Callable[[Path, int, int], Bootstrap] = Bootstrap,
@@ -96,10 +96,7 @@ class Bootstrapper:
             await asyncio.sleep(self._pause_s)
 
     async def _once(self) -> bool:
-        host, port = await self._find_master()
-        async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            reader, writer = await asyncio.open_connection(host, port, limit=1 << 20)
-        peer = Peer(reader, writer)
+        peer = await connected(await self._find_master())
         store: Bootstrap | None = None
 
         def begin(first: int) -> Bootstrap:

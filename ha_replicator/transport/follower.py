@@ -16,9 +16,10 @@ import random
 from collections.abc import Awaitable, Callable
 
 from ha_replicator.identity import LinkClosed
+from ha_replicator.link_place import LinkPlace
 from ha_replicator.links import LinkToMaster
 from ha_replicator.log import ReplicatedLog
-from ha_replicator.transport.peer import Peer
+from ha_replicator.transport.peer import Peer, connected
 from ha_replicator.transport.wakeups import Wakeups, wait_until
 from store_native.errors import LakeMQError
 
@@ -28,7 +29,6 @@ FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
 LASTING_S = 10.0
 """A connection that ended sooner counts as failed: what ends it at once would do so again and again."""
-CONNECT_TIMEOUT_S = 3.0
 
 
 class Follower:
@@ -51,7 +51,7 @@ class Follower:
         self,
         make_link: Callable[[bool, float], LinkToMaster],
         replicated_log: ReplicatedLog,
-        find_master: Callable[[], Awaitable[tuple[str, int]]],
+        find_master: Callable[[], Awaitable[LinkPlace]],
         wakeups: Wakeups,
         *,
         on_change: Callable[[], None],
@@ -96,10 +96,7 @@ class Follower:
 
     async def _follow_once(self) -> bool:
         """Follows until the connection ends; returns whether it got as far as following."""
-        host, port = await self._find_master()
-        async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            reader, writer = await asyncio.open_connection(host, port, limit=1 << 20)
-        peer = Peer(reader, writer)
+        peer = await connected(await self._find_master())
         farewell: tuple[bytes, ...] = ()
         try:
             return await self._follow(peer)

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Callable
 
 from ha_replicator.identity import LinkClosed
 from ha_replicator.links import LinkToSlave
 from ha_replicator.master.replicas import Replicas
 from ha_replicator.transport.peer import Peer
+from ha_replicator.transport.tls_opening import SlaveOverTls, TlsOpenings
 from ha_replicator.transport.wakeups import Wakeups, wait_until
 from store_native.errors import LakeMQError
 
@@ -26,6 +28,7 @@ log = logging.getLogger("lakemq.replication")
 MAX_SLAVES = 64
 MAX_UNPROVED = 32
 """Connections in their handshake; the oldest makes place for a new one, so that strangers lock nobody out."""
+_READ_AHEAD_BYTES = 1 << 16
 
 
 class ReplicationListener:
@@ -37,6 +40,7 @@ class ReplicationListener:
         wakeups: Say when the log moved.
         on_change: Called after a slave came, went or reported.
         on_epoch: Called with an epoch, higher than this master's, that an authenticated slave heard of.
+        tls: This broker's certificate; None takes connections without TLS.
     """
 
     def __init__(
@@ -47,12 +51,14 @@ class ReplicationListener:
         *,
         on_change: Callable[[], None],
         on_epoch: Callable[[int], None],
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._make_link = make_link
         self._replicas = replicas
         self._wakeups = wakeups
         self._on_change = on_change
         self._on_epoch = on_epoch
+        self._openings = None if tls is None else TlsOpenings(tls, MAX_UNPROVED)
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._unproved: dict[asyncio.Task[None], None] = {}
@@ -64,13 +70,27 @@ class ReplicationListener:
         Raises:
             OSError: The port is taken, or the address is none of this machine.
         """
-        self._server = await asyncio.start_server(self._connected, host, port, limit=1 << 16)
+        openings = self._openings
+        if openings is None:
+            self._server = await asyncio.start_server(self._connected, host, port, limit=_READ_AHEAD_BYTES)
+        else:
+            loop = asyncio.get_running_loop()
+
+            def connection() -> SlaveOverTls:
+                reader = asyncio.StreamReader(limit=_READ_AHEAD_BYTES, loop=loop)
+                return SlaveOverTls(
+                    openings, asyncio.StreamReaderProtocol(reader, self._connected, loop=loop)
+                )
+
+            self._server = await loop.create_server(connection, host, port)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
         """Closes the socket and all connections."""
         if self._server is not None:
             self._server.close()
+        if self._openings is not None:
+            self._openings.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

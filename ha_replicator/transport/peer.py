@@ -10,12 +10,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections.abc import Iterable, Sequence
 from ipaddress import IPv6Address, ip_address
+
+from ha_replicator.link_place import LinkPlace
+from lakemq.tls.trust import in_words
 
 READ_BYTES = 1 << 20
 WRITE_HIGH_BYTES = 4 << 20
 _FAREWELL_S = 1.0
+CONNECT_TIMEOUT_S = 3.0
+_READ_AHEAD_BYTES = 1 << 20
 
 
 class Peer:
@@ -76,6 +82,22 @@ class Peer:
                 await self._writer.wait_closed()
                 return
         self._writer.transport.abort()
+
+
+async def connected(place: LinkPlace) -> Peer:
+    """Connects, with TLS where the place asks for it.
+
+    Raises:
+        OSError: No connection, or none whose certificate is accepted.
+        TimeoutError: It took longer than `CONNECT_TIMEOUT_S`.
+    """
+    host, port, tls = place
+    try:
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            reader, writer = await asyncio.open_connection(host, port, limit=_READ_AHEAD_BYTES, ssl=tls)
+    except (ssl.SSLError, ConnectionResetError) as error:
+        raise ConnectionError(f"{host} port {port}: {in_words(error)}") from error
+    return Peer(reader, writer)
 
 
 def is_loopback(host: str) -> bool:

@@ -19,6 +19,7 @@ from ha_replicator.wire.credentials import Credentials
 from ingest_api.broker.replication import shape_of
 from ingest_api.broker.settings import BrokerSettings
 from lakemq.duration import parse_ms
+from lakemq.tls.trust import Trust
 
 
 async def store_of_master(settings: BrokerSettings) -> None:
@@ -48,5 +49,6 @@ async def store_of_master(settings: BrokerSettings) -> None:
             now=now,
         )
 
-    find_master = MasterAddress([replication.master], me).find
+    trust = Trust(settings.tls.ca)
+    find_master = MasterAddress([replication.master], me, trust, tls_at_given=settings.tls.is_given).find
     await Bootstrapper(Path(settings.store.path), file_size, opening, find_master).run()

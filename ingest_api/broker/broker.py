@@ -37,6 +37,7 @@ from ingest_api.broker.settings import BrokerSettings
 from ingest_api.broker.store_events import StoreEvents
 from ingest_api.broker.thread_pools import BulkPool, ReadPool
 from ingest_api.broker.topics import TopicService
+from lakemq.tls.trust import Trust
 from store_native import Store
 from store_native.errors import Closed, Unavailable
 
@@ -83,10 +84,12 @@ class Broker:
         )
         self.pull_hold = PullHold(store, self.store_events, loop)
         self.admission = Admission(limits, metrics)
+        trust = Trust(settings.tls.ca)
         self.replication = ReplicationService(
             settings,
             store,
             self.store_events,
+            trust,
             replicas_changed=self.flush_waiter.replicas_changed,
             role_changed=self._role_changed,
             master_heard=self._master_heard,
@@ -121,9 +124,9 @@ class Broker:
             is_alone=lambda: self.replication.is_alone,
             check_master=check_master,
         )
-        self._handover = OffsetsHandover(self._aside, self.group_offsets.take, self._master_to_tell)
+        self._handover = OffsetsHandover(self._aside, self.group_offsets.take, self._master_to_tell, trust)
         self.registration = RegistrationService(
-            settings, address, store, self.replication, self.tables, self.reads
+            settings, address, store, self.replication, self.tables, self.reads, trust
         )
         self.housekeeping = Housekeeping(
             store, self.admission, self.registration.topics_changed, HeartbeatScan(self.tables), look_every_s

@@ -12,13 +12,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import partial
 
+from ha_replicator.http_question import ask
 from ha_replicator.identity import MASTER_ID
 from ha_replicator.nameserver import BrokerRegistration, Registrar, RouteTables
 from ingest_api.broker.replication import ReplicationService
 from ingest_api.broker.settings import BrokerSettings
 from ingest_api.broker.thread_pools import ReadPool
 from ingest_api.broker.topics import queue_data
+from lakemq.tls.trust import Trust
 from store_native import Store
 
 
@@ -32,6 +35,7 @@ class RegistrationService:
         replication: Has its role, and where slaves connect.
         tables: The embedded name server's.
         reads: Runs what may touch the disk.
+        trust: Whose certificates are believed.
     """
 
     def __init__(
@@ -42,6 +46,7 @@ class RegistrationService:
         replication: ReplicationService,
         tables: RouteTables,
         reads: ReadPool,
+        trust: Trust,
     ) -> None:
         self._settings = settings
         self._address = address
@@ -54,6 +59,7 @@ class RegistrationService:
             settings.nameservers,
             self._describe,
             settings.cluster_secret,
+            question=partial(ask, trust=trust),
             every_s=settings.nameserver_heartbeat_s,
         )
         self._register_embedded()

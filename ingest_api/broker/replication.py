@@ -38,6 +38,8 @@ from ingest_api.broker.mastership import not_master
 from ingest_api.broker.replication_status import ReplicationStatus, SlaveStatus
 from ingest_api.broker.settings import BrokerSettings
 from ingest_api.broker.store_events import StoreEvents
+from lakemq.tls.files import serving_context
+from lakemq.tls.trust import Trust
 from store_native import Store
 from store_native.errors import InvalidRequest, Unavailable
 
@@ -51,6 +53,7 @@ class ReplicationService:
         settings: Of the broker.
         store: Opened for the role.
         events: Say when the store moved.
+        trust: Whose certificates are believed.
         replicas_changed: Called when slaves came, went or reported.
         role_changed: Called after the role changed.
         master_heard: Called after the master that is followed said something, or is gone.
@@ -61,6 +64,7 @@ class ReplicationService:
         settings: BrokerSettings,
         store: Store,
         events: StoreEvents,
+        trust: Trust,
         *,
         replicas_changed: Callable[[], None],
         role_changed: Callable[[], None],
@@ -89,7 +93,10 @@ class ReplicationService:
         self._listener: ReplicationListener | None = None
         self._follower: Follower | None = None
         self._following: asyncio.Task[None] | None = None
-        self._addresses = MasterAddress([self._settings.master], self.identity)
+        self._tls = serving_context(settings.tls)
+        self._addresses = MasterAddress(
+            [self._settings.master], self.identity, trust, tls_at_given=settings.tls.is_given
+        )
         self._master_end: int | None = None
 
     @property
@@ -279,6 +286,7 @@ class ReplicationService:
             self._wakeups,
             on_change=self._replicas_changed,
             on_epoch=self._step_down,
+            tls=self._tls,
         )
         try:
             await listener.listen(self._host, port)

@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 from annotated_types import Interval, MultipleOf
 
 from ha_replicator.nameserver.registrar import HEARTBEAT_S
+from lakemq.tls.files import TlsFiles
 from store_native import default_options, option_bounds
 
 FlushMode = Literal["sync", "async"]
@@ -110,8 +111,9 @@ class ReplicationSettings:
         broker_id: 0 is the master's.
         ha_port: Where slaves connect, on the broker's own address: 0 takes a free one, -1 takes no slaves.
         ha_protocol: LakeMQ's own, or RocketMQ's, in which nobody proves who they are and no report counts.
-        master: A slave's: URL of its master's API, or of another slave of it; or ``ha://host:port``, where
-            the master takes slaves itself (a RocketMQ master always).
+        master: A slave's: URL of its master's API, or of another slave of it: with https the link speaks TLS
+            too; or ``ha://host:port``, where the master takes slaves itself (a RocketMQ master always): it
+            speaks TLS where this broker has a certificate or authorities.
         min_in_sync: A synchronous master's: so many slaves must have a message.
         catch_up_mib_per_s: So fast slaves that are far behind come nearer, together; more costs senders more.
     """
@@ -133,6 +135,7 @@ class BrokerSettings:
         cluster_secret: What all brokers of the cluster know; None takes others of this machine only.
         nameservers: URLs of the name servers the broker registers with.
         nameserver_heartbeat_s: How often it does so when nothing changes.
+        tls: What it proves to slaves who it is with, and whom it believes.
     """
 
     broker_name: str = _STORE["broker_name"]
@@ -143,3 +146,4 @@ class BrokerSettings:
     cluster_secret: bytes | None = None
     nameservers: tuple[str, ...] = ()
     nameserver_heartbeat_s: float = HEARTBEAT_S
+    tls: TlsFiles = field(default_factory=TlsFiles)

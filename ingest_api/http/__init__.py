@@ -4,6 +4,7 @@ front_door.py         what the broker's is made of: app.py, and the raw paths be
 name_server_app.py    a name server's
 guarded_app.py        what FastAPI needs behind this package's own server, in both
 uvicorn_protocol.py   where a request begins and ends; a fast path for small sends
+tls_protocol.py       the same behind a TLS handshake
 connection/           what a connection may cost, and the order of its answers
 request/              a head, its body, and who waits for the answer
 messages/             sends and pulls, as raw ASGI functions

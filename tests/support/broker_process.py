@@ -41,7 +41,7 @@ class BrokerProcess:
         descriptors: How many files the process may have open, soft and hard limit.
 
     Attributes:
-        endpoint: ``http://127.0.0.1:port``.
+        endpoint: ``http://127.0.0.1:port``; https with a certificate.
         store_path: The store's directory.
         pid: Of the running process.
     """
@@ -72,13 +72,14 @@ class BrokerProcess:
         limit = f'ulimit -n {descriptors}; exec "$@"'
         self._prefix = () if descriptors is None else ("bash", "-c", limit, "bash")
         self._port = 0
+        self._scheme = "http"
         self._run: broker_process.BrokerProcess | None = None
         self.start()
 
     @property
     def endpoint(self) -> str:
         """Where the broker answers; stays the same over restarts."""
-        return f"http://127.0.0.1:{self._port}"
+        return f"{self._scheme}://127.0.0.1:{self._port}"
 
     @property
     def port(self) -> int:
@@ -113,6 +114,7 @@ class BrokerProcess:
             directory=Path(__file__).resolve().parents[2],
         )
         self._port = self._run.wait_ready().port
+        self._scheme = self._run.endpoint.partition(":")[0]
 
     def kill(self) -> None:
         """Ends the broker as a crash does: SIGKILL."""

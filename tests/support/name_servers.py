@@ -37,7 +37,8 @@ class NameServer:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        assert self._process is not None
+        return self._process.endpoint
 
     def kill(self) -> None:
         if self._process is not None:

@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 from ha_replicator.http_question import ask
 from ingest_api.broker.groups.offsets_aside import KeptOffset, OffsetsAside, to_json
+from lakemq.tls.trust import Trust
 from store_native.errors import LakeMQError, Unavailable
 
 log = logging.getLogger("lakemq.replication")
@@ -38,6 +39,7 @@ class OffsetsHandover:
         take: Commits here.
         master: The endpoint of the master that this slave follows; HERE when this broker is the master;
             None while there is none.
+        trust: Whose certificates are believed.
         pause_s: Before a round that failed is tried again.
     """
 
@@ -46,12 +48,14 @@ class OffsetsHandover:
         aside: OffsetsAside,
         take: Take,
         master: Callable[[], str | None],
+        trust: Trust,
         *,
         pause_s: float = PAUSE_S,
     ) -> None:
         self._aside = aside
         self._take = take
         self._master = master
+        self._trust = trust
         self._pause_s = pause_s
         self._changed = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
@@ -100,7 +104,9 @@ class OffsetsHandover:
             master = self._master()
             if master is None:
                 return  # its coming is told
-            refused = await (self._give_here(group, part) if master == HERE else _offer(master, group, part))
+            refused = await (
+                self._give_here(group, part) if master == HERE else self._offer(master, group, part)
+            )
             if refused is not None:
                 fields = {"group": group, "offsets": len(part), "reason": refused}
                 log.warning("offsets kept for the master are given up", extra={"fields": fields})
@@ -115,24 +121,22 @@ class OffsetsHandover:
             return str(error)
         return None
 
+    async def _offer(self, master: str, group: str, part: Sequence[KeptOffset]) -> str | None:
+        """Offers offsets to a master; returns its refusal, None when it has decided on each of them.
 
-async def _offer(master: str, group: str, part: Sequence[KeptOffset]) -> str | None:
-    """Offers offsets to a master; returns its refusal, None when it has decided on each of them.
-
-    Raises:
-        Unavailable: It refused for now.
-        OSError, TimeoutError, ValueError: As `ask`.
-    """
-    body = json.dumps({"offsets": [to_json(kept) for kept in part]}).encode()
-    answer = await ask(
-        master, f"/api/v1/groups/{quote(group, safe='')}/offsets/offer", method="POST", body=body
-    )
-    if answer.status < 300:
-        return None
-    detail = f"{answer.content.get('code')}: {answer.content.get('detail')}"
-    if answer.status >= 500 or answer.status in (408, 429):
-        raise Unavailable("SERVICE_NOT_AVAILABLE", f"{master}: {detail}")
-    return detail
+        Raises:
+            Unavailable: It refused for now.
+            OSError, TimeoutError, ValueError: As `ask`.
+        """
+        body = json.dumps({"offsets": [to_json(kept) for kept in part]}).encode()
+        path = f"/api/v1/groups/{quote(group, safe='')}/offsets/offer"
+        answer = await ask(master, path, method="POST", body=body, trust=self._trust)
+        if answer.status < 300:
+            return None
+        detail = f"{answer.content.get('code')}: {answer.content.get('detail')}"
+        if answer.status >= 500 or answer.status in (408, 429):
+            raise Unavailable("SERVICE_NOT_AVAILABLE", f"{master}: {detail}")
+        return detail
 
 
 def _parts(offsets: Sequence[KeptOffset]) -> Iterator[Sequence[KeptOffset]]:

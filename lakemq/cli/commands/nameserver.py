@@ -34,6 +34,17 @@ _SHORT: Short = {
         "a further name by which requests may reach the name server (may be repeated)",
     ),
     "heartbeat_timeout_s": ("--heartbeat-timeout", "SECONDS", "a broker silent for longer is dropped"),
+    "tls.cert": (
+        "--tls-cert",
+        "FILE",
+        "certificate, in PEM form: every port speaks TLS then",
+    ),
+    "tls.key": ("--tls-key", "FILE", "the certificate's private key"),
+    "tls.ca": (
+        "--tls-ca",
+        "FILE",
+        "authorities whose certificates are believed; none: the system's",
+    ),
     "log.format": ("--log-format", None, "how log lines look"),
     "log.level": ("--log-level", None, "which log lines are written"),
 }

@@ -52,6 +52,13 @@ _SHORT: Short = {
         "NAME",
         "a further name by which requests may reach the broker (may be repeated)",
     ),
+    "tls.cert": ("--tls-cert", "FILE", "certificate, in PEM form: every port speaks TLS then"),
+    "tls.key": ("--tls-key", "FILE", "the certificate's private key"),
+    "tls.ca": (
+        "--tls-ca",
+        "FILE",
+        "authorities whose certificates are believed; none: the system's",
+    ),
     "log.format": ("--log-format", None, "how log lines look"),
     "log.level": ("--log-level", None, "which log lines are written"),
 }

@@ -14,6 +14,7 @@ from store_native.errors import InvalidRequest
 def test_the_address_listened_on_is_advertised_unless_a_setting_says_another() -> None:
     assert advertised_url("", "127.0.0.1", 8090) == "http://127.0.0.1:8090"
     assert advertised_url("", "::1", 8090) == "http://[::1]:8090"
+    assert advertised_url("broker", "0.0.0.0", 8090, "https") == "https://broker:8090"
     assert advertised_url("broker", "0.0.0.0", 8090) == "http://broker:8090"
     assert advertised_url("broker.internal:80", "0.0.0.0", 8090) == "http://broker.internal:80"
     assert advertised_url("[2001:db8::1]:80", "::", 8090) == "http://[2001:db8::1]:80"

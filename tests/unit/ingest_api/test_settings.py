@@ -317,7 +317,7 @@ def test_a_table_that_is_none_is_refused_also_beside_options_of_it(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "url", ["*", "http://x:0", "http://x:99999", "http://[::1:1", "https://x:1", "http://x"]
+    "url", ["*", "http://x:0", "http://x:99999", "http://[::1:1", "https://x", "http://x"]
 )
 def test_what_is_no_name_server_is_refused(url: str) -> None:
     with pytest.raises(InvalidRequest, match="nameservers"):
@@ -325,8 +325,8 @@ def test_what_is_no_name_server_is_refused(url: str) -> None:
 
 
 def test_a_name_server_may_end_with_a_slash() -> None:
-    given = load_settings(None, {"nameservers": ("http://[::1]:9876/", "http://a.b:1")}).nameservers
-    assert given == ("http://[::1]:9876", "http://a.b:1")
+    given = load_settings(None, {"nameservers": ("http://[::1]:9876/", "https://a.b:1")}).nameservers
+    assert given == ("http://[::1]:9876", "https://a.b:1")
 
 
 def test_a_number_of_the_stores_has_the_stores_own_bounds() -> None:
@@ -334,3 +334,18 @@ def test_a_number_of_the_stores_has_the_stores_own_bounds() -> None:
     for name, (least, most) in option_bounds().items():
         field = known.get(f"store.{name}") or known[f"limits.{name}"]
         assert field.bounds == (least, most), name
+
+
+def test_a_certificate_and_its_key_come_together_from_everywhere(tmp_path: Path) -> None:
+    path = written(tmp_path, "[tls]\ncert = 'a.pem'\nkey = 'a.key'\nca = 'ca.pem'\n")
+    tls = load_settings(path, {"tls.ca": "other.pem"}, {"LAKEMQ_TLS_KEY": "b.key"}).tls
+    assert (tls.cert, tls.key, tls.ca) == ("a.pem", "b.key", "other.pem")
+    with pytest.raises(InvalidRequest, match=r"^ARGUMENT_ILLEGAL: tls\.key: is missing"):
+        load_settings(None, {"tls.cert": "a.pem"})
+    with pytest.raises(InvalidRequest, match=r"^ARGUMENT_ILLEGAL: tls\.cert: is missing"):
+        load_settings(None, {}, {"LAKEMQ_TLS_KEY": "a.key"})
+
+
+def test_rocketmqs_protocol_is_none_for_a_broker_with_a_certificate() -> None:
+    with pytest.raises(InvalidRequest, match=r"replication\.ha_protocol: .*not encrypted"):
+        load_settings(None, {"tls.cert": "a.pem", "tls.key": "a.key", "replication.ha_protocol": "rocketmq"})

@@ -16,6 +16,7 @@ import pytest
 import uvloop
 
 from ha_replicator.link_opening import LinkOpening
+from ha_replicator.link_place import LinkPlace
 from ha_replicator.master.replicas import Replicas
 from ha_replicator.transport.bootstrapper import MOST_TRIES, Bootstrapper
 from ha_replicator.transport.listener import ReplicationListener
@@ -23,8 +24,6 @@ from ha_replicator.transport.wakeups import Wakeups
 from store_native import Bootstrap, Store
 from store_native.errors import Unavailable
 from tests.support.linked_brokers import FILE_BYTES, master_link, open_store, opening
-
-Place = tuple[str, int]
 
 
 class FullDisk:
@@ -74,7 +73,7 @@ def master_of(path: Path, *, expired: bool) -> Store:
 
 
 @asynccontextmanager
-async def listening(store: Store) -> AsyncIterator[Place]:
+async def listening(store: Store) -> AsyncIterator[LinkPlace]:
     log = store.replicated_log()
     listener = ReplicationListener(
         lambda local, now: master_link(log, now, local_peer=local),
@@ -85,7 +84,7 @@ async def listening(store: Store) -> AsyncIterator[Place]:
     )
     await listener.listen("127.0.0.1", 0)
     try:
-        yield "127.0.0.1", listener.port
+        yield LinkPlace("127.0.0.1", listener.port)
     finally:
         await listener.close()
 
@@ -105,12 +104,12 @@ def is_marked(path: Path) -> bool:
 class Master:
     """Where the master takes slaves; the first so many questions fail."""
 
-    def __init__(self, place: Place, *, fails: int = 0) -> None:
+    def __init__(self, place: LinkPlace, *, fails: int = 0) -> None:
         self.asked = 0
         self._place = place
         self._fails = fails
 
-    async def __call__(self) -> Place:
+    async def __call__(self) -> LinkPlace:
         self.asked += 1
         if self.asked <= self._fails:
             raise ConnectionRefusedError("nobody is there")
@@ -173,7 +172,7 @@ def test_where_nothing_was_begun_and_connections_break_off_the_tries_end(tmp_pat
 
     async def scenario() -> None:
         server = await asyncio.start_server(close, "127.0.0.1", 0)
-        master = Master(server.sockets[0].getsockname()[:2])
+        master = Master(LinkPlace(*server.sockets[0].getsockname()[:2]))
         await Bootstrapper(tmp_path / "b", FILE_BYTES, link_opening, master, pause_s=0.0).run()
         server.close()
 

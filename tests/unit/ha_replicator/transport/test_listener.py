@@ -18,6 +18,7 @@ from ha_replicator.master_address import MasterAddress
 from ha_replicator.transport.listener import MAX_UNPROVED, ReplicationListener
 from ha_replicator.transport.wakeups import Wakeups
 from ha_replicator.wire.frames import Frame, FrameKind
+from lakemq.tls.trust import Trust
 from store_native.errors import Unavailable
 from tests.support.linked_brokers import identity, master_link, open_store, slave_link
 from tests.support.waiting import wait_until_async
@@ -150,7 +151,7 @@ def test_master_that_answers_nonsense_is_left_in_time(answer: str) -> None:
         port = server.sockets[0].getsockname()[1]
         with pytest.raises(Unavailable) as refused:
             async with asyncio.timeout(TIMEOUT_S + 20):
-                await MasterAddress([f"http://127.0.0.1:{port}"], identity(1)).find()
+                await MasterAddress([f"http://127.0.0.1:{port}"], identity(1), Trust()).find()
         assert refused.value.detail.isprintable()
         assert len(refused.value.detail) < 500
         server.close()

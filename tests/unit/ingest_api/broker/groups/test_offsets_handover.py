@@ -11,6 +11,7 @@ import pytest
 from ingest_api.broker.groups.offsets_aside import KeptOffset, OffsetsAside
 from ingest_api.broker.groups.offsets_handover import HERE, OffsetsHandover
 from ingest_api.broker.thread_pools import ReadPool
+from lakemq.tls.trust import Trust
 from store_native.errors import InvalidRequest, LakeMQError, Unavailable
 from tests.support.waiting import wait_until_async
 
@@ -46,7 +47,7 @@ def test_offsets_are_given_when_there_is_a_master(tmp_path: Path, disk: ReadPool
         aside, master = OffsetsAside(tmp_path, disk), Master()
         await aside.keep("g", [kept(n) for n in range(1_001)])
         where: list[str | None] = [None]
-        handover = OffsetsHandover(aside, master.take, lambda: where[0])
+        handover = OffsetsHandover(aside, master.take, lambda: where[0], Trust())
         handover.start()
         handover.master_changed()
         where[0] = HERE
@@ -64,7 +65,7 @@ def test_a_refusal_for_now_is_tried_again_and_one_for_good_is_not(tmp_path: Path
         held = InvalidRequest("LEASE_CONFLICT", "a driver holds the group")
         aside, master = OffsetsAside(tmp_path, disk), Master(busy, held)
         await aside.keep("g", [kept()])
-        handover = OffsetsHandover(aside, master.take, lambda: HERE, pause_s=0.01)
+        handover = OffsetsHandover(aside, master.take, lambda: HERE, Trust(), pause_s=0.01)
         handover.start()
         await wait_until_async(lambda: not aside.groups())
         await handover.stop()
@@ -86,7 +87,7 @@ def test_a_master_that_does_not_answer_leaves_them_kept(
 
         aside = OffsetsAside(tmp_path, disk)
         await aside.keep("g", [kept()])
-        handover = OffsetsHandover(aside, Master().take, nobody, pause_s=0.01)
+        handover = OffsetsHandover(aside, Master().take, nobody, Trust(), pause_s=0.01)
         handover.start()
         await wait_until_async(lambda: asked >= 3)
         await handover.stop()
