@@ -16,7 +16,18 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks import appending, latency, ledger, reading, report, retrying, sending, starting
+from benchmarks import (
+    appending,
+    latency,
+    ledger,
+    pulling,
+    reading,
+    replicating,
+    report,
+    retrying,
+    sending,
+    starting,
+)
 from benchmarks.machine import describe
 from benchmarks.measurement import Comparison, Measurement
 from benchmarks.scale import FULL, QUICK, Scale
@@ -28,14 +39,17 @@ GOALS: dict[str, Callable[[Path, Scale], Iterator[Comparison]]] = {
     "P3": sending.batches,
     "P4": appending.append,
     "P5": sending.flush_cost,
+    "P6": replicating.synchronous,
     "P7": reading.local,
     "P8": reading.over_http,
     "P9": ledger.group_job,
+    "P11": pulling.pulls,
     "P13": latency.tail,
     "P14": latency.isolation,
     "P15": starting.starts,
     "P16": starting.memory,
     "P17": retrying.retry_batch,
+    "P19": replicating.costs,
 }
 RESULTS = REPOSITORY / "benchmarks" / "results.json"
 DOCUMENT = REPOSITORY / "docs" / "performance.md"

@@ -22,6 +22,8 @@ class Scale:
         long_log_bytes, short_log_bytes: logs of the crash starts.
         queues: queues of the clean start, a multiple of 1,000.
         history_rows: rows a long ledger holds.
+        pulled: messages that pulls read.
+        caught_up: bytes that a new slave gets.
     """
 
     pairs: int
@@ -34,13 +36,15 @@ class Scale:
     short_log_bytes: int
     queues: int
     history_rows: int
+    pulled: int
+    caught_up: int
 
 
 FULL = Scale(
     *(6, 60_000, 300_000, 1_000_000, ((1024, 600_000), (100, 1_500_000)), 400_000),
-    *(8 << 30, 1 << 30, 10_000, 10_000_000),
+    *(8 << 30, 1 << 30, 10_000, 10_000_000, 256_000, 5 << 30),
 )
 QUICK = Scale(
     *(2, 8_000, 40_000, 200_000, ((1024, 60_000), (100, 100_000)), 40_000),
-    *(512 << 20, 64 << 20, 1_000, 200_000),
+    *(512 << 20, 64 << 20, 1_000, 200_000, 64_000, 256 << 20),
 )

@@ -46,7 +46,7 @@ def single(directory: Path, scale: Scale) -> Iterator[Comparison]:
                 "P1", f"single-{flush}", 1.3, "messages/s", promise, "RocketMQ sync send, 64 threads"
             )
             theirs = _rocketmq_send(rocketmq, ROCKETMQ_THREADS, 1, scale.singles)
-            yield Comparison(measurement, _post_single(lakemq, CONNECTIONS, scale.singles), theirs)
+            yield Comparison(measurement, post_rate(lakemq, CONNECTIONS, scale.singles), theirs)
         _discard(directory)
 
 
@@ -65,7 +65,7 @@ def bare(directory: Path, scale: Scale) -> Iterator[Comparison]:
                 stack.callback(server.stop)
                 theirs = partial(_rate, server.port, folder, JSON, json_body(), CONNECTIONS, scale.singles)
                 measurement = Measurement("P2", f"{name}-{flush}", goal, "requests/s", promise, against)
-                yield Comparison(measurement, _post_single(lakemq, CONNECTIONS, scale.singles), theirs)
+                yield Comparison(measurement, post_rate(lakemq, CONNECTIONS, scale.singles), theirs)
             _discard(directory)
 
 
@@ -102,9 +102,7 @@ def flush_cost(directory: Path, scale: Scale) -> Iterator[Comparison]:
         measurement = Measurement(
             "P5", "sync-vs-own-async", 0.85, "messages/s", "after the flush / before it", "own ASYNC_FLUSH"
         )
-        yield Comparison(
-            measurement, _post_single(ours, 64, scale.singles), _post_single(own, 64, scale.singles)
-        )
+        yield Comparison(measurement, post_rate(ours, 64, scale.singles), post_rate(own, 64, scale.singles))
 
 
 def _discard(directory: Path) -> None:
@@ -163,7 +161,8 @@ def _kafka_send(kafka: Kafka, count: int) -> Measure:
     return measure
 
 
-def _post_single(lakemq: LakeMQ, connections: int, count: int) -> Measure:
+def post_rate(lakemq: LakeMQ, connections: int, count: int) -> Measure:
+    """Returns the rate of single messages over so many connections."""
     return lambda: _rate(lakemq.port, lakemq.directory, JSON, json_body(), connections, count)
 
 

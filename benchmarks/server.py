@@ -30,14 +30,15 @@ class LakeMQ:
     Args:
         directory: for the store and the log.
         flush: `sync` or `async`.
+        arguments: more of the command's.
     """
 
-    def __init__(self, directory: Path, flush: str) -> None:
+    def __init__(self, directory: Path, flush: str, *arguments: str) -> None:
         self.directory = directory
         self.store = directory / "store"
         directory.mkdir(parents=True, exist_ok=True)
-        arguments = ["--store", str(self.store), "--flush", flush, "--port", "0"]
-        self._process = BrokerProcess(arguments, directory / "serve.log", prefix=ends_with_parent())
+        given = ["--store", str(self.store), "--flush", flush, "--port", "0", *arguments]
+        self._process = BrokerProcess(given, directory / "serve.log", prefix=ends_with_parent())
         self._process.wait_ready(START_TIMEOUT_S)
         self.port = self._process.port
         self.endpoint = self._process.endpoint
@@ -60,6 +61,10 @@ class LakeMQ:
     def stop(self) -> None:
         """Stops the broker."""
         self._process.stop()
+
+    def kill(self) -> None:
+        """Sends SIGKILL to the broker."""
+        self._process.kill()
 
     def __enter__(self) -> Self:
         return self
@@ -131,6 +136,42 @@ def post_load(
     if load.returncode != 0:
         raise RuntimeError(f"load on {path}: {errors[-1000:]}")
     result: dict[str, Any] = json.loads(output)
+    return result
+
+
+def get_load(
+    port: int,
+    directory: Path,
+    path: str,
+    *,
+    step: int,
+    offsets: int,
+    connections: int,
+    count: int,
+    warmup: int,
+) -> dict[str, Any]:
+    """Gets a path again and again, and returns what `post_load` does.
+
+    Args:
+        port: of the server.
+        directory: for the head of the request.
+        path: `{offset}` in it is 0, `step`, 2 * `step` ... in `offsets` requests that take turns.
+        step, offsets: see `path`.
+        connections: each has one request under way.
+        count, warmup: requests that count, and those before them.
+
+    Raises:
+        RuntimeError: An answer was not 200, or a connection broke.
+    """
+    (directory / "head").write_text(f"GET {path} HTTP/1.1\r\nHost: {LOOPBACK}:{port}\r\n", newline="")
+    numbers = {"step": step, "offsets": offsets, "connections": connections, "count": count, "warmup": warmup}
+    command = [str(_generator()), "--address", f"{LOOPBACK}:{port}", "--head", str(directory / "head")]
+    for name, number in numbers.items():
+        command += [f"--{name}", str(number)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LOAD_TIMEOUT_S, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"load on {path}: {done.stderr[-1000:]}")
+    result: dict[str, Any] = json.loads(done.stdout)
     return result
 
 

@@ -14,6 +14,7 @@ class LinkLimits:
 
     Attributes:
         heartbeat_s: Of both sides, when there is nothing else to say.
+        confirmed_s: A master says what is confirmed with the next range; by itself if none went for so long.
         housekeeping_s: Without a frame for so long a connection is closed.
         handshake_s: It must have ended within it.
         range_bytes: About so much of the log goes in one frame; a larger request goes whole.
@@ -22,6 +23,7 @@ class LinkLimits:
     """
 
     heartbeat_s: float = 5.0
+    confirmed_s: float = 0.02
     housekeeping_s: float = 20.0
     handshake_s: float = 10.0
     range_bytes: int = 512 << 10

@@ -123,6 +123,8 @@ class MasterLink:
         _, _, flushed, confirmed = self._log.marks()
         held = not self._catch_up.look(self.sent, flushed, now)
         self._held_until = self._catch_up.ready_at() if held else None
+        if confirmed > self._sent_confirmed and not held:
+            self._held_until = self._said_at + self._limits.confirmed_s
         if self._snapshot_sent < len(self._snapshot) and not held:
             at = self._snapshot_sent
             piece = self._snapshot[at : at + self._piece_bytes(flushed)]
@@ -138,7 +140,7 @@ class MasterLink:
             self.sent = next_offset
             self._sent_ends.append(next_offset)
         elif (
-            (confirmed > self._sent_confirmed and not held)
+            (self._owes_confirmed(confirmed, now) and not held)
             or self._owes_epoch(flushed)
             or now - self._said_at >= self._limits.heartbeat_s
         ):
@@ -177,6 +179,10 @@ class MasterLink:
         """About so much goes at once."""
         most = self._limits.range_bytes
         return min(most, PIECE_BYTES) if self._catch_up.is_far(self.sent, flushed) else most
+
+    def _owes_confirmed(self, confirmed: int, now: float) -> bool:
+        """Whether the slave should hear what is confirmed, since no range went that would have said it."""
+        return confirmed > self._sent_confirmed and now - self._said_at >= self._limits.confirmed_s
 
     def _owes_epoch(self, flushed: int) -> bool:
         """Whether the slave has all of the log and has not heard yet that this epoch goes on there."""

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import socket
 import ssl
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from ipaddress import IPv6Address, ip_address
 
 from ha_replicator.link_place import LinkPlace
@@ -53,7 +53,7 @@ class Peer:
         """Returns what arrived; empty at the end of the stream."""
         return await self._reader.read(READ_BYTES)
 
-    def write(self, pieces: Iterable[bytes]) -> None:
+    def write(self, pieces: Sequence[bytes]) -> None:
         """Sends, without waiting.
 
         Raises:
@@ -61,7 +61,8 @@ class Peer:
         """
         if self._writer.transport.is_closing():
             raise ConnectionResetError("the connection is gone")
-        self._writer.writelines(pieces)
+        if pieces:
+            self._writer.writelines(pieces)
 
     @property
     def is_full(self) -> bool:

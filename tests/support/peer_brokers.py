@@ -66,6 +66,7 @@ class RocketMQ:
         commitlog_file_size: mappedFileSizeCommitLog; RocketMQ opens only files of this size.
         settings: further lines of broker.conf.
         heap: of the broker.
+        name_server_of: has the name server that this broker registers with, too; None starts one.
     """
 
     def __init__(
@@ -76,8 +77,10 @@ class RocketMQ:
         commitlog_file_size: int = 16 << 20,
         settings: Mapping[str, str | int | bool] | None = None,
         heap: str = "512m",
+        name_server_of: RocketMQ | None = None,
     ) -> None:
         self.directory = directory
+        self._name_server_of = name_server_of
         self.store = store or directory / "store"
         self._heap = heap
         self._settings = {
@@ -110,8 +113,10 @@ class RocketMQ:
         return self._require_broker().pid
 
     def start_name_server(self) -> None:
-        """Starts the name server, unless it runs; returns when it takes connections."""
-        if self._name_server is None:
+        """Starts the name server, unless it runs or is another's; returns when it takes connections."""
+        if self._name_server_of is not None:
+            self.name_server_port = self._name_server_of.name_server_port
+        elif self._name_server is None:
             self.name_server_port = free_ports()
             configuration = self._write("namesrv.conf", {"listenPort": self.name_server_port})
             main = "org.apache.rocketmq.namesrv.NamesrvStartup"

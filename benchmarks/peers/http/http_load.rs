@@ -3,8 +3,9 @@
 //! Every connection has one request in flight. Without `--rate` it sends the next when its answer is complete. With
 //! `--rate N` request i is due i/N seconds after the start whatever became of those before it: it waits where every
 //! connection is busy, and its latency counts from the moment it was due, so that a pause of the server is seen by
-//! every request it would have met. Any answer that is not 200 ends the run: a rate of refusals is no rate. Prints
-//! one JSON line.
+//! every request it would have met. With `--step S --offsets N` the text `{offset}` in the head is 0, S, 2 S ... in N
+//! requests that take turns. Any answer that is not 200 ends the run: a rate of refusals is no rate. Prints one JSON
+//! line.
 
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
@@ -140,12 +141,12 @@ fn fail(reason: &str, context: &[u8]) -> ! {
 }
 
 /// Sends `count` requests, each when a connection is free, and returns each one's latency in microseconds.
-fn run(connections: &mut [Connection], epoll: i32, request: &[u8], count: usize) -> Vec<u64> {
+fn run(connections: &mut [Connection], epoll: i32, requests: &[Vec<u8>], count: usize) -> Vec<u64> {
     let mut latencies = Vec::with_capacity(count);
     let mut sent = 0;
     let first = count.min(connections.len());
     for connection in &mut connections[..first] {
-        connection.send(request, Instant::now());
+        connection.send(&requests[sent % requests.len()], Instant::now());
         sent += 1;
     }
     let mut events = vec![EpollEvent { events: 0, data: 0 }; connections.len()];
@@ -159,7 +160,7 @@ fn run(connections: &mut [Connection], epoll: i32, request: &[u8], count: usize)
             if connection.receive() {
                 latencies.push(connection.begun.elapsed().as_micros() as u64);
                 if sent < count {
-                    connection.send(request, Instant::now());
+                    connection.send(&requests[sent % requests.len()], Instant::now());
                     sent += 1;
                 }
             }
@@ -172,7 +173,7 @@ fn run(connections: &mut [Connection], epoll: i32, request: &[u8], count: usize)
 fn run_at(
     connections: &mut [Connection],
     epoll: i32,
-    request: &[u8],
+    requests: &[Vec<u8>],
     count: usize,
     rate: f64,
 ) -> Vec<u64> {
@@ -186,7 +187,7 @@ fn run_at(
     while latencies.len() < count {
         while sent < count && due(sent) <= Instant::now() {
             let Some(free) = idle.pop() else { break };
-            connections[free].send(request, due(sent));
+            connections[free].send(&requests[sent % requests.len()], due(sent));
             sent += 1;
         }
         let next = if sent < count && !idle.is_empty() {
@@ -210,6 +211,12 @@ fn run_at(
     latencies
 }
 
+/// The request with an offset in its place.
+fn at_offset(request: &[u8], offset: usize) -> Vec<u8> {
+    let text = String::from_utf8(request.to_vec()).expect("a request in UTF-8");
+    text.replace("{offset}", &offset.to_string()).into_bytes()
+}
+
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let options: HashMap<&str, &str> = arguments
@@ -219,6 +226,7 @@ fn main() {
     let number = |name: &str| -> usize { options[name].parse().expect("a number") };
     let head = std::fs::read(options["head"]).expect("the request head");
     let mut request = head;
+    let offsets = options.get("offsets").map_or(1, |_| number("offsets"));
     if let Some(path) = options.get("body") {
         let body = std::fs::read(path).expect("the request body");
         request.extend_from_slice(format!("Content-Length: {}\r\n\r\n", body.len()).as_bytes());
@@ -226,6 +234,12 @@ fn main() {
     } else {
         request.extend_from_slice(b"\r\n");
     }
+    let requests: Vec<Vec<u8>> = (0..offsets)
+        .map(|turn| match options.get("step") {
+            Some(_) => at_offset(&request, turn * number("step")),
+            None => request.clone(),
+        })
+        .collect();
     // SAFETY: plain system call without pointers.
     let epoll = unsafe { epoll_create1(0) };
     let mut connections: Vec<Connection> = (0..number("connections"))
@@ -247,10 +261,12 @@ fn main() {
         };
         assert_eq!(added, 0, "epoll_ctl");
     }
-    let rate: Option<f64> = options.get("rate").map(|rate| rate.parse().expect("a rate"));
+    let rate: Option<f64> = options
+        .get("rate")
+        .map(|rate| rate.parse().expect("a rate"));
     let mut load = |count: usize| match rate {
-        Some(rate) => run_at(&mut connections, epoll, &request, count, rate),
-        None => run(&mut connections, epoll, &request, count),
+        Some(rate) => run_at(&mut connections, epoll, &requests, count, rate),
+        None => run(&mut connections, epoll, &requests, count),
     };
     load(number("warmup"));
     let begun = Instant::now();

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ha_replicator.identity import LinkClosed
+from ha_replicator.link_limits import LinkLimits
 from ha_replicator.master.replicas import Replicas
 from ha_replicator.wire.credentials import Credentials
 from ha_replicator.wire.handshake import Refusal, frame_of
@@ -84,12 +85,30 @@ def test_slave_has_the_log_byte_for_byte_however_the_bytes_arrive(brokers: Broke
     assert brokers.slave.wait_flushed(end, SOON_MS)
     pair.settle(at_once=at_once)
     assert brokers.master.wait_dispatched(end, SOON_MS)
-    pair.settle(at_once=at_once)
+    pair.settle(LinkLimits().confirmed_s, at_once=at_once)
     assert brokers.slave.wait_dispatched(end, SOON_MS)
     assert files(brokers.slave) == files(brokers.master)
     assert bodies(brokers.slave) == bodies(brokers.master)
     assert pair.master.acked == pair.master.sent == end
     assert pair.slave.master_end == end
+
+
+def test_what_is_confirmed_goes_with_the_next_range_or_by_itself_after_a_moment(brokers: Brokers) -> None:
+    one = brokers.send("one")
+    pair = brokers.connect()
+    settle(brokers, pair, one)
+    assert brokers.master.wait_dispatched(one, SOON_MS)
+    pair.settle()
+    assert brokers.slave.watermarks()[3] == 0, "no frame for it alone"
+    two = brokers.send("two")
+    settle(brokers, pair, two)
+    assert brokers.slave.watermarks()[3] == one, "the range of the second told it"
+    assert brokers.master.wait_dispatched(two, SOON_MS)
+    moment = LinkLimits().confirmed_s
+    assert pair.master.next_deadline() == moment
+    assert not pair.master.pump(moment * 0.9)
+    pair.settle(moment)
+    assert brokers.slave.wait_dispatched(two, SOON_MS)
 
 
 def test_message_counts_only_when_a_slave_has_flushed_it(brokers: Brokers) -> None:
