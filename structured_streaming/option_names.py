@@ -14,7 +14,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from lakemq.client.endpoint import ENDPOINT_VARIABLE
+from lakemq.client.endpoint import CA_FILE_VARIABLE, ENDPOINT_VARIABLE
 from store_native.errors import from_code
 from structured_streaming.offsets import illegal
 
@@ -47,8 +47,12 @@ SOURCE_OPTIONS = (
     "batchBoundFile",
     "brokersJoin",
     "joinAtGroup",
+    "caFile",
 )
-SINK_OPTIONS = ("endpoint", "topic", "name", "brokers", "brokerAway", "rowsPerRequest", "retryTimeoutMs")
+SINK_OPTIONS = (
+    *("endpoint", "caFile", "topic", "name", "brokers", "brokerAway"),
+    *("rowsPerRequest", "retryTimeoutMs"),
+)
 _SPARK_OPTIONS = (
     *("path", "paths", "checkpointLocation", "queryName"),
     # What CREATE TABLE says besides its OPTIONS (Spark's reserved properties of a table).
@@ -97,6 +101,8 @@ def with_environment(options: Mapping[str, str]) -> dict[str, str]:
     found = _said(options)
     if ENDPOINT_VARIABLE in os.environ and "path" not in found:
         found.setdefault("endpoint", os.environ[ENDPOINT_VARIABLE])
+    if os.environ.get(CA_FILE_VARIABLE):
+        found.setdefault("cafile", os.environ[CA_FILE_VARIABLE])
     return found
 
 

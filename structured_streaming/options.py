@@ -59,6 +59,8 @@ class ReadOptions:
         brokers_join: ``starting`` need not name every broker; the others join the running query.
         join_at_group: A broker that joins begins at this group's committed offsets; None: at its oldest
             message.
+        ca_file: The authorities that are believed of https addresses, a file on each host; None: the
+            system's.
     """
 
     path: str | None
@@ -81,6 +83,7 @@ class ReadOptions:
     batch_bound_file: str | None = None
     brokers_join: bool = False
     join_at_group: str | None = None
+    ca_file: str | None = None
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,7 @@ class WriteOptions:
         retry_timeout_ms: How long a task keeps trying to send one request.
         brokers: Those to send to, by name, sorted; none: the endpoint is one.
         elsewhere: What a broker that is away does not take goes to another, though it may be stored on both.
+        ca_file: See :class:`ReadOptions`.
     """
 
     endpoint: str
@@ -104,6 +108,7 @@ class WriteOptions:
     retry_timeout_ms: int
     brokers: tuple[str, ...] = ()
     elsewhere: bool = False
+    ca_file: str | None = None
 
 
 def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
@@ -154,6 +159,7 @@ def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         batch_bound_file=given.text("batchBoundFile"),
         brokers_join=given.flag("brokersJoin", False),
         join_at_group=given.text("joinAtGroup"),
+        ca_file=given.text("caFile"),
     )
 
 
@@ -177,6 +183,7 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
         retry_timeout_ms=given.positive("retryTimeoutMs") or RETRY_TIMEOUT_MS,
         brokers=tuple(sorted({n.strip() for n in (given.text("brokers") or "").split(",") if n.strip()})),
         elsewhere=given.one_of("brokerAway", ("wait", "elsewhere"), "wait") == "elsewhere",
+        ca_file=given.text("caFile"),
     )
 
 

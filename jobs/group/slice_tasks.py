@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 from jobs.group.map_arrow import ArrowFunction, map_in_arrow
 from jobs.group.outcomes import OutcomeTask
 from jobs.settings import ConsumeSettings
+from lakemq.client.endpoint import chosen_ca_file
 from store_native.names import retry_topic
 from structured_streaming import columns
 from structured_streaming.source.partitions import QueueSlice, split
@@ -65,6 +66,7 @@ def reader_of(settings: ConsumeSettings, endpoint: str, retry_timeout_s: float) 
         fail_on_data_loss=settings.on_data_loss == "fail",
         retry_timeout_s=retry_timeout_s,
         unfiltered=frozenset([retry_topic(settings.group)]),
+        ca_file=chosen_ca_file(None),
     )
 
 

@@ -26,6 +26,7 @@ def open_reader(
     *,
     retry_timeout_s: float,
     broker_name: str = "",
+    ca_file: str | None = None,
 ) -> StoreReader:
     """Returns a reader: over the files when the store is on this host, else over HTTP.
 
@@ -37,6 +38,7 @@ def open_reader(
         store_id: The store the driver planned for. A directory of the same path on an executor's
             host that holds another store is not read.
         broker_name: Whose store, where there are several brokers behind the endpoint.
+        ca_file: The authorities that are believed of an https endpoint; None: the system's.
         retry_timeout_s: How long each of the reader's calls waits for a broker that is away.
 
     Raises:
@@ -47,7 +49,7 @@ def open_reader(
         if not store_id or reader.store_id == store_id:
             return RetryingReader(reader, retry_timeout_s)
     if endpoint is not None:
-        return RetryingReader(http_reader(endpoint, broker_name), retry_timeout_s)
+        return RetryingReader(http_reader(endpoint, ca_file, broker_name), retry_timeout_s)
     raise illegal(
         f"there is no store at {path} on this host: give endpoint too, and hosts without the store "
         "read through the broker"

@@ -16,8 +16,8 @@ from structured_streaming.readers.base import Chunk
 BATCH_ROWS = 10_000
 BATCH_BYTES = 16 << 20
 
-_clients: dict[str, Client] = {}
-_readers: dict[tuple[str, str], HttpReader] = {}
+_clients: dict[tuple[str, str | None], Client] = {}
+_readers: dict[tuple[str, str | None, str], HttpReader] = {}
 
 
 class HttpReader:
@@ -86,17 +86,23 @@ class HttpReader:
         return Chunk(pull.status, batch, pull.next_offset, pull.min_offset, pull.max_offset, pull.damaged)
 
 
-def shared_client(endpoint: str) -> Client:
-    """Returns this process's client of an endpoint; threads may share it."""
-    if endpoint not in _clients:
-        _clients[endpoint] = Client(endpoint, timeout_s=60.0, retries=4)
-    return _clients[endpoint]
+def shared_client(endpoint: str, ca_file: str | None) -> Client:
+    """Returns this process's client of an endpoint; threads may share it.
+
+    Args:
+        endpoint: As :class:`Client`'s.
+        ca_file: The same.
+    """
+    key = (endpoint, ca_file)
+    if key not in _clients:
+        _clients[key] = Client(endpoint, timeout_s=60.0, retries=4, ca_file=ca_file)
+    return _clients[key]
 
 
-def http_reader(endpoint: str, broker_name: str = "") -> HttpReader:
+def http_reader(endpoint: str, ca_file: str | None, broker_name: str = "") -> HttpReader:
     """Returns this process's reader of an endpoint, or of one of the brokers behind it."""
-    key = (endpoint, broker_name)
+    key = (endpoint, ca_file, broker_name)
     if key not in _readers:
-        client = shared_client(endpoint)
+        client = shared_client(endpoint, ca_file)
         _readers[key] = HttpReader(client.broker(broker_name) if broker_name else client)
     return _readers[key]

@@ -86,7 +86,7 @@ def _all_of(found: _Found, chosen: WriteOptions, file: Path | None, *, streaming
 
 def _ask(chosen: WriteOptions) -> _Found:
     """Asks the endpoint what it is; one that does not answer is waited for."""
-    with Client(chosen.endpoint, timeout_s=_ASK_TIMEOUT_S, retries=0) as client:
+    with Client(chosen.endpoint, timeout_s=_ASK_TIMEOUT_S, retries=0, ca_file=chosen.ca_file) as client:
         try:
             return retry_until(lambda: _found(client, chosen), chosen.retry_timeout_ms / 1000)
         except LakeMQError as error:

@@ -71,7 +71,8 @@ def send_all(
 
 def _client(options: WriteOptions) -> Client:
     # Where the brokers are not fixed, a name server must not spread what a repeat would spread otherwise.
-    return Client(options.endpoint, timeout_s=60.0, retries=0, routed=bool(options.brokers))
+    routed = bool(options.brokers)
+    return Client(options.endpoint, timeout_s=60.0, retries=0, ca_file=options.ca_file, routed=routed)
 
 
 class Destination:

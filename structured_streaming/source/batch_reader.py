@@ -11,6 +11,7 @@ Processes: made on the driver, pickled for read().
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -50,6 +51,7 @@ class LakeMQBatchReader(DataSourceReader):
             chosen.tags,
             chosen.fail_on_data_loss,
             retry_timeout_s=chosen.retry_timeout_ms / 1000,
+            ca_file=chosen.ca_file,
         )
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -74,17 +76,16 @@ class LakeMQBatchReader(DataSourceReader):
         """The store, or the stores of all brokers; each has to answer."""
         chosen = self._options
         timeout_s = chosen.retry_timeout_ms / 1000
+        opened = partial(open_reader, retry_timeout_s=timeout_s, ca_file=chosen.ca_file)
         if chosen.path is not None or chosen.endpoint is None:
-            return [open_reader(chosen.path, chosen.endpoint, retry_timeout_s=timeout_s)]
-        client = shared_client(chosen.endpoint)
+            return [opened(chosen.path, chosen.endpoint)]
+        client = shared_client(chosen.endpoint, chosen.ca_file)
         unknown = client.never_answered()
         if unknown:
             what = f"{', '.join(unknown)} does not answer: what is there to be read is not known"
             raise Unavailable("SERVICE_NOT_AVAILABLE", what)
         names = sorted(client.brokers()) if client.is_cluster() else [""]
-        return [
-            open_reader(None, chosen.endpoint, retry_timeout_s=timeout_s, broker_name=name) for name in names
-        ]
+        return [opened(None, chosen.endpoint, broker_name=name) for name in names]
 
     def _slices_of(self, reader: StoreReader, metadata: TopicMetadata) -> list[QueueSlice]:
         chosen = self._options
@@ -108,7 +109,7 @@ class LakeMQBatchReader(DataSourceReader):
             chosen = self._options
             assert chosen.group is not None
             assert chosen.endpoint is not None
-            client = shared_client(chosen.endpoint).broker(reader.broker_name)
+            client = shared_client(chosen.endpoint, chosen.ca_file).broker(reader.broker_name)
             return GroupProgress(client, chosen.group, chosen.subscription.covers).committed_offsets()
 
         return starting_offsets.Lookups(

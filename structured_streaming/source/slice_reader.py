@@ -39,6 +39,7 @@ class SliceReader:
         on_loss: Receives what is missing while that is no error; pickled along.
         retry_timeout_s: How long a task waits for a broker that is away.
         unfiltered: Topics that are read whole, whatever the tags.
+        ca_file: See ``path``.
     """
 
     path: str | None
@@ -49,6 +50,7 @@ class SliceReader:
     on_loss: Callable[[list[data_loss.Loss]], None] | None = None
     retry_timeout_s: float = RETRY_TIMEOUT_MS / 1000
     unfiltered: frozenset[str] = frozenset()
+    ca_file: str | None = None
 
     def read(self, piece: QueueSlice) -> Iterator[pa.RecordBatch]:
         """Yields the slice's rows in batches of about 10,000."""
@@ -60,6 +62,7 @@ class SliceReader:
                 piece.store_id,
                 retry_timeout_s=self.retry_timeout_s,
                 broker_name=piece.queue.broker_name,
+                ca_file=self.ca_file,
             ),
             self.retry_timeout_s,
         )

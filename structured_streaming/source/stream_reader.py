@@ -132,18 +132,25 @@ class LakeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             parsed.tags,
             parsed.fail_on_data_loss,
             retry_timeout_s=parsed.retry_timeout_ms / 1000,
+            ca_file=parsed.ca_file,
         )
 
 
 def _start(chosen: options.ReadOptions) -> QueryRun | ClusterRun:
-    if chosen.path is None and chosen.endpoint is not None and shared_client(chosen.endpoint).is_cluster():
+    shared = None if chosen.endpoint is None else shared_client(chosen.endpoint, chosen.ca_file)
+    if chosen.path is None and shared is not None and shared.is_cluster():
         # It waits for no broker: the others are to go on.
-        client = Client(chosen.endpoint, timeout_s=ANSWER_S, retries=0)
+        client = Client(chosen.endpoint, timeout_s=ANSWER_S, retries=0, ca_file=chosen.ca_file)
         return ClusterRun(chosen, client, lambda name: _run_over(client.broker(name), options_of(chosen)))
-    reader = open_reader(chosen.path, chosen.endpoint, retry_timeout_s=chosen.retry_timeout_ms / 1000)
-    if chosen.group is None or chosen.endpoint is None:
+    reader = open_reader(
+        chosen.path,
+        chosen.endpoint,
+        retry_timeout_s=chosen.retry_timeout_ms / 1000,
+        ca_file=chosen.ca_file,
+    )
+    if chosen.group is None or shared is None:
         return QueryRun(chosen, reader)
-    return QueryRun(chosen, reader, *_group_at(shared_client(chosen.endpoint), chosen, chosen.group))
+    return QueryRun(chosen, reader, *_group_at(shared, chosen, chosen.group))
 
 
 def _run_over(broker: Client, chosen: options.ReadOptions) -> QueryRun:
