@@ -45,9 +45,9 @@ impl LeaseHold {
     }
 }
 
-/// Holds by group, as granted in one epoch.
+/// Holds by group, as granted in one epoch; of no epoch while what the log says is not known to its end.
 struct Holds {
-    epoch: i64,
+    epoch: Option<i64>,
     of: HashMap<String, LeaseHold>,
 }
 
@@ -70,13 +70,14 @@ impl Leases {
         marks: Arc<Watermarks>,
         lifecycle: Arc<Lifecycle>,
     ) -> Self {
-        let epoch = appender.mastership().map_or(0, |(epoch, _)| epoch);
+        let known = |(epoch, from)| (marks.dispatched() >= from).then_some(epoch);
+        let epoch = appender.mastership().and_then(known);
         let holds = Holds { epoch, of: holds_of(dispatch.applied().state(), &*clock) };
         Self { holds: Mutex::new(holds), clock, appender, dispatch, marks, lifecycle }
     }
 
-    /// The holds of the epoch in which this broker is the master. In a new one they begin with what the log says, when
-    /// all of it from before is dispatched: another master may have granted since.
+    /// The holds of the epoch in which this broker is the master. In a new one, and after a start, they begin with what
+    /// the log says, when all of it from before is dispatched: another master, or this one, may have granted since.
     ///
     /// # Errors
     /// `SERVICE_NOT_AVAILABLE` on a slave, and until then.
@@ -89,11 +90,13 @@ impl Leases {
         let Some((epoch, from)) = self.appender.mastership() else {
             return Err(unavailable("this broker is a slave: its master grants leases"));
         };
-        if holds.epoch != epoch {
+        if holds.epoch != Some(epoch) {
             if self.marks.dispatched() < from {
-                return Err(unavailable("this broker became the master a moment ago; ask again"));
+                let detail = "this broker became the master a moment ago, or waits for its slaves; ask again";
+                return Err(unavailable(detail));
             }
-            *holds = Holds { epoch, of: holds_of(self.dispatch.applied().state(), &*self.clock) };
+            *holds =
+                Holds { epoch: Some(epoch), of: holds_of(self.dispatch.applied().state(), &*self.clock) };
         }
         Ok(holds)
     }
@@ -170,15 +173,25 @@ impl Leases {
     }
 
     /// Who holds a group now or is about to: whose record is in the log, confirmed or not. Who moves a group
-    /// without a lease is refused from then on.
+    /// without a lease is refused from then on. While the log is not known to its end, who held it last does.
     pub fn hold_or_claim(&self, group: &str) -> Option<LeaseHold> {
-        self.hold_up_to(group, i64::MAX)
+        match self.current() {
+            Ok(holds) => self.running(holds.of.get(group), i64::MAX),
+            Err(_) if self.appender.mastership().is_some() => {
+                let held = holds_of(self.dispatch.applied().state(), &*self.clock).remove(group);
+                self.running(held.as_ref(), i64::MAX)
+            }
+            Err(_) => None,
+        }
     }
 
     fn hold_up_to(&self, group: &str, confirmed: i64) -> Option<LeaseHold> {
+        self.running(self.current().ok()?.of.get(group), confirmed)
+    }
+
+    fn running(&self, held: Option<&LeaseHold>, confirmed: i64) -> Option<LeaseHold> {
         let passed = self.clock.monotonic_ms();
-        let holds = |l: &&LeaseHold| l.deadline > passed && l.end_offset <= confirmed;
-        let mut held = self.current().ok()?.of.get(group).filter(holds).cloned()?;
+        let mut held = held.filter(|l| l.deadline > passed && l.end_offset <= confirmed).cloned()?;
         held.expires_at = self.clock.now_ms() + held.deadline - passed;
         Some(held)
     }

@@ -106,8 +106,8 @@ pub struct Appender {
     delays: Arc<DelayTimes>,
     ids: UniqKeys,
     end: Mutex<LogEnd>,
-    /// The epoch that this broker is the master of and where it begins; changed under the append lock, and read without
-    /// it: a large request holds that for long.
+    /// The epoch that this broker is the master of, and the log's end when it became so or was opened; changed under the
+    /// append lock, and read without it: a large request holds that for long.
     mastership: Mutex<Option<(i64, i64)>>,
     pub counters: AppendCounters,
 }
@@ -141,7 +141,7 @@ impl Appender {
         };
         Self {
             ids: UniqKeys::new(options.store_host.ip(), &environment.random),
-            mastership: Mutex::new((role == Role::Master).then(|| (end.epochs.seen(), 0))),
+            mastership: Mutex::new((role == Role::Master).then(|| (end.epochs.seen(), end.writer.end()))),
             end: Mutex::new(end),
             counters: AppendCounters::default(),
             options,

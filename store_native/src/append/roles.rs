@@ -60,7 +60,8 @@ impl Appender {
         lock(&self.end).epochs.at(offset)
     }
 
-    /// The epoch that this broker is the master of, and the log offset from which on it writes in it; `None` on a slave.
+    /// The epoch that this broker is the master of, and the log offset from which on it writes in this run; what lies
+    /// before may not be dispatched yet, if replicas are asked. `None` on a slave.
     pub fn mastership(&self) -> Option<(i64, i64)> {
         *lock(&self.mastership)
     }
