@@ -14,13 +14,14 @@ from tests.support.processes import ends_with_parent
 
 START_TIMEOUT_S: Final = 30.0
 # Small enough that a round of a few thousand messages rolls the log, the queues and the index several times.
-STORE_SETTINGS: Final[dict[str, int]] = {
+STORE_SETTINGS: Final[dict[str, int | str]] = {
     "commitlog_file_size": 1 << 20,
     "consumequeue_file_entries": 500,
     "index_slots": 997,
     "index_entries": 2_000,
     "checkpoint_interval_ms": 50,
     "flush_interval_ms": 20,
+    "delay_levels": "1s 2s",
 }
 LARGEST_MESSAGE: Final = 512 << 10  # fits the small log file
 
@@ -40,7 +41,7 @@ class ChaosBroker:
     def __init__(self, directory: Path, flush: str, port: int | None = None) -> None:
         self.directory = directory
         self.store = directory / "store"
-        self.port = 0
+        self.port = port or 0
         self._fixed_port = port or 0
         self._flush = flush
         self.arguments: tuple[str, ...] = ()
@@ -58,13 +59,23 @@ class ChaosBroker:
         Raises:
             NotReady: It ended without having been told to, or did not get ready in time.
         """
+        self.launch(faults)
         try:
-            self.port = self.launch(faults).wait_ready(START_TIMEOUT_S).port
+            self.wait_ready()
         except NotReady as error:
             if faults and error.exit_code == -signal.SIGKILL:
                 return False
             raise
         return True
+
+    def wait_ready(self) -> None:
+        """Returns when the process that was launched serves.
+
+        Raises:
+            NotReady: It ended, or did not get ready in time.
+        """
+        assert self._run is not None
+        self.port = self._run.wait_ready(START_TIMEOUT_S).port
 
     def launch(self, faults: str = "") -> BrokerProcess:
         """Starts the process without waiting for it."""

@@ -1,10 +1,12 @@
-"""R2: kill -9 of a synchronous master and its slave, in turn, under load; promote, rejoin; nothing is lost.
+"""R2: kill -9 of a synchronous master and its slaves, in turn, under load; promote, rejoin; nothing is lost.
 
-A round: start both, wait until the slave follows, check everything acknowledged so far on both, load the
-master, kill one or both, and go on: with the old master, or with its slave promoted in its place. What
-anybody has read from either is there for good, and so is every committed offset.
+A round: load the master, kill one or more brokers, go on with the old master or with a slave promoted in its
+place, at times killed again before anybody follows it, wait until all follow, check everything that was
+acknowledged so far. What anybody has read from any of them is there for good, and so is every committed
+offset; a key is one request, a delayed message comes once and not early, a lease has one holder.
 
     python -m tests.cluster.chaos.r2 --rounds 200 --seed 7
+    python -m tests.cluster.chaos.r2 --rounds 200 --brokers 3 --min-in-sync 2 --load leases
 
 Prints one line per round and exits with 1 at the first broken rule, leaving the directory to look at.
 """
@@ -19,123 +21,79 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from lakemq.broker_process import NotReady
-from lakemq.client import Client, LakeMQError
-from tests.cluster.chaos.broker import ChaosBroker
+from lakemq.client import InvalidRequest, LakeMQError
+from tests.cluster.chaos.delayed import DelayedMessages
+from tests.cluster.chaos.groups import Groups
+from tests.cluster.chaos.load import Load
+from tests.cluster.chaos.node import Node
 from tests.cluster.chaos.r1 import ChaosFailure
-from tests.cluster.chaos.writers import TOPICS, Writer
-from tests.support.checker import Found, check, identity, read_http
-from tests.support.journal import read_journals
+from tests.cluster.chaos.sends import Sends
 from tests.support.plain_log import queue_problems, read_log
-from tests.support.processes import LOOPBACK, free_ports
 from tests.support.waiting import wait_until
 
-WRITERS: Final = 3
 STORE_ROUNDS: Final = 10
-GROUP: Final = "chaos"
-KILLS: Final = ("master", "master", "slave", "both")
+LOADS: Final = ("delays", "offsets", "leases")
+"""Beside the sends, which are always there."""
+KILLS: Final = ("master", "master", "slave", "all")
+KILLS_OF_THREE: Final = (*KILLS, "master and slave")
+PROMOTED: Final = 0.6
+KILLED_AGAIN: Final = 0.25
 FOLLOWS_IN_S: Final = 60.0
 
 
-class Node:
-    """One of the two brokers.
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Which brokers there are, and what they are loaded with.
 
-    Args:
-        directory: holds its store.
-        broker_id: as a slave.
-        flush: `sync`: what is acknowledged is on two disks.
+    Attributes:
+        min_in_sync: how many slaves must have a message.
+        loads: of LOADS.
     """
 
-    def __init__(self, directory: Path, broker_id: int, flush: str) -> None:
-        self.broker = ChaosBroker(directory, flush, free_ports())
-        self._broker_id = broker_id
+    brokers: int = 2
+    min_in_sync: int = 1
+    loads: tuple[str, ...] = LOADS
+
+
+class ChaosBrokers:
+    """A master and its slaves over several rounds."""
+
+    def __init__(self, directory: Path, flush: str, seed: int, shape: Shape) -> None:
+        self.directory = directory
+        self._random = random.Random(seed)
+        self._min_in_sync = shape.min_in_sync
+        names = "abcdefgh"[: shape.brokers]
+        self._nodes = [
+            Node(directory / name, number, flush, shape.min_in_sync)
+            for number, name in enumerate(names, start=1)
+        ]
+        self._master = self._nodes[0]
+        self._sends = Sends(directory / "journals", seed)
+        self._loads: list[Load] = [self._sends]
+        if "delays" in shape.loads:
+            self._loads.append(DelayedMessages(seed))
+        if {"offsets", "leases"} & set(shape.loads):
+            self._loads.append(Groups(seed, shape.loads))
+        self._epoch = 0
 
     @property
-    def endpoint(self) -> str:
-        return f"http://{LOOPBACK}:{self.broker.port}"
+    def _slaves(self) -> list[Node]:
+        return [node for node in self._nodes if node is not self._master]
 
-    def start_as_master(self) -> None:
-        self.broker.arguments = ("--role", "sync-master", "--ha-port", "0")
-        self.broker.start()
-
-    def start_as_slave(self, master: Node) -> None:
-        self.broker.arguments = (
-            *("--role", "slave", "--broker-id", str(self._broker_id), "--ha-port", "0"),
-            *("--master", master.endpoint),
-        )
-        self.broker.start()
-
-    def client(self) -> Client:
-        return Client(self.endpoint, retries=0)
-
-    def status(self) -> dict[str, Any]:
-        with self.client() as client:
-            return client.replication()
-
-
-class Reader:
-    """Reads a broker while it lives, and remembers what it saw."""
-
-    def __init__(self) -> None:
-        self.seen: set[Found] = set()
-        self._next: dict[tuple[str, int], int] = {}
-
-    def run(self, node: Node, stop: threading.Event) -> None:
-        """Pulls until told to stop, or the broker is gone."""
-        with node.client() as client:
-            while not stop.is_set():
-                for topic in TOPICS:
-                    for queue in range(4):
-                        try:
-                            self._pull(client, topic, queue)
-                        except LakeMQError:
-                            stop.wait(0.01)
-
-    def _pull(self, client: Client, topic: str, queue: int) -> None:
-        pulled = client.pull(topic, queue, self._next.get((topic, queue), 0), max=200)
-        for message in pulled.messages:
-            found = Found(topic, queue, message.queue_offset, identity(message.body or b""))
-            self.seen.add(found)
-        self._next[topic, queue] = pulled.next_offset
-
-
-class ChaosPair:
-    """A master and its slave over several rounds."""
-
-    def __init__(self, directory: Path, flush: str, seed: int) -> None:
-        self.directory = directory
-        self._journals = directory / "journals"
-        self._random = random.Random(seed)
-        self._master = Node(directory / "a", 1, flush)
-        self._slave = Node(directory / "b", 2, flush)
-        self._writers = [
-            Writer(f"w{at}", self._journals, seed * WRITERS + at, only_ok=True) for at in range(WRITERS)
-        ]
-        self._seen: set[Found] = set()
-        self._committed = 0
-        self._start_both()
-
-    def _start_both(self) -> None:
-        try:
-            if not self._master.broker.alive:
-                self._master.start_as_master()
-            if not self._slave.broker.alive:
-                self._slave.start_as_slave(self._master)
-            wait_until(
-                lambda: self._master.status()["in_reach"],
-                FOLLOWS_IN_S,
-                lambda: f"the slave does not follow: {self._slave.status()}",
-            )
-            wait_until(
-                lambda: (status := self._master.status())["confirmed"] == status["appended"],
-                FOLLOWS_IN_S,
-                lambda: f"the end of the log does not count: {self._master.status()}",
-            )
-        except (NotReady, AssertionError) as error:
-            raise ChaosFailure(f"{error} ({self.directory})") from error
+    def start(self) -> None:
+        """Starts all for the first time."""
+        self._start_all()
+        self._wait_for_slaves()
+        for load in self._loads:
+            load.prepare(self._master)
+        self._wait_for_slaves()
 
     def round(self, number: int) -> str:
         """Loads, kills, goes on and checks; returns what happened.
@@ -144,101 +102,150 @@ class ChaosPair:
             ChaosFailure: A rule was broken.
         """
         begun = time.monotonic()
-        killed = self._random.choice(KILLS)
-        promoted = self._random.random() < 0.6
-        self._load_and_kill(killed)
-        if not self._master.broker.alive and self._slave.broker.alive and promoted:
-            with self._slave.client() as client:
-                client.promote("sync-master")
-            self._master, self._slave = self._slave, self._master
-            killed += ", its slave promoted"
-        self._start_both()
-        acknowledged = self._check(number)
+        kills = KILLS if len(self._nodes) == 2 else KILLS_OF_THREE
+        happened = self._kill_and_go_on(self._random.choice(kills))
+        if self._random.random() < KILLED_AGAIN:
+            self._start_all()
+            happened += "; before all followed, " + self._kill_and_go_on("master")
+        self._start_all()
+        self._wait_for_slaves()
+        self._check(number)
         return (
-            f"R2 round {number}: killed {killed}, {acknowledged} acknowledged, 0 lost, "
+            f"R2 round {number}: killed {happened}, {self._sends.acknowledged} acknowledged, 0 lost, "
             f"{time.monotonic() - begun:.2f} s"
         )
 
     def finish(self) -> int:
-        """Checks a last time and stops both; returns the acknowledged messages."""
-        acknowledged = self._check(-1)
-        self._slave.broker.stop()
-        self._master.broker.stop()
-        for writer in self._writers:
-            writer.close()
-        return acknowledged
+        """Checks a last time and stops all; returns the acknowledged messages."""
+        problems = [problem for load in self._loads for problem in load.problems_at_end(self._master)]
+        if problems:
+            raise ChaosFailure(f"at the end: {'; '.join(problems)} ({self.directory})")
+        self._check(-1)
+        for node in (*self._slaves, self._master):
+            node.broker.stop()
+        return self._sends.acknowledged
 
     def kill(self) -> None:
         """Leaves nothing running."""
-        self._master.broker.kill()
-        self._slave.broker.kill()
+        for node in self._nodes:
+            node.broker.kill()
 
-    def _load_and_kill(self, killed: str) -> None:
-        stop = threading.Event()
-        readers = [Reader(), Reader()]
-        threads = [
-            threading.Thread(target=writer.run, args=(self._master.broker.port, stop))
-            for writer in self._writers
-        ]
-        threads += [
-            threading.Thread(target=reader.run, args=(node, stop))
-            for reader, node in zip(readers, (self._master, self._slave), strict=True)
-        ]
-        threads.append(threading.Thread(target=self._commit, args=(stop,)))
-        for thread in threads:
-            thread.start()
-        stop.wait(self._random.uniform(0.2, 1.5))
-        victims = {"master": [self._master], "slave": [self._slave], "both": [self._master, self._slave]}
-        for victim in victims[killed]:
-            victim.broker.kill()
-            stop.wait(self._random.uniform(0, 0.2))
-        stop.set()
-        for thread in threads:
-            thread.join()
-        for reader in readers:
-            self._seen |= reader.seen
-
-    def _commit(self, stop: threading.Event) -> None:
-        """Moves a group on, and remembers what was answered."""
-        with self._master.client() as client:
-            while not stop.is_set():
-                offset = self._committed + 1
-                try:
-                    client.put_group(GROUP)
-                    client.commit_offsets(GROUP, {(TOPICS[0], 0): offset})
-                    if client.replication()["in_reach"]:
-                        self._committed = offset
-                except LakeMQError:
-                    stop.wait(0.02)
-
-    def _check(self, number: int) -> int:
-        sent = read_journals(self._journals)
-        problems: list[str] = []
+    def _start_all(self) -> None:
+        """Has the master run and every other one as its slave; does not wait until they follow."""
+        launched: list[Node] = []
+        for node in (self._master, *self._slaves):
+            master = None if node is self._master else self._master
+            if node.broker.alive and node.follows is not master:
+                self._random.choice((node.broker.kill, node.broker.stop))()
+            if not node.broker.alive:
+                node.launch(master)
+                launched.append(node)
         try:
-            with self._master.client() as client:
-                known = {topic.topic for topic in client.topics()} & set(TOPICS)
-                offsets = client.group_offsets(GROUP) if self._committed else {}
-            found = read_http(self._master.broker.port, sorted(known))
+            for node in launched:
+                node.broker.wait_ready()
+            epoch = self._master.status()["epoch"]
+        except (NotReady, LakeMQError) as error:
+            raise ChaosFailure(f"{error} ({self.directory})") from error
+        if epoch < self._epoch:
+            raise ChaosFailure(f"the epoch went back from {self._epoch} to {epoch} ({self.directory})")
+        self._epoch = epoch
+
+    def _wait_for_slaves(self) -> None:
+        def follow() -> bool:
+            status = self._master.status()
+            return status["in_reach"] and len(status["slaves"]) == len(self._slaves)
+
+        def all_counts() -> bool:
+            status = self._master.status()
+            return bool(status["confirmed"] == status["appended"])
+
+        try:
+            wait_until(
+                follow,
+                FOLLOWS_IN_S,
+                lambda: f"not all follow: {[node.status() for node in self._nodes]}",
+            )
+            wait_until(
+                all_counts,
+                FOLLOWS_IN_S,
+                lambda: f"the end of the log does not count: {self._master.status()}",
+            )
+        except AssertionError as error:
+            raise ChaosFailure(f"{error} ({self.directory})") from error
+
+    def _kill_and_go_on(self, killed: str) -> str:
+        """Kills under load; a slave that may becomes the master, at times; says what happened."""
+        self._load_and_kill(self._victims(killed))
+        if self._master.broker.alive or self._random.random() >= PROMOTED:
+            return killed
+        successor = self._successor()
+        if successor is None:
+            return killed
+        try:
+            epoch = successor.promote()
+        except InvalidRequest as refused:
+            return f"{killed}, {successor.name} not promoted ({refused.detail})"
+        if epoch <= self._epoch:
+            raise ChaosFailure(f"epoch {epoch} came after {self._epoch} ({self.directory})")
+        self._epoch, self._master = epoch, successor
+        return f"{killed}, {successor.name} promoted"
+
+    def _victims(self, killed: str) -> list[Node]:
+        nodes = list(self._nodes)
+        self._random.shuffle(nodes)
+        slave = next(node for node in nodes if node is not self._master)
+        return {
+            "master": [self._master],
+            "slave": [slave],
+            "master and slave": [self._master, slave],
+            "all": nodes,
+        }[killed]
+
+    def _successor(self) -> Node | None:
+        """Chooses as an operator has to: among so many that one has all that was acknowledged."""
+        alive = [node for node in self._slaves if node.broker.alive]
+        status = {node.name: node.status() for node in alive}
+        # Who has not heard of the master's epoch would begin one that is not above it.
+        known = [node for node in alive if status[node.name]["epoch"] >= self._epoch]
+        if len(known) <= len(self._slaves) - self._min_in_sync:
+            return None
+        if self._min_in_sync == len(self._slaves):
+            return self._random.choice(known)
+        return max(
+            known,
+            key=lambda node: (status[node.name]["epochs"][-1]["epoch"], status[node.name]["appended"]),
+        )
+
+    def _load_and_kill(self, victims: Sequence[Node]) -> None:
+        stop = threading.Event()
+        jobs = [job for load in self._loads for job in load.jobs(self._master, self._slaves)]
+        with ThreadPoolExecutor(len(jobs)) as threads:
+            running = [threads.submit(job, stop) for job in jobs]
+            try:
+                stop.wait(self._random.uniform(0.2, 1.5))
+                for victim in victims:
+                    victim.broker.kill()
+                    stop.wait(self._random.uniform(0, 0.2))
+            finally:
+                stop.set()
+            for each in running:
+                each.result()
+
+    def _check(self, number: int) -> None:
+        try:
+            problems = [problem for load in self._loads for problem in load.problems(self._master)]
+            problems += self._differences()
         except (AssertionError, LakeMQError, OSError) as error:
             raise ChaosFailure(f"round {number}: {error!r} ({self.directory})") from error
-        report = check("HTTP pull", sent, found)
-        if not report.clean:
-            problems.append(str(report))
-        if gone := self._seen - set(found):
-            problems.append(f"{len(gone)} messages were read and are gone: {sorted(gone)[:3]}")
-        if self._committed and offsets.get((TOPICS[0], 0), 0) < self._committed:
-            problems.append(f"the group went back from {self._committed} to {offsets}")
-        problems += self._differences()
         if problems:
             raise ChaosFailure(f"round {number}: {'; '.join(problems)} ({self.directory})")
-        return report.acknowledged
 
     def _differences(self) -> list[str]:
-        """Compares the two logs, and each one's queues with its log, below what both confirmed."""
-        confirmed = min(node.status()["confirmed"] for node in (self._master, self._slave))
-        logs = [_bytes(node.broker.store, confirmed) for node in (self._master, self._slave)]
-        if logs[0] != logs[1]:
-            return [f"the logs differ below {confirmed}"]
+        """Compares all logs, and the master's queues with its log, below what all of them confirmed."""
+        confirmed = min(node.status()["confirmed"] for node in self._nodes)
+        logs = {node.name: _bytes(node.broker.store, confirmed) for node in self._nodes}
+        if len(set(logs.values())) != 1:
+            return [f"the logs of {', '.join(logs)} differ below {confirmed}"]
         problems: list[str] = []
 
         def agree() -> bool:
@@ -257,7 +264,7 @@ def _bytes(store: Path, end: int) -> bytes:
     return b"".join(path.read_bytes() for path in files if path.name.isdigit())[:end]
 
 
-def run(rounds: int, seed: int, directory: Path, report: bool = True) -> int:
+def run(rounds: int, seed: int, directory: Path, shape: Shape | None = None, *, report: bool = True) -> int:
     """Runs R2 and returns how many acknowledged messages were checked.
 
     Raises:
@@ -265,17 +272,18 @@ def run(rounds: int, seed: int, directory: Path, report: bool = True) -> int:
     """
     checked = 0
     for first in range(0, rounds, STORE_ROUNDS):
-        flush = "sync" if (first // STORE_ROUNDS) % 2 == 0 else "async"
-        pair = ChaosPair(directory / f"pair-{first}-{flush}", flush, seed + first)
+        flush = ("sync", "async")[(seed + first // STORE_ROUNDS) % 2]
+        brokers = ChaosBrokers(directory / f"brokers-{first}-{flush}", flush, seed + first, shape or Shape())
         try:
+            brokers.start()
             for number in range(first, min(first + STORE_ROUNDS, rounds)):
-                done = pair.round(number)
+                done = brokers.round(number)
                 if report:
                     print(done, flush=True)
-            checked += pair.finish()
+            checked += brokers.finish()
         finally:
-            pair.kill()
-        shutil.rmtree(pair.directory)
+            brokers.kill()
+        shutil.rmtree(brokers.directory)
     return checked
 
 
@@ -284,13 +292,21 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.cluster.chaos.r2", description=__doc__)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--seed", type=int, default=None, help="repeat a run's choices; timing still differs")
+    parser.add_argument("--brokers", type=int, choices=range(2, 9), default=2)
+    parser.add_argument("--min-in-sync", type=int, default=1, help="slaves that must have a message")
+    parser.add_argument(
+        "--load", action="append", choices=LOADS, help="beside the sends; may be repeated (default: all)"
+    )
     options = parser.parse_args(arguments)
+    if not 1 <= options.min_in_sync < options.brokers:
+        parser.error("--min-in-sync: at least 1 slave, and as many as there are at most")
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 30)
+    shape = Shape(options.brokers, options.min_in_sync, tuple(options.load or LOADS))
     directory = Path(tempfile.mkdtemp(prefix="lakemq-r2-"))
-    print(f"R2 rounds={options.rounds} seed={seed} directory={directory}", flush=True)
+    print(f"R2 rounds={options.rounds} seed={seed} {shape} directory={directory}", flush=True)
     begun = time.monotonic()
     try:
-        checked = run(options.rounds, seed, directory)
+        checked = run(options.rounds, seed, directory, shape)
     except ChaosFailure as failure:
         print(f"R2 failed: {failure}", file=sys.stderr)
         return 1

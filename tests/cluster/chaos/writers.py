@@ -3,7 +3,7 @@
 Owns the shape of the load: single messages, JSON, NDJSON and Arrow batches, some with an Idempotency-Key. A
 writer waits for each answer before its next request, so the order it sent is the order it may expect. A
 request that got no answer is left unknown, or, when it carried an Idempotency-Key, sent again after the
-restart.
+restart. One that was acknowledged under a key can be sent again at any time: it is kept for that.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from tests.support.processes import LOOPBACK
 TOPICS: Final = ("chaos-a", "chaos-b")
 NOT_STORED: Final = {400, 403, 404, 409, 413, 415, 422, 429, 507}
 REQUEST_TIMEOUT_S: Final = 20.0
+KEPT: Final = 15
+"""Requests with a key that a writer can send again, old ones and new ones: a new one takes any's place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class Writer:
         self._journal = Journal(journals, name)
         self._random = random.Random(seed)
         self._open: tuple[int, Request] | None = None
+        self._kept: list[tuple[Request, list[Placement]]] = []
         self.requests = 0
         self.failure: str | None = None
 
@@ -70,6 +73,20 @@ class Writer:
             return  # the broker died; the request stays unknown or is repeated by its key
         finally:
             connection.close()
+
+    def repeat(self, port: int) -> list[str]:
+        """Sends acknowledged requests with a key again; returns which were answered otherwise."""
+        wrong: list[str] = []
+        connection = http.client.HTTPConnection(LOOPBACK, port, timeout=REQUEST_TIMEOUT_S)
+        try:
+            for request, placed in self._kept:
+                response, body = _post(connection, request)
+                answer = json.loads(body)
+                if response.status != 200 or not answer["duplicate"] or _placed(answer) != placed:
+                    wrong.append(f"{request.key}, first stored at {placed}: {response.status} {body[:300]!r}")
+        finally:
+            connection.close()
+        return wrong
 
     def close(self) -> None:
         """Closes the journal."""
@@ -106,18 +123,13 @@ class Writer:
         return Request(topic, ids, "application/vnd.apache.arrow.stream", _arrow(bodies, ids), key)
 
     def _send(self, connection: http.client.HTTPConnection, number: int, request: Request) -> None:
-        headers = {"Content-Type": request.content_type}
-        if request.key:
-            headers["Idempotency-Key"] = request.key
-        path = f"/api/v1/topics/{quote(request.topic, safe='')}/messages"
-        connection.request("POST", path, request.body, headers)
-        response = connection.getresponse()
-        answer = response.read()
+        response, answer = _post(connection, request)
         self._open = None
         if response.status in (200, 202):
             result = json.loads(answer)
             if result["status"] == "SEND_OK" or not self._only_ok:
                 self._journal.answered(number, "ok", _placed(result))
+                self._keep(request, _placed(result))
             else:
                 self._journal.answered(number, "unknown")
         elif response.status in NOT_STORED:
@@ -126,6 +138,23 @@ class Writer:
         else:
             self._journal.answered(number, "unknown")
             self.failure = f"{response.status} {answer[:300]!r}"
+
+    def _keep(self, request: Request, placed: list[Placement]) -> None:
+        if request.key is None:
+            return
+        if len(self._kept) == KEPT:
+            self._kept.pop(self._random.randrange(KEPT))
+        self._kept.append((request, placed))
+
+
+def _post(connection: http.client.HTTPConnection, request: Request) -> tuple[http.client.HTTPResponse, bytes]:
+    headers = {"Content-Type": request.content_type}
+    if request.key:
+        headers["Idempotency-Key"] = request.key
+    path = f"/api/v1/topics/{quote(request.topic, safe='')}/messages"
+    connection.request("POST", path, request.body, headers)
+    response = connection.getresponse()
+    return response, response.read()
 
 
 def _arrow(bodies: list[str], ids: list[str]) -> bytes:
