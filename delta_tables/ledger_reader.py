@@ -9,6 +9,8 @@ Invariants: it never writes.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -109,20 +111,51 @@ class LedgerSnapshot:
     def sql(self, text: str) -> pa.Table:
         """Runs one SELECT; raises as `LedgerReader.sql`."""
         _check_reads(text)
-        try:
+        with _explained(text):
             result = pa.table(self._session.execute(text).read_all())
-        except Exception as error:
-            # DataFusion's errors have no class of their own: they are known by where they come from.
-            if not type(error).__module__.startswith(("deltalake", "_internal", "builtins")):
-                raise
-            raise from_code("ARGUMENT_ILLEGAL", explained(error, text)) from error
         if not result.schema.names:  # SELECT ... INTO: a table of this session, which ends here
             raise from_code("ARGUMENT_ILLEGAL", f"the statement has no result; {_ONLY_READ}")
         twice = sorted({name for name in result.schema.names if result.schema.names.count(name) > 1})
         if twice:  # a row as a dictionary, or as JSON, would have one of them
             raise from_code("ARGUMENT_ILLEGAL", f"several columns are called {twice[0]}: AS gives them names")
-        plain = pa.schema([pa.field(field.name, plain_type(field.type)) for field in result.schema])
-        return result.cast(plain, safe=False)
+        return _plain(result)
+
+    def batches(self, text: str, most_rows: int) -> Iterator[pa.Table]:
+        """Runs one SELECT that neither sorts nor groups, and holds only some of its rows at a time.
+
+        Args:
+            text: The statement.
+            most_rows: In one table.
+
+        Raises:
+            InvalidRequest: As `LedgerReader.sql`, also from the iterator.
+        """
+        _check_reads(text)
+        with _explained(text):
+            self._session.execute(f"SET datafusion.execution.batch_size = {most_rows}").read_all()
+            for batch in self._session.execute(text):
+                yield _plain(pa.Table.from_batches([pa.record_batch(batch)]))
+
+
+@contextmanager
+def _explained(text: str) -> Iterator[None]:
+    """Turns the engine's errors into the library's.
+
+    Raises:
+        InvalidRequest: ARGUMENT_ILLEGAL.
+    """
+    try:
+        yield
+    except Exception as error:
+        # DataFusion's errors have no class of their own: they are known by where they come from.
+        if not type(error).__module__.startswith(("deltalake", "_internal", "builtins")):
+            raise
+        raise from_code("ARGUMENT_ILLEGAL", explained(error, text)) from error
+
+
+def _plain(result: pa.Table) -> pa.Table:
+    plain = pa.schema([pa.field(field.name, plain_type(field.type)) for field in result.schema])
+    return result.cast(plain, safe=False)
 
 
 def _check_reads(text: str) -> None:

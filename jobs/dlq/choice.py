@@ -9,14 +9,14 @@ letter is found once.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import pyarrow as pa
 
 from delta_tables.ledger import ledger_at
 from delta_tables.ledger.path_ledger import PathLedger
-from delta_tables.ledger_reader import LedgerReader
+from delta_tables.ledger_reader import LedgerReader, LedgerSnapshot
 from delta_tables.replays import DISCARD
 from store_native import validate_group
 from store_native.errors import from_code
@@ -53,6 +53,12 @@ LEFT JOIN (SELECT * FROM done WHERE action = '{discard}') AS discarded ON {disca
 WHERE {state}
 ORDER BY chosen.topic, chosen.broker_name, chosen.queue_id, chosen.queue_offset, chosen.attempts
 LIMIT {most} OFFSET {passed}"""
+_WHOLE = """\
+SELECT * FROM dead_letters WHERE consumer_group = '{group}' AND (
+{predicate}
+)"""
+_ROWS_AT_ONCE = 16
+"""A body has up to 4 MiB."""
 _OF_ATTEMPT = (
     *("attempt", "verdict", "started_at", "finished_at", "next_attempt_at"),
     *("reason", "error_type", "error_text", "worker"),
@@ -111,8 +117,35 @@ class DeadLetterChoice:
         Raises:
             InvalidRequest: ARGUMENT_ILLEGAL when the predicate is no SQL, or finds a row twice.
         """
+        return self._rows(self._reader.snapshot(), columns, most, passed, with_audit=with_audit)
+
+    def batches(self) -> Iterator[pa.Table]:
+        """The dead letters whole, as they are at one moment, some at a time and in no order.
+
+        What is held of all of them at once is their keys.
+
+        Raises:
+            InvalidRequest: As :meth:`rows`.
+        """
+        ledger = self._reader.snapshot()
+        left = set(_keys(self._rows(ledger, KEY)))
+        whole = _WHOLE.format(group=self.group, predicate=self.predicate)
+        for found in ledger.batches(whole, _ROWS_AT_ONCE):
+            keys = _keys(found)
+            yield found.filter(pa.array([key in left for key in keys], pa.bool_()))
+            left.difference_update(keys)
+
+    def _rows(
+        self,
+        ledger: LedgerSnapshot,
+        columns: Sequence[str] | None,
+        most: int = _ALL,
+        passed: int = 0,
+        *,
+        with_audit: bool = False,
+    ) -> pa.Table:
         chosen = "chosen.*" if columns is None else ", ".join(f"chosen.{name}" for name in columns)
-        found = self._reader.sql(
+        found = ledger.sql(
             _CHOSEN.format(
                 group=self.group,
                 predicate=self.predicate,
@@ -125,8 +158,7 @@ class DeadLetterChoice:
                 passed=passed,
             )
         )
-        keys = list(zip(*(found.column(name).to_pylist() for name in KEY), strict=True))
-        if len(keys) != len(set(keys)):
+        if found.num_rows != len(set(_keys(found))):
             raise from_code(
                 "ARGUMENT_ILLEGAL", "--where is a condition over dead_letters; it finds rows twice"
             )
@@ -146,6 +178,10 @@ class DeadLetterChoice:
 def with_id(message_id: str) -> str:
     """The predicate that finds one message."""
     return f"message_id = {_literal(message_id)}"
+
+
+def _keys(letters: pa.Table) -> list[tuple[Any, ...]]:
+    return list(zip(*(letters.column(name).to_pylist() for name in KEY), strict=True))
 
 
 def _literal(value: str | int) -> str:

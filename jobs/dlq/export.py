@@ -9,7 +9,7 @@ Invariants: the file is there whole or not at all, and replaces none.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
@@ -24,10 +24,11 @@ from lakemq.client.message import body_field, encode_json
 from store_native.errors import from_code
 
 FORMS = (".ndjson", ".parquet")
+_ROW_GROUP_BYTES = 16 << 20
 
 
 def export(choice: DeadLetterChoice, file: Path) -> int:
-    """Writes dead letters into a file; they are read at one moment, all at once.
+    """Writes dead letters into a file, as they are at one moment, some at a time and in no order.
 
     Returns:
         How many.
@@ -40,14 +41,9 @@ def export(choice: DeadLetterChoice, file: Path) -> int:
         raise from_code("ARGUMENT_ILLEGAL", f"--to is a file named {' or '.join(FORMS)}, not {file.name}")
     if file.exists():
         raise from_code("ARGUMENT_ILLEGAL", f"{file} is there already")
-    letters = choice.rows().select(DEAD_LETTERS.column_names).cast(DEAD_LETTERS.arrow_schema)
+    write = _write_parquet if file.suffix == ".parquet" else _write_lines
     with _whole(file) as out:
-        if file.suffix == ".parquet":
-            pq.write_table(letters, out)
-        else:
-            for line in lines(letters):
-                out.write(line)
-    return int(letters.num_rows)
+        return write(choice.batches(), out)
 
 
 def as_object(letter: dict[str, Any]) -> dict[str, Any]:
@@ -58,11 +54,38 @@ def as_object(letter: dict[str, Any]) -> dict[str, Any]:
     return said | {name: value}
 
 
-def lines(letters: pa.Table) -> Iterator[bytes]:
-    """The lines of NDJSON."""
-    for batch in letters.to_batches(max_chunksize=1_000):
-        for letter in batch.to_pylist():
-            yield encode_json(as_object(letter)) + b"\n"
+def _write_lines(batches: Iterable[pa.Table], out: IO[bytes]) -> int:
+    count = 0
+    for letters in batches:
+        for letter in _of_table(letters).to_pylist():
+            out.write(encode_json(as_object(letter)) + b"\n")
+        count += letters.num_rows
+    return count
+
+
+def _write_parquet(batches: Iterable[pa.Table], out: IO[bytes]) -> int:
+    count = 0
+    with pq.ParquetWriter(out, DEAD_LETTERS.arrow_schema) as writer:
+        for letters in _gathered(batches):
+            writer.write_table(letters)
+            count += letters.num_rows
+    return count
+
+
+def _gathered(batches: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Puts tables together until a row group is worth writing; there is none without rows."""
+    waiting: list[pa.Table] = []
+    for letters in batches:
+        waiting.append(_of_table(letters))
+        if sum(each.nbytes for each in waiting) >= _ROW_GROUP_BYTES:
+            yield pa.concat_tables(waiting)
+            waiting = []
+    if any(each.num_rows for each in waiting):
+        yield pa.concat_tables(waiting)
+
+
+def _of_table(letters: pa.Table) -> pa.Table:
+    return letters.select(DEAD_LETTERS.column_names).cast(DEAD_LETTERS.arrow_schema)
 
 
 def _plain(value: Any) -> Any:

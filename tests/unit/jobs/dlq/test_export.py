@@ -11,7 +11,8 @@ import pytest
 from delta_tables.dead_letters import DEAD_LETTERS
 from delta_tables.ledger.path_ledger import PathLedger
 from jobs.dlq.choice import DeadLetterChoice
-from jobs.dlq.export import export
+from jobs.dlq.discard import discard
+from jobs.dlq.export import FORMS, export
 from store_native.errors import InvalidRequest
 from tests.support.ledger_rows import append, path_ledger
 from tests.unit.jobs.dlq.test_replay import letter
@@ -57,3 +58,37 @@ def test_a_file_that_is_there_stays_as_it_is(ledger: PathLedger, tmp_path: Path)
         export(DeadLetterChoice(str(ledger), "g", "true"), file)
     assert file.read_text() == "mine"
     assert [path.name for path in tmp_path.glob("*dead*")] == ["dead.ndjson"]
+
+
+def test_dead_letters_are_held_some_at_a_time_as_they_were_at_one_moment(tmp_path: Path) -> None:
+    ledger = path_ledger(tmp_path / "ledger")
+    for part in range(3):
+        append(ledger, DEAD_LETTERS, [letter(part * 100 + offset) for offset in range(100)])
+    discard(DeadLetterChoice(str(ledger), "g", "queue_offset = 150"), "no use")
+    batches = DeadLetterChoice(str(ledger), "g", "queue_offset >= 50").batches()
+    found = [next(batches)]
+    append(ledger, DEAD_LETTERS, [letter(offset) for offset in range(300, 400)])
+    found += batches
+    assert max(each.num_rows for each in found) <= 16
+    offsets = [offset for each in found for offset in each.column("queue_offset").to_pylist()]
+    assert sorted(offsets) == [*range(50, 150), *range(151, 300)]
+
+
+def test_a_long_parquet_file_is_written_in_groups_of_rows(tmp_path: Path) -> None:
+    ledger = path_ledger(tmp_path / "ledger")
+    append(ledger, DEAD_LETTERS, [letter(offset, body=bytes([offset]) * (1 << 20)) for offset in range(40)])
+    file = tmp_path / "dead.parquet"
+    assert export(DeadLetterChoice(str(ledger), "g", "true"), file) == 40
+    written = pq.ParquetFile(file)
+    assert written.metadata.num_row_groups >= 2
+    bodies = dict(
+        zip(*(written.read().column(name).to_pylist() for name in ("queue_offset", "body")), strict=True)
+    )
+    assert bodies == {offset: bytes([offset]) * (1 << 20) for offset in range(40)}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_file_without_dead_letters_is_one(ledger: PathLedger, tmp_path: Path, form: str) -> None:
+    file = tmp_path / f"dead{form}"
+    assert export(DeadLetterChoice(str(ledger), "g", "queue_offset = 99"), file) == 0
+    assert file.stat().st_size == 0 if form == ".ndjson" else pq.read_table(file).num_rows == 0
