@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from delta_tables.ledger_reader import LedgerReader, LedgerSnapshot
+from delta_tables.replays import DISCARD
 from store_native import validate_group
 
 RATE_WINDOW = timedelta(minutes=1)
@@ -23,6 +24,16 @@ _PENDING = """\
 SELECT count(*) AS pending, count(CASE WHEN next_attempt_at <= TIMESTAMP '{now}' THEN 1 END) AS due,
   min(next_attempt_at) AS next_due_at
 FROM pending_retries WHERE consumer_group = '{group}'"""
+_REPLAYS = f"""\
+SELECT count(*) AS under_way FROM replays AS sent LEFT JOIN (
+  SELECT topic, broker_name, queue_id, queue_offset, attempt FROM deliveries
+  WHERE consumer_group = '{{group}}' AND attempt > 1
+) AS followed
+  ON followed.topic = sent.topic AND followed.broker_name = sent.broker_name
+  AND followed.queue_id = sent.queue_id AND followed.queue_offset = sent.queue_offset
+  AND followed.attempt - 1 = sent.attempts
+WHERE sent.consumer_group = '{{group}}' AND coalesce(sent.action, '') <> '{DISCARD}'
+  AND followed.attempt IS NULL"""
 _DEAD = """\
 SELECT count(*) AS dead FROM dead_letters
 WHERE consumer_group = '{group}' AND last_attempt_at > TIMESTAMP '{since}'"""
@@ -101,6 +112,7 @@ class LedgerStatus:
         pending_retries: Messages that wait for their next attempt.
         due_retries: Of them, those whose time has come.
         next_due_at: When the first of them is due.
+        replays_under_way: Dead letters that were sent again, and have no attempt since.
         dead_letters: Given up in the last hour.
         rate_per_s: Messages a second over the last minute.
         reported_lag: How far behind the group was as its batches last reported; None before the first.
@@ -111,6 +123,7 @@ class LedgerStatus:
     pending_retries: int
     due_retries: int
     next_due_at: datetime | None
+    replays_under_way: int
     dead_letters: int
     rate_per_s: float
     reported_lag: int | None
@@ -143,13 +156,14 @@ def ledger_status(ledger: LedgerReader, group: str, now: datetime) -> LedgerStat
         rows: list[dict[str, Any]] = tables.sql(query.format(**names)).to_pylist()
         return rows
 
-    single = (_PENDING, _DEAD, _RATE, _REPORTED_LAG)
-    (pending,), (dead,), (rate,), (reported,) = (ask(query) for query in single)
+    single = (_PENDING, _REPLAYS, _DEAD, _RATE, _REPORTED_LAG)
+    (pending,), (replays,), (dead,), (rate,), (reported,) = (ask(query) for query in single)
     return LedgerStatus(
         at=now,
         pending_retries=pending["pending"],
         due_retries=pending["due"],
         next_due_at=pending["next_due_at"],
+        replays_under_way=replays["under_way"],
         dead_letters=dead["dead"],
         rate_per_s=rate["messages"] / RATE_WINDOW.total_seconds(),
         reported_lag=reported["lag"],

@@ -67,6 +67,7 @@ def as_text(group: str, behind: Mapping[str, Any], status: LedgerStatus) -> str:
     shown["rate"] = f"{status.rate_per_s:,.1f} messages a second over the last minute"
     due = "" if status.next_due_at is None else f", the first at {output.cell(status.next_due_at)}"
     shown["retries"] = f"{status.pending_retries:,} wait, {status.due_retries:,} of them are due{due}"
+    shown["replays"] = f"{status.replays_under_way:,} sent, without an attempt yet"
     shown["dead letters"] = f"{status.dead_letters:,} in the last hour"
     if status.last_batch is not None:
         batch = status.last_batch

@@ -57,7 +57,7 @@ def register(subparsers: Subparsers) -> None:
         verbs,
         "status",
         _status,
-        "how a group fares: lag, rate, retries, dead letters, last error, handling times, "
+        "how a group fares: lag, rate, retries, replays under way, dead letters, last error, handling times, "
         "from the broker and the ledger",
     )
     options.add_ledger(status)

@@ -13,6 +13,7 @@ from delta_tables.deliveries import DELIVERIES
 from delta_tables.group_status import LastBatch, LedgerStatus, TopicHandling, ledger_status
 from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.ledger_reader import LedgerReader
+from delta_tables.replays import DISCARD, REPLAY, REPLAYS
 from store_native.errors import InvalidRequest
 from tests.support.ledger_rows import START, append, delivery, path_ledger, report
 
@@ -45,6 +46,22 @@ def test_retries_are_counted_and_so_are_those_that_are_due(ledger: PathLedger) -
     append(ledger, DELIVERIES, rows)
     found = status(ledger)
     assert (found.pending_retries, found.due_retries, found.next_due_at) == (2, 1, NOW)
+
+
+def test_a_replay_is_under_way_until_its_attempt_is_there(ledger: PathLedger) -> None:
+    base = {"consumer_group": "g", "topic": "orders", "broker_name": "broker-a", "queue_id": 0}
+    sent = base | {"attempts": 1, "replayed_at": NOW, "action": REPLAY}
+    rows = [
+        *(sent | {"queue_offset": offset} for offset in range(3)),
+        sent | {"queue_offset": 3, "action": None},  # of an older release
+        sent | {"queue_offset": 4, "action": DISCARD},
+        sent | {"queue_offset": 5, "consumer_group": "other"},
+        sent | {"queue_offset": 6, "attempts": 2},
+    ]
+    append(ledger, REPLAYS, rows)
+    done = [delivery(1, 2), delivery(2, 2, consumer_group="other"), delivery(6, 2)]
+    append(ledger, DELIVERIES, [delivery(0, 1, "DEAD"), *done])
+    assert status(ledger).replays_under_way == 4, "0, 2, 3, and 6 whose third attempt is not there"
 
 
 def test_dead_letters_of_the_last_hour_count(ledger: PathLedger) -> None:
@@ -87,7 +104,7 @@ def test_the_rate_and_the_last_batch_are_the_reports(ledger: PathLedger) -> None
 
 def test_a_group_that_did_nothing_has_nothing(ledger: PathLedger) -> None:
     append(ledger, DELIVERIES, [handled(0, 5)])
-    assert status(ledger, "new") == LedgerStatus(NOW, 0, 0, None, 0, 0.0, None, None, None, ())
+    assert status(ledger, "new") == LedgerStatus(NOW, 0, 0, None, 0, 0, 0.0, None, None, None, ())
 
 
 def test_a_name_that_is_no_groups_reaches_no_query(ledger: PathLedger) -> None:
