@@ -70,7 +70,7 @@ def members_of(client: Client) -> list[ClusterMember]:
     known: list[tuple[str | None, str | None]] = []
     for name, route in sorted(routes.brokers().items()):
         known += [(name, route.master), *((name, slave) for slave in route.slaves)]
-    known += [(None, endpoint) for endpoint in routes.unknown]
+    known += [(None, endpoint) for endpoint in routes.unknown()]
     with ThreadPoolExecutor(_MOST_AT_ONCE) as threads:
         return list(threads.map(lambda place: _asked(*place), known))
 

@@ -11,7 +11,7 @@ Threads: one at a time; see routes.py.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from store_native.errors import InvalidRequest
@@ -82,6 +82,10 @@ class BrokerTable:
         """Returns the name of the broker at an address that has answered."""
         return self._places[address].name
 
+    def is_missing(self, address: str, now: float) -> bool:
+        """Says whether the broker given by this address has not answered for MISSING_S."""
+        return now - self._places[address].seen_at >= MISSING_S
+
     def update(self, registered: Mapping[str, Registered], now: float) -> dict[str, BrokerRoute]:
         """Takes the newest answers, and returns the routes.
 
@@ -92,7 +96,7 @@ class BrokerTable:
         Raises:
             InvalidRequest: BROKER_CONFLICT, two brokers are the master of one name.
         """
-        _check_masters(self._places)
+        _check_masters([(address, place) for address, place in self._places.items() if place.seen_at == now])
         named = {*registered, *(place.name for place in self._places.values())}
         absent: set[str] = set()
         routes: dict[str, BrokerRoute] = {}
@@ -147,15 +151,15 @@ class BrokerTable:
             )
 
 
-def _check_masters(places: Mapping[str, Place]) -> None:
-    """Refuses two masters of one name and epoch: of an old and a new one the new one's is higher."""
-    masters: dict[tuple[str, int], str] = {}
-    for address, place in places.items():
+def _check_masters(answered: Sequence[tuple[str, Place]]) -> None:
+    """Refuses two masters of one name and epoch, both there; an old one's epoch is lower than a new one's."""
+    masters: dict[tuple[str, int], tuple[str, Place]] = {}
+    for address, place in answered:
         if place.broker_id != MASTER_ID:
             continue
-        other = masters.setdefault((place.name, place.epoch), address)
+        other, first = masters.setdefault((place.name, place.epoch), (address, place))
         # One broker may be given by two of its addresses.
-        if places[other].store_id != place.store_id:
+        if first.store_id != place.store_id:
             raise InvalidRequest(
                 "BROKER_CONFLICT",
                 f"{other} and {address} are both the master of broker {place.name}, each with a store of its "

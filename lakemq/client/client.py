@@ -115,10 +115,10 @@ class Client(ProduceApi, PullApi, AdminApi):
         """
         if not self.is_cluster():
             return []
-        routes = self.cluster_routes.routes
-        if routes.unknown:
+        routes, deadline = self.cluster_routes.routes, Deadline(self.call_timeout_s)
+        if routes.unknown(deadline):
             routes.failed()  # asked a while ago: it may have come since
-        return routes.unknown
+        return routes.unknown(deadline)
 
     def broker(self, name: str) -> Client:
         """Returns the client of one broker; see :meth:`brokers`.

@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from lakemq.client.broker_table import MASTER_ID, BrokerRoute, BrokerTable, Place, Registered
 from lakemq.client.deadline import Deadline, held
@@ -37,6 +37,8 @@ ASK_TIMEOUT_S = 3.0
 
 SILENT_TIMEOUT_S = 0.5
 """How long one may take that did not answer the last time, where a name server has answered."""
+
+Answer = TypeVar("Answer")
 
 Ask = Callable[[str, str, float], Any]
 """(endpoint, path, seconds) -> the JSON it answers; raises LakeMQError."""
@@ -92,19 +94,22 @@ class Routes:
         self._names_are_told = False
         self._topics: dict[str, _Topic] = {}
         self._failed_at: float | None = None
+        self._refused: dict[str | None, tuple[float, LakeMQError]] = {}
         self._said_down = False
 
-    @property
-    def unknown(self) -> list[str]:
-        """Endpoints that never answered: whether each is a broker, and which, is not known.
+    def unknown(self, deadline: Deadline | None = None) -> list[str]:
+        """Returns the endpoints that never answered: whether each is a broker, and which, is not known.
 
         There are none once a name server has named the brokers. Asks, if nobody was asked yet; those that
         it returns are asked again by the next call, once a second at most.
 
+        Args:
+            deadline: As for :meth:`brokers`.
+
         Raises:
             Unavailable: Nobody answers, and nothing is known from before.
         """
-        self.brokers()
+        self.brokers(deadline)
         if self._names_are_told:
             return []
         unknown = [endpoint for endpoint in self._endpoints if endpoint not in self._is_name_server]
@@ -126,7 +131,8 @@ class Routes:
             must = self._asked_at is None
             with held(self._refreshing, deadline, wait=must) as alone:
                 if alone and self._is_due(self._asked_at):
-                    self._ask_for_brokers(deadline)
+                    self._refuse_again(None)
+                    self._asking(None, deadline, lambda: self._ask_for_brokers(deadline))
             if self._asked_at is None:
                 raise _nobody(self._endpoints, [_still_asked()])
         return self._table.routes
@@ -146,7 +152,12 @@ class Routes:
             with held(self._refreshing, deadline, wait=known is None) as alone:
                 known = self._topics.get(topic)
                 if alone and (known is None or self._is_topic_due(known)):
-                    known = self._topics[topic] = self._ask_who_holds(topic, known, deadline)
+                    self._refuse_again(topic)
+                    before = known
+                    known = self._asking(
+                        topic, deadline, lambda: self._ask_who_holds(topic, before, deadline)
+                    )
+                    self._topics[topic] = known
             if known is None:
                 raise _still_asked()
         return known.holders
@@ -154,6 +165,29 @@ class Routes:
     def failed(self) -> None:
         """Notes that a broker did not answer: the routes are asked for again."""
         self._failed_at = self._clock()
+
+    def _refuse_again(self, what: str | None) -> None:
+        """Refuses with what was heard a moment ago: who does not answer is not asked more often.
+
+        Args:
+            what: A topic; None for the brokers.
+        """
+        refused = self._refused.get(what)
+        if refused is not None and self._clock() - refused[0] < FIRST_REFRESH_S:
+            error = refused[1]
+            raise type(error)(error.code, error.detail, **error.context)
+
+    def _asking(self, what: str | None, deadline: Deadline | None, ask: Callable[[], Answer]) -> Answer:
+        """Asks, and remembers a refusal for :meth:`_refuse_again`, unless the call had hardly time to ask."""
+        now = self._clock()
+        try:
+            answer = ask()
+        except LakeMQError as error:
+            if error.code != "CLIENT_CLOSED" and (deadline is None or deadline.left() > FIRST_REFRESH_S):
+                self._refused[what] = now, error
+            raise
+        self._refused.pop(what, None)
+        return answer
 
     def _is_due(self, asked_at: float | None, refresh_s: float = REFRESH_S) -> bool:
         if asked_at is None:
@@ -263,7 +297,8 @@ class Routes:
                 found.update(self._ask_what_it_holds(endpoint, topic, is_name_server, limit))
             except LakeMQError as error:
                 if error.code != "TOPIC_NOT_EXIST":
-                    failures.append(error)
+                    if is_name_server or not self._table.is_missing(endpoint, self._clock()):
+                        failures.append(error)
                     continue
             answered = answered or is_name_server
         if not found and failures and not answered:

@@ -123,7 +123,7 @@ def _on_every_master(
                 missing = error
             else:
                 failures.append(error)
-    if unknown := cluster.routes.unknown:
+    if unknown := cluster.routes.unknown(deadline):
         who = f"{', '.join(unknown)} never answered: which broker that is, is not known"
         failures.append(Unavailable("SERVICE_NOT_AVAILABLE", who))
     if failures:

@@ -103,7 +103,7 @@ def _found(client: Client, chosen: WriteOptions) -> _Found:
         return _Found(False, names)
     cluster = client.cluster_routes
     known = tuple(sorted(cluster.brokers()))
-    unknown = cluster.routes.unknown
+    unknown = cluster.routes.unknown()
     if chosen.brokers:
         if not unknown:
             _check_known(chosen.brokers, known)

@@ -296,7 +296,7 @@ def test_one_name_server_of_two_is_enough(cluster: BrokersOfCluster, client: Cli
         try:
             with Client(cluster.endpoint, timeout_s=5) as fresh:
                 assert {fresh.send(topic, "x").broker_name for _ in range(4)} == {"broker-a", "broker-b"}
-                assert fresh.cluster_routes.routes.unknown == []
+                assert fresh.cluster_routes.routes.unknown() == []
                 fresh.put_topic(f"made-without-{at}")
         finally:
             server.start()

@@ -81,7 +81,7 @@ def test_brokers_given_by_address_stand_for_themselves(world: Endpoints) -> None
     world.down = {B}
     routes = world.routes(A, A_SLAVE, B)
     assert routes.brokers() == {"a": BrokerRoute("a", A, (A_SLAVE,))}
-    assert routes.unknown == [B], "nobody knows which broker that is"
+    assert routes.unknown() == [B], "nobody knows which broker that is"
     world.down = set()
     world.now += REFRESH_S
     assert routes.brokers()["b"] == BrokerRoute("b", B)
@@ -122,35 +122,35 @@ def test_nobody_is_unknown_once_a_name_server_has_named_the_brokers(world: Endpo
     world.down = {TWO}
     routes = world.routes(ONE, TWO)
     assert set(routes.brokers()) == {"a", "b"}
-    assert routes.unknown == [], "the other one is no broker that nobody knows"
+    assert routes.unknown() == [], "the other one is no broker that nobody knows"
     world.down = {ONE, TWO}
     world.now += REFRESH_S
     routes.brokers()
-    assert routes.unknown == []
+    assert routes.unknown() == []
 
 
 def test_an_address_that_never_answered_is_unknown_also_where_nobody_was_asked_before(
     world: Endpoints,
 ) -> None:
     world.down = {B}
-    assert world.routes(A, B).unknown == [B]
-    assert world.routes(A, A_SLAVE).unknown == []
+    assert world.routes(A, B).unknown() == [B]
+    assert world.routes(A, A_SLAVE).unknown() == []
     world.registered[ONE] = {}
-    assert world.routes(ONE, A, B).unknown == [B], "a name server that names nobody tells nothing"
+    assert world.routes(ONE, A, B).unknown() == [B], "a name server that names nobody tells nothing"
 
 
 def test_an_address_that_never_answered_is_asked_by_the_next_call_after_a_second(world: Endpoints) -> None:
     world.down = {B}
     routes = world.routes(A, B)
-    assert routes.unknown == [B]
+    assert routes.unknown() == [B]
     world.asked.clear()
     world.now += FIRST_REFRESH_S / 2
-    assert routes.unknown == [B]
+    assert routes.unknown() == [B]
     assert world.asked == []
     world.down = set()
     world.now += FIRST_REFRESH_S / 2
     assert set(routes.brokers()) == {"a", "b"}
-    assert routes.unknown == []
+    assert routes.unknown() == []
 
 
 def test_a_holder_that_is_unregistered_for_a_moment_keeps_the_topic(world: Endpoints) -> None:
@@ -236,3 +236,69 @@ def test_whoever_is_asked_has_a_part_of_the_calls_time(world: Endpoints) -> None
     routes.holders("orders", Deadline(60))
     assert max(world.given_s) <= ASK_TIMEOUT_S
     assert world.asked[0] == (TWO, "/api/v1/cluster"), "who did not answer comes last"
+
+
+def test_a_broker_that_was_replaced_at_another_address_is_no_conflict_once_it_is_gone(
+    world: Endpoints,
+) -> None:
+    replaced = "http://b-again:8090"
+    world.brokers[replaced] = ("b", 0, "async-master")
+    world.down = {replaced}
+    routes = world.routes(A, B, replaced)
+    assert routes.brokers()["b"].master == B
+    world.down = {B}
+    world.now += REFRESH_S
+    assert routes.brokers()["b"].master == replaced
+    world.down = set()
+    world.now += REFRESH_S
+    with pytest.raises(InvalidRequest, match="both the master of broker b"):
+        routes.brokers()
+
+
+def test_a_topic_is_known_to_be_nobodys_when_a_broker_of_the_list_is_gone_for_120_seconds(
+    world: Endpoints,
+) -> None:
+    routes = world.routes(A, B)
+    routes.brokers()
+    world.down = {B}
+    world.now += MISSING_S - 1
+    with pytest.raises(Unavailable, match=f"no connection to {B}"):
+        routes.holders("bills")
+    world.now += 1
+    assert routes.holders("bills") == {}
+
+
+def test_nobody_is_asked_more_often_than_once_a_second_while_nothing_is_known(world: Endpoints) -> None:
+    world.registered[ONE] = {}
+    routes = world.routes(ONE)
+    for _ in range(20):
+        world.now += FIRST_REFRESH_S / 10
+        with pytest.raises(Unavailable, match="no broker is registered with it yet"):
+            routes.brokers()
+    assert len(world.asked) == 2
+    world.registered[ONE] = world.registered[TWO]
+    world.now += FIRST_REFRESH_S
+    assert set(routes.brokers()) == {"a", "b"}
+    world.asked.clear()
+    world.down = {ONE}
+    for _ in range(20):
+        world.now += FIRST_REFRESH_S / 10
+        with pytest.raises(Unavailable, match="no connection"):
+            routes.holders("orders")
+    assert len([path for _, path in world.asked if "orders" in path]) == 2
+
+
+def test_a_refusal_for_want_of_time_is_no_answer_for_the_next_call(world: Endpoints) -> None:
+    world.down = {A}
+    routes = world.routes(A)
+    with pytest.raises(Unavailable):
+        routes.brokers(Deadline(0.1))
+    world.down = set()
+    assert set(routes.brokers()) == {"a"}
+
+
+def test_looking_for_addresses_that_never_answered_ends_with_its_call(world: Endpoints) -> None:
+    world.down = {B}
+    routes = world.routes(A, B)
+    assert routes.unknown(Deadline(0.9)) == [B]
+    assert max(world.given_s) <= 0.45
