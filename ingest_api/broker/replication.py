@@ -71,6 +71,7 @@ class ReplicationService:
         master_heard: Callable[[], None],
     ) -> None:
         self._settings = settings.replication
+        self._store = store
         self._log = store.replicated_log()
         self._loop = asyncio.get_running_loop()
         self._replicas_changed = replicas_changed
@@ -98,6 +99,7 @@ class ReplicationService:
             [self._settings.master], self.identity, trust, tls_at_given=settings.tls.is_given
         )
         self._master_end: int | None = None
+        self._shown_before = self._log.marks()[1] if self.asks_replicas else 0
 
     @property
     def is_master(self) -> bool:
@@ -135,6 +137,17 @@ class ReplicationService:
         """
         if not self.is_master:
             raise not_master("takes no changes", self.followed or self.master)
+
+    @property
+    def may_be_behind(self) -> bool:
+        """Whether this master may lack the end of what was shown in its place.
+
+        A synchronous one has all of it in its log, but cannot say how far it counted until its slaves have
+        it: after its promotion, and after its start.
+        """
+        if self._shown_before and self._store.watermarks()[2] >= self._shown_before:
+            self._shown_before = 0
+        return self._shown_before > 0
 
     @property
     def address(self) -> str | None:
@@ -233,6 +246,7 @@ class ReplicationService:
     async def _begin_epoch(self, role: BrokerRole) -> int:
         epoch = next_epoch(self._log.role()[1], self.identity.broker_id)
         begins_at = await asyncio.to_thread(self._log.become_master, epoch, role is BrokerRole.SYNC_MASTER)
+        self._shown_before = begins_at
         log.warning("promoted", extra={"fields": {"epoch": epoch, "offset": begins_at, "role": role.value}})
         return epoch
 

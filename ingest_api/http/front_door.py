@@ -41,7 +41,13 @@ class FrontDoor:
         self.control_bodies = BodyReader(deadlines, broker.admission, CONTROL_BODY_BYTES)
         bodies = BodyReader(deadlines, broker.admission, limits.max_request_bytes)
         self.send = SendPath(broker.send, bodies, broker.metrics, self.errors, limits)
-        self.pull = PullPath(broker.pull, broker.metrics, self.errors, limits.max_wait_ms)
+        self.pull = PullPath(
+            broker.pull,
+            broker.metrics,
+            self.errors,
+            limits.max_wait_ms,
+            lambda: broker.replication.may_be_behind,
+        )
 
     def begin_stop(self) -> None:
         """Ends what waits for clients and begins the broker's stop; called before requests are waited for."""

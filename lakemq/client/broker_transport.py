@@ -107,8 +107,9 @@ class BrokerTransport:
                     failed = _behind(refused)
                     continue
                 self._away_until.pop(address, None)
-                self.slave_answers += address != master
-                return replace(answer, from_slave=address != master, broker_name=self.name)
+                behind = answer.from_slave or address != master
+                self.slave_answers += behind
+                return replace(answer, from_slave=behind, broker_name=self.name)
             if failed is not None and deadline.left() <= 0:
                 break
         if failed is None:

@@ -158,7 +158,8 @@ class ArrowPull:
     Attributes:
         damaged: Ranges [from, to) of queue offsets the store skipped because their bytes fail the
             checksum.
-        from_slave: A slave gave it: what it lacks at the end its master may have.
+        from_slave: A slave gave it, or a promoted master whose slaves do not follow yet: what it lacks at the
+            end its master, or itself later, may have.
     """
 
     batch: pa.RecordBatch

@@ -48,6 +48,7 @@ NOT_OF_THE_SHAPE = (AttributeError, LookupError, OverflowError, RecursionError, 
 LONGEST_TIMEOUT_S = 86_400.0
 LONGEST_RETRY_UNTIL_S = 366 * 86_400.0
 MOST_CONNECTIONS = 10_000
+_MAY_BE_BEHIND = "X-LakeMQ-May-Be-Behind"
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 
 Result = TypeVar("Result")
@@ -60,7 +61,8 @@ class Answer:
     Attributes:
         endpoint: Who gave it.
         result: Of a request that stores messages, what was built of the answer.
-        from_slave: A slave gave it: it may be behind its master.
+        from_slave: A slave gave it, or a promoted master that may lack the end of what was shown before: it
+            may be behind.
         broker_name: Which of several brokers gave it; empty where the endpoint is one broker's.
     """
 
@@ -243,7 +245,10 @@ class Transport:
         except HTTPError as error:
             raise self._unanswered(request, f"got no answer: {_reason(error)}") from error
         if 200 <= answer.status < 300:
-            return self._whole(request, Answer(answer.status, answer.headers, answer.data, self.endpoint))
+            behind = _MAY_BE_BEHIND in answer.headers
+            self.slave_answers += behind
+            given = Answer(answer.status, answer.headers, answer.data, self.endpoint, from_slave=behind)
+            return self._whole(request, given)
         refusal = from_problem(answer.status, answer.headers, answer.data)
         if request.stores is not None and answer.status >= 500 and not is_brokers_own(answer.data):
             raise self._unanswered(request, f"got no answer of the broker's: {refusal}") from refusal

@@ -79,8 +79,9 @@ class HttpReader:
         if pull.from_slave and not pull.min_offset <= offset <= end <= pull.max_offset:
             raise Unavailable(
                 "SERVICE_NOT_AVAILABLE",
-                f"broker {self.broker_name}: its master is away, and its slave has {topic} queue {queue_id} "
-                f"from {pull.min_offset} to {pull.max_offset}, not from {offset} to {end}",
+                f"broker {self.broker_name}: its master is away, or was promoted a moment ago; who answers "
+                f"shows {topic} queue {queue_id} from {pull.min_offset} to {pull.max_offset}, not from "
+                f"{offset} to {end}",
             )
         batch = pull.batch if pull.batch.num_rows else None
         return Chunk(pull.status, batch, pull.next_offset, pull.min_offset, pull.max_offset, pull.damaged)

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from lakemq.client import Client, Unavailable
+from structured_streaming.offsets import MessageQueue, Offsets
+from structured_streaming.options import parse_read
+from structured_streaming.readers.http import HttpReader
+from structured_streaming.source.query_run import QueryRun
 from tests.integration.test_replication import Cluster, bodies, post, status, wait_following
 from tests.support.broker_process import BrokerProcess
 from tests.support.plain_log import read_log
@@ -19,11 +25,11 @@ class Parted:
     """A synchronous master and its slave, with a proxy between them."""
 
     def __init__(self, root: Path, on_exit: ExitStack) -> None:
-        cluster = Cluster(root, on_exit)
+        self.cluster = cluster = Cluster(root, on_exit)
         self.master = cluster.master()
         self.proxy = on_exit.enter_context(TcpProxy(status(self.master)["ha_port"]))
         arguments = ("--role", "slave", "--broker-id", "1", "--master", f"ha://127.0.0.1:{self.proxy.port}")
-        self.slave: BrokerProcess = cluster.start("s", arguments)
+        self.slave: BrokerProcess = cluster.start("s", (*arguments, "--ha-port", "0"))
         wait_following(self.master)
 
     def slave_has(self, body: str) -> bool:
@@ -73,3 +79,45 @@ def test_connection_that_is_cut_makes_the_slave_unavailable_until_it_is_back(par
         answer = post(parted.master, f"in between {number}")["status"]
         assert answer != "SEND_OK" or parted.slave_has(f"in between {number}")
     wait_until(lambda: len(bodies(parted.master)) == 6, otherwise="all count in the end")
+
+
+def test_what_was_read_of_a_master_is_no_loss_where_its_successor_does_not_show_it_yet(
+    parted: Parted,
+) -> None:
+    """The slave has the message, and the master was killed before it could say that it counts."""
+    assert post(parted.master, "before")["status"] == "SEND_OK"
+    wait_until(lambda: bodies(parted.slave) == ["before"])
+    parted.proxy.hold("to server")
+    with ThreadPoolExecutor(1) as thread:
+        sending = thread.submit(post, parted.master, "shown")
+        wait_until(lambda: parted.slave_has("shown"))
+        parted.proxy.hold("to client")
+        assert sending.result(30)["status"] == "SEND_OK"
+    with Client(parted.master.endpoint) as client:
+        read_up_to = _planned(client, None)
+    assert sum(read_up_to.queues.values()) == 2
+    parted.master.kill()
+    with Client(parted.slave.endpoint, retries=0) as client:
+        client.promote("sync-master")
+        assert bodies(parted.slave) == ["before"]
+        assert _planned(client, read_up_to).queues == read_up_to.queues, "it waits where it is"
+        assert all(queue.from_slave for queue in client.queues("t"))
+        shown = next(queue for queue, end in read_up_to.queues.items() if not _holds(client, queue, end))
+        with pytest.raises(Unavailable, match="was promoted a moment ago"):
+            HttpReader(client).read("t", shown.queue_id, 0, read_up_to.queues[shown], ["body"], "*")
+        returned = parted.cluster.slave(parted.slave, broker_id=2, name="m")
+        wait_until(lambda: sorted(bodies(parted.slave)) == ["before", "shown"])
+        assert not any(queue.from_slave for queue in client.queues("t"))
+        assert _planned(client, read_up_to).queues == read_up_to.queues
+        wait_until(lambda: sorted(bodies(returned)) == ["before", "shown"])
+
+
+def _planned(client: Client, start: Offsets | None) -> Offsets:
+    """Where the next batch of a query ends that fails at any loss, planned by a driver that just started."""
+    given = {"endpoint": client.endpoint, "subscribe": "t", "startingOffsets": "earliest"}
+    run = QueryRun(parse_read(given, streaming=True), HttpReader(client))
+    return run.latest(run.initial() if start is None else start, None)
+
+
+def _holds(client: Client, queue: MessageQueue, end: int) -> bool:
+    return client.queues("t")[queue.queue_id].confirmed_offset >= end

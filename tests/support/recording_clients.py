@@ -11,7 +11,7 @@ import contextlib
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from urllib3.exceptions import HTTPError
 
@@ -39,7 +39,7 @@ class RecordingClients:
         sent: Messages that were sent, answered or not.
         done: Ends those that go on until they are told.
         restarted: The broker is back, or another one in its place: who was not answered goes on.
-        is_settled: False while a promoted master may lack the end of what its predecessor had shown.
+        is_settled: False while a promoted master may lack commits of before; of messages it says so itself.
     """
 
     def __init__(self, endpoint: str, seed: int, broker_name: str = "broker-a") -> None:
@@ -90,7 +90,7 @@ class RecordingClients:
             while not self.done.is_set():
                 queue = dice.randrange(QUEUES)
                 offset = dice.choice([0, reached[queue]])
-                behind = self._watch(client)
+                answers = client.slave_answers
                 began = time.monotonic()
                 try:
                     found = client.pull(TOPIC, queue, offset, max=1_000, wait_ms=dice.choice([0, 50]))
@@ -100,7 +100,15 @@ class RecordingClients:
                 bodies = tuple((message.queue_offset, message.body.decode()) for message in found.messages)
                 reached[queue] = max(reached[queue], found.next_offset)
                 self.history.pulls.append(
-                    Pull(span, queue, offset, bodies, found.next_offset, found.max_offset, behind())
+                    Pull(
+                        span,
+                        queue,
+                        offset,
+                        bodies,
+                        found.next_offset,
+                        found.max_offset,
+                        client.slave_answers != answers,
+                    )
                 )
 
     def commit(self, name: int) -> None:
@@ -127,13 +135,15 @@ class RecordingClients:
         """Looks where the group is, until told to end."""
         with self._broker() as client:
             while not self.done.is_set():
-                behind = self._watch(client)
+                answers, was_settled = client.slave_answers, self.is_settled
                 began = time.monotonic()
                 try:
                     offset = client.group_offsets("reader").get((READ, 0))
                 except LakeMQError:
                     continue
-                self.history.looks.append(Look(Span(began, time.monotonic()), 0, offset, behind()))
+                span = Span(began, time.monotonic())
+                is_masters = client.slave_answers == answers and was_settled and self.is_settled
+                self.history.looks.append(Look(span, 0, offset, may_be_behind=not is_masters))
 
     def lease(self, name: int) -> None:
         """Takes the lease when it can, and gives it back or lets it run out, until told to end."""
@@ -160,15 +170,6 @@ class RecordingClients:
     def _broker(self) -> Iterator[Client]:
         with self._client() as client:
             yield client.broker(self._broker_name)
-
-    def _watch(self, client: Client) -> Callable[[], bool]:
-        """Returns what says, behind a call, whether who answered it may be behind."""
-        answers, was_settled = client.slave_answers, self.is_settled
-
-        def may_be_behind() -> bool:
-            return client.slave_answers != answers or not (was_settled and self.is_settled)
-
-        return may_be_behind
 
 
 def _pauses() -> Iterator[float]:

@@ -2,5 +2,6 @@
 
 targets.py           where both are addressed
 send.py              the send; headers.py reads its headers, content_encoding.py undoes Content-Encoding
-pull.py              the pull; pull_query.py reads what it asks for
+pull.py              the pull; pull_query.py reads what it asks for, may_be_behind.py is what it says
+                     where its answer may lack the end
 """

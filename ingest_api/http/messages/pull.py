@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from functools import partial
 
 from starlette.types import Message, Receive, Scope, Send
 
 from ingest_api.broker.metrics import BrokerMetrics
 from ingest_api.broker.pull_service import PullService
+from ingest_api.http.messages.may_be_behind import MAY_BE_BEHIND
 from ingest_api.http.messages.pull_query import ARROW, read_pull
 from ingest_api.http.request.body import ClientGone
 from ingest_api.http.responses.error_responses import ErrorResponses
@@ -29,22 +31,31 @@ class PullPath:
         metrics: Counts the time it takes.
         errors: Answers errors.
         max_wait_ms: The longest long poll.
+        may_be_behind: Whether the broker may lack the end of what was shown in its place.
     """
 
     def __init__(
-        self, service: PullService, metrics: BrokerMetrics, errors: ErrorResponses, max_wait_ms: int
+        self,
+        service: PullService,
+        metrics: BrokerMetrics,
+        errors: ErrorResponses,
+        max_wait_ms: int,
+        may_be_behind: Callable[[], bool],
     ) -> None:
         self._service = service
         self._metrics = metrics
         self._errors = errors
         self._max_wait_ms = max_wait_ms
+        self._may_be_behind = may_be_behind
         self._ok = JsonResponse(200)
+        self._ok_behind = JsonResponse(200, MAY_BE_BEHIND)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, topic: str, queue_id: str) -> None:
         """Handles one request; topic and queue are the path's segments, not yet checked."""
         started = time.perf_counter()
         try:
             request = read_pull(topic, queue_id, scope["query_string"], scope["headers"], self._max_wait_ms)
+            behind = self._may_be_behind()  # before it reads: what is shown in between is no harm
             piece, messages = await self._service.pull(request, partial(_disconnected, receive))
             if not request.arrow:
                 messages = _json_answer(piece, messages)
@@ -55,10 +66,13 @@ class PullPath:
             return
         self._service.count(request, piece, len(messages))
         if request.arrow:
-            await send(_arrow_start(piece, len(messages)))
+            start = _arrow_start(piece, len(messages))
+            if behind:
+                start["headers"].append(MAY_BE_BEHIND)
+            await send(start)
             await send({"type": "http.response.body", "body": messages})
         else:
-            await self._ok.send(send, messages)
+            await (self._ok_behind if behind else self._ok).send(send, messages)
         if not request.wait_ms:
             took_ms = (time.perf_counter() - started) * 1000
             self._metrics.latency_ms["pull"].observe(took_ms)

@@ -27,7 +27,7 @@ _LONGEST_HOST = 253 + len("[]:65535")
 _PREFLIGHT_AGE_S = 600
 _EXPOSED = (
     b"X-LakeMQ-Status, X-LakeMQ-Next-Offset, X-LakeMQ-Min-Offset, X-LakeMQ-Max-Offset, X-LakeMQ-Count, "
-    b"X-LakeMQ-Damaged, X-LakeMQ-Suggested-Broker-Id, X-Request-Id, Retry-After"
+    b"X-LakeMQ-Damaged, X-LakeMQ-Suggested-Broker-Id, X-LakeMQ-May-Be-Behind, X-Request-Id, Retry-After"
 )
 
 

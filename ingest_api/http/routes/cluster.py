@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 from pydantic import BaseModel
+from starlette.responses import Response
 
 from ingest_api.broker.broker import Broker
+from ingest_api.http.messages import may_be_behind
 from ingest_api.http.routes.topic_routes import RouteBroker, broker_of
 from ingest_api.http.schemas import noun_router
 from ingest_api.version import lakemq_version
@@ -33,8 +35,10 @@ def router(broker: Broker) -> APIRouter:
     routes = noun_router("cluster")
 
     @routes.get("/cluster", response_model=Cluster)
-    async def get_cluster() -> Cluster:
+    async def get_cluster(response: Response) -> Cluster:
         """Returns the broker's name, store id, version, delay levels, and the registered brokers."""
+        if broker.replication.may_be_behind:
+            response.headers[may_be_behind.NAME] = "true"
         broker.tables.expire()
         return Cluster(
             cluster=broker.settings.cluster,

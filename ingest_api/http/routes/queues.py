@@ -6,8 +6,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict
+from starlette.responses import Response
 
 from ingest_api.broker.broker import Broker
+from ingest_api.http.messages import may_be_behind
 from ingest_api.http.schemas import MAX_LONG, QueueIdPath, TopicPath, noun_router
 
 
@@ -33,8 +35,10 @@ def router(broker: Broker) -> APIRouter:
     routes = noun_router("queues")
 
     @routes.get("/topics/{topic}/queues", response_model=list[QueueBounds])
-    async def list_queues(topic: TopicPath) -> list[QueueBounds]:
+    async def list_queues(topic: TopicPath, response: Response) -> list[QueueBounds]:
         """Lists the queues of a topic with their offsets."""
+        if broker.replication.may_be_behind:
+            response.headers[may_be_behind.NAME] = "true"
         return [QueueBounds.model_validate(bounds) for bounds in await broker.lookups.queues(topic)]
 
     @routes.get("/topics/{topic}/queues/{queue_id}/offset", response_model=OffsetByTime)
