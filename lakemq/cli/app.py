@@ -12,6 +12,7 @@ output went away.
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import importlib.util
 import os
@@ -19,6 +20,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
+from typing import NoReturn
 
 import lakemq
 from lakemq import own_packages
@@ -30,6 +32,8 @@ from store_native.errors import LakeMQError
 FAILED = 1
 USAGE = 2
 READER_GONE = 141
+_NEAR = 0.75
+"""How like another one an option is that may be meant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +148,9 @@ def _front_door() -> tuple[argparse.ArgumentParser, Subparsers]:
 def _run(name: str | None, arguments: list[str]) -> int:
     parser, module = parser_for(name)
     try:
-        args = parser.parse_args(arguments)
+        args, unknown = parser.parse_known_args(arguments)
+        if unknown:
+            _refuse(parser, arguments, unknown)
     except SystemExit as ended:  # argparse has printed its help or its complaint
         return int(ended.code or 0)
     if args.version:
@@ -167,6 +173,18 @@ def _run(name: str | None, arguments: list[str]) -> int:
     if sys.stdout is not None:  # closed by the caller
         sys.stdout.flush()
     return code
+
+
+def _refuse(parser: argparse.ArgumentParser, arguments: Sequence[str], unknown: Sequence[str]) -> NoReturn:
+    """Complains about arguments that the command does not have; names the option that may be meant."""
+    meant = parser
+    for argument in arguments:  # the noun's parser, then its verb's
+        found = (action.choices for action in meant._actions if isinstance(action.choices, dict))  # noqa: SLF001
+        meant = next((choices[argument] for choices in found if argument in choices), meant)
+    options = [option for action in meant._actions for option in action.option_strings]  # noqa: SLF001
+    near = difflib.get_close_matches(unknown[0].partition("=")[0], options, n=1, cutoff=_NEAR)
+    guess = f"; did you mean {near[0]}?" if near else ""
+    meant.error(f"unrecognized arguments: {' '.join(unknown)}{guess}")
 
 
 def _look_for(modules: Sequence[str]) -> None:

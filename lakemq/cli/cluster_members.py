@@ -27,8 +27,8 @@ _COLUMNS = (
     "log_end",
     "confirmed",
     "behind",
-    "state",
     "endpoint",
+    "state",
 )
 
 
@@ -90,7 +90,7 @@ def table(members: Sequence[ClusterMember]) -> str:
         rows.append(
             [
                 *(member.broker_name, *(said.get(name) for name in ("broker_id", "role", "epoch"))),
-                *(said.get("appended"), said.get("confirmed"), lag, state_of(member), member.endpoint),
+                *(said.get("appended"), said.get("confirmed"), lag, member.endpoint, state_of(member)),
             ]
         )
     return output.table(_COLUMNS, rows, widest=output.WHOLE_NAMES)

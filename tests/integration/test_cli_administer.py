@@ -173,3 +173,10 @@ def test_finding_nothing_says_so_and_is_code_1(lakemq: Lakemq, name: str) -> Non
     code, out, _ = lakemq("message", "find", "--topic", name, "--key", "nowhere")
     assert (code, out) == (1, f"no message of {name} has the key nowhere\n")
     assert lakemq("message", "show", "00" * 16)[2].startswith("lakemq: MESSAGE_NOT_EXIST: ")
+
+
+def test_a_group_without_offsets_says_so(lakemq: Lakemq, name: str) -> None:
+    lakemq("group", "create", name)
+    code, out, err = lakemq("group", "offsets", name)
+    assert (code, len(out.splitlines())) == (0, 1)
+    assert err == f"lakemq: group {name} has committed no offset yet\n"

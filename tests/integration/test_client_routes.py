@@ -217,6 +217,20 @@ def test_a_line_of_text_names_the_broker_of_a_message(
     assert dict(zip(columns, found, strict=True))["broker_name"] == name
 
 
+def test_a_topic_that_a_broker_lacks_is_told_of_and_made_there(
+    cluster: BrokersOfCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with cluster.brokers["broker-b"].client() as one:
+        one.put_topic("half-there", read_queue_nums=1, write_queue_nums=1)
+    cluster.wait_for_topic("half-there", "broker-b")
+    endpoint = ("--endpoint", cluster.endpoint)
+    assert main(["topic", "create", "half-there", *endpoint]) == 1
+    assert "update changes it, and makes it at broker-a, where it is not" in capsys.readouterr().err
+    assert main(["topic", "update", "half-there", *endpoint]) == 0
+    assert main(["topic", "create", "half-there", *endpoint]) == 1
+    assert capsys.readouterr().err.endswith("lakemq topic update changes it\n")
+
+
 def test_lines_of_a_file_go_to_the_brokers_of_their_sharding_keys(
     cluster: BrokersOfCluster, client: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

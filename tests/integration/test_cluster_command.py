@@ -144,7 +144,7 @@ def test_who_is_the_master_is_shown_before_and_behind_a_promotion(
         shown = capsys.readouterr().out.splitlines()
         assert [line.split()[0] for line in shown] == ["broker_name", "broker-a", "broker-a"]
         assert "1 slave follows" in shown[1]
-        assert shown[2].split()[-2:] == ["follows", slave]
+        assert shown[2].split()[-2:] == [slave, "follows"]
         assert main(["ha", "promote", "--yes", "--endpoint", up.endpoint]) == 2
         assert f"one of {slave} (broker-a id 1)" in capsys.readouterr().err
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import logging
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.arguments import add_archive_arguments, archive_settings
@@ -38,6 +39,8 @@ def run(args: argparse.Namespace) -> int:
     from jobs.archive import archive
 
     logging.basicConfig(format="%(levelname)s %(message)s", level=logging.WARNING)
+    if args.path is not None and not Path(args.path).is_dir():
+        raise CommandFailed(f"--path: there is no store at {args.path}")
     settings = archive_settings(args)
     log = args.spark_log or settings.checkpoint_directory / spark_log.NAME
     with ExitStack() as stack:

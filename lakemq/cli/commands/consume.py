@@ -50,6 +50,8 @@ def run(args: argparse.Namespace) -> int:
 
     logging.basicConfig(format="%(levelname)s %(message)s", level=logging.WARNING)
     logging.getLogger("jobs.group.start").setLevel(logging.INFO)  # where a new group begins
+    if args.path is not None and not Path(args.path).is_dir():
+        raise CommandFailed(f"--path: there is no store at {args.path}")
     settings = consume_settings(args)
     log = args.spark_log or settings.checkpoint_of("group").parent / spark_log.NAME
     with ExitStack() as stack, LivingLine() as line:

@@ -136,6 +136,9 @@ def _delete(client: Client, args: argparse.Namespace) -> None:
 
 def _offsets(client: Client, args: argparse.Namespace) -> None:
     rows = consumer_lag(client, args.group, args.topic)
+    if not rows:
+        of = "" if args.topic is None else f" of {args.topic}"
+        print(f"lakemq: group {args.group} has committed no offset{of} yet", file=sys.stderr)
     print(output.as_json(rows) if args.format == "json" else _lag_table(rows))
 
 

@@ -55,6 +55,7 @@ def register(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "nameserver",
         help="run a name server",
+        usage="lakemq nameserver [--port PORT] [option ...]",
         description=(
             "Runs a name server until SIGTERM or Ctrl-C. Brokers register with it (lakemq serve --nameserver "
             "URL), clients ask it who holds a topic. Several need not know of each other."

@@ -69,6 +69,7 @@ def register(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "serve",
         help="run a broker",
+        usage="lakemq serve [--store DIR] [--port PORT] [option ...]",
         description=(
             "Runs a broker on one store until SIGTERM or Ctrl-C. "
             "Options win over LAKEMQ_* variables (LAKEMQ_HTTP_PORT), those over the file, "

@@ -73,8 +73,16 @@ def _is_hidden(topic: TopicConfig) -> bool:
 def _create(client: Client, args: argparse.Namespace) -> None:
     # PUT creates or changes; a person who says create wants to hear that it is there already.
     if _exists(client, args.topic):
-        raise InvalidRequest("TOPIC_CONFLICT", f"topic {args.topic} exists; lakemq topic update changes it")
+        lacking = [name for name, broker in _brokers(client).items() if not _exists(broker, args.topic)]
+        what = (
+            f"changes it, and makes it at {', '.join(lacking)}, where it is not" if lacking else "changes it"
+        )
+        raise InvalidRequest("TOPIC_CONFLICT", f"topic {args.topic} exists; lakemq topic update {what}")
     _print(client, client.put_topic(args.topic, **_changes(args)), args)
+
+
+def _brokers(client: Client) -> dict[str, Client]:
+    return client.brokers() if client.is_routed else {}
 
 
 def _exists(client: Client, topic: str) -> bool:

@@ -35,6 +35,40 @@ def test_wrong_usage_is_code_2(argv: list[str], capsys: pytest.CaptureFixture[st
     assert "usage: lakemq" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (
+            ["serve", "--prot", "1"],
+            "lakemq serve: error: unrecognized arguments: --prot 1; did you mean --port?",
+        ),
+        (
+            ["group", "status", "g", "--whatch=5s"],
+            "lakemq group status: error: unrecognized arguments: --whatch=5s; did you mean --watch?",
+        ),
+        (["tail", "t", "--colour"], "lakemq tail: error: unrecognized arguments: --colour"),
+        (["topic", "list", "extra"], "lakemq topic list: error: unrecognized arguments: extra"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_an_option_that_is_not_there_names_the_one_that_may_be_meant(
+    argv: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert app.main(argv) == 2
+    shown = capsys.readouterr().err.splitlines()
+    assert shown[-1] == said
+    assert len(shown) <= 6, "the usage is no wall of text"
+
+
+@pytest.mark.parametrize("job", [["consume", "--group", "g", "--handler", "m:f"], ["archive", "--once"]])
+def test_a_store_that_is_not_there_is_said_before_spark_starts(
+    job: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "none")
+    assert app.main([*job, "--topic", "t", "--path", path]) == 1
+    assert capsys.readouterr().err == f"lakemq: --path: there is no store at {path}\n"
+
+
 def test_options_that_do_not_fit_together_are_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert app.main(["produce", "t", "--key", "k"]) == 2
     assert "--key-field" in capsys.readouterr().err
