@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from jobs.redelivery.backoff import Backoff
 from lakemq.argument_types import DURATION_HELP, between, duration_ms, lasting, positive, whole
-from lakemq.client.endpoint import add_endpoint
+from lakemq.client.endpoint import add_endpoint, chosen_endpoints
 from lakemq.duration import parse_ms
+from store_native.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from jobs.archive import ArchiveSettings
@@ -204,6 +205,7 @@ def consume_settings(args: argparse.Namespace) -> ConsumeSettings:
         raise from_code(
             "NOT_IMPLEMENTED", "orderly mode comes with a later release: use concurrent until then"
         )
+    _check_path(args)
     return ConsumeSettings(
         group=args.group,
         topics=tuple(dict.fromkeys(args.topics)),
@@ -234,6 +236,7 @@ def archive_settings(args: argparse.Namespace) -> ArchiveSettings:
     from delta_tables.ledger import ledger_at
     from jobs.archive import ArchiveSettings
 
+    _check_path(args)
     return ArchiveSettings(
         topics=tuple(dict.fromkeys(args.topics)),
         ledger=ledger_at(args.ledger),
@@ -242,6 +245,19 @@ def archive_settings(args: argparse.Namespace) -> ArchiveSettings:
         path=None if args.path is None else str(Path(args.path).absolute()),
         trigger="availableNow" if args.once else f"{args.trigger} milliseconds",
     )
+
+
+def _check_path(args: argparse.Namespace) -> None:
+    """Refuses what the source refuses, before there is a Spark.
+
+    Raises:
+        InvalidRequest: ARGUMENT_ILLEGAL.
+    """
+    if args.path is not None and len(chosen_endpoints(args.endpoint)) > 1:
+        raise InvalidRequest(
+            "ARGUMENT_ILLEGAL",
+            "--path is one broker's store: give that broker's address as --endpoint, or no --path",
+        )
 
 
 def _delays(text: str) -> str:

@@ -141,6 +141,8 @@ def _post_one(args: argparse.Namespace) -> int:
 @contextmanager
 def _opened(name: str) -> Iterator[BufferedIOBase]:
     if name == "-":
+        if sys.stdin.isatty():
+            print("lakemq: a message a line; Ctrl-D ends the input", file=sys.stderr)
         yield cast(BufferedIOBase, sys.stdin.buffer)
         return
     with Path(name).open("rb") as source:

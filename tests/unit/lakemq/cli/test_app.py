@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 from pathlib import Path
@@ -67,6 +68,27 @@ def test_a_store_that_is_not_there_is_said_before_spark_starts(
     path = str(tmp_path / "none")
     assert app.main([*job, "--topic", "t", "--path", path]) == 1
     assert capsys.readouterr().err == f"lakemq: --path: there is no store at {path}\n"
+
+
+@pytest.mark.parametrize("job", [["consume", "--group", "g", "--handler", "m:f"], ["archive", "--once"]])
+def test_a_path_does_not_go_with_several_brokers(
+    job: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [*job, "--topic", "t", "--path", str(tmp_path), "--endpoint", "127.0.0.1:1,127.0.0.1:2"]
+    assert app.main(words) == 1
+    assert "ARGUMENT_ILLEGAL: --path is one broker's store" in capsys.readouterr().err
+
+
+def test_a_terminal_is_told_how_its_input_ends(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Terminal(io.TextIOWrapper):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(sys, "stdin", Terminal(io.BytesIO()))
+    assert app.main(["produce", "t", "--endpoint", "127.0.0.1:1"]) == 0
+    assert "lakemq: a message a line; Ctrl-D ends the input\n" in capsys.readouterr().err
 
 
 def test_options_that_do_not_fit_together_are_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
