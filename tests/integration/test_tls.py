@@ -23,10 +23,11 @@ from typing import Any
 import pytest
 
 from ingest_api.http.connection.watch import REFUSED_AT_ONCE
-from lakemq import broker_process
+from lakemq import Message, broker_process
 from lakemq.cli import app
 from lakemq.client import Client, InvalidRequest, LakeMQError, OutcomeUnknown, Unavailable
 from lakemq.tls.files import TlsFiles
+from store_native import Store
 from tests.support.broker_process import BrokerProcess
 from tests.support.certificates import Authority, arguments
 from tests.support.name_servers import NameServer
@@ -93,8 +94,8 @@ class Cluster:
         role = ("--role", "slave", "--broker-id", str(broker_id), "--master", master, "--ha-port", "0")
         return self.start(name, *role, *words, files=files)
 
-    def name_server(self, files: TlsFiles) -> NameServer:
-        server = NameServer(self._root, "names", *arguments(files))
+    def name_server(self, files: TlsFiles | None) -> NameServer:
+        server = NameServer(self._root, "names", *(arguments(files) if files else ()))
         self._on_exit.callback(server.kill)
         return server
 
@@ -312,6 +313,20 @@ def test_a_slave_that_speaks_tls_to_a_plain_master_is_told(cluster: Cluster, ser
         assert client.send("t", b"x").status == "SLAVE_NOT_AVAILABLE"
 
 
+@pytest.mark.parametrize("names_speak_tls", [True, False])
+@pytest.mark.usefixtures("believed")
+def test_a_registration_that_speaks_the_wrong_way_is_told(
+    cluster: Cluster, served: TlsFiles, names_speak_tls: bool
+) -> None:
+    names = cluster.name_server(served if names_speak_tls else None)
+    wrong = names.url.replace("https", "http") if names_speak_tls else names.url.replace("http", "https")
+    broker = cluster.start("m", "--nameserver", wrong, files=served)
+    told = "this port speaks TLS" if names_speak_tls else "speaks no TLS"
+    wait_until(lambda: told in broker.log(), otherwise=broker.log)
+    with Client(names.url) as client:
+        assert client.cluster()["brokers"] == []
+
+
 @pytest.mark.parametrize(
     ("door", "said"),
     [
@@ -350,6 +365,38 @@ def test_connections_in_their_handshake_count_among_all(
         wait_until(lambda: len(closed.select(0)) == 10)
     with Client(process.endpoint, ca_file=served.ca, retries=0) as client:
         wait_until(lambda: answers(client), otherwise="its places are free again")
+
+
+def test_answers_that_nobody_reads_are_bounded_behind_tls_too(
+    start_broker: Callable[..., BrokerProcess], served: TlsFiles
+) -> None:
+    bounds = "[http]\nwrite_timeout_s = 1.5\n[limits]\nmax_unsent_bytes = 4194304\n"
+    process = start_broker(arguments=arguments(served), config=bounds)
+    target = b"/api/v1/topics/t/queues/0/messages?offset=0&max_bytes=16777216"
+    pull = b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n" % target
+    context = ssl.create_default_context(cafile=served.ca)
+    with Client(process.endpoint, ca_file=served.ca, retries=0) as client, ExitStack() as stack:
+        client.put_topic("t", read_queue_nums=1, write_queue_nums=1)
+        for _ in range(8):
+            client.send("t", bytes(1 << 20))
+
+        def is_busy() -> bool:
+            try:
+                client.pull("t", 0, 8)
+            except Unavailable as error:
+                return error.code == "SYSTEM_BUSY"
+            return False
+
+        def asks_in_vain() -> bool:
+            plain = stack.enter_context(socket.socket())
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            plain.connect(("127.0.0.1", process.port))
+            silent = stack.enter_context(context.wrap_socket(plain, server_hostname="127.0.0.1"))
+            silent.sendall(pull)
+            return is_busy()
+
+        wait_until(asks_in_vain)
+        wait_until(lambda: not is_busy(), otherwise="who does not read is cut off")
 
 
 def answers(client: Client) -> bool:
@@ -427,6 +474,29 @@ def spoken_on(port: int) -> bytes:
             return connection.recv(100)
         except TimeoutError:
             return b""
+
+
+@pytest.mark.usefixtures("believed")
+def test_a_slave_without_a_store_gets_its_masters_over_tls(cluster: Cluster, served: TlsFiles) -> None:
+    small = ("--store.commitlog_file_size", str(256 << 10), "--limits.max_message_bytes", str(64 << 10))
+    master = cluster.start("m", *small, "--ha-port", "0", files=served)
+    with master.client() as client:
+        client.put_topic("t", read_queue_nums=1, write_queue_nums=1)
+        for _ in range(12):
+            client.send_many("t", [Message(bytes(1_000)) for _ in range(100)])
+    master.stop()
+    store = Store(str(master.store_path))
+    assert store.expire(int(time.time() * 1000) + 100 * 3_600_000) > 0
+    store.close()
+    master.start()
+    assert status(master)["first_offset"] > 0
+    slave = cluster.slave(master.endpoint, served, *small)
+    wait_following(master)
+    assert "this slave's store is made" in slave.log()
+    with master.client() as at_master, slave.client() as at_slave:
+        (held,) = at_master.queues("t")
+        assert 0 < held.min_offset < held.max_offset == 1_200
+        wait_until(lambda: at_slave.queues("t") == [held], otherwise=lambda: at_slave.queues("t"))
 
 
 @pytest.mark.usefixtures("believed")
