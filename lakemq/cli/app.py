@@ -81,6 +81,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     own_packages.claim()
     guard.guard()
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:], "--help"]
     name = next((argument for argument in arguments if argument in COMMANDS), None)
     try:
         return _run(name, arguments)

@@ -185,3 +185,8 @@ def test_lines_typed_slowly_are_sent_as_they_come(client: Client, topic: str) ->
     typing.communicate(timeout=READ_S)
     watching.communicate(timeout=READ_S)
     assert (typing.returncode, watching.returncode) == (0, 0)
+
+
+def test_a_delayed_message_is_called_that(client: Client, topic: str) -> None:
+    code, out, _ = run(client, "produce", topic, "--body", "x", "--delay-level", "18")
+    assert (code, out.split()[2:]) == (0, [topic, "delayed"]), "it has no place in the topic yet"

@@ -13,6 +13,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
+from lakemq.argument_types import between
 from lakemq.cli import group_status, options
 from lakemq.cli.subparsers import Subparsers
 from lakemq.cli.verbs import add_broker_verb
@@ -22,6 +23,8 @@ from lakemq.terminal import output
 from lakemq.terminal.failure import WrongUsage
 from store_native.names import retry_topic
 
+MOST_RETRIES = 1_000
+"""A broker takes no more."""
 _OF_SLAVE = (
     "its master does not answer, so this is what a slave has; offsets that were committed there it keeps "
     "aside for the next master"
@@ -42,9 +45,9 @@ def register(subparsers: Subparsers) -> None:
     create = add_broker_verb(verbs, "create", _create, "create a group")
     create.add_argument(
         "--retry-max-times",
-        type=options.whole,
+        type=between(0, MOST_RETRIES),
         metavar="N",
-        help="retries before a message becomes a dead letter (default: 16); "
+        help=f"retries before a message becomes a dead letter, at most {MOST_RETRIES} (default: 16); "
         "lakemq consume --max-reconsume-times wins",
     )
     options.add_attributes(create, "group")

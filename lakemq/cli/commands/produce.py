@@ -90,7 +90,7 @@ def register(subparsers: Subparsers) -> None:
         type=options.whole,
         default=0,
         metavar="N",
-        help="deliver it later: 1 is 1s, 2 is 5s, 3 is 10s ... as the broker has them "
+        help="deliver it later: 1 is 1s, 2 is 5s, 3 is 10s ... as the broker has them, its last above that "
         "(default: %(default)s, now)",
     )
     add_endpoint(parser)
@@ -132,6 +132,8 @@ def _post_one(args: argparse.Namespace) -> int:
             print(output.as_json({**shown, "repeated_elsewhere": True}))
     else:
         where = output.queue_place(result, with_broker=of_several)
+        if result.scheduled:  # that is its place in the schedule
+            where = f"{result.broker_name} delayed" if of_several else "delayed"
         print(f"{result.status} {result.message_id} {result.topic} {where}")
         if result.repeated_elsewhere:
             print("an attempt at another broker got no answer: it may be stored there too", file=sys.stderr)

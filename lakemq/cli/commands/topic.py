@@ -10,6 +10,7 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
+from lakemq.argument_types import between
 from lakemq.cli import options
 from lakemq.cli.subparsers import Subparsers
 from lakemq.cli.verbs import add_broker_verb
@@ -18,6 +19,8 @@ from lakemq.client import Client, InvalidRequest, QueueBounds, TopicConfig, Unav
 from lakemq.terminal import output
 from store_native.names import PERM_READ, PERM_READ_WRITE, PERM_WRITE, is_group_topic
 
+MOST_QUEUES = 1_024
+"""A broker takes no more."""
 _PERMS = {"rw": PERM_READ_WRITE, "r": PERM_READ, "w": PERM_WRITE, "none": 0}
 
 
@@ -40,7 +43,9 @@ def register(subparsers: Subparsers) -> None:
             ("--read-queues", "queues that are read, in place of --queues"),
             ("--write-queues", "queues that take messages, in place of --queues"),
         ):
-            verb.add_argument(option, type=options.positive, metavar="N", help=f"{what} ({of})")
+            verb.add_argument(
+                option, type=between(1, MOST_QUEUES), metavar="N", help=f"{what}, 1 to {MOST_QUEUES} ({of})"
+            )
         perm = "default: rw" if name == "create" else "default: as it is"
         verb.add_argument(
             "--perm", choices=sorted(_PERMS), help=f"what may be done: r(ead), w(rite) ({perm})"

@@ -20,6 +20,13 @@ def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(command in shown for command in app.COMMANDS)
 
 
+def test_help_is_a_command_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert app.main(["help"]) == 0
+    assert "usage: lakemq [-h]" in capsys.readouterr().out
+    assert app.main(["help", "group", "reset"]) == 0
+    assert "usage: lakemq group reset" in capsys.readouterr().out
+
+
 def test_version_is_printed_even_where_nothing_is_installed(capsys: pytest.CaptureFixture[str]) -> None:
     assert app.main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("lakemq 0")

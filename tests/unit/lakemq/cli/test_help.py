@@ -6,9 +6,13 @@ import argparse
 from collections.abc import Iterator
 
 import pytest
+from pydantic import ValidationError
 
+from ingest_api.http.routes.groups import GroupChange
+from ingest_api.http.routes.topics import TopicChange
 from lakemq.argument_types import DURATION_HELP
 from lakemq.cli import app
+from lakemq.cli.commands import group, topic
 
 NOTHING: tuple[object, ...] = (None, False, [], 0)
 
@@ -70,6 +74,8 @@ def test_every_time_says_how_it_is_written() -> None:
         (["group", "status", "g", "--watch", "0s"], "--watch"),
         (["ha", "status", "--watch", "0"], "--watch"),
         (["group", "create", "g", "--retry-max-times", "-1"], "--retry-max-times"),
+        (["group", "create", "g", "--retry-max-times", "1001"], "--retry-max-times"),
+        (["topic", "create", "t", "--queues", "1025"], "--queues"),
         (["cluster", "up", "--masters", "27"], "--masters"),
         (["cluster", "up", "--port", "65536"], "--port"),
         (["store", "dump", ".", "--from-offset", "-1"], "--from-offset"),
@@ -99,3 +105,12 @@ def test_an_option_that_cannot_be_is_refused_by_its_name_before_any_work(
     assert app.main(words) == 2
     said = capsys.readouterr().err.splitlines()[-1]
     assert f": error: argument {option}: " in said
+
+
+def test_bounds_are_the_brokers() -> None:
+    GroupChange(retry_max_times=group.MOST_RETRIES)
+    TopicChange(read_queue_nums=topic.MOST_QUEUES)
+    with pytest.raises(ValidationError):
+        GroupChange(retry_max_times=group.MOST_RETRIES + 1)
+    with pytest.raises(ValidationError):
+        TopicChange(read_queue_nums=topic.MOST_QUEUES + 1)
