@@ -3,7 +3,7 @@
 Owns the order of what waits.
 
 Invariants: a lane's messages leave in the order they came, and so do those of one sharding key, whatever its
-lane is meanwhile; messages of different lanes go to different brokers and wait for each other in nothing.
+lane is meanwhile; messages of different lanes go to different brokers.
 
 Threads: none of its own; the producer holds its lock.
 """

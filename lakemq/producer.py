@@ -73,7 +73,8 @@ class Producer:
         threads: What there is of locks and threads; given in tests.
 
     A message put with send_later fails when a send had to be given up and it had waited itself for
-    longer than one send may take: behind a dead broker a full buffer fails together, not in turn.
+    longer than one send may take: behind a dead broker a full buffer fails together, not in turn. Of several
+    brokers that is the messages of this one alone; those of others wait for one such send, not for each.
     """
 
     def __init__(
@@ -339,9 +340,8 @@ class Producer:
                         self._send_batch(_Batch([item]))
                     return
                 _fail(batch.items, error)
-                # Where a key or a queue has one broker, others may answer.
-                if isinstance(error, Unavailable | OutcomeUnknown) and batch.items[0].lane is None:
-                    self._give_up_waiting(error)
+                if isinstance(error, Unavailable | OutcomeUnknown):
+                    self._give_up_waiting(error, batch.items[0].lane)
                 return
             except Exception as error:  # noqa: BLE001 - goes to the caller through each future
                 _fail(batch.items, error)
@@ -362,11 +362,18 @@ class Producer:
             in_turn=True,
         )
 
-    def _give_up_waiting(self, error: LakeMQError) -> None:
-        """Fails what has waited longer than one send may take, or all of it when nobody sends more."""
+    def _give_up_waiting(self, error: LakeMQError, lane: str | None) -> None:
+        """Fails what has waited longer than one send may take, or all of it when nobody sends more.
+
+        Where a key or a queue has one broker, that broker's only: others may answer.
+        """
         with self._changed:
             before = self._clock() - self._send_timeout_s
-            late = self._pending.take_while(lambda message: self._closed or message.since <= before)
+            late = self._pending.take_while(
+                lambda message: (
+                    (lane is None or message.lane == lane) and (self._closed or message.since <= before)
+                )
+            )
         detail = f"not sent, as one before it failed: {error}"
         _fail(late, Unavailable("SERVICE_NOT_AVAILABLE", detail, sent=False))
         self._note_ended(late)

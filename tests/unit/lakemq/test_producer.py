@@ -389,6 +389,29 @@ def test_behind_a_send_that_was_given_up_only_what_waited_too_long_fails(turns: 
     assert waits.result(0).topic == "w"
 
 
+def test_behind_a_broker_that_hangs_its_messages_fail_together_and_the_others_go(
+    turns: Turns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = ScriptedNetwork(turns)
+    client = network.client(retries=0, timeout_s=3.0)
+    monkeypatch.setattr(client, "lane", lambda topic, sharding_key: sharding_key)
+    with producer_of(turns, client, linger_ms=0, batch_bytes=1) as producer:
+        hung = [producer.send_later(f"hung {number}", sharding_key="hangs") for number in range(100)]
+        other = producer.send_later("other", sharding_key="answers")
+        first = network.arrived()
+        turns.pass_time(3.0)
+        late = producer.send_later("late", sharding_key="hangs")
+        first.fate.put("lost")
+        request = network.arrived()
+        assert bodies(request.lines) == ["other"], "it waits for one of the broker's sends, not for a hundred"
+        request.fate.put("answered")
+        assert turns.result(other).status == "SEND_OK"
+        assert isinstance(hung[0].exception(0), OutcomeUnknown)
+        assert {type(future.exception(0)) for future in hung[1:]} == {Unavailable}
+        network.decide_all("answered")
+        assert turns.result(late).status == "SEND_OK", "it has time left"
+
+
 def test_a_close_that_gives_up_says_of_each_message_what_became_of_it(turns: Turns) -> None:
     network = ScriptedNetwork(turns)
     producer = producer_of(turns, network.client(), linger_ms=0)
