@@ -39,7 +39,7 @@ class Peer:
         self._reader = reader
         self._writer = writer
         name = writer.get_extra_info("peername")
-        if name is None:
+        if name is None or writer.transport.is_closing():
             writer.transport.abort()
             raise ConnectionResetError("the connection was gone before it was taken")
         self.address: str = "{}:{}".format(*name[:2])

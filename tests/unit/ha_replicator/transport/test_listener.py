@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,10 @@ from ha_replicator.master_address import MasterAddress
 from ha_replicator.transport.listener import MAX_UNPROVED, ReplicationListener
 from ha_replicator.transport.wakeups import Wakeups
 from ha_replicator.wire.frames import Frame, FrameKind
+from lakemq.tls.files import serving_context
 from lakemq.tls.trust import Trust
 from store_native.errors import Unavailable
+from tests.support.certificates import Authority
 from tests.support.linked_brokers import identity, master_link, open_store, slave_link
 from tests.support.waiting import wait_until_async
 
@@ -27,7 +30,7 @@ from tests.support.waiting import wait_until_async
 class Listening:
     """A master that listens, and what it received."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, tls: ssl.SSLContext | None = None) -> None:
         self.store = open_store(path / "a", asks_replicas=True)
         self.slave = open_store(path / "b", "slave")
         self.log = self.store.replicated_log()
@@ -40,6 +43,7 @@ class Listening:
             self.wakeups,
             on_change=lambda: None,
             on_epoch=self.epochs.append,
+            tls=tls,
         )
 
     async def follow(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -59,11 +63,15 @@ class Listening:
         return reader, writer
 
 
-def run(path: Path, scenario: Callable[[Listening], Coroutine[Any, Any, None]]) -> None:
+def run(
+    path: Path,
+    scenario: Callable[[Listening], Coroutine[Any, Any, None]],
+    tls: ssl.SSLContext | None = None,
+) -> None:
     """Runs a scenario on the broker's own kind of loop."""
 
     async def main() -> None:
-        listening = Listening(path)
+        listening = Listening(path, tls)
         await listening.listener.listen("127.0.0.1", 0)
         try:
             await asyncio.wait_for(scenario(listening), 60)
@@ -119,6 +127,40 @@ def test_connection_that_is_reset_at_once_is_no_defect(
         writer.transport.abort()
 
     run(tmp_path, scenario)
+    assert "Traceback" not in caplog.text
+    assert "Unhandled" not in caplog.text
+
+
+def test_connection_that_is_gone_right_behind_its_tls_handshake_is_no_defect(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    authority = Authority(tmp_path)
+    asking = Trust(str(authority.file)).context()
+
+    def shake_hands(port: int) -> tuple[socket.socket, bytes]:
+        """Returns the connection and the last of what is to be sent."""
+        arrived, leaving = ssl.MemoryBIO(), ssl.MemoryBIO()
+        secure = asking.wrap_bio(arrived, leaving, server_hostname="127.0.0.1")
+        connection = socket.create_connection(("127.0.0.1", port))
+        while True:
+            try:
+                secure.do_handshake()
+            except ssl.SSLWantReadError:
+                connection.sendall(leaving.read())
+                arrived.write(connection.recv(1 << 16))
+            else:
+                return connection, leaving.read()
+
+    async def scenario(listening: Listening) -> None:
+        for number in range(20):
+            connection, last = await asyncio.to_thread(shake_hands, listening.listener.port)
+            # All at once, as the loop sees it: the handshake's end, rubbish, and that the peer is gone.
+            connection.sendall(last + b"no record" * (number % 2))
+            if number % 4 < 2:
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+            connection.close()
+
+    run(tmp_path, scenario, serving_context(authority.certificate()))
     assert "Traceback" not in caplog.text
     assert "Unhandled" not in caplog.text
 
