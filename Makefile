@@ -89,6 +89,8 @@ test: $(VENV)/.built $(VENV)/spark-classes.jsa
 test-fast: export LAKEMQ_TEST_FAST = 1
 test-fast: export LAKEMQ_SIMULATION_SEEDS = 40
 test-fast: export LAKEMQ_RUBBISH_SEEDS = 100
+test-fast: export LAKEMQ_ERROR_SEEDS = 1
+test-fast: export LAKEMQ_CRASH_CHANCE = 2
 test-fast: $(VENV)/.built $(VENV)/spark-classes.jsa
 	$(call BESIDE,tests/unit $(FAST))
 
