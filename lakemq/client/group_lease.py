@@ -27,6 +27,8 @@ from store_native.errors import InvalidRequest, LakeMQError, Unavailable, from_c
 _log = logging.getLogger("lakemq.lease")
 
 RENEWALS_PER_TTL = 5
+KEPT_FOR_S = 10.0
+"""How long a broker that starts again, or is promoted, keeps a lease; it does not know what was agreed."""
 _LONGEST_PAUSE_S = 1.0
 _CLOCKS_DIFFER_MS = 1_000
 """The broker adds what is left by one clock to the time of another: less than this is no renewal."""
@@ -179,7 +181,7 @@ class GroupLease:
                 self._lost = self._conflict("had another driver while the lease had run out", "")
                 raise self._lost
             self.epoch = lease.epoch
-            self._valid_until = asked_at + self._ttl_ms / 1000
+            self._valid_until = asked_at + min(self._ttl_ms / 1000, KEPT_FOR_S)
             return lease.epoch
 
     def stop_retrying(self) -> None:
@@ -203,9 +205,10 @@ class GroupLease:
 
     def _keep(self) -> None:
         failed: LakeMQError | None = None  # said once, and once that it is over
-        pause = self._ttl_ms / 1000 / RENEWALS_PER_TTL if self.epoch else 0.0
+        between = min(self._ttl_ms / 1000 / RENEWALS_PER_TTL, KEPT_FOR_S / 2)
+        pause = between if self.epoch else 0.0
         while not self._stop.wait(pause):
-            pause = self._ttl_ms / 1000 / RENEWALS_PER_TTL
+            pause = between
             try:
                 self.renew()
                 if failed is not None:

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from lakemq.client import Client, Lease
-from lakemq.client.group_lease import GroupLease, Holder
+from lakemq.client.group_lease import KEPT_FOR_S, GroupLease, Holder
 from lakemq.client.group_leases import GroupLeases
 from store_native.errors import InvalidRequest, LakeMQError, Unavailable
 from tests.support.waiting import wait_until
@@ -279,3 +279,16 @@ def test_an_outage_is_said_once_and_once_when_it_is_over(caplog: pytest.LogCaptu
         "SERVICE_NOT_AVAILABLE: no connection",
         "the lease on group g is held again, after: SERVICE_NOT_AVAILABLE: no connection",
     ]
+
+
+def test_a_lease_is_sure_no_longer_than_a_broker_that_starts_again_keeps_it() -> None:
+    a, b = Broker(), Broker()
+    driver = Driver(a, b)
+    driver.leases.acquire()
+    driver.now += KEPT_FOR_S - 0.1
+    assert not driver.has_lost()
+    for broker in (a, b):  # started again; they did not hear of this driver, and gave the group to another
+        broker.owner, broker.epoch = "other", 2
+    driver.now += 0.1
+    assert driver.has_lost()
+    driver.leases.release()
