@@ -31,7 +31,7 @@ def test_a_taken_port_says_how_to_get_another() -> None:
             _bind(HttpSettings(port=port))
     assert refused.value.detail == (
         f"cannot listen on 127.0.0.1 port {port}: Address already in use; "
-        "--port gives this broker another, 0 a free one"
+        "--port gives it another, 0 a free one"
     )
 
 
