@@ -141,7 +141,8 @@ def _front_door() -> tuple[argparse.ArgumentParser, Subparsers]:
     parser = argparse.ArgumentParser(
         prog="lakemq",
         description="LakeMQ: a message broker whose messages and deliveries are tables.",
-        epilog="lakemq COMMAND --help tells more. The broker's address: --endpoint, else LAKEMQ_ENDPOINT.",
+        epilog="lakemq COMMAND --help tells more. The broker's address: --endpoint, else LAKEMQ_ENDPOINT; "
+        "the file of authorities that are believed of https addresses: LAKEMQ_CA_FILE, else the system's.",
     )
     parser.add_argument("--version", action="store_true", help="print the version and end")
     return parser, parser.add_subparsers(dest="command", metavar="COMMAND")
