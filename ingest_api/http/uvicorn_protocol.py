@@ -175,8 +175,8 @@ class BrokerProtocol(OrderedAnswers):
             self._refuse(head_limits.target_too_long(bounds))
         if len(self.headers) > bounds.max_headers:
             self._refuse(head_limits.too_many_headers(bounds))
-        # The sum is taken only where it can be too large: of few bytes it is not.
-        if self._fed + self._head_bytes > bounds.max_header_bytes and (
+        # The sum is taken only where it can be too large: of few bytes that came at once it is not.
+        if (self._fed > bounds.max_header_bytes or self._head_bytes >= 0) and (
             sum(len(name) + len(value) for name, value in self.headers) > bounds.max_header_bytes
         ):
             self._refuse(head_limits.head_too_large(bounds))

@@ -63,6 +63,22 @@ def test_the_topic_of_a_plain_target(target: bytes, topic: str | None) -> None:
     assert send_topic(target) == topic
 
 
+@pytest.mark.parametrize("first", [1, 100, 40_000, 65_536, 65_700])
+def test_a_head_is_bounded_in_however_many_pieces_it_comes(tmp_path: Path, first: int) -> None:
+    async def status(value: bytes) -> bytes:
+        async with connection(tmp_path / str(len(value))) as (_, protocol, wire):
+            head = HEAD + LENGTH + b"X: " + value + b"\r\n\r\n" + BODY
+            protocol.data_received(head[:first])
+            if not wire.closing:
+                protocol.data_received(head[first:])
+            await asyncio.gather(*protocol.tasks)
+            return wire.written[:12]
+
+    assert asyncio.run(status(b"x" * 65_000)) == b"HTTP/1.1 200"
+    assert asyncio.run(status(b"x" * 65_536)) == b"HTTP/1.1 431"
+    assert asyncio.run(status(b"x" * 110_000)) == b"HTTP/1.1 431"
+
+
 def test_a_client_that_does_not_read_its_answers_gets_none_at_once(tmp_path: Path) -> None:
     """Its sends wait for it to read, so that what it is owed is bounded."""
 
