@@ -261,12 +261,15 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handles SIGINT and SIGTERM while uvicorn serves; called by uvicorn.
+        """Handles SIGINT, SIGTERM and SIGHUP while uvicorn serves; called by uvicorn.
 
         Its own version raises the signal again at the end, and then a graceful stop would exit with 143
-        instead of 0.
+        instead of 0; and it leaves SIGHUP, a terminal's end, to end the process without a stop. Where that is
+        ignored, as under nohup, it stays so.
         """
-        handled = (signal.SIGINT, signal.SIGTERM)
+        handled = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            handled.append(signal.SIGHUP)
         before = {number: signal.signal(number, self.handle_exit) for number in handled}
         try:
             yield

@@ -68,7 +68,8 @@ class PullApi(Scoped):
             query=query,
             wait_s=wait_ms / 1000,
         )
-        return answer.read(PullResult.from_json)
+        pulled = answer.read(PullResult.from_json)
+        return replace(pulled, from_slave=True) if answer.from_slave else pulled
 
     @of_one_broker
     def pull_arrow(

@@ -129,6 +129,8 @@ class PullResult:
         next_offset: Where to pull next.
         damaged: Ranges [from, to) of queue offsets the store skipped because their bytes fail the
             checksum; none of their messages is among ``messages``.
+        from_slave: A slave gave it, or a synchronous master whose slaves do not follow yet: what it lacks at
+            the end its master, or itself later, may have.
     """
 
     status: str
@@ -137,6 +139,7 @@ class PullResult:
     max_offset: int
     messages: tuple[ReceivedMessage, ...]
     damaged: tuple[tuple[int, int], ...] = ()
+    from_slave: bool = False
 
     @classmethod
     def from_json(cls, answer: Mapping[str, Any]) -> PullResult:
@@ -158,8 +161,7 @@ class ArrowPull:
     Attributes:
         damaged: Ranges [from, to) of queue offsets the store skipped because their bytes fail the
             checksum.
-        from_slave: A slave gave it, or a promoted master whose slaves do not follow yet: what it lacks at the
-            end its master, or itself later, may have.
+        from_slave: As in :class:`PullResult`.
     """
 
     batch: pa.RecordBatch
@@ -175,7 +177,7 @@ class ArrowPull:
 class QueueBounds:
     """The offsets a queue holds: min_offset <= offset < confirmed_offset can be read.
 
-    ``from_slave`` means what it means in :class:`ArrowPull`.
+    ``from_slave`` means what it means in :class:`PullResult`.
     """
 
     queue_id: int

@@ -98,7 +98,7 @@ class TlsConnection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """Called by the event loop."""
         if self._transport is not None:
-            self._protocol.pause_writing()
+            self._transport.pause_writing()
 
     def resume_writing(self) -> None:
         """Called by the event loop."""

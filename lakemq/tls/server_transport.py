@@ -16,7 +16,8 @@ import ssl
 from collections.abc import Iterable
 from typing import Any
 
-_AT_ONCE = 1 << 20
+_AT_ONCE = 64 << 10
+"""What was encrypted is handed on as often: the place it lay in keeps its size while the connection lives."""
 
 
 class TlsTransport(asyncio.Transport):
@@ -42,17 +43,29 @@ class TlsTransport(asyncio.Transport):
         self._outgoing = outgoing
         self._protocol = protocol
         self._said_goodbye = False
+        self._is_writing = self._is_to_pause = False
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
         """Encrypts and sends; bytes behind a goodbye go nowhere."""
-        self._encrypt(data)
-        self.hand_on()
+        self.writelines((data,))
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview[Any]]) -> None:
         """Sends several as one."""
+        self._is_writing = True
         for data in list_of_data:
             self._encrypt(data)
         self.hand_on()
+        self._is_writing = False
+        if self._is_to_pause:
+            self._is_to_pause = False
+            self._protocol.pause_writing()
+
+    def pause_writing(self) -> None:
+        """So much waits below that who writes is to pause; it hears so when all of its bytes are counted."""
+        if self._is_writing:
+            self._is_to_pause = True
+        else:
+            self._protocol.pause_writing()
 
     def hand_on(self) -> None:
         """Sends the records that were made."""
@@ -122,6 +135,8 @@ class TlsTransport(asyncio.Transport):
         try:
             while left:
                 left = left[self._secure.write(left[:_AT_ONCE]) :]
+                if self._outgoing.pending >= _AT_ONCE:
+                    self.hand_on()
         except ssl.SSLError:
             self._below.abort()
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from tests.support.broker_process import BrokerProcess
 from tests.support.faulty_disk import FaultyDisk
@@ -79,6 +82,17 @@ def test_a_stop_finishes_what_is_in_flight(start_broker: Callable[..., BrokerPro
     assert len(stored) == len(set(stored))
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_that_asks_for_the_end_is_a_clean_stop(
+    broker: BrokerProcess, number: signal.Signals
+) -> None:
+    http = Http(broker.endpoint)
+    http.post("/topics/t/messages", {"body": "x"})
+    assert broker.stop(number) == 0
+    broker.start()
+    assert http.get("//readyz").json["recovery"]["clean"] is True
+
+
 def test_a_second_broker_on_the_same_store_is_refused(broker: BrokerProcess) -> None:
     second = lakemq("serve", "--store", str(broker.store_path), "--port", "0")
     assert second.returncode == 1
@@ -93,7 +107,7 @@ def test_a_taken_port_is_refused_before_the_store_is_touched(broker: BrokerProce
     second = lakemq("serve", "--store", str(other), "--port", str(broker.port))
     assert second.returncode == 1
     assert f"cannot listen on 127.0.0.1 port {broker.port}: Address already in use" in second.stderr
-    assert "--port gives this broker another, 0 a free one" in second.stderr
+    assert "--port gives it another, 0 a free one" in second.stderr
     assert not other.exists()
 
 

@@ -121,14 +121,14 @@ class BrokerProcess:
         assert self._run is not None
         self._run.kill()
 
-    def stop(self) -> int:
-        """Stops the broker gracefully; returns its exit status.
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Asks the broker to stop, by a signal; returns its exit status.
 
         Raises:
             subprocess.TimeoutExpired: It runs on.
         """
         assert self._run is not None
-        self._run.send_signal(signal.SIGTERM)
+        self._run.send_signal(number)
         self._run.wait(broker_process.STOP_TIMEOUT_S)
         return self._run.close()
 

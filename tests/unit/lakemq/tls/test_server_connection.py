@@ -22,6 +22,7 @@ from lakemq.tls.trust import Trust
 from tests.support.certificates import Authority
 from tests.support.waiting import wait_until_async
 
+FULL_BYTES = 64 << 10
 BOTH_WAYS = st.lists(st.binary(max_size=40_000), max_size=6)
 
 
@@ -40,11 +41,17 @@ class Below(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__({"peername": ("127.0.0.1", 1)})
         self.sent = bytearray()
+        self.largest = 0
         self.ended = self.closed = self.aborted = False
+        self.when_full: Callable[[], None] = lambda: None
 
     def write(self, data: Any) -> None:
         assert not self.ended, "nothing is sent behind the end"
+        was_full = len(self.sent) > FULL_BYTES
         self.sent += data
+        if not was_full and len(self.sent) > FULL_BYTES:
+            self.when_full()
+        self.largest = max(self.largest, len(data))
 
     def get_write_buffer_size(self) -> int:
         return len(self.sent)
@@ -72,6 +79,7 @@ class Heard(asyncio.Protocol):
         self.data = bytearray()
         self.ends = 0
         self.paused = False
+        self.unread = 0
         self.lost = False
         self.transport: asyncio.Transport | None = None
         self._answer = answer
@@ -91,7 +99,9 @@ class Heard(asyncio.Protocol):
         return self._stays
 
     def pause_writing(self) -> None:
+        assert self.transport is not None
         self.paused = True
+        self.unread = self.transport.get_write_buffer_size()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost = True
@@ -115,6 +125,7 @@ class Client:
         self._arrived, self._leaving = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.secure = asking.wrap_bio(self._arrived, self._leaving, server_hostname="127.0.0.1")
         self.heard = bytearray()
+        self.below.when_full = self.connection.pause_writing
         self.connection.connection_made(self.below)
 
     def shake_hands(self) -> None:
@@ -253,6 +264,28 @@ def test_what_nobody_reads_is_seen(contexts: tuple[ssl.SSLContext, ssl.SSLContex
         assert protocol.transport.get_write_buffer_size() >= 1 << 20
         client.connection.pause_writing()
         assert protocol.paused
+
+    run(scenario)
+
+
+def test_a_large_answer_is_handed_on_in_pieces(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
+    """What lies between keeps its size for as long as the connection lives."""
+
+    def scenario() -> None:
+        protocol = Heard()
+        client = Client(contexts, protocol)
+        client.shake_hands()
+        assert protocol.transport is not None
+        answer = bytes(range(256)) * 8_192
+        protocol.transport.write(answer)
+        assert client.below.largest < 128 << 10
+        assert protocol.unread > len(answer), "who is asked to pause sees all of what it wrote"
+        client.carry()
+        client.hear()
+        protocol.transport.writelines([answer[:100_000]] * 3)
+        client.carry()
+        client.hear()
+        assert client.heard == answer + answer[:100_000] * 3
 
     run(scenario)
 
