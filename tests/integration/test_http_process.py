@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -82,15 +83,32 @@ def test_a_stop_finishes_what_is_in_flight(start_broker: Callable[..., BrokerPro
     assert len(stored) == len(set(stored))
 
 
+def started_with(start_broker: Callable[..., BrokerProcess], on_hangup: signal.Handlers) -> BrokerProcess:
+    """A broker whose SIGHUP is as it is given: tests that run in the background have it ignored."""
+    before = signal.signal(signal.SIGHUP, on_hangup)
+    try:
+        return start_broker()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_that_asks_for_the_end_is_a_clean_stop(
-    broker: BrokerProcess, number: signal.Signals
+    start_broker: Callable[..., BrokerProcess], number: signal.Signals
 ) -> None:
+    broker = started_with(start_broker, signal.SIG_DFL)
     http = Http(broker.endpoint)
     http.post("/topics/t/messages", {"body": "x"})
     assert broker.stop(number) == 0
     broker.start()
     assert http.get("//readyz").json["recovery"]["clean"] is True
+
+
+def test_a_broker_that_is_to_outlive_its_terminal_does(start_broker: Callable[..., BrokerProcess]) -> None:
+    broker = started_with(start_broker, signal.SIG_IGN)
+    os.kill(broker.pid, signal.SIGHUP)
+    assert Http(broker.endpoint).post("/topics/t/messages", {"body": "x"}).status == 200
+    assert broker.stop() == 0
 
 
 def test_a_second_broker_on_the_same_store_is_refused(broker: BrokerProcess) -> None:
