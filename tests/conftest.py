@@ -53,15 +53,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Gives tests their time limit, and puts modules that take long first: workers end together then."""
+    """Gives tests their time limit, and puts modules that take long first: workers end together then.
+
+    One worker takes a whole module. The few modules with Spark of `make test-fast` go to one worker together:
+    a second session costs more than it saves there.
+    """
+    together = bool(os.environ.get("LAKEMQ_TEST_FAST"))
     limit = pytest.mark.timeout(float(config.getini("long_timeout")))
     takes_long = set()
     for item in items:
-        if (
-            "spark" in getattr(item, "fixturenames", ())
-            or item.get_closest_marker("long")
-            or _CLUSTER in item.path.parents
-        ):
+        with_session = "spark" in getattr(item, "fixturenames", ())
+        item.add_marker(
+            pytest.mark.xdist_group("spark" if with_session and together else item.path.as_posix())
+        )
+        if with_session or item.get_closest_marker("long") or _CLUSTER in item.path.parents:
             item.add_marker(limit)
             takes_long.add(item.path)
     items.sort(key=lambda item: item.path not in takes_long)

@@ -48,7 +48,9 @@ fn test_a_thread_that_panics_poisons_the_store_with_its_message() {
         let first = store
             .append(&request("t"), &[message("one")])
             .expect("stored");
-        assert!(store.wait_dispatched(first.end_offset, SOON), "{fault}");
+        // Maintenance goes by the clock: on a busy machine its panic may come first.
+        let readable = store.wait_dispatched(first.end_offset, SOON);
+        assert!(readable || store.poisoned().is_some(), "{fault}");
         let delayed = NewMessage {
             delay_level: 1,
             ..message("later")
@@ -74,7 +76,9 @@ fn test_a_thread_that_panics_poisons_the_store_with_its_message() {
             "STORE_POISONED",
             "{fault}"
         );
-        assert_eq!(bodies(&store, "t")[0], "one");
+        if readable {
+            assert_eq!(bodies(&store, "t")[0], "one");
+        }
         store.close().expect("closed");
         drop(store);
         let store = open(dir.path());

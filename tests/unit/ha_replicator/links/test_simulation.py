@@ -2,7 +2,7 @@
 
 Contract: whatever is cut, delayed, changed or killed, a message that a synchronous master acknowledged is in
 the log of every later master; two logs never differ below what both have confirmed; nothing is invented.
-`LAKEMQ_REPLICATION_SEEDS` sets the number of seeds, `LAKEMQ_REPLICATION_SEED` runs one alone.
+`LAKEMQ_LINK_SEEDS` sets the number of seeds, `LAKEMQ_LINK_SEED` runs one alone.
 """
 
 from __future__ import annotations
@@ -235,9 +235,9 @@ class Simulation:
 
 
 def seeds() -> range:
-    if one := os.environ.get("LAKEMQ_REPLICATION_SEED"):
+    if one := os.environ.get("LAKEMQ_LINK_SEED"):
         return range(int(one), int(one) + 1)
-    return range(int(os.environ.get("LAKEMQ_REPLICATION_SEEDS", "150")))
+    return range(int(os.environ.get("LAKEMQ_LINK_SEEDS", "150")))
 
 
 def test_nothing_acknowledged_is_lost_whatever_fails() -> None:
