@@ -28,15 +28,19 @@ _ONLY_READ = (
     "comment inside a comment"
 )
 _NULL = {
-    "STRING": "CAST(NULL AS VARCHAR)",
-    "BINARY": "arrow_cast(NULL, 'Binary')",
-    "INT": "CAST(NULL AS INT)",
-    "BIGINT": "CAST(NULL AS BIGINT)",
-    "TIMESTAMP": "arrow_cast(NULL, 'Timestamp(Microsecond, Some(\"UTC\"))')",
-    "ARRAY<STRING>": "CASE WHEN false THEN make_array('') END",
-    "MAP<STRING,STRING>": "CASE WHEN false THEN map([''], ['']) END",
+    "STRING": "{null}",
+    "BINARY": "arrow_cast({null}, 'Binary')",
+    "INT": "CAST({null} AS INT)",
+    "BIGINT": "CAST({null} AS BIGINT)",
+    "TIMESTAMP": "arrow_cast({null}, 'Timestamp(Microsecond, Some(\"UTC\"))')",
+    "ARRAY<STRING>": "CASE WHEN {null} = '' THEN make_array('') END",
+    "MAP<STRING,STRING>": "CASE WHEN {null} = '' THEN map([''], ['']) END",
 }
-"""Null as a value of each type of the tables, in the engine's SQL."""
+"""Null as a value of each type of the tables, in the engine's SQL, out of a null that is a text.
+
+That one is nullif(column, column), which the engine does not work out beforehand: it would pass over a
+condition that comes to NULL, and find every row.
+"""
 
 _GAP = r"(?:[\s(]|--[^\n]*(?:\n|\Z)|/\*(?:(?!/\*|\*/).)*\*/)"
 """What may come before a word. The engine nests comments; one inside another could hide where they end."""
@@ -168,13 +172,17 @@ def _check_reads(text: str) -> None:
 
 def _register(session: QueryBuilder, table: Table, stored: DeltaTable) -> None:
     """Makes a table known; columns that an earlier version did not write are null."""
-    there = {field.name.lower() for field in stored.schema().fields}
+    there = {field.name.lower(): field.name for field in stored.schema().fields}
     lacking = [column for column in table.columns if column.name not in there]
     if not lacking:
         session.register(table.name, stored)
         return
     session.register(f"{table.name}_as_stored", stored)
-    nulls = ", ".join(f"{_NULL[column.ddl]} AS {column.name}" for column in lacking)
+    text = next(
+        there[column.name] for column in table.columns if column.ddl == "STRING" and column.name in there
+    )
+    null = f'nullif("{text}", "{text}")'
+    nulls = ", ".join(f"{_NULL[column.ddl].format(null=null)} AS {column.name}" for column in lacking)
     session.execute(f"CREATE VIEW {table.name} AS SELECT *, {nulls} FROM {table.name}_as_stored").read_all()
 
 

@@ -22,6 +22,7 @@ from store_native.errors import InvalidRequest
 from tests.support.ledger_rows import START, append, delivery, path_ledger
 
 NOTE = Column("note", pa.string(), "a later version's")
+ONE_OF_EACH_TYPE = ("reason", "keys", "finished_at", "attempt", "batch_id", "properties", "body")
 
 
 def stored(table: Table) -> list[StoredColumn]:
@@ -125,19 +126,42 @@ def test_rows_with_a_column_that_the_table_lacks_are_not_cut(tmp_path: Path) -> 
 
 
 def test_a_reader_shows_null_in_columns_that_an_older_ledger_lacks(tmp_path: Path) -> None:
-    one_of_each_type = ("reason", "keys", "finished_at", "attempt", "batch_id", "properties", "body")
     types = {column.type for column in DELIVERIES.columns}
-    assert {column.type for column in DELIVERIES.columns if column.name in one_of_each_type} == types
+    assert {column.type for column in DELIVERIES.columns if column.name in ONE_OF_EACH_TYPE} == types
     ledger = path_ledger(tmp_path)
-    older = without(DELIVERIES, *one_of_each_type)
+    older = without(DELIVERIES, *ONE_OF_EACH_TYPE)
     append(ledger, older, [{name: delivery(3).get(name) for name in older.column_names}])
     reader = LedgerReader(tmp_path)
-    found = reader.sql(f"SELECT message_id, {', '.join(one_of_each_type)} FROM deliveries")
-    assert found.to_pylist() == [{"message_id": "ID3", **dict.fromkeys(one_of_each_type)}]
+    found = reader.sql(f"SELECT message_id, {', '.join(ONE_OF_EACH_TYPE)} FROM deliveries")
+    assert found.to_pylist() == [{"message_id": "ID3", **dict.fromkeys(ONE_OF_EACH_TYPE)}]
     assert reader.sql("SELECT message_id FROM delivery_history").to_pylist() == [{"message_id": "ID3"}]
     for view in VIEWS:
         assert reader.sql(f"SELECT count(*) AS n FROM {view}").num_rows == 1, view
     assert names_of(ledger, DELIVERIES) == older.column_names, "a reader changes nothing"
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "reason = 'no'",
+        "attempt > 0",
+        "batch_id <> 1",
+        "finished_at < TIMESTAMP '2030-01-01 00:00:00Z'",
+        "keys = make_array('')",
+        "array_contains(keys, '')",
+        "properties[''] = ''",
+        "body = X'00'",
+    ],
+)
+def test_no_row_of_an_older_ledger_has_a_value_in_a_column_that_it_lacks(
+    tmp_path: Path, condition: str
+) -> None:
+    ledger = path_ledger(tmp_path)
+    older = without(DELIVERIES, *ONE_OF_EACH_TYPE)
+    append(ledger, older, [{name: delivery(3).get(name) for name in older.column_names}])
+    reader = LedgerReader(tmp_path)
+    assert reader.sql(f"SELECT message_id FROM deliveries WHERE {condition}").to_pylist() == []
+    assert reader.sql(f"SELECT message_id FROM deliveries WHERE NOT ({condition})").to_pylist() == []
 
 
 def test_a_column_of_another_type_stops_a_job_before_it_writes(tmp_path: Path) -> None:
