@@ -19,7 +19,7 @@ REPLAYS = Table(
     name="replays",
     comment="One row per dead letter and action: it was sent again, or discarded",
     key=("consumer_group", "topic", "broker_name", "queue_id", "queue_offset", "attempts", "action"),
-    skipping=("consumer_group", "topic", "queue_id", "queue_offset", "replayed_at"),
+    skipping=("consumer_group", "topic", "queue_id", "queue_offset", "message_id", "replayed_at"),
     columns=columns(
         [
             ("consumer_group", pa.string(), "group that gave up, and gets a message again that is replayed"),

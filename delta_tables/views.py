@@ -30,6 +30,7 @@ TABLES = (MESSAGES, DELIVERIES, DEAD_LETTERS, CONSUMER_OFFSETS, DATA_LOSSES, REP
 
 VIEWS = (
     "delivery_history",
+    "message_trace",
     "group_progress",
     "pending_retries",
     "pending_dead_letters",

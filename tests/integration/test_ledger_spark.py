@@ -17,6 +17,8 @@ from delta_tables.deliveries import DELIVERIES
 from delta_tables.idempotent import NEVER, append_once, newest_batch
 from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.ledger_reader import LedgerReader
+from delta_tables.messages import MESSAGES
+from delta_tables.replays import REPLAYS
 from delta_tables.views import TABLES, VIEWS, register_views
 from jobs.dead_letter import dead_messages
 from jobs.group.ledger_stream import decide_start
@@ -27,7 +29,15 @@ from jobs.handler.loader import HandlerTarget
 from jobs.redelivery.retry_policy import RetryPolicy
 from jobs.retry import retried_messages
 from jobs.runtime.checkpoint import StreamCheckpoint
-from tests.support.ledger_rows import append, delivery, path_ledger, report
+from tests.support.ledger_rows import (
+    append,
+    dead_letter,
+    delivery,
+    path_ledger,
+    replayed,
+    report,
+    stored,
+)
 
 SOURCE = (
     "topic STRING, broker_name STRING, queue_id INT, queue_offset BIGINT, message_id STRING, "
@@ -112,8 +122,9 @@ def test_the_newest_batch_of_a_query_is_found_by_its_rows(spark: SparkSession, l
 def test_spark_and_deltalake_answer_the_views_alike(spark: SparkSession, ledger: PathLedger) -> None:
     append(ledger, DELIVERIES, [delivery(0), delivery(1, verdict="RETRY"), delivery(4), delivery(4)])
     append(ledger, DELIVERIES, [delivery(1, attempt=2, verdict="RETRY"), delivery(5, verdict="DEAD")])
-    landed = delivery(6) | {"attempts": 3, "reason": "no"}
-    append(ledger, DEAD_LETTERS, [{name: landed.get(name) for name in DEAD_LETTERS.column_names}])
+    append(ledger, MESSAGES, [stored(5), stored(0, reconsume_times=1, message_id="ID1")])
+    append(ledger, DEAD_LETTERS, [dead_letter(6, 3)])
+    append(ledger, REPLAYS, [replayed(6, 3), replayed(6, 3, "DISCARD", reason="a test")])
     report(ledger, 0, 3, max_offset=9)
     report(ledger, 3, 9, batch_id=1, max_offset=9)
     register_views(spark, ledger)

@@ -10,7 +10,9 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from delta_tables.consumer_offsets import CONSUMER_OFFSETS, QueueProgress, rows
+from delta_tables.dead_letters import DEAD_LETTERS
 from delta_tables.ledger.path_ledger import PathLedger
+from delta_tables.replays import REPLAYS
 from delta_tables.table import Table
 
 START = datetime(2026, 11, 21, 8, tzinfo=UTC)
@@ -42,6 +44,38 @@ def delivery(offset: int, attempt: int = 1, verdict: str = "ACK", **fields: Any)
         row["next_attempt_at"] = at + timedelta(seconds=10)
         row["error_type"], row["error_text"] = "ValueError", "broken"
     return row | fields
+
+
+def stored(offset: int, reconsume_times: int = 0, **fields: Any) -> dict[str, Any]:
+    """One row of messages, stored a second before its attempt of `delivery` begins."""
+    row: dict[str, Any] = {
+        "topic": "orders" if reconsume_times == 0 else "%RETRY%g",
+        "broker_name": "broker-a",
+        "queue_id": 0,
+        "queue_offset": offset,
+        "message_id": f"ID{offset}",
+        "keys": [f"K{offset}", "all"],
+        "tags": "A",
+        "store_timestamp": START + timedelta(seconds=60 * (reconsume_times + 1) + offset - 1),
+        "reconsume_times": reconsume_times,
+    }
+    return row | fields
+
+
+def dead_letter(offset: int, attempts: int, **fields: Any) -> dict[str, Any]:
+    """One row of dead_letters, of the delivery with this number of attempts."""
+    given_up = delivery(offset, attempts, "DEAD")
+    row = {name: given_up[name] for name in DEAD_LETTERS.column_names if name in given_up}
+    row |= {"attempts": attempts, "reason": "no", "last_attempt_at": given_up["finished_at"]}
+    return row | fields
+
+
+def replayed(offset: int, attempts: int, action: str | None = "REPLAY", **fields: Any) -> dict[str, Any]:
+    """One row of replays, a second after the dead letter's last attempt."""
+    letter = dead_letter(offset, attempts)
+    row = {name: letter[name] for name in REPLAYS.column_names if name in letter and name != "reason"}
+    row |= {"replay_id": "r", "predicate": "true", "operator": "anna@host", "action": action}
+    return row | {"replayed_at": letter["last_attempt_at"] + timedelta(seconds=1)} | fields
 
 
 def append(ledger: PathLedger, table: Table, rows_: list[dict[str, Any]]) -> None:

@@ -35,7 +35,7 @@ def register(subparsers: Subparsers) -> None:
         "sql",
         help="query the ledger in SQL",
         description="Tables: messages, deliveries, dead_letters, consumer_offsets, data_losses, replays. "
-        "Views: delivery_history, group_progress, pending_retries, pending_dead_letters, "
+        "Views: delivery_history, message_trace, group_progress, pending_retries, pending_dead_letters, "
         "dead_letter_summary, delivery_gaps, duplicate_deliveries.",
     )
     parser.add_argument("query", metavar="SELECT", help="one SQL statement; - reads it from standard input")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,21 @@ from delta_tables.dead_letters import DEAD_LETTERS
 from delta_tables.deliveries import DELIVERIES
 from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.ledger_reader import LedgerReader
+from delta_tables.messages import MESSAGES
+from delta_tables.replays import REPLAYS
+from delta_tables.table import Table
 from delta_tables.views import TABLES, VIEWS
 from store_native.errors import InvalidRequest
-from tests.support.ledger_rows import START, append, delivery, path_ledger, report
+from tests.support.ledger_rows import (
+    START,
+    append,
+    dead_letter,
+    delivery,
+    path_ledger,
+    replayed,
+    report,
+    stored,
+)
 
 
 @pytest.fixture
@@ -153,6 +166,112 @@ def test_a_replayed_message_is_what_its_last_attempt_says(ledger: PathLedger) ->
         append(ledger, DELIVERIES, rows)
     states = query(ledger, "SELECT queue_offset, state FROM delivery_history ORDER BY queue_offset")
     assert [row["state"] for row in states] == ["RETRY", "ACK", "DEAD"]
+
+
+IN_ORDER = "ORDER BY event_at, attempt, event"
+
+
+def test_a_trace_has_the_events_of_a_message_over_retries_death_and_replay(ledger: PathLedger) -> None:
+    append(ledger, MESSAGES, [stored(7), stored(8), stored(2, reconsume_times=1, message_id="ID7")])
+    append(
+        ledger, DELIVERIES, [delivery(7, 3, error_text="again"), delivery(7, verdict="RETRY"), delivery(8)]
+    )
+    append(ledger, DELIVERIES, [delivery(7, 2, "DEAD", worker="host:9"), delivery(7, consumer_group="other")])
+    append(ledger, DEAD_LETTERS, [dead_letter(7, 2), dead_letter(8, 2)])
+    append(ledger, REPLAYS, [replayed(7, 2), replayed(8, 2, "DISCARD", reason="a test")])
+    trace = (
+        "SELECT event, consumer_group, topic, queue_offset, attempt, verdict, reason, operator "
+        "FROM message_trace"
+    )
+    found = query(ledger, f"{trace} WHERE message_id = 'ID7' {IN_ORDER}, consumer_group")
+    assert [tuple(row.values()) for row in found] == [
+        ("STORED", None, "orders", 7, 0, None, None, None),
+        ("ATTEMPT", "g", "orders", 7, 1, "RETRY", None, None),
+        ("ATTEMPT", "other", "orders", 7, 1, "ACK", None, None),
+        ("STORED", None, "%RETRY%g", 2, 1, None, None, None),
+        ("ATTEMPT", "g", "orders", 7, 2, "DEAD", None, None),
+        ("DEAD_LETTER", "g", "orders", 7, 2, None, "no", None),
+        ("REPLAY", "g", "orders", 7, 2, None, None, "anna@host"),
+        ("ATTEMPT", "g", "orders", 7, 3, "ACK", None, None),
+    ]
+    put_aside = query(ledger, f"{trace} WHERE consumer_group = 'g' AND event = 'DISCARD'")
+    assert [tuple(row.values()) for row in put_aside] == [
+        ("DISCARD", "g", "orders", 8, 2, None, "a test", "anna@host")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("condition", "events"),
+    [
+        ("consumer_group = 'g'", ["ATTEMPT", "DEAD_LETTER", "REPLAY"]),
+        ("consumer_group IS NULL", ["STORED"]),
+        ("verdict IN ('DEAD', 'ACK')", ["ATTEMPT"]),
+        ("verdict <> 'RETRY'", ["ATTEMPT"]),
+        ("operator = 'anna@host'", ["REPLAY"]),
+        ("started_at > TIMESTAMP '2026-11-21 00:00:00Z'", ["ATTEMPT"]),
+        ("reason = 'no'", ["DEAD_LETTER"]),
+        ("worker LIKE 'host%'", ["ATTEMPT"]),
+    ],
+)
+def test_a_condition_holds_for_no_event_that_has_no_such_value(
+    ledger: PathLedger, condition: str, events: list[str]
+) -> None:
+    append(ledger, MESSAGES, [stored(7)])
+    append(ledger, DELIVERIES, [delivery(7, verdict="DEAD", worker="host:9")])
+    append(ledger, DEAD_LETTERS, [dead_letter(7, 1)])
+    append(ledger, REPLAYS, [replayed(7, 1)])
+    found = query(ledger, f"SELECT event FROM message_trace WHERE {condition} {IN_ORDER}")
+    assert [row["event"] for row in found] == events
+
+
+def test_a_trace_has_the_times_and_the_worker_of_an_attempt(ledger: PathLedger) -> None:
+    failed = delivery(7, verdict="RETRY", worker="host:9")
+    append(ledger, DELIVERIES, [failed])
+    (row,) = query(ledger, "SELECT * FROM message_trace")
+    times = ("started_at", "next_attempt_at", "error_type", "error_text", "worker")
+    assert {name: row[name] for name in times} == {name: failed[name] for name in times}
+    assert row["event_at"] == failed["finished_at"]
+    assert row["operator"] is None
+
+
+def test_a_trace_needs_neither_archive_nor_replays_and_takes_replays_of_older_releases(
+    tmp_path: Path,
+) -> None:
+    ledger = path_ledger(tmp_path / "ledger")
+    append(ledger, DELIVERIES, [delivery(7, verdict="DEAD")])
+    assert [row["event"] for row in query(ledger, f"SELECT event FROM message_trace {IN_ORDER}")] == [
+        "ATTEMPT"
+    ]
+    older = path_ledger(tmp_path / "older")
+    append(older, REPLAYS, [replayed(7, 1, action=None)])
+    assert [row["event"] for row in query(older, "SELECT event FROM message_trace")] == ["REPLAY"]
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "message_id = 'ID30'",
+        "topic = 'orders' AND queue_id = 0 AND queue_offset = 30",
+        "consumer_group = 'other' AND event <> 'STORED'",
+        "event_at >= TIMESTAMP '2026-11-21 08:01:20Z'",
+    ],
+)
+def test_a_trace_opens_no_file_that_the_statistics_rule_out(ledger: PathLedger, condition: str) -> None:
+    made: dict[Table, Callable[..., dict[str, Any]]] = {
+        MESSAGES: lambda offset, group: stored(offset),
+        DELIVERIES: lambda offset, group: delivery(offset, consumer_group=group),
+        DEAD_LETTERS: lambda offset, group: dead_letter(offset, 1, consumer_group=group),
+        REPLAYS: lambda offset, group: replayed(offset, 1, consumer_group=group),
+    }
+    for table, make in made.items():
+        append(ledger, table, [make(7, "g")])
+        for file in ledger.path(table).glob("*.parquet"):
+            file.unlink()
+        append(ledger, table, [make(30, "other")])
+    found = query(ledger, f"SELECT event, queue_offset FROM message_trace WHERE {condition} {IN_ORDER}")
+    of_group = ["ATTEMPT", "DEAD_LETTER", "REPLAY"]
+    events = of_group if "group" in condition else ["STORED", *of_group]
+    assert [tuple(row.values()) for row in found] == [(event, 30) for event in events]
 
 
 def test_a_retry_is_pending_until_its_next_attempt_has_a_row(ledger: PathLedger) -> None:

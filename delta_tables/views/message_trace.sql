@@ -1,0 +1,90 @@
+-- One row per event of a message; its attempts, dead letters and replays keep its message_id. Times are in UTC.
+-- event and event_at: STORED, when a broker stored it (what lakemq archive landed, the retry topic's copies
+-- where that is archived too); ATTEMPT, when a group's handler returned; DEAD_LETTER, when the last attempt of a
+-- message given up ended; REPLAY and DISCARD, when an operator did so.
+-- attempt: attempts made by then, an attempt itself included. ORDER BY event_at, attempt, event is the order of
+-- events, also where an attempt and what came of it have one time.
+-- Position: the original message's, but STORED has the one it was stored at.
+-- Ask by message_id, by position or by event_at: they reach the statistics of all files. A condition on
+-- consumer_group reaches those of all but messages.
+-- nullif(x, x) is a null that the engine of lakemq sql does not work out beforehand: it would pass over a
+-- condition that comes to NULL.
+SELECT
+  message_id,
+  finished_at AS event_at,
+  'ATTEMPT' AS event,
+  consumer_group,
+  topic,
+  broker_name,
+  queue_id,
+  queue_offset,
+  attempt,
+  verdict,
+  reason,
+  error_type,
+  error_text,
+  started_at,
+  next_attempt_at,
+  worker,
+  nullif(message_id, message_id) AS operator
+FROM deliveries
+UNION ALL
+SELECT
+  message_id,
+  store_timestamp AS event_at,
+  'STORED' AS event,
+  nullif(message_id, message_id) AS consumer_group,
+  topic,
+  broker_name,
+  queue_id,
+  queue_offset,
+  reconsume_times AS attempt,
+  nullif(message_id, message_id) AS verdict,
+  nullif(message_id, message_id) AS reason,
+  nullif(message_id, message_id) AS error_type,
+  nullif(message_id, message_id) AS error_text,
+  nullif(store_timestamp, store_timestamp) AS started_at,
+  nullif(store_timestamp, store_timestamp) AS next_attempt_at,
+  nullif(message_id, message_id) AS worker,
+  nullif(message_id, message_id) AS operator
+FROM messages
+UNION ALL
+SELECT
+  message_id,
+  last_attempt_at AS event_at,
+  'DEAD_LETTER' AS event,
+  consumer_group,
+  topic,
+  broker_name,
+  queue_id,
+  queue_offset,
+  attempts AS attempt,
+  nullif(message_id, message_id) AS verdict,
+  reason,
+  error_type,
+  error_text,
+  nullif(last_attempt_at, last_attempt_at) AS started_at,
+  nullif(last_attempt_at, last_attempt_at) AS next_attempt_at,
+  worker,
+  nullif(message_id, message_id) AS operator
+FROM dead_letters
+UNION ALL
+SELECT
+  message_id,
+  replayed_at AS event_at,
+  coalesce(action, 'REPLAY') AS event,
+  consumer_group,
+  topic,
+  broker_name,
+  queue_id,
+  queue_offset,
+  attempts AS attempt,
+  nullif(message_id, message_id) AS verdict,
+  reason,
+  nullif(message_id, message_id) AS error_type,
+  nullif(message_id, message_id) AS error_text,
+  nullif(replayed_at, replayed_at) AS started_at,
+  nullif(replayed_at, replayed_at) AS next_attempt_at,
+  nullif(message_id, message_id) AS worker,
+  operator
+FROM replays
