@@ -4,9 +4,9 @@
     name_server.py  a name server without a broker
     process.py      what both run in: the socket, the event loop, uvicorn, signals
     advertised.py   where others reach them
-    settings.py     the model of what `lakemq serve` takes; setting_sources.py reads it from a file, the
-                    environment and the command line, setting_fields.py lists it, setting_errors.py words
-                    refusals
+    settings.py     the model of what `lakemq serve` takes, process_settings.py of what `lakemq nameserver` takes
+                    and both do; setting_sources.py reads them from a file, the environment and the command
+                    line, setting_fields.py lists them, setting_errors.py words refusals
     logs.py         lines for people or for machines
     version.py      the installed distribution's
     broker/         the core, which knows no protocol

@@ -14,7 +14,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
-from ingest_api.settings import LogSettings
+from ingest_api.process_settings import LogSettings
 
 
 class PlainFormatter(logging.Formatter):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from ha_replicator.nameserver import HeartbeatScan, NameServer, RouteTables
 from ingest_api import process
 from ingest_api.http.name_server_app import NameServerDoor
-from ingest_api.settings import NameServerSettings
+from ingest_api.process_settings import NameServerSettings
 
 
 def serve_names(settings: NameServerSettings, announce: Callable[[str], None]) -> int:

@@ -30,7 +30,7 @@ from ingest_api.http.guarded_app import GuardedApp
 from ingest_api.http.tls_protocol import over_tls
 from ingest_api.http.uvicorn_protocol import BrokerProtocol
 from ingest_api.logs import set_up_logging
-from ingest_api.settings import HttpSettings, ProcessSettings
+from ingest_api.process_settings import HttpSettings, ProcessSettings
 from lakemq.tls.files import serving_context, warn_of
 from lakemq.tls.trust import Trust
 from store_native.errors import InvalidRequest

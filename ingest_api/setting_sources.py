@@ -25,9 +25,10 @@ from pydantic_settings import (
     SettingsError,
 )
 
+from ingest_api.process_settings import ProcessSettings
 from ingest_api.setting_errors import explained, illegal
 from ingest_api.setting_fields import SettingField
-from ingest_api.settings import ProcessSettings, Settings, known_settings
+from ingest_api.settings import Settings, known_settings
 
 Model = TypeVar("Model", bound=ProcessSettings)
 

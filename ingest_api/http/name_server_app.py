@@ -20,7 +20,7 @@ from ingest_api.http.messages.targets import API
 from ingest_api.http.request.body import BodyReader, Deadlines
 from ingest_api.http.responses.error_responses import ErrorResponses
 from ingest_api.http.routes import brokers, name_server, topic_routes
-from ingest_api.settings import HttpSettings
+from ingest_api.process_settings import HttpSettings
 
 REGISTRATION_BYTES = 64 << 20
 """Of a registration; 100,000 topics take about 12 MB."""

@@ -1,18 +1,14 @@
-"""The process: `lakemq serve` starts, says so, stops, and tells about itself."""
+"""The process: `lakemq serve` starts, says so, and tells about itself."""
 
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-
-import pytest
 
 from tests.support.broker_process import BrokerProcess
 from tests.support.faulty_disk import FaultyDisk
@@ -38,77 +34,6 @@ def test_health_and_readiness(broker: BrokerProcess) -> None:
     broker.kill()
     broker.start()
     assert http.get("//readyz").json["recovery"]["clean"] is False
-
-
-def test_a_graceful_stop_exits_with_0_and_leaves_a_clean_store(broker: BrokerProcess) -> None:
-    http = Http(broker.endpoint)
-    assert http.post("/topics/t/messages", {"body": "x"}).status == 200
-    assert broker.stop() == 0
-    assert not (broker.store_path / "abort").exists()
-    broker.start()
-    assert http.get("//readyz").json["recovery"]["clean"] is True
-    assert len(http.messages("t")) == 1
-
-
-def test_a_stop_finishes_what_is_in_flight(start_broker: Callable[..., BrokerProcess]) -> None:
-    """Sends that were accepted before SIGTERM are answered, and what was answered is there."""
-    broker = start_broker()
-    http = Http(broker.endpoint)
-    http.post("/topics/t/messages", {"body": "first"})
-    acknowledged: list[str] = []
-    stopping = threading.Event()
-
-    def write(worker: int) -> None:
-        own = Http(broker.endpoint)
-        for n in range(100_000):
-            body = f"{worker}-{n}"
-            try:
-                if own.post("/topics/t/messages", {"body": body}).status == 200:
-                    acknowledged.append(body)
-            except Exception:  # noqa: BLE001 - any broken connection ends this writer; that is the point
-                return
-            if n == 20:
-                stopping.set()
-
-    writers = [threading.Thread(target=write, args=(n,)) for n in range(4)]
-    for writer in writers:
-        writer.start()
-    assert stopping.wait(20)
-    assert broker.stop() == 0
-    for writer in writers:
-        writer.join(20)
-    broker.start()
-    stored = [m["body"] for m in http.messages("t")]
-    assert set(acknowledged) <= set(stored)
-    assert len(stored) == len(set(stored))
-
-
-def started_with(start_broker: Callable[..., BrokerProcess], on_hangup: signal.Handlers) -> BrokerProcess:
-    """A broker whose SIGHUP is as it is given: tests that run in the background have it ignored."""
-    before = signal.signal(signal.SIGHUP, on_hangup)
-    try:
-        return start_broker()
-    finally:
-        signal.signal(signal.SIGHUP, before)
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_that_asks_for_the_end_is_a_clean_stop(
-    start_broker: Callable[..., BrokerProcess], number: signal.Signals
-) -> None:
-    broker = started_with(start_broker, signal.SIG_DFL)
-    http = Http(broker.endpoint)
-    http.post("/topics/t/messages", {"body": "x"})
-    assert broker.stop(number) == 0
-    broker.start()
-    assert http.get("//readyz").json["recovery"]["clean"] is True
-
-
-def test_a_broker_that_is_to_outlive_its_terminal_does(start_broker: Callable[..., BrokerProcess]) -> None:
-    broker = started_with(start_broker, signal.SIG_IGN)
-    os.kill(broker.pid, signal.SIGHUP)
-    assert Http(broker.endpoint).post("/topics/t/messages", {"body": "x"}).status == 200
-    assert broker.stop() == 0
 
 
 def test_a_second_broker_on_the_same_store_is_refused(broker: BrokerProcess) -> None:

@@ -5,7 +5,7 @@ Owns their codes and words; uvicorn_protocol.py sees when one is due.
 
 from __future__ import annotations
 
-from ingest_api.settings import HttpSettings
+from ingest_api.process_settings import HttpSettings
 from store_native.errors import InvalidRequest, Unavailable
 
 

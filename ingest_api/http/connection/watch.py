@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from ingest_api.settings import HttpSettings
+from ingest_api.process_settings import HttpSettings
 from store_native.errors import Unavailable
 
 _LONGEST_TICK_S = 1.0

@@ -15,7 +15,7 @@ from ipaddress import ip_address
 import httptools
 
 from ingest_api.advertised import parsed
-from ingest_api.settings import HttpSettings
+from ingest_api.process_settings import HttpSettings
 from store_native.errors import InvalidRequest, LakeMQError
 
 RawHeaders = list[tuple[bytes, bytes]]

@@ -9,8 +9,9 @@ import argparse
 import os
 
 from ingest_api.name_server import serve_names
+from ingest_api.process_settings import NameServerSettings
 from ingest_api.setting_sources import load
-from ingest_api.settings import NameServerSettings, known_settings
+from ingest_api.settings import known_settings
 from lakemq.cli import stdin_end
 from lakemq.cli.setting_options import Short, add_settings, given_settings
 from lakemq.cli.subparsers import Subparsers

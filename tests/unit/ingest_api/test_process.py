@@ -13,7 +13,7 @@ import pytest
 
 from ingest_api.http.connection.watch import REFUSED_AT_ONCE, ConnectionWatch
 from ingest_api.process import OWN_FILES, _bind, within_open_files
-from ingest_api.settings import HttpSettings
+from ingest_api.process_settings import HttpSettings
 from store_native.errors import InvalidRequest, Unavailable
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ingest_api.http.request.guard import RequestGuard
-from ingest_api.settings import HttpSettings
+from ingest_api.process_settings import HttpSettings
 from store_native.errors import LakeMQError
 
 LOOPBACK = RequestGuard(HttpSettings())
