@@ -77,6 +77,8 @@ class ClusterRun:
         self._initial: ClusterOffsets | None = None
         self._end: ClusterOffsets | None = None
         self._left_out: dict[str, Offsets] = {}
+        # Of queries that begin at the same moment one goes on: they meet at the first broker by name.
+        self._holds_one = chosen.group is None or not chosen.group_lease
 
     def freeze(self) -> None:
         """Fixes the ends of an AvailableNow run; a broker that is away has no part in it."""
@@ -233,9 +235,28 @@ class ClusterRun:
         names = sorted({*self._names(), *known} if only is None else set(only))
         if self._frozen is not None:
             names = [name for name in names if name in self._frozen]
-        now = self._clock()
-        due = [name for name in names if self._away_until.get(name, 0.0) <= now] or names
-        said = self._asks.ask({name: self._question(call, name) for name in due}, self._away)
+        self._hold_one_of(names)
+        answers = self._ask(call, self._due(names))
+        if names and not answers:
+            raise self._away[names[0]]
+        return answers
+
+    def _hold_one_of(self, names: Iterable[str]) -> None:
+        """Takes the group at the first broker that answers before any other is asked.
+
+        Raises:
+            LakeMQError: LEASE_CONFLICT, another query has it there.
+        """
+        for name in names:
+            if not self._holds_one and name in self._due(names):
+                self._holds_one = bool(self._ask(lambda name, run: run.hold_lease(), [name]))
+
+    def _due(self, names: Iterable[str]) -> list[str]:
+        names, now = list(names), self._clock()
+        return [name for name in names if self._away_until.get(name, 0.0) <= now] or names
+
+    def _ask(self, call: Callable[[str, QueryRun], _Answer], names: Iterable[str]) -> dict[str, _Answer]:
+        said = self._asks.ask({name: self._question(call, name) for name in names}, self._away)
         answers: dict[str, _Answer] = {}
         for name, answer in said.items():
             if not isinstance(answer, LakeMQError):
@@ -249,8 +270,6 @@ class ClusterRun:
                 log.warning("%s; its queues wait, the others go on", answer)
             self._away[name] = answer
             self._away_until[name] = self._clock() + AWAY_S
-        if names and not answers:
-            raise self._away[names[0]]
         return answers
 
     def _question(self, call: Callable[[str, QueryRun], _Answer], name: str) -> Callable[[], _Answer]:

@@ -93,9 +93,13 @@ class QueryRun:
         self._checked: Offsets | None = None
         self._end: Offsets | None = None
 
+    def hold_lease(self) -> int | None:
+        """Makes sure that the query holds its group, if it takes a lease; returns the fencing epoch."""
+        return None if self._lease is None else query_lease.hold(self._lease)
+
     def freeze(self) -> None:
         """Fixes the ends of an AvailableNow run."""
-        self._hold_lease()
+        self.hold_lease()
         metadata = topic_metadata.load(self._reader, self.options.subscription)
         self._frozen = {queue: bounds.max_offset for queue, bounds in metadata.bounds.items()}
 
@@ -106,7 +110,7 @@ class QueryRun:
         noted: until the first batch is in the checkpoint that number exists only here.
         """
         if self._initial is None:
-            self._hold_lease()
+            self.hold_lease()
             metadata = self._at_start = topic_metadata.load(self._reader, self.options.subscription)
             self._check_exists(metadata)
             start = self.options.starting
@@ -145,7 +149,7 @@ class QueryRun:
 
     def plan(self, start: Offsets) -> Planned:
         """Returns what the batch that begins at ``start`` may read."""
-        self._hold_lease()
+        self.hold_lease()
         # The first batch: nothing is done yet, and nothing about it is in the checkpoint.
         first = start == self._initial and self._metadata is None
         if not first:
@@ -171,7 +175,7 @@ class QueryRun:
         if self._end is not None:
             self._end = self.latest(self._end, self.options.max_offsets_per_trigger)
         else:
-            self._hold_lease()
+            self.hold_lease()
             metadata = self._metadata = topic_metadata.load(self._reader, self.options.subscription)
             if metadata.from_slave:
                 raise Unavailable(
@@ -187,7 +191,7 @@ class QueryRun:
 
     def slices(self, start: Offsets, end: Offsets) -> list[partitions.QueueSlice]:
         """Cuts [start, end) into slices, without what is no longer there."""
-        self._hold_lease()
+        self.hold_lease()
         metadata = self._metadata
         left_out = self._left_out(start, end)
         if metadata is None or left_out or start != self._checked:
@@ -229,7 +233,7 @@ class QueryRun:
         if self._progress is None:
             return
         try:
-            self._progress.report(position, self._hold_lease())
+            self._progress.report(position, self.hold_lease())
         except LakeMQError as refused:
             # A broker that restarted has forgotten which epoch is the newest until the lease is renewed.
             if self._lease is None or not refused.context.get("renew"):
@@ -275,9 +279,6 @@ class QueryRun:
     def _check_exists(self, metadata: TopicMetadata) -> None:
         if self._must_exist:
             topic_metadata.check_exists(metadata, self.options.subscription)
-
-    def _hold_lease(self) -> int | None:
-        return None if self._lease is None else query_lease.hold(self._lease)
 
     def _lookups(self) -> starting_offsets.Lookups:
         reader, progress = self._reader, self._progress

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from lakemq.client import Client
+from lakemq.client.group_lease import GroupLease
 from store_native.errors import InvalidRequest, Unavailable
 from structured_streaming.cluster_offsets import ClusterOffsets
 from structured_streaming.offsets import Bounds, MessageQueue, Offsets
@@ -50,12 +52,34 @@ class Broker(ModelBroker):
         return {queue: Bounds(low, self.slave_end) for queue, (low, _) in found.items()}
 
 
+class Lease:
+    """A query's lease at one broker, where another query may have the group already."""
+
+    def __init__(self, name: str, query: Query) -> None:
+        self.name = name
+        self.query = query
+        self.epoch = 0
+
+    def acquire(self) -> None:
+        self.query.asked_for_lease.append(self.name)
+        if self.query.held[self.name].away:
+            raise Unavailable("SERVICE_NOT_AVAILABLE", f"broker {self.name}: no connection")
+        if self.name in self.query.refused_at:
+            raise InvalidRequest("LEASE_CONFLICT", "another query has it")
+        self.epoch = 1
+
+    def check(self) -> int:
+        return self.epoch
+
+
 class Query:
     """A query over brokers a and b (and more that come), with a clock that a test moves."""
 
     answer_s = 60.0
 
-    def __init__(self, *brokers: Broker, **given: Any) -> None:
+    def __init__(self, *brokers: Broker, refused_at: Sequence[str] = (), **given: Any) -> None:
+        self.asked_for_lease: list[str] = []
+        self.refused_at = refused_at
         self.held = {broker.broker_name: broker for broker in brokers}
         self.now = 0.0
         self.never_answered: list[str] = []
@@ -77,7 +101,10 @@ class Query:
         def run_of(name: str) -> QueryRun:
             self.held[name].epoch()
             join_at = None if self.chosen.join_at_group is None else lambda: self.committed.get(name, {})
-            return QueryRun(options_of(self.chosen), self.held[name], must_exist=False, join_at=join_at)
+            lease = None if self.chosen.group is None else cast(GroupLease, Lease(name, self))
+            return QueryRun(
+                options_of(self.chosen), self.held[name], must_exist=False, join_at=join_at, lease=lease
+            )
 
         return ClusterRun(
             self.chosen, cast(Client, Brokers()), run_of, clock=lambda: self.now, answer_s=self.answer_s
@@ -438,3 +465,28 @@ def test_a_slave_that_knows_a_topics_later_life_is_believed() -> None:
     again.create("t0", 1)
     again.slave_end = 3
     assert at(query.again().latest(done, None)) == {"broker-a": 3}
+
+
+def test_of_queries_that_begin_at_once_one_goes_on_since_they_meet_at_the_first_broker() -> None:
+    brokers = [Broker(f"broker-{name}", 10) for name in "abc"]
+    start = Query(*brokers).run.initial()
+    loser = Query(*brokers, refused_at=["broker-a"], group="g")
+    with pytest.raises(InvalidRequest, match="LEASE_CONFLICT"):
+        loser.run.latest(start, None)
+    assert loser.asked_for_lease == ["broker-a"], "it has taken nothing that another one needs"
+    winner = Query(*brokers, group="g")
+    assert at(winner.run.latest(start, None)) == {"broker-a": 10, "broker-b": 10, "broker-c": 10}
+    assert winner.asked_for_lease[0] == "broker-a"
+    assert sorted(winner.asked_for_lease) == ["broker-a", "broker-b", "broker-c"]
+
+
+def test_a_first_broker_that_is_away_hands_the_decision_to_the_next() -> None:
+    brokers = [Broker(f"broker-{name}", 10) for name in "abc"]
+    start = Query(*brokers).run.initial()
+    brokers[0].away = True
+    loser = Query(*brokers, refused_at=["broker-b"], group="g")
+    with pytest.raises(InvalidRequest, match="LEASE_CONFLICT"):
+        loser.run.latest(start, None)
+    assert "broker-c" not in loser.asked_for_lease
+    winner = Query(*brokers, group="g")
+    assert at(winner.run.latest(start, None)) == {"broker-a": 0, "broker-b": 10, "broker-c": 10}
