@@ -1,4 +1,4 @@
-"""Names that mean something: the topics of consumer groups and of the system, and the bits of a permission.
+"""Names that mean something: topics of groups and of the system, bits of a permission, a header of answers.
 
 RocketMQ's `MixAll`, `TopicValidator` and `PermName`; the store's Rust part has them in `state/names.rs`.
 """
@@ -16,6 +16,9 @@ PERM_WRITE: Final = 2
 PERM_INHERIT: Final = 1
 PERM_READ_WRITE: Final = PERM_READ | PERM_WRITE
 PERM_ALL: Final = PERM_READ_WRITE | PERM_INHERIT
+
+MAY_BE_BEHIND_HEADER: Final = "X-LakeMQ-May-Be-Behind"
+"""A broker says by it that its answer may lack the end of what was shown before, as a slave's may."""
 
 
 def retry_topic(group: str) -> str:

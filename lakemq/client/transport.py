@@ -35,6 +35,7 @@ from lakemq.client.deadline import Deadline, pool_of, until
 from lakemq.client.errors import OutcomeUnknown, from_problem, is_brokers_own
 from lakemq.tls.trust import in_words
 from store_native.errors import Closed, InvalidRequest, LakeMQError, Unavailable
+from store_native.names import MAY_BE_BEHIND_HEADER
 
 API = "/api/v1"
 _FIRST_PAUSE_S = 0.1
@@ -48,7 +49,6 @@ NOT_OF_THE_SHAPE = (AttributeError, LookupError, OverflowError, RecursionError, 
 LONGEST_TIMEOUT_S = 86_400.0
 LONGEST_RETRY_UNTIL_S = 366 * 86_400.0
 MOST_CONNECTIONS = 10_000
-_MAY_BE_BEHIND = "X-LakeMQ-May-Be-Behind"
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 
 Result = TypeVar("Result")
@@ -245,7 +245,7 @@ class Transport:
         except HTTPError as error:
             raise self._unanswered(request, f"got no answer: {_reason(error)}") from error
         if 200 <= answer.status < 300:
-            behind = _MAY_BE_BEHIND in answer.headers
+            behind = MAY_BE_BEHIND_HEADER in answer.headers
             self.slave_answers += behind
             given = Answer(answer.status, answer.headers, answer.data, self.endpoint, from_slave=behind)
             return self._whole(request, given)

@@ -2,6 +2,5 @@
 
 targets.py           where both are addressed
 send.py              the send; headers.py reads its headers, content_encoding.py undoes Content-Encoding
-pull.py              the pull; pull_query.py reads what it asks for, may_be_behind.py is what it says
-                     where its answer may lack the end
+pull.py              the pull; pull_query.py reads what it asks for
 """

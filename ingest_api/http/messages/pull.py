@@ -15,12 +15,14 @@ from starlette.types import Message, Receive, Scope, Send
 
 from ingest_api.broker.metrics import BrokerMetrics
 from ingest_api.broker.pull_service import PullService
-from ingest_api.http.messages.may_be_behind import MAY_BE_BEHIND
 from ingest_api.http.messages.pull_query import ARROW, read_pull
 from ingest_api.http.request.body import ClientGone
 from ingest_api.http.responses.error_responses import ErrorResponses
 from ingest_api.http.responses.raw_response import JsonResponse
 from store_native import Slice
+from store_native.names import MAY_BE_BEHIND_HEADER
+
+_MAY_BE_BEHIND = (MAY_BE_BEHIND_HEADER.lower().encode(), b"true")
 
 
 class PullPath:
@@ -48,7 +50,7 @@ class PullPath:
         self._max_wait_ms = max_wait_ms
         self._may_be_behind = may_be_behind
         self._ok = JsonResponse(200)
-        self._ok_behind = JsonResponse(200, MAY_BE_BEHIND)
+        self._ok_behind = JsonResponse(200, _MAY_BE_BEHIND)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, topic: str, queue_id: str) -> None:
         """Handles one request; topic and queue are the path's segments, not yet checked."""
@@ -68,7 +70,7 @@ class PullPath:
         if request.arrow:
             start = _arrow_start(piece, len(messages))
             if behind:
-                start["headers"].append(MAY_BE_BEHIND)
+                start["headers"].append(_MAY_BE_BEHIND)
             await send(start)
             await send({"type": "http.response.body", "body": messages})
         else:

@@ -17,6 +17,7 @@ import httptools
 from ingest_api.advertised import parsed
 from ingest_api.process_settings import HttpSettings
 from store_native.errors import InvalidRequest, LakeMQError
+from store_native.names import MAY_BE_BEHIND_HEADER
 
 RawHeaders = list[tuple[bytes, bytes]]
 
@@ -27,7 +28,8 @@ _LONGEST_HOST = 253 + len("[]:65535")
 _PREFLIGHT_AGE_S = 600
 _EXPOSED = (
     b"X-LakeMQ-Status, X-LakeMQ-Next-Offset, X-LakeMQ-Min-Offset, X-LakeMQ-Max-Offset, X-LakeMQ-Count, "
-    b"X-LakeMQ-Damaged, X-LakeMQ-Suggested-Broker-Id, X-LakeMQ-May-Be-Behind, X-Request-Id, Retry-After"
+    b"X-LakeMQ-Damaged, X-LakeMQ-Suggested-Broker-Id, " + MAY_BE_BEHIND_HEADER.encode() + b", "
+    b"X-Request-Id, Retry-After"
 )
 
 

@@ -10,10 +10,10 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from ingest_api.broker.broker import Broker
-from ingest_api.http.messages import may_be_behind
 from ingest_api.http.routes.topic_routes import RouteBroker, broker_of
 from ingest_api.http.schemas import noun_router
 from ingest_api.version import lakemq_version
+from store_native.names import MAY_BE_BEHIND_HEADER
 
 
 class Cluster(BaseModel):
@@ -38,7 +38,7 @@ def router(broker: Broker) -> APIRouter:
     async def get_cluster(response: Response) -> Cluster:
         """Returns the broker's name, store id, version, delay levels, and the registered brokers."""
         if broker.replication.may_be_behind:
-            response.headers[may_be_behind.NAME] = "true"
+            response.headers[MAY_BE_BEHIND_HEADER] = "true"
         broker.tables.expire()
         return Cluster(
             cluster=broker.settings.cluster,

@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict
 from starlette.responses import Response
 
 from ingest_api.broker.broker import Broker
-from ingest_api.http.messages import may_be_behind
 from ingest_api.http.schemas import MAX_LONG, QueueIdPath, TopicPath, noun_router
+from store_native.names import MAY_BE_BEHIND_HEADER
 
 
 class QueueBounds(BaseModel):
@@ -38,7 +38,7 @@ def router(broker: Broker) -> APIRouter:
     async def list_queues(topic: TopicPath, response: Response) -> list[QueueBounds]:
         """Lists the queues of a topic with their offsets."""
         if broker.replication.may_be_behind:
-            response.headers[may_be_behind.NAME] = "true"
+            response.headers[MAY_BE_BEHIND_HEADER] = "true"
         return [QueueBounds.model_validate(bounds) for bounds in await broker.lookups.queues(topic)]
 
     @routes.get("/topics/{topic}/queues/{queue_id}/offset", response_model=OffsetByTime)
