@@ -62,7 +62,7 @@ class MasterLink:
         self._log = log
         self._flush = flush
         self._catch_up = catch_up
-        self._held_until: float | None = None
+        self._pump_at: float | None = None  # held bytes may go, or a word of what is confirmed
         self._limits = opening.limits
         self._reader = FrameReader(0)
         self._reader.allow(FrameKind.HELLO)
@@ -122,9 +122,9 @@ class MasterLink:
             )
         _, _, flushed, confirmed = self._log.marks()
         held = not self._catch_up.look(self.sent, flushed, now)
-        self._held_until = self._catch_up.ready_at() if held else None
+        self._pump_at = self._catch_up.ready_at() if held else None
         if confirmed > self._sent_confirmed and not held:
-            self._held_until = self._said_at + self._limits.confirmed_s
+            self._pump_at = self._said_at + self._limits.confirmed_s
         if self._snapshot_sent < len(self._snapshot) and not held:
             at = self._snapshot_sent
             piece = self._snapshot[at : at + self._piece_bytes(flushed)]
@@ -159,7 +159,7 @@ class MasterLink:
         if not self.following:
             return self._opened_at + self._limits.handshake_s
         deadline = min(self._heard_at + self._limits.housekeeping_s, self._said_at + self._limits.heartbeat_s)
-        return deadline if self._held_until is None else min(deadline, self._held_until)
+        return deadline if self._pump_at is None else min(deadline, self._pump_at)
 
     @property
     def broker_id(self) -> int | None:

@@ -33,7 +33,7 @@ class RocketMQMasterLink:
     def __init__(self, log: RawLog, *, now: float, limits: LinkLimits, catch_up: CatchUp) -> None:
         self._log = log
         self._catch_up = catch_up
-        self._held_until: float | None = None
+        self._pump_at: float | None = None  # held bytes may go then
         self._limits = limits
         self._reports = ReportReader()
         self._epoch = log.role()[1]
@@ -86,7 +86,7 @@ class RocketMQMasterLink:
         pieces: list[bytes] = []
         end = self._log.marks()[2]
         held = not self._catch_up.look(self.sent, end, now)
-        self._held_until = self._catch_up.ready_at() if held else None
+        self._pump_at = self._catch_up.ready_at() if held else None
         if self.sent < end and not held and self.sent - self.acked < self._limits.window_bytes:
             body = self._log.read_raw(self.sent, TRANSFER_BYTES)
             pieces = [header(self.sent, len(body)), body]
@@ -113,7 +113,7 @@ class RocketMQMasterLink:
         if not self.following:
             return self._opened_at + self._limits.handshake_s
         deadline = min(self._heard_at + self._limits.housekeeping_s, self._said_at + self._limits.heartbeat_s)
-        return deadline if self._held_until is None else min(deadline, self._held_until)
+        return deadline if self._pump_at is None else min(deadline, self._pump_at)
 
     def lag(self) -> int:
         """Bytes of the log that the slave did not report yet."""

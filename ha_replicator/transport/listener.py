@@ -115,6 +115,7 @@ class ReplicationListener:
         except asyncio.CancelledError:
             await peer.close()
         except Exception:
+            # A defect. Nobody awaits this task: unsaid it would be lost, and the other slaves go on.
             log.exception("serving a slave failed")
             await peer.close()
         finally:
