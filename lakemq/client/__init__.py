@@ -11,6 +11,7 @@ sink all call the broker through :class:`Client`; nothing else in the project sp
     admin_api.py    topics, groups, offsets, leases, the cluster
     endpoint.py     the brokers' addresses: option, variable, default
     routes.py       which brokers there are and who holds a topic, from name servers
+    recent.py       the topics of which that is remembered
     broker_table.py who answers under a broker's name, and which master counts
     cluster.py      one client for each broker name; where a send goes when a broker fails
     scope.py        which brokers any other call goes to

@@ -4,9 +4,9 @@ Owns what a client knows of a cluster: it asks name servers, and brokers that it
 30 s and again after a failure.
 
 Invariants: what is known goes on to be used while nobody answers, and while a name server that has just
-been started knows no broker yet; of several name servers the first that answers is believed: they do not talk
-to each other; a broker given by address stands for itself alone, not for those that register with it; nobody
-is waited for longer than the call allows that asks.
+been started knows no broker yet, of as many topics as are remembered; of several name servers the first that
+answers is believed: they do not talk to each other; a broker given by address stands for itself alone, not
+for those that register with it; nobody is waited for longer than the call allows that asks.
 
 Threads: any may ask; one of them refreshes, the others use what is known.
 """
@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 from lakemq.client.broker_table import MASTER_ID, BrokerRoute, BrokerTable, Place, Registered
 from lakemq.client.deadline import Deadline, held
+from lakemq.client.recent import Recent
 from lakemq.client.transport import NOT_OF_THE_SHAPE, path_of
 from store_native.errors import LakeMQError, Unavailable
 from store_native.names import PERM_READ, PERM_WRITE
@@ -37,6 +38,9 @@ ASK_TIMEOUT_S = 3.0
 
 SILENT_TIMEOUT_S = 0.5
 """How long one may take that did not answer the last time, where a name server has answered."""
+
+MOST_TOPICS = 4_096
+"""Of so many topics a client remembers who holds them, or why nobody said so: those that were used last."""
 
 Answer = TypeVar("Answer")
 
@@ -92,9 +96,9 @@ class Routes:
         self._table = BrokerTable()
         self._asked_at: float | None = None
         self._names_are_told = False
-        self._topics: dict[str, _Topic] = {}
+        self._topics: Recent[str, _Topic] = Recent(MOST_TOPICS)
         self._failed_at: float | None = None
-        self._refused: dict[str | None, tuple[float, LakeMQError]] = {}
+        self._refused: Recent[str | None, tuple[float, LakeMQError]] = Recent(MOST_TOPICS)
         self._said_down = False
 
     def unknown(self, deadline: Deadline | None = None) -> list[str]:
@@ -157,7 +161,7 @@ class Routes:
                     known = self._asking(
                         topic, deadline, lambda: self._ask_who_holds(topic, before, deadline)
                     )
-                    self._topics[topic] = known
+                    self._topics.put(topic, known)
             if known is None:
                 raise _still_asked()
         return known.holders
@@ -184,9 +188,9 @@ class Routes:
             answer = ask()
         except LakeMQError as error:
             if error.code != "CLIENT_CLOSED" and (deadline is None or deadline.left() > FIRST_REFRESH_S):
-                self._refused[what] = now, error
+                self._refused.put(what, (now, error))
             raise
-        self._refused.pop(what, None)
+        self._refused.forget(what)
         return answer
 
     def _is_due(self, asked_at: float | None, refresh_s: float = REFRESH_S) -> bool:

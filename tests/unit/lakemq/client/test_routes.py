@@ -6,7 +6,7 @@ import pytest
 
 from lakemq.client.broker_table import MISSING_S, BrokerRoute
 from lakemq.client.deadline import Deadline
-from lakemq.client.routes import ASK_TIMEOUT_S, FIRST_REFRESH_S, REFRESH_S
+from lakemq.client.routes import ASK_TIMEOUT_S, FIRST_REFRESH_S, MOST_TOPICS, REFRESH_S
 from store_native.errors import InvalidRequest, LakeMQError, Unavailable
 from tests.support.scripted_endpoints import A_SLAVE, ONE, TWO, A, B, Endpoints
 
@@ -302,3 +302,36 @@ def test_looking_for_addresses_that_never_answered_ends_with_its_call(world: End
     routes = world.routes(A, B)
     assert routes.unknown(Deadline(0.9)) == [B]
     assert max(world.given_s) <= 0.45
+
+
+def test_topics_are_remembered_up_to_a_number_those_that_were_used_last(world: Endpoints) -> None:
+    routes = world.routes(ONE)
+    before = routes.holders("orders")
+    for number in range(MOST_TOPICS - 1):
+        routes.holders(f"topic-{number}")
+    routes.holders("orders")
+    routes.holders("one-too-many")
+    world.asked.clear()
+    assert routes.holders("orders") == before
+    assert world.asked == [], "it was used a moment ago"
+    routes.holders("topic-0")
+    assert world.asked == [(ONE, "/api/v1/routes/topic-0")], "it is forgotten and asked for again"
+
+
+def test_refusals_are_remembered_up_to_a_number(world: Endpoints) -> None:
+    routes = world.routes(ONE)
+    routes.brokers()
+    world.down = {ONE}
+
+    def asks(topic: str) -> int:
+        before = len(world.asked)
+        with pytest.raises(Unavailable, match="no connection"):
+            routes.holders(topic)
+        return len(world.asked) - before
+
+    for number in range(MOST_TOPICS):
+        assert asks(f"topic-{number}") == 1
+    assert asks("topic-0") == 0, "it was refused a moment ago"
+    assert asks("one-too-many") == 1
+    assert asks("topic-0") == 0
+    assert asks("topic-1") == 1, "the one that was asked for least recently makes room"
