@@ -39,7 +39,7 @@ class _ServedNames:
     def __init__(self, settings: NameServerSettings, place: process.Place) -> None:
         names = NameServer(RouteTables(settings.heartbeat_timeout_s), settings.secret())
         self._scan = HeartbeatScan(names.tables)
-        door = NameServerDoor(names, place.http, settings.log.slow_request_ms, self.close)
+        door = NameServerDoor(names, place.http, place.scheme, settings.log.slow_request_ms, self.close)
         self.app = door.app
         self.begin_stop = door.begin_stop
         self.ready_line = f"lakemq nameserver ready on {place.url}"

@@ -53,7 +53,7 @@ class _ServedBroker:
         self._host = place.host
         self._broker = broker = Broker(settings.broker, advertised, (_host_in_ids(place.host), place.port))
         log.info("store open", extra={"fields": {"path": settings.store.path, **broker.recovery}})
-        door = FrontDoor(broker, settings)
+        door = FrontDoor(broker, settings, place.scheme)
         self.app = create_app(door)
         self.begin_stop = door.begin_stop
         self.ready_line = f"lakemq broker ready on {place.url} store={settings.store.path}"

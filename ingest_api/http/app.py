@@ -56,6 +56,7 @@ class BrokerApp(GuardedApp):
         super().__init__(
             "LakeMQ broker",
             watch=door.connections,
+            scheme=door.scheme,
             errors=door.errors,
             control_bodies=door.control_bodies,
             metrics=door.broker.metrics,

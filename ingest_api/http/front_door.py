@@ -28,13 +28,15 @@ class FrontDoor:
     Args:
         broker: What answers.
         settings: The process's, of which the broker has its own part.
+        scheme: ``https`` where its port speaks TLS, else ``http``.
     """
 
-    def __init__(self, broker: Broker, settings: Settings) -> None:
+    def __init__(self, broker: Broker, settings: Settings, scheme: str) -> None:
         loop = asyncio.get_running_loop()
         limits = settings.limits
         self.broker = broker
         self.settings = settings
+        self.scheme = scheme
         self.connections = ConnectionWatch(settings.http)
         self.errors = ErrorResponses(broker.metrics, settings.log.slow_request_ms)
         self._deadlines = deadlines = Deadlines(limits.body_timeout_s, loop.time, loop.call_at, loop)

@@ -35,6 +35,7 @@ class GuardedApp(FastAPI):
     Args:
         title: Of its document.
         watch: Its connections.
+        scheme: ``https`` where they speak TLS, else ``http``.
         errors: How it refuses.
         control_bodies: Reads the bodies of administrative requests.
         metrics: Counts.
@@ -46,6 +47,7 @@ class GuardedApp(FastAPI):
         title: str,
         *,
         watch: ConnectionWatch,
+        scheme: str,
         errors: ErrorResponses,
         control_bodies: BodyReader,
         metrics: BrokerMetrics,
@@ -69,7 +71,7 @@ class GuardedApp(FastAPI):
         )
         self.errors = errors
         self.watch = watch
-        self.guard = RequestGuard(watch.settings)
+        self.guard = RequestGuard(watch.settings, scheme)
         self._control_bodies = control_bodies
         self._metrics = metrics
         problems.install(self, metrics)

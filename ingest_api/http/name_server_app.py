@@ -33,6 +33,7 @@ class NameServerDoor:
     Args:
         names: What answers.
         http: Where it listens, and the bounds.
+        scheme: ``https`` where it speaks TLS, else ``http``.
         slow_request_ms: A request slower than it gets a line.
         stop: Run once, after the last request.
     """
@@ -41,6 +42,7 @@ class NameServerDoor:
         self,
         names: NameServer,
         http: HttpSettings,
+        scheme: str,
         slow_request_ms: int,
         stop: Callable[[], Awaitable[None]],
     ) -> None:
@@ -53,6 +55,7 @@ class NameServerDoor:
         self.app = app = GuardedApp(
             "LakeMQ name server",
             watch=self._watch,
+            scheme=scheme,
             errors=ErrorResponses(metrics, slow_request_ms),
             control_bodies=bodies,
             metrics=metrics,

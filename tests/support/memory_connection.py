@@ -84,7 +84,7 @@ class MemoryFrontDoor:
             },
         )
         self.broker = Broker(settings.broker, "http://127.0.0.1:5", ("127.0.0.1", 5))
-        self.door = FrontDoor(self.broker, settings)
+        self.door = FrontDoor(self.broker, settings, "http")
         self._config = uvicorn.Config(
             create_app(self.door), loop="none", log_config=None, interface="asgi3", proxy_headers=False
         )

@@ -4,7 +4,8 @@ Owns what a head may say to this broker, whatever the request is for: who it is 
 page sent it, how its end is marked.
 
 Invariants: a page of another site, in the browser of somebody who can reach the broker, neither changes nor
-reads anything here unless its origin is allowed, by whatever name it reaches the broker.
+reads anything here unless its origin is allowed, by whatever name it reaches the broker; a page of the same
+address that came by another scheme is of another site.
 """
 
 from __future__ import annotations
@@ -42,9 +43,11 @@ class RequestGuard:
 
     Args:
         settings: Where the broker listens, and which further names and origins are allowed.
+        scheme: ``https`` where its port speaks TLS, else ``http``.
     """
 
-    def __init__(self, settings: HttpSettings) -> None:
+    def __init__(self, settings: HttpSettings, scheme: str) -> None:
+        self._own_scheme = f"{scheme}://".encode()
         self._listens_on = settings.host.lower()
         self._wildcard = _is_wildcard(self._listens_on)
         allowed = list(settings.allowed_hosts)
@@ -166,7 +169,7 @@ class RequestGuard:
             if origin in self._origins or b"*" in self._origins:
                 return origins[0]
             host = found.get(b"host", b"").lower()
-            if origin not in (b"http://" + host, b"https://" + host):
+            if origin != self._own_scheme + host:
                 shown = origin.decode("latin-1")
                 return InvalidRequest(
                     "NO_PERMISSION",

@@ -8,10 +8,13 @@ from ingest_api.http.request.guard import RequestGuard
 from ingest_api.process_settings import HttpSettings
 from store_native.errors import LakeMQError
 
-LOOPBACK = RequestGuard(HttpSettings())
-WILDCARD = RequestGuard(HttpSettings(host="0.0.0.0", insecure=True, allowed_hosts=("Broker-a.internal",)))
-ANY = RequestGuard(HttpSettings(allowed_hosts=("*",)))
-PAGES = RequestGuard(HttpSettings(allowed_origins=("https://console.example.com",)))
+LOOPBACK = RequestGuard(HttpSettings(), "http")
+OVER_TLS = RequestGuard(HttpSettings(), "https")
+WILDCARD = RequestGuard(
+    HttpSettings(host="0.0.0.0", insecure=True, allowed_hosts=("Broker-a.internal",)), "http"
+)
+ANY = RequestGuard(HttpSettings(allowed_hosts=("*",)), "http")
+PAGES = RequestGuard(HttpSettings(allowed_origins=("https://console.example.com",)), "http")
 
 
 def check(
@@ -92,6 +95,17 @@ def test_pages_of_other_origins_are_refused() -> None:
         assert check(LOOPBACK, (b"origin", origin)) == "NO_PERMISSION", origin
     assert check(LOOPBACK, (b"origin", b"http://localhost:8090")) is None
     assert check(PAGES, (b"origin", b"https://other.example.com")) == "NO_PERMISSION"
+
+
+@pytest.mark.parametrize(
+    ("guard", "own", "other"), [(LOOPBACK, b"http", b"https"), (OVER_TLS, b"https", b"http")]
+)
+def test_only_an_origin_of_the_scheme_that_is_spoken_is_its_own(
+    guard: RequestGuard, own: bytes, other: bytes
+) -> None:
+    """Anybody on the way can serve a page of the same address over plain HTTP."""
+    assert check(guard, (b"origin", own + b"://localhost:8090")) is None
+    assert check(guard, (b"origin", other + b"://localhost:8090")) == "NO_PERMISSION"
 
 
 def test_a_request_names_one_origin() -> None:
