@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from lakemq.client.endpoint import chosen_endpoints
+from lakemq.client.endpoint import chosen_endpoints, name_of_ca_file
+from lakemq.tls.trust import trusting_context
 from store_native import validate_group, validate_topic
 from structured_streaming import cluster_offsets
 from structured_streaming.offsets import illegal
@@ -159,7 +160,7 @@ def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         batch_bound_file=given.text("batchBoundFile"),
         brokers_join=given.flag("brokersJoin", False),
         join_at_group=given.text("joinAtGroup"),
-        ca_file=given.text("caFile"),
+        ca_file=_ca_file(given),
     )
 
 
@@ -183,8 +184,16 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
         retry_timeout_ms=given.positive("retryTimeoutMs") or RETRY_TIMEOUT_MS,
         brokers=tuple(sorted({n.strip() for n in (given.text("brokers") or "").split(",") if n.strip()})),
         elsewhere=given.one_of("brokerAway", ("wait", "elsewhere"), "wait") == "elsewhere",
-        ca_file=given.text("caFile"),
+        ca_file=_ca_file(given),
     )
+
+
+def _ca_file(given: GivenOptions) -> str | None:
+    """Reads the option, and looks into a file that is needed: an executor's error would come late."""
+    ca_file = given.text("caFile")
+    if ca_file is not None and "https:" in (given.text("endpoint") or "").lower():
+        trusting_context(ca_file, name_of_ca_file(ca_file, "caFile"))
+    return ca_file
 
 
 def _subscription(given: GivenOptions) -> Subscription:

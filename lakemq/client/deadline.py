@@ -21,6 +21,7 @@ from urllib3 import HTTPConnectionPool, HTTPSConnectionPool, connection_from_url
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import ConnectTimeoutError, NameResolutionError, NewConnectionError
 
+from lakemq.client.endpoint import name_of_ca_file
 from lakemq.tls.trust import in_words, trusting_context
 
 _CONNECT_S = 3.0  # transport.py always gives a time-out
@@ -88,7 +89,7 @@ def pool_of(endpoint: str, size: int, ca_file: str | None = None) -> HTTPConnect
         pool = connection_from_url(endpoint, maxsize=size, block=True, retries=False)
         pool.ConnectionCls = _Connecting
         return pool
-    context = trusting_context(ca_file or "", "ca_file")
+    context = trusting_context(ca_file or "", name_of_ca_file(ca_file))
     context.sslsocket_class = _TimedTlsSocket
     secure = connection_from_url(endpoint, maxsize=size, block=True, retries=False, ssl_context=context)
     assert isinstance(secure, HTTPSConnectionPool)

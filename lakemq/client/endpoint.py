@@ -41,6 +41,11 @@ def chosen_ca_file(given: str | None) -> str | None:
     return given or os.environ.get(CA_FILE_VARIABLE) or None
 
 
+def name_of_ca_file(ca_file: str | None, given_as: str = "ca_file") -> str:
+    """Returns what a user set to choose the file: the environment's variable, else what it is given as."""
+    return CA_FILE_VARIABLE if ca_file and ca_file == os.environ.get(CA_FILE_VARIABLE) else given_as
+
+
 def add_endpoint(parser: argparse.ArgumentParser) -> None:
     """Adds ``--endpoint`` to a command or a job."""
     parser.add_argument(

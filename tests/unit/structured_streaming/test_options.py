@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -166,6 +167,22 @@ def test_the_environment_names_the_broker_unless_an_option_does(monkeypatch: pyt
     assert with_environment({"subscribe": "t"})["endpoint"] == "http://elsewhere:1"
     assert with_environment({"Endpoint": BROKER})["endpoint"] == BROKER
     assert "endpoint" not in with_environment({"path": "/store"})
+
+
+def test_a_file_of_authorities_that_cannot_be_read_is_called_what_the_user_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nowhere = str(tmp_path / "nowhere.pem")
+    given = {"endpoint": "https://127.0.0.1:8090", "subscribe": "orders"}
+    sink = {"endpoint": given["endpoint"]}
+    with pytest.raises(LakeMQError, match=f"caFile: {nowhere} cannot be read"):
+        parse_read({**given, "caFile": nowhere}, streaming=True)
+    with pytest.raises(LakeMQError, match=f"caFile: {nowhere} cannot be read"):
+        parse_write({**sink, "caFile": nowhere})
+    monkeypatch.setenv("LAKEMQ_CA_FILE", nowhere)
+    with pytest.raises(LakeMQError, match=f"LAKEMQ_CA_FILE: {nowhere} cannot be read"):
+        parse_read(with_environment(given), streaming=False)
+    assert parse_write(with_environment({"endpoint": BROKER})).ca_file == nowhere, "nobody needs it"
 
 
 def test_the_sink() -> None:

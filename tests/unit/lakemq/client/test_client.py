@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import socket
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,6 +34,19 @@ NOBODY = "http://127.0.0.1:1"
 def test_number_without_sense_is_refused_when_the_client_is_made(name: str, value: Any) -> None:
     with pytest.raises(InvalidRequest, match=f"ARGUMENT_ILLEGAL: {name}: is "):
         Client(NOBODY, **{name: value})
+
+
+def test_file_of_authorities_that_cannot_be_read_is_called_what_the_user_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, given, set_by_variable = "https://127.0.0.1:1", tmp_path / "given", tmp_path / "variable"
+    monkeypatch.setenv("LAKEMQ_CA_FILE", str(set_by_variable))
+    with pytest.raises(
+        InvalidRequest, match=f"ARGUMENT_ILLEGAL: LAKEMQ_CA_FILE: {set_by_variable} cannot be"
+    ):
+        Client(broker)
+    with pytest.raises(InvalidRequest, match=f"ARGUMENT_ILLEGAL: ca_file: {given} cannot be read"):
+        Client(broker, ca_file=str(given))
 
 
 def test_retry_until_of_a_call_has_sense() -> None:
