@@ -105,10 +105,9 @@ def add_consume_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--mode",
-        choices=("concurrent", "broadcast", "orderly"),
+        choices=("concurrent", "broadcast"),
         default="concurrent",
-        help="concurrent: a failed message is retried; broadcast: it is not; orderly: comes with a later "
-        "release (default: %(default)s)",
+        help="concurrent: a failed message is retried; broadcast: it is not (default: %(default)s)",
     )
     parser.add_argument(
         "--from",
@@ -193,18 +192,13 @@ def consume_settings(args: argparse.Namespace) -> ConsumeSettings:
     """Reads the arguments of a group.
 
     Raises:
-        InvalidRequest: an option is wrong; NOT_IMPLEMENTED for the orderly mode.
+        InvalidRequest: an option is wrong.
     """
     from delta_tables.ledger import ledger_at
     from jobs.handler.invocation import HandlerHost
     from jobs.handler.loader import HandlerTarget
     from jobs.settings import ConsumeSettings
-    from store_native.errors import from_code
 
-    if args.mode == "orderly":
-        raise from_code(
-            "NOT_IMPLEMENTED", "orderly mode comes with a later release: use concurrent until then"
-        )
     _check_path(args)
     return ConsumeSettings(
         group=args.group,

@@ -79,6 +79,10 @@ class ConsumeSettings:
     def __post_init__(self) -> None:
         """Checks what can be checked without a broker; raises InvalidRequest."""
         validate_group(self.group)
+        if str(self.mode) == "orderly":
+            raise from_code(
+                "NOT_IMPLEMENTED", "orderly mode comes with a later release: use concurrent until then"
+            )
         if not self.topics:
             raise from_code("ARGUMENT_ILLEGAL", "a group reads at least one topic")
         if self.checkpoint is None and self.ledger.checkpoints is None:

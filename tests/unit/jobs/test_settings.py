@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,6 +25,12 @@ def test_a_group_reads_its_retry_topic_too_but_not_in_broadcast_mode(tmp_path: P
     broadcast = ConsumeSettings("g", ("t",), HandlerTarget("m:f"), ledger, mode="broadcast")
     assert (concurrent.subscription, broadcast.subscription) == (("t", "%RETRY%g"), ("t",))
     assert concurrent.checkpoint_of("group") == tmp_path / "_checkpoints" / "g" / "group"
+
+
+def test_the_orderly_mode_is_refused_with_what_there_is_instead(tmp_path: Path) -> None:
+    mode: Any = "orderly"
+    with pytest.raises(InvalidRequest, match="orderly mode comes with a later release: use concurrent"):
+        ConsumeSettings("g", ("t",), HandlerTarget("m:f"), ledger_at(str(tmp_path)), mode=mode)
 
 
 def test_a_ledger_in_a_catalog_needs_a_checkpoint() -> None:

@@ -55,13 +55,16 @@ def test_bash_reads_the_script(script: Path) -> None:
         (("lakemq", "serve", "--flush", ""), {"sync", "async"}),
         (("lakemq", "group", ""), {"list", "reset"}),
         (("lakemq", "completion", ""), {"bash", "zsh"}),
-        (("lakemq", "consume", "--mode", ""), {"concurrent", "broadcast"}),
     ],
 )
 def test_bash_offers_commands_options_and_choices(
     script: Path, words: tuple[str, ...], some: set[str]
 ) -> None:
     assert some <= set(offered(script, *words))
+
+
+def test_no_mode_is_offered_that_does_not_work(script: Path) -> None:
+    assert set(offered(script, "lakemq", "consume", "--mode", "")) == {"concurrent", "broadcast"}
 
 
 def test_a_file_is_offered_where_one_is_wanted(script: Path, tmp_path: Path) -> None:
