@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from ipaddress import ip_address
+from urllib.parse import urlsplit
 
 from ingest_api import process
 from ingest_api.advertised import advertised_url
@@ -16,6 +17,7 @@ from ingest_api.broker.broker import Broker
 from ingest_api.http.app import create_app
 from ingest_api.http.front_door import FrontDoor
 from ingest_api.settings import Settings
+from lakemq.tls.files import warn_of_address
 
 log = logging.getLogger("lakemq.broker")
 
@@ -50,6 +52,8 @@ class _ServedBroker:
     def __init__(self, settings: Settings, place: process.Place) -> None:
         settings = settings.model_copy(update={"http": place.http})
         advertised = advertised_url(settings.http.advertised_address, place.host, place.port, place.scheme)
+        if settings.tls.cert:
+            warn_of_address(settings.tls, str(urlsplit(advertised).hostname))
         self._host = place.host
         self._broker = broker = Broker(settings.broker, advertised, (_host_in_ids(place.host), place.port))
         log.info("store open", extra={"fields": {"path": settings.store.path, **broker.recovery}})

@@ -14,6 +14,7 @@ import stat
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from store_native.errors import InvalidRequest
 
@@ -102,6 +103,34 @@ def warn_of(files: TlsFiles) -> None:
         log.warning("the certificate ends soon", extra={"fields": {"file": files.cert, "until": until}})
 
 
+def warn_of_address(files: TlsFiles, address: str) -> None:
+    """Says in the log that a certificate is not for the address under which others will ask for it.
+
+    Args:
+        files: With a certificate that was found usable.
+        address: A host's name or IP address, as clients have it.
+    """
+    if is_for(files, address):
+        return
+    named = ", ".join(name for _, name in _certificate_of(files).get("subjectAltName", ())) or "none"
+    fields = {"file": files.cert, "address": address, "names": named}
+    log.warning(
+        "the certificate is not for the address that others are told: they will refuse it",
+        extra={"fields": fields},
+    )
+
+
+def is_for(files: TlsFiles, address: str) -> bool:
+    """Says whether a client that asks for an address would take the certificate for its."""
+    asking = _trusting_only(files.cert)
+    asking.check_hostname = True
+    try:
+        _shake_hands(_serving(files), asking, address)
+    except (ssl.SSLCertVerificationError, ValueError):  # ValueError: no certificate can be for it
+        return False
+    return True
+
+
 def illegal(name: str, reason: str) -> InvalidRequest:
     """Makes the refusal of a setting."""
     return InvalidRequest("ARGUMENT_ILLEGAL", f"{name}: {reason}", setting=name)
@@ -138,17 +167,28 @@ def _no_pass_phrase() -> str:
 
 
 def _end_of(files: TlsFiles) -> float:
+    return float(ssl.cert_time_to_seconds(str(_certificate_of(files)["notAfter"])))
+
+
+def _certificate_of(files: TlsFiles) -> dict[str, Any]:
+    """What the certificate says, as Python's ssl has it."""
+    found = _shake_hands(_serving(files), _trusting_only(files.cert)).getpeercert()
+    assert found is not None, "the handshake is done"
+    return found
+
+
+def _serving(files: TlsFiles) -> ssl.SSLContext:
     context = serving_context(files)
     assert context is not None, "there is a certificate"
-    found = _shake_hands(context, _trusting_only(files.cert)).getpeercert()
-    assert found is not None, "the handshake is done"
-    return float(ssl.cert_time_to_seconds(str(found["notAfter"])))
+    return context
 
 
-def _shake_hands(serving: ssl.SSLContext, asking: ssl.SSLContext) -> ssl.SSLObject:
-    """Has a client connect in memory; returns its end."""
+def _shake_hands(
+    serving: ssl.SSLContext, asking: ssl.SSLContext, address: str | None = None
+) -> ssl.SSLObject:
+    """Has a client connect in memory, to an address where it checks that; returns its end."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    client = asking.wrap_bio(to_client, to_server)
+    client = asking.wrap_bio(to_client, to_server, server_hostname=address)
     server = serving.wrap_bio(to_server, to_client, server_side=True)
     for _ in range(_HANDSHAKE_ROUNDS):
         waiting = 0

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from http.client import HTTPSConnection
 from pathlib import Path
 from typing import Any
 
@@ -260,6 +261,31 @@ def ha_port_of(master: BrokerProcess) -> int:
     found = re.search(r"listening for slaves.*?port=(\d+)", master.log())
     assert found is not None, master.log()
     return int(found[1])
+
+
+def test_a_certificate_for_another_address_than_the_brokers_is_warned_of_at_the_start(
+    cluster: Cluster, served: TlsFiles, elsewhere: TlsFiles
+) -> None:
+    warning = "the certificate is not for the address"
+    log = cluster.start("m", files=elsewhere).log()
+    assert warning in log
+    assert 'address=127.0.0.1 names="127.0.0.2, elsewhere.example"' in log
+    there = ("--http.advertised_address", "elsewhere.example")
+    assert warning not in cluster.start("there", *there, files=elsewhere).log()
+    assert warning not in cluster.start("fits", files=served).log()
+
+
+def test_a_page_that_came_plainly_from_the_same_address_is_of_another_site(
+    broker: BrokerProcess, authority: Authority
+) -> None:
+    context = ssl.create_default_context(cafile=str(authority.file))
+    answers = {}
+    for scheme in ("https", "http"):
+        connection = HTTPSConnection("127.0.0.1", broker.port, timeout=30, context=context)
+        connection.request("GET", "/healthz", headers={"Origin": f"{scheme}://127.0.0.1:{broker.port}"})
+        answers[scheme] = connection.getresponse().status
+        connection.close()
+    assert answers == {"https": 200, "http": 403}
 
 
 # Who speaks the wrong way

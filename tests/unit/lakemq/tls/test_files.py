@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lakemq.tls.files import TlsFiles, serving_context, warn_of
+from lakemq.tls.files import TlsFiles, serving_context, warn_of, warn_of_address
 from lakemq.tls.trust import Trust
 from store_native.errors import InvalidRequest
 from tests.support.certificates import Authority
@@ -98,3 +98,25 @@ def test_a_key_that_others_can_read_and_an_end_that_is_near_are_warned_of(
         "the certificate ends soon",
     ]
     assert [record.__dict__["fields"]["file"] for record in caplog.records] == [soon.key, soon.cert]
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "2001:db8::1", "broker-a.internal", "BROKER-A.internal"])
+def test_a_certificate_for_its_address_is_not_warned_of(
+    authority: Authority, caplog: pytest.LogCaptureFixture, address: str
+) -> None:
+    names = ("IP:127.0.0.1", "IP:2001:db8::1", "DNS:broker-a.internal")
+    warn_of_address(authority.certificate(*names, file="fits"), address)
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize("address", ["10.1.2.3", "2001:db8::2", "broker-b.internal", "broker-a", "a..b"])
+def test_a_certificate_that_is_not_for_its_address_is_warned_of(
+    authority: Authority, caplog: pytest.LogCaptureFixture, address: str
+) -> None:
+    other = authority.certificate("IP:127.0.0.1", "DNS:broker-a.internal", file="not-for-it")
+    warn_of_address(other, address)
+    assert caplog.messages == [
+        "the certificate is not for the address that others are told: they will refuse it"
+    ]
+    said = caplog.records[0].__dict__["fields"]
+    assert said == {"file": other.cert, "address": address, "names": "127.0.0.1, broker-a.internal"}
