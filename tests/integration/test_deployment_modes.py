@@ -4,7 +4,7 @@ Contract: one master: nothing goes until it is back, and it comes back with ever
 asynchronous slaves: the other masters go on, the dead one's messages are read from its slave, and what the
 slave had not received is lost when it is promoted: the new epoch says from where on, and the old master is
 refused, with its store kept. Masters with synchronous slaves: nothing that was acknowledged is lost, and the
-old master comes back as a slave. Several masters without slaves are in test_client_routes.py
+old master comes back as a slave. Several masters without slaves are in client_routes/test_outages.py
 (test_a_broker_that_dies_is_named_and_the_rest_go_on).
 """
 

@@ -1,0 +1,43 @@
+"""Two masters behind two name servers, and a client of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from urllib3 import HTTPConnectionPool
+
+from lakemq.client import (
+    Client,
+)
+from tests.support.name_servers import BrokersOfCluster
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokersOfCluster]:
+    """Two name servers, masters a and b; tests that end one start it again."""
+    with BrokersOfCluster(tmp_path_factory.mktemp("cluster"), name_servers=2) as started:
+        started.master("broker-a")
+        started.master("broker-b")
+        yield started
+
+
+@pytest.fixture
+def client(cluster: BrokersOfCluster) -> Iterator[Client]:
+    with Client(cluster.endpoint, timeout_s=10) as connected:
+        yield connected
+
+
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The requests of all clients, as ``METHOD /path``."""
+    made: list[str] = []
+    urlopen = HTTPConnectionPool.urlopen
+
+    def noted(self: HTTPConnectionPool, method: str, url: str, **how: Any) -> Any:
+        made.append(f"{method} {url}")
+        return urlopen(self, method, url, **how)
+
+    monkeypatch.setattr(HTTPConnectionPool, "urlopen", noted)
+    return made
