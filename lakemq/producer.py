@@ -1,6 +1,6 @@
 """The producer: sends at once, or gathers messages for a moment and sends them together.
 
-Owns the one sender thread; what lingers is in pending_messages.py.
+Owns the one sender thread; what lingers is in pending_messages.py, and where it goes in lanes.py.
 
 Invariants: messages of one topic are stored in the order of ``send_later`` (those of one sharding key, where
 there are several brokers); every batch carries an
@@ -21,7 +21,7 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from lakemq.client import (
@@ -29,16 +29,13 @@ from lakemq.client import (
     Client,
     LakeMQError,
     Message,
-    MessageQueue,
     OutcomeUnknown,
     SendResult,
 )
 from lakemq.client.message import Body
+from lakemq.lanes import Lanes, QueueSelector
 from lakemq.pending_messages import PendingMessage, PendingMessages
 from store_native.errors import Closed, InvalidRequest, Unavailable
-
-QueueSelector = Callable[[Sequence[MessageQueue]], MessageQueue]
-"""Chooses one of the queues of a topic that take messages; it gets them by broker and id."""
 
 LINGER_MS = 10
 BATCH_BYTES = 32 * 1024
@@ -92,6 +89,7 @@ class Producer:
     ) -> None:
         self._owns_client = not isinstance(endpoint, Client)
         self._client = endpoint if isinstance(endpoint, Client) else Client(endpoint, timeout_s=timeout_s)
+        self._lanes = Lanes(self._client)
         self._retry_until = retry_until
         self._send_timeout_s = self._client.call_timeout_s if retry_until is None else retry_until
         self._topic = topic
@@ -145,8 +143,8 @@ class Producer:
         if self._closed:
             raise _closed()
         chosen, message = self._topic_of(topic), _message(body, fields)
-        message, broker_name = self._selected(chosen, message, select_queue)
-        return self._client_to(broker_name).send_message(
+        message, broker_name = self._lanes.selected(chosen, message, select_queue)
+        return self._lanes.client_to(broker_name).send_message(
             chosen,
             message,
             idempotency_key=idempotency_key or _new_key(),
@@ -171,10 +169,9 @@ class Producer:
             Closed: The producer was closed.
         """
         chosen = self._topic_of(topic)
-        message, broker_name = self._selected(chosen, _message(body, fields), select_queue)
+        message, broker_name = self._lanes.selected(chosen, _message(body, fields), select_queue)
         line = message.to_line()
-        to_one = None if broker_name is None else f"to {broker_name}"  # names have no spaces
-        lane = to_one or self._lane_of(chosen, message.sharding_key)
+        lane = self._lanes.lane_of(chosen, message, broker_name)
         since = self._clock()
         future: Future[SendResult] = Future()
         future.set_running_or_notify_cancel()  # a message on its way cannot be called back
@@ -234,32 +231,6 @@ class Producer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _selected(
-        self, topic: str, message: Message, select_queue: QueueSelector | None
-    ) -> tuple[Message, str | None]:
-        """The message for the queue that was selected, and that queue's broker."""
-        if select_queue is None:
-            return message, None
-        if message.queue_id is not None:
-            raise InvalidRequest("ARGUMENT_ILLEGAL", "select_queue and queue_id: give one, both name a queue")
-        queues = self._client.message_queues(topic)
-        queue = select_queue(queues)
-        if queue not in queues:
-            what = f"select_queue chose {queue!r}, which is none of the {len(queues)} queues of topic {topic}"
-            raise InvalidRequest("QUEUE_NOT_EXIST", what)
-        _, broker_name, queue_id = queue  # a plain tuple is equal to one, too
-        return replace(message, queue_id=queue_id), broker_name
-
-    def _lane_of(self, topic: str, sharding_key: str | None) -> str | None:
-        """The lane of a key; while nobody tells it none, and then its batch hears why."""
-        try:
-            return self._client.lane(topic, sharding_key)
-        except LakeMQError:
-            return None
-
-    def _client_to(self, broker_name: str | None) -> Client:
-        return self._client if broker_name is None else self._client.broker(broker_name)
 
     def _topic_of(self, topic: str | None) -> str:
         chosen = topic or self._topic
@@ -353,7 +324,7 @@ class Producer:
 
     def _post(self, batch: _Batch) -> BatchResult:
         first = batch.items[0]
-        return self._client_to(first.broker_name).send_ndjson(
+        return self._lanes.client_to(first.broker_name).send_ndjson(
             first.topic,
             b"".join(item.line for item in batch.items),
             idempotency_key=batch.key,

@@ -20,7 +20,7 @@ from lakemq.aio.threads import CallThreads
 from lakemq.client import Message, SendResult
 from lakemq.client.deadline import Deadline
 from lakemq.client.message import Body
-from lakemq.producer import QueueSelector
+from lakemq.lanes import QueueSelector
 
 MOST_SENDS = 16
 

@@ -16,7 +16,7 @@ from lakemq.client import (
     SendResult,
     Unavailable,
 )
-from lakemq.producer import QueueSelector
+from lakemq.lanes import QueueSelector
 from tests.support.name_servers import BrokersOfCluster
 from tests.support.routed import bodies, made
 from tests.support.waiting import wait_until

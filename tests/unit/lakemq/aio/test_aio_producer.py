@@ -8,6 +8,7 @@ import time
 import pytest
 
 from lakemq import aio
+from lakemq.lanes import Lanes
 from tests.support.scripted_network import ENDPOINT, ScriptedNetwork
 from tests.support.waiting import wait_until_async
 
@@ -18,6 +19,13 @@ def client_of(network: ScriptedNetwork, pool_size: int) -> aio.Client:
     client = aio.Client(ENDPOINT, pool_size=pool_size)
     client.synchronous = network.client()
     return client
+
+
+def have_a_client(producer: aio.Producer, network: ScriptedNetwork) -> None:
+    """Gives a producer another client of its own: the one it made has a real network."""
+    client = network.client()
+    producer._producer._client = client  # noqa: SLF001
+    producer._producer._lanes = Lanes(client)  # noqa: SLF001
 
 
 def test_a_flush_does_not_wait_for_a_thread() -> None:
@@ -46,7 +54,7 @@ def test_a_close_does_not_wait_longer_than_it_may_for_a_send_that_goes_on() -> N
 
     async def scenario() -> None:
         producer = aio.Producer(ENDPOINT, "t")
-        producer._producer._client = network.client()  # noqa: SLF001 - its own client has a network of its own
+        have_a_client(producer, network)
         sending = asyncio.create_task(producer.send("x"))
         await wait_until_async(lambda: not network.is_idle())
         began = time.monotonic()
@@ -64,7 +72,7 @@ def test_a_close_that_may_wait_waits_for_the_sends_under_way() -> None:
 
     async def scenario() -> None:
         producer = aio.Producer(ENDPOINT, "t")
-        producer._producer._client = network.client()  # noqa: SLF001
+        have_a_client(producer, network)
         sending = asyncio.create_task(producer.send("x"))
         await wait_until_async(lambda: not network.is_idle())
         closing = asyncio.create_task(producer.close(60.0))
