@@ -7,6 +7,7 @@
     spark_log.py        a command's Spark session, its log in a file
     consume_progress.py how a group goes, and what it came to
     group_status.py     how a group fares now
+    group_clone.py      a group that begins where another one stands
     consumer_lag.py     how far it is behind, queue by queue
     cluster_members.py  what masters and slaves of several names say of themselves
     master_changes.py   which master of a local cluster is another one now

@@ -67,7 +67,7 @@ COMMANDS = {
     "dlq": Command("list, show, export, discard a group's dead letters; have some handled again", "spark"),
     "archive": Command("land topics in the ledger's table of messages", "spark"),
     "topic": Command("list, create, show, update, delete topics"),
-    "group": Command("list, create, show, delete groups; see and reset offsets"),
+    "group": Command("list, create, show, delete, clone groups; see and reset offsets"),
     "message": Command("show one message, or find messages by key"),
     "ha": Command("show a broker's replication; promote a slave"),
     "store": Command("verify, dump or recover a store's files"),

@@ -154,6 +154,67 @@ def test_reset_says_who_holds_the_group_and_creates_none(
     assert client.group_offsets(name) == {(name, 0): 0}
 
 
+def test_a_clone_begins_where_the_other_group_stands(
+    lakemq: Lakemq, name: str, shared_broker: BrokerProcess
+) -> None:
+    client, clone = shared_broker.client(), f"{name}-clone"
+    client.put_topic(name, read_queue_nums=2, write_queue_nums=2)
+    client.put_group(name, retry_max_times=3, attributes={"team": "billing"})
+    for queue in (0, 0, 0, 1):
+        client.send(name, "x", queue_id=queue)
+    await_dispatch(client)
+    client.commit_offsets(name, {(name, 0): 1, (name, 1): 1, (f"%RETRY%{name}", 0): 0})
+    stands = {(name, 0): 1, (name, 1): 1}
+
+    code, out, _ = lakemq("group", "clone", name, clone)
+    assert code == 0
+    assert f"preview: group {clone} would begin where {name} stands, and 2 messages come to it" in out
+    assert clone not in {group.group for group in client.groups()}, "a preview changes nothing"
+
+    done = as_json(lakemq, "group", "clone", name, clone, "--execute")
+    assert (done["executed"], done["created"]) == (True, True)
+    assert [(row["from_offset"], row["to_offset"], row["lag"]) for row in done["queues"]] == [
+        (None, 1, 2),
+        (None, 1, 0),
+    ]
+    assert client.group_offsets(clone) == stands, "retries are the other group's own"
+    made = client.group(clone)
+    assert (made.retry_max_times, made.attributes) == (3, {"team": "billing"})
+    assert (name, 0) in client.group_offsets(name), "it is only read"
+
+
+def test_a_clone_takes_no_offsets_away_unless_it_is_told_to(
+    lakemq: Lakemq, name: str, shared_broker: BrokerProcess
+) -> None:
+    client, other = shared_broker.client(), f"{name}-other"
+    client.put_topic(name, read_queue_nums=1, write_queue_nums=1)
+    for group in (name, other):
+        client.put_group(group)
+    for _ in range(3):
+        client.send(name, "x")
+    await_dispatch(client)
+    assert lakemq("group", "clone", name, other)[2] == (
+        f"lakemq: ARGUMENT_ILLEGAL: group {name} has committed no offset: it stands nowhere\n"
+    )
+    client.commit_offsets(name, {(name, 0): 1})
+    client.commit_offsets(other, {(name, 0): 3})
+    code, _, err = lakemq("group", "clone", name, other, "--execute")
+    assert (code, client.group_offsets(other)) == (1, {(name, 0): 3})
+    assert f"group {other} has offsets already, of {name}: --overwrite replaces them" in err
+
+    client.acquire_lease(other, "spark/here/17", 60_000)
+    code, _, err = lakemq("group", "clone", name, other, "--overwrite", "--execute")
+    assert (code, client.group_offsets(other)) == (1, {(name, 0): 3})
+    assert "LEASE_CONFLICT" in err
+    client.release_lease(other, "spark/here/17")
+
+    assert lakemq("group", "clone", name, name)[0] == 1
+    assert lakemq("group", "clone", f"{name}-mistyped", other)[2].startswith("lakemq: GROUP_NOT_EXIST: ")
+    out = lakemq("group", "clone", name, other, "--overwrite", "--execute")[1]
+    assert f"done: group {other} begins where {name} stands; 2 messages come to it" in out
+    assert client.group_offsets(other) == {(name, 0): 1}
+
+
 def test_message_is_shown_by_id_and_found_by_key(
     lakemq: Lakemq, name: str, shared_broker: BrokerProcess
 ) -> None:

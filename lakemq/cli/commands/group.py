@@ -1,8 +1,9 @@
 """``lakemq group``: consumer groups, their committed offsets, and how to move them, over the HTTP API.
 
-Owns the arguments and how groups, lags and the plan of a reset are shown; group_status.py words a status.
+Owns the arguments and how groups, lags and the plans of a reset and of a clone are shown; group_status.py
+words a status, group_clone.py clones.
 
-Invariants: a reset changes nothing without ``--execute``.
+Invariants: a reset and a clone change nothing without ``--execute``.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lakemq.argument_types import between
-from lakemq.cli import group_status, options
+from lakemq.cli import group_clone, group_status, options
 from lakemq.cli.consumer_lag import consumer_lag, lag_and_away
 from lakemq.cli.subparsers import Subparsers
 from lakemq.cli.verbs import add_broker_verb
@@ -34,7 +35,7 @@ _NOT_MOVED = (
 
 def register(subparsers: Subparsers) -> None:
     """Adds the command to the parser."""
-    words = "list, create, show, delete groups; how they fare; see and reset offsets"
+    words = "list, create, show, delete, clone groups; how they fare; see and reset offsets"
     parser = subparsers.add_parser("group", help=words)
     verbs = parser.add_subparsers(dest="verb", required=True)
 
@@ -63,8 +64,23 @@ def register(subparsers: Subparsers) -> None:
     options.add_ledger(status)
     status.add_argument("--json", action="store_const", const="json", dest="format", help="as --format json")
     options.add_watch(status)
+    _register_clone(verbs)
     for verb in (create, show, delete, offsets, status, _register_reset(verbs)):
         verb.add_argument("group", help="the consumer group")
+
+
+def _register_clone(verbs: Subparsers) -> None:
+    clone = add_broker_verb(
+        verbs,
+        "clone",
+        _clone,
+        "make a group that begins where another one stands; without --execute only say what would happen. "
+        f"{_NOT_MOVED}",
+    )
+    clone.add_argument("source", metavar="FROM", help="the group that is copied")
+    clone.add_argument("group", metavar="TO", help="the new group")
+    clone.add_argument("--overwrite", action="store_true", help="also where TO has committed offsets")
+    clone.add_argument("--execute", action="store_true", help="do it")
 
 
 def _register_reset(verbs: Subparsers) -> argparse.ArgumentParser:
@@ -225,6 +241,36 @@ def _reset(client: Client, args: argparse.Namespace) -> None:
         print(
             f"\npreview: from the broker's offsets {again} messages would come again, {skipped} be skipped; "
             "--execute moves them"
+        )
+    print(_NOT_MOVED)
+
+
+def _clone(client: Client, args: argparse.Namespace) -> None:
+    plan = group_clone.planned(client, args.source, args.group, overwrite=args.overwrite)
+    kept_aside = group_clone.execute(client, plan) if args.execute else []
+    for name in kept_aside:
+        where = f"broker {name}: " if name else ""
+        print(
+            f"lakemq: {where}its master is away, a slave keeps the offsets for the next one", file=sys.stderr
+        )
+    if args.format == "json":
+        answer = {
+            "executed": args.execute,
+            "group": args.group,
+            "source": args.source,
+            "created": plan.is_new,
+        }
+        print(output.as_json({**answer, "not_moved": _NOT_MOVED, "queues": plan.queues}))
+        return
+    columns = [*_of_several(client), "topic", "queue_id", "from_offset", "to_offset", "lag"]
+    print(output.table(columns, [[row[name] for name in columns] for row in plan.queues]))
+    lag = sum(row["lag"] for row in plan.queues)
+    if args.execute:
+        print(f"\ndone: group {args.group} begins where {args.source} stands; {lag} messages come to it")
+    else:
+        print(
+            f"\npreview: group {args.group} would begin where {args.source} stands, and {lag} messages "
+            "come to it; --execute does it"
         )
     print(_NOT_MOVED)
 

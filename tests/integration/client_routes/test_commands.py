@@ -52,6 +52,38 @@ def test_commands_take_a_list(
     assert [row["offset"] for row in json.loads(capsys.readouterr().out)] == [0, 0, 0, 0]
 
 
+def test_a_group_is_cloned_at_every_broker_or_at_none(
+    cluster: BrokersOfCluster, client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic, endpoint = made(cluster, client, "cloned"), ("--endpoint", cluster.endpoint)
+    client.put_group("cloned")
+    stands = {"broker-a": 1, "broker-b": 2}
+    for name, at in stands.items():
+        with cluster.brokers[name].client() as one:
+            for _ in range(3):
+                one.send(topic, "x", queue_id=0)
+            wait_until(lambda one=one: one.queues(topic)[0].confirmed_offset == 3)  # type: ignore[misc]
+            one.commit_offsets("cloned", {(topic, 0): at})
+    b = cluster.brokers["broker-b"]
+    b.kill()
+    try:
+        assert main(["group", "clone", "cloned", "of-two", "--execute", *endpoint]) == 1
+        assert "broker-b" in capsys.readouterr().err
+        with cluster.brokers["broker-a"].client() as one:
+            assert "of-two" not in {group.group for group in one.groups()}
+    finally:
+        b.start()
+    wait_until(lambda: all("broker-b" in server.addresses() for server in cluster.name_servers))
+    assert main(["group", "clone", "cloned", "of-two", "--execute", "--format", "json", *endpoint]) == 0
+    rows = json.loads(capsys.readouterr().out)["queues"]
+    assert {row["broker_name"]: (row["to_offset"], row["lag"]) for row in rows} == {
+        "broker-a": (1, 2),
+        "broker-b": (2, 1),
+    }
+    for name, at in stands.items():
+        assert client.group_offsets("of-two", broker_name=name) == {(topic, 0): at}
+
+
 def test_a_line_of_text_names_the_broker_of_a_message(
     cluster: BrokersOfCluster, client: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
