@@ -20,6 +20,7 @@ from jobs.group.waiting_retries import WaitingRetries
 from jobs.handler.loader import HandlerTarget
 from jobs.settings import ConsumeSettings
 from lakemq import Message
+from lakemq.cli.app import main
 from tests.support.broker_process import BrokerProcess
 from tests.support.consumer_process import ConsumerProcess
 from tests.support.dispatch_barrier import await_dispatch
@@ -93,6 +94,36 @@ def test_each_run_handles_what_is_there_and_leaves_what_is_due_later(
     ]
     for view in EMPTY:
         assert rows(ledger, f"SELECT * FROM {view}") == [], view
+
+
+def test_a_cloned_group_handles_what_the_other_one_has_not(
+    spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path
+) -> None:
+    (tmp_path / "clone_handlers.py").write_text(HANDLERS)
+    with shared_broker.client() as client:
+        client.put_topic("cloned", read_queue_nums=2, write_queue_nums=2)
+
+    def run(group: str) -> int:
+        handled: list[BatchReport] = []
+        settings = ConsumeSettings(
+            group=group,
+            topics=("cloned",),
+            handler=HandlerTarget("clone_handlers:handle", "auto", (str(tmp_path),)),
+            ledger=ledger_at(str(tmp_path / "ledger")),
+            endpoint=shared_broker.endpoint,
+            start="earliest",
+            available_now=True,
+        )
+        consume(settings, lambda: spark, on_batch=handled.append)
+        return sum(report.messages for report in handled)
+
+    send(shared_broker, "cloned", *"abcd")
+    assert run("stands-here") == 4
+    send(shared_broker, "cloned", *"efg")
+    endpoint = ("--endpoint", shared_broker.endpoint)
+    assert main(["group", "clone", "stands-here", "begins-there", "--execute", *endpoint]) == 0
+    assert run("begins-there") == 3
+    assert run("stands-here") == 3, "it is where it was"
 
 
 @pytest.mark.long
