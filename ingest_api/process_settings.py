@@ -213,6 +213,15 @@ class ProcessSettings(BaseSettings):
         return self
 
     @model_validator(mode="after")
+    def _has_one_secret(self) -> Self:
+        if self.cluster_secret and self.cluster_secret_file:
+            raise illegal(
+                "cluster_secret",
+                f"is given beside cluster_secret_file, {self.cluster_secret_file}: which counts?",
+            )
+        return self
+
+    @model_validator(mode="after")
     def _has_both_files(self) -> Self:
         cert, key = self.tls.cert, self.tls.key
         if bool(cert) != bool(key):

@@ -16,7 +16,7 @@ import json
 import time
 import uuid
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -68,7 +68,8 @@ def post(
         on_acknowledged: Receives the number of messages of each answer, from this thread.
 
     Raises:
-        CommandFailed: A batch was refused; says the line and how many were stored before.
+        CommandFailed: A line is no message, or a batch was refused; says the line and how many were stored
+            before.
     """
     run = uuid.uuid4().hex
     total = Posted()
@@ -80,12 +81,15 @@ def post(
         try:
             results = future.result()
         except LakeMQError as error:
-            # What is in flight already may be stored all the same: it counts.
-            while waiting:
-                with suppress(LakeMQError):
-                    count(waiting.popleft()[1].result())
+            count_those_in_flight()
             raise CommandFailed(_refusal(error, batch, total)) from error
         count(results)
+
+    def count_those_in_flight() -> None:
+        """What was sent already may be stored all the same: it counts."""
+        while waiting:
+            with suppress(LakeMQError):
+                count(waiting.popleft()[1].result())
 
     def count(results: list[BatchResult]) -> None:
         for result in results:
@@ -96,7 +100,7 @@ def post(
             on_acknowledged(result.count)
 
     with ThreadPoolExecutor(connections, thread_name_prefix="lakemq-post") as pool:
-        for sequence, batch in enumerate(batches):
+        for sequence, batch in enumerate(_read(batches, count_those_in_flight, total)):
             if len(waiting) >= connections:
                 settle()
             key = f"{run}-{sequence}"
@@ -106,6 +110,20 @@ def post(
             settle()
     total.seconds = time.monotonic() - started
     return total
+
+
+def _read(batches: Iterable[Batch], ended: Callable[[], None], total: Posted) -> Iterator[Batch]:
+    """Passes batches on; an input that ends with a line that is no message says what was stored before it."""
+    reading = iter(batches)
+    while True:
+        try:
+            batch = next(reading, None)
+        except CommandFailed as error:
+            ended()
+            raise CommandFailed(f"{error} ({total.acknowledged} messages before it were stored)") from error
+        if batch is None:
+            return
+        yield batch
 
 
 def _send(client: Client, topic: str, batch: Batch, key: str) -> list[BatchResult]:

@@ -32,8 +32,8 @@ class LineRule:
 
     Attributes:
         meaning: ``message``: the line is a message object of the API. ``body``: it is any JSON value
-            and becomes the body. ``text``: the line itself is the body. ``auto``: an object with
-            body, body_base64 or body_json is a message, any other JSON value a body.
+            and becomes the body. ``text``: the line itself is the body, its spaces too. ``auto``: an object
+            with body, body_base64 or body_json is a message, any other JSON value a body.
         key_fields: Fields of a body that become keys.
         tag_field: The field of a body that becomes the tags.
     """
@@ -43,19 +43,18 @@ class LineRule:
     tag_field: str | None = None
 
     def shape(self, line: bytes) -> bytes:
-        """Returns the API's message object for a line, as JSON without a newline.
+        """Returns the API's message object for a line that is not blank, as JSON without a newline.
 
         Raises:
             ValueError: The line is not what the rule expects.
         """
+        if self.meaning == "text":
+            return encode_json({"body": line.removesuffix(b"\r").decode("utf-8")})
+        line = line.strip()
         if self.meaning == "message":
             return line
-        if self.meaning == "text":
-            return encode_json({"body": line.decode("utf-8")})
-        if self.meaning == "body" and not self.key_fields and self.tag_field is None:
-            return b'{"body_json":' + line + b"}"
         # Only looked at, never sent: numbers stay text, so that a key is spelled as in the body.
-        value = json.loads(line, parse_float=str, parse_int=str)
+        value = json.loads(line, parse_float=str, parse_int=str, parse_constant=_refuse)
         if self.meaning == "auto" and isinstance(value, dict) and not BODY_FIELDS.isdisjoint(value):
             return line
         return self._wrap(line, value)
@@ -127,11 +126,11 @@ def _lines(source: BufferedIOBase) -> Iterator[tuple[int, bytes | None]]:
         for line in whole:
             number += 1
             if line.strip():
-                yield number, line.strip()
+                yield number, line
         if _idle(source):
             yield number, None
     if rest.strip():
-        yield number + 1, rest.strip()
+        yield number + 1, rest
 
 
 def _idle(source: BufferedIOBase) -> bool:
@@ -152,6 +151,10 @@ def _shaped(rule: LineRule, line: bytes, number: int) -> bytes:
 
 def _expected(rule: LineRule) -> str:
     return "UTF-8 text" if rule.meaning == "text" else "JSON"
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is no value of JSON")
 
 
 def _text(value: Any) -> str:

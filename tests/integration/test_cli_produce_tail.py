@@ -105,6 +105,26 @@ def test_line_that_is_not_json_is_named(client: Client, topic: str) -> None:
     assert err.startswith("lakemq: line 2 is not JSON: ")
 
 
+def test_an_input_that_ends_with_a_wrong_line_says_how_many_were_stored_before_it(
+    client: Client, topic: str
+) -> None:
+    code, _, err = run(client, "produce", topic, "--batch", "2", stdin=b"1\n2\n3\n4\n5\n{\n")
+    assert code == 1
+    assert "line 6 is not JSON" in err
+    assert "(4 messages before it were stored)" in err
+    assert stored(client, topic) == 4
+
+
+@pytest.mark.parametrize("option", [("--key-field", "id"), ("--as", "message"), ("--input", "nothing")])
+def test_what_is_for_lines_is_refused_beside_a_body(
+    client: Client, topic: str, option: tuple[str, str]
+) -> None:
+    code, _, err = run(client, "produce", topic, "--body", '{"id": 17}', *option)
+    assert code == 2
+    assert "are for lines" in err
+    assert stored(client, topic) == 0
+
+
 def test_one_message_comes_from_the_command_line(client: Client, topic: str) -> None:
     code, out, _ = run(client, "produce", topic, "--body", "hello", "--key", "k", "--tag", "t")
     assert (code, out.split()[0]) == (0, "SEND_OK")

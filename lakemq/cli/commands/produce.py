@@ -26,7 +26,7 @@ BATCH_BYTES = 1 << 20
 
 _EXAMPLES = """\
 A line is a message object of the API ({"body": "...", "keys": ["17"], "tags": "created"}) or any JSON
-value, which becomes the body. A batch is stored whole or not at all.
+value, which becomes the body; blank lines are passed over. A batch is stored whole or not at all.
 
   lakemq produce orders --input orders.ndjson --key-field id --tag-field state
   tail -f app.log | lakemq produce logs --as text
@@ -100,6 +100,10 @@ def register(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Posts; returns 0 when everything was acknowledged."""
     if args.body is not None:
+        if args.key_field or args.tag_field or args.meaning != "auto" or args.input != "-":
+            raise WrongUsage(
+                "--input, --as, --key-field and --tag-field are for lines; with --body: --key, --tag"
+            )
         return _post_one(args)
     if args.key or args.tag or args.delay_level:
         raise WrongUsage(
@@ -112,9 +116,20 @@ def run(args: argparse.Namespace) -> int:
         Progress(f"to {args.topic}") as progress,
     ):
         batches = ndjson.batches(source, rule, max_count=args.batch, max_bytes=BATCH_BYTES)
-        posted = bulk.post(
-            client, args.topic, batches, connections=args.connections, on_acknowledged=progress.add
-        )
+        stored = 0
+
+        def on_acknowledged(count: int) -> None:
+            nonlocal stored
+            stored += count
+            progress.add(count)
+
+        try:
+            posted = bulk.post(
+                client, args.topic, batches, connections=args.connections, on_acknowledged=on_acknowledged
+            )
+        except KeyboardInterrupt:
+            print(f"lakemq: interrupted, {stored:,} messages were acknowledged", file=sys.stderr)
+            raise
     _print(args, posted)
     return 0 if posted.acknowledged == posted.posted else 1
 

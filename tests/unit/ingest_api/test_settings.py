@@ -349,3 +349,10 @@ def test_a_certificate_and_its_key_come_together_from_everywhere(tmp_path: Path)
 def test_rocketmqs_protocol_is_none_for_a_broker_with_a_certificate() -> None:
     with pytest.raises(InvalidRequest, match=r"replication\.ha_protocol: .*not encrypted"):
         load_settings(None, {"tls.cert": "a.pem", "tls.key": "a.key", "replication.ha_protocol": "rocketmq"})
+
+
+def test_a_secret_and_a_file_of_one_are_refused_together(tmp_path: Path) -> None:
+    """Of which the later source would be, nobody could see: the one would silently be passed over."""
+    path = written(tmp_path, 'cluster_secret_file = "secret.txt"\n')
+    with pytest.raises(InvalidRequest, match="cluster_secret: is given beside cluster_secret_file"):
+        load_settings(path, {}, {"LAKEMQ_CLUSTER_SECRET": "0123456789abcdef"})

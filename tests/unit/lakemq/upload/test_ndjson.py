@@ -54,6 +54,19 @@ def test_object_with_a_body_field_can_be_a_body_when_asked_for() -> None:
     assert shaped(LineRule("body"), b'{"body": "x"}') == {"body_json": {"body": "x"}}
 
 
+@pytest.mark.parametrize("line", [b'1,"tags":"injected"', b'1} {"a":2', b"NaN", b"", b"text"])
+def test_what_is_no_json_value_is_no_body(line: bytes) -> None:
+    for meaning in ("body", "auto"):
+        with pytest.raises(ValueError, match=r"Extra data|Expecting value|NaN is no value"):
+            LineRule(meaning).shape(line)
+
+
+def test_lines_of_text_keep_their_indentation() -> None:
+    lines = cut(b"  indented: yaml\r\n\n\tat a.b(D.java:1) \n", LineRule("text"))
+    bodies = [json.loads(line)["body"] for _, batch in lines for line in batch.splitlines()]
+    assert bodies == ["  indented: yaml", "\tat a.b(D.java:1) "]
+
+
 def test_text_is_taken_as_it_is() -> None:
     assert shaped(LineRule("text"), b'a "quoted" line') == {"body": 'a "quoted" line'}
 
