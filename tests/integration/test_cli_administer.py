@@ -102,6 +102,20 @@ def test_delete_without_a_terminal_needs_yes(
     assert as_json(lakemq, "topic", "show", name)["topic"] == name
 
 
+@pytest.mark.parametrize(
+    ("offsets", "said"), [(["0=1_0"], "both whole numbers"), (["0=1", "0=3"], "names a queue twice")]
+)
+def test_offsets_that_may_mean_two_things_are_refused(
+    lakemq: Lakemq, name: str, offsets: list[str], said: str
+) -> None:
+    lakemq("topic", "create", name)
+    lakemq("group", "create", name)
+    given = [word for offset in offsets for word in ("--offset", offset)]
+    code, _, err = lakemq("group", "reset", name, "--topic", name, *given, "--execute")
+    assert code == 2
+    assert said in err
+
+
 def test_group_is_moved_only_with_execute(lakemq: Lakemq, name: str, shared_broker: BrokerProcess) -> None:
     client = shared_broker.client()
     client.put_topic(name, read_queue_nums=1, write_queue_nums=1)

@@ -301,10 +301,12 @@ def _of_several(client: Client) -> list[str]:
 
 
 def _queue_offsets(pairs: list[tuple[str, str]]) -> dict[int, int]:
-    try:
-        return {int(queue): int(offset) for queue, offset in pairs}
-    except ValueError:
-        raise WrongUsage("--offset takes QUEUE=OFFSET, both whole numbers") from None
+    if not all(number.isascii() and number.isdigit() for pair in pairs for number in pair):
+        raise WrongUsage("--offset takes QUEUE=OFFSET, both whole numbers")
+    targets = {int(queue): int(offset) for queue, offset in pairs}
+    if len(targets) < len(pairs):
+        raise WrongUsage("--offset names a queue twice")
+    return targets
 
 
 def _print(group: GroupConfig, rows: list[dict[str, Any]], args: argparse.Namespace) -> None:

@@ -15,7 +15,8 @@ from lakemq.cli import options
 from lakemq.cli.subparsers import Subparsers
 from lakemq.cli.verbs import add_broker_verb
 from lakemq.cli.verbs import run as run
-from lakemq.client import Client, InvalidRequest, QueueBounds, TopicConfig, Unavailable
+from lakemq.client import Client, InvalidRequest, LakeMQError, QueueBounds, TopicConfig, Unavailable
+from lakemq.client.errors import may_pass
 from lakemq.terminal import output
 from store_native.names import PERM_READ, PERM_READ_WRITE, PERM_WRITE, is_group_topic
 
@@ -77,7 +78,7 @@ def _is_hidden(topic: TopicConfig) -> bool:
 
 def _create(client: Client, args: argparse.Namespace) -> None:
     # PUT creates or changes; a person who says create wants to hear that it is there already.
-    if _exists(client, args.topic):
+    if _is_known(client, args.topic):
         lacking = [name for name, broker in _brokers(client).items() if not _exists(broker, args.topic)]
         what = (
             f"changes it, and makes it at {', '.join(lacking)}, where it is not" if lacking else "changes it"
@@ -88,6 +89,16 @@ def _create(client: Client, args: argparse.Namespace) -> None:
 
 def _brokers(client: Client) -> dict[str, Client]:
     return client.brokers() if client.is_routed else {}
+
+
+def _is_known(client: Client, topic: str) -> bool:
+    """Says whether a broker that answers has it; who is away is named when the others make it."""
+    try:
+        return _exists(client, topic)
+    except LakeMQError as error:
+        if not (client.is_routed and may_pass(error)):
+            raise
+        return False
 
 
 def _exists(client: Client, topic: str) -> bool:

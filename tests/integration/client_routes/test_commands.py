@@ -52,6 +52,24 @@ def test_commands_take_a_list(
     assert [row["offset"] for row in json.loads(capsys.readouterr().out)] == [0, 0, 0, 0]
 
 
+def test_a_topic_is_made_where_a_broker_answers_and_the_error_names_the_other(
+    cluster: BrokersOfCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    endpoint = ("--endpoint", cluster.endpoint)
+    b = cluster.brokers["broker-b"]
+    b.kill()
+    try:
+        assert main(["topic", "create", "half", *endpoint]) == 1
+        said = capsys.readouterr().err
+        assert "broker-b" in said
+        assert "done on broker-a" in said
+        with cluster.brokers["broker-a"].client() as one:
+            assert one.topic("half").topic == "half"
+    finally:
+        b.start()
+    wait_until(lambda: all("broker-b" in server.addresses() for server in cluster.name_servers))
+
+
 def test_a_group_is_cloned_at_every_broker_or_at_none(
     cluster: BrokersOfCluster, client: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
