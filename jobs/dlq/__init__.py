@@ -1,6 +1,7 @@
 """What an operator does with dead letters; the ledger is read and written without a JVM.
 
 choice.py    which dead letters, by SQL and by what was done with them
+condition.py what --where may be
 replay.py    they are sent to their group again
 discard.py   they are put aside, with a reason
 export.py    they are written into a file

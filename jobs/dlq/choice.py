@@ -1,14 +1,13 @@
 """Dead letters of a group chosen by SQL, and by what an operator did with them before.
 
-Owns the query, and what is a condition in it.
+Owns the queries.
 
-Invariants: the predicate sees the group's own dead letters alone, and stays inside its parentheses; a dead
-letter is found once.
+Invariants: only the group's own dead letters are found, and `dead_letters` in the predicate is these alone; a
+dead letter is found once.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -18,6 +17,7 @@ from delta_tables.ledger import ledger_at
 from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.ledger_reader import LedgerReader, LedgerSnapshot
 from delta_tables.replays import DISCARD
+from jobs.dlq.condition import check_condition
 from store_native import validate_group
 from store_native.errors import from_code
 
@@ -32,18 +32,12 @@ _STATES: dict[State, str] = {
     "any": "true",
 }
 
-_ALL = 2**62
-_CONDITION = re.compile(
-    r"""
-    [^'"()/;-] | '(?:[^']|'')*' | "(?:[^"]|"")*"
-    | --[^\n]* | /\*.*?\*/ | -(?!-) | /(?!\*) | (?P<open>\() | (?P<close>\))
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-"""One piece of a condition: what is quoted or a comment is one piece, and no parenthesis."""
+_OWN = """\
+WITH dead_letters AS (SELECT * FROM dead_letters WHERE consumer_group = '{group}')"""
+"""The table's name is the group's own part of it, also in a subquery of the predicate."""
 _CHOSEN = """\
-WITH mine AS (SELECT * FROM dead_letters WHERE consumer_group = '{group}'),
-chosen AS (SELECT * FROM mine WHERE (
+{own},
+chosen AS (SELECT * FROM dead_letters WHERE (
 {predicate}
 )),
 done AS (SELECT * FROM replays WHERE consumer_group = '{group}')
@@ -51,14 +45,21 @@ SELECT {columns} FROM chosen
 LEFT JOIN (SELECT * FROM done WHERE coalesce(action, '') <> '{discard}') AS sent ON {sent}
 LEFT JOIN (SELECT * FROM done WHERE action = '{discard}') AS discarded ON {discarded}
 WHERE {state}
-ORDER BY chosen.topic, chosen.broker_name, chosen.queue_id, chosen.queue_offset, chosen.attempts
-LIMIT {most} OFFSET {passed}"""
-_WHOLE = """\
-SELECT * FROM dead_letters WHERE consumer_group = '{group}' AND (
+ORDER BY {order}"""
+_FITTING = """\
+{own}
+SELECT * FROM dead_letters WHERE (
 {predicate}
 )"""
+_NAMED = """\
+{own}
+SELECT chosen.* FROM (VALUES {keys}) AS named ({names}) JOIN dead_letters AS chosen ON {named}
+WHERE chosen.queue_offset BETWEEN {first} AND {last}
+ORDER BY {order}"""
+"""The range of offsets spares the engine the files that have none of them."""
 _ROWS_AT_ONCE = 16
 """A body has up to 4 MiB."""
+_BY_POSITION = ", ".join(f"chosen.{name}" for name in KEY)
 _OF_ATTEMPT = (
     *("attempt", "verdict", "started_at", "finished_at", "next_attempt_at"),
     *("reason", "error_type", "error_text", "worker"),
@@ -80,7 +81,7 @@ class DeadLetterChoice:
 
     Raises:
         InvalidRequest: GROUP_ILLEGAL; ARGUMENT_ILLEGAL when there is no ledger, it is a catalog's, or the
-            predicate is no SQL.
+            predicate is no SQL, or has another result each time.
     """
 
     def __init__(self, ledger: str, group: str, predicate: str, state: State = "open") -> None:
@@ -88,7 +89,8 @@ class DeadLetterChoice:
         location = ledger_at(ledger)
         self._reader = LedgerReader(ledger)
         assert isinstance(location, PathLedger), "the reader refuses a catalog"
-        _check_condition(predicate)
+        check_condition(predicate)
+        self._own = _OWN.format(group=group)
         self.location = location
         self.group = group
         self.predicate = predicate
@@ -98,26 +100,36 @@ class DeadLetterChoice:
         """Their keys, ids, times and reasons, by position."""
         return self.rows((*KEY, "message_id", "last_attempt_at", "reason", "error_text"))
 
-    def rows(
-        self,
-        columns: Sequence[str] | None = None,
-        most: int = _ALL,
-        passed: int = 0,
-        *,
-        with_audit: bool = False,
-    ) -> pa.Table:
+    def keys(self) -> pa.Table:
+        """The keys of these deaths, by position; a message that is given up anew has another."""
+        return self.rows(KEY)
+
+    def rows(self, columns: Sequence[str] | None = None, *, with_audit: bool = False) -> pa.Table:
         """The dead letters as they are now, by position.
 
         Args:
             columns: Columns of `dead_letters`; None for all.
-            most: So many rows at most.
-            passed: So many rows are passed over first.
             with_audit: When they were replayed or discarded, by whom and why, as further columns.
 
         Raises:
             InvalidRequest: ARGUMENT_ILLEGAL when the predicate is no SQL, or finds a row twice.
         """
-        return self._rows(self._reader.snapshot(), columns, most, passed, with_audit=with_audit)
+        return self._rows(self._reader.snapshot(), columns, with_audit=with_audit)
+
+    def named(self, keys: pa.Table) -> pa.Table:
+        """The dead letters of these keys, of which there is one at least, whole and by position."""
+        offsets = keys.column("queue_offset").to_pylist()
+        return self._reader.snapshot().sql(
+            _NAMED.format(
+                own=self._own,
+                keys=", ".join(f"({', '.join(map(_literal, key))})" for key in _keys(keys)),
+                names=", ".join(KEY),
+                named=_same("named"),
+                first=min(offsets),
+                last=max(offsets),
+                order=_BY_POSITION,
+            )
+        )
 
     def batches(self) -> Iterator[pa.Table]:
         """The dead letters whole, as they are at one moment, some at a time and in no order.
@@ -129,8 +141,8 @@ class DeadLetterChoice:
         """
         ledger = self._reader.snapshot()
         left = set(_keys(self._rows(ledger, KEY)))
-        whole = _WHOLE.format(group=self.group, predicate=self.predicate)
-        for found in ledger.batches(whole, _ROWS_AT_ONCE):
+        fitting = _FITTING.format(own=self._own, predicate=self.predicate)
+        for found in ledger.batches(fitting, _ROWS_AT_ONCE):
             keys = _keys(found)
             yield found.filter(pa.array([key in left for key in keys], pa.bool_()))
             left.difference_update(keys)
@@ -139,14 +151,13 @@ class DeadLetterChoice:
         self,
         ledger: LedgerSnapshot,
         columns: Sequence[str] | None,
-        most: int = _ALL,
-        passed: int = 0,
         *,
         with_audit: bool = False,
     ) -> pa.Table:
         chosen = "chosen.*" if columns is None else ", ".join(f"chosen.{name}" for name in columns)
         found = ledger.sql(
             _CHOSEN.format(
+                own=self._own,
                 group=self.group,
                 predicate=self.predicate,
                 sent=_same("sent"),
@@ -154,8 +165,7 @@ class DeadLetterChoice:
                 discard=DISCARD,
                 state=_STATES[self.state],
                 columns=f"{chosen}, {_DONE}" if with_audit else chosen,
-                most=most,
-                passed=passed,
+                order=_BY_POSITION,
             )
         )
         if found.num_rows != len(set(_keys(found))):
@@ -190,19 +200,3 @@ def _literal(value: str | int) -> str:
 
 def _same(other: str) -> str:
     return " AND ".join(f"{other}.{name} = chosen.{name}" for name in KEY)
-
-
-def _check_condition(predicate: str) -> None:
-    """Refuses what would end the parentheses that it stands in.
-
-    Raises:
-        InvalidRequest: ARGUMENT_ILLEGAL.
-    """
-    depth = at = 0
-    while depth >= 0 and (piece := _CONDITION.match(predicate, at)):
-        depth += bool(piece["open"]) - bool(piece["close"])
-        at = piece.end()
-    if depth != 0 or at != len(predicate) or not predicate.strip():
-        raise from_code(
-            "ARGUMENT_ILLEGAL", f"--where is one condition such as reason = 'timeout', not {predicate!r}"
-        )

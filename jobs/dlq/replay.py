@@ -73,7 +73,8 @@ class Replay:
     ) -> Replayed:
         """Sends them to the group's retry topic and writes down that they were sent.
 
-        They are chosen again once no other process writes: what another replay sent is not sent again.
+        They are chosen once, when no other process writes: what another replay sent is not sent again, and
+        what is given up while this goes on is left to the next.
 
         Args:
             client: The broker's.
@@ -88,16 +89,17 @@ class Replay:
             LakeMQError: The broker cannot be reached; what was sent is written down.
             Unavailable: STORE_LOCKED when another process writes the table.
         """
-        brokers = self._brokers(client)
         audit = Audit(self._choice, REPLAY)
         replayed = Replayed(audit.replay_id)
         waiting: list[dict[str, Any]] = []
         number = 0
         with audit.only_writer():
+            chosen = self._choice.keys()
+            brokers = self._brokers(client, chosen)
             began = clock()
             try:
-                # What was sent is not chosen again; what was refused comes first, and is passed over.
-                while letters := self._next(len(replayed.refused)):
+                for first in range(0, chosen.num_rows, ROWS_A_COMMIT):
+                    letters = self._choice.named(chosen.slice(first, ROWS_A_COMMIT)).to_pylist()
                     for letter in letters:
                         if rate is not None and (early := began + number / rate - clock()) > 0:
                             sleep(early)
@@ -116,16 +118,12 @@ class Replay:
                 audit.write(waiting)
         return replayed
 
-    def _next(self, passed: int) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = self._choice.rows(None, ROWS_A_COMMIT, passed).to_pylist()
-        return rows
-
-    def _brokers(self, client: Client) -> dict[str, Client]:
+    def _brokers(self, client: Client, letters: pa.Table) -> dict[str, Client]:
         """The brokers of the dead letters, by name: a message goes back where it came from.
 
         There its key is known when it is sent again, and its group.
         """
-        names = set(self.letters.column("broker_name").to_pylist())
+        names = set(letters.column("broker_name").to_pylist())
         if client.is_cluster():
             found = {name: client.broker(name) for name in names}
         else:

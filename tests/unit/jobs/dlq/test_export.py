@@ -45,6 +45,13 @@ def test_parquet_has_the_tables_schema(ledger: PathLedger, tmp_path: Path) -> No
     assert found.column("body").to_pylist() == [b"\xff\x00"]
 
 
+def test_a_subquery_of_the_predicate_sees_the_groups_own_dead_letters(
+    ledger: PathLedger, tmp_path: Path
+) -> None:
+    last = "queue_offset = (SELECT max(queue_offset) FROM dead_letters)"
+    assert export(DeadLetterChoice(str(ledger), "g", last), tmp_path / "dead.ndjson") == 1
+
+
 @pytest.mark.parametrize("name", ["dead.csv", "dead"])
 def test_another_kind_of_file_is_refused(ledger: PathLedger, tmp_path: Path, name: str) -> None:
     with pytest.raises(InvalidRequest, match=r"named \.ndjson or \.parquet"):

@@ -79,7 +79,9 @@ class _Sends(Client):
         ("queue_offset = 1", 1),
         ("reason = 'it''s (really) bad; -- so'", 2),
         ("reason LIKE '%)%' -- a comment )\n AND true", 2),
-        ("/* ) */ queue_offset IN (SELECT max(queue_offset) FROM mine)", 1),
+        ("/* ) */ queue_offset IN (SELECT max(queue_offset) FROM dead_letters)", 1),
+        ("dead_letters.queue_offset = 1", 1),
+        ("reason <> 'random()' -- no random()\n AND /* uuid() */ true", 2),
         ("consumer_group = 'other'", 0),
         ("4 / 2 - 1 = 1", 2),
     ],
@@ -106,6 +108,39 @@ def test_a_condition_chooses_among_the_groups_own(ledger: PathLedger, predicate:
 def test_what_is_no_condition_is_refused(ledger: PathLedger, predicate: str) -> None:
     with pytest.raises(InvalidRequest, match="--where is one condition"):
         Replay(DeadLetterChoice(str(ledger), "g", predicate))
+
+
+@pytest.mark.parametrize(
+    "predicate", ["random() < 0.1", "RAND ( ) < 0.1", '"random"() < 0.1', "uuid/* so */() < '8'"]
+)
+def test_what_comes_out_another_way_each_time_is_refused(ledger: PathLedger, predicate: str) -> None:
+    with pytest.raises(InvalidRequest, match="--where has another result each time"):
+        DeadLetterChoice(str(ledger), "g", predicate)
+
+
+class _FailsAtOnce(_Sends):
+    """A broker whose group gives up again what it gets, while the replay goes on."""
+
+    def __init__(self, ledger: PathLedger) -> None:
+        super().__init__()
+        self.ledger = ledger
+
+    def send_arrow(self, topic: str, data: Any, **given: Any) -> Any:
+        super().send_arrow(topic, data, **given)
+        assert len(self.keys) < 10, "a run that goes on without end"
+        attempts = data.column("reconsume_times")[0].as_py() + 1
+        message_id = data.column("message_id")[0].as_py()
+        append(self.ledger, DEAD_LETTERS, [letter(int(message_id[1:]), attempts=attempts)])
+
+
+def test_what_is_given_up_anew_while_a_replay_goes_on_is_left_to_the_next(ledger: PathLedger) -> None:
+    broker = _FailsAtOnce(ledger)
+    assert Replay(DeadLetterChoice(str(ledger), "g", "true")).send(broker).sent == 2
+    left = Replay(DeadLetterChoice(str(ledger), "g", "true"))
+    assert left.letters.column("attempts").to_pylist() == [4, 4]
+    assert left.send(broker).sent == 2
+    rows = pa.table(ledger.open(REPLAYS).to_pyarrow_table()).to_pylist()
+    assert sorted((row["queue_offset"], row["attempts"]) for row in rows) == [(0, 3), (0, 4), (1, 3), (1, 4)]
 
 
 def test_each_is_sent_once_and_what_is_refused_is_said(tmp_path: Path) -> None:
