@@ -5,6 +5,7 @@
     retry.py, dead_letter.py  what goes back to the broker
     dlq/             what an operator does with dead letters
     group/           the group job: batches of messages, outcomes, the ledger
+    frames/          a user's function of DataFrames, applied to them; spark_group.py runs one in a program
     handler/         a user's handler: found, called, narrowed down where it fails
     redelivery/      what a message that comes back carries, and when it comes
     runtime/         what every job runs on: its stream's start and end, its checkpoint, its lease

@@ -17,20 +17,23 @@ from store_native.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from jobs.archive import ArchiveSettings
+    from jobs.frames.frame_handler import FrameHandler
+    from jobs.handler.invocation import HandlerHost
+    from jobs.handler.loader import HandlerTarget
     from jobs.settings import ConsumeSettings
 
 
 def add_consume_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of a consumer group."""
+    """Adds the arguments of a consumer group and of its handler."""
     parser.epilog = DURATION_HELP
     parser.add_argument("--group", required=True, help="the consumer group")
+    _add_handler(parser)
+    add_group_options(parser)
+
+
+def add_group_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of a consumer group, whatever its handler is."""
     _add_topics(parser)
-    parser.add_argument(
-        "--handler",
-        required=True,
-        metavar="MODULE:FUNCTION",
-        help="called with each message, or with batches",
-    )
     _add_places(parser)
     parser.add_argument(
         "--max-reconsume-times",
@@ -63,29 +66,6 @@ def add_consume_arguments(parser: argparse.ArgumentParser) -> None:
         type=positive,
         metavar="N",
         help="messages in one batch at most (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--concurrency",
-        default=20,
-        type=between(1, 1024),
-        metavar="N",
-        help="calls at a time on each core, for handlers of single messages, 1 to 1024 "
-        "(default: %(default)s)",
-    )
-    parser.add_argument(
-        "--consume-timeout",
-        default="15m",
-        type=lasting(1_000, 86_400_000),
-        metavar="DURATION",
-        help="a call that takes longer is given up, its message comes again; 1s to 24h "
-        "(default: %(default)s)",
-    )
-    parser.add_argument(
-        "--isolation",
-        choices=("thread", "process"),
-        default="thread",
-        help="where the handler is called: in Spark's worker, or in a process that may hang and die, which "
-        "is chosen by itself after a worker died (default: %(default)s)",
     )
     parser.add_argument(
         "--batch-time",
@@ -135,6 +115,42 @@ def add_consume_arguments(parser: argparse.ArgumentParser) -> None:
         type=duration_ms,
         metavar="DURATION",
         help="end when nothing was new, pending or due so long",
+    )
+
+
+def _add_handler(parser: argparse.ArgumentParser) -> None:
+    handler = parser.add_mutually_exclusive_group(required=True)
+    handler.add_argument(
+        "--handler", metavar="MODULE:FUNCTION", help="called with each message, or with batches"
+    )
+    handler.add_argument(
+        "--sql",
+        type=Path,
+        metavar="FILE",
+        help="a SELECT in a file: its rows are those of the view `batch`, with a column verdict",
+    )
+    parser.add_argument(
+        "--concurrency",
+        default=20,
+        type=between(1, 1024),
+        metavar="N",
+        help="calls at a time on each core, for handlers of single messages, 1 to 1024 "
+        "(default: %(default)s)",
+    )
+    parser.add_argument(
+        "--consume-timeout",
+        default="15m",
+        type=lasting(1_000, 86_400_000),
+        metavar="DURATION",
+        help="a call that takes longer is given up, its message comes again; 1s to 24h "
+        "(default: %(default)s)",
+    )
+    parser.add_argument(
+        "--isolation",
+        choices=("thread", "process"),
+        default="thread",
+        help="where the handler is called: in Spark's worker, or in a process that may hang and die, which "
+        "is chosen by itself after a worker died (default: %(default)s)",
     )
     parser.add_argument(
         "--vectorised",
@@ -188,22 +204,25 @@ def _add_trigger(parser: argparse.ArgumentParser, default: str) -> None:
     )
 
 
-def consume_settings(args: argparse.Namespace) -> ConsumeSettings:
+def consume_settings(args: argparse.Namespace, function: FrameHandler | None = None) -> ConsumeSettings:
     """Reads the arguments of a group.
+
+    Args:
+        args: those of `add_consume_arguments`; with a function `group` and those of `add_group_options`.
+        function: in the place of a handler that the arguments name.
 
     Raises:
         InvalidRequest: an option is wrong.
     """
     from delta_tables.ledger import ledger_at
-    from jobs.handler.invocation import HandlerHost
-    from jobs.handler.loader import HandlerTarget
+    from jobs.handler.invocation import DEFAULT_HOST
     from jobs.settings import ConsumeSettings
 
     _check_path(args)
     return ConsumeSettings(
         group=args.group,
         topics=tuple(dict.fromkeys(args.topics)),
-        handler=HandlerTarget(args.handler, args.vectorised, (str(Path.cwd()),)),
+        handler=_handler(args) if function is None else function,
         ledger=ledger_at(args.ledger),
         checkpoint=None if args.checkpoint is None else args.checkpoint.absolute(),
         endpoint=args.endpoint,
@@ -219,10 +238,25 @@ def consume_settings(args: argparse.Namespace) -> ConsumeSettings:
         available_now=args.available_now,
         on_data_loss=args.on_data_loss,
         until_idle_s=None if args.until_idle is None else args.until_idle / 1000,
-        host=HandlerHost(args.concurrency, args.consume_timeout / 1000, args.isolation),
+        host=_host(args) if function is None else DEFAULT_HOST,
         batch_time_s=args.batch_time / 1000,
         stop_timeout_s=args.stop_timeout / 1000,
     )
+
+
+def _handler(args: argparse.Namespace) -> HandlerTarget | FrameHandler:
+    from jobs.frames.frame_handler import sql_handler
+    from jobs.handler.loader import HandlerTarget
+
+    if args.sql is not None:
+        return sql_handler(args.sql)
+    return HandlerTarget(args.handler, args.vectorised, (str(Path.cwd()),))
+
+
+def _host(args: argparse.Namespace) -> HandlerHost:
+    from jobs.handler.invocation import HandlerHost
+
+    return HandlerHost(args.concurrency, args.consume_timeout / 1000, args.isolation)
 
 
 def archive_settings(args: argparse.Namespace) -> ArchiveSettings:

@@ -26,6 +26,7 @@ from delta_tables.table import Table
 from delta_tables.views import TABLES
 from jobs.group.batch_report import BatchReport
 from jobs.group.waiting_retries import WaitingRetries, waiting_retries
+from jobs.handler.loader import HandlerTarget
 from jobs.redelivery.retry_policy import DEFAULT_MAX_RECONSUME_TIMES, RetryPolicy
 from jobs.runtime.available import AvailableMessages
 from jobs.runtime.batch_gate import BatchGate
@@ -79,7 +80,8 @@ def consume(
         LakeMQError: wrong settings, a conflict about group or ledger, or a stream that failed.
         Unavailable: it ended without one of several brokers.
     """
-    settings.handler.load()
+    if isinstance(settings.handler, HandlerTarget):
+        settings.handler.load()
     with ExitStack() as stack:
         client = stack.enter_context(Client(settings.endpoint))
         policy = retry_policy(client, settings)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from delta_tables.ledger.location import LedgerLocation
+from jobs.frames.frame_handler import FrameHandler
 from jobs.handler.invocation import DEFAULT_HOST, HandlerHost
 from jobs.handler.loader import HandlerTarget
 from store_native import validate_group
@@ -30,7 +31,7 @@ class ConsumeSettings:
     Attributes:
         group: the consumer group.
         topics: the topics it reads; its retry topic is added by itself.
-        handler: the user's function.
+        handler: the user's function, of messages or of DataFrames.
         ledger: where the tables are.
         checkpoint: directory of the streams' checkpoints (local or mounted); None puts them under the
             ledger.
@@ -55,7 +56,7 @@ class ConsumeSettings:
 
     group: str
     topics: tuple[str, ...]
-    handler: HandlerTarget
+    handler: HandlerTarget | FrameHandler
     ledger: LedgerLocation
     checkpoint: Path | None = None
     endpoint: str | None = None
@@ -88,6 +89,11 @@ class ConsumeSettings:
         if self.checkpoint is None and self.ledger.checkpoints is None:
             raise from_code(
                 "ARGUMENT_ILLEGAL", "a ledger in a catalog needs --checkpoint (a mounted directory)"
+            )
+        if self.mode == "broadcast" and isinstance(self.handler, FrameHandler):
+            raise from_code(
+                "ARGUMENT_ILLEGAL",
+                "a function of DataFrames has its failures retried: broadcast mode has no retries",
             )
         if self.available_now and self.until_idle_s is not None:
             raise from_code("ARGUMENT_ILLEGAL", "--available-now and --until-idle: give one, both end a run")

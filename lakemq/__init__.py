@@ -8,8 +8,8 @@ this import stays small and quick: commands such as ``lakemq sql`` need no HTTP 
     producer.py        sends, gathered for a moment (pending_messages.py); lanes.py knows where they go
     upload/            sends files and streams
     handler.py         what a consumer's handler sees and says
-    spark.py           a local Spark session; java.py, jvm_output.py, spark_daemon.py, own_packages.py and
-                       worker_site/ are what it needs
+    spark.py           a local Spark session, groups of DataFrames; java.py, jvm_output.py, spark_daemon.py,
+                       own_packages.py and worker_site/ are what it needs
     cli/               the ``lakemq`` command; __main__.py is ``python -m lakemq``
     terminal/          what a person sees of it
     quickstart/        the whole path once

@@ -1,7 +1,7 @@
-"""A local Spark session that has what newcomers trip over: ``lakemq.spark.session()``.
+"""Spark for users: ``lakemq.spark.session()`` and ``lakemq.spark.group()``.
 
-Owns the settings of a session on one machine: the workers' Python, Delta's JARs, UTC, few shuffle
-partitions, no UI.
+Owns the settings of a session on one machine, which has what newcomers trip over: the workers' Python,
+Delta's JARs, UTC, few shuffle partitions, no UI.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from store_native.errors import from_code
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from jobs.spark_group import SparkGroup
 
 DELTA_PACKAGES = {
     "4.0": "io.delta:delta-spark_2.13:4.0.1",
@@ -123,6 +125,33 @@ def session(
             spark = builder.getOrCreate()
             spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+def group(name: str, **options: object) -> SparkGroup:
+    """Returns a consumer group whose handler is a function of DataFrames; its `run` starts it.
+
+    >>> billing = group("billing", topic="orders", ledger="./ledger", available_now=True)
+    >>> billing.run(lambda orders: orders.selectExpr("*", "if(tags = 'test', 'DEAD', 'ACK') AS verdict"))
+
+    Args:
+        name: The consumer group.
+        options: Those of ``lakemq consume`` by their names in Python, values as the command line has them:
+            ``topic`` (one or a list), ``ledger``, ``endpoint``, ``from_="earliest"``,
+            ``max_reconsume_times=3``, ``retry_delays="1s,10s"``, ``available_now=True`` and so on.
+
+    It runs in the active Spark session, else in one that `session` makes.
+
+    Raises:
+        InvalidRequest: An option is unknown or wrong.
+    """
+    from jobs.spark_group import SparkGroup
+
+    def running() -> SparkSession:
+        from pyspark.sql import SparkSession
+
+        return SparkSession.getActiveSession() or session(f"lakemq group {name}")
+
+    return SparkGroup(name, options, running)
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 job.py              the job; start.py is where it begins without a checkpoint
 slice_tasks.py      a batch is read where it is handled; map_arrow.py is Spark's part of it
+batch_range.py      what a batch covers; batch_parts.py first deliveries, and what comes again
+handled_messages.py  messages as a handler sees them; message_frame.py as a DataFrame
 outcomes.py         from messages to rows of `deliveries`
 batch_report.py     what a batch came to; offset_report.py tells the brokers
 waiting_retries.py  what a run leaves for a later one

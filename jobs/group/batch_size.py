@@ -18,6 +18,9 @@ from typing import NamedTuple
 from pyspark import AccumulatorParam
 from pyspark.sql import SparkSession
 
+from jobs.frames.frame_handler import FrameHandler
+from jobs.handler.invocation import HandlerHost
+from jobs.handler.loader import HandlerTarget
 from structured_streaming.source import batch_bound
 
 _log = logging.getLogger(__name__)
@@ -27,6 +30,10 @@ FIRST_CALLS = 20
 MOST_ROWS_OF_A_TASK = 10_000
 """So many are always worth a second task; below, it costs more than it saves unless the handler is slow."""
 _WORTH_A_TASK_S = 0.5
+
+
+_ROWS_OF_A_FRAME = 500
+"""A function of DataFrames takes as long for fewer: what it takes then is Spark's."""
 
 
 class Handled(NamedTuple):
@@ -75,6 +82,15 @@ class HandlingTime:
         return Handled(*self._sum.value)
 
 
+def calls_at_a_time(handler: HandlerTarget | FrameHandler, host: HandlerHost) -> tuple[bool, int]:
+    """Whether a batch of which nothing is known begins small, and how many messages a task has under way."""
+    if isinstance(handler, FrameHandler):
+        return True, _ROWS_OF_A_FRAME
+    loaded = handler.load()
+    single = not loaded.vectorised
+    return single, host.concurrency if single and loaded.thread_safe else 1
+
+
 class BatchSize:
     """The size of a group's next batch.
 
@@ -83,7 +99,7 @@ class BatchSize:
         most: The settings' bound.
         batch_time_s: How long a batch should last.
         cores: Tasks at a time.
-        concurrency: Calls at a time in each; 1 for a handler of batches.
+        concurrency: Calls at a time in each, see `calls_at_a_time`; 1 for a handler of batches.
         handler: Whose time it is: another handler's measure counts for nothing.
     """
 

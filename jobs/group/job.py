@@ -8,7 +8,8 @@ Invariants, wherever the driver dies:
   - of two drivers only the one whose lease is newer gets its rows in, however late the other's commit
     comes (fence.py);
   - a batch is run by one Spark action over the range Spark planned (batch_plan), so no row is handled twice
-    by the job's own doing (a task that Spark repeats does handle its rows again: at-least-once);
+    by the job's own doing (a task that Spark repeats does handle its rows again: at-least-once); a function
+    of DataFrames is evaluated before it, and decides once about each message (frames/);
   - a worker that dies ends no group: its batch runs once more, with the handler in a process of its own,
     and so does every batch after it;
   - what is reported (consumer_offsets, the broker's group offsets) is reported after the ledger commit.
@@ -21,8 +22,8 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from pyspark.sql import DataFrame, SparkSession
@@ -32,17 +33,22 @@ from pyspark.sql.types import StructType
 from delta_tables.consumer_offsets import CONSUMER_OFFSETS, QueueProgress, rows
 from delta_tables.deliveries import DELIVERIES
 from delta_tables.idempotent import append_arrow_once, append_once, newest_batch
+from jobs.frames.decided_verdicts import DecidedVerdicts
+from jobs.frames.evaluation import FrameEvaluation
+from jobs.frames.frame_handler import FrameHandler
+from jobs.group.batch_parts import BatchPart, frame_of, parts_of
+from jobs.group.batch_range import BatchRange
 from jobs.group.batch_report import BatchReport
-from jobs.group.batch_size import MOST_ROWS_OF_A_TASK, BatchSize, Handled, HandlingTime
+from jobs.group.batch_size import MOST_ROWS_OF_A_TASK, BatchSize, Handled, HandlingTime, calls_at_a_time
 from jobs.group.fence import GroupFence
-from jobs.group.known_attempts import WithoutKnown, known_attempts
-from jobs.group.loss_record import LossRecord, refuse_other_losses
+from jobs.group.loss_record import LossRecord
+from jobs.group.message_frame import MessageTask, message_schema, task_schema
 from jobs.group.offset_report import OffsetReport
 from jobs.group.outcomes import OutcomeTask
-from jobs.group.retry_shares import RetryShares
-from jobs.group.slice_tasks import ReadAndHandleTask, ReadTask, into_bins, per_bin, reader_of, tasks_for
+from jobs.group.slice_tasks import ReadTask, into_bins, per_bin, reader_of
 from jobs.group.start import starting_offsets
 from jobs.group.worker_death import is_worker_death
+from jobs.handler.loader import HandlerTarget
 from jobs.redelivery.retry_policy import RetryPolicy
 from jobs.runtime.batch_gate import BatchGate
 from jobs.runtime.checkpoint import NO_BATCH, StreamCheckpoint
@@ -55,45 +61,12 @@ from lakemq.client.group_leases import GroupLeases
 from store_native.errors import from_code
 from store_native.names import retry_topic
 from structured_streaming.cluster_offsets import ClusterOffsets
-from structured_streaming.offsets import Bounds, MessageQueue, Offsets, start_in
+from structured_streaming.offsets import MessageQueue, Offsets
 from structured_streaming.source import batch_plan
-from structured_streaming.source.partitions import QueueSlice, slices_between
 
 _log = logging.getLogger(__name__)
 
 Positions = Mapping[MessageQueue, int]
-
-
-@dataclass(frozen=True)
-class Range:
-    """What one batch covers, queue by queue: begin (included) to end (not)."""
-
-    begin: ClusterOffsets
-    end: ClusterOffsets
-
-    def slices(self, store_id: str) -> list[QueueSlice]:
-        """One slice per queue that moved, in queue order."""
-        unbounded = {queue: Bounds(0, end) for queue, end in self.end.queues.items()}
-        slices = [
-            piece
-            for name, end in self.end.brokers.items()
-            for piece in slices_between(self._begin_at(name), end, unbounded, store_id)
-        ]
-        return sorted(slices, key=lambda piece: piece.queue)
-
-    def begin_of(self, queue: MessageQueue) -> int:
-        """Where the batch begins on a queue."""
-        return start_in(self._begin_at(queue.broker_name), self.end.brokers[queue.broker_name], queue)
-
-    def refuse_other_losses(self) -> None:
-        """Refuses to go on where positions of a broker no longer mean the same messages; see loss_record."""
-        for name in self.begin.brokers:
-            begin = self._begin_at(name)
-            refuse_other_losses(begin, self.end.brokers.get(name, Offsets(begin.epoch)))
-
-    def _begin_at(self, broker_name: str) -> Offsets:
-        begin = self.begin.brokers.get(broker_name)
-        return Offsets(self.end.brokers[broker_name].epoch) if begin is None else begin
 
 
 class GroupJob:
@@ -149,15 +122,18 @@ class GroupJob:
         self._store_id = "" if self._brokers.several else str(client.cluster()["store_id"])
         self._reader = reader_of(settings, client.endpoint, self._brokers.retry_timeout_ms / 1000)
         cores = self._spark.sparkContext.defaultParallelism
-        handler = settings.handler.load()
         self._host = settings.host
-        self._single = not handler.vectorised
+        self._frames: FrameEvaluation | None = None
+        if isinstance(settings.handler, FrameHandler):
+            settings.handler.check(spark.createDataFrame([], message_schema()))
+            self._frames = FrameEvaluation(settings.handler, policy, lambda: gate.is_given_up)
+        self._unknown_is_slow, calls = calls_at_a_time(settings.handler, settings.host)
         self._size = BatchSize(
             self._checkpoint.bound_file,
             settings.max_messages_per_batch,
             settings.batch_time_s,
             cores,
-            settings.host.concurrency if self._single and handler.thread_safe else 1,
+            calls,
             settings.handler.target,
         )
         self._start: dict[MessageQueue, int] = {}
@@ -184,7 +160,7 @@ class GroupJob:
         committed = self._checkpoint.reached()
         if committed is not None:
             self._reach(committed.queues)
-        self._size.begin(single=self._single)
+        self._size.begin(single=self._unknown_is_slow)
         source = (
             self._streams.readStream.format("lakemq")
             # Only planned with, never evaluated: tasks read their slices themselves (slice_tasks), and the
@@ -247,12 +223,12 @@ class GroupJob:
     def _reach(self, end: Positions) -> None:
         self.reached.update(end)
 
-    def _handle(self, batch_id: int, query_id: str, covered: Range, lost: LossRecord | None) -> Handled:
+    def _handle(self, batch_id: int, query_id: str, covered: BatchRange, lost: LossRecord | None) -> Handled:
         """Writes the batch's outcomes, in spite of a handler that ends its worker."""
         try:
             return self._write_outcomes(batch_id, query_id, covered, lost)
         except Exception as error:
-            if self._host.isolation == "process" or not is_worker_death(error):
+            if self._frames or self._host.isolation == "process" or not is_worker_death(error):
                 raise
             _log.warning(
                 "a worker died under the handler: batch %s of group %s is handled again, the handler has a "
@@ -265,13 +241,24 @@ class GroupJob:
             return self._write_outcomes(batch_id, query_id, covered, lost)
 
     def _write_outcomes(
-        self, batch_id: int, query_id: str, covered: Range, lost: LossRecord | None
+        self, batch_id: int, query_id: str, covered: BatchRange, lost: LossRecord | None
     ) -> Handled:
         settings = self._settings
         time_taken = HandlingTime(self._spark)
+        slices = covered.slices(self._store_id)
+        if not slices:
+            return Handled()  # a repeated first batch whose start has moved past it: the ledger has it all
+        reader = replace(self._reader, on_loss=lost)
+        rows_of_a_task = self._size.rows_of_a_task
+        parts = parts_of(self._spark, settings.ledger, settings.group, reader, slices, rows_of_a_task)
+        handler: HandlerTarget | DecidedVerdicts
+        if isinstance(settings.handler, FrameHandler):
+            handler = self._decided(parts, time_taken, lost)
+        else:
+            handler = settings.handler
         handle = OutcomeTask(
             settings.group,
-            settings.handler,
+            handler,
             self._policy,
             settings.mode,
             query_id,
@@ -279,26 +266,7 @@ class GroupJob:
             self._host,
             time_taken,
         )
-        again = retry_topic(settings.group)
-        reader = replace(self._reader, on_loss=lost)
-        slices = covered.slices(self._store_id)
-        if not slices:
-            return Handled()  # a repeated first batch whose start has moved past it: the ledger has it all
-        first = [piece for piece in slices if piece.queue.topic != again]
-        retried = [piece for piece in slices if piece.queue.topic == again]
-        parts: list[DataFrame] = []
-        cores = self._spark.sparkContext.defaultParallelism
-        if first:
-            bins = into_bins(first, cores, self._size.rows_of_a_task)
-            fused = ReadAndHandleTask(ReadTask(reader, bins), handle)
-            parts.append(per_bin(self._spark, len(bins), fused, DELIVERIES.ddl))
-        if retried:
-            known = known_attempts(self._spark, settings.ledger, settings.group, self._reader, retried)
-            fresh = WithoutKnown(ReadTask(reader, [tuple(retried)]), settings.group, known)
-            tasks = tasks_for(retried, cores, self._size.rows_of_a_task)
-            fused = ReadAndHandleTask(RetryShares(fresh, settings.group, tasks), handle)
-            parts.append(per_bin(self._spark, tasks, fused, DELIVERIES.ddl))
-        outcomes = parts[0] if len(parts) == 1 else parts[0].unionAll(parts[1])
+        outcomes = frame_of(self._spark, parts, handle, DELIVERIES.ddl)
         if self._lease is not None:
             self._lease.check()
         self._before_ledger_commit(batch_id)
@@ -312,7 +280,24 @@ class GroupJob:
         self._size.learn(time_taken.total)
         return time_taken.total
 
-    def _read_again(self, covered: Range, lost: LossRecord) -> None:
+    def _decided(
+        self, parts: Sequence[BatchPart], time_taken: HandlingTime, lost: LossRecord | None
+    ) -> DecidedVerdicts:
+        """Has the function of DataFrames decide; the tasks of the outcomes read the messages once more.
+
+        In the user's session, where their tables, views and functions are.
+        """
+        assert self._frames is not None, "the group has a handler of messages"
+        began = time.monotonic()
+        messages = frame_of(self._streams, parts, MessageTask(self._settings.group), task_schema())
+        decided = self._frames.decide(messages)
+        cores = self._spark.sparkContext.defaultParallelism
+        time_taken(Handled(0, (time.monotonic() - began) * cores))
+        if lost is not None:
+            lost.begin_again()  # those of the second reading count
+        return decided
+
+    def _read_again(self, covered: BatchRange, lost: LossRecord) -> None:
         """Finds anew what a batch could not read, when the driver may have ended before it was written.
 
         Not on the retry topic: which of its positions have a delivery is not known once they are gone.
@@ -339,7 +324,7 @@ class GroupJob:
             self._last_in_ledger = newest
         return self._last_in_ledger
 
-    def _range(self, batch_id: int) -> Range:
+    def _range(self, batch_id: int) -> BatchRange:
         plan = batch_plan.take(self._checkpoint.plan_file)
         assert plan is not None, f"Spark runs batch {batch_id} without having asked for its partitions"
         begin, end = plan
@@ -355,9 +340,9 @@ class GroupJob:
                     for name, at in end.brokers.items()
                 }
             )
-        return Range(begin, end)
+        return BatchRange(begin, end)
 
-    def _report(self, batch_id: int, query_id: str, covered: Range) -> int | None:
+    def _report(self, batch_id: int, query_id: str, covered: BatchRange) -> int | None:
         """Reports how far the group is; returns how many messages it is behind, where the broker says it."""
         maxima = self._brokers.max_offsets(piece.queue for piece in covered.slices(""))
         progress = [

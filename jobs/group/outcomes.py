@@ -22,7 +22,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_tables.deliveries import ACK, DEAD, DELIVERIES, DROPPED, RETRY
+from jobs.frames.decided_verdicts import DecidedVerdicts
 from jobs.group.batch_size import Handled
+from jobs.group.handled_messages import as_handled, without_repeats
 from jobs.handler.batch_calls import Before
 from jobs.handler.invocation import DEFAULT_HOST, HandlerHost, invoke
 from jobs.handler.loader import HandlerTarget
@@ -32,7 +34,6 @@ from jobs.redelivery.original_position import LAST_ATTEMPT, Positions, original_
 from jobs.redelivery.property_limit import PROPERTIES_TOO_LARGE, leaves_space_for_retry
 from jobs.redelivery.retry_policy import RetryPolicy
 from jobs.settings import Mode
-from store_native.names import retry_topic
 
 IN_COMPANY = "failed only together with other messages: the attempt does not count"
 
@@ -50,12 +51,13 @@ class OutcomeTask:
     """The function of one batch, as it travels to the executors.
 
     Attributes:
+        handler: the user's handler, or verdicts that are decided already.
         host: where and how the handler is called.
         handled: gets what was handled, piece by piece.
     """
 
     group: str
-    handler: HandlerTarget
+    handler: HandlerTarget | DecidedVerdicts
     policy: RetryPolicy
     mode: Mode
     query_id: str
@@ -65,20 +67,16 @@ class OutcomeTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Handles the messages of one task and yields their outcome rows."""
-        handler = self.handler.load()
-        vectorised = handler.vectorised
-        concurrent = not vectorised and handler.thread_safe and self.host.concurrency > 1
         worker = f"{socket.gethostname()}:{os.getpid()}"
         seen: set[tuple[str, int]] = set()
-        for batch in joined(batches) if concurrent else batches:
-            fresh = _without_repeats(batch, self.group, seen)
+        for batch in self._pieces(batches):
+            fresh = without_repeats(batch, self.group, seen)
             if fresh.num_rows == 0:
                 continue
             positions = original_positions(fresh, self.group)
             counts = attempt_counts(fresh, positions, self.group)
-            before = self._before(fresh, positions, counts) if vectorised else None
             began = time.monotonic()
-            results = invoke(self.handler, _as_handled(fresh, positions), self.policy, before, self.host)
+            results = self._results(fresh, positions, counts)
             took = time.monotonic() - began
             rows = self._rows(fresh, positions, counts, results, worker)
             retried = given_up = 0
@@ -87,6 +85,20 @@ class OutcomeTask:
                 retried, given_up = said[RETRY], said[DEAD] + said[DROPPED]
             self.handled(Handled(fresh.num_rows, took, retried, given_up))
             yield rows
+
+    def _pieces(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if isinstance(self.handler, DecidedVerdicts):
+            return batches
+        handler = self.handler.load()
+        concurrent = not handler.vectorised and handler.thread_safe and self.host.concurrency > 1
+        return joined(batches) if concurrent else batches
+
+    def _results(self, batch: pa.RecordBatch, positions: Positions, counts: AttemptCounts) -> HandlerResults:
+        messages = as_handled(batch, positions)
+        if isinstance(self.handler, DecidedVerdicts):
+            return self.handler.of(messages)
+        before = self._before(batch, positions, counts) if self.handler.load().vectorised else None
+        return invoke(self.handler, messages, self.policy, before, self.host)
 
     def _before(self, batch: pa.RecordBatch, positions: Positions, counts: AttemptCounts) -> Before:
         """What a failure would mean for each row; worked out when something fails."""
@@ -233,47 +245,6 @@ def joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             held, rows, size = [], 0, 0
     if held:
         yield held[0] if len(held) == 1 else pa.concat_batches(held)
-
-
-def _as_handled(batch: pa.RecordBatch, positions: Positions) -> pa.RecordBatch:
-    """The batch a handler sees: original positions in place of the read ones, and the attempt."""
-    replaced = {
-        "topic": positions.topic,
-        "broker_name": positions.broker_name,
-        "queue_id": positions.queue_id,
-        "queue_offset": positions.queue_offset,
-    }
-    names = batch.schema.names
-    arrays = [replaced.get(name, batch.column(name)) for name in names]
-    return pa.RecordBatch.from_arrays([*arrays, positions.attempt], names=[*names, "attempt"])
-
-
-def _without_repeats(batch: pa.RecordBatch, group: str, seen: set[tuple[str, int]]) -> pa.RecordBatch:
-    """Leaves out a retried message that is stored twice on the retry topic.
-
-    A broker that crashed may put a delayed message twice; the two are close to each other on the
-    retry topic's only queue, and one task has both. Repeats of earlier batches are left out before.
-    """
-    from_retry = pc.equal(batch.column("topic"), retry_topic(group))
-    if batch.num_rows == 0 or not pc.any(from_retry).as_py():
-        return batch
-    positions = original_positions(batch, group)
-    keys = zip(
-        from_retry.to_pylist(),
-        positions.topic.to_pylist(),
-        positions.broker_name.to_pylist(),
-        positions.queue_id.to_pylist(),
-        positions.queue_offset.to_pylist(),
-        positions.attempt.to_pylist(),
-        strict=True,
-    )
-    keep = []
-    for retried, topic, broker, queue, offset, attempt in keys:
-        key = (f"{topic}/{broker}/{queue}/{offset}", attempt)
-        keep.append(not retried or key not in seen)
-        if retried:
-            seen.add(key)
-    return batch if all(keep) else batch.filter(pa.array(keep))
 
 
 def _constant(value: str | int | bool, kind: pa.DataType, rows: int) -> pa.Array:

@@ -18,7 +18,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from jobs.group.map_arrow import ArrowFunction, map_in_arrow
-from jobs.group.outcomes import OutcomeTask
 from jobs.settings import ConsumeSettings
 from lakemq.client.endpoint import chosen_ca_file
 from store_native.names import retry_topic
@@ -112,10 +111,10 @@ class ReadAndHandleTask:
     """Reads and handles in one worker."""
 
     read: ArrowFunction
-    handle: OutcomeTask
+    handle: ArrowFunction
 
     def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yields the outcomes of one task's slices."""
+        """Yields what is made of one task's slices."""
         return self.handle(self.read(numbers))
 
 

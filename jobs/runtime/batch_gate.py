@@ -67,6 +67,11 @@ class BatchGate:
         with self._changed:
             self._closed = self._given_up = True
 
+    @property
+    def is_given_up(self) -> bool:
+        """Whether the batch inside is given up: its failures are the stop's."""
+        return self._given_up
+
     def refuse(self) -> None:
         """Refuses the batches held back, and any that come later."""
         with self._changed:

@@ -62,7 +62,13 @@ class RunLoop:
 
     @contextmanager
     def stopped_by_signals(self) -> Iterator[None]:
-        """SIGTERM and SIGINT ask for a stop, a second one ends the process as usual."""
+        """SIGTERM and SIGINT ask for a stop, a second one ends the process as usual.
+
+        Beside the main thread there are no signals: `stop` is all that asks.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
 
         def ask(number: int, frame: FrameType | None) -> None:
             if self._stop.is_set():

@@ -1,0 +1,64 @@
+"""A group in a Python program: the options of the command, and no second list of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.frames.frame_handler import FrameHandler
+from jobs.spark_group import SparkGroup, arguments_of
+from lakemq.spark import group
+from store_native.errors import InvalidRequest
+
+
+def judge(messages: Any) -> Any:
+    return messages
+
+
+def test_options_are_those_of_the_command_by_their_names_in_python(tmp_path: Path) -> None:
+    billing = group(
+        "billing",
+        topic=["orders", "refunds"],
+        ledger=str(tmp_path),
+        from_="earliest",
+        max_reconsume_times=0,
+        retry_delays="1s,10s",
+        max_batch=50,
+        available_now=True,
+        until_idle=None,
+    )
+    settings = billing.settings(judge)
+    assert (settings.group, settings.topics, settings.start) == ("billing", ("orders", "refunds"), "earliest")
+    assert (settings.max_reconsume_times, settings.retry_delays) == (0, "1s,10s")
+    assert (settings.max_messages_per_batch, settings.available_now) == (50, True)
+    assert isinstance(settings.handler, FrameHandler)
+    assert (settings.handler.target, settings.handler.function) == ("judge", judge)
+
+
+def test_one_topic_needs_no_list() -> None:
+    assert arguments_of({"topic": "orders", "tags": "A || B"}) == ["--topic=orders", "--tags=A || B"]
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({}, "--topic"),
+        ({"topic": "t", "handler": "m:f"}, "--handler=m:f"),
+        ({"topic": "t", "concurrency": 3}, "--concurrency=3"),
+        ({"topic": "t", "max_batch": 0}, "--max-batch"),
+        ({"topic": "t", "max_bat": 5}, "--max-bat=5"),
+        ({"topic": "t", "retry_delays": ["1s", "10s"]}, "retry_delays takes one value"),
+    ],
+)
+def test_an_unknown_or_wrong_option_is_refused_by_name(options: dict[str, object], named: str) -> None:
+    with pytest.raises(InvalidRequest, match="options of the group") as refused:
+        group("billing", **options)
+    assert named in str(refused.value)
+
+
+def test_broadcast_mode_has_no_retries_for_a_function_of_frames(tmp_path: Path) -> None:
+    options = {"topic": "t", "ledger": str(tmp_path), "mode": "broadcast"}
+    with pytest.raises(InvalidRequest, match="broadcast"):
+        SparkGroup("billing", options, lambda: pytest.fail("a session was made")).settings(judge)
