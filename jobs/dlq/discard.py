@@ -27,10 +27,19 @@ def discard(choice: DeadLetterChoice, reason: str) -> tuple[str, int]:
         InvalidRequest: ARGUMENT_ILLEGAL when the reason is empty.
         Unavailable: STORE_LOCKED when another process writes the table.
     """
-    if not reason.strip():
-        raise from_code("ARGUMENT_ILLEGAL", "--reason says why they are discarded")
+    check_reason(reason)
     audit = Audit(choice, DISCARD, reason)
     with audit.only_writer():
         letters = choice.rows((*KEY, "message_id")).to_pylist()
         audit.write([audit.row(letter) for letter in letters])
     return audit.replay_id, len(letters)
+
+
+def check_reason(reason: str) -> None:
+    """Refuses a reason that says nothing.
+
+    Raises:
+        InvalidRequest: ARGUMENT_ILLEGAL.
+    """
+    if not reason.strip():
+        raise from_code("ARGUMENT_ILLEGAL", "--reason says why they are discarded")

@@ -130,8 +130,9 @@ def _export(args: argparse.Namespace) -> None:
 
 
 def _discard(args: argparse.Namespace) -> None:
-    from jobs.dlq.discard import discard
+    from jobs.dlq.discard import check_reason, discard
 
+    check_reason(args.reason)
     choice = _chosen(args)
     if not args.execute:
         _preview(args, choice, "would_discard", "would be discarded; --execute does it")

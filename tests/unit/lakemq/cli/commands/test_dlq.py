@@ -58,3 +58,12 @@ def test_a_discard_is_a_preview_until_it_is_to_be_done(
     assert "M0" in capsys.readouterr().out
     assert main(["dlq", "show", "M0", *named]) == 0
     assert "discard_reason    known" in capsys.readouterr().out
+
+
+def test_a_discard_without_a_reason_is_no_preview_either(
+    named: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for more in ([], ["--execute"]):
+        assert main(["dlq", "discard", *named, "--reason", " ", *more]) == 1
+        said = capsys.readouterr()
+        assert ("--reason says why" in said.err, said.out) == (True, "")
