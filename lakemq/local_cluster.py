@@ -102,6 +102,13 @@ class LocalCluster:
         """The name server's address, which clients take."""
         return self.members[0].endpoint
 
+    def left_out(self) -> list[str]:
+        """Returns the brokers that have a store in the directory and are not among the members."""
+        named = {member.name for member in self.members}
+        return sorted(
+            store.parent.name for store in self._home.glob("*/store") if store.parent.name not in named
+        )
+
     def give_up(self) -> None:
         """Ends a start that is under way, which raises Unavailable then; a signal's handler may call it."""
         self._is_given_up = True

@@ -93,6 +93,10 @@ def test_a_cluster_is_started_keeps_its_messages_and_ends_as_a_whole(tmp_path: P
     with Up(tmp_path / "c") as again, Client(again.endpoint) as client:
         wait_until(lambda: set(client.brokers()) == {"broker-a", "broker-b"})
         wait_until(lambda: _stored(client) == 4)
+    with Up(tmp_path / "c", masters=1) as fewer:
+        fewer.process.terminate()
+        said = fewer.process.communicate(timeout=60)[1]
+    assert "has messages of broker-b, broker-b-slave-1 too, which --masters and --slaves leave out" in said
 
 
 def test_a_cluster_whose_command_was_killed_leaves_nothing_running(tmp_path: Path) -> None:

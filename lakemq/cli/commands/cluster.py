@@ -94,6 +94,9 @@ def _watch(cluster: LocalCluster, stop: threading.Event, home: Path) -> int:
     print(output.table(["name", "role", "endpoint"], rows))
     print(f"\nlakemq ha status --endpoint {cluster.endpoint} shows who is master, and who follows")
     print(f"ready: --endpoint {cluster.endpoint}; stores and logs are in {home}", flush=True)
+    if others := cluster.left_out():
+        what = f"{home} has messages of {', '.join(others)} too, which --masters and --slaves leave out"
+        print(f"lakemq: {what}", file=sys.stderr)
     said: set[str] = set()
     with closing(MasterChanges(cluster)) as masters:
         while not stop.wait(_LOOK_EVERY_S):
