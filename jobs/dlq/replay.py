@@ -55,12 +55,14 @@ class Replay:
 
     Attributes:
         letters: Their summaries, as they were when this was made.
+        replayed: What became of it so far; None before :meth:`send` begins, which may be interrupted.
     """
 
     def __init__(self, choice: DeadLetterChoice) -> None:
         self._choice = choice
         self._group = choice.group
         self.letters = choice.summaries()
+        self.replayed: Replayed | None = None
 
     def send(
         self,
@@ -90,7 +92,7 @@ class Replay:
             Unavailable: STORE_LOCKED when another process writes the table.
         """
         audit = Audit(self._choice, REPLAY)
-        replayed = Replayed(audit.replay_id)
+        self.replayed = replayed = Replayed(audit.replay_id)
         waiting: list[dict[str, Any]] = []
         number = 0
         with audit.only_writer():

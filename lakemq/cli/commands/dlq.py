@@ -9,6 +9,7 @@ Invariants: a replay sends nothing and a discard writes nothing without ``--exec
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from lakemq.terminal.progress_bar import Progress
 
 if TYPE_CHECKING:
     from jobs.dlq.choice import DeadLetterChoice, State
+    from jobs.dlq.replay import Replayed
 
 _FIRST = 10
 _ALL = "true"
@@ -163,8 +165,13 @@ def _replay(client: Client, args: argparse.Namespace) -> None:
         _preview(args, choice, "would_replay", "would be handled again; --execute sends them")
         return
     replay = Replay(choice)
-    with Progress("sent", replay.letters.num_rows) as progress:
-        replayed = replay.send(client, rate=args.rate, sent=progress.add)
+    try:
+        with Progress("sent", replay.letters.num_rows) as progress:
+            replayed = replay.send(client, rate=args.rate, sent=progress.add)
+    except KeyboardInterrupt:
+        if replay.replayed is not None:
+            print(f"lakemq: {_interrupted(args.group, replay.replayed)}", file=sys.stderr)
+        raise
     if args.format == "json":
         refused: list[dict[str, Any]] = [{"message_id": at, "reason": why} for at, why in replayed.refused]
         said = {"group": args.group, "replay_id": replayed.replay_id, "replayed": replayed.sent}
@@ -175,3 +182,10 @@ def _replay(client: Client, args: argparse.Namespace) -> None:
     if replayed.refused:
         at, why = replayed.refused[0]
         raise CommandFailed(f"{len(replayed.refused):,} were refused; the first is {at}: {why}")
+
+
+def _interrupted(group: str, replayed: Replayed) -> str:
+    return (
+        f"interrupted: {replayed.sent:,} dead letters of group {group} are sent again "
+        f"(replay {replayed.replay_id}); the same command goes on with the others"
+    )
