@@ -92,3 +92,6 @@ def test_status_is_the_brokers_and_the_ledgers(
     captured = capsys.readouterr()
     assert "not known; the last batches reported 0 messages" in captured.out
     assert "without the broker" in captured.err
+    typo = ["group", "status", "wached", *command[3:]]
+    assert main(typo) == 1, "neither the ledger nor a broker says that there is such a group"
+    assert not capsys.readouterr().out

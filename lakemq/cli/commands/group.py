@@ -166,7 +166,8 @@ def _status(client: Client, args: argparse.Namespace) -> None:
     for _ in options.rounds(args):
         now = datetime.now(UTC)
         status = ledger_status(ledger, args.group, now)
-        behind = _behind(client, args.group, round(now.timestamp() * 1000))
+        in_ledger = status.last_batch is not None or status.last_error is not None
+        behind = _behind(client, args.group, round(now.timestamp() * 1000), in_ledger=in_ledger)
         if args.format == "json":
             said = group_status.as_object(args.group, behind, status)
             print(output.as_json(said, indent=2 if args.watch is None else None), flush=True)
@@ -174,8 +175,13 @@ def _status(client: Client, args: argparse.Namespace) -> None:
             print(group_status.as_text(args.group, behind, status), flush=True)
 
 
-def _behind(client: Client, group: str, now_ms: int) -> dict[str, Any]:
-    """How far behind a group is, where all brokers answer: the ledger has the rest all the same."""
+def _behind(client: Client, group: str, now_ms: int, *, in_ledger: bool) -> dict[str, Any]:
+    """How far behind a group is, where all brokers answer: the ledger has the rest all the same.
+
+    Raises:
+        Unavailable: A broker does not answer, and the ledger has nothing of the group: whether there is such
+            a group is not known.
+    """
     try:
         rows, away = lag_and_away(client, group)
         if away:
@@ -185,6 +191,8 @@ def _behind(client: Client, group: str, now_ms: int) -> dict[str, Any]:
             return {"lag": None, "lag_s": None}
         return group_status.lag(client, rows, retry_topic(group), now_ms)
     except Unavailable as error:
+        if not in_ledger:
+            raise
         print(f"lakemq: without the broker: {error}", file=sys.stderr)
         return {"lag": None, "lag_s": None}
 
