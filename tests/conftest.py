@@ -63,9 +63,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     takes_long = set()
     for item in items:
         with_session = "spark" in getattr(item, "fixturenames", ())
-        item.add_marker(
-            pytest.mark.xdist_group("spark" if with_session and together else item.path.as_posix())
-        )
+        if config.pluginmanager.hasplugin("xdist"):
+            group = "spark" if with_session and together else item.path.as_posix()
+            item.add_marker(pytest.mark.xdist_group(group))
         if with_session or item.get_closest_marker("long") or _CLUSTER in item.path.parents:
             item.add_marker(limit)
             takes_long.add(item.path)
