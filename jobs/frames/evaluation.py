@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 ISOLATED = "lakemq_isolated"
 """Whether a message failed by itself before; not for the function's eyes."""
+CANNOT_RETURN = "lakemq_cannot_return"
+"""Whether a message cannot be retried at all, and must be decided about now; not for the function's eyes."""
 _ROW = "lakemq_row"
 
 
@@ -57,20 +59,20 @@ class FrameEvaluation:
         """Finds the verdict of each message.
 
         Args:
-            messages: the batch as a handler sees it, and ISOLATED. It is evaluated once, unless Spark loses
-                what it keeps of it.
+            messages: the batch as a handler sees it, ISOLATED and CANNOT_RETURN. It is evaluated once, unless
+                Spark loses what it keeps of it.
         """
         from pyspark.sql.functions import monotonically_increasing_id
 
         numbered = messages.withColumn(_ROW, monotonically_increasing_id()).persist()
         try:
-            batch = _joined(numbered.select(*KEY, ISOLATED, _ROW).toArrow().sort_by(_ROW))
+            batch = _joined(numbered.select(*KEY, ISOLATED, CANNOT_RETURN, _ROW).toArrow().sort_by(_ROW))
             if batch.num_rows == 0:
                 return DecidedVerdicts(batch, with_outcomes(0, [], [], {}))
-            isolated = batch.column(ISOLATED).to_pylist()
+            isolated, stays = (batch.column(name).to_pylist() for name in (ISOLATED, CANNOT_RETURN))
             # Each call is an action of Spark: what comes again is not cut into small calls beforehand, and
             # no row gets a call of its own for a verdict that the frame's own row says.
-            before = Before([False] * len(isolated), isolated, lambda row: False, lambda row: False)
+            before = Before([False] * len(isolated), isolated, lambda row: False, stays.__getitem__)
             results = handle_batch(batch, partial(self._call, numbered), before)
         finally:
             numbered.unpersist()
@@ -79,7 +81,9 @@ class FrameEvaluation:
     def _call(self, numbered: DataFrame, piece: pa.RecordBatch) -> Call[Made]:
         """Applies the function to consecutive messages; what it raises is the call's result."""
         rows = pc.min_max(piece.column(_ROW)).as_py()
-        part = numbered.where(f"{_ROW} BETWEEN {rows['min']} AND {rows['max']}").drop(ISOLATED, _ROW)
+        part = numbered.where(f"{_ROW} BETWEEN {rows['min']} AND {rows['max']}").drop(
+            ISOLATED, CANNOT_RETURN, _ROW
+        )
         started = _now_us()
         try:
             found = self._handler.verdict_rows(part).toArrow()

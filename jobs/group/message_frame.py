@@ -1,6 +1,7 @@
 """A batch of messages as a DataFrame, for a function of DataFrames.
 
-Owns its columns: those a handler of batches sees, and whether a message failed by itself before.
+Owns its columns: those a handler of batches sees, whether a message failed by itself before, and whether it
+can come again.
 
 Processes: made on the driver, pickled to executors.
 """
@@ -11,13 +12,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.types import BooleanType, IntegerType, StructType
 
-from jobs.frames.evaluation import ISOLATED
+from jobs.frames.evaluation import CANNOT_RETURN, ISOLATED
 from jobs.group.handled_messages import as_handled, without_repeats
 from jobs.group.slice_tasks import source_schema
 from jobs.redelivery.counted_attempts import attempt_counts
-from jobs.redelivery.original_position import original_positions
+from jobs.redelivery.original_position import LAST_ATTEMPT, original_positions
+from jobs.redelivery.property_limit import leaves_space_for_retry
 
 
 def message_schema() -> StructType:
@@ -27,7 +30,7 @@ def message_schema() -> StructType:
 
 def task_schema() -> str:
     """The columns that `MessageTask` yields, as DDL."""
-    return message_schema().add(ISOLATED, BooleanType()).toDDL()
+    return message_schema().add(ISOLATED, BooleanType()).add(CANNOT_RETURN, BooleanType()).toDDL()
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,10 @@ class MessageTask:
                 continue
             positions = original_positions(fresh, self.group)
             isolated = attempt_counts(fresh, positions, self.group).isolated
+            too_large = pc.invert(leaves_space_for_retry(fresh, positions))
+            stays = pc.or_(too_large, pc.equal(positions.attempt, LAST_ATTEMPT))
             messages = as_handled(fresh, positions)
             yield pa.RecordBatch.from_arrays(
-                [*messages.columns, isolated], names=[*messages.schema.names, ISOLATED]
+                [*messages.columns, isolated, stays],
+                names=[*messages.schema.names, ISOLATED, CANNOT_RETURN],
             )

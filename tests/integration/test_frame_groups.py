@@ -19,7 +19,10 @@ from pyspark.sql import functions as F
 
 import lakemq.spark
 from delta_tables.ledger_reader import LedgerReader
+from jobs.frames.evaluation import CANNOT_RETURN, ISOLATED, FrameEvaluation
+from jobs.frames.frame_handler import FrameHandler
 from jobs.frames.frame_verdicts import NO_ROW
+from jobs.redelivery.retry_policy import RetryPolicy
 from lakemq import Message
 from store_native.errors import InvalidRequest
 from tests.support.broker_process import BrokerProcess
@@ -153,6 +156,32 @@ def test_a_message_that_a_udf_raises_for_takes_no_other_along(
     assert all(text.startswith("Python worker exited unexpectedly") for (text,) in ended), ended
     for view in EMPTY:
         assert rows(ledger, f"SELECT * FROM {view}") == [], view
+
+
+def test_a_message_that_cannot_come_again_has_a_call_of_its_own_before_it_is_given_up(
+    spark: SparkSession,
+) -> None:
+    """Among so many that fail that the search for others ends before it is found."""
+    names = [f"bad-{number}" for number in range(64)]
+    names[40] = "good"
+    stays = [(name, 0, at, name == "good") for at, name in enumerate(names)]
+    messages = spark.createDataFrame(
+        stays, f"topic string, queue_id int, queue_offset bigint, {CANNOT_RETURN} boolean"
+    )
+    messages = messages.selectExpr("*", "'b' AS broker_name", "1 AS attempt", f"false AS {ISOLATED}")
+
+    def judge(batch: DataFrame) -> DataFrame:
+        fails = F.raise_error(F.concat(F.lit("no use: "), F.col("topic"))).cast("string")
+        return batch.withColumn("verdict", F.when(F.col("topic") != "good", fails).otherwise("ACK"))
+
+    policy = RetryPolicy.of("1s", [1_000], 5)
+    decided = FrameEvaluation(FrameHandler("judge", judge), policy).decide(messages)
+    assert decided.results.verdict is not None
+    said = dict(
+        zip(decided.messages.column("topic").to_pylist(), decided.results.verdict.to_pylist(), strict=True)
+    )
+    assert said.pop("good") == "ACK"
+    assert set(said.values()) == {"RETRY"}
 
 
 def test_a_row_of_no_message_refuses_the_frame_and_the_messages_come_again(
