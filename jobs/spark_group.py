@@ -39,7 +39,7 @@ class SparkGroup:
         Raises:
             InvalidRequest: ARGUMENT_ILLEGAL: an option is unknown or wrong.
         """
-        parser = _Parser(prog="group", allow_abbrev=False)
+        parser = _Parser(prog="group", allow_abbrev=False, add_help=False)
         add_group_options(parser)
         self._args = parser.parse_args(arguments_of(options))
         self._args.group = name
@@ -59,7 +59,11 @@ class SparkGroup:
         """
         from jobs.consume import consume
 
-        consume(self.settings(function), self._make_session, started=self._began)
+        try:
+            consume(self.settings(function), self._make_session, started=self._began)
+        finally:
+            self._loop = None
+            self._asked.clear()
 
     def settings(self, function: FrameFunction) -> ConsumeSettings:
         """The settings of a run.
@@ -71,10 +75,14 @@ class SparkGroup:
         return consume_settings(self._args, FrameHandler(name, function))
 
     def stop(self) -> None:
-        """Asks a run to end between batches, from another thread."""
+        """Asks the run under way to end between batches, from another thread; without one, the next.
+
+        A function that hangs in the driver's own code (not in an action of Spark) is waited for.
+        """
         self._asked.set()
-        if self._loop is not None:
-            self._loop.stop()
+        loop = self._loop  # the run may end meanwhile
+        if loop is not None:
+            loop.stop()
 
     def _began(self, loop: RunLoop) -> None:
         self._loop = loop

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,7 @@ def test_one_topic_needs_no_list() -> None:
         ({"topic": "t", "concurrency": 3}, "--concurrency=3"),
         ({"topic": "t", "max_batch": 0}, "--max-batch"),
         ({"topic": "t", "max_bat": 5}, "--max-bat=5"),
+        ({"topic": "t", "help": True}, "--help"),
         ({"topic": "t", "retry_delays": ["1s", "10s"]}, "retry_delays takes one value"),
     ],
 )
@@ -62,3 +64,28 @@ def test_broadcast_mode_has_no_retries_for_a_function_of_frames(tmp_path: Path) 
     options = {"topic": "t", "ledger": str(tmp_path), "mode": "broadcast"}
     with pytest.raises(InvalidRequest, match="broadcast"):
         SparkGroup("billing", options, lambda: pytest.fail("a session was made")).settings(judge)
+
+
+def test_a_stop_is_of_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Loop:
+        stops = 0
+
+        def stop(self) -> None:
+            self.stops += 1
+
+    loops: list[Loop] = []
+
+    def consume(settings: object, make_session: object, *, started: Callable[[Any], None]) -> None:
+        loops.append(Loop())
+        started(loops[-1])
+        if len(loops) == 1:
+            billing.stop()
+
+    monkeypatch.setattr("jobs.consume.consume", consume)
+    billing = group("billing", topic="t", ledger=str(tmp_path))
+    billing.run(judge)
+    billing.run(judge)
+    billing.stop()
+    billing.run(judge)
+    billing.run(judge)
+    assert [loop.stops for loop in loops] == [1, 0, 1, 0], "and one before a run is of the next"
