@@ -97,7 +97,7 @@ def sql_handler(file: Path) -> FrameHandler:
         OSError: it cannot be read.
     """
     try:
-        text = file.read_text(encoding="utf-8").strip()
+        text = file.read_text(encoding="utf-8-sig").strip().rstrip("; \n\t")
     except UnicodeDecodeError as error:
         raise from_code("ARGUMENT_ILLEGAL", f"{file} is not UTF-8: {error}") from error
     if not text:
@@ -105,7 +105,8 @@ def sql_handler(file: Path) -> FrameHandler:
 
     def select(messages: DataFrame) -> DataFrame:
         messages.createOrReplaceTempView(SQL_VIEW)
-        return messages.sparkSession.sql(text)
+        # What is no query is no subquery either: it is refused by the parser, and not carried out.
+        return messages.sparkSession.sql(f"SELECT * FROM ({text}\n)")
 
     return FrameHandler(str(file), select)
 

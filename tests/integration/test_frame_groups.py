@@ -20,8 +20,9 @@ from pyspark.sql import functions as F
 import lakemq.spark
 from delta_tables.ledger_reader import LedgerReader
 from jobs.frames.evaluation import CANNOT_RETURN, ISOLATED, FrameEvaluation
-from jobs.frames.frame_handler import FrameHandler
+from jobs.frames.frame_handler import FrameHandler, sql_handler
 from jobs.frames.frame_verdicts import NO_ROW
+from jobs.group.message_frame import message_schema
 from jobs.redelivery.retry_policy import RetryPolicy
 from lakemq import Message
 from store_native.errors import InvalidRequest
@@ -230,6 +231,46 @@ def test_a_function_whose_frame_cannot_be_a_groups_is_refused_before_a_message_i
         assert "\n" not in str(refused.value)
     run(shared_broker, "refused", ledger, lambda messages: messages.selectExpr("*", "'ACK' AS verdict"))
     assert rows(ledger, "SELECT verdict, attempt FROM deliveries") == [("ACK", 1)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "DROP TABLE frame_kept",
+        "INSERT INTO frame_kept VALUES (2)",
+        "CREATE TABLE frame_made AS SELECT * FROM batch",
+        "BEGIN DROP TABLE frame_kept; END",
+        "SELECT 1; DROP TABLE frame_kept",
+    ],
+)
+def test_a_text_that_is_no_query_is_refused_and_not_carried_out(
+    spark: SparkSession, tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "verdicts.sql").write_text(text)
+    spark.sql("CREATE TABLE frame_kept (one INT) USING delta")
+    try:
+        nothing = spark.createDataFrame([], "topic string")
+        with pytest.raises(InvalidRequest, match="ARGUMENT_ILLEGAL"):
+            sql_handler(tmp_path / "verdicts.sql").check(nothing)
+        assert spark.table("frame_kept").count() == 0
+        assert not spark.catalog.tableExists("frame_made")
+    finally:
+        spark.sql("DROP TABLE IF EXISTS frame_kept")
+        spark.sql("DROP TABLE IF EXISTS frame_made")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT *, 'ACK' AS verdict FROM batch",
+        "\ufeffSELECT *, 'ACK' AS verdict FROM batch;\n",
+        "WITH own AS (SELECT * FROM batch) SELECT *, 'ACK' AS verdict FROM own -- all of them",
+        "FROM batch SELECT *, 'ACK' AS verdict",
+    ],
+)
+def test_every_form_of_a_query_is_taken(spark: SparkSession, tmp_path: Path, text: str) -> None:
+    (tmp_path / "verdicts.sql").write_text(text, encoding="utf-8")
+    sql_handler(tmp_path / "verdicts.sql").check(spark.createDataFrame([], message_schema()))
 
 
 @pytest.mark.long
