@@ -285,7 +285,8 @@ def held(broker: BrokerProcess) -> list[tuple[int, int, str]]:
 def test_of_promotions_at_once_one_is_done_and_the_new_master_takes_slaves(cluster: Cluster) -> None:
     master = cluster.master("async-master")
     slave = cluster.slave(master)
-    wait_following(master)
+    post(master, "the slave has heard of its master")
+    wait_until(lambda: len(bodies(slave)) == 1, otherwise="the slave follows")
     master.kill()
 
     def promote(_: int) -> str:
