@@ -183,7 +183,7 @@ class Registrar:
         content = asdict(registration)
         del content["broker_name"], content["broker_id"]
         content["topics"] = (
-            [{"topic": topic, **queues} for topic, queues in (content["topics"] or {}).items()]
+            [{"topic": topic, **_given(queues)} for topic, queues in (content["topics"] or {}).items()]
             if topics
             else None
         )
@@ -220,6 +220,11 @@ class Registrar:
             self._failures[nameserver] = failure
             fields: dict[str, Any] = {"url": nameserver, "reason": failure}
             log.warning("not registered with a name server", extra={"fields": fields})
+
+
+def _given(queues: dict[str, Any]) -> dict[str, Any]:
+    """Without what a name server of an older version does not know, where there is nothing to say."""
+    return {name: value for name, value in queues.items() if value is not None}
 
 
 def _place_of(registration: BrokerRegistration) -> _Place:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from store_native.order_conf import OrderConf
+
 
 @dataclass(frozen=True, slots=True)
 class QueueData:
@@ -16,11 +18,13 @@ class QueueData:
         read_queue_nums: Queues 0..n-1 that consumers read.
         write_queue_nums: Queues 0..n-1 that producers write.
         perm: Sum of 4 (read), 2 (write) and 1 (inherit).
+        order_conf: The list of brokers that the broker has with the topic; None: it is not ordered there.
     """
 
     read_queue_nums: int
     write_queue_nums: int
     perm: int
+    order_conf: OrderConf | None = None
 
 
 @dataclass(frozen=True, slots=True)

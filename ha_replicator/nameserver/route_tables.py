@@ -3,8 +3,9 @@
 Owns who holds which topic.
 
 Invariants: a topic's row names only registered brokers, and a broker without a heartbeat for
-``heartbeat_timeout_s`` is gone from every table. Name servers do not talk to each other and push nothing;
-clients ask.
+``heartbeat_timeout_s`` is gone from every table. The list of an ordered topic is not: it says who else there
+should be, and goes when all brokers that it names are here and none has it. Name servers do not talk to each
+other and push nothing; clients ask.
 
 Threads: the event loop.
 """
@@ -18,8 +19,11 @@ from dataclasses import dataclass, field
 from ha_replicator.identity import MASTER_ID
 from ha_replicator.nameserver.registration import BrokerRegistration, QueueData
 from store_native.errors import InvalidRequest
+from store_native.order_conf import OrderConf, newest
 
 HEARTBEAT_TIMEOUT_S = 120.0
+MOST_ORDER_CONFS = 100_000
+"""Of so many ordered topics the list is remembered while the brokers that told it are away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +38,15 @@ class BrokerData:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Who holds a topic: queue data by broker name, and those brokers."""
+    """Who holds a topic: queue data by broker name, and those brokers.
+
+    Attributes:
+        order_conf: The newest list of brokers of an ordered topic; it may name some that hold nothing now.
+    """
 
     queues: dict[str, QueueData]
     brokers: list[BrokerData]
+    order_conf: OrderConf | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +87,7 @@ class RouteTables:
     _held: dict[str, dict[str, QueueData]] = field(default_factory=dict)
     # Of the table that is held: a heartbeat may come before its table.
     _versions: dict[str, str] = field(default_factory=dict)
+    _order_confs: dict[str, OrderConf] = field(default_factory=dict)
 
     def register(self, registration: BrokerRegistration, *, pinned: bool = False) -> Registered:
         """Takes a registration: a new broker, a changed table, or a heartbeat.
@@ -114,7 +124,7 @@ class RouteTables:
             return
         if queues is not None:
             held[topic] = queues
-            self._topics.setdefault(topic, {})[broker_name] = queues
+            self._put(broker_name, topic, queues)
         elif held.pop(topic, None) is not None:
             self._drop(broker_name, topic)
 
@@ -144,12 +154,14 @@ class RouteTables:
         return live is not None and live.pinned
 
     def route(self, topic: str) -> Route | None:
-        """Returns who holds a topic; None when nobody does."""
+        """Returns who holds a topic; None when nobody does, and no list says who should."""
         self.expire()
-        queues = self._topics.get(topic)
-        if not queues:
+        queues = self._topics.get(topic, {})
+        order_conf = self._order_conf(topic, queues)
+        if not queues and order_conf is None:
             return None
-        return Route(dict(queues), [data for data in self.brokers() if data.broker_name in queues])
+        brokers = [data for data in self.brokers() if data.broker_name in queues]
+        return Route(dict(queues), brokers, order_conf)
 
     def brokers(self) -> list[BrokerData]:
         """Returns all live brokers, sorted by name."""
@@ -171,8 +183,25 @@ class RouteTables:
         for topic in self._held.get(broker_name, {}):
             self._drop(broker_name, topic)
         for topic, queues in topics.items():
-            self._topics.setdefault(topic, {})[broker_name] = queues
+            self._put(broker_name, topic, queues)
         self._held[broker_name] = dict(topics)
+
+    def _put(self, broker_name: str, topic: str, queues: QueueData) -> None:
+        self._topics.setdefault(topic, {})[broker_name] = queues
+        conf = newest((queues.order_conf, self._order_confs.get(topic)))
+        if conf is not None:
+            self._order_confs[topic] = conf
+            if len(self._order_confs) > MOST_ORDER_CONFS:
+                del self._order_confs[next(iter(self._order_confs))]
+
+    def _order_conf(self, topic: str, queues: dict[str, QueueData]) -> OrderConf | None:
+        told = newest(held.order_conf for held in queues.values())
+        kept = self._order_confs.get(topic)
+        if told is None and kept is not None and kept.write_queue_nums.keys() <= self._held.keys():
+            # The topic was deleted, and perhaps made again as one that is not ordered.
+            del self._order_confs[topic]
+            return None
+        return newest((told, kept))
 
     def _drop(self, broker_name: str, topic: str) -> None:
         holders = self._topics[topic]

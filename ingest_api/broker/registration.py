@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from functools import partial
+from typing import Any
 
 from ha_replicator.http_question import ask
 from ha_replicator.identity import MASTER_ID
@@ -105,7 +106,7 @@ class RegistrationService:
         return None if own == MASTER_ID else own
 
     def _registration(
-        self, broker_id: int, topics: list[dict[str, object]], data_version: str
+        self, broker_id: int, topics: list[dict[str, Any]], data_version: str
     ) -> BrokerRegistration:
         return BrokerRegistration(
             cluster=self._settings.cluster,

@@ -11,15 +11,18 @@ Threads: the event loop; the store's part runs on the read pool.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple
 
 from ha_replicator.nameserver import QueueData, RouteTables
 from ingest_api.broker.mastership import CheckMaster
 from ingest_api.broker.metrics import BrokerMetrics
+from ingest_api.broker.ordered_topics import checked_change
 from ingest_api.broker.thread_pools import ReadPool
 from store_native import Store
 from store_native.errors import InvalidRequest
+from store_native.order_conf import OrderConf
 
 Settle = Callable[[int], Awaitable[bool]]
 """Waits for a change that ends at an offset; False after the time-out."""
@@ -70,6 +73,7 @@ class TopicService:
         self._broker_name = broker_name
         self._on_deleted = on_deleted
         self._check_master = check_master
+        self._changing = threading.Lock()  # what a change is checked against stays until it is made
 
     async def page(self, after: str, limit: int) -> bytes:
         """Returns topics behind ``after`` by name, as a JSON array of at most ``limit``."""
@@ -96,11 +100,13 @@ class TopicService:
         write_queue_nums: int | None = None,
         perm: int | None = None,
         attributes: dict[str, str] | None = None,
+        order_conf: OrderConf | None = None,
         force: bool = False,
     ) -> Change:
         """Creates a topic, or changes what is given of it.
 
         Args:
+            order_conf: The list of brokers that the topic is ordered over; see ordered_topics.py.
             force: Allows fewer read than write queues.
 
         Raises:
@@ -110,15 +116,17 @@ class TopicService:
         self._check_master()
 
         def put() -> tuple[bool, int]:
-            is_new = self._store.topic_json(topic) is None
-            return is_new, self._store.put_topic(
-                topic,
-                read_queue_nums=read_queue_nums,
-                write_queue_nums=write_queue_nums,
-                perm=perm,
-                attributes=attributes,
-                force=force,
-            )
+            change = {
+                "read_queue_nums": read_queue_nums,
+                "write_queue_nums": write_queue_nums,
+                "perm": perm,
+                "attributes": attributes,
+            }
+            with self._changing:
+                config = self._store.topic_json(topic)
+                known = None if config is None else json.loads(config)
+                checked = checked_change(topic, self._broker_name, known, change, order_conf)
+                return config is None, self._store.put_topic(topic, force=force, **checked)
 
         is_new, end_offset = await self._reads.run(put)
         settled = await self._settle(end_offset)
@@ -152,8 +160,11 @@ class TopicService:
         self._tables.put_topic(self._broker_name, topic, queues)
 
 
-def queue_data(config: dict[str, object]) -> QueueData:
+def queue_data(config: Mapping[str, Any]) -> QueueData:
     """Reads from a topic's configuration what its route says."""
     return QueueData(
-        int(str(config["read_queue_nums"])), int(str(config["write_queue_nums"])), int(str(config["perm"]))
+        int(config["read_queue_nums"]),
+        int(config["write_queue_nums"]),
+        int(config["perm"]),
+        OrderConf.of_attributes(config["attributes"]),
     )

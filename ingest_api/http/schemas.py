@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from enum import Enum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.dependencies.models import Dependant
@@ -19,6 +19,7 @@ from starlette.responses import Response
 from ingest_api.broker.flush_wait import SendStatus
 from store_native import validate_group, validate_topic
 from store_native.errors import InvalidRequest
+from store_native.order_conf import MOST_CHARACTERS, OrderConf
 
 ARROW_TYPE = "application/vnd.apache.arrow.stream"
 TOPIC_PATTERN = "^[%|a-zA-Z0-9_-]+$"
@@ -173,6 +174,33 @@ Attributes = Annotated[
         description="At most 64: names of 128, values of 1,024 characters, no control.",
     ),
 ]
+
+
+class OrderConfText(Strict):
+    """The brokers of an ordered topic, each with its write queues."""
+
+    version: Annotated[int, Field(ge=1, le=MAX_LONG, description="Of two lists the higher one's counts.")]
+    brokers: Annotated[
+        str,
+        Field(
+            pattern=r"^[a-zA-Z0-9_-]+:[0-9]+(;[a-zA-Z0-9_-]+:[0-9]+)*$",
+            max_length=MOST_CHARACTERS,
+            examples=["broker-a:4;broker-b:4"],
+        ),
+    ]
+
+    @classmethod
+    def of(cls, conf: OrderConf | None) -> Self | None:
+        """Renders a list."""
+        return None if conf is None else cls.model_construct(version=conf.version, brokers=conf.brokers)
+
+    def parsed(self) -> OrderConf:
+        """Reads the list.
+
+        Raises:
+            InvalidRequest: ARGUMENT_ILLEGAL.
+        """
+        return OrderConf.parse(self.version, self.brokers)
 
 
 class Pending(BaseModel):

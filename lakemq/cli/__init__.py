@@ -6,6 +6,7 @@
     stdin_end.py        a broker that stops with the process that started it
     spark_log.py        a command's Spark session, its log in a file
     consume_progress.py how a group goes, and what it came to
+    topic_order.py      the list of brokers of an ordered topic
     group_status.py     how a group fares now
     group_clone.py      a group that begins where another one stands
     consumer_lag.py     how far it is behind, queue by queue

@@ -2,18 +2,20 @@
 
 Owns which addresses are asked, and how the answers are laid out.
 
-Invariants: one that does not answer holds up no other, and has its place in the list all the same.
+Invariants: one that does not answer holds up no other, and has its place in the list all the same; so has one
+that only the list of an ordered topic names.
 
 Threads: one for each address, which end with the call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from lakemq.cli.topic_order import listed_brokers
 from lakemq.client import Client, LakeMQError
 from lakemq.terminal import output
 
@@ -72,7 +74,22 @@ def members_of(client: Client) -> list[ClusterMember]:
         known += [(name, route.master), *((name, slave) for slave in route.slaves)]
     known += [(None, endpoint) for endpoint in routes.unknown()]
     with ThreadPoolExecutor(_MOST_AT_ONCE) as threads:
-        return list(threads.map(lambda place: _asked(*place), known))
+        members = list(threads.map(lambda place: _asked(*place), known))
+    return members + _only_listed(client, {name for name, _ in known})
+
+
+def _only_listed(client: Client, known: Set[str | None]) -> list[ClusterMember]:
+    """The brokers that no route has, and that the list of an ordered topic names."""
+    missing = {name: topics for name, topics in listed_brokers(client).items() if name not in known}
+    return [
+        ClusterMember(name, None, failure=f"no route has it, and {_named_by(topics)} it")
+        for name, topics in sorted(missing.items())
+    ]
+
+
+def _named_by(topics: Sequence[str]) -> str:
+    more = f" and of {len(topics) - 1} more" if len(topics) > 1 else ""
+    return f"the list of ordered topic {topics[0]}{more} names"
 
 
 def table(members: Sequence[ClusterMember]) -> str:

@@ -10,7 +10,8 @@ sink all call the broker through :class:`Client`; nothing else in the project sp
     pull_api.py     the calls that read them
     admin_api.py    topics, groups, offsets, leases, the cluster
     endpoint.py     the brokers' addresses: option, variable, default
-    routes.py       which brokers there are and who holds a topic, from name servers
+    routes.py       which brokers there are and who holds a topic, from name servers (topic_route.py)
+    order_change.py gives an ordered topic its list of brokers
     recent.py       the topics of which that is remembered
     broker_table.py who answers under a broker's name, and which master counts
     cluster.py      one client for each broker name; where a send goes when a broker fails
@@ -29,6 +30,7 @@ from __future__ import annotations
 from lakemq.client.client import Client
 from lakemq.client.errors import OutcomeUnknown
 from lakemq.client.message import Message, ReceivedMessage
+from lakemq.client.order_change import OrderChange, OrderedBroker
 from lakemq.client.results import (
     ArrowPull,
     BatchResult,
@@ -51,6 +53,7 @@ from store_native.errors import (
     LakeMQError,
     Unavailable,
 )
+from store_native.order_conf import OrderConf
 
 __all__ = [
     "ArrowPull",
@@ -67,6 +70,9 @@ __all__ = [
     "Message",
     "MessageQueue",
     "OffsetReset",
+    "OrderChange",
+    "OrderConf",
+    "OrderedBroker",
     "OutcomeUnknown",
     "PullResult",
     "QueueBounds",

@@ -6,6 +6,7 @@ Owns no state; each call is repeatable, so a lost answer is asked for again. Mix
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from http import HTTPStatus
 from typing import Any
 
@@ -14,6 +15,7 @@ from lakemq.client.results import COMMIT_OK, CommitResult, GroupConfig, Lease, O
 from lakemq.client.scope import Scoped, from_all, from_any, of_one_broker, on_every_master
 from lakemq.client.transport import Answer, Result, path_of
 from store_native.errors import InvalidRequest, LakeMQError, Unavailable
+from store_native.order_conf import OrderConf
 
 QueueKey = tuple[str, int]
 _PAGE = 10_000
@@ -46,11 +48,14 @@ class AdminApi(Scoped):
         write_queue_nums: int | None = None,
         perm: int | None = None,
         attributes: Mapping[str, str] | None = None,
+        order_conf: OrderConf | None = None,
         force: bool = False,
     ) -> TopicConfig:
         """Creates a topic or changes what is given of it.
 
         Args:
+            order_conf: The list of brokers of an ordered topic; ``order_topic`` makes one, and puts it where
+                it belongs.
             force: Allows fewer read than write queues, which strands messages.
 
         Raises:
@@ -64,6 +69,7 @@ class AdminApi(Scoped):
             write_queue_nums=write_queue_nums,
             perm=perm,
             attributes=None if attributes is None else dict(attributes),
+            order_conf=None if order_conf is None else asdict(order_conf),
             force=force or None,
         )
         return _settled(self._put(config, "topics", topic)).read(TopicConfig.from_json)

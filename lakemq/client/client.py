@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import threading
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from lakemq.client.admin_api import AdminApi
@@ -17,6 +18,7 @@ from lakemq.client.broker_transport import BrokerTransport
 from lakemq.client.cluster import Cluster
 from lakemq.client.deadline import Deadline, held
 from lakemq.client.endpoint import Endpoint, chosen_ca_file, chosen_endpoints
+from lakemq.client.order_change import OrderChange, order_topic
 from lakemq.client.produce_api import ProduceApi
 from lakemq.client.pull_api import PullApi
 from lakemq.client.results import MessageQueue
@@ -175,20 +177,73 @@ class Client(ProduceApi, PullApi, AdminApi):
     def message_queues(self, topic: str) -> list[MessageQueue]:
         """Returns the queues of a topic that take messages, by broker and id, as they were 30 s ago at most.
 
+        Of an ordered topic they are those of its list, also of brokers that are away.
+
         Raises:
-            InvalidRequest: TOPIC_NOT_EXIST.
+            InvalidRequest: TOPIC_NOT_EXIST; TOPIC_CONFLICT, the topic is ordered over two lists.
             Unavailable: Nobody says who holds the topic.
         """
-        cluster = self.cluster_routes if self.is_cluster() else self._routes_of_one()
-        holders = cluster.routes.holders(topic, Deadline(self.call_timeout_s))
-        if not holders:
+        routes = (self.cluster_routes if self.is_cluster() else self._routes_of_one()).routes
+        deadline = Deadline(self.call_timeout_s)
+        holders = routes.holders(topic, deadline)
+        queues = {name: nums.writable for name, nums in holders.items()}
+        # One broker alone says nothing of others, where it is asked as such.
+        if self.is_routed or self._broker_name is not None:
+            conf = routes.order_conf(topic, deadline)
+            queues = queues if conf is None else conf.write_queue_nums
+        if not queues:
             raise from_code("TOPIC_NOT_EXIST", f"topic[{topic}] not exist, no broker has it", topic=topic)
         return [
             MessageQueue(topic, name, queue_id)
-            for name, nums in sorted(holders.items())
+            for name, writable in sorted(queues.items())
             if self._broker_name in (None, name)
-            for queue_id in range(nums.writable)
+            for queue_id in range(writable)
         ]
+
+    def order_topic(
+        self,
+        topic: str,
+        brokers: Sequence[str] | Mapping[str, int] | None = None,
+        *,
+        queues: int | None = None,
+        read_queue_nums: int | None = None,
+        perm: int | None = None,
+        attributes: Mapping[str, str] | None = None,
+        dry_run: bool = False,
+    ) -> OrderChange:
+        """Makes a topic an ordered one, or gives it another list of brokers, or says what that would do.
+
+        The list is kept with the topic at each of its brokers. A sharding key's messages go to its queue in
+        the list and nowhere else: while that broker is away, they fail. A topic that does not exist is made,
+        at the brokers of the list. With another list, keys move: their order holds over that only when what
+        is in the old queues was handled before the first message goes to the new ones.
+
+        Args:
+            topic: The topic.
+            brokers: Their names, or names with write queues; None is the list it has, else the brokers that
+                have the topic, else all that are known.
+            queues: Write queues at each that is named without a number; None is what it has, where it has
+                none what others have, 4 in a new topic.
+            read_queue_nums, perm, attributes: As for :meth:`put_topic`, at the brokers of the list.
+            dry_run: Changes nothing.
+
+        Raises:
+            InvalidRequest: ARGUMENT_ILLEGAL, nobody knows a broker that is named; TOPIC_CONFLICT, another
+                list was given meanwhile.
+            Unavailable: A broker of the list does not answer, and nothing was changed; or one went away
+                meanwhile, and the error says where it was done.
+        """
+        settings = {"read_queue_nums": read_queue_nums, "perm": perm, "attributes": attributes}
+        known: Mapping[str, AdminApi] = self.brokers()
+        return order_topic(
+            topic,
+            brokers,
+            known=known,
+            routes=self.cluster_routes.routes if self.is_routed else None,
+            queues=queues,
+            dry_run=dry_run,
+            settings=settings,
+        )
 
     def lane(self, topic: str, sharding_key: str | None) -> str | None:
         """Returns what messages have in common that may go in one request; the producer's batches keep to it.

@@ -4,7 +4,8 @@ Owns the connections to each address, and the rule of where a send goes when its
 
 Invariants: a send that got no answer is repeated elsewhere only with an Idempotency-Key, under the same;
 since brokers do not know each other's keys it may be stored twice then, and its result says so; a message
-with a sharding key is never sent to another broker than its key's.
+with a sharding key is never sent to another broker than its key's; of an ordered topic that is the one which
+the topic's list gives, whoever is known at the moment.
 
 Threads: any.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
@@ -32,6 +34,8 @@ Sent = TypeVar("Sent", SendResult, BatchResult)
 
 RETRIES_ELSEWHERE = 2
 """How often a send is tried at another broker."""
+LOOK_AGAIN_S = 0.5
+"""How often a broker of an ordered topic's list is looked for that no route has."""
 
 
 class Cluster(Generic[C]):
@@ -43,6 +47,7 @@ class Cluster(Generic[C]):
             ``ca_file``.
         client_over: Makes the client of one broker.
         avoid_slow: See :class:`BrokerChoice`.
+        pause: Waits; given in tests.
     """
 
     def __init__(
@@ -52,7 +57,9 @@ class Cluster(Generic[C]):
         client_over: Callable[[BrokerTransport], C],
         *,
         avoid_slow: bool = False,
+        pause: Callable[[float], None] = time.sleep,
     ) -> None:
+        self._pause = pause
         self._settings = dict(settings)
         self._client_over = client_over
         self._lock = threading.Lock()
@@ -105,6 +112,7 @@ class Cluster(Generic[C]):
         idempotency_key: str | None,
         in_turn: bool,
         deadline: Deadline,
+        until_deadline: bool = False,
     ) -> Sent:
         """Sends to a broker that takes messages of the topic, and elsewhere where that fails.
 
@@ -115,6 +123,7 @@ class Cluster(Generic[C]):
             idempotency_key: Of the request; it is sent again to the same broker, whoever sends it again.
             in_turn: Whatever its key is, the request goes to whose turn it is.
             deadline: Until when.
+            until_deadline: A send that may be repeated is, until then.
 
         Raises:
             OutcomeUnknown: An attempt got no answer, and none went well.
@@ -122,6 +131,9 @@ class Cluster(Generic[C]):
         """
         queues = self.writable(topic, deadline)
         sharded_to = self.broker_of(sharding_keys, topic, deadline)
+        ordered = sharded_to is not None and self.routes.known_order_conf(topic) is not None
+        if sharded_to is not None and ordered and until_deadline:
+            self._wait_for_route(sharded_to, deadline)
         keyed = None if in_turn or idempotency_key is None else in_order_of_key(idempotency_key, queues)
         tried: set[str] = set()
         unanswered: OutcomeUnknown | None = None
@@ -149,7 +161,8 @@ class Cluster(Generic[C]):
                     )
                     last = last or idempotency_key is None
                 if last or deadline.left() <= 0:
-                    raise _final(error, unanswered, idempotency_key) from error
+                    told = _stays(error, name, topic) if ordered else error
+                    raise _final(told, unanswered, idempotency_key) from error
                 continue
             self.choice.went_well(name, began - deadline.left())
             return result if unanswered is None else _repeated_elsewhere(result)
@@ -160,11 +173,14 @@ class Cluster(Generic[C]):
         """Returns the broker of a request's sharding keys, None when it has none.
 
         Raises:
-            InvalidRequest: ARGUMENT_ILLEGAL, they are of several brokers, ``brokers`` in its context.
+            InvalidRequest: ARGUMENT_ILLEGAL, they are of several brokers, ``brokers`` in its context;
+                TOPIC_CONFLICT, the topic is ordered over two lists.
         """
         if not sharding_keys:
             return None
-        order = [name for name, _ in message_queues(self.writable(topic, deadline))]
+        conf = self.routes.order_conf(topic, deadline or Deadline(self.call_timeout_s))
+        queues = self.writable(topic, deadline) if conf is None else conf.write_queue_nums
+        order = [name for name, _ in message_queues(queues)]
         brokers = sorted({of_sharding_key(key, order) for key in sharding_keys} if order else ())
         if len(brokers) > 1:
             raise InvalidRequest(
@@ -176,10 +192,13 @@ class Cluster(Generic[C]):
         return brokers[0] if brokers else None
 
     def writable(self, topic: str, deadline: Deadline | None = None) -> dict[str, int]:
-        """Returns the writable queues of a topic by broker; a topic nobody has may be made at any master."""
+        """Returns the writable queues of a topic by broker.
+
+        A topic nobody has may be made at any master; an ordered one is where its list says.
+        """
         until = deadline or Deadline(self.call_timeout_s)
         holders = self.routes.holders(topic, until)
-        if holders:
+        if holders or self.routes.known_order_conf(topic) is not None:
             return {name: nums.writable for name, nums in holders.items() if nums.writable}
         return {name: 1 for name, route in self.routes.brokers(until).items() if route.master is not None}
 
@@ -189,6 +208,17 @@ class Cluster(Generic[C]):
             self._closed = True
             for transport in (*self._transports.values(), *self._asking.values()):
                 transport.close()
+
+    def _wait_for_route(self, name: str, deadline: Deadline) -> None:
+        """Waits for a broker that no route has, until the deadline or what is left for a last try."""
+        while deadline.left() > 2 * LOOK_AGAIN_S:
+            route = self.routes.brokers(deadline).get(name)
+            if route is not None and route.master is not None:
+                return
+            if self._closed:
+                raise Closed("CLIENT_CLOSED", "the client is closed")
+            self.routes.failed()
+            self._pause(LOOK_AGAIN_S)
 
     def _transport_to(self, address: str) -> Transport:
         with self._lock:
@@ -217,6 +247,17 @@ def _final(error: LakeMQError, unanswered: OutcomeUnknown | None, key: str | Non
         return error
     what = f"{unanswered.detail.partition('; it may be')[0]}, and elsewhere it was refused ({error})"
     return OutcomeUnknown.of(what, key)
+
+
+def _stays(error: LakeMQError, name: str, topic: str) -> LakeMQError:
+    """Says of a refusal for now why the message does not go to another broker."""
+    if not isinstance(error, Unavailable):
+        return error
+    what = (
+        f"{error.detail}; topic {topic} is ordered, and the messages of this sharding key are broker "
+        f"{name}'s also while it is away: they go to no other, so that their order holds"
+    )
+    return Unavailable(error.code, what, **{**error.context, "broker_name": name, "topic": topic})
 
 
 def _repeated_elsewhere(result: Sent) -> Sent:

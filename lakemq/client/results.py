@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lakemq.client.message import ReceivedMessage
+from store_native.order_conf import OrderConf
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -212,6 +213,11 @@ class TopicConfig:
     perm: int
     attributes: Mapping[str, str] = field(default_factory=dict)
     system: bool = False
+
+    @property
+    def order_conf(self) -> OrderConf | None:
+        """The list of brokers of an ordered topic."""
+        return OrderConf.of_attributes(self.attributes)
 
     @classmethod
     def from_json(cls, answer: Mapping[str, Any]) -> TopicConfig:

@@ -4,9 +4,10 @@ Owns what a client knows of a cluster: it asks name servers, and brokers that it
 30 s and again after a failure.
 
 Invariants: what is known goes on to be used while nobody answers, and while a name server that has just
-been started knows no broker yet, of as many topics as are remembered; of several name servers the first that
-answers is believed: they do not talk to each other; a broker given by address stands for itself alone, not
-for those that register with it; nobody is waited for longer than the call allows that asks.
+been started knows no broker yet, of as many topics as are remembered; the newest list of an ordered topic's
+brokers is never forgotten for an older one, nor while a broker that it names is away; of several name servers
+the first that answers is believed: they do not talk to each other; a broker given by address stands for
+itself alone, not for those that register with it; nobody is waited for longer than the call allows that asks.
 
 Threads: any may ask; one of them refreshes, the others use what is known.
 """
@@ -17,15 +18,15 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from lakemq.client.broker_table import MASTER_ID, BrokerRoute, BrokerTable, Place, Registered
 from lakemq.client.deadline import Deadline, held
 from lakemq.client.recent import Recent
+from lakemq.client.topic_route import QueueNums, TopicRoute, check_alike, queue_nums
 from lakemq.client.transport import NOT_OF_THE_SHAPE, path_of
 from store_native.errors import LakeMQError, Unavailable
-from store_native.names import PERM_READ, PERM_WRITE
+from store_native.order_conf import OrderConf, newest
 
 log = logging.getLogger("lakemq.client")
 
@@ -46,33 +47,6 @@ Answer = TypeVar("Answer")
 
 Ask = Callable[[str, str, float], Any]
 """(endpoint, path, seconds) -> the JSON it answers; raises LakeMQError."""
-
-
-@dataclass(frozen=True, slots=True)
-class QueueNums:
-    """How many queues of a topic a broker holds, and who may use them (4 read, 2 write)."""
-
-    read_queue_nums: int
-    write_queue_nums: int
-    perm: int
-
-    @property
-    def writable(self) -> int:
-        """Queues that take messages."""
-        return self.write_queue_nums if self.perm & PERM_WRITE else 0
-
-    @property
-    def readable(self) -> int:
-        """Queues that are read."""
-        return self.read_queue_nums if self.perm & PERM_READ else 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Topic:
-    """Who holds a topic, and when that was asked for."""
-
-    holders: dict[str, QueueNums]
-    asked_at: float
 
 
 class Routes:
@@ -96,7 +70,7 @@ class Routes:
         self._table = BrokerTable()
         self._asked_at: float | None = None
         self._names_are_told = False
-        self._topics: Recent[str, _Topic] = Recent(MOST_TOPICS)
+        self._topics: Recent[str, TopicRoute] = Recent(MOST_TOPICS)
         self._failed_at: float | None = None
         self._refused: Recent[str | None, tuple[float, LakeMQError]] = Recent(MOST_TOPICS)
         self._said_down = False
@@ -150,6 +124,33 @@ class Routes:
             Unavailable: Nobody answers, and nothing is known from before.
             InvalidRequest: As :meth:`brokers`.
         """
+        return self._topic(topic, deadline).holders
+
+    def order_conf(self, topic: str, deadline: Deadline | None = None) -> OrderConf | None:
+        """Returns the brokers of an ordered topic, those that are away included; None: it is not ordered.
+
+        Raises:
+            Unavailable: As :meth:`holders`.
+            InvalidRequest: TOPIC_CONFLICT, two brokers have different lists of one version; else as
+                :meth:`brokers`.
+        """
+        known = self._topic(topic, deadline)
+        if known.order_conf is not None:
+            check_alike(topic, known.order_conf, known.holders)
+        return known.order_conf
+
+    def known_order_conf(self, topic: str) -> OrderConf | None:
+        """Returns the list that was heard last, and asks nobody."""
+        known = self._topics.get(topic)
+        return None if known is None else known.order_conf
+
+    def note_order_conf(self, topic: str, conf: OrderConf) -> None:
+        """Takes a list that this client gave the topic; who holds it now is asked for by the next call."""
+        known = self._topics.get(topic)
+        holders = {} if known is None else known.holders
+        self._topics.put(topic, TopicRoute(holders, float("-inf"), conf))
+
+    def _topic(self, topic: str, deadline: Deadline | None) -> TopicRoute:
         self.brokers(deadline)  # tells name servers from brokers
         known = self._topics.get(topic)
         if known is None or self._is_topic_due(known):
@@ -164,7 +165,7 @@ class Routes:
                     self._topics.put(topic, known)
             if known is None:
                 raise _still_asked()
-        return known.holders
+        return known
 
     def failed(self) -> None:
         """Notes that a broker did not answer: the routes are asked for again."""
@@ -199,7 +200,7 @@ class Routes:
         failed = self._failed_at is not None and self._failed_at >= asked_at
         return self._clock() - asked_at >= (FIRST_REFRESH_S if failed else refresh_s)
 
-    def _is_topic_due(self, known: _Topic) -> bool:
+    def _is_topic_due(self, known: TopicRoute) -> bool:
         # A topic that nobody has may be made at any time.
         return self._is_due(known.asked_at, REFRESH_S if known.holders else FIRST_REFRESH_S)
 
@@ -253,14 +254,14 @@ class Routes:
             raise _not_lakemq(endpoint) from None
         return False
 
-    def _ask_who_holds(self, topic: str, known: _Topic | None, deadline: Deadline | None) -> _Topic:
+    def _ask_who_holds(self, topic: str, known: TopicRoute | None, deadline: Deadline | None) -> TopicRoute:
         now = self._clock()
         try:
-            found = self._ask_for_topic(topic, deadline)
+            found, told = self._ask_for_topic(topic, deadline)
         except LakeMQError:
             if known is None:
                 raise
-            return _Topic(known.holders, now)
+            return TopicRoute(known.holders, now, known.order_conf)
         gone = [] if known is None else [name for name in known.holders if name not in found]
         if gone or not found.keys() <= self._table.routes.keys():
             self._ask_for_brokers(deadline)
@@ -268,7 +269,16 @@ class Routes:
             assert known is not None, "what is gone was known"
             still = self._still_held(topic, name, known.holders[name], deadline)
             found |= {} if still is None else {name: still}
-        return _Topic(found, now)
+        conf = newest((told, *(nums.order_conf for nums in found.values())))
+        before = None if known is None else known.order_conf
+        # Deleted it is only where all that should have it are asked, and none does.
+        if before is not None and (conf is not None or not self._are_here(before)):
+            conf = newest((conf, before))
+        return TopicRoute(found, now, conf)
+
+    def _are_here(self, conf: OrderConf) -> bool:
+        here = self._table.routes.keys() - self._table.absent
+        return conf.write_queue_nums.keys() <= here
 
     def _still_held(
         self, topic: str, name: str, before: QueueNums, deadline: Deadline | None
@@ -281,14 +291,18 @@ class Routes:
             return before
         try:
             said = self._ask(route.master, path_of("topics", topic), _share(deadline, 1).left())
-            return _queue_nums(said)
+            return queue_nums(said)
         except NOT_OF_THE_SHAPE:
             return before
         except LakeMQError as error:
             return None if error.code == "TOPIC_NOT_EXIST" else before
 
-    def _ask_for_topic(self, topic: str, deadline: Deadline | None) -> dict[str, QueueNums]:
+    def _ask_for_topic(
+        self, topic: str, deadline: Deadline | None
+    ) -> tuple[dict[str, QueueNums], OrderConf | None]:
+        """Who holds it, and the list that a name server has of it."""
         found: dict[str, QueueNums] = {}
+        told: OrderConf | None = None
         failures: list[LakeMQError] = []
         answered = False
         endpoints = [endpoint for endpoint in self._in_order() if endpoint in self._is_name_server]
@@ -298,7 +312,9 @@ class Routes:
                 continue
             try:
                 limit = _share(deadline, len(endpoints) - at)
-                found.update(self._ask_what_it_holds(endpoint, topic, is_name_server, limit))
+                held, conf = self._ask_what_it_holds(endpoint, topic, is_name_server, limit)
+                found.update(held)
+                told = told or conf
             except LakeMQError as error:
                 if error.code != "TOPIC_NOT_EXIST":
                     if is_name_server or not self._table.is_missing(endpoint, self._clock()):
@@ -307,17 +323,18 @@ class Routes:
             answered = answered or is_name_server
         if not found and failures and not answered:
             raise failures[0]
-        return found
+        return found, told
 
     def _ask_what_it_holds(
         self, endpoint: str, topic: str, is_name_server: bool, limit: Deadline
-    ) -> dict[str, QueueNums]:
+    ) -> tuple[dict[str, QueueNums], OrderConf | None]:
         path = path_of("routes" if is_name_server else "topics", topic)
         try:
             said = self._ask(endpoint, path, limit.left())
             if not is_name_server:
-                return {self._table.name_at(endpoint): _queue_nums(said)}
-            return {str(queues["broker_name"]): _queue_nums(queues) for queues in said["queues"]}
+                return {self._table.name_at(endpoint): queue_nums(said)}, None
+            held = {str(queues["broker_name"]): queue_nums(queues) for queues in said["queues"]}
+            return held, OrderConf.of_json(said.get("order_conf"))
         except NOT_OF_THE_SHAPE:
             raise _not_lakemq(endpoint) from None
 
@@ -337,10 +354,6 @@ def _registered(broker: Mapping[str, Any]) -> Registered:
     epoch = broker.get("epoch")
     addresses = {int(key): str(url) for key, url in broker["addresses"].items()}
     return Registered(addresses, None if epoch is None else int(epoch))
-
-
-def _queue_nums(said: Mapping[str, Any]) -> QueueNums:
-    return QueueNums(int(said["read_queue_nums"]), int(said["write_queue_nums"]), int(said["perm"]))
 
 
 def _still_asked() -> LakeMQError:

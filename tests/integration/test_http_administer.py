@@ -300,7 +300,16 @@ def test_a_route_names_this_broker_also_for_topics_made_by_a_send(
     http.post("/topics/routed/messages", {"body": "x"})
     http.settle()
     assert http.get("/routes/routed").json == {
-        "queues": [{"broker_name": "broker-a", "read_queue_nums": 4, "write_queue_nums": 4, "perm": 6}],
+        "queues": [
+            {
+                "broker_name": "broker-a",
+                "read_queue_nums": 4,
+                "write_queue_nums": 4,
+                "perm": 6,
+                "order_conf": None,
+            }
+        ],
+        "order_conf": None,
         "brokers": [
             {
                 "cluster": "DefaultCluster",

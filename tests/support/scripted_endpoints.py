@@ -5,10 +5,12 @@ Owns what each of them answers, and who was asked.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from lakemq.client.routes import ASK_TIMEOUT_S, Routes
 from store_native.errors import InvalidRequest, Unavailable
+from store_native.order_conf import OrderConf
 
 ONE, TWO = "http://names-1:9876", "http://names-2:9876"
 A, B, A_SLAVE = "http://a:8090", "http://b:8090", "http://a-slave:8090"
@@ -33,6 +35,8 @@ class Endpoints:
         }
         self.topics = {"orders": ["a", "b"]}
         self.without_table: set[str] = set()
+        self.order_confs: dict[str, OrderConf] = {}  # what each broker has with every topic
+        self.told: OrderConf | None = None  # and what a name server remembers
         self.epochs: dict[str, int] = {}
         self.store_ids: dict[str, str] = {}
         self.given_s: list[float] = []
@@ -46,7 +50,11 @@ class Endpoints:
         if endpoint in self.brokers:
             name, broker_id, role = self.brokers[endpoint]
             if what == "topics":
-                return self._of_topic(topic, name in self.topics.get(topic, []), TOPIC)
+                conf = self.order_confs.get(name)
+                attributes = {} if conf is None else conf.attributes()
+                return self._of_topic(
+                    topic, name in self.topics.get(topic, []), {**TOPIC, "attributes": attributes}
+                )
             epoch, store_id = self.epochs.get(endpoint, 1), self.store_ids.get(endpoint, endpoint)
             cluster = {"broker_name": name, "broker_id": broker_id, "epoch": epoch, "store_id": store_id}
             return {"cluster": cluster, "replication": {"role": role, "epoch": epoch}}[what]
@@ -55,10 +63,16 @@ class Endpoints:
             return {"brokers": [self._registered(name, addresses) for name, addresses in registered]}
         holders = [name for name in self.topics.get(topic, []) if name not in self.without_table]
         names = [name for name in holders if "0" in self.registered[endpoint].get(name, {})]
-        return self._of_topic(topic, names, {"queues": [{"broker_name": name, **TOPIC} for name in names]})
+        rows = [{"broker_name": name, **TOPIC, "order_conf": self._conf_of(name)} for name in names]
+        told = None if self.told is None else asdict(self.told)
+        return self._of_topic(topic, names or told, {"queues": rows, "order_conf": told})
 
     def routes(self, *endpoints: str) -> Routes:
         return Routes(endpoints, self.ask, clock=lambda: self.now)
+
+    def _conf_of(self, name: str) -> dict[str, Any] | None:
+        conf = self.order_confs.get(name)
+        return None if conf is None else asdict(conf)
 
     def _registered(self, name: str, addresses: dict[str, str]) -> dict[str, Any]:
         epoch = self.epochs.get(addresses.get("0", ""), 1)

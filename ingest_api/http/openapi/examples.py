@@ -143,8 +143,17 @@ ANSWERS: dict[str, Any] = {
     },
     "acquire_lease": {"epoch": 1, "expires_at": 1767225630000},
     "get_route": {
-        "queues": [{"broker_name": "broker-a", "read_queue_nums": 4, "write_queue_nums": 4, "perm": 6}],
+        "queues": [
+            {
+                "broker_name": "broker-a",
+                "read_queue_nums": 4,
+                "write_queue_nums": 4,
+                "perm": 6,
+                "order_conf": None,
+            }
+        ],
         "brokers": [_BROKER],
+        "order_conf": None,
     },
     "get_cluster": {
         "cluster": "DefaultCluster",

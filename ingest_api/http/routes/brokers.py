@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from ha_replicator.nameserver import BrokerRegistration, NameServer, QueueData, SignedRequest
-from ingest_api.http.schemas import MAX_LONG, CheckedTopic, Strict, noun_router
+from ingest_api.http.schemas import MAX_LONG, CheckedTopic, OrderConfText, Strict, noun_router
 from store_native.names import PERM_ALL
 
 BrokerName = Annotated[str, Path(pattern=r"^[a-zA-Z0-9_-]{1,127}$")]
@@ -31,6 +31,7 @@ class TopicQueues(Strict):
     read_queue_nums: QueueNums
     write_queue_nums: QueueNums
     perm: Annotated[int, Field(ge=0, le=PERM_ALL)]
+    order_conf: OrderConfText | None = None
 
 
 class Registration(Strict):
@@ -72,7 +73,13 @@ def router(name_server: NameServer) -> APIRouter:
         topics = None
         if registration.topics is not None:
             topics = {
-                t.topic: QueueData(t.read_queue_nums, t.write_queue_nums, t.perm) for t in registration.topics
+                t.topic: QueueData(
+                    t.read_queue_nums,
+                    t.write_queue_nums,
+                    t.perm,
+                    None if t.order_conf is None else t.order_conf.parsed(),
+                )
+                for t in registration.topics
             }
         answer = name_server.register(
             BrokerRegistration(

@@ -12,7 +12,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from ha_replicator.nameserver import BrokerData, RouteTables
-from ingest_api.http.schemas import TopicPath, noun_router
+from ingest_api.http.schemas import OrderConfText, TopicPath, noun_router
 from store_native.errors import InvalidRequest
 
 
@@ -23,6 +23,7 @@ class RouteQueues(BaseModel):
     read_queue_nums: int
     write_queue_nums: int
     perm: int
+    order_conf: Annotated[OrderConfText | None, Field(description="The list that this broker has.")]
 
 
 class RouteBroker(BaseModel):
@@ -39,6 +40,10 @@ class TopicRoute(BaseModel):
 
     queues: list[RouteQueues]
     brokers: list[RouteBroker]
+    order_conf: Annotated[
+        OrderConfText | None,
+        Field(description="The newest list of an ordered topic's brokers, those that are away included."),
+    ]
 
 
 def router(tables: RouteTables, refresh: Callable[[str], None] = lambda topic: None) -> APIRouter:
@@ -64,10 +69,12 @@ def router(tables: RouteTables, refresh: Callable[[str], None] = lambda topic: N
                     read_queue_nums=queues.read_queue_nums,
                     write_queue_nums=queues.write_queue_nums,
                     perm=queues.perm,
+                    order_conf=OrderConfText.of(queues.order_conf),
                 )
                 for name, queues in sorted(route.queues.items())
             ],
             brokers=[broker_of(data) for data in route.brokers],
+            order_conf=OrderConfText.of(route.order_conf),
         )
 
     return routes

@@ -17,6 +17,7 @@ from ingest_api.http.schemas import (
     PENDING,
     Attributes,
     Limit,
+    OrderConfText,
     PageMark,
     Strict,
     TopicPath,
@@ -40,6 +41,10 @@ class TopicChange(Strict):
     write_queue_nums: QueueNums | None = None
     perm: Perm | None = None
     attributes: Attributes | None = None
+    order_conf: Annotated[
+        OrderConfText | None,
+        Field(description="The queues that sharding keys are spread over; it makes the topic ordered."),
+    ] = None
     force: Annotated[bool, Field(description="Allows fewer read than write queues.")] = False
 
 
@@ -80,7 +85,9 @@ def router(broker: Broker) -> APIRouter:
     @routes.put("/topics/{topic}", response_model=Topic, responses={**PENDING, **created(Topic)})
     async def put_topic(topic: TopicPath, change: TopicChange) -> Response:
         """Creates a topic (201), or changes what is given of it (200)."""
-        done = await topics.put(topic, **change.model_dump())
+        given = change.model_dump(exclude={"order_conf"})
+        order_conf = None if change.order_conf is None else change.order_conf.parsed()
+        done = await topics.put(topic, **given, order_conf=order_conf)
         if not done.settled:
             return pending(broker.pending_status())
         return json_answer(topics.get(topic), 201 if done.is_new else 200)

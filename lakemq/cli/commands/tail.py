@@ -21,6 +21,7 @@ from itertools import islice
 
 from lakemq.cli import options
 from lakemq.cli.subparsers import Subparsers
+from lakemq.cli.topic_order import missing_brokers
 from lakemq.client import Client, PullResult, QueueBounds, ReceivedMessage, Unavailable
 from lakemq.client.endpoint import add_endpoint
 from lakemq.terminal import output
@@ -112,13 +113,20 @@ def _queues(client: Client, topic: str) -> _Queues:
     """
     if not client.is_cluster():
         return _Queues([(None, queue) for queue in client.queues(topic)])
+    brokers = client.brokers(topic)
+    missing = missing_brokers(client, topic, brokers)
+    if not brokers and missing:
+        raise Unavailable("SERVICE_NOT_AVAILABLE", "; ".join(missing))
     client.topic(topic)
     queues = _Queues([])
-    for name, broker in client.brokers(topic).items():
+    for what in missing:
+        print(f"lakemq: left out: {what}", file=sys.stderr)
+        queues.left_out += 1
+    for name, broker in brokers.items():
         try:
             queues.found += [(name, queue) for queue in broker.queues(topic)]
         except Unavailable as error:
-            if queues.left_out + 1 == len(client.brokers(topic)):
+            if queues.left_out + 1 == len(brokers) + len(missing):
                 raise
             print(f"lakemq: left out: {error}", file=sys.stderr)
             queues.left_out += 1

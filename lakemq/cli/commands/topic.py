@@ -1,6 +1,7 @@
 """``lakemq topic``: list, create, show, update and delete topics over the HTTP API.
 
-Owns the arguments, the letters for permission bits, and how topics are shown.
+Owns the arguments, the letters for permission bits, and how topics are shown; topic_order.py has the list of
+brokers of an ordered one.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 from lakemq.argument_types import between
-from lakemq.cli import options
+from lakemq.cli import options, topic_order
 from lakemq.cli.subparsers import Subparsers
 from lakemq.cli.verbs import add_broker_verb
 from lakemq.cli.verbs import run as run
@@ -27,7 +28,7 @@ _PERMS = {"rw": PERM_READ_WRITE, "r": PERM_READ, "w": PERM_WRITE, "none": 0}
 
 def register(subparsers: Subparsers) -> None:
     """Adds the command to the parser."""
-    parser = subparsers.add_parser("topic", help="list, create, show, update, delete topics")
+    parser = subparsers.add_parser("topic", help="list, create, show, update, order, delete topics")
     verbs = parser.add_subparsers(dest="verb", required=True)
 
     listing = add_broker_verb(verbs, "list", _list, "list topics")
@@ -52,8 +53,11 @@ def register(subparsers: Subparsers) -> None:
             "--perm", choices=sorted(_PERMS), help=f"what may be done: r(ead), w(rite) ({perm})"
         )
         options.add_attributes(verb, "topic")
+        if name == "create":
+            topic_order.add_options(verb)
         if name == "update":
             verb.add_argument("--force", action="store_true", help="even if it strands messages")
+    topic_order.add_verb(verbs)
     show = add_broker_verb(verbs, "show", _show, "show a topic and its queues")
     show.add_argument("topic", help="the topic")
     delete = add_broker_verb(verbs, "delete", _delete, "delete a topic")
@@ -84,7 +88,13 @@ def _create(client: Client, args: argparse.Namespace) -> None:
             f"changes it, and makes it at {', '.join(lacking)}, where it is not" if lacking else "changes it"
         )
         raise InvalidRequest("TOPIC_CONFLICT", f"topic {args.topic} exists; lakemq topic update {what}")
-    _print(client, client.put_topic(args.topic, **_changes(args)), args)
+    changes = _changes(args)
+    if args.ordered or args.brokers:
+        write_queue_nums = changes.pop("write_queue_nums")
+        client.order_topic(args.topic, args.brokers, queues=write_queue_nums, **changes)
+        _print(client, client.topic(args.topic), args)
+        return
+    _print(client, client.put_topic(args.topic, **changes), args)
 
 
 def _brokers(client: Client) -> dict[str, Client]:

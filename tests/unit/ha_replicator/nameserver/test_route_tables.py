@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from ha_replicator.nameserver import BrokerRegistration, QueueData, RouteTables
+import pytest
+
+from ha_replicator.nameserver import BrokerRegistration, QueueData, RouteTables, route_tables
+from store_native.order_conf import OrderConf
 
 FOUR = QueueData(4, 4, 6)
 
@@ -126,3 +129,58 @@ def test_a_slave_alone_that_goes_leaves_nothing() -> None:
     names.register(broker(broker_id=1))
     assert names.unregister("broker-a", 1)
     assert names.brokers() == []
+
+
+def conf(version: int, *names: str) -> OrderConf:
+    return OrderConf.of(version, dict.fromkeys(names, 4))
+
+
+def of_list(order_conf: OrderConf) -> dict[str, QueueData]:
+    return {"t": QueueData(4, 4, 6, order_conf)}
+
+
+def listed(names: RouteTables) -> OrderConf | None:
+    route = names.route("t")
+    return None if route is None else route.order_conf
+
+
+def test_the_list_of_an_ordered_topic_outlives_the_brokers_that_told_it() -> None:
+    names = RouteTables()
+    both = conf(2, "broker-a", "broker-b")
+    names.register(broker("broker-a", topics=of_list(both)))
+    names.register(broker("broker-b", topics=of_list(conf(1, "broker-b"))))
+    assert listed(names) == both, "the higher version counts"
+    names.unregister("broker-a", 0)
+    assert listed(names) == both
+    names.unregister("broker-b", 0)
+    route = names.route("t")
+    assert route is not None
+    assert (route.queues, route.brokers, route.order_conf) == ({}, [], both)
+
+
+def test_a_list_goes_when_all_that_it_names_are_here_and_none_has_it() -> None:
+    names = RouteTables()
+    both = conf(2, "broker-a", "broker-b")
+    names.register(broker("broker-a", topics=of_list(both)))
+    names.put_topic("broker-a", "t", None)
+    assert listed(names) == both, "broker-b may have it"
+    names.register(broker("broker-b", topics={"u": FOUR}))
+    assert names.route("t") is None
+
+
+def test_a_topic_that_was_made_again_without_a_list_is_not_ordered() -> None:
+    names = RouteTables()
+    names.register(broker("broker-a", topics=of_list(conf(2, "broker-a"))))
+    names.put_topic("broker-a", "t", FOUR)
+    assert listed(names) is None
+
+
+def test_lists_are_remembered_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(route_tables, "MOST_ORDER_CONFS", 2)
+    names = RouteTables()
+    names.register(broker("broker-a", topics={}))
+    for topic in ("t", "u", "v"):
+        names.put_topic("broker-a", topic, QueueData(4, 4, 6, conf(1, "broker-a", "broker-b")))
+    assert all(names.route(topic).order_conf is not None for topic in ("t", "u", "v"))  # type: ignore[union-attr]
+    names.unregister("broker-a", 0)
+    assert [names.route(topic) is not None for topic in ("t", "u", "v")] == [False, True, True]

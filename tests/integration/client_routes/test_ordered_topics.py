@@ -1,0 +1,327 @@
+"""Ordered topics, whose list of brokers is kept with the topic, against real name servers and brokers.
+
+Contract: a sharding key has one broker for every client, also one that was started while that broker was
+away, and by a name server that never heard of it; its messages fail then, and say why, and those of other
+keys go on; a change of the list is shown before it is made, and reaches every broker or says where it did
+not.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lakemq import Producer
+from lakemq.cli.app import main
+from lakemq.client import Client, InvalidRequest, Unavailable
+from tests.support.http import Http
+from tests.support.name_servers import BrokersOfCluster, NameServer
+from tests.support.waiting import wait_until
+
+KEYS = [f"customer-{number}" for number in range(12)]
+
+
+@pytest.fixture(autouse=True)
+def all_there(cluster: BrokersOfCluster) -> Iterator[None]:
+    yield
+    for server in cluster.name_servers:
+        wait_until(lambda server=server: set(server.addresses()) == {"broker-a", "broker-b"})  # type: ignore[misc]
+
+
+def ordered(cluster: BrokersOfCluster, client: Client, topic: str) -> str:
+    client.order_topic(topic, queues=2)
+    cluster.wait_for_topic(topic, "broker-a", "broker-b")
+    return topic
+
+
+def forgotten(cluster: BrokersOfCluster, name: str) -> None:
+    """Waits until every name server has dropped a broker that was killed."""
+    for server in cluster.name_servers:
+        wait_until(lambda server=server: name not in server.addresses(), timeout_s=30)  # type: ignore[misc]
+
+
+def sent(client: Client, topic: str, key: str) -> str | None:
+    """The broker that took a message of the key; None: its own is away."""
+    try:
+        return client.send(topic, "x", sharding_key=key).broker_name
+    except Unavailable as error:
+        said = str(error)
+    for what in ("broker broker-b", f"topic {topic} is ordered", "they go to no other"):
+        assert what in said
+    return None
+
+
+@pytest.mark.parametrize("by", ["the old name server", "a name server that was started anew", "a list"])
+def test_a_key_stays_at_its_broker_for_a_client_that_never_heard_of_it(
+    cluster: BrokersOfCluster, client: Client, by: str
+) -> None:
+    topic = ordered(cluster, client, f"stays-{by[-4:].strip()}")
+    before = {key: client.send(topic, key, sharding_key=key).broker_name for key in KEYS}
+    assert set(before.values()) == {"broker-a", "broker-b"}
+    a, b = cluster.brokers["broker-a"], cluster.brokers["broker-b"]
+    b.kill()
+    try:
+        forgotten(cluster, "broker-b")
+        if by == "a name server that was started anew":
+            for server in cluster.name_servers:
+                server.kill()
+                server.start()
+                wait_until(lambda server=server: server.holders(topic) == ["broker-a"])  # type: ignore[misc]
+        endpoint: Any = [a.endpoint, b.endpoint] if by == "a list" else cluster.endpoint
+        with Client(endpoint, timeout_s=5, retries=0) as fresh:
+            after = {key: sent(fresh, topic, key) for key in KEYS}
+            assert after == {key: name if name == "broker-a" else None for key, name in before.items()}
+            assert {fresh.send(topic, "keyless").broker_name for _ in range(4)} == {"broker-a"}
+    finally:
+        b.start()
+    cluster.wait_for_topic(topic, "broker-a", "broker-b")
+    with Client(cluster.endpoint, timeout_s=5) as fresh:
+        assert {key: sent(fresh, topic, key) for key in KEYS} == before
+
+
+def test_a_producer_repeats_in_order_until_a_broker_is_back_that_no_route_had(
+    cluster: BrokersOfCluster, client: Client
+) -> None:
+    topic = ordered(cluster, client, "repeats")
+    places = {key: client.send(topic, "first", sharding_key=key) for key in KEYS}
+    of_b = [key for key in KEYS if places[key].broker_name == "broker-b"]
+    of_a = [key for key in KEYS if places[key].broker_name == "broker-a"]
+    b = cluster.brokers["broker-b"]
+    b.kill()
+    forgotten(cluster, "broker-b")
+    with (
+        Client(cluster.endpoint, retry_until=60) as fresh,
+        Producer(fresh, topic, linger_ms=0) as producer,
+        Producer(cluster.endpoint, topic, linger_ms=0, timeout_s=3) as others,
+    ):
+        waiting = [producer.send_later(f"{number}", sharding_key=of_b[0]) for number in range(5)]
+        assert others.send_later("goes on", sharding_key=of_a[0]).result(30).broker_name == "broker-a"
+        assert not any(future.done() for future in waiting)
+        b.start()
+        results = [future.result(60) for future in waiting]
+    first = places[of_b[0]]
+    assert {(result.broker_name, result.queue_id) for result in results} == {("broker-b", first.queue_id)}
+    offsets = [result.queue_offset for result in results]
+    assert offsets == sorted(offsets)
+    assert offsets[0] > first.queue_offset
+    cluster.wait_for_topic(topic, "broker-a", "broker-b")
+
+
+def test_what_selects_a_queue_gets_those_of_the_list(cluster: BrokersOfCluster, client: Client) -> None:
+    topic = ordered(cluster, client, "selects")
+    queues = client.message_queues(topic)
+    assert [queue.broker_name for queue in queues] == ["broker-a"] * 2 + ["broker-b"] * 2
+    b = cluster.brokers["broker-b"]
+    b.kill()
+    try:
+        forgotten(cluster, "broker-b")
+        with Client(cluster.endpoint, timeout_s=3, retries=0) as fresh, Producer(fresh, topic) as producer:
+            assert fresh.message_queues(topic) == queues
+            with pytest.raises(Unavailable, match="broker-b"):
+                producer.send("x", select_queue=lambda offered: offered[3])
+            assert producer.send("x", select_queue=lambda offered: offered[1]).queue_id == 1
+    finally:
+        b.start()
+
+
+def test_commands_name_a_broker_that_only_the_list_names(
+    cluster: BrokersOfCluster, client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic, endpoint = ordered(cluster, client, "named"), ("--endpoint", cluster.endpoint)
+    client.send(topic, "x", sharding_key=next(key for key in KEYS if client.lane(topic, key) == "broker-a"))
+    assert main(["ha", "status", *endpoint]) == 0
+    b = cluster.brokers["broker-b"]
+    b.kill()
+    try:
+        forgotten(cluster, "broker-b")
+        capsys.readouterr()
+        assert main(["ha", "status", *endpoint]) == 1
+        shown = capsys.readouterr().out
+        assert "broker-b" in shown
+        assert "no route has it, and the list of ordered topic" in shown
+        assert main(["ha", "status", "--format", "json", *endpoint]) == 1
+        row = next(one for one in json.loads(capsys.readouterr().out) if one["broker_name"] == "broker-b")
+        assert "no route has it" in row["unavailable"]
+        assert main(["tail", topic, *endpoint]) == 1
+        tailed = capsys.readouterr()
+        assert f"left out: broker broker-b is away: the list of topic {topic} names it" in tailed.err
+        assert tailed.out
+        assert main(["topic", "order", topic, *endpoint]) == 1
+        assert "broker broker-b is away" in capsys.readouterr().err
+    finally:
+        b.start()
+
+
+def test_a_topic_whose_only_broker_is_away_is_made_nowhere_else(
+    cluster: BrokersOfCluster, client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    endpoint = ("--endpoint", cluster.endpoint)
+    command = ["topic", "create", "alone", "--ordered", "--brokers", "broker-b", "--queues", "2"]
+    assert main([*command, "--attribute", "team=billing", *endpoint]) == 0
+    cluster.wait_for_topic("alone", "broker-b")
+    assert client.topic("alone").attributes["team"] == "billing"
+    b = cluster.brokers["broker-b"]
+    b.kill()
+    try:
+        forgotten(cluster, "broker-b")
+        with Client(cluster.endpoint, timeout_s=3, retries=0) as fresh:
+            assert sent(fresh, "alone", "1") is None
+            with pytest.raises(Unavailable, match="no broker that is known takes messages"):
+                fresh.send("alone", "keyless")
+        assert main(["tail", "alone", *endpoint]) == 1
+        assert "the list of topic alone names it" in capsys.readouterr().err
+    finally:
+        b.start()
+    cluster.wait_for_topic("alone", "broker-b")
+    client.delete_topic("alone")
+    for server in cluster.name_servers:
+        wait_until(lambda server=server: Http(server.url).get("/routes/alone").status == 404)  # type: ignore[misc]
+
+
+def test_a_change_of_the_list_is_shown_before_it_is_made(
+    cluster: BrokersOfCluster, client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    endpoint = ("--endpoint", cluster.endpoint)
+    assert main(["topic", "create", "changes", "--brokers", "broker-a", "--queues", "2", *endpoint]) == 0
+    cluster.wait_for_topic("changes", "broker-a")
+    assert client.topic("changes").order_conf is not None
+    change = ["topic", "order", "changes", "--brokers", "broker-a,broker-b", *endpoint]
+    capsys.readouterr()
+    assert main(change) == 0
+    shown = capsys.readouterr().out
+    assert "about 50% of sharding keys would move to another queue" in shown
+    assert "nothing was changed; --execute does it" in shown
+    with cluster.brokers["broker-b"].client() as one, pytest.raises(InvalidRequest, match="TOPIC_NOT_EXIST"):
+        one.topic("changes")
+    assert main([*change, "--execute"]) == 0
+    assert "about 50% of sharding keys moved to another queue" in capsys.readouterr().out
+    cluster.wait_for_topic("changes", "broker-a", "broker-b")
+    confs = set()
+    for broker in cluster.brokers.values():
+        with broker.client() as one:
+            confs.add(one.topic("changes").order_conf)
+    assert len(confs) == 1
+    with Client(cluster.endpoint) as fresh:
+        wait_until(lambda: {sent(fresh, "changes", key) for key in KEYS} == {"broker-a", "broker-b"})
+    assert main([*change, "--execute"]) == 0
+    assert "move" not in capsys.readouterr().out, "the same list is the same list"
+    assert main(["topic", "order", "changes", "--brokers", "broker-a,nobody", *endpoint]) == 1
+    assert "no broker is known by the name nobody" in capsys.readouterr().err
+
+
+def test_a_topic_that_becomes_ordered_moves_no_key(cluster: BrokersOfCluster, client: Client) -> None:
+    client.put_topic("becomes", read_queue_nums=2, write_queue_nums=2)
+    cluster.wait_for_topic("becomes", "broker-a", "broker-b")
+    before = {key: client.send("becomes", "x", sharding_key=key) for key in KEYS}
+    change = client.order_topic("becomes")
+    assert (change.before, change.moved, change.lacking) == (None, 0.0, ())
+    with Client(cluster.endpoint) as fresh:
+        for key, result in before.items():
+            again = fresh.send("becomes", "x", sharding_key=key)
+            assert (again.broker_name, again.queue_id) == (result.broker_name, result.queue_id)
+
+
+def test_a_list_is_changed_only_where_all_its_brokers_answer_and_a_removed_one_may_be_away(
+    cluster: BrokersOfCluster, client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic, endpoint = ordered(cluster, client, "removed"), ("--endpoint", cluster.endpoint)
+    a, b = cluster.brokers["broker-a"], cluster.brokers["broker-b"]
+    first = client.topic(topic).order_conf
+    b.kill()
+    try:
+        with Client(cluster.endpoint, timeout_s=3, retries=0) as fresh:
+            with pytest.raises(Unavailable, match=r"broker broker-b is away.*nothing was changed"):
+                fresh.order_topic(topic, {"broker-a": 4, "broker-b": 4})
+            with a.client() as one:
+                assert one.topic(topic).order_conf == first
+            changed = fresh.order_topic(topic, ["broker-a"])
+        assert changed.lacking == ("broker-b",)
+        assert changed.order_conf.brokers == "broker-a:2"
+    finally:
+        b.start()
+    cluster.wait_for_topic(topic, "broker-a", "broker-b")
+    with Client(cluster.endpoint, timeout_s=5) as fresh:
+        assert fresh.cluster_routes.routes.order_conf(topic) == changed.order_conf, "the newest list counts"
+        assert {sent(fresh, topic, key) for key in KEYS} == {"broker-a"}
+    assert main(["topic", "order", topic, *endpoint]) == 1
+    assert "not yet" in capsys.readouterr().out
+    assert main(["topic", "order", topic, "--execute", *endpoint]) == 0
+    with b.client() as one:
+        assert one.topic(topic).order_conf == changed.order_conf
+
+
+def test_the_list_is_kept_over_restarts_and_by_a_promoted_slave(tmp_path: Path) -> None:
+    with BrokersOfCluster(tmp_path) as own:
+        master = own.master("broker-a")
+        with Client(own.endpoint, timeout_s=5) as client:
+            conf = client.order_topic("kept", {"broker-a": 3}).order_conf
+        master.kill()
+        master.start()
+        with master.client() as one:
+            assert one.topic("kept").order_conf == conf
+        slave = own.slave("broker-a")
+        master.kill()
+        with slave.client() as promoted:
+            promoted.promote()
+            assert promoted.topic("kept").order_conf == conf
+        wait_until(lambda: route_conf(own.name_servers[0], "kept") == conf.brokers)
+
+
+def route_conf(server: NameServer, topic: str) -> str | None:
+    answer = Http(server.url).get(f"/routes/{topic}")
+    return None if answer.status != 200 else (answer.json["order_conf"] or {}).get("brokers")
+
+
+def test_a_broker_refuses_what_would_break_the_order_in_silence(
+    cluster: BrokersOfCluster, client: Client
+) -> None:
+    topic = ordered(cluster, client, "refuses")
+    conf = client.topic(topic).order_conf
+    assert conf is not None
+    a = cluster.brokers["broker-a"]
+    with a.client() as one:
+        with pytest.raises(InvalidRequest, match=r"TOPIC_CONFLICT: .*its list gives broker broker-a 2 write"):
+            one.put_topic(topic, read_queue_nums=4, write_queue_nums=4)
+        older = type(conf)(conf.version - 1, "broker-a:2")
+        with pytest.raises(InvalidRequest, match=r"TOPIC_CONFLICT: .*is not newer"):
+            one.put_topic(topic, order_conf=older)
+        with pytest.raises(InvalidRequest, match=r"TOPIC_CONFLICT: .*is not newer"):
+            one.put_topic(topic, order_conf=type(conf)(conf.version, "broker-a:2"))
+        for attributes in ({"order.version": "1"}, {**conf.attributes(), "order.brokers": "broker-a:2"}):
+            with pytest.raises(InvalidRequest, match=r"ARGUMENT_ILLEGAL: .*order_conf says"):
+                one.put_topic(topic, attributes=attributes)
+        assert one.put_topic(topic, order_conf=conf).order_conf == conf, "again is no change"
+        changed = one.put_topic(topic, attributes={"team": "billing"})
+        assert changed.attributes == {"team": "billing", **conf.attributes()}
+        assert one.put_topic(topic, attributes=changed.attributes).attributes == changed.attributes
+        assert one.put_topic(topic, read_queue_nums=3).order_conf == conf
+    route = Http(cluster.name_servers[0].url).get(f"/routes/{topic}").json
+    assert route["order_conf"] == {"version": conf.version, "brokers": "broker-a:2;broker-b:2"}
+
+
+def test_two_lists_of_one_version_are_an_error_for_sharding_keys_until_one_is_chosen(
+    cluster: BrokersOfCluster, client: Client
+) -> None:
+    topic = "conflicting"
+    for name, brokers in (("broker-a", "broker-a:2"), ("broker-b", "broker-b:2")):
+        answer = Http(cluster.brokers[name].endpoint).put(
+            f"/topics/{topic}", {"order_conf": {"version": 7, "brokers": brokers}}
+        )
+        assert answer.status == 201
+    cluster.wait_for_topic(topic, "broker-a", "broker-b")
+    with Client(cluster.endpoint, timeout_s=5) as fresh:
+        with pytest.raises(InvalidRequest, match=r"TOPIC_CONFLICT: .*over two lists of version 7") as refused:
+            fresh.send(topic, "x", sharding_key="1")
+        assert "broker-a has broker-a:2, broker-b has broker-b:2" in str(refused.value)
+        assert fresh.send(topic, "keyless").status == "SEND_OK"
+        chosen = fresh.order_topic(topic, ["broker-a", "broker-b"]).order_conf
+        assert chosen.version > int(time.time() * 1000) - 60_000
+    cluster.wait_for_topic(topic, "broker-a", "broker-b")
+    with Client(cluster.endpoint, timeout_s=5) as fresh:
+        wait_until(lambda: route_conf(cluster.name_servers[0], topic) == chosen.brokers)
+        assert {sent(fresh, topic, key) for key in KEYS} == {"broker-a", "broker-b"}

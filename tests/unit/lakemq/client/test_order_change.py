@@ -1,0 +1,23 @@
+"""Which share of sharding keys a change of an ordered topic's list moves."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakemq.client.order_change import moved_share
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "share"),
+    [
+        ({"a": 4, "b": 4}, {"b": 4, "a": 4}, 0.0),
+        ({"a": 4}, {"b": 4}, 1.0),
+        ({"a": 2}, {"a": 2, "b": 2}, 0.5),
+        ({"a": 4, "b": 4}, {"a": 4, "b": 4, "c": 4}, 2 / 3),
+        ({"a": 4}, {"a": 8}, 0.5),
+    ],
+)
+def test_the_share_is_that_of_keys_which_go_to_another_queue(
+    before: dict[str, int], after: dict[str, int], share: float
+) -> None:
+    assert moved_share(before, after) == pytest.approx(share, abs=0.03)

@@ -1,0 +1,147 @@
+"""Over which brokers a client knows a topic to be ordered: the newest list, whoever is away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from lakemq.client import InvalidRequest, SendResult, Unavailable
+from lakemq.client.cluster import LOOK_AGAIN_S, Cluster
+from lakemq.client.deadline import Deadline
+from lakemq.client.routes import REFRESH_S
+from store_native.order_conf import OrderConf
+from tests.support.scripted_endpoints import ONE, A, B, Endpoints
+
+OLD, NEW = OrderConf.of(1, {"b": 2}), OrderConf.of(2, {"a": 2, "b": 2})
+STORED = SendResult("SEND_OK", "m", "o", "orders", "", 0, 0)
+
+
+@pytest.fixture
+def world() -> Endpoints:
+    made = Endpoints()
+    made.order_confs = {"a": NEW, "b": OLD}
+    return made
+
+
+@pytest.mark.parametrize("by", [(ONE,), (A, B)])
+def test_the_newest_list_of_those_that_brokers_have_counts(world: Endpoints, by: tuple[str, ...]) -> None:
+    assert world.routes(*by).order_conf("orders") == NEW
+
+
+@pytest.mark.parametrize("by", [(ONE,), (A, B)])
+def test_an_older_list_never_takes_the_place_of_a_newer_one(world: Endpoints, by: tuple[str, ...]) -> None:
+    routes = world.routes(*by)
+    assert routes.order_conf("orders") == NEW
+    world.down, world.topics["orders"] = {A}, ["b"]
+    world.registered[ONE] = {"b": {"0": B}}
+    for _ in range(20):
+        world.now += REFRESH_S
+        assert routes.order_conf("orders") == NEW
+    world.down = {A, B, ONE}
+    world.now += REFRESH_S
+    assert routes.order_conf("orders") == NEW
+
+
+def test_a_list_that_only_a_name_server_remembers_counts(world: Endpoints) -> None:
+    world.told, world.topics["orders"] = NEW, []
+    routes = world.routes(ONE)
+    assert routes.holders("orders") == {}
+    assert routes.order_conf("orders") == NEW
+
+
+@pytest.mark.parametrize("again", [[], ["a", "b"]])
+def test_a_list_is_forgotten_when_all_its_brokers_are_there_and_none_has_it(
+    world: Endpoints, again: list[str]
+) -> None:
+    routes = world.routes(ONE)
+    assert routes.order_conf("orders") == NEW
+    world.topics["orders"], world.order_confs = again, {}
+    world.now += REFRESH_S
+    assert routes.order_conf("orders") is None
+
+
+def test_two_lists_of_one_version_are_refused_and_both_are_named(world: Endpoints) -> None:
+    world.order_confs = {"a": OrderConf.of(2, {"a": 2}), "b": OrderConf.of(2, {"b": 2})}
+    routes = world.routes(ONE)
+    assert set(routes.holders("orders")) == {"a", "b"}
+    with pytest.raises(InvalidRequest, match=r"TOPIC_CONFLICT: .*version 2, a has a:2, b has b:2"):
+        routes.order_conf("orders")
+
+
+class Clients:
+    """A cluster of the world's brokers; the client of each is its name."""
+
+    def __init__(self, world: Endpoints) -> None:
+        self.pauses = 0
+        self.world = world
+        self.cluster: Cluster[str] = Cluster(
+            (ONE,),
+            {"timeout_s": 10.0, "retries": 0, "pool_size": 1, "retry_until": None},
+            lambda transport: transport.name,
+            pause=self._pause,
+        )
+        self.cluster.routes = world.routes(ONE)
+
+    def send(self, key: str, *, until_deadline: bool = False, seconds: float = 60) -> str:
+        """Sends where everybody answers that a route names; returns the broker."""
+        tried: list[str] = []
+
+        def on(name: str, _: float) -> SendResult:
+            tried.append(name)
+            if name not in self.cluster.routes.brokers():
+                raise Unavailable("SERVICE_NOT_AVAILABLE", "no broker is known", sent=False)
+            return STORED
+
+        self.cluster.send(
+            "orders",
+            on,
+            sharding_keys=(key,),
+            idempotency_key="k",
+            in_turn=True,
+            deadline=Deadline(seconds),
+            until_deadline=until_deadline,
+        )
+        return tried[-1]
+
+    def _pause(self, seconds: float) -> None:
+        assert seconds == LOOK_AGAIN_S
+        self.pauses += 1
+        self.world.now += seconds
+        if self.pauses == 20:
+            self.world.registered[ONE] = {"a": {"0": A}, "b": {"0": B}}
+
+
+@pytest.fixture
+def clients(world: Endpoints) -> Iterator[Clients]:
+    world.topics["orders"] = ["a"]
+    world.registered[ONE] = {"a": {"0": A}}
+    made = Clients(world)
+    yield made
+    made.cluster.close()
+
+
+def of_broker(clients: Clients, name: str) -> str:
+    keys = (f"customer-{number}" for number in range(100))
+    return next(key for key in keys if clients.cluster.broker_of([key], "orders") == name)
+
+
+def test_a_key_of_a_broker_that_no_route_has_fails_at_once_and_is_sent_to_no_other(clients: Clients) -> None:
+    assert clients.send(of_broker(clients, "a")) == "a"
+    with pytest.raises(
+        Unavailable, match=r"topic orders is ordered.*broker b's also while it is away"
+    ) as away:
+        clients.send(of_broker(clients, "b"))
+    assert away.value.context == {"sent": False, "broker_name": "b", "topic": "orders"}
+    assert clients.pauses == 0
+
+
+def test_a_send_that_is_repeated_until_a_time_waits_for_its_broker(clients: Clients) -> None:
+    assert clients.send(of_broker(clients, "b"), until_deadline=True) == "b"
+    assert clients.pauses >= 20
+
+
+def test_a_wait_for_a_broker_leaves_time_for_a_last_try(clients: Clients) -> None:
+    with pytest.raises(Unavailable, match="topic orders is ordered"):
+        clients.send(of_broker(clients, "b"), until_deadline=True, seconds=2 * LOOK_AGAIN_S)
+    assert clients.pauses == 0
