@@ -4,14 +4,14 @@ Owns the schema of an outcome.
 
 Invariants: at most one row per key, which is the message's ORIGINAL position plus the attempt, wherever this
 attempt was read (`source_*`); body and properties are kept only when the verdict is not ACK (an acknowledged
-message is still in the log or in `messages`).
+message is still in the log or in `messages`). What a verdict sends is in its row: both are there or neither.
 """
 
 from __future__ import annotations
 
 import pyarrow as pa
 
-from delta_tables.table import STRING_MAP, STRINGS, TIMESTAMP, Table, columns
+from delta_tables.table import OUTBOX, STRING_MAP, STRINGS, TIMESTAMP, Table, columns
 
 ACK = "ACK"
 RETRY = "RETRY"
@@ -34,6 +34,7 @@ DELIVERIES = Table(
         "message_id",
         "finished_at",
         "query_id",
+        "sends",
     ),
     columns=columns(
         [
@@ -67,6 +68,8 @@ DELIVERIES = Table(
             ("flag", pa.int32(), "the user's flag, not for ACK"),
             ("properties", STRING_MAP, "the other properties, not for ACK"),
             ("body", pa.binary(), "body, not for ACK"),
+            ("sends", pa.int32(), "how many messages the verdict sends, null without"),
+            ("outbox", OUTBOX, "these messages, in order; sent_messages says which were sent"),
         ]
     ),
 )

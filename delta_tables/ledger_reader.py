@@ -19,7 +19,7 @@ from deltalake import DeltaTable, QueryBuilder
 from delta_tables.ledger import ledger_at
 from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.query_errors import explained
-from delta_tables.table import Table
+from delta_tables.table import OUTBOX, Table, ddl_of
 from delta_tables.views import TABLES, VIEWS, view_sql
 from store_native.errors import from_code
 
@@ -35,6 +35,11 @@ _NULL = {
     "TIMESTAMP": "arrow_cast({null}, 'Timestamp(Microsecond, Some(\"UTC\"))')",
     "ARRAY<STRING>": "CASE WHEN {null} = '' THEN make_array('') END",
     "MAP<STRING,STRING>": "CASE WHEN {null} = '' THEN map([''], ['']) END",
+    ddl_of(OUTBOX): (
+        "CASE WHEN {null} = '' THEN make_array(named_struct('topic', '', 'message_id', '', "
+        "'keys', make_array(''), 'tags', '', 'properties', map([''], ['']), 'sharding_key', '', "
+        "'delay_level', CAST(0 AS INT), 'body', arrow_cast('', 'Binary'))) END"
+    ),
 }
 """Null as a value of each type of the tables, in the engine's SQL, out of a null that is a text.
 

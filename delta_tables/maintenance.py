@@ -28,6 +28,7 @@ _AGE_COLUMN = {
     "consumer_offsets": "recorded_at",
     "data_losses": "recorded_at",
     "replays": "replayed_at",
+    "sent_messages": "sent_at",
 }
 
 

@@ -17,6 +17,21 @@ import pyarrow as pa
 TIMESTAMP = pa.timestamp("us", "UTC")
 STRINGS = pa.list_(pa.string())
 STRING_MAP = pa.map_(pa.string(), pa.string())
+OUTBOX = pa.list_(
+    pa.struct(
+        [
+            ("topic", pa.string()),
+            ("message_id", pa.string()),
+            ("keys", STRINGS),
+            ("tags", pa.string()),
+            ("properties", STRING_MAP),
+            ("sharding_key", pa.string()),
+            ("delay_level", pa.int32()),
+            ("body", pa.binary()),
+        ]
+    )
+)
+"""Messages to send, whole."""
 
 _DDL: dict[pa.DataType, str] = {
     pa.string(): "STRING",
@@ -27,6 +42,12 @@ _DDL: dict[pa.DataType, str] = {
     STRINGS: "ARRAY<STRING>",
     STRING_MAP: "MAP<STRING,STRING>",
 }
+_DDL[OUTBOX] = f"ARRAY<STRUCT<{','.join(f'{field.name}:{_DDL[field.type]}' for field in OUTBOX.value_type)}>>"
+
+
+def ddl_of(kind: pa.DataType) -> str:
+    """A column's type as Spark writes it."""
+    return _DDL[kind]
 
 
 @dataclass(frozen=True)
@@ -40,7 +61,7 @@ class Column:
     @property
     def ddl(self) -> str:
         """The type as Spark writes it."""
-        return _DDL[self.type]
+        return ddl_of(self.type)
 
 
 @dataclass(frozen=True)

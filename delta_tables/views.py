@@ -21,12 +21,13 @@ from delta_tables.ledger.location import LedgerLocation
 from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.messages import MESSAGES
 from delta_tables.replays import REPLAYS
+from delta_tables.sent_messages import SENT_MESSAGES
 from delta_tables.table import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-TABLES = (MESSAGES, DELIVERIES, DEAD_LETTERS, CONSUMER_OFFSETS, DATA_LOSSES, REPLAYS)
+TABLES = (MESSAGES, DELIVERIES, DEAD_LETTERS, CONSUMER_OFFSETS, DATA_LOSSES, REPLAYS, SENT_MESSAGES)
 
 VIEWS = (
     "delivery_history",
@@ -34,6 +35,7 @@ VIEWS = (
     "group_progress",
     "pending_retries",
     "pending_dead_letters",
+    "pending_sends",
     "dead_letter_summary",
     "delivery_gaps",
     "duplicate_deliveries",

@@ -59,6 +59,13 @@ def add_group_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tags", default="*", metavar="EXPR", help="tag filter: A || B (default: %(default)s, all)"
     )
+    parser.add_argument(
+        "--send-to",
+        action="append",
+        default=[],
+        metavar="TOPIC",
+        help="a topic that verdicts may send messages to (may be repeated)",
+    )
     _add_trigger(parser, "1s")
     parser.add_argument(
         "--max-batch",
@@ -228,6 +235,7 @@ def consume_settings(args: argparse.Namespace, function: FrameHandler | None = N
         endpoint=args.endpoint,
         path=None if args.path is None else str(Path(args.path).absolute()),
         tags=args.tags,
+        send_to=tuple(dict.fromkeys(args.send_to)),
         start=args.start,
         max_reconsume_times=args.max_reconsume_times,
         retry_delays=args.retry_delays,

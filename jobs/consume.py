@@ -1,4 +1,4 @@
-"""A consumer group's application: the group, retry and dead_letter streams in one Spark application.
+"""A consumer group's application: the group, retry, dead_letter and outbox streams in one Spark application.
 
 Owns the order of a start: locks, lease, session, tables, streams; it is the composition root of the jobs of a
 group.
@@ -22,6 +22,7 @@ from delta_tables.dead_letters import DEAD_LETTERS
 from delta_tables.deliveries import DELIVERIES
 from delta_tables.ledger.location import LedgerLocation
 from delta_tables.ledger.writer_lock import WriterLock
+from delta_tables.sent_messages import SENT_MESSAGES
 from delta_tables.table import Table
 from delta_tables.views import TABLES
 from jobs.group.batch_report import BatchReport
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-WRITTEN = (DELIVERIES, DEAD_LETTERS, CONSUMER_OFFSETS, DATA_LOSSES)
+WRITTEN = (DELIVERIES, DEAD_LETTERS, SENT_MESSAGES, CONSUMER_OFFSETS, DATA_LOSSES)
 
 MakeSession = Callable[[], "SparkSession"]
 
@@ -113,6 +114,7 @@ def _run(
     from jobs.dead_letter import DeadLetterJob
     from jobs.group.job import GroupJob
     from jobs.group.ledger_consumer import LedgerConsumer
+    from jobs.outbox.job import OutboxJob, is_needed
     from jobs.retry import RetryJob
 
     brokers = GroupBrokers(client)
@@ -127,9 +129,10 @@ def _run(
         ledger_streams: list[LedgerConsumer] = []
         if settings.mode == "concurrent":
             assert lease is not None, "a concurrent group holds its lease"
-            ledger_streams = [
-                job(spark, settings, client.endpoint, gate, lease) for job in (RetryJob, DeadLetterJob)
-            ]
+            jobs: list[type[LedgerConsumer]] = [RetryJob, DeadLetterJob]
+            if is_needed(settings, spark):
+                jobs.append(OutboxJob)
+            ledger_streams = [job(spark, settings, client.endpoint, gate, lease) for job in jobs]
             for stream in ledger_streams:
                 stream.decide_start()
 
@@ -203,6 +206,7 @@ def _ensure_group(client: Client, settings: ConsumeSettings) -> None:
 
 def _ensure_group_at(client: Client, settings: ConsumeSettings) -> None:
     _check_tags(client, settings)
+    _check_sends(client, settings)
     client.put_group(settings.group)
     if settings.mode == "broadcast":
         return
@@ -213,6 +217,21 @@ def _ensure_group_at(client: Client, settings: ConsumeSettings) -> None:
             if error.code != "TOPIC_NOT_EXIST":
                 raise
             client.put_topic(topic, read_queue_nums=1, write_queue_nums=1)
+
+
+def _check_sends(client: Client, settings: ConsumeSettings) -> None:
+    """Looks for the topics that verdicts may send to, on a broker.
+
+    Raises:
+        InvalidRequest: TOPIC_NOT_EXIST.
+    """
+    for topic in settings.send_to:
+        try:
+            client.topic(topic)
+        except InvalidRequest as error:
+            if error.code == "TOPIC_NOT_EXIST":
+                raise InvalidRequest(error.code, f"--send-to: {error.detail}") from error
+            raise
 
 
 def _check_tags(client: Client, settings: ConsumeSettings) -> None:

@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from delta_tables.dead_letters import DEAD_LETTERS, from_deliveries
-from delta_tables.deliveries import DEAD, DELIVERY_KEY
-from delta_tables.known_keys import known_rows
+from delta_tables.deliveries import DEAD
 from jobs.group.fence import GroupFence
+from jobs.group.landed_rows import without_landed
 from jobs.group.ledger_consumer import LedgerConsumer
 from jobs.redelivery.original_position import DLQ_ORIGIN_MESSAGE_ID, DLQ_ORIGIN_TOPIC, ORIGIN
 from jobs.redelivery.property_limit import fits_in_sql
@@ -33,7 +33,7 @@ class DeadLetterJob(LedgerConsumer):
     """One group's dead_letter stream."""
 
     name = "dead_letter"
-    verdict = DEAD
+    kind = f"verdict = '{DEAD}'"
     oldest_unfinished = "SELECT min(given_up_at) AS oldest FROM pending_dead_letters"
 
     def __init__(
@@ -53,21 +53,9 @@ class DeadLetterJob(LedgerConsumer):
         self._fence.take()  # before the table is queried for what it has
         # The rows' own keys are looked up before the write: an append that read the table would conflict
         # with every other group's. `new` is evaluated twice below, with the same result.
-        new = self._without_landed(rows)
+        new = without_landed(rows, self._spark, self._settings.ledger, DEAD_LETTERS, self._settings.group)
         send_once(dead_messages(new, self._settings.group), self._endpoint, purpose="dlq")
         self._fence.append(from_deliveries(new).coalesce(1), batch_id)
-
-    def _without_landed(self, rows: DataFrame) -> DataFrame:
-        group, names = self._settings.group, list(DEAD_LETTERS.key[1:])
-        deaths = [*DELIVERY_KEY[1:]]
-        asked = {tuple(row.values()) for row in rows.select(*deaths).toArrow().to_pylist()}
-        positions = (death[:4] for death in asked)
-        landed = asked & known_rows(self._spark, self._settings.ledger, DEAD_LETTERS, group, positions, names)
-        if not landed:
-            return rows
-        types = "topic STRING, broker_name STRING, queue_id INT, queue_offset BIGINT, attempt INT"
-        known = rows.sparkSession.createDataFrame(sorted(landed), types)
-        return rows.join(F.broadcast(known), deaths, "left_anti").select(*rows.columns)
 
 
 def dead_messages(given_up: DataFrame, group: str) -> DataFrame:

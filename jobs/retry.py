@@ -31,7 +31,7 @@ class RetryJob(LedgerConsumer):
     """One group's retry stream."""
 
     name = "retry"
-    verdict = RETRY
+    kind = f"verdict = '{RETRY}'"
     oldest_unfinished = "SELECT min(failed_at) AS oldest FROM pending_retries"
 
     def process_batch(self, rows: DataFrame, batch_id: int) -> None:

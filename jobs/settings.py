@@ -15,9 +15,9 @@ from delta_tables.ledger.location import LedgerLocation
 from jobs.frames.frame_handler import FrameHandler
 from jobs.handler.invocation import DEFAULT_HOST, HandlerHost
 from jobs.handler.loader import HandlerTarget
-from store_native import validate_group
+from store_native import validate_group, validate_topic
 from store_native.errors import from_code
-from store_native.names import dlq_topic, retry_topic
+from store_native.names import dlq_topic, is_group_topic, is_system_prefixed, retry_topic
 
 From = Literal["earliest", "latest"]
 Mode = Literal["concurrent", "broadcast"]
@@ -38,6 +38,7 @@ class ConsumeSettings:
         endpoint: the broker; None takes the client's default.
         path: a local store to read from by mapping its files; None reads over HTTP.
         tags: tag filter, `*` or `A || B`.
+        send_to: the topics that verdicts may send messages to.
         start: where a group nobody knows yet begins; the end by default, as in RocketMQ.
         max_reconsume_times: retries before a message is given up; None takes what the group was made with.
         retry_delays: delays of the retries, `"10s 30s"`; None for RocketMQ's.
@@ -62,6 +63,7 @@ class ConsumeSettings:
     endpoint: str | None = None
     path: str | None = None
     tags: str = "*"
+    send_to: tuple[str, ...] = ()
     start: From = "latest"
     max_reconsume_times: int | None = None
     retry_delays: str | None = None
@@ -95,8 +97,20 @@ class ConsumeSettings:
                 "ARGUMENT_ILLEGAL",
                 "a function of DataFrames has its failures retried: broadcast mode has no retries",
             )
+        if self.send_to:
+            self._check_sends()
         if self.available_now and self.until_idle_s is not None:
             raise from_code("ARGUMENT_ILLEGAL", "--available-now and --until-idle: give one, both end a run")
+
+    def _check_sends(self) -> None:
+        for topic in self.send_to:
+            validate_topic(topic)
+            if is_group_topic(topic) or is_system_prefixed(topic):
+                raise from_code("ARGUMENT_ILLEGAL", f"--send-to: {topic} is no topic of yours")
+        if self.mode == "broadcast":
+            raise from_code("ARGUMENT_ILLEGAL", "--send-to: verdicts send nothing in broadcast mode")
+        if isinstance(self.handler, FrameHandler):
+            raise from_code("ARGUMENT_ILLEGAL", "--send-to: verdicts of DataFrames send nothing yet")
 
     @property
     def subscription(self) -> tuple[str, ...]:

@@ -11,6 +11,14 @@ Invariants: a handler that returns nothing has acknowledged.
         if message.json()["amount"] < 0:
             return Verdict.dead("negative amount")
 
+What a handler's work causes is sent with its verdict, once however often the handler is called:
+
+    from lakemq.handler import Outgoing, Verdict
+
+    def handle(message):
+        order = message.json()
+        return Verdict.ack(send=Outgoing("invoices", {"order": order["id"]}, keys=[str(order["id"])]))
+
 A handler may be a coroutine function, and it may be a class: one instance is made in each worker, its
 `open()` is called before the first message and its `close()` when the worker ends.
 
@@ -29,16 +37,27 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import pyarrow as pa
 
 from lakemq.duration import parse_ms
 
-__all__ = ["DeliveredMessage", "Verdict", "handler", "is_thread_safe", "is_vectorised", "vectorised"]
+if TYPE_CHECKING:
+    from lakemq.client.message import Body
+
+__all__ = [
+    "DeliveredMessage",
+    "Outgoing",
+    "Verdict",
+    "handler",
+    "is_thread_safe",
+    "is_vectorised",
+    "vectorised",
+]
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
@@ -47,21 +66,58 @@ _THREAD_SAFE = "__lakemq_thread_safe__"
 
 
 @dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A message that a verdict sends.
+
+    Attributes:
+        topic: Where it goes, one of those the group was started with (`--send-to`).
+        body: Bytes, text, or a JSON value (mapping or list).
+        tags: The tag consumers filter by; one per message.
+        keys: What the message can be found by.
+        properties: Free text properties.
+        sharding_key: Messages with the same one go to the same queue.
+        delay_level: 1..18, delivered after that level's delay; 0 is at once.
+    """
+
+    topic: str
+    body: Body
+    tags: str | None = None
+    keys: Sequence[str] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    sharding_key: str | None = None
+    delay_level: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """What becomes of one message.
 
-    `Verdict.ACK` is done (so is returning None); `Verdict.retry()` brings the message back after the
-    group's delay, `Verdict.retry(4)` after delay level 4, `Verdict.retry("30s")` after the store's
-    first delay level of at least 30 s; `Verdict.dead("why")` gives the message up at once.
+    `Verdict.ACK` is done (so is returning None), `Verdict.ack(send=...)` is done and sends messages;
+    `Verdict.retry()` brings the message back after the group's delay, `Verdict.retry(4)` after delay
+    level 4, `Verdict.retry("30s")` after the store's first delay level of at least 30 s;
+    `Verdict.dead("why")` gives the message up at once.
     """
 
     kind: str
     delay_level: int | None = None
     delay_ms: int | None = None
     reason: str | BaseException | None = None
+    send: tuple[Outgoing, ...] = ()
 
     ACK: ClassVar[Verdict]
     RETRY: ClassVar[Verdict]
+
+    @classmethod
+    def ack(cls, *, send: Outgoing | Iterable[Outgoing] = ()) -> Verdict:
+        """Acknowledges the message, and sends others.
+
+        They are written with the outcome and sent from there, each once: an outcome that does not count,
+        since its worker or its driver died, sends nothing.
+
+        Args:
+            send: the messages, 100 at most, of 4 MiB together at most.
+        """
+        return cls("ACK", send=(send,) if isinstance(send, Outgoing) else tuple(send))
 
     @classmethod
     def retry(

@@ -153,12 +153,14 @@ def _as_stored(rows: pa.Table, delta: DeltaTable) -> pa.Table:
 
 def _as_ddl(kind: Any) -> str:
     """A type of deltalake's as Spark writes it."""
-    from deltalake.schema import ArrayType, MapType, PrimitiveType
+    from deltalake.schema import ArrayType, MapType, PrimitiveType, StructType
 
     if isinstance(kind, ArrayType):
         return f"array<{_as_ddl(kind.element_type)}>"
     if isinstance(kind, MapType):
         return f"map<{_as_ddl(kind.key_type)},{_as_ddl(kind.value_type)}>"
+    if isinstance(kind, StructType):
+        return f"struct<{','.join(f'{field.name}:{_as_ddl(field.type)}' for field in kind.fields)}>"
     if isinstance(kind, PrimitiveType):
         return {"integer": "int", "long": "bigint"}.get(kind.type, kind.type)
     return str(kind)

@@ -4,7 +4,7 @@ job.py              the job; start.py is where it begins without a checkpoint
 slice_tasks.py      a batch is read where it is handled; map_arrow.py is Spark's part of it
 batch_range.py      what a batch covers; batch_parts.py first deliveries, and what comes again
 handled_messages.py  messages as a handler sees them; message_frame.py as a DataFrame
-outcomes.py         from messages to rows of `deliveries`
+outcomes.py         from messages to rows of `deliveries`; addressing.py: what their verdicts send
 batch_report.py     what a batch came to; offset_report.py tells the brokers
 waiting_retries.py  what a run leaves for a later one
 batch_size.py       how many messages, by the time they take
@@ -13,5 +13,6 @@ known_attempts.py   retried messages that the ledger has are not handled again
 retry_shares.py     which task handles which of the others
 loss_record.py      what could not be read
 fence.py            whose appends a table takes
-ledger_consumer.py  the streams beside it, over rows of one verdict; ledger_stream.py is where they begin
+ledger_consumer.py  the streams beside it, over rows of one kind; ledger_stream.py is where they begin
+landed_rows.py      rows that such a stream worked off before
 """

@@ -1,9 +1,9 @@
-"""A stream over the ledger's rows of one verdict, beside the group job.
+"""A stream over the ledger's rows of one kind, beside the group job.
 
 Owns how such a stream begins, passes the gate and is named.
 
-Invariants: its start is decided before any stream of the group writes, so it misses no row. The retry and
-the dead_letter job say what is done with the rows; `consume` starts them.
+Invariants: its start is decided before any stream of the group writes, so it misses no row. The retry,
+the dead_letter and the outbox job say what is done with the rows; `consume` starts them.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class LedgerConsumer(ABC):
 
     Attributes:
         name: of the stream and of its checkpoint.
-        verdict: of the rows it works off.
+        kind: SQL for the rows it works off.
         oldest_unfinished: SQL for the time of the oldest row not yet worked off, as the column oldest;
             a condition on the group is added.
     """
 
     name: ClassVar[str]
-    verdict: ClassVar[str]
+    kind: ClassVar[str]
     oldest_unfinished: ClassVar[str]
 
     def __init__(
@@ -68,7 +68,7 @@ class LedgerConsumer(ABC):
         settings = self._settings
         rows = settings.ledger.read_stream(self._spark, DELIVERIES, self.decide_start())
         return (
-            rows.where(f"consumer_group = '{settings.group}' AND verdict = '{self.verdict}'")
+            rows.where(f"consumer_group = '{settings.group}' AND {self.kind}")
             .writeStream.queryName(f"{settings.group} {self.name}")
             .foreachBatch(self._process)
             .option("checkpointLocation", self._checkpoint.prepare())
@@ -82,7 +82,7 @@ class LedgerConsumer(ABC):
 
     def _process(self, rows: DataFrame, batch_id: int) -> None:
         with self._gate.batch():
-            # Every commit of the ledger makes a batch here; most hold no row of this verdict.
+            # Every commit of the ledger makes a batch here; most hold no row of this kind.
             if not rows.isEmpty():
                 self._lease.check()
                 self.process_batch(rows, batch_id)

@@ -3,7 +3,8 @@
 Owns the making of an outcome row.
 
 Invariants: one row per message, keyed by its original position and attempt; a failed attempt becomes RETRY
-while attempts are left and the broker can take it back, DEAD otherwise, DROPPED in broadcast mode.
+while attempts are left and the broker can take it back, DEAD otherwise, DROPPED in broadcast mode; what a
+verdict sends is in its own row.
 
 Processes: made on the driver, pickled to executors.
 """
@@ -23,6 +24,7 @@ import pyarrow.compute as pc
 
 from delta_tables.deliveries import ACK, DEAD, DELIVERIES, DROPPED, RETRY
 from jobs.frames.decided_verdicts import DecidedVerdicts
+from jobs.group.addressing import addressed
 from jobs.group.batch_size import Handled
 from jobs.group.handled_messages import as_handled, without_repeats
 from jobs.handler.batch_calls import Before
@@ -40,6 +42,8 @@ IN_COMPANY = "failed only together with other messages: the attempt does not cou
 # Calls of single messages go on across pieces of so much: the last calls of a piece leave threads idle.
 _JOINED_ROWS = 10_000
 _JOINED_BYTES = 64 << 20
+# What their verdicts send is held until a piece is handled: 4 MiB for each at most.
+_SENDING_ROWS = 250
 
 
 def _not_counted(piece: Handled) -> None:
@@ -54,6 +58,7 @@ class OutcomeTask:
         handler: the user's handler, or verdicts that are decided already.
         host: where and how the handler is called.
         handled: gets what was handled, piece by piece.
+        send_to: the topics that verdicts may send messages to.
     """
 
     group: str
@@ -64,6 +69,7 @@ class OutcomeTask:
     batch_id: int
     host: HandlerHost = DEFAULT_HOST
     handled: Callable[[Handled], None] = _not_counted
+    send_to: frozenset[str] = frozenset()
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Handles the messages of one task and yields their outcome rows."""
@@ -91,7 +97,8 @@ class OutcomeTask:
             return batches
         handler = self.handler.load()
         concurrent = not handler.vectorised and handler.thread_safe and self.host.concurrency > 1
-        return joined(batches) if concurrent else batches
+        pieces = joined(batches) if concurrent else batches
+        return small(pieces) if self.send_to else pieces
 
     def _results(self, batch: pa.RecordBatch, positions: Positions, counts: AttemptCounts) -> HandlerResults:
         messages = as_handled(batch, positions)
@@ -165,10 +172,16 @@ class OutcomeTask:
         """The columns of a batch in which not every row is acknowledged."""
         rows = batch.num_rows
         verdict = results.verdict
+        outbox = results.outbox
         nowhere = _constant(False, pa.bool_(), rows)
         in_company = nowhere if results.in_company is None else results.in_company
         isolated = nowhere if results.isolated is None else results.isolated
         reason = results.reason if results.reason is not None else pa.nulls(rows, pa.string())
+        if outbox is not None:
+            ids = batch.column("message_id")
+            outbox, refused = addressed(outbox, ids, positions, self.group, self.send_to)
+            verdict = pc.if_else(refused.is_valid(), RETRY, verdict)
+            reason = pc.coalesce(refused, reason)
         if self.mode == "broadcast":
             verdict = pc.if_else(pc.equal(verdict, ACK), ACK, DROPPED)
         else:
@@ -203,6 +216,8 @@ class OutcomeTask:
             column = getattr(results, name)
             if column is not None:
                 columns[name] = column
+        if outbox is not None:
+            columns |= {"outbox": outbox, "sends": pc.list_value_length(outbox)}
         kept = pa.array(range(rows), pa.int32())
         kept = pc.if_else(not_done, kept, pa.scalar(None, pa.int32()))
         for name in ("flag", "properties", "body"):
@@ -245,6 +260,14 @@ def joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             held, rows, size = [], 0, 0
     if held:
         yield held[0] if len(held) == 1 else pa.concat_batches(held)
+
+
+def small(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Cuts batches of a task, so that what the verdicts of one send fits the memory."""
+    for batch in batches:
+        for start in range(0, batch.num_rows, _SENDING_ROWS):
+            end = min(start + _SENDING_ROWS, batch.num_rows)
+            yield batch if end - start == batch.num_rows else batch.take(pa.array(range(start, end)))
 
 
 def _constant(value: str | int | bool, kind: pa.DataType, rows: int) -> pa.Array:

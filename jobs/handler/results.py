@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from delta_tables.deliveries import ACK
+from delta_tables.table import OUTBOX
 from jobs.handler.verdicts import Outcome
 
 TIME = pa.timestamp("us", "UTC")
@@ -23,7 +24,7 @@ Columns = dict[str, pa.Array | None]
 class HandlerResults:
     """Verdicts of some consecutive rows, as Arrow columns; a None column means null everywhere.
 
-    `verdict` None means that every row is acknowledged: the common case carries no column at all.
+    `verdict` None means that every row is acknowledged and sends nothing: the common case carries no column.
     `in_company` and `isolated` (None: nowhere) are those of `narrowing.Found`.
     """
 
@@ -36,6 +37,7 @@ class HandlerResults:
     error_type: pa.Array | None = None
     error_text: pa.Array | None = None
     error_trace: pa.Array | None = None
+    outbox: pa.Array | None = None
     in_company: pa.Array | None = None
     isolated: pa.Array | None = None
 
@@ -43,7 +45,7 @@ class HandlerResults:
 def with_outcomes(
     rows: int, started: list[int], finished: list[int], others: dict[int, Outcome]
 ) -> HandlerResults:
-    """Results of so many rows: their times (epoch us), and the outcomes of all not acknowledged."""
+    """Results of so many rows: their times (epoch us), and the outcomes of all not simply acknowledged."""
     times = [pa.array(at, pa.int64()).cast(TIME) for at in (started, finished)]
     return HandlerResults(rows, *times, **columns_of(others, rows))
 
@@ -59,7 +61,11 @@ def columns_of(others: dict[int, Outcome], rows: int) -> Columns:
             values[row] = getattr(outcome, name)
         return pa.array(values, kind)
 
-    return {name: column(name, *empty) for name, empty in _VALUES.items()}
+    columns: Columns = {name: column(name, *empty) for name, empty in _VALUES.items()}
+    columns["outbox"] = None
+    if any(outcome.outbox for outcome in others.values()):
+        columns["outbox"] = column("outbox", OUTBOX)
+    return columns
 
 
 _VALUES = {
@@ -71,6 +77,7 @@ _VALUES = {
     "error_trace": (pa.string(), None),
 }
 _MARKS = {"in_company": (pa.bool_(), False), "isolated": (pa.bool_(), False)}
+_SENDS = {"outbox": (OUTBOX, None)}
 
 
 def concat(pieces: list[HandlerResults]) -> HandlerResults:
@@ -84,7 +91,7 @@ def concat(pieces: list[HandlerResults]) -> HandlerResults:
             return None
         return pa.concat_arrays(
             [
-                pa.repeat(pa.scalar(otherwise, kind), piece.rows) if part is None else part
+                _constant(otherwise, kind, piece.rows) if part is None else part
                 for piece, part in zip(pieces, parts, strict=True)
             ]
         )
@@ -93,5 +100,9 @@ def concat(pieces: list[HandlerResults]) -> HandlerResults:
         sum(piece.rows for piece in pieces),
         pa.concat_arrays([piece.started_at for piece in pieces]),
         pa.concat_arrays([piece.finished_at for piece in pieces]),
-        **{name: joined(name, *empty) for name, empty in (_VALUES | _MARKS).items()},
+        **{name: joined(name, *empty) for name, empty in (_VALUES | _MARKS | _SENDS).items()},
     )
+
+
+def _constant(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
+    return pa.nulls(rows, kind) if value is None else pa.repeat(pa.scalar(value, kind), rows)

@@ -13,13 +13,14 @@ from typing import Any
 
 from delta_tables.deliveries import ACK, DEAD, RETRY
 from jobs.handler import reasons
+from jobs.handler.outgoing import Plain, plain_messages
 from jobs.redelivery.retry_policy import RetryPolicy
 from lakemq.handler import Verdict
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The verdict of one row that is not simply acknowledged."""
+    """The verdict of one row that is not simply acknowledged; with messages to send it may be."""
 
     verdict: str
     delay_level: int | None = None
@@ -27,6 +28,7 @@ class Outcome:
     error_type: str | None = None
     error_text: str | None = None
     error_trace: str | None = None
+    outbox: tuple[Plain, ...] | None = None
 
 
 def outcome_of(verdict: Any, policy: RetryPolicy) -> Outcome:
@@ -43,7 +45,11 @@ def outcome_of(verdict: Any, policy: RetryPolicy) -> Outcome:
         level = policy.clamp(operator.index(verdict.delay_level))
     elif verdict.delay_ms is not None:
         level = policy.level_of_delay(operator.index(verdict.delay_ms))
-    return Outcome(kind_of(verdict.kind), level, reasons.reason_text(verdict.reason))
+    kind = kind_of(verdict.kind)
+    outbox = plain_messages(verdict.send) or None
+    if outbox is not None and kind != ACK:
+        raise ValueError(f"only a verdict that acknowledges sends messages, not {kind}")
+    return Outcome(kind, level, reasons.reason_text(verdict.reason), outbox=outbox)
 
 
 def kind_of(said: Any) -> str:

@@ -26,6 +26,7 @@ from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.ledger_reader import LedgerReader
 from delta_tables.messages import MESSAGES
 from delta_tables.replays import REPLAYS
+from delta_tables.sent_messages import SENT_MESSAGES
 from delta_tables.views import TABLES, VIEWS, register_views
 from jobs.archive import ArchiveSettings, archive
 from jobs.consume import WRITTEN, consume
@@ -41,12 +42,13 @@ LACKING = {
     "data_losses": "reason",
     "messages": "flag",
     "replays": "operator",
+    "sent_messages": "sent_tags",
 }
 
 
 def one_behind(ledger: PathLedger) -> None:
     """Makes the tables those of a version that did not know one column of each."""
-    ledger.create(MESSAGES, REPLAYS)
+    ledger.create(MESSAGES, REPLAYS, SENT_MESSAGES)
     for table in TABLES:
         log = ledger.path(table) / "_delta_log"
         for checksum in log.glob("*.crc"):
@@ -64,7 +66,7 @@ def one_behind(ledger: PathLedger) -> None:
 
 def one_ahead(ledger: PathLedger) -> None:
     """Makes the tables those of a version that writes one column more."""
-    ledger.create(MESSAGES, REPLAYS)
+    ledger.create(MESSAGES, REPLAYS, SENT_MESSAGES)
     for table in TABLES:
         ledger.open(table).alter.add_columns([Field("note", PrimitiveType("string"))])
     noted = pa.table({"consumer_group": ["later"], "note": ["kept"]})

@@ -48,7 +48,7 @@ LATER = range(22, LAST + 1)
 USED_UP = "attempts used up (max reconsume times 1)"
 
 HANDLERS = """
-from lakemq.handler import Verdict
+from lakemq.handler import Outgoing, Verdict
 
 def charge(message):
     number = message.json()["id"]
@@ -66,7 +66,8 @@ def relent(message):
         raise ConnectionError("bank away")
 
 def ship(message):
-    pass
+    if message.json()["id"] == 17:
+        return Verdict.ack(send=Outgoing("parcels", "of order 17"))
 """
 
 Row = dict[str, Any]
@@ -112,7 +113,7 @@ class Ledger:
 
 
 def _time(row: Row) -> datetime:
-    times = ("finished_at", "store_timestamp", "last_attempt_at", "replayed_at", "recorded_at")
+    times = ("finished_at", "store_timestamp", "last_attempt_at", "replayed_at", "recorded_at", "sent_at")
     at: datetime = next(row[name] for name in times if name in row)
     return at
 
@@ -154,13 +155,14 @@ def lived_through(spark: SparkSession, broker: BrokerProcess, home: Path) -> Led
 
     with broker.client() as client:
         client.put_topic("orders", read_queue_nums=1, write_queue_nums=1)
+        client.put_topic("parcels", read_queue_nums=1, write_queue_nums=1)
         client.send_many("orders", [order(number) for number in range(FIRST, LATER[0])])
         await_dispatch(client)
         began = datetime.now(UTC)
         until_idle = {"available_now": False, "until_idle_s": 0.5, "trigger": "100 milliseconds"}
         consume(settings("billing", "charge", retry_delays="1s", **until_idle), lambda: spark)
         ended = datetime.now(UTC)
-        consume(settings("shipping", "ship"), lambda: spark)
+        consume(settings("shipping", "ship", send_to=("parcels",)), lambda: spark)
 
         ledger = str(location)
         replayed = Replay(DeadLetterChoice(ledger, "billing", "error_type = 'TimeoutError'")).send(client)
@@ -344,6 +346,13 @@ def losses(ledger: Ledger) -> list[tuple[Any, ...]]:
     return [("orders", "broker-a", 0, at, at, 1, 1, "damaged in the store")]
 
 
+def caused(ledger: Ledger) -> list[tuple[Any, ...]]:
+    row = ledger.one("sent_messages")
+    (sent,) = ledger.attempt(17, 1, "shipping")["outbox"]
+    assert (row["sent_message_id"], row["number"]) == (sent["message_id"], 1)
+    return [(row["sent_at"], "shipping", "parcels", sent["message_id"], None, None)]
+
+
 EXPECTED: dict[int, Callable[[Ledger], list[tuple[Any, ...]]]] = {
     1: trace_of_order_17,
     2: attempts_at_order_17,
@@ -370,6 +379,7 @@ EXPECTED: dict[int, Callable[[Ledger], list[tuple[Any, ...]]]] = {
     18: discards,
     19: lambda ledger: [(1, 1, 0)],
     20: losses,
+    21: caused,
 }
 
 
@@ -381,7 +391,7 @@ def questions() -> dict[int, tuple[str, str]]:
 def test_every_statement_of_the_document_is_a_question_with_an_answer_here() -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
     asked = questions()
-    assert list(asked) == list(EXPECTED) == list(range(1, 21))
+    assert list(asked) == list(EXPECTED) == list(range(1, 22))
     assert text.count("```sql") == text.count("\n### ") == len(asked)
     assert all(title.endswith("?") for title, _ in asked.values())
 

@@ -8,7 +8,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -24,12 +24,19 @@ class ConsumerProcess:
         directory: working directory; the handler's module is beside it.
         arguments: the command's arguments.
         halt: halt after the ledger commit of the first batch handled, and say its number.
+        module: what is run in the place of the command line, with the same arguments.
 
     Attributes:
         shown: what `await_started` has read of standard output.
     """
 
-    def __init__(self, directory: Path, *arguments: str, halt: bool = False) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *arguments: str,
+        halt: bool = False,
+        module: Sequence[str] = ("lakemq.cli", "consume"),
+    ) -> None:
         self.shown = ""
         self._fifo = directory / "halted"
         self.log_path = directory / "consume.log"
@@ -44,7 +51,7 @@ class ConsumerProcess:
         paths = [str(root), os.environ.get("PYTHONPATH", "")]
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "lakemq.cli", "consume", *arguments, *extra],
+                [sys.executable, "-m", *module, *arguments, *extra],
                 cwd=directory,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
                 stdout=subprocess.PIPE,

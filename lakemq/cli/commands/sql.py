@@ -34,9 +34,10 @@ def register(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "sql",
         help="query the ledger in SQL",
-        description="Tables: messages, deliveries, dead_letters, consumer_offsets, data_losses, replays. "
+        description="Tables: messages, deliveries, dead_letters, consumer_offsets, data_losses, replays, "
+        "sent_messages. "
         "Views: delivery_history, message_trace, group_progress, pending_retries, pending_dead_letters, "
-        "dead_letter_summary, delivery_gaps, duplicate_deliveries.",
+        "pending_sends, dead_letter_summary, delivery_gaps, duplicate_deliveries.",
     )
     parser.add_argument("query", metavar="SELECT", help="one SQL statement; - reads it from standard input")
     options.add_ledger(parser)

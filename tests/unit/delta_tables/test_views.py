@@ -18,6 +18,7 @@ from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.ledger_reader import LedgerReader
 from delta_tables.messages import MESSAGES
 from delta_tables.replays import REPLAYS
+from delta_tables.sent_messages import SENT_MESSAGES
 from delta_tables.table import Table
 from delta_tables.views import TABLES, VIEWS
 from store_native.errors import InvalidRequest
@@ -168,6 +169,8 @@ def test_a_replayed_message_is_what_its_last_attempt_says(ledger: PathLedger) ->
     assert [row["state"] for row in states] == ["RETRY", "ACK", "DEAD"]
 
 
+SENT = [(0, 1), (0, 2), (3, 1)]
+"""Offset and number of messages that were sent."""
 IN_ORDER = "ORDER BY event_at, attempt, event"
 
 
@@ -289,6 +292,17 @@ def test_a_dead_message_is_pending_until_it_is_landed(ledger: PathLedger) -> Non
     assert [row["queue_offset"] for row in rows] == [1]
     (summary,) = query(ledger, "SELECT * FROM dead_letter_summary")
     assert (summary["messages"], summary["reason"]) == (1, "no")
+
+
+def test_what_a_verdict_sends_is_pending_until_it_is_recorded_as_sent(ledger: PathLedger) -> None:
+    append(
+        ledger, DELIVERIES, [delivery(0, sends=2), delivery(1), delivery(2, sends=1), delivery(3, sends=1)]
+    )
+    key = ("consumer_group", "topic", "broker_name", "queue_id", "queue_offset", "attempt")
+    sent = [{name: delivery(offset)[name] for name in key} | {"number": n} for offset, n in SENT]
+    append(ledger, SENT_MESSAGES, sent)
+    rows = query(ledger, "SELECT queue_offset, sends FROM pending_sends")
+    assert [tuple(row.values()) for row in rows] == [(2, 1)]
 
 
 def test_progress_is_the_newest_report_with_its_rate(ledger: PathLedger) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from delta_tables.ledger import ledger_at
+from jobs.frames.frame_handler import FrameHandler
 from jobs.handler.loader import HandlerTarget
 from jobs.settings import ConsumeSettings
 from store_native.errors import InvalidRequest
@@ -36,3 +37,25 @@ def test_the_orderly_mode_is_refused_with_what_there_is_instead(tmp_path: Path) 
 def test_a_ledger_in_a_catalog_needs_a_checkpoint() -> None:
     with pytest.raises(InvalidRequest, match="checkpoint"):
         ConsumeSettings("g", ("t",), HandlerTarget("m:f"), ledger_at("main.lmq"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"send_to": ("a b",)}, "TOPIC_ILLEGAL"),
+        ({"send_to": ("%RETRY%g",)}, "--send-to: %RETRY%g is no topic of yours"),
+        ({"send_to": ("RMQ_SYS_x",)}, "--send-to: RMQ_SYS_x is no topic of yours"),
+        ({"send_to": ("u",), "mode": "broadcast"}, "verdicts send nothing in broadcast mode"),
+        (
+            {"send_to": ("u",), "handler": FrameHandler("f", lambda frame: frame)},
+            "verdicts of DataFrames send nothing yet",
+        ),
+    ],
+)
+def test_verdicts_send_to_topics_of_the_users_where_there_is_an_outbox(
+    tmp_path: Path, changes: dict[str, Any], said: str
+) -> None:
+    given: dict[str, Any] = {"handler": HandlerTarget("m:f"), "ledger": ledger_at(str(tmp_path))}
+    assert ConsumeSettings("g", ("t",), **given, send_to=("u", "v")).send_to == ("u", "v")
+    with pytest.raises(InvalidRequest, match=said):
+        ConsumeSettings("g", ("t",), **(given | changes))

@@ -19,7 +19,7 @@ from jobs.redelivery.counted_attempts import attempt_counts
 from jobs.redelivery.original_position import LAST_ATTEMPT, original_positions
 from jobs.redelivery.retry_policy import RetryPolicy
 from jobs.settings import Mode
-from lakemq.handler import DeliveredMessage, Verdict
+from lakemq.handler import DeliveredMessage, Outgoing, Verdict
 
 POLICY = RetryPolicy.of("10s 30s", [1_000, 10_000, 30_000, 60_000], 2)
 NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
@@ -40,6 +40,11 @@ SCHEMA = pa.schema(
         ("flag", pa.int32()),
     ]
 )
+
+
+def send(message: DeliveredMessage) -> Verdict:
+    """Sends what the body says, topic by topic."""
+    return Verdict.ack(send=[Outgoing(topic, message.text) for topic in json.loads(message.body)["send"]])
 
 
 def obey(message: DeliveredMessage) -> Verdict | None:
@@ -444,3 +449,40 @@ def test_a_backoff_draws_for_what_comes_again_and_a_verdicts_own_delay_wins() ->
     messages = [message(1), message(2), message(3), retried(40, 4, 2), message(5)]
     rows = decided(handler, messages, policy=policy)
     assert [row["delay_level"] for row in rows] == [None, 2, 4, 3, None]
+
+
+def sending(*messages: dict[str, Any], mode: Mode = "concurrent") -> list[dict[str, Any]]:
+    """Rows of a group that may send to `invoices`."""
+    task = OutcomeTask(
+        *("g", HandlerTarget(f"{__name__}:send"), POLICY, mode, "query-1", 5), send_to=frozenset(["invoices"])
+    )
+    batch = pa.RecordBatch.from_pylist(list(messages), SCHEMA)
+    made = list(task(iter([batch])))
+    assert all(rows.schema.equals(DELIVERIES.arrow_schema) for rows in made)
+    return [row for rows in made for row in rows.to_pylist()]
+
+
+def test_what_a_verdict_sends_is_in_the_row_of_its_outcome() -> None:
+    rows = sending(message(3, {"send": ["invoices", "invoices"]}), message(4, {"send": []}))
+    assert [(row["verdict"], row["sends"]) for row in rows] == [("ACK", 2), ("ACK", None)]
+    assert [sent["topic"] for sent in rows[0]["outbox"]] == ["invoices", "invoices"]
+    assert rows[0]["outbox"][0]["properties"] == [("LMQ_CAUSE", "ID3"), ("LMQ_CAUSE_GROUP", "g")]
+    assert len({sent["message_id"] for sent in rows[0]["outbox"]}) == 2
+    assert rows[0]["body"] is rows[1]["outbox"] is None
+
+
+def test_a_verdict_that_sends_where_the_group_does_not_comes_again_and_sends_nothing() -> None:
+    (row,) = sending(message(3, {"send": ["invoices", "elsewhere"]}))
+    assert (row["verdict"], row["sends"], row["outbox"]) == ("RETRY", None, None)
+    assert row["reason"] == "the group sends to invoices, not to 'elsewhere': name it with --send-to"
+    assert row["next_attempt_at"] is not None
+    assert row["body"] is not None
+    (last,) = sending(retried(40, 3, 2, {"send": ["elsewhere"]}))
+    assert (last["verdict"], last["sends"]) == ("DEAD", None)
+
+
+def test_a_group_that_sends_handles_small_pieces_and_leaves_nothing_out() -> None:
+    messages = [message(offset, {"send": ["invoices"]}) for offset in range(600)]
+    rows = sending(*messages)
+    assert [row["queue_offset"] for row in rows] == list(range(600))
+    assert {row["sends"] for row in rows} == {1}

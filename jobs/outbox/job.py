@@ -1,0 +1,122 @@
+"""The outbox job: what verdicts send goes to its topics, each message once.
+
+Owns the stream from `deliveries` (rows that send) to the users' topics and `sent_messages`.
+
+Invariants: a message is stored before its row is in the table, so a row is proof; a driver killed between the
+two sends the same under the same keys again. The messages of one queue's rows are sent in its order, batch
+after batch.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from delta_tables.deliveries import DELIVERY_KEY
+from delta_tables.ledger_query import select
+from delta_tables.sent_messages import SENT_MESSAGES
+from jobs.group.fence import GroupFence
+from jobs.group.landed_rows import without_landed
+from jobs.group.ledger_consumer import LedgerConsumer
+from jobs.group.map_arrow import map_in_arrow
+from jobs.outbox.send_task import SendTask
+from jobs.runtime.batch_gate import BatchGate
+from jobs.runtime.group_brokers import GroupBrokers
+from jobs.settings import ConsumeSettings
+from lakemq.client import Client
+from lakemq.client.group_lease import GroupLease
+from lakemq.client.group_leases import GroupLeases
+from structured_streaming import options
+from structured_streaming.option_names import with_environment
+from structured_streaming.options import WriteOptions
+from structured_streaming.sink.fixed_brokers import with_brokers
+
+NAME = "outbox"
+
+_LANES = 4
+"""Rows of one queue are in one lane, and sent one after the other; lanes are sent at the same time."""
+_ROWS_AT_A_TIME = "500"
+"""Rows that pass from Spark to Python together: each may send some MiB."""
+_ORDER = ("query_id", "batch_id", "lane", *DELIVERY_KEY[1:])
+
+
+class OutboxJob(LedgerConsumer):
+    """One group's outbox stream."""
+
+    name = NAME
+    kind = "sends > 0"
+    oldest_unfinished = "SELECT min(decided_at) AS oldest FROM pending_sends"
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: ConsumeSettings,
+        endpoint: str,
+        gate: BatchGate,
+        lease: GroupLease | GroupLeases,
+    ) -> None:
+        """Puts the job together without starting it."""
+        super().__init__(spark, settings, endpoint, gate, lease)
+        self._fence = GroupFence(spark.newSession(), settings.ledger, SENT_MESSAGES, settings.group, lease)
+        self._options: WriteOptions | None = None
+
+    def start(self) -> StreamingQuery:
+        """Starts the stream; its brokers are those that its checkpoint began with."""
+        self._options = self._destination()
+        return super().start()
+
+    def process_batch(self, rows: DataFrame, batch_id: int) -> None:
+        """Sends the rows' messages, and writes what was sent."""
+        self._fence.take()  # before the table is queried for what it has
+        assert self._options is not None, "a batch runs in a stream that was started"
+        new = self._without_sent(rows)
+        new.sparkSession.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", _ROWS_AT_A_TIME)
+        task = SendTask(self._settings.group, self._options)
+        sent = map_in_arrow(in_lanes(new), task, SENT_MESSAGES.ddl)
+        # Evaluated again on a conflict, it asks for the same and stores nothing.
+        self._fence.append(sent, batch_id)
+
+    def _without_sent(self, rows: DataFrame) -> DataFrame:
+        """Leaves out what was sent before: looked for only where some of the group job's batch was."""
+        batches = rows.select("query_id", "batch_id").distinct().collect()
+        queries = ", ".join(f"'{query}'" for query in {batch.query_id for batch in batches})
+        numbers = [batch.batch_id for batch in batches]
+        group, ledger = self._settings.group, self._settings.ledger
+        asked = (
+            f"SELECT count(*) AS found FROM sent_messages WHERE consumer_group = '{group}' "
+            f"AND query_id IN ({queries}) AND batch_id BETWEEN {min(numbers)} AND {max(numbers)}"
+        )
+        ((found,),) = select(ledger, asked, self._spark)
+        return without_landed(rows, self._spark, ledger, SENT_MESSAGES, group) if found else rows
+
+    def _destination(self) -> WriteOptions:
+        with Client(self._endpoint) as client:
+            timeout_ms = GroupBrokers(client).retry_timeout_ms
+        given = {"endpoint": self._endpoint, "checkpointLocation": str(self._checkpoint.directory)}
+        chosen = replace(options.parse_write(with_environment(given)), retry_timeout_ms=timeout_ms)
+        return with_brokers(chosen, given, streaming=True)
+
+
+def in_lanes(rows: DataFrame) -> DataFrame:
+    """Cuts rows of `deliveries` in the same way each time, in the order in which they are sent."""
+    lane = F.expr(f"CAST(pmod(crc32(concat_ws('/', topic, broker_name, queue_id)), {_LANES}) AS INT)")
+    cut = rows.withColumn("lane", lane).repartition(_LANES, "lane").sortWithinPartitions(*_ORDER)
+    return cut.select("consumer_group", *_ORDER, "message_id", "outbox")
+
+
+def is_needed(settings: ConsumeSettings, spark: SparkSession) -> bool:
+    """Whether a run has, or may have, anything to send.
+
+    A run that has not leaves no checkpoint: the next one that has would look for commits long deleted.
+    """
+    if settings.send_to:
+        return True
+    text = f"SELECT count(*) AS waiting FROM pending_sends WHERE consumer_group = '{settings.group}'"
+    ((waiting,),) = select(settings.ledger, text, spark)
+    if not waiting:
+        shutil.rmtree(settings.checkpoint_of(NAME), ignore_errors=True)
+    return bool(waiting)

@@ -1,0 +1,104 @@
+"""The driver is killed (-9) around the sending of what verdicts send: before it, after it, after its record.
+
+Contract: each message of an acknowledged attempt is in its topic exactly once, and the ledger has one row per
+attempt and one per message sent, whatever was killed. The run after the last kill is this process's own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from delta_tables.ledger import ledger_at
+from delta_tables.ledger_reader import LedgerReader
+from jobs.consume import consume
+from jobs.handler.loader import HandlerTarget
+from jobs.settings import ConsumeSettings
+from lakemq import Message
+from tests.support.broker_process import BrokerProcess
+from tests.support.consumer_process import ConsumerProcess
+from tests.support.dispatch_barrier import await_dispatch
+
+BATCH = 300
+HANDLER = """
+from lakemq.handler import Outgoing, Verdict
+
+def handle(message):
+    number = int(message.text)
+    if number % 50 == 0 and message.attempt == 1:
+        raise ValueError("at first")
+    return Verdict.ack(send=Outgoing("invoices", {"order": number}, sharding_key=str(message.queue_id)))
+"""
+KILLS = (
+    ("deliveries", "2", "after"),  # the outcome is committed, nothing of it is sent
+    ("sent_messages", "2", "before"),  # it is sent, and not recorded
+    ("sent_messages", "2", "after"),  # it is recorded, and Spark's checkpoint does not know
+)
+"""Table and number of the commit (the first sets the fence) and which side of it."""
+
+
+def test_a_driver_killed_around_the_sending_sends_each_message_once(
+    spark: SparkSession, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    client = broker.client()
+    for topic in ("orders", "invoices"):
+        client.put_topic(topic, read_queue_nums=4, write_queue_nums=4)
+    (tmp_path / "transform.py").write_text(HANDLER)
+    ledger = tmp_path / "ledger"
+    arguments = (
+        *("--group", "g", "--topic", "orders", "--send-to", "invoices", "--handler", "transform:handle"),
+        *("--ledger", "ledger", "--endpoint", broker.endpoint, "--from", "earliest", "--retry-delays", "1s"),
+        "--available-now",
+    )
+
+    def post(first: int) -> None:
+        client.send_many("orders", [Message(str(n)) for n in range(first, first + BATCH)])
+        await_dispatch(client)
+
+    def invoices() -> list[int]:
+        await_dispatch(client)
+        found: list[int] = []
+        for queue in client.queues("invoices"):
+            offset = 0
+            while offset < queue.max_offset:
+                pulled = client.pull("invoices", queue.queue_id, offset, max=1000)
+                found += [message.json()["order"] for message in pulled.messages]
+                offset = pulled.next_offset
+        return found
+
+    there = []
+    for number, kill in enumerate(KILLS):
+        post(number * BATCH)
+        module = ("tests.support.halted_consumer", *kill)
+        with ConsumerProcess(tmp_path, *arguments, halt=True, module=module) as consumer:
+            consumer.halted_at()
+            consumer.kill()
+        recorded = LedgerReader(ledger).sql("SELECT count(*) AS n FROM sent_messages").to_pylist()[0]["n"]
+        there.append((len(invoices()) > 0, recorded > 0))
+    assert there == [(False, False), (True, False), (True, True)]
+
+    orders = (len(KILLS) + 1) * BATCH
+    post(len(KILLS) * BATCH)
+    settings = ConsumeSettings(
+        group="g",
+        topics=("orders",),
+        handler=HandlerTarget("transform:handle", "auto", (str(tmp_path),)),
+        ledger=ledger_at(str(ledger)),
+        endpoint=broker.endpoint,
+        start="earliest",
+        retry_delays="1s",
+        trigger="200 milliseconds",
+        send_to=("invoices",),
+        until_idle_s=0.5,
+    )
+    consume(settings, lambda: spark)
+
+    assert Counter(invoices()) == Counter(range(orders))
+    reader = LedgerReader(ledger)
+    for view in ("duplicate_deliveries", "delivery_gaps", "pending_sends", "pending_retries"):
+        assert reader.sql(f"SELECT * FROM {view}").num_rows == 0, view
+    key = "consumer_group, topic, broker_name, queue_id, queue_offset, attempt"
+    sent = reader.sql(f"SELECT {key}, number, count(*) AS n FROM sent_messages GROUP BY {key}, number")
+    assert Counter(sent.column("n").to_pylist()) == Counter({1: orders})
