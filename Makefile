@@ -33,7 +33,7 @@ NOT_FAST := test_a_disk_that_lies_about_one_kind_of_sync_is_noticed \
 	test_whichever_call_of_the_disk_fails_nothing_acknowledged_is_lost_and_all_heals
 
 # Modules of tests beside each other, the longest first; WORKERS= is one after another.
-WORKERS := -n auto --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
+WORKERS := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 CARGO_TEST := cargo test --locked --no-default-features --manifest-path store_native/Cargo.toml
 NIGHTLY_TEST := $(patsubst cargo,cargo +nightly,$(CARGO_TEST))
 # Rust's tests beside Python's: both wait for disks and clocks often. What Rust's said comes behind.
@@ -103,7 +103,7 @@ test-fast: export LAKEMQ_SIMULATION_SEEDS = 40
 test-fast: export LAKEMQ_RUBBISH_SEEDS = 100
 test-fast: export LAKEMQ_CRASH_CHANCE = 2
 test-fast: $(VENV)/.built $(VENV)/spark-classes.jsa
-	$(call BESIDE,-m "not long" tests/unit $(FAST),-- $(addprefix --skip ,$(NOT_FAST)))
+	$(call BESIDE,-p tests.support.schedule -m "not long" tests/unit $(FAST),-- $(addprefix --skip ,$(NOT_FAST)))
 
 check: $(VENV)/.built
 	$(BIN)/ruff check .

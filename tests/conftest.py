@@ -53,19 +53,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Gives tests their time limit, and puts modules that take long first: workers end together then.
-
-    One worker takes a whole module. The few modules with Spark of `make test-fast` go to one worker together:
-    a second session costs more than it saves there.
-    """
-    together = bool(os.environ.get("LAKEMQ_TEST_FAST"))
+    """Gives tests their time limit, and puts modules that take long first: workers end together then."""
     limit = pytest.mark.timeout(float(config.getini("long_timeout")))
     takes_long = set()
     for item in items:
         with_session = "spark" in getattr(item, "fixturenames", ())
-        if config.pluginmanager.hasplugin("xdist"):
-            group = "spark" if with_session and together else item.path.as_posix()
-            item.add_marker(pytest.mark.xdist_group(group))
         if with_session or item.get_closest_marker("long") or _CLUSTER in item.path.parents:
             item.add_marker(limit)
             takes_long.add(item.path)
