@@ -4,11 +4,12 @@ Owns the stream from `deliveries` (rows that send) to the users' topics and `sen
 
 Invariants: a message is stored before its row is in the table, so a row is proof; a driver killed between the
 two sends the same under the same keys again. The messages of one queue's rows are sent in its order, batch
-after batch.
+after batch. One of several brokers that is away holds up what is sent, not the group.
 """
 
 from __future__ import annotations
 
+import logging
 import shutil
 from dataclasses import replace
 
@@ -24,16 +25,19 @@ from jobs.group.landed_rows import without_landed
 from jobs.group.ledger_consumer import LedgerConsumer
 from jobs.group.map_arrow import map_in_arrow
 from jobs.outbox.send_task import SendTask
-from jobs.runtime.batch_gate import BatchGate
-from jobs.runtime.group_brokers import GroupBrokers
+from jobs.runtime.batch_gate import BatchGate, JobStopped
 from jobs.settings import ConsumeSettings
 from lakemq.client import Client
 from lakemq.client.group_lease import GroupLease
 from lakemq.client.group_leases import GroupLeases
+from store_native.errors import LakeMQError, Unavailable
 from structured_streaming import options
 from structured_streaming.option_names import with_environment
 from structured_streaming.options import WriteOptions
+from structured_streaming.retry_timeout import retry_until
 from structured_streaming.sink.fixed_brokers import with_brokers
+
+_log = logging.getLogger(__name__)
 
 NAME = "outbox"
 
@@ -41,6 +45,12 @@ _LANES = 4
 """Rows of one queue are in one lane, and sent one after the other; lanes are sent at the same time."""
 _ROWS_AT_A_TIME = "500"
 """Rows that pass from Spark to Python together: each may send some MiB."""
+_PATIENCE_MS = 10_000
+"""How long a task waits for one of several brokers, longer than a restart: it has a core that others need."""
+_AS_LONG_AS_IT_TAKES_S = 366 * 86_400.0
+_ASK_TIMEOUT_S = 5.0
+_AWAY = ("errors.Unavailable:", "errors.OutcomeUnknown:", "errors.Closed:")
+"""What Spark's text about a task names where a broker was away."""
 _ORDER = ("query_id", "batch_id", "lane", *DELIVERY_KEY[1:])
 
 
@@ -77,8 +87,41 @@ class OutboxJob(LedgerConsumer):
         new.sparkSession.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", _ROWS_AT_A_TIME)
         task = SendTask(self._settings.group, self._options)
         sent = map_in_arrow(in_lanes(new), task, SENT_MESSAGES.ddl)
-        # Evaluated again on a conflict, it asks for the same and stores nothing.
-        self._fence.append(sent, batch_id)
+        brokers = self._options.brokers
+        while True:
+            if len(brokers) > 1:
+                self._await_all(brokers)
+            try:
+                # Evaluated again, here or on a conflict, it asks for the same and stores nothing.
+                self._fence.append(sent, batch_id)
+            except Exception as error:
+                if len(brokers) < 2 or self._gate.is_given_up or not any(a in str(error) for a in _AWAY):
+                    raise
+                continue
+            return
+
+    def _await_all(self, brokers: tuple[str, ...]) -> None:
+        """Waits until all of several brokers serve, on the driver: a task that waits has a core.
+
+        Raises:
+            JobStopped: The batch is given up.
+        """
+        with Client(self._endpoint, timeout_s=_ASK_TIMEOUT_S, retries=0, routed=True) as client:
+
+            def ask() -> None:
+                if self._gate.is_given_up:
+                    raise JobStopped(
+                        "the job stopped while a broker was away; its messages wait in the ledger"
+                    )
+                away = [name for name in brokers if not client.broker(name).ready()]
+                if away:
+                    raise Unavailable("SERVICE_NOT_AVAILABLE", f"{', '.join(away)} does not answer")
+
+            retry_until(ask, _AS_LONG_AS_IT_TAKES_S, waits=self._say_waiting)
+
+    def _say_waiting(self, error: LakeMQError) -> None:
+        what = "what verdicts of %s send waits for it, the group goes on"
+        _log.warning(f"%s: {what}", error.detail, self._settings.group)
 
     def _without_sent(self, rows: DataFrame) -> DataFrame:
         """Leaves out what was sent before: looked for only where some of the group job's batch was."""
@@ -94,11 +137,10 @@ class OutboxJob(LedgerConsumer):
         return without_landed(rows, self._spark, ledger, SENT_MESSAGES, group) if found else rows
 
     def _destination(self) -> WriteOptions:
-        with Client(self._endpoint) as client:
-            timeout_ms = GroupBrokers(client).retry_timeout_ms
         given = {"endpoint": self._endpoint, "checkpointLocation": str(self._checkpoint.directory)}
-        chosen = replace(options.parse_write(with_environment(given)), retry_timeout_ms=timeout_ms)
-        return with_brokers(chosen, given, streaming=True)
+        chosen = with_brokers(options.parse_write(with_environment(given)), given, streaming=True)
+        several = len(chosen.brokers) > 1
+        return replace(chosen, retry_timeout_ms=_PATIENCE_MS) if several else chosen
 
 
 def in_lanes(rows: DataFrame) -> DataFrame:

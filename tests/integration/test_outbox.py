@@ -16,6 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from delta_tables.ledger import ledger_at
+from delta_tables.ledger_query import select
 from delta_tables.ledger_reader import LedgerReader
 from delta_tables.sent_messages import SENT_MESSAGES
 from delta_tables.views import register_views
@@ -219,6 +220,30 @@ def test_a_run_of_what_is_available_sends_it_and_a_later_one_what_was_left(
     assert Counter(orders_at(all_of(shared_broker, group.invoices))) == Counter([0, 1, 2, 4, 5])
     consume(later, lambda: spark)
     assert not group.settings.checkpoint_of("outbox").exists()
+
+
+def test_a_group_with_its_ledger_in_a_catalog_sends_once_too(
+    spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path
+) -> None:
+    schema = "spark_catalog.ledger_with_outbox"
+    spark.sql(f"CREATE SCHEMA {schema}")
+    try:
+        faults = CommitFaults()
+        ledger = with_faults(ledger_at(schema), faults)
+        changes: dict[str, Any] = {"ledger": ledger, "checkpoint": tmp_path / "checkpoint"}
+        group = Group(shared_broker, tmp_path, "catalogued", **changes)
+        group.post(3)
+        faults.arm(SENT_MESSAGES, 2, "before")
+        with pytest.raises(LakeMQError, match="before the commit to sent_messages"):
+            consume(group.settings, lambda: spark)
+        group.post(3)
+        consume(group.settings, lambda: spark)
+        assert Counter(orders_at(all_of(shared_broker, group.invoices))) == Counter(range(6))
+        text = "SELECT number, count(*) FROM sent_messages GROUP BY number ORDER BY number"
+        assert select(ledger, text, spark) == [(1, 6), (2, 6)]
+        assert select(ledger, "SELECT * FROM pending_sends", spark) == []
+    finally:
+        spark.sql(f"DROP SCHEMA {schema} CASCADE")
 
 
 def test_a_topic_that_does_not_exist_is_named_before_anything_is_started(
