@@ -9,9 +9,11 @@ lane go to one broker.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from lakemq.client import Client, LakeMQError, Message, MessageQueue
+from lakemq.pending_messages import PendingMessage
 from store_native.errors import InvalidRequest
 
 QueueSelector = Callable[[Sequence[MessageQueue]], MessageQueue]
@@ -50,7 +52,7 @@ class Lanes:
         return replace(message, queue_id=queue_id), broker_name
 
     def lane_of(self, topic: str, message: Message, broker_name: str | None) -> str | None:
-        """Returns a message's lane; None while nobody tells it, and then its batch hears why.
+        """Returns a message's lane by what is known; None while nothing is. Asks nobody.
 
         Args:
             topic: Where it goes.
@@ -59,10 +61,24 @@ class Lanes:
         """
         if broker_name is not None:
             return f"to {broker_name}"  # names have no spaces
-        try:
-            return self._client.lane(topic, message.sharding_key)
-        except LakeMQError:
-            return None
+        return self._client.known_lane(topic, message.sharding_key)
+
+    def known(self, message: PendingMessage) -> str | None:
+        """Returns the lane of a message that had none, by what is known now. Asks nobody."""
+        return self._client.known_lane(message.topic, message.sharding_key)
+
+    def apart(self, messages: Sequence[PendingMessage]) -> list[list[PendingMessage]]:
+        """Returns the messages of a request by their lanes as they are now, each in their order.
+
+        Where nobody says, a message keeps its lane.
+        """
+        lanes: dict[str | None, list[PendingMessage]] = {}
+        for message in messages:
+            with suppress(LakeMQError):
+                message.lane = self._client.lane(message.topic, message.sharding_key)
+            lanes.setdefault(message.lane, []).append(message)
+        # Where they are of one lane by now, each goes alone: what was told has changed twice.
+        return list(lanes.values()) if len(lanes) > 1 else [[message] for message in messages]
 
     def client_to(self, broker_name: str | None) -> Client:
         """Returns who sends to a broker; None is the one whose turn it is."""

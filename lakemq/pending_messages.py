@@ -106,6 +106,17 @@ class PendingMessages:
                 taken.append(self._take(name))
         return sorted(taken, key=lambda message: message.number)
 
+    def put_apart(self, lane_of: Callable[[PendingMessage], str | None]) -> None:
+        """Puts the messages without a lane into theirs, among those that wait there, by number."""
+        without = self._lanes.get(None)
+        messages = [] if without is None else [self._take(None) for _ in range(len(without.messages))]
+        for message in messages:
+            message.lane = lane_of(message)
+            self.put(message)
+        for name in {message.lane for message in messages}:
+            lane = self._lanes[name]
+            lane.messages = deque(sorted(lane.messages, key=lambda message: message.number))
+
     def _take(self, name: str | None) -> PendingMessage:
         lane = self._lanes[name]
         message = lane.messages.popleft()

@@ -162,8 +162,8 @@ class Producer:
     ) -> Future[SendResult]:
         """Puts one message into the next batch and returns at once.
 
-        Blocks only while ``max_pending_bytes`` are waiting. The future's result or exception is what
-        :meth:`send` would have returned or raised.
+        Blocks only while ``max_pending_bytes`` are waiting, and with ``select_queue`` while it is asked which
+        queues there are. The future's result or exception is what :meth:`send` would have returned or raised.
 
         Raises:
             Closed: The producer was closed.
@@ -306,9 +306,12 @@ class Producer:
                     and error.context.get("brokers")
                     and len(batch.items) > 1
                 ):
-                    # The routes changed since the messages were put: their keys are of several brokers now.
-                    for item in batch.items:
-                        self._send_batch(_Batch([item]))
+                    # Nobody had said when the messages were put, or the routes have changed since.
+                    apart = self._lanes.apart(batch.items)
+                    with self._changed:
+                        self._pending.put_apart(self._lanes.known)
+                    for items in apart:
+                        self._send_batch(_Batch(items))
                     return
                 _fail(batch.items, error)
                 if isinstance(error, Unavailable | OutcomeUnknown):

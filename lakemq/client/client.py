@@ -255,6 +255,12 @@ class Client(ProduceApi, PullApi, AdminApi):
             return None
         return self.cluster_routes.broker_of([sharding_key], topic)
 
+    def known_lane(self, topic: str, sharding_key: str | None) -> str | None:
+        """As :meth:`lane`, by what was heard last of the topic: None also where nothing was. Asks nobody."""
+        if sharding_key is None or not self.is_routed:
+            return None
+        return self.cluster_routes.known_broker_of(sharding_key, topic)
+
     def close(self) -> None:
         """Closes the connections; what is under way ends, further calls raise Closed."""
         self._transport.close()

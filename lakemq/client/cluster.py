@@ -180,16 +180,12 @@ class Cluster(Generic[C]):
             return None
         conf = self.routes.order_conf(topic, deadline or Deadline(self.call_timeout_s))
         queues = self.writable(topic, deadline) if conf is None else conf.write_queue_nums
-        order = [name for name, _ in message_queues(queues)]
-        brokers = sorted({of_sharding_key(key, order) for key in sharding_keys} if order else ())
-        if len(brokers) > 1:
-            raise InvalidRequest(
-                "ARGUMENT_ILLEGAL",
-                f"the sharding keys of this request are of several brokers, {', '.join(brokers)}, and a "
-                "request goes to one: send the messages of each key by themselves",
-                brokers=brokers,
-            )
-        return brokers[0] if brokers else None
+        return _one_broker(sharding_keys, queues)
+
+    def known_broker_of(self, sharding_key: str, topic: str) -> str | None:
+        """Returns the broker of a sharding key by what was heard last; None: nobody has said. Asks nobody."""
+        known = self.routes.known(topic)
+        return None if known is None else _one_broker([sharding_key], known.sharding_queues)
 
     def writable(self, topic: str, deadline: Deadline | None = None) -> dict[str, int]:
         """Returns the writable queues of a topic by broker.
@@ -235,6 +231,20 @@ class Cluster(Generic[C]):
             raise Unavailable("SERVICE_NOT_AVAILABLE", f"no time was left to ask {endpoint}", sent=False)
         asked = self._by_address.get(endpoint) or self._transport_to(endpoint)
         return json.loads(asked.call("GET", path, once=True, within_s=seconds).body)
+
+
+def _one_broker(sharding_keys: Sequence[str], queues: Mapping[str, int]) -> str | None:
+    """The broker of all these keys among those that have such queues; None where none has."""
+    order = [name for name, _ in message_queues(queues)]
+    brokers = sorted({of_sharding_key(key, order) for key in sharding_keys} if order else ())
+    if len(brokers) > 1:
+        raise InvalidRequest(
+            "ARGUMENT_ILLEGAL",
+            f"the sharding keys of this request are of several brokers, {', '.join(brokers)}, and a "
+            "request goes to one: send the messages of each key by themselves",
+            brokers=brokers,
+        )
+    return brokers[0] if brokers else None
 
 
 def _unknown(error: LakeMQError, key: str | None) -> OutcomeUnknown:

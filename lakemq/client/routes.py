@@ -139,6 +139,10 @@ class Routes:
             check_alike(topic, known.order_conf, known.holders)
         return known.order_conf
 
+    def known(self, topic: str) -> TopicRoute | None:
+        """Returns what was heard last, and asks nobody."""
+        return self._topics.get(topic)
+
     def known_order_conf(self, topic: str) -> OrderConf | None:
         """Returns the list that was heard last, and asks nobody."""
         known = self._topics.get(topic)

@@ -46,6 +46,13 @@ class TopicRoute:
     asked_at: float
     order_conf: OrderConf | None = None
 
+    @property
+    def sharding_queues(self) -> dict[str, int]:
+        """The queues sharding keys are spread over, by broker: those of the list, else all writable ones."""
+        if self.order_conf is not None:
+            return self.order_conf.write_queue_nums
+        return {name: nums.writable for name, nums in self.holders.items() if nums.writable}
+
 
 def queue_nums(said: Mapping[str, Any]) -> QueueNums:
     """Reads what a broker says of a topic, or a name server of a broker that holds it."""

@@ -60,3 +60,13 @@ def test_what_is_taken_by_its_age_is_of_all_lanes_in_its_order() -> None:
     pending = waiting("a", "b", "a", "b")
     assert [message.number for message in pending.take_while(lambda message: message.number < 3)] == [0, 1, 2]
     assert batches(pending) == [[3]]
+
+
+def test_messages_without_a_lane_are_put_into_theirs_by_number_and_keep_the_order_of_their_keys() -> None:
+    pending = waiting("-/k", "a/x", "-", "-/k", "a/x", "-/l", "-/k")
+    pending.put_apart(lambda message: None if message.sharding_key is None else "a")
+    assert pending.size == 7 * len(LINE)
+    assert batches(pending) == [[0, 1, 3], [2], [4, 5, 6]]
+    assert pending.size == 0
+    pending.put_apart(lambda message: "b")
+    assert not pending

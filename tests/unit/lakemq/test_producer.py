@@ -19,6 +19,7 @@ import pytest
 from lakemq import Message, Producer
 from lakemq.client import Client, Closed, InvalidRequest, MessageQueue, OutcomeUnknown, Unavailable
 from lakemq.client.cluster import Cluster
+from lakemq.client.routes import REFRESH_S
 from tests.support.scripted_endpoints import A, B, Endpoints
 from tests.support.scripted_network import Fate, ScriptedNetwork
 from tests.support.turns import Turns
@@ -41,9 +42,11 @@ def producer_of(turns: Turns, client: Client, **options: Any) -> Producer:
     return Producer(client, "t", clock=turns.clock, threads=turns, **options)
 
 
-def client_of_two(network: ScriptedNetwork, monkeypatch: pytest.MonkeyPatch) -> Client:
+def client_of_two(
+    network: ScriptedNetwork, monkeypatch: pytest.MonkeyPatch, endpoints: Endpoints | None = None
+) -> Client:
     """The client of brokers a and b; the requests of both come to one network."""
-    endpoints = Endpoints()
+    endpoints = endpoints or Endpoints()
     client = Client([A, B], retries=0)
     settings = {"timeout_s": 30.0, "retries": 0, "pool_size": 1, "retry_until": None}
     cluster = Cluster((A, B), settings, lambda transport: network.client(retries=0))
@@ -91,7 +94,7 @@ def test_a_flush_waits_for_each_lane_also_when_later_messages_went_before(
 ) -> None:
     network = ScriptedNetwork(turns)
     client = network.client()
-    monkeypatch.setattr(client, "lane", lambda topic, sharding_key: sharding_key)
+    monkeypatch.setattr(client, "known_lane", lambda topic, sharding_key: sharding_key)
     with producer_of(turns, client, linger_ms=FOR_EVER_MS) as producer:
         futures = [producer.send_later(f"{key}1", sharding_key=key) for key in "ab"]
         flushing = turns.submit(producer.flush)
@@ -307,11 +310,7 @@ def test_a_key_whose_broker_nobody_tells_is_heard_of_in_its_future(
     network = ScriptedNetwork(turns)
     network.decide_all(fate)
     client = network.client(retries=0)
-
-    def lane(topic: str, sharding_key: str | None) -> str | None:
-        raise Unavailable("SERVICE_NOT_AVAILABLE", "no broker is known")
-
-    monkeypatch.setattr(client, "lane", lane)
+    monkeypatch.setattr(client, "known_lane", lambda topic, sharding_key: None)
     with producer_of(turns, client) as producer:
         future = producer.send_later("x", sharding_key="k")
     if fate == "answered":
@@ -394,7 +393,7 @@ def test_behind_a_broker_that_hangs_its_messages_fail_together_and_the_others_go
 ) -> None:
     network = ScriptedNetwork(turns)
     client = network.client(retries=0, timeout_s=3.0)
-    monkeypatch.setattr(client, "lane", lambda topic, sharding_key: sharding_key)
+    monkeypatch.setattr(client, "known_lane", lambda topic, sharding_key: sharding_key)
     with producer_of(turns, client, linger_ms=0, batch_bytes=1) as producer:
         hung = [producer.send_later(f"hung {number}", sharding_key="hangs") for number in range(100)]
         other = producer.send_later("other", sharding_key="answers")
@@ -476,3 +475,35 @@ def test_a_queue_is_named_once() -> None:
             with pytest.raises(InvalidRequest, match="ARGUMENT_ILLEGAL: select_queue and queue_id: give one"):
                 send("x", queue_id=1, select_queue=lambda queues: queues[0])
     assert network.is_idle()
+
+
+@pytest.mark.parametrize(("in_a_batch", "most"), [(40, 2), (10, 6)])
+def test_a_message_with_a_sharding_key_is_put_without_a_question_and_goes_with_those_of_its_broker(
+    turns: Turns, monkeypatch: pytest.MonkeyPatch, in_a_batch: int, most: int
+) -> None:
+    network, endpoints = ScriptedNetwork(turns), Endpoints()
+    endpoints.topics["t"] = ["a", "b"]
+    client = client_of_two(network, monkeypatch, endpoints)
+    keys = [f"customer-{number % 8}" for number in range(40)]
+    messages = [Message(f"{at:02}", sharding_key=key) for at, key in enumerate(keys)]
+    batch_bytes = in_a_batch * len(messages[0].to_line())
+    with producer_of(turns, client, linger_ms=FOR_EVER_MS, batch_bytes=batch_bytes) as producer:
+        futures = [producer.send_later(message) for message in messages]
+        assert endpoints.asked == [], "the thread that sends asks"
+        flushing = turns.submit(producer.flush)
+        requests = []
+        while not flushing.done():
+            requests.append(network.arrived())
+            requests[-1].fate.put("answered")
+            turns.settle()
+        endpoints.asked.clear()
+        endpoints.now += REFRESH_S
+        producer.send_later("late", sharding_key=keys[0])
+        assert endpoints.asked == [], "what was known is enough"
+        network.decide_all("answered")
+    assert all(future.done() for future in futures)
+    assert len(requests) <= most, "those that wait are put to their brokers' once it is known"
+    for request in requests:
+        numbers = [int(body) for body in bodies(request.lines)]
+        assert numbers == sorted(numbers), "in the order they were put"
+        assert len({client.lane("t", keys[number]) for number in numbers}) == 1
