@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from jobs.settings import ConsumeSettings
 from lakemq import Message
 from lakemq.client import ReceivedMessage
 from store_native.errors import InvalidRequest, LakeMQError
-from tests.support.broker_process import BrokerProcess
+from tests.support.broker_process import SMALL_FILES, BrokerProcess
 from tests.support.dispatch_barrier import await_dispatch
 from tests.support.faulty_ledger import CommitFaults, When, with_faults
 
@@ -244,6 +245,30 @@ def test_a_group_with_its_ledger_in_a_catalog_sends_once_too(
         assert select(ledger, "SELECT * FROM pending_sends", spark) == []
     finally:
         spark.sql(f"DROP SCHEMA {schema} CASCADE")
+
+
+def test_what_a_broker_refuses_after_all_ends_the_job_and_waits_for_the_next_start(
+    spark: SparkSession, start_broker: Callable[..., BrokerProcess], tmp_path: Path
+) -> None:
+    limit = "[limits]\nmax_message_bytes = {}\n"
+    broker = start_broker("strict", config=limit.format(1_000))
+    group = Group(broker, tmp_path, "strict", available_now=True, until_idle_s=None)
+    handler = tmp_path / "long_invoices.py"
+    handler.write_text(
+        HANDLER.format(to=group.invoices).replace('"order": number', '"order": number, "x": "x" * 2000')
+    )
+    target = HandlerTarget("long_invoices:bill", "auto", (str(tmp_path),))
+    settings = ConsumeSettings(**{**vars(group.settings), "handler": target})
+    group.post(3)
+    with pytest.raises(LakeMQError, match=r"'strict outbox' failed.*MESSAGE_TOO_LARGE.*at most 1000 bytes"):
+        consume(settings, lambda: spark)
+    assert len(group.rows("SELECT * FROM pending_sends")) == 3
+
+    broker.stop()
+    (tmp_path / "strict" / "broker.toml").write_text(f"{SMALL_FILES}\n{limit.format(4_194_304)}")
+    broker.start()
+    consume(settings, lambda: spark)
+    group.check_done()
 
 
 def test_a_topic_that_does_not_exist_is_named_before_anything_is_started(
