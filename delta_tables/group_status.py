@@ -34,6 +34,9 @@ SELECT count(*) AS under_way FROM replays AS sent LEFT JOIN (
   AND followed.attempt - 1 = sent.attempts
 WHERE sent.consumer_group = '{{group}}' AND coalesce(sent.action, '') <> '{DISCARD}'
   AND followed.attempt IS NULL"""
+_SENDS = """\
+SELECT coalesce(sum(sends), 0) AS waiting, min(decided_at) AS oldest
+FROM pending_sends WHERE consumer_group = '{group}'"""
 _DEAD = """\
 SELECT count(*) AS dead FROM dead_letters
 WHERE consumer_group = '{group}' AND last_attempt_at > TIMESTAMP '{since}'"""
@@ -113,6 +116,8 @@ class LedgerStatus:
         due_retries: Of them, those whose time has come.
         next_due_at: When the first of them is due.
         replays_under_way: Dead letters that were sent again, and have no attempt since.
+        pending_sends: Messages that verdicts send and that are not recorded as sent.
+        oldest_send_at: When the first of these verdicts was given.
         dead_letters: Given up in the last hour.
         rate_per_s: Messages a second over the last minute.
         reported_lag: How far behind the group was as its batches last reported; None before the first.
@@ -124,6 +129,8 @@ class LedgerStatus:
     due_retries: int
     next_due_at: datetime | None
     replays_under_way: int
+    pending_sends: int
+    oldest_send_at: datetime | None
     dead_letters: int
     rate_per_s: float
     reported_lag: int | None
@@ -156,14 +163,16 @@ def ledger_status(ledger: LedgerReader, group: str, now: datetime) -> LedgerStat
         rows: list[dict[str, Any]] = tables.sql(query.format(**names)).to_pylist()
         return rows
 
-    single = (_PENDING, _REPLAYS, _DEAD, _RATE, _REPORTED_LAG)
-    (pending,), (replays,), (dead,), (rate,), (reported,) = (ask(query) for query in single)
+    single = (_PENDING, _REPLAYS, _SENDS, _DEAD, _RATE, _REPORTED_LAG)
+    (pending,), (replays,), (sends,), (dead,), (rate,), (reported,) = (ask(query) for query in single)
     return LedgerStatus(
         at=now,
         pending_retries=pending["pending"],
         due_retries=pending["due"],
         next_due_at=pending["next_due_at"],
         replays_under_way=replays["under_way"],
+        pending_sends=sends["waiting"],
+        oldest_send_at=sends["oldest"],
         dead_letters=dead["dead"],
         rate_per_s=rate["messages"] / RATE_WINDOW.total_seconds(),
         reported_lag=reported["lag"],

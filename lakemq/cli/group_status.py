@@ -68,6 +68,9 @@ def as_text(group: str, behind: Mapping[str, Any], status: LedgerStatus) -> str:
     due = "" if status.next_due_at is None else f", the first at {output.cell(status.next_due_at)}"
     shown["retries"] = f"{status.pending_retries:,} wait, {status.due_retries:,} of them are due{due}"
     shown["replays"] = f"{status.replays_under_way:,} sent, without an attempt yet"
+    if status.oldest_send_at is not None:
+        since = output.cell(status.oldest_send_at)
+        shown["outbox"] = f"{status.pending_sends:,} messages wait to be sent, the first since {since}"
     shown["dead letters"] = f"{status.dead_letters:,} in the last hour"
     if status.last_batch is not None:
         batch = status.last_batch

@@ -14,6 +14,7 @@ from delta_tables.group_status import LastBatch, LedgerStatus, TopicHandling, le
 from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.ledger_reader import LedgerReader
 from delta_tables.replays import DISCARD, REPLAY, REPLAYS
+from delta_tables.sent_messages import SENT_MESSAGES
 from store_native.errors import InvalidRequest
 from tests.support.ledger_rows import START, append, delivery, path_ledger, report
 
@@ -64,6 +65,15 @@ def test_a_replay_is_under_way_until_its_attempt_is_there(ledger: PathLedger) ->
     assert status(ledger).replays_under_way == 4, "0, 2, 3, and 6 whose third attempt is not there"
 
 
+def test_what_verdicts_send_waits_until_it_is_recorded_as_sent(ledger: PathLedger) -> None:
+    rows = [handled(0, 5, sends=2), handled(1, 7, sends=3), handled(2, 1), handled(3, 5, sends=4)]
+    append(ledger, DELIVERIES, [*rows, handled(4, 5, sends=9, consumer_group="other")])
+    key = ("consumer_group", "topic", "broker_name", "queue_id", "queue_offset", "attempt")
+    append(ledger, SENT_MESSAGES, [{name: rows[0][name] for name in key} | {"number": n} for n in (1, 2)])
+    found = status(ledger)
+    assert (found.pending_sends, found.oldest_send_at) == (7, rows[3]["finished_at"])
+
+
 def test_dead_letters_of_the_last_hour_count(ledger: PathLedger) -> None:
     ages = (timedelta(minutes=1), timedelta(minutes=59), timedelta(minutes=61))
     base = {"consumer_group": "g", "topic": "orders", "broker_name": "b", "queue_id": 0, "attempts": 1}
@@ -104,7 +114,7 @@ def test_the_rate_and_the_last_batch_are_the_reports(ledger: PathLedger) -> None
 
 def test_a_group_that_did_nothing_has_nothing(ledger: PathLedger) -> None:
     append(ledger, DELIVERIES, [handled(0, 5)])
-    assert status(ledger, "new") == LedgerStatus(NOW, 0, 0, None, 0, 0, 0.0, None, None, None, ())
+    assert status(ledger, "new") == LedgerStatus(NOW, 0, 0, None, 0, 0, None, 0, 0.0, None, None, None, ())
 
 
 def test_a_name_that_is_no_groups_reaches_no_query(ledger: PathLedger) -> None:
