@@ -10,14 +10,15 @@ Threads: one for each address, which end with the call.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
-from lakemq.cli.topic_order import listed_brokers
 from lakemq.client import Client, LakeMQError
 from lakemq.terminal import output
+from store_native.order_conf import OrderConf, newest
 
 ASK_TIMEOUT_S = 3.0
 _MOST_AT_ONCE = 16
@@ -43,12 +44,14 @@ class ClusterMember:
         endpoint: Where it answers; None: a master that nobody knows.
         status: What it says of its replication; None: it does not answer.
         failure: Why it does not.
+        order_confs: The lists of the ordered topics it has, by topic; none where it does not say in time.
     """
 
     broker_name: str | None
     endpoint: str | None
     status: Mapping[str, Any] | None = None
     failure: str | None = None
+    order_confs: Mapping[str, OrderConf] = field(default_factory=dict)
 
     @property
     def is_slave(self) -> bool:
@@ -75,12 +78,20 @@ def members_of(client: Client) -> list[ClusterMember]:
     known += [(None, endpoint) for endpoint in routes.unknown()]
     with ThreadPoolExecutor(_MOST_AT_ONCE) as threads:
         members = list(threads.map(lambda place: _asked(*place), known))
-    return members + _only_listed(client, {name for name, _ in known})
+    return members + _only_listed(members)
 
 
-def _only_listed(client: Client, known: Set[str | None]) -> list[ClusterMember]:
+def _only_listed(members: Sequence[ClusterMember]) -> list[ClusterMember]:
     """The brokers that no route has, and that the list of an ordered topic names."""
-    missing = {name: topics for name, topics in listed_brokers(client).items() if name not in known}
+    known = {member.broker_name for member in members}
+    confs: dict[str, OrderConf | None] = {}
+    for member in members:
+        for topic, conf in member.order_confs.items():
+            confs[topic] = newest((confs.get(topic), conf))
+    missing: dict[str, list[str]] = {}
+    for topic, newest_conf in sorted(confs.items()):
+        for name in () if newest_conf is None else newest_conf.write_queue_nums.keys() - known:
+            missing.setdefault(name, []).append(topic)
     return [
         ClusterMember(name, None, failure=f"no route has it, and {_named_by(topics)} it")
         for name, topics in sorted(missing.items())
@@ -134,6 +145,14 @@ def _asked(broker_name: str | None, endpoint: str | None) -> ClusterMember:
         return ClusterMember(broker_name, None, failure="no master is known")
     try:
         with Client(endpoint, timeout_s=ASK_TIMEOUT_S, retries=0, routed=False) as broker:
-            return ClusterMember(broker_name, endpoint, broker.replication())
+            return ClusterMember(
+                broker_name, endpoint, broker.replication(), order_confs=_order_confs(broker)
+            )
     except LakeMQError as error:
         return ClusterMember(broker_name, endpoint, failure=f"does not answer: {error.detail}")
+
+
+def _order_confs(broker: Client) -> dict[str, OrderConf]:
+    with suppress(LakeMQError):
+        return {topic.topic: topic.order_conf for topic in broker.topics() if topic.order_conf is not None}
+    return {}

@@ -14,9 +14,9 @@ from dataclasses import asdict
 from lakemq.argument_types import between
 from lakemq.cli.subparsers import Subparsers
 from lakemq.cli.verbs import add_broker_verb
-from lakemq.client import Client, Closed, OrderChange, OrderConf, Unavailable
+from lakemq.client import Client, OrderChange
 from lakemq.terminal import output
-from store_native.order_conf import MOST_QUEUES, newest
+from store_native.order_conf import MOST_QUEUES
 
 _FORM = "names with commas between them, each with :N for N write queues of its own"
 
@@ -77,29 +77,6 @@ def missing_brokers(client: Client, topic: str, known: Collection[str]) -> list[
         f"broker {name} is away: the list of topic {topic} names it, and no route to the topic does"
         for name in named
     ]
-
-
-def listed_brokers(client: Client) -> dict[str, list[str]]:
-    """Returns the brokers that lists of ordered topics name, each with those topics.
-
-    Brokers that do not answer are left out.
-
-    Args:
-        client: Of several brokers.
-    """
-    confs: dict[str, OrderConf | None] = {}
-    for broker in client.brokers().values():
-        try:
-            topics = broker.topics()
-        except (Unavailable, Closed):
-            continue
-        for topic in topics:
-            confs[topic.topic] = newest((confs.get(topic.topic), topic.order_conf))
-    named: dict[str, list[str]] = {}
-    for topic_name, conf in sorted(confs.items()):
-        for name in () if conf is None else conf.write_queue_nums:
-            named.setdefault(name, []).append(topic_name)
-    return named
 
 
 def _order(client: Client, args: argparse.Namespace) -> int:

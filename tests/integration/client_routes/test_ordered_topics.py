@@ -9,6 +9,8 @@ not.
 from __future__ import annotations
 
 import json
+import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +20,7 @@ import pytest
 
 from lakemq import Producer
 from lakemq.cli.app import main
+from lakemq.cli.cluster_members import ASK_TIMEOUT_S
 from lakemq.client import Client, InvalidRequest, Unavailable
 from tests.support.http import Http
 from tests.support.name_servers import BrokersOfCluster, NameServer
@@ -155,6 +158,21 @@ def test_commands_name_a_broker_that_only_the_list_names(
         assert "broker broker-b is away" in capsys.readouterr().err
     finally:
         b.start()
+
+
+def test_a_broker_that_hangs_holds_up_the_status_of_the_others_for_one_question(
+    cluster: BrokersOfCluster, client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ordered(cluster, client, "hangs-beside")
+    b = cluster.brokers["broker-b"]
+    os.kill(b.pid, signal.SIGSTOP)
+    try:
+        began = time.monotonic()
+        assert main(["ha", "status", "--endpoint", cluster.endpoint]) == 1
+        assert time.monotonic() - began < 3 * ASK_TIMEOUT_S
+        assert "0 slaves follow" in capsys.readouterr().out, "the other one is shown"
+    finally:
+        os.kill(b.pid, signal.SIGCONT)
 
 
 def test_a_topic_whose_only_broker_is_away_is_made_nowhere_else(
