@@ -19,6 +19,7 @@ from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.ledger_reader import LedgerReader
 from delta_tables.messages import MESSAGES
 from delta_tables.replays import REPLAYS
+from delta_tables.sent_messages import SENT_MESSAGES
 from delta_tables.views import TABLES, VIEWS, register_views
 from jobs.dead_letter import dead_messages
 from jobs.group.ledger_stream import decide_start
@@ -119,9 +120,15 @@ def test_the_newest_batch_of_a_query_is_found_by_its_rows(spark: SparkSession, l
     assert newest_batch(ledger, DELIVERIES, query_id="q", spark=spark) == 3
 
 
+SENT = {name: value for name, value in delivery(7).items() if name in SENT_MESSAGES.key} | {"number": 1}
+"""The row of the only message that delivery 7 sends."""
+
+
 def test_spark_and_deltalake_answer_the_views_alike(spark: SparkSession, ledger: PathLedger) -> None:
     append(ledger, DELIVERIES, [delivery(0), delivery(1, verdict="RETRY"), delivery(4), delivery(4)])
     append(ledger, DELIVERIES, [delivery(1, attempt=2, verdict="RETRY"), delivery(5, verdict="DEAD")])
+    append(ledger, DELIVERIES, [delivery(6, sends=2), delivery(7, sends=1)])
+    append(ledger, SENT_MESSAGES, [SENT])
     append(ledger, MESSAGES, [stored(5), stored(0, reconsume_times=1, message_id="ID1")])
     append(ledger, DEAD_LETTERS, [dead_letter(6, 3)])
     append(ledger, REPLAYS, [replayed(6, 3), replayed(6, 3, "DISCARD", reason="a test")])
