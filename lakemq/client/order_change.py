@@ -163,6 +163,9 @@ def _ask(topic: str, known: Mapping[str, AdminApi]) -> _Found:
     found = _Found(known)
     for name, broker in found.brokers.items():
         try:
+            # A slave answers for a master that is away, and takes no change.
+            if broker.replication()["role"] == "slave":
+                found.away[name] = "away: only a slave of it answers"
             found.configs[name] = broker.topic(topic)
         except Unavailable as error:
             found.away[name] = f"away: {error.detail}"
@@ -218,7 +221,8 @@ def _carry_out(found: _Found, topic: str, conf: OrderConf, settings: Mapping[str
     failures: list[LakeMQError] = []
     done: list[str] = []
     listed = list(conf.write_queue_nums)
-    for name in [*listed, *(other for other in found.configs if other not in listed)]:
+    others = [name for name in found.configs if name not in listed and name not in found.away]
+    for name in [*listed, *others]:
         given = settings if name in listed else {}
         try:
             found.configs[name] = found.brokers[name].put_topic(topic, order_conf=conf, **given)

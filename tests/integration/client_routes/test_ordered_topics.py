@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -283,11 +284,46 @@ def test_the_list_is_kept_over_restarts_and_by_a_promoted_slave(tmp_path: Path) 
         with master.client() as one:
             assert one.topic("kept").order_conf == conf
         slave = own.slave("broker-a")
+        own.master("broker-b")
         master.kill()
+        with Client(own.endpoint, timeout_s=5, retries=0) as client:
+            with pytest.raises(
+                Unavailable, match=r"broker-a is away: only a slave of it answers.*nothing was"
+            ):
+                client.order_topic("kept", {"broker-a": 3, "broker-b": 3})
+            with own.brokers["broker-b"].client() as one, pytest.raises(InvalidRequest, match="TOPIC_NOT"):
+                one.topic("kept")
+            assert client.order_topic("other", ["broker-b"]).lacking == ()
         with slave.client() as promoted:
             promoted.promote()
             assert promoted.topic("kept").order_conf == conf
         wait_until(lambda: route_conf(own.name_servers[0], "kept") == conf.brokers)
+
+
+def test_a_broker_that_lost_its_store_is_shown_and_gets_the_list_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with BrokersOfCluster(tmp_path) as own:
+        own.master("broker-a")
+        b = own.master("broker-b")
+        endpoint = ("--endpoint", own.endpoint)
+        with Client(own.endpoint, timeout_s=5) as client:
+            conf = client.order_topic("lost", queues=2).order_conf
+            of_b = next(key for key in KEYS if sent(client, "lost", key) == "broker-b")
+        b.kill()
+        shutil.rmtree(b.store_path)
+        b.start()
+        own.wait_for_topic("lost", "broker-a")
+        wait_until(lambda: "broker-b" in own.name_servers[0].addresses())
+        with Client(own.endpoint, timeout_s=5) as client:
+            assert sent(client, "lost", of_b) == "broker-b"
+            assert client.cluster_routes.routes.order_conf("lost") == conf
+        assert main(["topic", "order", "lost", *endpoint]) == 1
+        assert "not yet" in capsys.readouterr().out
+        wait_until(lambda: main(["topic", "order", "lost", "--execute", *endpoint]) == 0)
+        with b.client() as one:
+            assert one.topic("lost").order_conf == conf
+            assert one.topic("lost").write_queue_nums == 2
 
 
 def route_conf(server: NameServer, topic: str) -> str | None:

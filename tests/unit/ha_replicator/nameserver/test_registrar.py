@@ -25,6 +25,7 @@ from ha_replicator.nameserver import (
 )
 from ha_replicator.nameserver.registrar import FIRST_PAUSE_S, LEAST_BETWEEN_S
 from store_native.errors import LakeMQError
+from store_native.order_conf import OrderConf
 from tests.support.waiting import wait_until_async
 
 SECRET = b"a secret of the cluster"
@@ -38,6 +39,7 @@ class Names:
         self.servers = {url: NameServer(RouteTables(), SECRET) for url in urls}
         self.down: set[str] = set()
         self.asked: list[tuple[str, str, bool]] = []
+        self.tables: list[list[dict[str, Any]]] = []
 
     def restart(self, url: str) -> None:
         self.servers[url] = NameServer(RouteTables(), SECRET)
@@ -60,12 +62,18 @@ class Names:
                 self.servers[endpoint].unregister(name, int(broker_id), request, query)
                 return HttpAnswer(204, {})
             topics = content.pop("topics")
-            table = None if topics is None else {t.pop("topic"): QueueData(**t) for t in topics}
+            self.tables += [] if topics is None else [[dict(t) for t in topics]]
+            table = None if topics is None else {t.pop("topic"): queue_data(t) for t in topics}
             given = BrokerRegistration(broker_name=name, broker_id=int(broker_id), topics=table, **content)
             answer = self.servers[endpoint].register(given, request)
         except LakeMQError as error:
             return HttpAnswer(403, {"code": error.code, "detail": error.detail})
         return HttpAnswer(200, {"topics_wanted": answer.topics_wanted})
+
+
+def queue_data(said: dict[str, Any]) -> QueueData:
+    conf = said.pop("order_conf", None)
+    return QueueData(**said, order_conf=None if conf is None else OrderConf(**conf))
 
 
 class Described:
@@ -229,3 +237,25 @@ def test_a_stop_waits_for_no_name_server_that_is_down() -> None:
     run(names, scenario)
     assert names.addresses(ONE) == {}
     assert names.addresses(TWO) == {0: "http://broker-a:8090"}, "it forgets by itself"
+
+
+def test_the_list_of_an_ordered_topic_is_told_and_of_others_nothing_that_older_name_servers_do_not_know() -> (
+    None
+):
+    names, conf = Names(ONE), OrderConf.of(7, {"broker-a": 4, "broker-b": 4})
+
+    async def scenario(registrar: Registrar, broker: Described) -> None:
+        await wait_until_async(lambda: registered(registrar) == [True])
+        assert broker.now is not None
+        topics = {"t": QueueData(4, 4, 6), "u": QueueData(4, 4, 6, conf)}
+        broker.now = replace(broker.now, data_version="2", topics=topics)
+        registrar.changed()
+        await wait_until_async(lambda: names.servers[ONE].tables.route("u") is not None)
+        route = names.servers[ONE].tables.route("u")
+        assert route is not None
+        assert route.order_conf == conf
+
+    run(names, scenario)
+    plain = {"topic": "t", "read_queue_nums": 4, "write_queue_nums": 4, "perm": 6}
+    ordered = {**plain, "topic": "u", "order_conf": {"version": 7, "brokers": "broker-a:4;broker-b:4"}}
+    assert names.tables == [[plain], [plain, ordered]]
