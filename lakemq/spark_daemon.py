@@ -1,17 +1,20 @@
-"""The process that forks Spark's Python workers, quiet about workers the JVM has done with.
+"""The process that forks Spark's Python workers, which end quietly and close what they have opened.
 
 Owns what differs from PySpark's own daemon. Spark closes the socket of a worker whose work it has
 stopped or has all of; the worker's last flush then fails, and PySpark's daemon prints a stack for each
 such worker at nearly every stop of a query. Here it ends with the same exit code and no word; every
-other failure is shown as before. Named by ``spark.python.daemon.module``; the JVM runs it as
-``python -m lakemq.spark_daemon pyspark.worker``. Spark ignores that name for the workers that plan a
-data source: in a session of ours worker_site/sitecustomize.py hushes those, elsewhere they hush
-themselves. Imports nothing that starts a thread: it forks.
+other failure is shown as before. A worker that Spark has no use for, as one that had nothing to do for a
+minute, is asked to end before it is killed: its handler may have something to close. Named by
+``spark.python.daemon.module``; the JVM runs it as ``python -m lakemq.spark_daemon pyspark.worker``. Spark
+ignores that name for the workers that plan a data source: in a session of ours worker_site/sitecustomize.py
+hushes those, elsewhere they hush themselves. Imports nothing that starts a thread: it forks.
 """
 
 from __future__ import annotations
 
 import os
+import select
+import signal
 import sys
 import traceback
 from types import SimpleNamespace
@@ -25,13 +28,51 @@ _FLUSH_FAILURE_ENDS = "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE"
 it for the workers of tasks only."""
 
 
+END_S = 6.0
+"""What a worker has to end in before it is killed: a second more than `close` of its handler may take."""
+
+
 def main() -> None:
     """Serves the JVM until it closes our standard input."""
     from pyspark import daemon
 
     own_packages.claim()
     hush(vars(daemon))
+    vars(daemon)["os"] = SimpleNamespace(**(vars(os) | {"kill": kill}))
     daemon.manager()
+
+
+def kill(pid: int, number: int, end_s: float = END_S) -> None:
+    """Sends a signal as `os.kill` does; a worker that is to be killed is asked to end first.
+
+    A process of its own waits for that: the daemon has no thread, and goes on.
+
+    Args:
+        pid: Of the process, which is there until this returns: it is the daemon's child.
+        number: The signal.
+        end_s: Seconds to end in.
+
+    Raises:
+        OSError: There is no such process.
+    """
+    if number != signal.SIGKILL:
+        os.kill(pid, number)
+        return
+    process = os.pidfd_open(pid)  # it stays this process, whoever gets its number
+    try:
+        signal.pidfd_send_signal(process, signal.SIGTERM)
+        if os.fork() == 0:
+            _kill_after(process, end_s)
+    finally:
+        os.close(process)
+
+
+def _kill_after(process: int, end_s: float) -> None:
+    try:
+        if not select.select([process], [], [], end_s)[0]:
+            signal.pidfd_send_signal(process, signal.SIGKILL)
+    finally:
+        os._exit(0)
 
 
 def hush(daemon: dict[str, Any]) -> None:

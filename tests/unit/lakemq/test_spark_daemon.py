@@ -1,12 +1,16 @@
-"""A worker the JVM has done with ends without a word; every other failure is shown."""
+"""A worker the JVM has done with ends without a word and closes; every other failure is shown."""
 
 from __future__ import annotations
 
+import select
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from lakemq import spark_daemon
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -57,3 +61,64 @@ def test_any_other_failure_is_shown() -> None:
 
 def test_only_pysparks_daemon_is_hushed() -> None:
     assert "BrokenPipeError" in said(HUSHED.format(error="BrokenPipeError", daemon="a.users.own"))
+
+
+ENDING = """\
+import signal, sys, threading, time
+
+def end(number, frame):
+    print("closed", flush=True)
+    sys.exit(0)
+
+signal.signal(signal.SIGTERM, {at_sigterm})
+print("runs", flush=True)
+signal.pause()
+signal.pause()
+"""
+
+
+@pytest.mark.parametrize(
+    ("at_sigterm", "said", "code"),
+    [
+        ("end", "closed\n", 0),
+        ("signal.SIG_DFL", "", -signal.SIGTERM),
+        ("signal.SIG_IGN", "", -signal.SIGKILL),
+    ],
+)
+def test_a_worker_that_is_to_be_killed_closes_first_and_is_killed_where_it_does_not_end(
+    at_sigterm: str, said: str, code: int
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", ENDING.format(at_sigterm=at_sigterm)], stdout=subprocess.PIPE, text=True
+    ) as worker:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "runs\n"
+        spark_daemon.kill(worker.pid, signal.SIGKILL, 10 if code != -signal.SIGKILL else 0.1)
+        assert worker.stdout.read() == said
+        assert worker.wait(30) == code
+
+
+def test_pysparks_daemon_ends_a_worker_by_it() -> None:
+    daemon = subprocess.Popen(
+        [sys.executable, "-m", "lakemq.spark_daemon", "pyspark.worker"],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)},
+    )
+    worker = subprocess.Popen(
+        [sys.executable, "-c", ENDING.format(at_sigterm="end")], stdout=subprocess.PIPE, text=True
+    )
+    with daemon, worker:
+        try:
+            assert daemon.stdin is not None
+            assert daemon.stdout is not None
+            assert worker.stdout is not None
+            assert worker.stdout.readline() == "runs\n"
+            assert select.select([daemon.stdout], [], [], 60)[0], "it says where it listens"
+            daemon.stdin.write(worker.pid.to_bytes(4, "big"))
+            daemon.stdin.flush()
+            assert worker.stdout.read() == "closed\n"
+        finally:
+            worker.kill()
+            daemon.kill()
