@@ -315,7 +315,7 @@ class Producer:
                     return
                 _fail(batch.items, error)
                 if isinstance(error, Unavailable | OutcomeUnknown):
-                    self._give_up_waiting(error, batch.items[0].lane)
+                    self._give_up_waiting(error, self._lane_of_failed(batch.items[0]))
                 return
             except Exception as error:  # noqa: BLE001 - goes to the caller through each future
                 _fail(batch.items, error)
@@ -335,6 +335,15 @@ class Producer:
             retry_until=self._retry_until,
             in_turn=True,
         )
+
+    def _lane_of_failed(self, first: PendingMessage) -> str | None:
+        """Which lane a batch was of that its broker did not take; None: it stands for all."""
+        if first.lane is not None or first.sharding_key is None:
+            return first.lane
+        # Nobody had said when it was put. Who waits behind it may be of brokers that answer.
+        with self._changed:
+            self._pending.put_apart(self._lanes.known)
+        return self._lanes.known(first)
 
     def _give_up_waiting(self, error: LakeMQError, lane: str | None) -> None:
         """Fails what has waited longer than one send may take, or all of it when nobody sends more.

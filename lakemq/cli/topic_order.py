@@ -107,7 +107,7 @@ def _print(change: OrderChange) -> None:
             f"without this list: {lacking}. What is there does not count; give this list "
             "again when it is back"
         )
-    if not change.is_done and change.order_conf != change.before:
+    if not change.is_done and (change.lacking or change.order_conf != change.before):
         print("nothing was changed; --execute does it")
 
 

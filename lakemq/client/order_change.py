@@ -18,6 +18,7 @@ from lakemq.client.admin_api import AdminApi
 from lakemq.client.broker_choice import message_queues, of_sharding_key
 from lakemq.client.results import TopicConfig
 from lakemq.client.routes import Routes
+from lakemq.client.topic_route import QueueNums
 from store_native.errors import InvalidRequest, LakeMQError, Unavailable
 from store_native.order_conf import OrderConf, newest
 
@@ -87,6 +88,18 @@ class _Found:
         found = {name: config.order_conf for name, config in self.configs.items()}
         return {name: conf for name, conf in found.items() if conf is not None}
 
+    @property
+    def holders(self) -> dict[str, QueueNums]:
+        return {
+            name: QueueNums(config.read_queue_nums, config.write_queue_nums, config.perm, config.order_conf)
+            for name, config in self.configs.items()
+        }
+
+    @property
+    def writable(self) -> dict[str, int]:
+        """Where the keys of a topic that is not ordered go: a broker that is drained has none."""
+        return {name: nums.writable for name, nums in self.holders.items() if nums.writable}
+
 
 def order_topic(
     topic: str,
@@ -114,18 +127,17 @@ def order_topic(
     found = _ask(topic, known)
     heard = [*found.confs.values(), _remembered(topic, routes)]
     before = newest(heard)
-    wanted = _wanted(found, before, brokers, queues, routes)
+    wanted = _wanted(found, before, brokers, queues, routes, is_shown=dry_run and brokers is None)
     conf = OrderConf.of(1 if before is None else before.version, wanted)
     alike = {one.brokers for one in heard if one is not None and one.version == conf.version}
     if before is None or alike != {conf.brokers}:
         newer = max(now_ms(), 1 if before is None else before.version + 1)
         conf = OrderConf.of(newer, wanted)
-    held = {name: config.write_queue_nums for name, config in found.configs.items()}
-    had = held if before is None else before.write_queue_nums
+    had = found.writable if before is None else before.write_queue_nums
     if not dry_run:
         _carry_out(found, topic, conf, settings)
         if routes is not None:
-            routes.note_order_conf(topic, conf)
+            routes.note_order_conf(topic, conf, found.holders)
     rows = tuple(_row(name, found, had, conf) for name in sorted({*had, *wanted, *found.configs}))
     moved = moved_share(had, wanted) if had else 0.0
     return OrderChange(topic, before, conf, moved, rows, is_done=not dry_run)
@@ -189,6 +201,8 @@ def _wanted(
     brokers: Sequence[str] | Mapping[str, int] | None,
     queues: int | None,
     routes: Routes | None,
+    *,
+    is_shown: bool,
 ) -> dict[str, int]:
     had = {} if before is None else before.write_queue_nums
     given: dict[str, int | None]
@@ -196,7 +210,7 @@ def _wanted(
         if unknown := routes.unknown() if routes is not None else []:
             who = f"{', '.join(unknown)} never answered: which broker that is, is not known"
             raise Unavailable("SERVICE_NOT_AVAILABLE", f"{who}; name the brokers, or start it")
-        given = dict.fromkeys(had or found.configs or found.brokers)
+        given = dict.fromkeys(had or found.writable or found.configs or found.brokers)
     else:
         given = dict(brokers) if isinstance(brokers, Mapping) else dict.fromkeys(brokers)
     nobodys = sorted(given.keys() - found.brokers.keys() - had.keys())
@@ -206,14 +220,15 @@ def _wanted(
         raise InvalidRequest("ARGUMENT_ILLEGAL", what, brokers=sorted(found.brokers))
     states = {name: _state(name, found, None) for name in given}
     away = [f"broker {name} is {state}" for name, state in states.items() if state != _NOT_YET]
-    if away:
+    if away and not is_shown:
         raise Unavailable("SERVICE_NOT_AVAILABLE", "; ".join(away) + "; nothing was changed", sent=False)
     others = max((config.write_queue_nums for config in found.configs.values()), default=DEFAULT_QUEUES)
     wanted = {}
     for name, nums in given.items():
         config = found.configs.get(name)
         there = others if config is None else config.write_queue_nums
-        wanted[name] = nums or queues or had.get(name) or there
+        said = (number for number in (nums, queues, had.get(name), there) if number is not None)
+        wanted[name] = next(said)
     return wanted
 
 

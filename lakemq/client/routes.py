@@ -148,11 +148,17 @@ class Routes:
         known = self._topics.get(topic)
         return None if known is None else known.order_conf
 
-    def note_order_conf(self, topic: str, conf: OrderConf) -> None:
-        """Takes a list that this client gave the topic; who holds it now is asked for by the next call."""
+    def note_order_conf(self, topic: str, conf: OrderConf, holders: Mapping[str, QueueNums]) -> None:
+        """Takes a list that this client gave the topic; who holds it now is asked for by the next call.
+
+        Args:
+            topic: The topic.
+            conf: The list.
+            holders: Who has it. A name server does not know of a new topic at once, so they are asked.
+        """
         known = self._topics.get(topic)
-        holders = {} if known is None else known.holders
-        self._topics.put(topic, TopicRoute(holders, float("-inf"), conf))
+        before = {} if known is None else known.holders
+        self._topics.put(topic, TopicRoute({**before, **holders}, float("-inf"), conf))
 
     def _topic(self, topic: str, deadline: Deadline | None) -> TopicRoute:
         self.brokers(deadline)  # tells name servers from brokers

@@ -89,8 +89,17 @@ def _create(client: Client, args: argparse.Namespace) -> None:
         )
         raise InvalidRequest("TOPIC_CONFLICT", f"topic {args.topic} exists; lakemq topic update {what}")
     changes = _changes(args)
-    if args.ordered or args.brokers:
+    if args.brokers and not args.ordered:
+        what = "--brokers is the list of an ordered topic: give --ordered too; another is made on all brokers"
+        raise InvalidRequest("ARGUMENT_ILLEGAL", what)
+    if args.ordered:
         write_queue_nums = changes.pop("write_queue_nums")
+        before = client.order_topic(args.topic, args.brokers, queues=write_queue_nums, dry_run=True).before
+        if before is not None:
+            what = f"topic {args.topic} is ordered over {before}, of which none answers"
+            raise InvalidRequest(
+                "TOPIC_CONFLICT", f"{what}; lakemq topic order {args.topic} changes the list"
+            )
         client.order_topic(args.topic, args.brokers, queues=write_queue_nums, **changes)
         _print(client, client.topic(args.topic), args)
         return

@@ -155,7 +155,7 @@ def test_commands_name_a_broker_that_only_the_list_names(
         tailed = capsys.readouterr()
         assert f"left out: broker broker-b is away: the list of topic {topic} names it" in tailed.err
         assert tailed.out
-        assert main(["topic", "order", topic, *endpoint]) == 1
+        assert main(["topic", "order", topic, "--execute", *endpoint]) == 1
         assert "broker broker-b is away" in capsys.readouterr().err
     finally:
         b.start()
@@ -206,7 +206,10 @@ def test_a_change_of_the_list_is_shown_before_it_is_made(
     cluster: BrokersOfCluster, client: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
     endpoint = ("--endpoint", cluster.endpoint)
-    assert main(["topic", "create", "changes", "--brokers", "broker-a", "--queues", "2", *endpoint]) == 0
+    assert (
+        main(["topic", "create", "changes", "--ordered", "--brokers", "broker-a", "--queues", "2", *endpoint])
+        == 0
+    )
     cluster.wait_for_topic("changes", "broker-a")
     assert client.topic("changes").order_conf is not None
     change = ["topic", "order", "changes", "--brokers", "broker-a,broker-b", *endpoint]
@@ -379,3 +382,86 @@ def test_two_lists_of_one_version_are_an_error_for_sharding_keys_until_one_is_ch
     with Client(cluster.endpoint, timeout_s=5) as fresh:
         wait_until(lambda: route_conf(cluster.name_servers[0], topic) == chosen.brokers)
         assert {sent(fresh, topic, key) for key in KEYS} == {"broker-a", "broker-b"}
+
+
+def test_a_broker_that_is_away_at_a_producers_first_message_fails_its_own_keys_only(
+    cluster: BrokersOfCluster, client: Client
+) -> None:
+    topic, plain = ordered(cluster, client, "first-fails"), "first-fails-plain"
+    client.put_topic(plain)
+    cluster.wait_for_topic(plain, "broker-a", "broker-b")
+    places = {key: client.send(topic, "x", sharding_key=key).broker_name for key in KEYS}
+    of_a, of_b = (next(key for key in KEYS if places[key] == name) for name in ("broker-a", "broker-b"))
+    b = cluster.brokers["broker-b"]
+    b.kill()
+    try:
+        forgotten(cluster, "broker-b")
+        with Producer(cluster.endpoint, topic, timeout_s=3, linger_ms=1_000) as producer:
+            # One message is a batch that says nothing of lanes: the producer has heard of no route.
+            failed = producer.send_later("b's", sharding_key=of_b)
+            others = [
+                producer.send_later("other key", topic=plain, sharding_key=of_a),
+                producer.send_later("no key", topic=plain),
+            ]
+        with pytest.raises(Unavailable, match="broker broker-b"):
+            failed.result(0)
+        assert {future.result(0).broker_name for future in others} == {"broker-a"}
+    finally:
+        b.start()
+
+
+def test_who_has_just_ordered_a_topic_goes_by_the_list_before_a_name_server_knows_of_it(
+    client: Client,
+) -> None:
+    for number in range(3):
+        topic = f"at-once-{number}"
+        client.order_topic(topic, ["broker-a"], queues=2)
+        assert {client.send(topic, key, sharding_key=key).broker_name for key in KEYS} == {"broker-a"}
+
+
+def test_a_list_is_shown_while_a_broker_of_it_is_away(
+    cluster: BrokersOfCluster, client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic = ordered(cluster, client, "shown-away")
+    b = cluster.brokers["broker-b"]
+    b.kill()
+    try:
+        assert main(["topic", "order", topic, "--endpoint", cluster.endpoint]) == 1
+        said = capsys.readouterr()
+        assert "broker-a" in said.out
+        assert "away: " in said.out
+        assert main(["topic", "order", topic, "--execute", "--endpoint", cluster.endpoint]) == 1
+        assert "broker broker-b is away" in capsys.readouterr().err
+    finally:
+        b.start()
+
+
+def test_a_broker_that_is_drained_is_not_in_the_list_of_a_topic_that_becomes_ordered(
+    cluster: BrokersOfCluster, client: Client
+) -> None:
+    topic = "drained-first"
+    client.put_topic(topic, write_queue_nums=2, read_queue_nums=2)
+    cluster.wait_for_topic(topic, "broker-a", "broker-b")
+    client.broker("broker-b").put_topic(topic, perm=4)
+    change = client.order_topic(topic, dry_run=True)
+    assert (change.order_conf.brokers, change.moved) == ("broker-a:2", 0.0)
+
+
+def test_create_makes_no_other_list_of_a_topic_that_has_one(
+    cluster: BrokersOfCluster, client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    create = ["topic", "create", "only-b", "--endpoint", cluster.endpoint, "--brokers", "broker-b"]
+    assert main(create) == 1
+    assert "give --ordered too" in capsys.readouterr().err
+    assert main([*create, "--ordered"]) == 0
+    cluster.wait_for_topic("only-b", "broker-b")
+    b = cluster.brokers["broker-b"]
+    b.kill()
+    try:
+        forgotten(cluster, "broker-b")
+        assert main([*create[:-1], "broker-a", "--ordered"]) == 1
+        assert "lakemq topic order only-b changes the list" in capsys.readouterr().err
+    finally:
+        b.start()
+    with pytest.raises(InvalidRequest, match="0"):
+        client.order_topic("no-queues", {"broker-a": 0})
