@@ -47,8 +47,10 @@ def kill(pid: int, number: int, end_s: float = END_S) -> None:
 
     A process of its own waits for that: the daemon has no thread, and goes on.
 
+    Where there is no process or descriptor to be had for that, it is killed at once.
+
     Args:
-        pid: Of the process, which is there until this returns: it is the daemon's child.
+        pid: Of the process.
         number: The signal.
         end_s: Seconds to end in.
 
@@ -58,17 +60,26 @@ def kill(pid: int, number: int, end_s: float = END_S) -> None:
     if number != signal.SIGKILL:
         os.kill(pid, number)
         return
-    process = os.pidfd_open(pid)  # it stays this process, whoever gets its number
+    try:
+        process = os.pidfd_open(pid)  # it stays this process, whoever gets its number
+    except ProcessLookupError:
+        raise
+    except OSError:
+        os.kill(pid, signal.SIGKILL)
+        return
     try:
         signal.pidfd_send_signal(process, signal.SIGTERM)
         if os.fork() == 0:
             _kill_after(process, end_s)
+    except OSError:
+        signal.pidfd_send_signal(process, signal.SIGKILL)
     finally:
         os.close(process)
 
 
 def _kill_after(process: int, end_s: float) -> None:
     try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the daemon's own ends all workers
         if not select.select([process], [], [], end_s)[0]:
             signal.pidfd_send_signal(process, signal.SIGKILL)
     finally:

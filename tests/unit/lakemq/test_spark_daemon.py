@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import signal
 import subprocess
@@ -96,6 +97,25 @@ def test_a_worker_that_is_to_be_killed_closes_first_and_is_killed_where_it_does_
         spark_daemon.kill(worker.pid, signal.SIGKILL, 10 if code != -signal.SIGKILL else 0.1)
         assert worker.stdout.read() == said
         assert worker.wait(30) == code
+
+
+@pytest.mark.parametrize("lacks", ["fork", "pidfd_open"])
+def test_a_worker_is_killed_at_once_where_nobody_can_wait_for_its_end(
+    lacks: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_to_be_had(*_: object) -> int:
+        raise BlockingIOError("no more of them")
+
+    monkeypatch.setattr(os, lacks, none_to_be_had)
+    with subprocess.Popen(
+        [sys.executable, "-c", ENDING.format(at_sigterm="signal.SIG_IGN")], stdout=subprocess.PIPE, text=True
+    ) as worker:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "runs\n"
+        spark_daemon.kill(worker.pid, signal.SIGKILL)
+        assert worker.wait(30) == -signal.SIGKILL
+    with pytest.raises(OSError, match=r".*"):
+        spark_daemon.kill(worker.pid, signal.SIGKILL)
 
 
 def test_pysparks_daemon_ends_a_worker_by_it() -> None:
