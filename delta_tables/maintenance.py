@@ -102,14 +102,14 @@ def maintain_in_catalog(
     tables: Sequence[Table] = TABLES,
 ) -> None:
     """The same for a ledger in a catalog, or some of its tables, which exclude writers by themselves."""
+    # One time for all tables: a row and what came of it, which is younger, go in this order.
+    before = None if keep_days is None else datetime.now(UTC) - timedelta(days=keep_days)
     for table in tables:
         name = ledger.qualified(table)
         if not spark.catalog.tableExists(name):  # an archive that never ran, say
             continue
-        if keep_days is not None:
-            age = _AGE_COLUMN[table.name]
-            spark.sql(
-                f"DELETE FROM {name} WHERE {age} < current_timestamp() - INTERVAL {int(keep_days)} DAYS"
-            )
+        if before is not None:
+            cut = before.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+            spark.sql(f"DELETE FROM {name} WHERE {_AGE_COLUMN[table.name]} < TIMESTAMP '{cut}'")
         spark.sql(f"OPTIMIZE {name}")
         spark.sql(f"VACUUM {name} RETAIN {int(vacuum_hours)} HOURS")
