@@ -26,6 +26,7 @@ from jobs.group.ledger_consumer import LedgerConsumer
 from jobs.group.map_arrow import map_in_arrow
 from jobs.outbox.send_task import SendTask
 from jobs.runtime.batch_gate import BatchGate, JobStopped
+from jobs.runtime.idle import LEFT_OUT_S
 from jobs.settings import ConsumeSettings
 from lakemq.client import Client
 from lakemq.client.group_lease import GroupLease
@@ -47,7 +48,11 @@ _ROWS_AT_A_TIME = "500"
 """Rows that pass from Spark to Python together: each may send some MiB."""
 _PATIENCE_MS = 10_000
 """How long a task waits for one of several brokers, longer than a restart: it has a core that others need."""
+_ROWS_PER_REQUEST = "500"
+"""Messages of a request, which a task holds until it is whole; each may be of some MiB."""
 _AS_LONG_AS_IT_TAKES_S = 366 * 86_400.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
+"""Before tasks try again at a broker that answers and takes nothing: its disk is full, it lacks a slave."""
 _ASK_TIMEOUT_S = 5.0
 _AWAY = ("errors.Unavailable:", "errors.OutcomeUnknown:", "errors.Closed:")
 """What Spark's text about a task names where a broker was away."""
@@ -88,6 +93,7 @@ class OutboxJob(LedgerConsumer):
         task = SendTask(self._settings.group, self._options)
         sent = map_in_arrow(in_lanes(new), task, SENT_MESSAGES.ddl)
         brokers = self._options.brokers
+        pause_s = _FIRST_PAUSE_S
         while True:
             if len(brokers) > 1:
                 self._await_all(brokers)
@@ -95,16 +101,27 @@ class OutboxJob(LedgerConsumer):
                 # Evaluated again, here or on a conflict, it asks for the same and stores nothing.
                 self._fence.append(sent, batch_id)
             except Exception as error:
-                if len(brokers) < 2 or self._gate.is_given_up or not any(a in str(error) for a in _AWAY):
+                if (
+                    len(brokers) < 2
+                    or self._settings.available_now
+                    or not any(a in str(error) for a in _AWAY)
+                ):
                     raise
+                _log.warning("%s: %s", self._settings.group, _first_line(error))
+                if self._gate.await_given_up(pause_s):
+                    raise
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
                 continue
             return
 
     def _await_all(self, brokers: tuple[str, ...]) -> None:
         """Waits until all of several brokers serve, on the driver: a task that waits has a core.
 
+        A run over what is there now waits for a restart, no longer: the next run sends what is left.
+
         Raises:
             JobStopped: The batch is given up.
+            Unavailable: A run over what is there now has waited.
         """
         with Client(self._endpoint, timeout_s=_ASK_TIMEOUT_S, retries=0, routed=True) as client:
 
@@ -117,7 +134,8 @@ class OutboxJob(LedgerConsumer):
                 if away:
                     raise Unavailable("SERVICE_NOT_AVAILABLE", f"{', '.join(away)} does not answer")
 
-            retry_until(ask, _AS_LONG_AS_IT_TAKES_S, waits=self._say_waiting)
+            limit_s = LEFT_OUT_S if self._settings.available_now else _AS_LONG_AS_IT_TAKES_S
+            retry_until(ask, limit_s, waits=self._say_waiting)
 
     def _say_waiting(self, error: LakeMQError) -> None:
         what = "what verdicts of %s send waits for it, the group goes on"
@@ -137,7 +155,11 @@ class OutboxJob(LedgerConsumer):
         return without_landed(rows, self._spark, ledger, SENT_MESSAGES, group) if found else rows
 
     def _destination(self) -> WriteOptions:
-        given = {"endpoint": self._endpoint, "checkpointLocation": str(self._checkpoint.directory)}
+        given = {
+            "endpoint": self._endpoint,
+            "checkpointLocation": str(self._checkpoint.directory),
+            "rowsPerRequest": _ROWS_PER_REQUEST,
+        }
         chosen = with_brokers(options.parse_write(with_environment(given)), given, streaming=True)
         several = len(chosen.brokers) > 1
         return replace(chosen, retry_timeout_ms=_PATIENCE_MS) if several else chosen
@@ -162,3 +184,9 @@ def is_needed(settings: ConsumeSettings, spark: SparkSession) -> bool:
     if not waiting:
         shutil.rmtree(settings.checkpoint_of(NAME), ignore_errors=True)
     return bool(waiting)
+
+
+def _first_line(error: Exception) -> str:
+    """What a task says of its broker, out of Spark's stacks."""
+    lines = (line.strip() for line in str(error).splitlines())
+    return next((line for line in lines if any(away in line for away in _AWAY)), "a broker is away")

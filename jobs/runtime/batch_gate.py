@@ -66,6 +66,12 @@ class BatchGate:
         """Counts a failure of a batch inside as part of the stop, from now on."""
         with self._changed:
             self._closed = self._given_up = True
+            self._changed.notify_all()
+
+    def await_given_up(self, timeout_s: float) -> bool:
+        """Waits until the batch inside is given up; False when that took longer."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._given_up, timeout_s)
 
     @property
     def is_given_up(self) -> bool:

@@ -22,6 +22,7 @@ from jobs.handler.loader import HandlerTarget
 from jobs.runtime.run_loop import RunLoop
 from jobs.settings import ConsumeSettings
 from lakemq.client import Client, Message
+from store_native.errors import LakeMQError
 from tests.support.name_servers import BrokersOfCluster
 from tests.support.waiting import wait_until
 
@@ -123,3 +124,31 @@ def test_what_verdicts_send_waits_for_a_broker_that_is_away_and_the_group_goes_o
     there = {name: invoices(cluster, name) for name in BOTH}
     assert all(there.values()), "sharding keys are of both brokers"
     assert Counter(there["broker-a"] + there["broker-b"]) == Counter(range(80))
+
+
+def test_a_run_over_what_is_there_names_the_broker_that_is_away_and_the_next_one_sends_the_rest(
+    spark: SparkSession, cluster: BrokersOfCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "over_brokers_now.py").write_text(HANDLER)
+    settings = ConsumeSettings(
+        group="now",
+        topics=("orders",),
+        handler=HandlerTarget("over_brokers_now:handle", "auto", (str(tmp_path),)),
+        ledger=ledger_at(str(tmp_path / "ledger")),
+        endpoint=cluster.endpoint,
+        start="earliest",
+        available_now=True,
+        send_to=("invoices",),
+    )
+    monkeypatch.setattr("jobs.outbox.job.LEFT_OUT_S", 1.0)
+    send(cluster, "broker-a", 0, 20)
+    consume(settings, lambda: spark)
+    send(cluster, "broker-a", 20, 20)
+    cluster.brokers["broker-b"].kill()
+    with pytest.raises(LakeMQError, match="broker-b does not answer"):
+        consume(settings, lambda: spark)
+    cluster.brokers["broker-b"].start()
+    cluster.wait_for_topic("invoices", *BOTH)
+    consume(settings, lambda: spark)
+    sent = [number for name in BOTH for number in invoices(cluster, name)]
+    assert Counter(sent) == Counter(range(40))

@@ -40,3 +40,14 @@ def test_a_closed_gate_lets_the_batch_inside_finish_and_then_refuses_what_it_hel
     assert done == ["inside"]
     with pytest.raises(JobStopped), gate.batch():
         pass
+
+
+def test_who_waits_hears_that_its_batch_is_given_up() -> None:
+    gate = BatchGate()
+    assert not gate.await_given_up(timeout_s=0)
+    waiting = threading.Thread(target=lambda: heard.append(gate.await_given_up(timeout_s=30)))
+    heard: list[bool] = []
+    waiting.start()
+    gate.give_up()
+    waiting.join(10)
+    assert heard == [True]
