@@ -1,7 +1,8 @@
 """LakeMQ's store for Python: a thin layer over the Rust core.
 
 `Store` owns a store directory, `Reader` reads one beside its owner; errors.py has their errors, names.py the
-names of system topics and the bits of a permission, order_conf.py the list of brokers of an ordered topic.
+names of system topics and the bits of a permission, order_conf.py the list of brokers of an ordered topic,
+sharding.py whose a sharding key is.
 The native module is loaded when the first of its names is asked for: the client and the command line
 over HTTP work where there is none.
 """

@@ -7,7 +7,8 @@ send_service.py    stores what producers send (send_request.py); flush_wait.py h
 admission.py       which sends are refused: flow control; mastership.py is what a slave says
 pull_service.py    reads slices of queues; pull_hold.py keeps long polls
 lookup_service.py  messages by id and by key, bounds of queues, offsets by time
-topics.py          topics; ordered_topics.py what may change of an ordered one
+topics.py          topics; ordered_topics.py what may change of an ordered one, ordered_sends.py what a
+                   broker takes of its messages
 groups/            consumer groups, their offsets and leases
 replication.py     the role: who follows it, whom it follows, its promotion; replication_status.py is what it
                    says of that; bootstrap.py gives a slave

@@ -28,6 +28,7 @@ from ingest_api.broker.groups.offsets_handover import HERE, OffsetsHandover
 from ingest_api.broker.housekeeping import EVERY_S, Housekeeping
 from ingest_api.broker.lookup_service import LookupService
 from ingest_api.broker.metrics import BrokerMetrics
+from ingest_api.broker.ordered_sends import OrderedSends
 from ingest_api.broker.pull_hold import PullHold
 from ingest_api.broker.pull_service import PullService
 from ingest_api.broker.registration import RegistrationService
@@ -99,7 +100,8 @@ class Broker:
         self.leases = Leases(store, check_master)
         self.bulk = BulkPool(limits.bulk_threads, self.admission.check_queue_wait)
         self.reads = ReadPool()
-        self.send = SendService(store, self.flush_waiter, self.admission, self.bulk, metrics, limits)
+        ordered = OrderedSends(store, settings.broker_name)
+        self.send = SendService(store, self.flush_waiter, self.admission, self.bulk, metrics, limits, ordered)
         self.pull = PullService(store, self.pull_hold, self.reads, metrics)
         self.gauges = Gauges(store, self.admission)
         self.lookups = LookupService(store, self.reads, limits.max_query_bytes)

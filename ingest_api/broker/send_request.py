@@ -50,6 +50,7 @@ class SendRequest:
         idempotency_key: The same key within the idempotence window is stored once.
         full_results: The answer names each message's place, not only each queue's.
         fields: Only for PayloadKind.RAW.
+        order_version: Of the list of an ordered topic's brokers that the sender went by; None: it says none.
     """
 
     topic: str
@@ -58,3 +59,4 @@ class SendRequest:
     idempotency_key: str | None = None
     full_results: bool = False
     fields: MessageFields | None = None
+    order_version: int | None = None

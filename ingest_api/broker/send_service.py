@@ -17,6 +17,7 @@ from typing import NamedTuple
 from ingest_api.broker.admission import Admission
 from ingest_api.broker.flush_wait import FlushWaiter, Outcome, SendStatus
 from ingest_api.broker.metrics import BrokerMetrics
+from ingest_api.broker.ordered_sends import OrderedSends
 from ingest_api.broker.send_request import MessageFields, PayloadKind, SendRequest
 from ingest_api.broker.settings import LimitSettings
 from ingest_api.broker.thread_pools import BulkPool
@@ -49,6 +50,7 @@ class SendService:
         bulk: Runs large appends.
         metrics: Counts.
         limits: The bounds.
+        ordered: Refuses what an ordered topic's list gives to another broker.
     """
 
     def __init__(
@@ -59,7 +61,9 @@ class SendService:
         bulk: BulkPool,
         metrics: BrokerMetrics,
         limits: LimitSettings,
+        ordered: OrderedSends,
     ) -> None:
+        self._ordered = ordered
         self._flush_waiter = flush_waiter
         self._admission = admission
         self._bulk = bulk
@@ -149,6 +153,7 @@ class SendService:
         Raises:
             InvalidRequest, Unavailable, Closed: As :meth:`send`.
         """
+        self._ordered.check(request, payload)
         if request.kind is PayloadKind.RAW:
             return self._append_raw(request, payload)
         return self._append_kind[request.kind](
@@ -163,6 +168,8 @@ class SendService:
         self, kind: PayloadKind, topic: str, payload: bytes, client: tuple[str, int] | None
     ) -> Appended:
         """Stores a payload that nothing belongs to but its topic: :meth:`append` in the fewest steps."""
+        if b"sharding_key" in payload:
+            self._ordered.check(SendRequest(topic, kind, client), payload)
         return self._append_kind[kind](topic, payload, born_host=client)
 
     def on_durable(self, appended: Appended, notify: Callable[[SendStatus | Closed], None]) -> bool:

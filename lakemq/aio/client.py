@@ -94,6 +94,7 @@ class Client:
     topic = _awaited(synchronous.Client.topic)
     put_topic = _awaited(synchronous.Client.put_topic)
     delete_topic = _awaited(synchronous.Client.delete_topic)
+    order_conf = _awaited(synchronous.Client.order_conf)
     order_topic = _awaited(synchronous.Client.order_topic)
     groups = _awaited(synchronous.Client.groups)
     group = _awaited(synchronous.Client.group)

@@ -16,7 +16,7 @@ sink all call the broker through :class:`Client`; nothing else in the project sp
     broker_table.py who answers under a broker's name, and which master counts
     cluster.py      one client for each broker name; where a send goes when a broker fails
     scope.py        which brokers any other call goes to
-    broker_choice.py     whose turn it is, who is avoided, what a sharding key means
+    broker_choice.py     whose turn it is, who is avoided, what an Idempotency-Key means
     broker_transport.py  one broker name: its master, its slaves for reads
     group_lease.py  one driver per group: taken, renewed, given back
     group_leases.py the same at several brokers

@@ -1,11 +1,10 @@
 """Which broker gets the next send of a topic that several brokers hold.
 
-Owns the turn, the avoidance of brokers that failed or were slow, and what a sharding key and an
-Idempotency-Key mean.
+Owns the turn, the avoidance of brokers that failed or were slow, and what an Idempotency-Key means; whose a
+sharding key is, is in store_native/sharding.py.
 
-Invariants: a sharding key goes to one broker as long as the topic has the same writable queues; every broker
-gets a share in proportion to its writable queues; where all are to be avoided, none is; two brokers change
-places in the order of an Idempotency-Key for no third one that comes or goes.
+Invariants: every broker gets a share in proportion to its writable queues; where all are to be avoided, none
+is; two brokers change places in the order of an Idempotency-Key for no third one that comes or goes.
 
 Threads: any.
 """
@@ -17,10 +16,10 @@ import itertools
 import random
 import threading
 import time
-import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 
 from store_native.errors import Unavailable
+from store_native.sharding import in_order
 
 LATENCY_MS = (50, 100, 550, 1_800, 3_000, 5_000, 15_000)
 """The table of RocketMQ 5 (that of 4.x avoids for up to ten minutes): an answer that took so long ..."""
@@ -59,7 +58,7 @@ class BrokerChoice:
         Raises:
             Unavailable: There is no writable queue.
         """
-        names = [name for name, _ in message_queues(queues)]
+        names = in_order(queues)
         if not names:
             raise Unavailable("SERVICE_NOT_AVAILABLE", "no broker that is known takes messages of the topic")
         at = next(self._turn)
@@ -97,20 +96,6 @@ def avoided_ms(latency_ms: float) -> int:
         if latency_ms >= least:
             return avoided
     return 0
-
-
-def message_queues(queues: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Returns (broker name, queue id) of all writable queues, so that brokers alternate."""
-    pairs = [(name, queue_id) for name, count in queues.items() for queue_id in range(count)]
-    return sorted(pairs, key=lambda pair: (pair[1], pair[0]))
-
-
-def of_sharding_key(sharding_key: str, brokers: Sequence[str]) -> str:
-    """Returns the broker of a sharding key among brokers in a fixed order.
-
-    The broker's own choice of a queue is another hash of the key, so that all its queues are used.
-    """
-    return brokers[zlib.crc32(b"broker/" + sharding_key.encode()) % len(brokers)]
 
 
 def in_order_of_key(idempotency_key: str, brokers: Iterable[str]) -> list[str]:

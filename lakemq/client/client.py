@@ -24,6 +24,7 @@ from lakemq.client.pull_api import PullApi
 from lakemq.client.results import MessageQueue
 from lakemq.client.transport import Transport, normal_endpoint, path_of
 from store_native.errors import InvalidRequest, Unavailable, from_code
+from store_native.order_conf import OrderConf
 
 
 class Client(ProduceApi, PullApi, AdminApi):
@@ -199,6 +200,19 @@ class Client(ProduceApi, PullApi, AdminApi):
             if self._broker_name in (None, name)
             for queue_id in range(writable)
         ]
+
+    def order_conf(self, topic: str) -> OrderConf | None:
+        """Returns the list of an ordered topic's brokers by which messages are sent; None: by none.
+
+        One broker's address is asked nothing: that broker refuses what its list gives to another.
+
+        Raises:
+            InvalidRequest: TOPIC_CONFLICT, the topic is ordered over two lists.
+            Unavailable: Nobody says who holds the topic.
+        """
+        if not self.is_routed:
+            return None
+        return self.cluster_routes.routes.order_conf(topic, Deadline(self.call_timeout_s))
 
     def order_topic(
         self,

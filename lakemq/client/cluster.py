@@ -5,7 +5,7 @@ Owns the connections to each address, and the rule of where a send goes when its
 Invariants: a send that got no answer is repeated elsewhere only with an Idempotency-Key, under the same;
 since brokers do not know each other's keys it may be stored twice then, and its result says so; a message
 with a sharding key is never sent to another broker than its key's; of an ordered topic that is the one which
-the topic's list gives, whoever is known at the moment.
+the topic's list gives, whoever is known at the moment; a newer list that a broker refuses by is gone by.
 
 Threads: any.
 """
@@ -19,14 +19,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
-from lakemq.client.broker_choice import BrokerChoice, in_order_of_key, message_queues, of_sharding_key
+from lakemq.client.broker_choice import BrokerChoice, in_order_of_key
 from lakemq.client.broker_transport import BrokerTransport
 from lakemq.client.deadline import Deadline
 from lakemq.client.errors import OutcomeUnknown
 from lakemq.client.results import BatchResult, SendResult
 from lakemq.client.routes import ASK_TIMEOUT_S, Routes
-from lakemq.client.transport import Transport
+from lakemq.client.transport import NOT_OF_THE_SHAPE, Transport
 from store_native.errors import Closed, InvalidRequest, LakeMQError, Unavailable
+from store_native.order_conf import OrderConf
+from store_native.sharding import in_order, of_sharding_key
 
 C = TypeVar("C")
 """The client of one broker."""
@@ -106,7 +108,7 @@ class Cluster(Generic[C]):
     def send(
         self,
         topic: str,
-        on: Callable[[C, float], Sent],
+        on: Callable[[C, float, int | None], Sent],
         *,
         sharding_keys: Sequence[str],
         idempotency_key: str | None,
@@ -118,7 +120,7 @@ class Cluster(Generic[C]):
 
         Args:
             topic: The topic.
-            on: Sends on one broker's client, within so many seconds.
+            on: Sends on one broker's client, within so many seconds, by the list of that version.
             sharding_keys: Of the messages.
             idempotency_key: Of the request; it is sent again to the same broker, whoever sends it again.
             in_turn: Whatever its key is, the request goes to whose turn it is.
@@ -130,10 +132,7 @@ class Cluster(Generic[C]):
             LakeMQError: What the last broker said.
         """
         queues = self.writable(topic, deadline)
-        sharded_to = self.broker_of(sharding_keys, topic, deadline)
-        ordered = sharded_to is not None and self.routes.known_order_conf(topic) is not None
-        if sharded_to is not None and ordered and until_deadline:
-            self._wait_for_route(sharded_to, deadline)
+        sharded_to, conf = self._sharded_to(sharding_keys, topic, deadline, wait=until_deadline)
         keyed = None if in_turn or idempotency_key is None else in_order_of_key(idempotency_key, queues)
         tried: set[str] = set()
         unanswered: OutcomeUnknown | None = None
@@ -145,8 +144,12 @@ class Cluster(Generic[C]):
             began = deadline.left()
             try:
                 # The next broker needs time too.
-                result = on(self.broker(name), began if last else began / 2)
+                version = None if conf is None else conf.version
+                result = on(self.broker(name), began if last else began / 2, version)
             except LakeMQError as error:
+                if self.learned(topic, error):
+                    sharded_to, conf = self._sharded_to(sharding_keys, topic, deadline, wait=until_deadline)
+                    continue
                 if not isinstance(error, Unavailable | Closed | OutcomeUnknown):
                     if unanswered is None:
                         raise
@@ -161,11 +164,35 @@ class Cluster(Generic[C]):
                     )
                     last = last or idempotency_key is None
                 if last or deadline.left() <= 0:
-                    told = _stays(error, name, topic) if ordered else error
+                    told = error if conf is None else _stays(error, name, topic)
                     raise _final(told, unanswered, idempotency_key) from error
                 continue
             self.choice.went_well(name, began - deadline.left())
             return result if unanswered is None else _repeated_elsewhere(result)
+
+    def _sharded_to(
+        self, sharding_keys: Sequence[str], topic: str, deadline: Deadline, *, wait: bool
+    ) -> tuple[str | None, OrderConf | None]:
+        """The broker of a request's sharding keys, and the list that says so where the topic is ordered.
+
+        Args:
+            wait: A broker of the list that no route has is waited for.
+        """
+        name = self.broker_of(sharding_keys, topic, deadline)
+        conf = None if name is None else self.routes.known_order_conf(topic)
+        if name is not None and conf is not None and wait:
+            self._wait_for_route(name, deadline)
+        return name, conf
+
+    def learned(self, topic: str, error: LakeMQError) -> bool:
+        """Says whether a broker refused because it has a newer list, which is known from then on."""
+        if error.code != "WRONG_BROKER":
+            return False
+        try:
+            conf = OrderConf.of_json(error.context.get("order_conf"))
+        except NOT_OF_THE_SHAPE:
+            return False
+        return conf is not None and self.routes.learned(topic, conf)
 
     def broker_of(
         self, sharding_keys: Sequence[str], topic: str, deadline: Deadline | None = None
@@ -235,7 +262,7 @@ class Cluster(Generic[C]):
 
 def _one_broker(sharding_keys: Sequence[str], queues: Mapping[str, int]) -> str | None:
     """The broker of all these keys among those that have such queues; None where none has."""
-    order = [name for name, _ in message_queues(queues)]
+    order = in_order(queues)
     brokers = sorted({of_sharding_key(key, order) for key in sharding_keys} if order else ())
     if len(brokers) > 1:
         raise InvalidRequest(

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lakemq.client.admin_api import AdminApi
-from lakemq.client.broker_choice import message_queues, of_sharding_key
 from lakemq.client.results import TopicConfig
 from lakemq.client.routes import Routes
 from lakemq.client.topic_route import QueueNums
 from store_native.errors import InvalidRequest, LakeMQError, Unavailable
 from store_native.order_conf import OrderConf, newest
+from store_native.sharding import in_order, of_sharding_key
 
 DEFAULT_QUEUES = 4
 """Of a topic that is made, at each broker that is named without a number."""
@@ -154,7 +154,7 @@ def moved_share(before: Mapping[str, int], after: Mapping[str, int]) -> float:
 
 
 def _places(write_queue_nums: Mapping[str, int]) -> list[tuple[str, int]]:
-    order = [name for name, _ in message_queues(write_queue_nums)]
+    order = in_order(write_queue_nums)
     found = []
     for number in range(SAMPLE_KEYS):
         key = f"{zlib.crc32(b'%d' % number):08x}"

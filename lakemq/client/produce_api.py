@@ -20,6 +20,7 @@ from lakemq.client.results import BatchResult, SendResult
 from lakemq.client.scope import Scoped
 from lakemq.client.transport import check_retry_until, path_of
 from store_native.errors import InvalidRequest
+from store_native.names import ORDER_VERSION_HEADER
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -165,6 +166,7 @@ class ProduceApi(Scoped):
         *,
         idempotency_key: str | None = None,
         retry_until: float | None = None,
+        order_version: int | None = None,
     ) -> BatchResult:
         """Sends rows in one request; otherwise as :meth:`send_many`.
 
@@ -174,6 +176,7 @@ class ProduceApi(Scoped):
                 sharding_key, queue_id, delay_level; or the bytes of an Arrow IPC stream.
             idempotency_key: As for :meth:`send`.
             retry_until: As for :meth:`send`.
+            order_version: To one broker: the version of the ordered topic's list by which the rows are its.
         """
         build = BatchResult.from_json
         encoded = arrow.encode(data)
@@ -185,6 +188,7 @@ class ProduceApi(Scoped):
             idempotency_key,
             retry_until,
             sharding_keys=lambda: arrow.sharding_keys(encoded),
+            order_version=order_version,
         )
 
     def _post(
@@ -198,17 +202,19 @@ class ProduceApi(Scoped):
         full_results: bool = False,
         sharding_keys: Callable[[], Sequence[str]] = tuple,
         in_turn: bool = False,
+        order_version: int | None = None,
     ) -> Sent:
         check_retry_until(retry_until)
         deadline = Deadline(self.call_timeout_s if retry_until is None else retry_until)
 
-        def on(client: ProduceApi, within_s: float | None) -> Sent:
+        def on(client: ProduceApi, within_s: float | None, order_version: int | None) -> Sent:
+            by_list = {} if order_version is None else {ORDER_VERSION_HEADER: str(order_version)}
             answer = client._transport.call(
                 "POST",
                 path_of("topics", topic, "messages"),
                 query={"results": "full" if full_results else None},
                 body=data,
-                headers={"Content-Type": content_type},
+                headers={"Content-Type": content_type, **by_list},
                 stores=build,
                 idempotency_key=idempotency_key,
                 retry_until=retry_until,
@@ -221,7 +227,7 @@ class ProduceApi(Scoped):
 
         if not self.is_routed:
             try:
-                return on(self, None)
+                return on(self, None, order_version)
             except InvalidRequest as refused:
                 if not self.refused_by_name_server(refused, deadline):
                     raise

@@ -18,6 +18,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from lakemq.client.broker_table import MASTER_ID, BrokerRoute, BrokerTable, Place, Registered
@@ -159,6 +160,17 @@ class Routes:
         known = self._topics.get(topic)
         before = {} if known is None else known.holders
         self._topics.put(topic, TopicRoute({**before, **holders}, float("-inf"), conf))
+
+    def learned(self, topic: str, conf: OrderConf) -> bool:
+        """Takes a list that a broker has told, by which a message is another's; returns whether it is newer.
+
+        Who holds the topic is not asked for again: name servers may hear of the list later.
+        """
+        known = self._topics.get(topic)
+        if known is None or (known.order_conf is not None and known.order_conf.version >= conf.version):
+            return False
+        self._topics.put(topic, replace(known, order_conf=conf))
+        return True
 
     def _topic(self, topic: str, deadline: Deadline | None) -> TopicRoute:
         self.brokers(deadline)  # tells name servers from brokers

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakemq.client.broker_choice import of_sharding_key
+from store_native.sharding import of_sharding_key
 from structured_streaming.offsets import illegal
 
 MAX_CHUNK_BYTES = 16 << 20  # of all columns' values; the broker takes requests of 64 MiB by default
@@ -95,24 +95,28 @@ class TopicChunks:
                 yield RowChunk(topic, sequence, whole, digest(whole))
 
 
-def by_broker(chunk: RowChunk, brokers: Sequence[str], otherwise: str) -> Iterator[tuple[str, RowChunk]]:
+def has_sharding_keys(chunk: RowChunk) -> bool:
+    """Says whether a row has one."""
+    names = chunk.rows.column_names
+    return "sharding_key" in names and chunk.rows.column("sharding_key").null_count < chunk.rows.num_rows
+
+
+def by_broker(
+    chunk: RowChunk, brokers: Sequence[str], order: Sequence[str], otherwise: str
+) -> Iterator[tuple[str, RowChunk]]:
     """Cuts a chunk by the brokers of its rows' sharding keys.
 
     Args:
         chunk: The rows.
-        brokers: By name, in an order that does not change.
+        brokers: Those that the sink sends to, by name, in an order that does not change.
+        order: Those that keys are spread over, in the order that says which is a key's.
         otherwise: Where rows without a key go.
     """
-    names = chunk.rows.column_names
-    if (
-        len(brokers) == 1
-        or "sharding_key" not in names
-        or chunk.rows.column("sharding_key").null_count == len(chunk.rows)
-    ):
+    if not has_sharding_keys(chunk) or {*order, otherwise} == {otherwise}:
         yield otherwise, chunk
         return
     keys = chunk.rows.column("sharding_key").to_pylist()
-    to = [otherwise if key is None else of_sharding_key(key, brokers) for key in keys]
+    to = [otherwise if key is None else of_sharding_key(key, order) for key in keys]
     for name in sorted(set(to)):
         rows = chunk.rows.filter(pa.array([one == name for one in to])).combine_chunks()
         part = f"{chunk.part}@{brokers.index(name)}"

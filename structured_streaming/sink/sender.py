@@ -4,7 +4,8 @@ Owns the idempotence keys, the halving of a chunk that is too large for the brok
 
 Invariants: a chunk counts as sent only when the broker answered that all its rows are stored as safely as
 its policy asks; whatever happened before that, the same key is sent again, and the broker stores a key
-once. Of several brokers a chunk always goes to the same one, unless the option says that another will do.
+once. Of several brokers a chunk always goes to the same one, unless the option says that another will do;
+rows with a sharding key of an ordered topic go where its list says, and nowhere else.
 
 Processes: executors; a task has a sender and a client of its own.
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -22,9 +23,12 @@ from pyspark.sql.datasource import WriterCommitMessage
 from lakemq.client import BatchResult, Client
 from lakemq.client.errors import may_pass
 from store_native.errors import InternalError, LakeMQError, Unavailable
+from store_native.order_conf import OrderConf
+from store_native.sharding import in_order
+from structured_streaming.offsets import illegal
 from structured_streaming.options import WriteOptions
 from structured_streaming.retry_timeout import retry_until
-from structured_streaming.sink.chunks import RowChunk, TopicChunks, by_broker, halves
+from structured_streaming.sink.chunks import RowChunk, TopicChunks, by_broker, halves, has_sharding_keys
 
 ELSEWHERE_S = 5.0
 """How long a broker that is away is waited for where others will do."""
@@ -95,8 +99,44 @@ class Destination:
             yield from _send_parts(self._client, chunk, key_prefix, self._retry_timeout_s)
             return
         at = zlib.crc32(f"{key_prefix}/{chunk.topic}/{chunk.sequence}".encode()) % len(self._brokers)
-        for name, part in by_broker(chunk, self._brokers, self._brokers[at]):
-            yield from self._send_to(name, part, key_prefix)
+        conf = self._order_conf(chunk)
+        order = self._brokers if conf is None else in_order(conf.write_queue_nums)
+        for name, part in by_broker(chunk, self._brokers, order, self._brokers[at]):
+            if conf is None:
+                yield from self._send_to(name, part, key_prefix)
+            else:
+                yield from self._send_in_order(name, part, key_prefix, conf)
+
+    def _order_conf(self, chunk: RowChunk) -> OrderConf | None:
+        """The list that says where the keys of a chunk go; None: they have none, or are in no order."""
+        if not has_sharding_keys(chunk):
+            return None
+        conf = retry_until(lambda: self._client.order_conf(chunk.topic), self._retry_timeout_s)
+        unknown = () if conf is None else sorted(conf.write_queue_nums.keys() - set(self._brokers))
+        if unknown:
+            raise illegal(
+                f"topic {chunk.topic} is ordered over {conf}, and this sink does not send to "
+                f"{', '.join(unknown)}: name all brokers of the list in the option brokers",
+                option="brokers",
+            )
+        return conf
+
+    def _send_in_order(
+        self, name: str, chunk: RowChunk, key_prefix: str, conf: OrderConf
+    ) -> Iterator[tuple[RowChunk, BatchResult]]:
+        """Sends rows to the broker that the list gives them to, and to no other while that is away."""
+        broker = retry_until(lambda: self._client.broker(name), self._retry_timeout_s)
+
+        def send(part: RowChunk) -> Iterator[tuple[RowChunk, BatchResult]]:
+            try:
+                yield part, _send(broker, part, key_of(key_prefix, part), self._retry_timeout_s, conf.version)
+            except LakeMQError as error:
+                if not self._client.cluster_routes.learned(part.topic, error):
+                    raise
+                # Nothing of it was stored: by the newer list it is another broker's, or several's.
+                yield from self.send(part, key_prefix)
+
+        yield from _in_parts(send, chunk)
 
     def _send_to(self, name: str, chunk: RowChunk, key_prefix: str) -> Iterator[tuple[RowChunk, BatchResult]]:
         if not self._elsewhere:
@@ -124,19 +164,26 @@ class Destination:
 def _send_parts(
     client: Client, chunk: RowChunk, key_prefix: str, retry_timeout_s: float
 ) -> Iterator[tuple[RowChunk, BatchResult]]:
+    def send(part: RowChunk) -> Iterator[tuple[RowChunk, BatchResult]]:
+        yield part, _send(client, part, key_of(key_prefix, part), retry_timeout_s)
+
+    yield from _in_parts(send, chunk)
+
+
+def _in_parts(
+    send: Callable[[RowChunk], Iterator[tuple[RowChunk, BatchResult]]], chunk: RowChunk
+) -> Iterator[tuple[RowChunk, BatchResult]]:
     """Sends a chunk, in halves when the broker takes no request of its size (its limit is a setting).
 
     The halves are the same whenever the task runs again, as long as the broker's limit is.
     """
     try:
-        result = _send(client, chunk, key_of(key_prefix, chunk), retry_timeout_s)
+        yield from send(chunk)
     except LakeMQError as error:
         if error.code != "REQUEST_TOO_LARGE" or chunk.rows.num_rows <= 1:
             raise
         for half in halves(chunk):
-            yield from _send_parts(client, half, key_prefix, retry_timeout_s)
-        return
-    yield chunk, result
+            yield from _in_parts(send, half)
 
 
 def key_of(prefix: str, chunk: RowChunk) -> str:
@@ -147,9 +194,11 @@ def key_of(prefix: str, chunk: RowChunk) -> str:
     return f"{prefix}/{topic}/{chunk.sequence}{chunk.part}/{chunk.digest}"
 
 
-def _send(client: Client, chunk: RowChunk, key: str, retry_timeout_s: float) -> BatchResult:
+def _send(
+    client: Client, chunk: RowChunk, key: str, retry_timeout_s: float, order_version: int | None = None
+) -> BatchResult:
     def once() -> BatchResult:
-        result = client.send_arrow(chunk.topic, chunk.rows, idempotency_key=key)
+        result = client.send_arrow(chunk.topic, chunk.rows, idempotency_key=key, order_version=order_version)
         if result.status != "SEND_OK":
             # Stored, but not as safe as asked: the checkpoint must not count on it. Asking again waits again.
             raise Unavailable("SYSTEM_BUSY", f"the broker stored it, {result.status}")

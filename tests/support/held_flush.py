@@ -13,6 +13,7 @@ from typing import Any, ClassVar, cast
 from ingest_api.broker.admission import Admission
 from ingest_api.broker.flush_wait import FlushWaiter, Outcome
 from ingest_api.broker.metrics import BrokerMetrics
+from ingest_api.broker.ordered_sends import OrderedSends
 from ingest_api.broker.send_service import SendService
 from ingest_api.broker.settings import LimitSettings
 from ingest_api.broker.thread_pools import BulkPool
@@ -69,7 +70,13 @@ class HeldSends:
         self.bulk = BulkPool(1, lambda waited_s: None)
         self.store = Store(str(path), commitlog_file_size=1 << 20, index_slots=100, index_entries=200)
         self.service = SendService(
-            self.store, cast(FlushWaiter, self.flush), self.admission, self.bulk, self.metrics, self.limits
+            self.store,
+            cast(FlushWaiter, self.flush),
+            self.admission,
+            self.bulk,
+            self.metrics,
+            self.limits,
+            OrderedSends(self.store, "broker"),
         )
 
 

@@ -13,13 +13,16 @@ from dataclasses import dataclass
 
 from ingest_api.broker.send_request import MessageFields, PayloadKind
 from store_native.errors import InvalidRequest
+from store_native.names import ORDER_VERSION_HEADER
 
 MAX_IDEMPOTENCY_KEY = 255
 _VISIBLE = re.compile(rb"[\x21-\x7e]{1,255}")
 _INTEGER = re.compile(rb"-?[0-9]{1,18}")
+_DIGITS = re.compile(rb"[0-9]{1,19}")
 _KNOWN_CODINGS = frozenset({"gzip", "zstd"})
 _OWN = b"x-lakemq-"
 _PROPERTY = b"property-"
+_ORDER_VERSION = ORDER_VERSION_HEADER.lower().encode()
 
 
 _KINDS = {
@@ -38,6 +41,7 @@ class SendHeaders:
         coding: The Content-Encoding to undo.
         fields: Only for PayloadKind.RAW.
         one_way: ``Prefer: respond-async``.
+        order_version: Of the list of an ordered topic's brokers that the sender went by.
     """
 
     kind: PayloadKind = PayloadKind.RAW
@@ -45,6 +49,7 @@ class SendHeaders:
     coding: str | None = None
     idempotency_key: str | None = None
     one_way: bool = False
+    order_version: int | None = None
     fields: MessageFields | None = None
 
 
@@ -74,6 +79,8 @@ def read_headers(headers: Iterable[tuple[bytes, bytes]]) -> SendHeaders:
             found.coding = _coding(value)
         elif name == b"prefer":
             found.one_way = found.one_way or _asks_respond_async(value)
+        elif name == _ORDER_VERSION:
+            found.order_version = _order_version(value)
         elif name[:3] == b"ce-":
             raise _cloud_events()
     kind = _known_types.get(content_type)
@@ -145,6 +152,16 @@ def _idempotency_key(value: bytes, earlier: str | None) -> str:
             limit=MAX_IDEMPOTENCY_KEY,
         )
     return value.decode("ascii")
+
+
+def _order_version(value: bytes) -> int:
+    if not _DIGITS.fullmatch(value):
+        raise InvalidRequest(
+            "ARGUMENT_ILLEGAL",
+            f"{ORDER_VERSION_HEADER} is the version of an ordered topic's list, a whole number",
+            header=ORDER_VERSION_HEADER,
+        )
+    return int(value)
 
 
 def _coding(value: bytes) -> str | None:

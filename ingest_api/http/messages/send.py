@@ -107,7 +107,13 @@ class SendPath:
             await self._bodies.read(receive, headers.length, body)
             size = body.size
             request = SendRequest(
-                topic, headers.kind, scope["client"], headers.idempotency_key, full, headers.fields
+                topic,
+                headers.kind,
+                scope["client"],
+                headers.idempotency_key,
+                full,
+                headers.fields,
+                headers.order_version,
             )
             large = headers.coding is not None or size > self._limits.inline_bytes
             status, appended = await self._service.send(
@@ -164,7 +170,13 @@ class SendPath:
                 if found.coding is not None:
                     return False
                 request = SendRequest(
-                    topic, found.kind, connection.client, found.idempotency_key, False, found.fields
+                    topic,
+                    found.kind,
+                    connection.client,
+                    found.idempotency_key,
+                    False,
+                    found.fields,
+                    found.order_version,
                 )
                 appended = service.append(request, data)
                 one_way = found.one_way

@@ -23,11 +23,13 @@ from ingest_api.http.openapi.problems import problems_of
 from ingest_api.http.schemas import (
     ARROW_TYPE,
     GROUP_PATTERN,
+    MAX_LONG,
     MESSAGE,
     PROBLEM,
     TOPIC_PATTERN,
     ref,
 )
+from store_native.names import ORDER_VERSION_HEADER
 
 Document = dict[str, Any]
 
@@ -226,6 +228,13 @@ def _produce() -> Document:
             "header",
             {"enum": ["gzip", "zstd", "identity"]},
             "How the body is compressed.",
+        ),
+        _parameter(
+            ORDER_VERSION_HEADER,
+            "header",
+            {"type": "integer", "minimum": 0, "maximum": MAX_LONG},
+            "Messages with a sharding key: the version of the ordered topic's list that they are sent by. "
+            "A broker with an older one takes them; else WRONG_BROKER refuses what is another's by its own.",
         ),
         *(_parameter(name, "header", schema, text) for name, schema, text in _RAW_HEADERS),
     ]

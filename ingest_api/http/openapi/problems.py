@@ -25,6 +25,7 @@ CODES: dict[str, tuple[str, ...]] = {
         "MESSAGE_ILLEGAL",
         "MESSAGE_TOO_LARGE",
         "IDEMPOTENCY_KEY_REUSED",
+        "WRONG_BROKER",
     ),
     "pull_messages": (*_QUEUE, "GROUP_ILLEGAL", "FILTER_ILLEGAL"),
     "query_messages": _TOPIC,

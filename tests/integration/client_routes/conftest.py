@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from urllib3 import HTTPConnectionPool
 
-from lakemq.client import (
-    Client,
-)
+from lakemq.client import Client
 from tests.support.name_servers import BrokersOfCluster
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -21,6 +20,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokersOfClust
         started.master("broker-a")
         started.master("broker-b")
         yield started
+
+
+@pytest.fixture
+def all_there(cluster: BrokersOfCluster) -> Iterator[None]:
+    """Has the next test begin when every name server knows both brokers."""
+    yield
+    for server in cluster.name_servers:
+        wait_until(lambda server=server: set(server.addresses()) == {"broker-a", "broker-b"})  # type: ignore[misc]
 
 
 @pytest.fixture

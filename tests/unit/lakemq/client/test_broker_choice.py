@@ -13,8 +13,6 @@ from lakemq.client.broker_choice import (
     BrokerChoice,
     avoided_ms,
     in_order_of_key,
-    message_queues,
-    of_sharding_key,
 )
 from store_native.errors import Unavailable
 
@@ -60,14 +58,6 @@ def test_a_slow_broker_is_avoided_for_as_long_as_the_table_says(latency_ms: int,
         assert {choice.choose(both) for _ in range(9)} == {"b"}
     now[0] = avoided / 1000
     assert {choice.choose(both) for _ in range(9)} == {"a", "b"}
-
-
-def test_a_sharding_key_has_one_broker_and_all_brokers_have_keys() -> None:
-    order = [name for name, _ in message_queues({"a": 2, "b": 2})]
-    assert order == ["a", "b", "a", "b"]
-    chosen = [of_sharding_key(f"customer-{number}", order) for number in range(100)]
-    assert chosen == [of_sharding_key(f"customer-{number}", order) for number in range(100)]
-    assert min(Counter(chosen).values()) > 20
 
 
 def test_an_idempotency_key_has_one_order_of_brokers_that_others_do_not_change() -> None:

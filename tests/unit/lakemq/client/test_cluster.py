@@ -29,7 +29,7 @@ def cluster(world: Endpoints) -> Iterator[Cluster[str]]:
     made.close()
 
 
-def send(cluster: Cluster[str], on: Callable[[str, float], SendResult], *keys: str) -> SendResult:
+def send(cluster: Cluster[str], on: Callable[[str, float, int | None], SendResult], *keys: str) -> SendResult:
     return cluster.send(
         "orders", on, sharding_keys=keys, idempotency_key="k", in_turn=True, deadline=Deadline(10)
     )
@@ -41,7 +41,7 @@ def test_a_refusal_after_an_attempt_without_an_answer_leaves_open_what_became_of
 ) -> None:
     tried: list[str] = []
 
-    def on(name: str, _: float) -> SendResult:
+    def on(name: str, _: float, version: int | None) -> SendResult:
         tried.append(name)
         if len(tried) == 1:
             raise OutcomeUnknown.of("no answer", "k")
@@ -59,7 +59,7 @@ def test_a_refusal_after_an_attempt_without_an_answer_leaves_open_what_became_of
 def test_each_message_of_a_batch_that_was_repeated_elsewhere_says_so(cluster: Cluster[str]) -> None:
     tried: list[str] = []
 
-    def on(name: str, _: float) -> BatchResult:
+    def on(name: str, _: float, version: int | None) -> BatchResult:
         tried.append(name)
         if len(tried) == 1:
             raise OutcomeUnknown.of("no answer", "k")

@@ -74,6 +74,7 @@ class Clients:
 
     def __init__(self, world: Endpoints) -> None:
         self.pauses = 0
+        self.refuses_by: OrderConf | None = None
         self.world = world
         self.cluster: Cluster[str] = Cluster(
             (ONE,),
@@ -87,8 +88,11 @@ class Clients:
         """Sends where everybody answers that a route names; returns the broker."""
         tried: list[str] = []
 
-        def on(name: str, _: float) -> SendResult:
+        def on(name: str, _: float, version: int | None) -> SendResult:
             tried.append(name)
+            if self.refuses_by is not None:
+                said = {"version": self.refuses_by.version, "brokers": self.refuses_by.brokers}
+                raise InvalidRequest("WRONG_BROKER", "another's", order_conf=said)
             if name not in self.cluster.routes.brokers():
                 raise Unavailable("SERVICE_NOT_AVAILABLE", "no broker is known", sent=False)
             return STORED
@@ -145,3 +149,19 @@ def test_a_wait_for_a_broker_leaves_time_for_a_last_try(clients: Clients) -> Non
     with pytest.raises(Unavailable, match="topic orders is ordered"):
         clients.send(of_broker(clients, "b"), until_deadline=True, seconds=2 * LOOK_AGAIN_S)
     assert clients.pauses == 0
+
+
+def test_a_newer_list_that_a_broker_refuses_by_is_gone_by_at_once(world: Endpoints) -> None:
+    clients = Clients(world)
+    assert {clients.send(key) for key in ("customer-0", "customer-4")} == {"a", "b"}
+    assert clients.cluster.routes.learned("orders", OrderConf.of(3, {"a": 2}))
+    assert {clients.send(key) for key in ("customer-0", "customer-4")} == {"a"}
+    world.now += REFRESH_S
+    assert {clients.send(key) for key in ("customer-0", "customer-4")} == {"a"}, "it is not forgotten"
+
+
+def test_a_refusal_by_a_list_that_is_not_newer_is_the_callers(world: Endpoints) -> None:
+    clients = Clients(world)
+    clients.refuses_by = NEW
+    with pytest.raises(InvalidRequest, match="WRONG_BROKER"):
+        clients.send("customer-0")

@@ -97,7 +97,9 @@ class SmallBroker:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def send_arrow(self, topic: str, rows: pa.Table, *, idempotency_key: str) -> BatchResult:
+    def send_arrow(
+        self, topic: str, rows: pa.Table, *, idempotency_key: str, order_version: int | None
+    ) -> BatchResult:
         if rows.num_rows > self.most_rows:
             raise InvalidRequest("REQUEST_TOO_LARGE", "a request's body has at most 1 byte")
         duplicate = idempotency_key in self.stored

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pytest
 
 from lakemq.client import BatchResult, Client
-from lakemq.client.broker_choice import of_sharding_key
-from store_native.errors import Unavailable
+from store_native.errors import InvalidRequest, LakeMQError, Unavailable
+from store_native.order_conf import OrderConf
+from store_native.sharding import in_order, of_sharding_key
 from structured_streaming.options import parse_write
 from structured_streaming.sink.fixed_brokers import FILE, with_brokers
 from structured_streaming.sink.sender import send_all
@@ -27,6 +28,9 @@ class Cluster:
     def __init__(self) -> None:
         self.away: set[str] = set()
         self.stored: dict[tuple[str, str], list[str]] = {}
+        self.conf: OrderConf | None = None
+        self.brokers_conf: OrderConf | None = None
+        self.cluster_routes = self
 
     def __enter__(self) -> Cluster:
         return self
@@ -34,13 +38,25 @@ class Cluster:
     def __exit__(self, *_: object) -> None:
         """Has nothing to close."""
 
+    def order_conf(self, topic: str) -> OrderConf | None:
+        return self.conf
+
+    def learned(self, topic: str, error: LakeMQError) -> bool:
+        newer = error.code == "WRONG_BROKER" and self.conf != error.context["order_conf"]
+        self.conf = error.context["order_conf"] if newer else self.conf
+        return newer
+
     def broker(self, name: str) -> Any:
         cluster = self
 
         class Broker:
-            def send_arrow(self, topic: str, rows: pa.Table, *, idempotency_key: str) -> BatchResult:
+            def send_arrow(
+                self, topic: str, rows: pa.Table, *, idempotency_key: str, order_version: int | None
+            ) -> BatchResult:
                 if name in cluster.away:
                     raise Unavailable("SERVICE_NOT_AVAILABLE", f"broker {name}: no connection")
+                if cluster.brokers_conf is not None and (order_version or 0) < cluster.brokers_conf.version:
+                    raise InvalidRequest("WRONG_BROKER", f"not {name}'s", order_conf=cluster.brokers_conf)
                 known = (name, idempotency_key) in cluster.stored
                 cluster.stored[name, idempotency_key] = rows.column("body").to_pylist()
                 return BatchResult("SEND_OK", rows.num_rows, (), known)
@@ -83,6 +99,38 @@ def test_rows_go_to_the_broker_of_their_sharding_key_in_their_order() -> None:
         assert {of_sharding_key(str(keys[number]), BROKERS) for number in keyed} <= {name}
         assert keyed == sorted(keyed)
     assert send(cluster, rows) == 60
+
+
+def placed(cluster: Cluster) -> dict[str, set[str]]:
+    """The brokers of each row's body."""
+    found: dict[str, set[str]] = {}
+    for (name, _), bodies in cluster.stored.items():
+        for body in bodies:
+            found.setdefault(body, set()).add(name)
+    return found
+
+
+def test_the_keys_of_an_ordered_topic_go_where_its_list_says_and_follow_a_newer_one() -> None:
+    keys = [f"customer-{n % 20}" for n in range(60)]
+    rows = pa.table({"body": keys, "sharding_key": keys})
+    cluster = Cluster()
+    old, newer = (
+        OrderConf.of(1, {"broker-a": 4, "broker-b": 2}),
+        OrderConf.of(2, {"broker-b": 1, "broker-c": 2}),
+    )
+    cluster.conf = old
+    assert send(cluster, rows) == 0
+    assert placed(cluster) == {key: {of_sharding_key(key, in_order(old.write_queue_nums))} for key in keys}
+    assert send(cluster, rows) == 60
+    cluster.stored, cluster.brokers_conf = {}, newer
+    assert send(cluster, rows) == 0
+    assert placed(cluster) == {key: {of_sharding_key(key, in_order(newer.write_queue_nums))} for key in keys}
+    assert sum(map(len, cluster.stored.values())) == 60, "each once"
+    cluster.away = {"broker-b", "broker-c"}
+    with pytest.raises(Unavailable):
+        send(cluster, rows, brokerAway="elsewhere")
+    with pytest.raises(InvalidRequest, match=r"broker-b:1;broker-c:2 .*does not send to broker-c"):
+        send(cluster, rows, brokers="broker-a,broker-b")
 
 
 def test_a_broker_that_is_away_is_waited_for_unless_another_will_do() -> None:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 from ingest_api.broker.broker import Broker
+from ingest_api.broker.ordered_sends import OrderedSends
 from ingest_api.broker.send_service import SendService
 from ingest_api.broker.thread_pools import BulkPool
 from ingest_api.http.messages.send import SendPath
@@ -51,7 +52,8 @@ def test_a_cancelled_large_send_is_stored_whole_or_not_at_all(tmp_path: Path, co
         bodies = BodyReader(
             Deadlines(30, loop.time, loop.call_at), broker.admission, limits.max_request_bytes
         )
-        service = SendService(broker.store, broker.flush_waiter, broker.admission, bulk, metrics, limits)
+        store, ordered = broker.store, OrderedSends(broker.store, "broker")
+        service = SendService(store, broker.flush_waiter, broker.admission, bulk, metrics, limits, ordered)
         path = SendPath(service, bodies, metrics, ErrorResponses(metrics, 1_000), limits)
         scope: dict[str, Any] = {
             "type": "http",
