@@ -21,6 +21,7 @@ from ingest_api.broker.admission import Admission
 from ingest_api.broker.flush_wait import FlushWaiter, SendStatus
 from ingest_api.broker.gauges import Gauges
 from ingest_api.broker.groups.group_service import GroupService
+from ingest_api.broker.groups.handled_batches import HandledBatches
 from ingest_api.broker.groups.leases import Leases
 from ingest_api.broker.groups.offsets import GroupOffsets
 from ingest_api.broker.groups.offsets_aside import OffsetsAside
@@ -98,6 +99,7 @@ class Broker:
         check_master = self.replication.check_master
         self._ask_replicas()
         self.leases = Leases(store, check_master)
+        self.handled_batches = HandledBatches(store, self.leases)
         self.bulk = BulkPool(limits.bulk_threads, self.admission.check_queue_wait)
         self.reads = ReadPool()
         ordered = OrderedSends(store, settings.broker_name)

@@ -10,8 +10,9 @@ Threads: a reading thread of the front door that shows it.
 from __future__ import annotations
 
 import json
+import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ingest_api.broker.admission import Admission
@@ -22,11 +23,17 @@ from store_native.names import PERM_READ, PERM_READ_WRITE
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """Messages of a topic that a group has not consumed."""
+    """What a group has not consumed of a topic.
+
+    Attributes:
+        messages: How many.
+        latency_ms: Since the first of them was stored; 0 where there is none.
+    """
 
     group: str
     topic: str
     messages: int
+    latency_ms: int
 
 
 class Gauges:
@@ -35,11 +42,13 @@ class Gauges:
     Args:
         store: The store.
         admission: Says whether sends are taken.
+        clock: Seconds since the epoch.
     """
 
-    def __init__(self, store: Store, admission: Admission) -> None:
+    def __init__(self, store: Store, admission: Admission, clock: Callable[[], float] = time.time) -> None:
         self._store = store
         self._admission = admission
+        self._clock = clock
 
     def topics(self) -> set[str]:
         """Returns the names of all topics."""
@@ -57,14 +66,29 @@ class Gauges:
         """Yields how far each group is behind in each topic that it committed offsets for."""
         for group in sorted(self.groups()):
             behind: dict[str, int] = defaultdict(int)
+            oldest: dict[str, list[int]] = defaultdict(list)
             for topic, queue_id, offset in self._store.group_offsets(group):
                 try:
                     low, high = self._store.queue_bounds(topic, queue_id)
                 except LakeMQError:
                     continue  # the topic was deleted; its offsets stay until the group goes
                 behind[topic] += max(0, high - max(low, offset))
+                if high > max(low, offset):
+                    oldest[topic] += self._stored_at(topic, queue_id, max(low, offset))
             for topic, messages in behind.items():
-                yield GroupLag(group, topic, messages)
+                yield GroupLag(group, topic, messages, self._since(oldest[topic]))
+
+    def _since(self, stored_at: Iterable[int]) -> int:
+        now = int(self._clock() * 1000)
+        return max(0, now - min(stored_at, default=now))
+
+    def _stored_at(self, topic: str, queue_id: int, offset: int) -> list[int]:
+        """When one message was stored, or the first behind it that can be read; nothing if there is none."""
+        try:
+            found = self._store.read_json(topic, queue_id, offset, max_messages=1).messages
+        except LakeMQError:
+            return []  # the topic was deleted since its queue was looked at
+        return [message["store_timestamp"] for message in json.loads(found)]
 
     def delayed(self) -> Iterator[tuple[int, int]]:
         """Yields (level, messages that wait for their delivery)."""

@@ -20,6 +20,7 @@ from prometheus_client.registry import Collector
 from ha_replicator.identity import BrokerRole
 from ingest_api.broker.broker import Broker
 from ingest_api.broker.gauges import GroupLag
+from ingest_api.broker.groups.handled_batches import GroupCounts
 from ingest_api.broker.metrics import BrokerMetrics, Histogram
 from ingest_api.broker.replication_status import ReplicationStatus
 from store_native.names import is_retry_topic, is_system_prefixed
@@ -101,6 +102,7 @@ class BrokerCollector(Collector):
         """Yields every metric of the broker."""
         gauges, metrics, families = self._broker.gauges, self._broker.metrics, self._families
         topics = gauges.topics()
+        lags = list(gauges.lags())
         # A topic made a moment ago may not be in the list yet.
         metrics.keep_only(lambda topic: topic in topics or gauges.has_topic(topic))
         yield from request_families(families, metrics)
@@ -110,8 +112,14 @@ class BrokerCollector(Collector):
         yield families.gauge(
             "consumer_lag_messages",
             "Messages a group has not consumed of a topic it committed offsets for.",
-            map(_lag, gauges.lags()),
+            ((_lag_labels(lag), lag.messages) for lag in lags),
         )
+        yield families.gauge(
+            "consumer_lag_latency",
+            "Milliseconds since the first message was stored that a group has not consumed of a topic.",
+            ((_lag_labels(lag), lag.latency_ms) for lag in lags),
+        )
+        yield from group_families(families, self._broker.handled_batches.by_group())
         yield families.gauge(
             "timing_messages",
             "Delayed messages waiting, by level.",
@@ -189,6 +197,30 @@ def request_families(families: Families, metrics: BrokerMetrics) -> Iterator[Fam
     )
 
 
+def group_families(families: Families, counts: Mapping[str, GroupCounts]) -> Iterator[Family]:
+    """Yields what the jobs of groups said of their batches."""
+    by_group = [({"consumer_group": group}, counted) for group, counted in sorted(counts.items())]
+    yield families.counter(
+        "group_messages_total",
+        "Messages that a group's job has handled, by verdict.",
+        (
+            ({**labels, "verdict": verdict}, messages)
+            for labels, counted in by_group
+            for verdict, messages in dict(counted.messages).items()
+        ),
+    )
+    yield families.histogram(
+        "group_batch_seconds",
+        "Seconds from a batch's plan to its report.",
+        ((labels, counted.seconds) for labels, counted in by_group),
+    )
+    yield families.gauge(
+        "group_last_batch_timestamp_seconds",
+        "When a group's job last told of a batch, seconds since the epoch.",
+        ((labels, counted.at) for labels, counted in by_group),
+    )
+
+
 def replication_families(families: Families, status: ReplicationStatus) -> Iterator[Family]:
     """Yields what the broker is to the others of its name."""
     yield families.gauge(
@@ -222,13 +254,12 @@ def store_families(families: Families, stats: Mapping[str, float]) -> Iterator[F
         yield build(shown, f"The store's {name}.", [(labels, value)])
 
 
-def _lag(lag: GroupLag) -> tuple[Labels, float]:
-    labels = {
+def _lag_labels(lag: GroupLag) -> Labels:
+    return {
         "consumer_group": lag.group,
         "topic": lag.topic,
         "is_retry": str(is_retry_topic(lag.topic)).lower(),
     }
-    return labels, lag.messages
 
 
 def _out_labels(topic: str, group: str) -> dict[str, str]:

@@ -5,7 +5,8 @@ slice_tasks.py      a batch is read where it is handled; map_arrow.py is Spark's
 batch_range.py      what a batch covers; batch_parts.py first deliveries, and what comes again
 handled_messages.py  messages as a handler sees them; message_frame.py as a DataFrame
 outcomes.py         from messages to rows of `deliveries`; addressing.py: what their verdicts send
-batch_report.py     what a batch came to; offset_report.py tells the brokers
+batch_report.py     what a batch came to; told_batches.py tells a broker of it for its metrics
+offset_report.py    tells the brokers how far the group is
 waiting_retries.py  what a run leaves for a later one
 batch_size.py       how many messages, by the time they take
 worker_death.py     a handler ended its worker

@@ -31,7 +31,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from delta_tables.consumer_offsets import CONSUMER_OFFSETS, QueueProgress, rows
-from delta_tables.deliveries import DELIVERIES
+from delta_tables.deliveries import DEAD, DELIVERIES, DROPPED
 from delta_tables.idempotent import append_arrow_once, append_once, newest_batch
 from jobs.frames.decided_verdicts import DecidedVerdicts
 from jobs.frames.evaluation import FrameEvaluation
@@ -47,6 +47,7 @@ from jobs.group.offset_report import OffsetReport
 from jobs.group.outcomes import OutcomeTask
 from jobs.group.slice_tasks import ReadTask, into_bins, per_bin, reader_of
 from jobs.group.start import starting_offsets
+from jobs.group.told_batches import ToldBatches
 from jobs.group.worker_death import is_worker_death
 from jobs.handler.loader import HandlerTarget
 from jobs.redelivery.retry_policy import RetryPolicy
@@ -116,6 +117,7 @@ class GroupJob:
             self._fence = GroupFence(self._spark, settings.ledger, DELIVERIES, settings.group, lease)
         self._checkpoint = StreamCheckpoint(settings.checkpoint_of("group"))
         self._brokers = GroupBrokers(client)
+        self._told_batches = ToldBatches(settings.group, self._brokers, lease)
         self._offset_report: OffsetReport | None = None
         if lease is not None:
             self._offset_report = OffsetReport(settings.group, self._brokers, lease)
@@ -218,7 +220,10 @@ class GroupJob:
             self._reach(covered.end.queues)
             self._checkpoint.reach(batch_id, covered.end)
             took = time.monotonic() - began
-            self._on_batch(BatchReport(handled.rows, handled.retried, handled.given_up, took, behind))
+            report = BatchReport(handled.rows, handled.retried, handled.given_up, took, behind)
+            given_up_as = DEAD if self._lease is not None else DROPPED
+            self._told_batches.tell(f"{query_id}.{batch_id}", report, given_up_as)
+            self._on_batch(report)
 
     def _reach(self, end: Positions) -> None:
         self.reached.update(end)

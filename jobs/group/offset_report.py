@@ -64,7 +64,7 @@ class OffsetReport:
     def _is_due(self, name: str, own: Mapping[tuple[str, int], int]) -> bool:
         """Whether one of several brokers is told; a lease that it did not give yet it gives in a moment."""
         silent = self._silent_until.get(name, 0.0) > self._clock()
-        return not silent and self._told.get(name) != own and self._epoch_at(name) is not None
+        return not silent and self._told.get(name) != own and self._lease.epoch_at(name) is not None
 
     def _tell(self, name: str, own: dict[tuple[str, int], int]) -> None:
         began = self._clock()
@@ -83,7 +83,7 @@ class OffsetReport:
             self._told[name] = own
 
     def _commit_at(self, name: str, offsets: Mapping[tuple[str, int], int]) -> None:
-        broker, epoch = self._brokers.broker(name), self._epoch_at(name)
+        broker, epoch = self._brokers.broker(name), self._lease.epoch_at(name)
         try:
             broker.commit_offsets(self._group, offsets, lease_epoch=epoch)
         except InvalidRequest as refused:
@@ -92,6 +92,3 @@ class OffsetReport:
                 raise  # the group is somebody else's now
             self._lease.confirm()
             broker.commit_offsets(self._group, offsets, lease_epoch=epoch)
-
-    def _epoch_at(self, name: str) -> int | None:
-        return self._lease.epoch_at(name) if isinstance(self._lease, GroupLeases) else self._lease.epoch

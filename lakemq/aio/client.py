@@ -102,6 +102,7 @@ class Client:
     delete_group = _awaited(synchronous.Client.delete_group)
     group_offsets = _awaited(synchronous.Client.group_offsets)
     commit_offsets = _awaited(synchronous.Client.commit_offsets)
+    count_batch = _awaited(synchronous.Client.count_batch)
     reset_offsets = _awaited(synchronous.Client.reset_offsets)
     acquire_lease = _awaited(synchronous.Client.acquire_lease)
     release_lease = _awaited(synchronous.Client.release_lease)

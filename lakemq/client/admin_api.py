@@ -147,6 +147,34 @@ class AdminApi(Scoped):
         return CommitResult(answer.headers.get("X-LakeMQ-Status", COMMIT_OK))
 
     @of_one_broker
+    def count_batch(
+        self,
+        group: str,
+        batch: str,
+        messages: Mapping[str, int],
+        seconds: float,
+        *,
+        lease_epoch: int | None = None,
+        broker_name: str | None = None,
+    ) -> None:
+        """Tells the broker what came of a batch that a group's job has handled; its ``/metrics`` show it.
+
+        Args:
+            group: The group.
+            batch: The batch's name: told again it counts once.
+            messages: Attempts by verdict: ACK, RETRY, DEAD, DROPPED.
+            seconds: How long the batch took.
+            lease_epoch: The epoch of the caller's lease; needed while one is held.
+            broker_name: Who is told, where there are several brokers.
+
+        Raises:
+            InvalidRequest: GROUP_NOT_EXIST, LEASE_CONFLICT; REQUEST_CODE_NOT_SUPPORTED from a broker of an
+                earlier version.
+        """
+        given = _given(messages=dict(messages), seconds=seconds, lease_epoch=lease_epoch)
+        self._put(given, "groups", group, "batches", batch)
+
+    @of_one_broker
     def reset_offsets(
         self,
         group: str,

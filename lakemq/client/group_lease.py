@@ -111,6 +111,10 @@ class GroupLease:
         self._thread.start()
         return epoch
 
+    def epoch_at(self, broker_name: str) -> int:
+        """The fencing epoch; the lease is one broker's, whatever that is called."""
+        return self.epoch
+
     def acquire_later(self) -> None:
         """Begins to ask for the group, of a broker that was away at :meth:`acquire` or came since.
 

@@ -21,6 +21,7 @@ from jobs.settings import ConsumeSettings
 from lakemq.client import Client
 from store_native.errors import InvalidRequest, LakeMQError
 from tests.support.broker_process import BrokerProcess
+from tests.support.metrics import Samples
 
 HANDLERS = """
 import pyarrow as pa
@@ -122,6 +123,18 @@ def test_a_group_handles_retries_and_gives_up_each_message_once_also_after_losin
     assert client.group_offsets("group-of-orders") == {**ends, ("%RETRY%group-of-orders", 0): 13}
     (progress,) = query(chosen, "SELECT sum(lag) AS lag, sum(reached_offset) AS reached FROM group_progress")
     assert progress == {"lag": 0, "reached": 1_313}
+
+    page = Samples(client.metrics())
+    handled = [
+        sample
+        for sample in page.named("lakemq_group_messages_total")
+        if sample.labels["consumer_group"] == "group-of-orders"
+    ]
+    assert {sample.labels["verdict"]: sample.value for sample in handled} == {
+        "ACK": 1_286,
+        "RETRY": 13,
+        "DEAD": 14,
+    }
 
 
 def test_a_retried_message_keeps_keys_properties_and_key_of_the_ledger(

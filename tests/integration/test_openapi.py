@@ -45,6 +45,7 @@ OPERATIONS = [
     "GET /api/v1/groups/{group}/offsets",
     "PUT /api/v1/groups/{group}/offsets",
     "POST /api/v1/groups/{group}/offsets/offer",
+    "PUT /api/v1/groups/{group}/batches/{batch}",
     "POST /api/v1/groups/{group}/offsets/reset",
     "POST /api/v1/groups/{group}/lease",
     "DELETE /api/v1/groups/{group}/lease",

@@ -65,6 +65,7 @@ PARAMETERS: dict[str, Any] = {
     "name": "broker-b",
     "broker_id": 0,
     "owner": "driver-1",
+    "batch": "5f2c41d0.17",
 }
 """By name; what they name is made by the examples of the requests."""
 
@@ -77,6 +78,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
         "application/octet-stream": "order 20",
     },
     "commit_offsets": {"application/json": {"offsets": _OFFSETS}},
+    "count_batch": {"application/json": {"messages": {"ACK": 99, "RETRY": 1}, "seconds": 1.2}},
     "offer_offsets": {
         "application/json": {"offsets": [{**_OFFSETS[0], "topic_id": "0A01", "seen": 0}]},
     },

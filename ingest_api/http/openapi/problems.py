@@ -43,6 +43,7 @@ CODES: dict[str, tuple[str, ...]] = {
     "get_group_offsets": _GROUP,
     "commit_offsets": (*_GROUP, *_QUEUE, *_CHANGE, "OFFSET_ILLEGAL", "LEASE_CONFLICT"),
     "offer_offsets": (*_GROUP, *_QUEUE, *_CHANGE, "OFFSET_ILLEGAL", "LEASE_CONFLICT"),
+    "count_batch": (*_GROUP, "LEASE_CONFLICT"),
     "reset_offsets": (*_GROUP, *_QUEUE, *_CHANGE, "OFFSET_ILLEGAL", "LEASE_CONFLICT"),
     "acquire_lease": (*_GROUP, *_CHANGE, "LEASE_CONFLICT"),
     "release_lease": (*_GROUP, *_CHANGE),

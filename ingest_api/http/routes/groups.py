@@ -1,6 +1,7 @@
 """/groups: consumer groups and their configuration.
 
-Owns the JSON of a group; its offsets and leases are in group_offsets.py and group_leases.py.
+Owns the JSON of a group; its offsets, leases and batches are in group_offsets.py, group_leases.py and
+group_batches.py.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from ingest_api.broker.broker import Broker
-from ingest_api.http.routes import group_leases, group_offsets
+from ingest_api.http.routes import group_batches, group_leases, group_offsets
 from ingest_api.http.schemas import (
     DEFAULT_LIMIT,
     PENDING,
@@ -86,4 +87,5 @@ def router(broker: Broker) -> APIRouter:
 
     group_offsets.add(routes, broker)
     group_leases.add(routes, broker)
+    group_batches.add(routes, broker)
     return routes

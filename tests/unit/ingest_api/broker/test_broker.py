@@ -12,6 +12,7 @@ import logging
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import pyarrow as pa
 import pytest
 
 from ingest_api.broker.broker import Broker
-from ingest_api.broker.gauges import GroupLag
+from ingest_api.broker.gauges import Gauges, GroupLag
 from ingest_api.broker.groups.offsets import QueueReset, ResetTarget
 from ingest_api.broker.housekeeping import EVERY_S
 from ingest_api.broker.lookup_service import QueueBounds
@@ -270,7 +271,13 @@ def test_gauges_say_what_is_there(tmp_path: Path) -> None:
         assert gauges.has_topic(TOPIC)
         assert not gauges.has_topic("nowhere")
         assert "g" in gauges.groups()
-        assert [lag for lag in gauges.lags() if lag.group == "g"] == [GroupLag("g", TOPIC, 2)]
+        (behind,) = (lag for lag in gauges.lags() if lag.group == "g")
+        assert (behind.topic, behind.messages) == (TOPIC, 2)
+        later = Gauges(broker.store, broker.admission, clock=lambda: time.time() + 3_600)
+        (aged,) = (lag.latency_ms for lag in later.lags() if lag.group == "g")
+        assert 3_600_000 <= aged < 3_720_000
+        await broker.group_offsets.commit("g", [(TOPIC, 0, 3)], None)
+        assert list(later.lags()) == [GroupLag("g", TOPIC, 0, 0)]
         assert dict(gauges.delayed())[9] == 1
         assert gauges.store_counters()["messages_in_total"] == 4
         assert gauges.permission() == 6
