@@ -42,7 +42,7 @@ define BESIDE
 	@said=$$(mktemp); \
 	$(CARGO_TEST) --quiet $(2) > "$$said" 2>&1 & rust=$$!; \
 	trap 'kill $$rust 2> /dev/null || true; rm -f "$$said"' EXIT; \
-	failed=0; $(BIN)/python -m pytest $(WORKERS) $(1) || failed=$$?; \
+	failed=0; $(BIN)/python -m pytest $(WORKERS) --durations=20 --durations-min=10 $(1) || failed=$$?; \
 	wait $$rust || failed=$$?; \
 	cat "$$said"; exit $$failed
 endef
