@@ -5,8 +5,8 @@ Owns the list of commands, the exit codes and how an error is shown.
 Invariants: a person sees one clear line on stderr, not a stack, for whatever they or the broker can cause;
 only a defect of LakeMQ shows its stack.
 
-Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 130 interrupted, 141 the reader of our
-output went away.
+Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 not every broker was asked (message), 130
+interrupted, 141 the reader of our output went away.
 """
 
 from __future__ import annotations

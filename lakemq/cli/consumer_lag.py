@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from lakemq.cli.topic_order import missing_of
 from lakemq.client import Client, InvalidRequest, Unavailable
 
 _OF_SLAVE = (
@@ -16,10 +17,12 @@ _OF_SLAVE = (
 )
 
 
-def consumer_lag(client: Client, group: str, only_topic: str | None = None) -> list[dict[str, Any]]:
+def consumer_lag(
+    client: Client, group: str, only_topic: str | None = None
+) -> tuple[list[dict[str, Any]], int]:
     """Returns one row per queue a group has committed: offset, the queue's end, and the lag.
 
-    Of several brokers one that is away is named on standard error and left out.
+    Of several brokers one that is away is named on standard error and left out; how many are comes second.
 
     Raises:
         Unavailable: No broker answers.
@@ -29,13 +32,16 @@ def consumer_lag(client: Client, group: str, only_topic: str | None = None) -> l
         raise away[0]
     for error in away:
         print(f"lakemq: left out: {error}", file=sys.stderr)
-    return rows
+    return rows, len(away)
 
 
 def lag_and_away(
     client: Client, group: str, only_topic: str | None = None
 ) -> tuple[list[dict[str, Any]], list[Unavailable]]:
     """Returns the rows of the brokers that answer, and what became of asking the others.
+
+    A broker that no route has is one of the others where the list of an ordered topic names it: a topic that
+    the group has committed, or where it has none, any.
 
     Raises:
         InvalidRequest: GROUP_NOT_EXIST, no broker has the group.
@@ -58,7 +64,12 @@ def lag_and_away(
             if error.code != "GROUP_NOT_EXIST":
                 raise
             missing.append(error)
-    if missing and len(missing) == len(brokers):
+    topics = {row["topic"] for row in rows} or {topic.topic for topic in client.topics() if topic.order_conf}
+    wanted = topics if only_topic is None else {only_topic}
+    away += [
+        Unavailable("SERVICE_NOT_AVAILABLE", what) for what in missing_of(client, sorted(wanted), brokers)
+    ]
+    if missing and len(missing) == len(brokers) and not away:
         raise missing[0]
     away += [
         Unavailable(

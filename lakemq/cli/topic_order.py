@@ -8,7 +8,7 @@ Invariants: nothing is changed without ``--execute``.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import asdict
 
 from lakemq.argument_types import between
@@ -77,6 +77,16 @@ def missing_brokers(client: Client, topic: str, known: Collection[str]) -> list[
         f"broker {name} is away: the list of topic {topic} names it, and no route to the topic does"
         for name in named
     ]
+
+
+def missing_of(client: Client, topics: Iterable[str], known: Collection[str]) -> list[str]:
+    """As :func:`missing_brokers`, of several topics, which are asked for; each broker is named once."""
+    found: dict[str, str] = {}
+    for topic in topics:
+        client.cluster_routes.routes.holders(topic)
+        for what in missing_brokers(client, topic, {*known, *found}):
+            found[what.split()[1]] = what
+    return list(found.values())
 
 
 def _order(client: Client, args: argparse.Namespace) -> int:

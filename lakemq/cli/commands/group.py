@@ -27,6 +27,7 @@ from store_native.names import retry_topic
 
 MOST_RETRIES = 1_000
 """A broker takes no more."""
+_LEFT_OUT = "Ends with 1 when a broker is left out."
 _NOT_MOVED = (
     "A group that lakemq consume has run goes on where its checkpoint and its ledger say: it is not moved "
     "by this."
@@ -49,10 +50,17 @@ def register(subparsers: Subparsers) -> None:
         "lakemq consume --max-reconsume-times wins",
     )
     options.add_attributes(create, "group")
-    show = add_broker_verb(verbs, "show", _show, "show a group and its offsets")
+    show = add_broker_verb(
+        verbs, "show", _show, "show a group and its offsets. Ends with 1 when a broker is left out."
+    )
     delete = add_broker_verb(verbs, "delete", _delete, "delete a group and its offsets")
     options.add_yes(delete)
-    offsets = add_broker_verb(verbs, "offsets", _offsets, "show a group's committed offsets and its lag")
+    offsets = add_broker_verb(
+        verbs,
+        "offsets",
+        _offsets,
+        f"show a group's committed offsets and its lag. {_LEFT_OUT}",
+    )
     offsets.add_argument("--topic", help="only this topic (default: all)")
     status = add_broker_verb(
         verbs,
@@ -136,8 +144,10 @@ def _create(client: Client, args: argparse.Namespace) -> None:
     _print(config, [], args)
 
 
-def _show(client: Client, args: argparse.Namespace) -> None:
-    _print(client.group(args.group), consumer_lag(client, args.group), args)
+def _show(client: Client, args: argparse.Namespace) -> int:
+    rows, left_out = consumer_lag(client, args.group)
+    _print(client.group(args.group), rows, args)
+    return 1 if left_out else 0
 
 
 def _delete(client: Client, args: argparse.Namespace) -> None:
@@ -150,12 +160,13 @@ def _delete(client: Client, args: argparse.Namespace) -> None:
         print(f"group {args.group} is deleted")
 
 
-def _offsets(client: Client, args: argparse.Namespace) -> None:
-    rows = consumer_lag(client, args.group, args.topic)
+def _offsets(client: Client, args: argparse.Namespace) -> int:
+    rows, left_out = consumer_lag(client, args.group, args.topic)
     if not rows:
         of = "" if args.topic is None else f" of {args.topic}"
         print(f"lakemq: group {args.group} has committed no offset{of} yet", file=sys.stderr)
     print(output.as_json(rows) if args.format == "json" else _lag_table(rows))
+    return 1 if left_out else 0
 
 
 def _status(client: Client, args: argparse.Namespace) -> None:

@@ -128,6 +128,59 @@ def test_commands_name_a_broker_that_only_the_list_names(
         b.start()
 
 
+def test_commands_about_groups_and_messages_name_a_broker_that_was_not_asked(
+    cluster: BrokersOfCluster, client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic, endpoint = ordered(cluster, client, "not-asked"), ("--endpoint", cluster.endpoint)
+    places = {key: client.send(topic, "x", keys=[key], sharding_key=key).broker_name for key in KEYS}
+    of_a, of_b = (next(key for key in KEYS if places[key] == name) for name in ("broker-a", "broker-b"))
+    client.put_group("not-asked")
+    client.commit_offsets("not-asked", {(topic, 0): 0}, broker_name="broker-a")
+    client.commit_offsets("not-asked", {(topic, 0): 0}, broker_name="broker-b")
+    find = ["message", "find", "--topic", topic, *endpoint, "--key"]
+    for key in (of_a, of_b):
+        wait_until(lambda key=key: main([*find, key]) == 0)  # type: ignore[misc]
+    assert main([*find, "none"]) == 1
+    nowhere = ["message", "show", "7F0000010000000000000000DEADBEEF", *endpoint]
+    assert main(nowhere) == 1
+    assert main(["group", "offsets", "not-asked", *endpoint]) == 0
+    b = cluster.brokers["broker-b"]
+    os.kill(b.pid, signal.SIGSTOP)
+    try:
+        capsys.readouterr()
+        assert main([*find, of_b]) == 3
+        assert "not asked: " in (said := capsys.readouterr()).err
+        assert "broker-b" in said.err
+        assert said.out == "", "that there is none is not known"
+    finally:
+        os.kill(b.pid, signal.SIGCONT)
+        b.kill()
+    try:
+        forgotten(cluster, "broker-b")
+        capsys.readouterr()
+        for key, form in ((of_b, "table"), (of_a, "table"), (of_b, "json"), ("none", "json")):
+            assert main([*find, key, "--format", form]) == 3
+            said = capsys.readouterr()
+            assert f"not asked: broker broker-b is away: the list of topic {topic} names it" in said.err
+            assert ("broker-a" in said.out) is (key == of_a)
+            assert "no message" not in said.out
+        for which in ([], ["--topic", topic]):
+            assert main([*nowhere, *which]) == 3
+            assert "not asked: broker broker-b is away" in capsys.readouterr().err
+        for which in (
+            ["offsets", "not-asked"],
+            ["offsets", "not-asked", "--topic", topic],
+            ["show", "not-asked"],
+        ):
+            assert main(["group", *which, *endpoint]) == 1
+            said = capsys.readouterr()
+            assert "left out: SERVICE_NOT_AVAILABLE: broker broker-b is away: the list of topic" in said.err
+            assert "broker-a" in said.out
+    finally:
+        b.start()
+    assert main(["message", "find", "--topic", topic, "--key", of_a, "--endpoint", "http://127.0.0.1:1"]) == 3
+
+
 def test_a_broker_that_hangs_holds_up_the_status_of_the_others_for_one_question(
     cluster: BrokersOfCluster, client: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
