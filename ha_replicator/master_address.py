@@ -11,6 +11,7 @@ Threads: the event loop.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
@@ -18,9 +19,11 @@ from ha_replicator.http_question import TIMEOUT_S, ask
 from ha_replicator.identity import BrokerIdentity
 from ha_replicator.link_place import LinkPlace
 from lakemq.tls.trust import Trust
-from store_native.errors import Unavailable
+from store_native.errors import LakeMQError, Unavailable
 
 MOST_ASKED = 8
+LIVING_S = 1.0
+"""How long a promotion waits to hear whether the master lives: one that does not answer costs it so much."""
 
 
 class MasterAddress:
@@ -94,6 +97,22 @@ class MasterAddress:
                 tls = self._trust.context() if place.scheme == "https" else None
                 return LinkPlace(place.hostname or "", port, tls)
         raise Unavailable("SERVICE_NOT_AVAILABLE", f"no master was found: {'; '.join(reasons)}")
+
+    async def living(self) -> str | None:
+        """Returns where a master of this name answers that it is ready; None where none does in `LIVING_S`.
+
+        One whose replication port alone is known is not asked: it may be a RocketMQ broker.
+        """
+        try:
+            async with asyncio.timeout(LIVING_S):
+                self.found_at = None
+                await self.find()
+                if self.found_at is None:
+                    return None
+                ready = await ask(self.found_at, "/readyz", trust=self._trust)
+        except (LakeMQError, OSError, TimeoutError, ValueError):
+            return None
+        return self.found_at if ready.status == 200 else None
 
 
 def _no_broker(detail: object) -> str:

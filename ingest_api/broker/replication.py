@@ -188,11 +188,12 @@ class ReplicationService:
 
         Args:
             role: What it becomes.
-            force: Also where this slave is known to lack what its master had confirmed: that is lost then.
+            force: Also where this slave is known to lack what its master had confirmed, or its master
+                answers: what only that has is lost then.
 
         Raises:
-            InvalidRequest: ARGUMENT_ILLEGAL, it is a master already, its replication port is taken, or it
-                lacks what was confirmed; nothing has changed.
+            InvalidRequest: ARGUMENT_ILLEGAL, it is a master already, its replication port is taken, it lacks
+                what was confirmed, or its master answers; nothing has changed.
             Unavailable: SERVICE_NOT_AVAILABLE, a higher epoch came in between.
         """
         async with self._promoting:
@@ -206,6 +207,7 @@ class ReplicationService:
                 )
             if not force:
                 self._refuse_loss()
+                await self._refuse_beside_master()
             await self._stop_following()
             if self._listener is not None:
                 # Of the master that it was, until it heard of a higher epoch.
@@ -241,6 +243,16 @@ class ReplicationService:
             raise InvalidRequest(
                 "ARGUMENT_ILLEGAL",
                 f"{lacks}: what is missing would be lost; --force (?force=true) promotes it all the same",
+            )
+
+    async def _refuse_beside_master(self) -> None:
+        """Refuses where the master answers: what it takes from then on would not count."""
+        endpoint = await self._addresses.living()
+        if endpoint is not None:
+            raise InvalidRequest(
+                "ARGUMENT_ILLEGAL",
+                f"its master {endpoint} answers and takes messages, which would be lost beside a second one: "
+                "stop it first; --force (?force=true) promotes all the same",
             )
 
     async def _begin_epoch(self, role: BrokerRole) -> int:

@@ -249,11 +249,12 @@ class AdminApi(Scoped):
 
         Args:
             role: ``async-master`` or ``sync-master``.
-            force: Also where it lacks what its master had confirmed: that is lost then.
+            force: Also where it lacks what its master had confirmed, or its master answers: what only that
+                has is lost then.
 
         Raises:
-            InvalidRequest: ARGUMENT_ILLEGAL, it is a master, or lacks what its master had confirmed; or there
-                are other endpoints beside it.
+            InvalidRequest: ARGUMENT_ILLEGAL, it is a master, lacks what its master had confirmed, or that
+                answers; or there are other endpoints beside it.
             OutcomeUnknown: No answer came; :meth:`replication` tells.
         """
         if self.is_routed:

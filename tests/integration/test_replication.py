@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import time
@@ -358,6 +359,52 @@ def test_a_slave_that_is_stopped_while_it_makes_its_store_ends_cleanly(
     assert "Traceback" not in log_path.read_text()
 
 
+def test_a_slave_is_not_promoted_beside_a_master_that_answers_without_force(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    master = cluster.master("async-master")
+    slave = cluster.slave(master)
+    wait_following(master)
+    post(master, "before")
+    wait_until(lambda: bodies(slave) == ["before"], otherwise="the slave has it")
+    promote = ["ha", "promote", "--endpoint", slave.endpoint, "--yes"]
+    assert app.main(promote) == 1
+    said = capsys.readouterr().err
+    assert f"its master {master.endpoint} answers and takes messages" in said
+    assert "--force" in said
+    wait_following(master)
+    assert status(slave)["role"] == "slave", "it follows as before"
+    assert post(master, "after")["status"] == "SEND_OK"
+    wait_until(lambda: sorted(bodies(slave)) == ["after", "before"], otherwise="it follows as before")
+    assert app.main([*promote, "--force"]) == 0
+    assert status(slave)["role"] == "async-master"
+
+
+@pytest.mark.parametrize("master_is", ["killed", "stopped"])
+def test_a_slave_whose_master_does_not_answer_takes_messages_within_two_seconds_of_its_promotion(
+    cluster: Cluster, master_is: str
+) -> None:
+    master = cluster.master("async-master")
+    slave = cluster.slave(master)
+    wait_following(master)
+    post(master, "before")
+    wait_until(lambda: bodies(slave) == ["before"], otherwise="the slave has it")
+    if master_is == "killed":
+        master.kill()
+    else:
+        os.kill(master.pid, signal.SIGSTOP)
+    try:
+        with slave.client() as client:
+            began = time.monotonic()
+            client.promote("async-master")
+            assert post(slave, "after")["status"] == "SEND_OK"
+            took_s = time.monotonic() - began
+    finally:
+        if master_is == "stopped":
+            os.kill(master.pid, signal.SIGCONT)
+    assert took_s < 2.0
+
+
 def test_promotion_that_cannot_be_served_changes_nothing(cluster: Cluster) -> None:
     master = cluster.master("async-master")
     taken = socket.create_server(("127.0.0.1", 0))
@@ -367,7 +414,7 @@ def test_promotion_that_cannot_be_served_changes_nothing(cluster: Cluster) -> No
     without = cluster.start("t", (*arguments[:3], "2", *arguments[4:]))
     wait_following(master, 2)
     with taken, slave.client() as client, pytest.raises(LakeMQError, match=f"port {port}"):
-        client.promote()
+        client.promote(force=True)
     with without.client() as client, pytest.raises(LakeMQError, match="--ha-port"):
         client.promote("sync-master")
     for broker in (slave, without):

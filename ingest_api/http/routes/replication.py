@@ -94,7 +94,8 @@ def router(broker: Broker) -> APIRouter:
             "async-master"
         ),
         force: Annotated[
-            bool, Query(description="Also where it lacks what its master had confirmed: that is lost then.")
+            bool,
+            Query(description="Also where it lacks what its master had, or that answers: loses it."),
         ] = False,
     ) -> Promoted:
         """Makes this slave the master of a new epoch; refused from another machine.

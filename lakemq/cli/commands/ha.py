@@ -36,8 +36,9 @@ def register(subparsers: Subparsers) -> None:
         verbs,
         "promote",
         _promote,
-        "make a slave the master of a new epoch. The old master must be gone; what it has beyond the slave's "
-        "log does not count. It comes back as a slave: lakemq serve --role slave --master URL",
+        "make a slave the master of a new epoch. The old master must be gone (it is asked, for a second); "
+        "what it has beyond the slave's log does not count. It comes back as a slave: lakemq serve --role slave "
+        "--master URL",
     )
     promote.add_argument(
         "--role",
@@ -48,7 +49,8 @@ def register(subparsers: Subparsers) -> None:
     promote.add_argument(
         "--force",
         action="store_true",
-        help="also where this slave lacks what its master had confirmed, or is empty: that is lost then",
+        help="also where this slave lacks what its master had confirmed, or is empty, or its master answers: "
+        "what only the master has is lost then",
     )
     options.add_yes(promote)
 
@@ -100,10 +102,7 @@ def _print(
         f"confirmed to {status['confirmed']}"
     )
     if status["role"] == "slave":
-        state = (
-            "follows" if status["following"] else f"does not follow: {status['failure'] or 'not tried yet'}"
-        )
-        print(f"master {status['master'] or 'unknown'}: {state}")
+        print(f"master {status['master'] or 'unknown'}: {_following(status)}")
     elif status["ha_port"] is None:
         print("takes no slaves: it runs without --ha-port")
     else:
@@ -111,6 +110,10 @@ def _print(
         print(f"takes slaves on port {status['ha_port']}, needs {status['min_in_sync']}{reach}")
         columns = ["broker_id", "acked", "lag_bytes", "silent_s"]
         print(output.table(columns, [[slave[name] for name in columns] for slave in status["slaves"]]))
+
+
+def _following(status: dict[str, Any]) -> str:
+    return "follows" if status["following"] else f"does not follow: {status['failure'] or 'not tried yet'}"
 
 
 def _promote(client: Client, args: argparse.Namespace) -> None:
@@ -125,8 +128,9 @@ def _promote(client: Client, args: argparse.Namespace) -> None:
     status = client.replication()
     options.confirm(
         args,
-        f"Promote {status['broker_name']} id {status['broker_id']}, whose log ends at {status['appended']}? "
-        "What its master has beyond that will not count.",
+        f"Promote {status['broker_name']} id {status['broker_id']}, whose log ends at {status['appended']} "
+        f"(master {status['master'] or 'unknown'}: {_following(status)})? What its master has beyond that "
+        "will not count.",
     )
     promoted = client.promote(args.role, force=args.force)
     if args.format == "json":
