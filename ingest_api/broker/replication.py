@@ -150,6 +150,11 @@ class ReplicationService:
         return self._shown_before > 0
 
     @property
+    def offsets_may_be_behind(self) -> bool:
+        """Whether groups may have committed more than this broker shows: as a slave, too."""
+        return not self.is_master or self.may_be_behind
+
+    @property
     def address(self) -> str | None:
         """Where slaves connect, ``host:port``; None where they do not."""
         if self._listener is None:

@@ -92,7 +92,7 @@ class Client(ProduceApi, PullApi, AdminApi):
 
     @property
     def slave_answers(self) -> int:
-        """How many answers were a slave's so far; one broker's client counts them."""
+        """How many answers so far were a slave's, or may be behind else; one broker's client counts them."""
         return self._transport.slave_answers
 
     def brokers(self, topic: str | None = None) -> dict[str, Client]:

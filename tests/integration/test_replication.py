@@ -21,6 +21,7 @@ from lakemq.cli import app
 from lakemq.client import Client, LakeMQError, Unavailable
 from store_native import Store
 from tests.support.broker_process import BrokerProcess
+from tests.support.http import Http, Reply
 from tests.support.tcp_proxy import TcpProxy
 from tests.support.waiting import wait_until
 
@@ -403,6 +404,32 @@ def test_a_slave_whose_master_does_not_answer_takes_messages_within_two_seconds_
         if master_is == "stopped":
             os.kill(master.pid, signal.SIGCONT)
     assert took_s < 2.0
+
+
+def test_a_groups_offsets_at_a_slave_say_that_they_may_be_behind(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    master = cluster.master()
+    slave = cluster.slave(master)
+    wait_following(master)
+    post(master, "x")
+    with master.client() as client:
+        client.commit_offsets("g", {("t", 0): 0})
+    wait_until(lambda: bool(offsets_of(slave).json.get("offsets")), otherwise="the slave has them")
+
+    def says_so(broker: BrokerProcess) -> bool:
+        return offsets_of(broker).headers.get("x-lakemq-may-be-behind") == "true"
+
+    assert (says_so(master), says_so(slave)) == (False, True)
+    show = ["group", "offsets", "g", "--endpoint"]
+    assert app.main([*show, master.endpoint]) == 0
+    assert capsys.readouterr().err == ""
+    assert app.main([*show, slave.endpoint]) == 0
+    assert "these offsets may be behind" in capsys.readouterr().err
+
+
+def offsets_of(broker: BrokerProcess) -> Reply:
+    return Http(broker.endpoint).get("/groups/g/offsets")
 
 
 def test_promotion_that_cannot_be_served_changes_nothing(cluster: Cluster) -> None:

@@ -25,6 +25,7 @@ from ingest_api.http.schemas import (
     Strict,
 )
 from store_native.errors import InvalidRequest
+from store_native.names import MAY_BE_BEHIND_HEADER
 
 KEPT_ASIDE = "KEPT_ASIDE"
 Offset = Annotated[int, Field(ge=0, le=MAX_LONG)]
@@ -123,9 +124,10 @@ def add(routes: APIRouter, broker: Broker) -> None:
 
     @routes.get("/groups/{group}/offsets", response_model=GroupOffsetsPage)
     async def get_group_offsets(
-        group: GroupPath, limit: Limit = DEFAULT_LIMIT, after: PageMark = ""
+        group: GroupPath, response: Response, limit: Limit = DEFAULT_LIMIT, after: PageMark = ""
     ) -> GroupOffsetsPage:
         """Returns a group's committed offsets, by topic and queue, a page at a time."""
+        _note_behind(broker, response)
         mark = _place_behind(after)
         rows = sorted(row for row in group_offsets.rows(group) if row[:2] > mark)
         more = f"{rows[limit - 1][0]}:{rows[limit - 1][1]}" if len(rows) > limit else None
@@ -166,6 +168,7 @@ def add(routes: APIRouter, broker: Broker) -> None:
         With dry_run only says what that would deliver again or skip. A group that lakemq consume has run goes
         on from its checkpoint and ledger instead.
         """
+        _note_behind(broker, response)
         plan = await group_offsets.plan_reset(group, _target(reset))
         if not reset.dry_run:
             _note(broker, await group_offsets.reset(group, plan, reset.lease_epoch), response)
@@ -180,6 +183,12 @@ def add(routes: APIRouter, broker: Broker) -> None:
 def _target(reset: OffsetReset) -> ResetTarget:
     end = reset.to if reset.to in ("earliest", "latest") else None
     return ResetTarget(reset.topic, end, reset.timestamp, reset.offsets)
+
+
+def _note_behind(broker: Broker, response: Response) -> None:
+    """Says where the group may have committed more than is shown."""
+    if broker.replication.offsets_may_be_behind:
+        response.headers[MAY_BE_BEHIND_HEADER] = "true"
 
 
 def _note(broker: Broker, commit: Commit, response: Response) -> None:
