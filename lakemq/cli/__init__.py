@@ -10,6 +10,8 @@
     group_status.py     how a group fares now
     group_clone.py      a group that begins where another one stands
     consumer_lag.py     how far it is behind, queue by queue
+    unconsumed.py       what groups have to consume of a topic
+    missing_brokers.py  brokers that only the list of an ordered topic names
     cluster_members.py  what masters and slaves of several names say of themselves
     master_changes.py   which master of a local cluster is another one now
     dead_letter_cards.py  what is seen of dead letters

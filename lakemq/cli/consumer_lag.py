@@ -8,12 +8,12 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from lakemq.cli.topic_order import missing_of
+from lakemq.cli.missing_brokers import missing_of
 from lakemq.client import Client, InvalidRequest, Unavailable
 
-_OF_SLAVE = (
-    "its master does not answer, so this is what a slave has; offsets that were committed there it keeps "
-    "aside for the next master"
+_BEHIND = (
+    "these offsets may be behind: they are a slave's (what is committed there it keeps aside for the next "
+    "master), or of a promoted master whose slaves do not have its log yet"
 )
 
 
@@ -47,7 +47,11 @@ def lag_and_away(
         InvalidRequest: GROUP_NOT_EXIST, no broker has the group.
     """
     if not client.is_cluster():
-        return _lag_at(client, group, only_topic), []
+        before = client.slave_answers
+        of_one = _lag_at(client, group, only_topic)
+        if client.slave_answers > before:
+            print(f"lakemq: {_BEHIND}", file=sys.stderr)
+        return of_one, []
     rows: list[dict[str, Any]] = []
     missing: list[InvalidRequest] = []
     away: list[Unavailable] = []
@@ -57,7 +61,7 @@ def lag_and_away(
         try:
             rows += [{"broker_name": name, **row} for row in _lag_at(broker, group, only_topic)]
             if broker.slave_answers > of_slaves:
-                print(f"lakemq: broker {name}: {_OF_SLAVE}", file=sys.stderr)
+                print(f"lakemq: broker {name}: {_BEHIND}", file=sys.stderr)
         except Unavailable as error:
             away.append(error)
         except InvalidRequest as error:

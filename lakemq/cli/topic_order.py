@@ -2,17 +2,18 @@
 
 Owns the arguments of ``lakemq topic order``, and how a change is shown; client/order_change.py works it out.
 
-Invariants: nothing is changed without ``--execute``.
+Invariants: nothing is changed without ``--execute``; of a change that moves sharding keys it is said what
+groups have not consumed yet.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection, Iterable
 from dataclasses import asdict
 
-from lakemq.argument_types import between
+from lakemq.argument_types import DURATION_HELP, between, duration_ms
 from lakemq.cli.subparsers import Subparsers
+from lakemq.cli.unconsumed import Unconsumed, in_words, unconsumed, wait_consumed
 from lakemq.cli.verbs import add_broker_verb
 from lakemq.client import Client, OrderChange
 from lakemq.terminal import output
@@ -60,46 +61,35 @@ def add_verb(verbs: Subparsers) -> None:
         help=f"write queues of each that is named without :N, 1 to {MOST_QUEUES} (default: what it has, else "
         "what others have)",
     )
+    order.add_argument(
+        "--wait",
+        type=duration_ms,
+        metavar="DURATION",
+        help="with --execute, where sharding keys move: first wait, so long at most, until no group has "
+        "messages of the topic to consume (stop the producers before); else nothing is changed",
+    )
     order.add_argument("--execute", action="store_true", help="do it")
-
-
-def missing_brokers(client: Client, topic: str, known: Collection[str]) -> list[str]:
-    """Says which brokers of an ordered topic's list are not among those that are known to hold it.
-
-    Args:
-        client: Of several brokers.
-        topic: The topic.
-        known: Their names.
-    """
-    conf = client.cluster_routes.routes.known_order_conf(topic)
-    named = [] if conf is None else sorted(conf.write_queue_nums.keys() - known)
-    return [
-        f"broker {name} is away: the list of topic {topic} names it, and no route to the topic does"
-        for name in named
-    ]
-
-
-def missing_of(client: Client, topics: Iterable[str], known: Collection[str]) -> list[str]:
-    """As :func:`missing_brokers`, of several topics, which are asked for; each broker is named once."""
-    found: dict[str, str] = {}
-    for topic in topics:
-        client.cluster_routes.routes.holders(topic)
-        for what in missing_brokers(client, topic, {*known, *found}):
-            found[what.split()[1]] = what
-    return list(found.values())
+    order.epilog = DURATION_HELP
 
 
 def _order(client: Client, args: argparse.Namespace) -> int:
     client.topic(args.topic)
-    change = client.order_topic(args.topic, args.brokers, queues=args.queues, dry_run=not args.execute)
+    change = client.order_topic(args.topic, args.brokers, queues=args.queues, dry_run=True)
+    waiting: list[Unconsumed] = []
+    if change.moved:
+        waiting = unconsumed(client, args.topic)
+        if args.execute and args.wait is not None:
+            waiting = wait_consumed(client, args.topic, args.wait / 1000)
+    if args.execute:
+        change = client.order_topic(args.topic, args.brokers, queues=args.queues)
     if args.format == "json":
-        print(output.as_json(asdict(change)))
+        print(output.as_json({**asdict(change), "unconsumed": [asdict(one) for one in waiting]}))
     else:
-        _print(change)
+        _print(change, waiting)
     return 1 if change.lacking and (change.is_done or change.order_conf == change.before) else 0
 
 
-def _print(change: OrderChange) -> None:
+def _print(change: OrderChange, waiting: list[Unconsumed]) -> None:
     columns = ["broker_name", "queues_before", "queues_after", "state"]
     rows = [[getattr(broker, name) for name in columns] for broker in change.brokers]
     print(output.table(columns, rows, widest=output.WHOLE_NAMES))
@@ -108,8 +98,9 @@ def _print(change: OrderChange) -> None:
         print(
             f"about {change.moved:.0%} of sharding keys {what} to another queue: their order holds over that "
             "only where what is in the old queues is handled before more is sent (stop the producers, wait "
-            "until `lakemq group offsets` shows no lag, then change the list)"
+            "until no group has messages to consume, then change the list: --wait does that)"
         )
+        print(f"before this change: {in_words(waiting) or 'no group has messages of it to consume'}")
     elif change.before is None:
         print("no sharding key moves, as far as all clients know the same brokers now")
     if lacking := change.is_done and ", ".join(change.lacking):

@@ -37,8 +37,8 @@ def register(subparsers: Subparsers) -> None:
         "promote",
         _promote,
         "make a slave the master of a new epoch. The old master must be gone (it is asked, for a second); "
-        "what it has beyond the slave's log does not count. It comes back as a slave: lakemq serve --role slave "
-        "--master URL",
+        "what it has beyond the slave's log does not count. It comes back as a slave: lakemq serve "
+        "--role slave --master URL",
     )
     promote.add_argument(
         "--role",

@@ -11,8 +11,8 @@ import argparse
 import sys
 
 from lakemq.cli import options
+from lakemq.cli.missing_brokers import missing_of
 from lakemq.cli.subparsers import Subparsers
-from lakemq.cli.topic_order import missing_of
 from lakemq.cli.verbs import add_broker_verb
 from lakemq.cli.verbs import run as run
 from lakemq.client import Client, InvalidRequest, ReceivedMessage, Unavailable

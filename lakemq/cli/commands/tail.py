@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from itertools import islice
 
 from lakemq.cli import options
+from lakemq.cli.missing_brokers import missing_brokers
 from lakemq.cli.subparsers import Subparsers
-from lakemq.cli.topic_order import missing_brokers
 from lakemq.client import Client, PullResult, QueueBounds, ReceivedMessage, Unavailable
 from lakemq.client.endpoint import add_endpoint
 from lakemq.terminal import output

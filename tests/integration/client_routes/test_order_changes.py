@@ -6,8 +6,10 @@ a broker keeps it over restarts and promotions, and takes nothing that would bre
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -54,6 +56,45 @@ def test_a_change_of_the_list_is_shown_before_it_is_made(
     assert "move" not in capsys.readouterr().out, "the same list is the same list"
     assert main(["topic", "order", "changes", "--brokers", "broker-a,nobody", *endpoint]) == 1
     assert "no broker is known by the name nobody" in capsys.readouterr().err
+
+
+def test_a_change_that_moves_keys_says_what_is_to_be_consumed_before_and_waits_for_it(
+    cluster: BrokersOfCluster, client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic, endpoint = ordered(cluster, client, "drains"), ("--endpoint", cluster.endpoint)
+    places = [client.send(topic, "x", sharding_key=key) for key in KEYS]
+    client.put_group("drains")
+    mine = {name: [at for at in places if at.broker_name == name] for name in ("broker-a", "broker-b")}
+    for name in mine:
+        client.commit_offsets("drains", {(topic, 0): 0, (topic, 1): 0}, broker_name=name)
+    change = ["topic", "order", topic, "--brokers", "broker-a", *endpoint]
+    wait_until(lambda: sum(queue.max_offset for queue in client.broker("broker-b").queues(topic)) > 0)
+    assert main(change) == 0
+    shown = capsys.readouterr().out
+    for name, there in mine.items():
+        assert f"group drains has {len(there)} messages to consume at {name}" in shown
+    assert main([*change, "--format", "json"]) == 0
+    said = json.loads(capsys.readouterr().out)["unconsumed"]
+    assert {(one["group"], one["broker_name"], one["messages"]) for one in said} == {
+        ("drains", name, len(there)) for name, there in mine.items()
+    }
+    assert main([*change, "--wait", "1s", "--execute"]) == 1
+    refused = capsys.readouterr().err
+    assert "nothing was changed: after 1 s group drains has" in refused
+    conf = client.topic(topic).order_conf
+    assert conf is not None
+    assert conf.brokers == "broker-a:2;broker-b:2"
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(main, [*change, "--wait", "60s", "--execute"])
+        for name in mine:
+            ends = {(topic, queue.queue_id): queue.max_offset for queue in client.broker(name).queues(topic)}
+            assert not waiting.done(), "one broker's are not consumed yet"
+            client.commit_offsets("drains", ends, broker_name=name)
+        assert waiting.result(60) == 0
+    conf = client.topic(topic).order_conf
+    assert conf is not None
+    assert conf.brokers == "broker-a:2"
+    assert "no group has messages of it to consume" in capsys.readouterr().out
 
 
 def test_a_topic_that_becomes_ordered_moves_no_key(cluster: BrokersOfCluster, client: Client) -> None:
