@@ -6,11 +6,14 @@ Owns what a name server's process is made of: the tables, the scan for silent br
 from __future__ import annotations
 
 from collections.abc import Callable
+from urllib.parse import urlsplit
 
 from ha_replicator.nameserver import HeartbeatScan, NameServer, RouteTables
 from ingest_api import process
+from ingest_api.advertised import advertised_url
 from ingest_api.http.name_server_app import NameServerDoor
 from ingest_api.process_settings import NameServerSettings
+from lakemq.tls.files import warn_of_address
 
 
 def serve_names(settings: NameServerSettings, announce: Callable[[str], None]) -> int:
@@ -42,6 +45,9 @@ class _ServedNames:
         door = NameServerDoor(names, place.http, place.scheme, settings.log.slow_request_ms, self.close)
         self.app = door.app
         self.begin_stop = door.begin_stop
+        if settings.tls.cert:
+            told = advertised_url(settings.http.advertised_address, place.host, place.port, place.scheme)
+            warn_of_address(settings.tls, str(urlsplit(told).hostname))
         self.ready_line = f"lakemq nameserver ready on {place.url}"
 
     async def start(self) -> None:

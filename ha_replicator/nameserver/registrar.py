@@ -28,6 +28,7 @@ from ha_replicator.nameserver.registration_proof import RegistrationProof
 
 HEARTBEAT_S = 30.0
 LEAST_BETWEEN_S = 1.0
+_ILLEGAL = 422
 FIRST_PAUSE_S = 1.0
 
 log = logging.getLogger("lakemq.nameserver")
@@ -187,9 +188,16 @@ class Registrar:
             if topics
             else None
         )
-        answer = await self._send(
-            "PUT", nameserver, _path_of(_place_of(registration)), json.dumps(content).encode()
-        )
+        path = _path_of(_place_of(registration))
+        answer = await self._send("PUT", nameserver, path, json.dumps(content).encode())
+        ordered = [topic for topic in content["topics"] or () if "order_conf" in topic]
+        if answer.status == _ILLEGAL and ordered:
+            # An older release refuses the whole for what it does not know.
+            for topic in ordered:
+                del topic["order_conf"]
+            answer = await self._send("PUT", nameserver, path, json.dumps(content).encode())
+            if answer.status == 200:
+                log.warning("name server hears of no ordered topics", extra={"fields": {"url": nameserver}})
         if answer.status != 200:
             raise _Refused(_refusal(answer))
         return answer

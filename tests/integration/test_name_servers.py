@@ -121,3 +121,17 @@ def test_what_is_no_question_to_a_name_server_is_a_problem(name_servers: list[Na
     client.get("/routes/nowhere").problem(404, "TOPIC_NOT_EXIST")
     client.get("/topics").problem(404, "REQUEST_CODE_NOT_SUPPORTED")
     client.post("/topics/t/messages", {"body": "1"}).problem(405, "REQUEST_CODE_NOT_SUPPORTED")
+
+
+def test_a_registration_of_a_newer_release_is_taken_and_what_is_not_known_of_it_passed_over(
+    tmp_path: Path,
+) -> None:
+    server = NameServer(tmp_path, "names")
+    try:
+        topic = {"topic": "t", "read_queue_nums": 1, "write_queue_nums": 1, "perm": 6, "later": [1]}
+        told = {"cluster": "c", "address": "http://127.0.0.1:1", "data_version": "1", "later": {"x": 1}}
+        answer = Http(server.url).put("/brokers/broker-a/0", {**told, "topics": [topic]})
+        assert answer.status == 200, answer.body
+        assert server.holders("t") == ["broker-a"]
+    finally:
+        server.kill()

@@ -40,6 +40,9 @@ class NameServer:
         assert self._process is not None
         return self._process.endpoint
 
+    def log(self) -> str:
+        return self._log.read_text()
+
     def kill(self) -> None:
         if self._process is not None:
             self._process.kill()

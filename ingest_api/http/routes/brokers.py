@@ -10,11 +10,11 @@ from ipaddress import IPv6Address, ip_address
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from ha_replicator.nameserver import BrokerRegistration, NameServer, QueueData, SignedRequest
-from ingest_api.http.schemas import MAX_LONG, CheckedTopic, OrderConfText, Strict, noun_router
+from ingest_api.http.schemas import MAX_LONG, CheckedTopic, OrderConfText, noun_router
 from store_native.names import PERM_ALL
 
 BrokerName = Annotated[str, Path(pattern=r"^[a-zA-Z0-9_-]{1,127}$")]
@@ -24,7 +24,13 @@ HostPort = Annotated[str, Field(pattern=r"^[A-Za-z0-9.\-\[\]:]{1,255}:[0-9]{1,5}
 QueueNums = Annotated[int, Field(ge=0, le=65_536)]
 
 
-class TopicQueues(Strict):
+class _Told(BaseModel):
+    """What a broker tells; one of a newer release may tell more, which is passed over."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class TopicQueues(_Told):
     """How many queues of a topic the broker holds."""
 
     topic: CheckedTopic
@@ -34,7 +40,7 @@ class TopicQueues(Strict):
     order_conf: OrderConfText | None = None
 
 
-class Registration(Strict):
+class Registration(_Told):
     """What a broker says of itself, every 30 s and at once after a change."""
 
     cluster: Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,127}$")]

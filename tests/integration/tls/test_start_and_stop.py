@@ -59,6 +59,14 @@ def test_a_certificate_for_another_address_than_the_brokers_is_warned_of_at_the_
     assert warning not in cluster.start("fits", files=served).log()
 
 
+def test_a_certificate_for_another_address_than_the_name_servers_is_warned_of_at_the_start(
+    cluster: Cluster, served: TlsFiles, elsewhere: TlsFiles
+) -> None:
+    warning = "the certificate is not for the address"
+    assert cluster.name_server(elsewhere).log().count(warning) == 1
+    assert cluster.name_server(served).log().count(warning) == 1, "both write one log"
+
+
 def test_a_stop_waits_for_no_goodbye(cluster: Cluster, served: TlsFiles) -> None:
     """Clients that keep connections, idle and in a long poll, do not hold up a stop."""
     process = cluster.start("m", files=served)

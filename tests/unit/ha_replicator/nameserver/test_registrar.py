@@ -40,6 +40,7 @@ class Names:
         self.down: set[str] = set()
         self.asked: list[tuple[str, str, bool]] = []
         self.tables: list[list[dict[str, Any]]] = []
+        self.old: set[str] = set()
 
     def restart(self, url: str) -> None:
         self.servers[url] = NameServer(RouteTables(), SECRET)
@@ -62,6 +63,8 @@ class Names:
                 self.servers[endpoint].unregister(name, int(broker_id), request, query)
                 return HttpAnswer(204, {})
             topics = content.pop("topics")
+            if endpoint in self.old and any("order_conf" in topic for topic in topics or ()):
+                return HttpAnswer(422, {"code": "ARGUMENT_ILLEGAL", "detail": "/topics/1/order_conf: extra"})
             self.tables += [] if topics is None else [[dict(t) for t in topics]]
             table = None if topics is None else {t.pop("topic"): queue_data(t) for t in topics}
             given = BrokerRegistration(broker_name=name, broker_id=int(broker_id), topics=table, **content)
@@ -259,3 +262,28 @@ def test_the_list_of_an_ordered_topic_is_told_and_of_others_nothing_that_older_n
     plain = {"topic": "t", "read_queue_nums": 4, "write_queue_nums": 4, "perm": 6}
     ordered = {**plain, "topic": "u", "order_conf": {"version": 7, "brokers": "broker-a:4;broker-b:4"}}
     assert names.tables == [[plain], [plain, ordered]]
+
+
+def test_a_name_server_of_an_older_release_gets_all_but_the_lists_of_ordered_topics(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    names = Names(ONE, TWO)
+    names.old = {ONE}
+    ordered = QueueData(4, 4, 6, OrderConf.of(7, {"broker-a": 4}))
+
+    async def scenario(registrar: Registrar, broker: Described) -> None:
+        assert broker.now is not None
+        tables = {"t": ordered, "u": ordered, "v": QueueData(1, 1, 6)}
+        broker.now = replace(broker.now, data_version="2", topics=tables)
+        registrar.changed()
+        await wait_until_async(lambda: names.servers[ONE].tables.route("v") is not None)
+        await wait_until_async(lambda: names.servers[TWO].tables.route("v") is not None)
+        for url, conf in ((ONE, None), (TWO, ordered.order_conf)):
+            for topic in ("t", "u"):
+                route = names.servers[url].tables.route(topic)
+                assert route is not None
+                assert route.order_conf == conf
+        assert all(status.registered for status in registrar.status())
+
+    run(names, scenario)
+    assert "name server hears of no ordered topics" in caplog.text
