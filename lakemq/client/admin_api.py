@@ -12,7 +12,14 @@ from typing import Any
 
 from lakemq.client.message import encode_json
 from lakemq.client.results import COMMIT_OK, CommitResult, GroupConfig, Lease, OffsetReset, TopicConfig
-from lakemq.client.scope import Scoped, from_all, from_any, of_one_broker, on_every_master
+from lakemq.client.scope import (
+    Scoped,
+    from_all,
+    from_any,
+    of_one_broker,
+    on_every_master,
+    on_every_master_of_a_list,
+)
 from lakemq.client.transport import Answer, Result, path_of
 from store_native.errors import InvalidRequest, LakeMQError, Unavailable
 from store_native.order_conf import OrderConf
@@ -74,9 +81,14 @@ class AdminApi(Scoped):
         )
         return _settled(self._put(config, "topics", topic)).read(TopicConfig.from_json)
 
-    @on_every_master
+    @on_every_master_of_a_list
     def delete_topic(self, topic: str) -> None:
-        """Deletes a topic; its messages go with retention, a new topic of that name starts empty."""
+        """Deletes a topic; its messages go with retention, a new topic of that name starts empty.
+
+        Raises:
+            Unavailable: A broker of an ordered topic's list is away: the topic would come back with it, so
+                nothing was changed; else as :meth:`put_topic`.
+        """
         _settled(self._transport.call("DELETE", path_of("topics", topic)))
 
     @from_all("group")

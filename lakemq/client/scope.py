@@ -4,6 +4,7 @@ Owns the rule of each kind of call, as decorators of the calls in the modules na
 broker's address a call goes there, as it is. With several, or once the one turns out to be a name server's:
 
     on_every_master     topics and groups are changed on every master; an error says where it was done
+    on_every_master_of_a_list  as that, where all brokers of an ordered topic's list answer
     from_any            the first broker that knows it answers
     from_all            the brokers' lists are one list; with a name, one entry for each value of it
     of_one_broker       what belongs to one broker: the one that ``broker_name`` names, or the only one
@@ -137,6 +138,33 @@ def _on_every_master(
     return next(iter(results.values()), None)
 
 
+def _on_every_master_of_a_list(
+    cluster: Cluster[Any], on: Callable[[Any], Any], given: Mapping[str, Any], deadline: Deadline
+) -> Any:
+    topic = given["topic"]
+    cluster.routes.failed()  # another list may hold since
+    cluster.routes.holders(topic, deadline)
+    conf = cluster.routes.known_order_conf(topic)
+    away = [name for name in conf.write_queue_nums if not _takes_changes(cluster, name)] if conf else []
+    if away:
+        raise Unavailable(
+            "SERVICE_NOT_AVAILABLE",
+            f"broker {', '.join(away)} is away, and topic {topic} is ordered over {conf}: it would come back "
+            "with it, list and all. Nothing was changed; wait for it, or take it off the list first "
+            f"(lakemq topic order {topic})",
+            topic=topic,
+            sent=False,
+        )
+    return _on_every_master(cluster, on, given, deadline)
+
+
+def _takes_changes(cluster: Cluster[Any], name: str) -> bool:
+    try:
+        return bool(cluster.broker(name).replication()["role"] != "slave")
+    except (Unavailable, Closed):
+        return False
+
+
 def _from_any(
     cluster: Cluster[Any], on: Callable[[Any], Any], given: Mapping[str, Any], deadline: Deadline
 ) -> Any:
@@ -211,6 +239,7 @@ def _no_broker() -> LakeMQError:
 
 
 on_every_master = _scoped(_on_every_master)
+on_every_master_of_a_list = _scoped(_on_every_master_of_a_list)
 from_any = _scoped(_from_any)
 of_one_broker = _scoped(_of_one_broker)
 

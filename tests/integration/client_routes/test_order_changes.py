@@ -138,6 +138,39 @@ def test_a_list_is_changed_only_where_all_its_brokers_answer_and_a_removed_one_m
         assert one.topic(topic).order_conf == changed.order_conf
 
 
+def test_an_ordered_topic_is_deleted_where_all_brokers_of_its_list_answer(
+    cluster: BrokersOfCluster, client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic, endpoint = ordered(cluster, client, "deleted"), ("--endpoint", cluster.endpoint)
+    a, b = cluster.brokers["broker-a"], cluster.brokers["broker-b"]
+    b.kill()
+    try:
+        for known in (True, False):
+            if not known:
+                forgotten(cluster, "broker-b")
+            assert main(["topic", "delete", topic, "--yes", *endpoint]) == 1
+            said = capsys.readouterr().err
+            assert "broker broker-b is away" in said
+            assert "Nothing was changed" in said
+        with a.client() as one:
+            assert one.topic(topic).order_conf is not None
+        change = ["topic", "order", topic, "--brokers", "broker-a", "--execute", *endpoint]
+        assert main(change) == 1, "broker-b does not have it"
+        for server in cluster.name_servers:
+            wait_until(lambda server=server: route_conf(server, topic) == "broker-a:2")  # type: ignore[misc]
+        with Client(cluster.endpoint, timeout_s=5) as fresh:
+            fresh.delete_topic(topic)
+        for server in cluster.name_servers:
+            wait_until(lambda server=server: Http(server.url).get(f"/routes/{topic}").status == 404)  # type: ignore[misc]
+    finally:
+        b.start()
+    cluster.wait_for_topic(topic, "broker-b")
+    with Client(cluster.endpoint, timeout_s=5) as fresh:
+        fresh.delete_topic(topic)  # what came back with b
+    for server in cluster.name_servers:
+        wait_until(lambda server=server: Http(server.url).get(f"/routes/{topic}").status == 404)  # type: ignore[misc]
+
+
 def test_the_list_is_kept_over_restarts_and_by_a_promoted_slave(tmp_path: Path) -> None:
     with BrokersOfCluster(tmp_path) as own:
         master = own.master("broker-a")
