@@ -3,15 +3,16 @@
 Owns the order of what waits.
 
 Invariants: a lane's messages leave in the order they came, and so do those of one sharding key, whatever its
-lane is meanwhile; messages of different lanes go to different brokers.
+lane is meanwhile; messages of different lanes go to different brokers; of one lane, and of one sharding key,
+one batch is on its way at a time.
 
 Threads: none of its own; the producer holds its lock.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
@@ -61,14 +62,16 @@ class PendingMessages:
         self._batch_bytes = batch_bytes
         self._lanes: dict[str | None, _Lane] = {}
         self._of_key: dict[tuple[str, str], tuple[str | None, int]] = {}
+        self._lanes_under_way: set[str | None] = set()
+        self._keys_under_way: Counter[tuple[str, str]] = Counter()
 
     def __bool__(self) -> bool:
         return bool(self._lanes)
 
     def put(self, message: PendingMessage) -> None:
         """Adds a message behind the others of its lane."""
-        if message.sharding_key is not None and message.broker_name is None:
-            key = message.topic, message.sharding_key
+        key = _key_of(message)
+        if key is not None:
             message.lane, waiting = self._of_key.get(key, (message.lane, 0))
             self._of_key[key] = message.lane, waiting + 1
         lane = self._lanes.setdefault(message.lane, _Lane(deque()))
@@ -77,26 +80,60 @@ class PendingMessages:
         self.size += len(message.line)
 
     def oldest(self) -> PendingMessage | None:
-        """Returns the message that has waited longest."""
-        firsts = [lane.messages[0] for lane in self._lanes.values()]
-        return min(firsts, key=lambda message: message.number, default=None)
+        """Returns the message that has waited longest, of those that may go now."""
+        return min(self._firsts(0), key=lambda message: message.number, default=None)
+
+    def first_without_lane(self) -> PendingMessage | None:
+        """Returns the first message of those without a lane."""
+        lane = self._lanes.get(None)
+        return None if lane is None else lane.messages[0]
 
     def first_of_full_lane(self) -> PendingMessage | None:
-        """Returns the first message of a lane that fills a batch."""
-        full = (lane.messages[0] for lane in self._lanes.values() if lane.size >= self._batch_bytes)
-        return next(full, None)
+        """Returns the first message of a lane that fills a batch, and may go now."""
+        return next(self._firsts(self._batch_bytes), None)
+
+    def _firsts(self, least_size: int) -> Iterator[PendingMessage]:
+        """The first messages of lanes of which, and of whose keys, nothing is on its way."""
+        for name, lane in self._lanes.items():
+            if lane.size >= least_size and name not in self._lanes_under_way:
+                first = lane.messages[0]
+                if _key_of(first) not in self._keys_under_way:
+                    yield first
 
     def take_batch(self, first: PendingMessage) -> list[PendingMessage]:
-        """Takes a message that is the first of its lane, and those behind it that may go with it."""
+        """Takes a message that is the first of its lane, and those behind it that may go with it.
+
+        They are on their way until :meth:`ended`.
+        """
         lane = self._lanes[first.lane].messages
         batch = [self._take(first.lane)]
         size = len(first.line)
-        while lane and lane[0].topic == first.topic:
+        while lane and lane[0].topic == first.topic and _key_of(lane[0]) not in self._keys_under_way:
             size += len(lane[0].line)
             if size > self._batch_bytes:
                 break
             batch.append(self._take(first.lane))
+        keys = [key for key in map(_key_of, batch) if key is not None]
+        self._keys_under_way.update(keys)
+        if first.lane is not None or not keys:
+            # Without a lane, what has sharding keys is of brokers that nobody has named: none waits for it.
+            self._lanes_under_way.add(first.lane)
         return batch
+
+    def ended(self, lane: str | None, batch: Sequence[PendingMessage]) -> None:
+        """Notes that a batch is not on its way any more.
+
+        Args:
+            lane: In which it was taken.
+            batch: What was taken.
+        """
+        keys = [key for key in map(_key_of, batch) if key is not None]
+        if lane is not None or not keys:
+            self._lanes_under_way.discard(lane)
+        self._keys_under_way.subtract(keys)
+        for key in keys:
+            if not self._keys_under_way[key]:
+                del self._keys_under_way[key]
 
     def take_while(self, is_wanted: Callable[[PendingMessage], bool]) -> list[PendingMessage]:
         """Takes from the front of each lane while a message is wanted; returns them by number."""
@@ -124,9 +161,16 @@ class PendingMessages:
         self.size -= len(message.line)
         if not lane.messages:
             del self._lanes[name]
-        if message.sharding_key is not None and message.broker_name is None:
-            key = message.topic, message.sharding_key
+        key = _key_of(message)
+        if key is not None:
             held, waiting = self._of_key.pop(key)
             if waiting > 1:
                 self._of_key[key] = held, waiting - 1
         return message
+
+
+def _key_of(message: PendingMessage) -> tuple[str, str] | None:
+    """What messages have in common whose order holds; None: nothing."""
+    if message.sharding_key is None or message.broker_name is not None:
+        return None
+    return message.topic, message.sharding_key

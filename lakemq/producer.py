@@ -1,6 +1,6 @@
 """The producer: sends at once, or gathers messages for a moment and sends them together.
 
-Owns the one sender thread; what lingers is in pending_messages.py, and where it goes in lanes.py.
+Owns the sender threads; what lingers is in pending_messages.py, and where it goes in lanes.py.
 
 Invariants: messages of one topic are stored in the order of ``send_later`` (those of one sharding key, where
 there are several brokers); every batch carries an
@@ -8,7 +8,8 @@ Idempotency-Key, so a repeat after a lost answer stores nothing twice; a message
 alone, not its neighbours; every future ends, at ``close()`` at the latest; a broker that does not answer
 costs no call more than the time it was given.
 
-Threads: any may send; one thread of the producer's own sends what was gathered.
+Threads: any may send; threads of the producer's own send what was gathered, one to one broker, and up to
+MOST_SENDERS where there are several, so that a broker that is away does not hold up the lanes of others.
 """
 
 from __future__ import annotations
@@ -40,9 +41,11 @@ from store_native.errors import Closed, InvalidRequest, Unavailable
 LINGER_MS = 10
 BATCH_BYTES = 32 * 1024
 MAX_PENDING_BYTES = 100 * 1024 * 1024
+MOST_SENDERS = 4
+"""Batches on their way at a time, to several brokers."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Batch:
     """What goes out in one request, under one key however often it is repeated."""
 
@@ -71,7 +74,8 @@ class Producer:
 
     A message put with send_later fails when a send had to be given up and it had waited itself for
     longer than one send may take: behind a dead broker a full buffer fails together, not in turn. Of several
-    brokers that is the messages of this one alone; those of others wait for one such send, not for each.
+    brokers that is the messages of this one alone; those of others go on beside it, on up to MOST_SENDERS
+    threads.
     """
 
     def __init__(
@@ -102,9 +106,11 @@ class Producer:
         self._put = 0  # how many were put: the number of the next
         self._open: OrderedDict[int, None] = OrderedDict()  # the numbers of those that have not ended
         self._wanted = 0  # what has a lower number does not wait for the linger
-        self._in_flight: _Batch | None = None
+        self._in_flight: list[_Batch] = []
         self._closed = False
-        self._thread: threading.Thread | None = None
+        self._senders: list[threading.Thread] = []
+        self._running = 0  # of the senders
+        self._idle = 0  # of those that run
 
     @property
     def send_timeout_s(self) -> float:
@@ -185,6 +191,7 @@ class Producer:
             self._open[self._put] = None
             self._put += 1
             self._changed.notify_all()
+            self._start_another()
         return future
 
     def flush(self, timeout: float | None = None) -> None:
@@ -217,13 +224,16 @@ class Producer:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-            thread = self._thread
-        if thread is self._threads.current_thread():
+            is_sender = self._threads.current_thread() in self._senders
+        if is_sender:
             return
-        if thread is not None:
-            thread.join(timeout)
-            if thread.is_alive():
+        until = None if timeout is None else self._clock() + timeout
+        # One that sends may start another; it is there before the first has ended.
+        while (sender := next((one for one in self._senders if one.is_alive()), None)) is not None:
+            sender.join(None if until is None else max(0.0, until - self._clock()))
+            if sender.is_alive():
                 self._abandon(timeout)
+                break
         self._release()
 
     def __enter__(self) -> Self:
@@ -242,20 +252,56 @@ class Producer:
         return not self._pending or self._pending.size + size <= self._max_pending_bytes
 
     def _start(self) -> None:
-        if self._thread is None:
-            self._thread = self._threads.Thread(target=self._run, name="lakemq-producer", daemon=True)
-            self._thread.start()
+        if not self._senders:
+            self._start_sender()
             # A program that ends without close() still sends what it was promised.
             atexit.register(self.close)
 
+    def _start_sender(self) -> None:
+        sender = self._threads.Thread(target=self._run, name="lakemq-producer", daemon=True)
+        self._running += 1
+        sender.start()
+        self._senders.append(sender)
+
+    def _start_another(self) -> None:
+        """Starts a sender where something may go, and nobody is there to send it."""
+        if self._client.is_routed and not self._idle and len(self._senders) < MOST_SENDERS:
+            self._put_apart()
+            if self._in_flight and self._pending.oldest() is not None:
+                self._start_sender()
+
+    def _put_apart(self) -> None:
+        """Puts what was put without a lane into its own, where somebody has said since which that is."""
+        first = self._pending.first_without_lane()
+        if first is not None and self._lanes.known(first) is not None:
+            self._pending.put_apart(self._lanes.known)
+
+    def _ask_for_lane(self, first: PendingMessage) -> None:
+        """Asks whose a message is, where nobody has said so: what waits behind it may be of other brokers."""
+        if first.lane is not None or first.sharding_key is None or not self._client.is_routed:
+            return
+        with contextlib.suppress(LakeMQError):  # the send hears the same
+            self._client.lane(first.topic, first.sharding_key)
+        with self._changed:
+            self._changed.notify_all()
+            self._start_another()
+
     def _run(self) -> None:
         while batch := self._next_batch():
-            items = list(batch.items)
+            items, lane = list(batch.items), batch.items[0].lane
+            self._ask_for_lane(items[0])
             try:
                 self._send_batch(batch)
             finally:
+                with self._changed:
+                    self._in_flight.remove(batch)
+                    self._pending.ended(lane, items)
                 self._note_ended(items)
-        self._release()
+        with self._changed:
+            self._running -= 1
+            is_last = not self._running
+        if is_last:
+            self._release()
 
     def _release(self) -> None:
         atexit.unregister(self.close)
@@ -268,13 +314,18 @@ class Producer:
             while (first := self._due()) is None:
                 if self._closed and not self._pending:
                     return None
+                self._idle += 1
                 self._changed.wait(self._until_due())
-            self._in_flight = _Batch(self._pending.take_batch(first))
+                self._idle -= 1
+            batch = _Batch(self._pending.take_batch(first))
+            self._in_flight.append(batch)
             self._changed.notify_all()
-            return self._in_flight
+            self._start_another()
+            return batch
 
     def _due(self) -> PendingMessage | None:
         """The first message of what is to go now: it has waited enough, or its lane is full."""
+        self._put_apart()
         oldest = self._pending.oldest()
         if oldest is None:
             return None
@@ -364,8 +415,8 @@ class Producer:
     def _abandon(self, timeout: float | None) -> None:
         """Ends every future that is open; the sender thread finds nothing more to do."""
         with self._changed:
-            batch, unsent = self._in_flight, self._pending.take_while(lambda message: True)
-        if batch is not None:
+            batches, unsent = list(self._in_flight), self._pending.take_while(lambda message: True)
+        for batch in batches:
             what = f"the producer was closed while a batch had no answer yet after {timeout} s"
             _fail(list(batch.items), OutcomeUnknown.of(what, batch.key))
         _fail(unsent, Closed("PRODUCER_CLOSED", f"not sent: the producer was closed within {timeout} s"))

@@ -24,6 +24,8 @@ from lakemq.client.routes import Routes
 from lakemq.client.transport import Answer, Transport
 from store_native.errors import Closed, InvalidRequest, LakeMQError, Unavailable
 
+LOOK_AGAIN_S = 0.5
+"""How often a broker that no route has is looked for."""
 AWAY_S = 5.0
 """How long an address that did not answer is tried last."""
 _NOT_THERE = frozenset({"TOPIC_NOT_EXIST", "QUEUE_NOT_EXIST", "GROUP_NOT_EXIST", "MESSAGE_NOT_EXIST"})
@@ -37,6 +39,7 @@ class BrokerTransport:
         routes: Where its brokers are.
         transport_to: Returns the transport to an address.
         clock: Monotonic seconds.
+        pause: Waits; given in tests.
     """
 
     def __init__(
@@ -48,7 +51,9 @@ class BrokerTransport:
         timeout_s: float,
         retry_until: float | None,
         clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], None] = time.sleep,
     ) -> None:
+        self._pause = pause
         self.name = name
         self.timeout_s = timeout_s
         self.retry_until = retry_until
@@ -78,6 +83,7 @@ class BrokerTransport:
         failed: LakeMQError | None = None
         tried: set[str] = set()
         deadline = self._deadline(how)
+        self._wait_for_route(method, how, deadline)
         # A second look at the routes: another broker may be the master by now.
         for _ in range(2):
             at_slaves = method == "GET" or how.get("at_slaves", False)
@@ -115,6 +121,18 @@ class BrokerTransport:
         if failed is None:
             raise self._unknown(deadline)
         raise self._named(failed) from failed
+
+    def _wait_for_route(self, method: str, how: dict[str, Any], deadline: Deadline) -> None:
+        """Waits for a broker that no route has, where the call is repeated until a time.
+
+        It goes on with what is left for a last try.
+        """
+        if how.get("once") or (how.get("retry_until") or self.retry_until) is None:
+            return
+        at_slaves = method == "GET" or how.get("at_slaves", False)
+        while deadline.left() > 2 * LOOK_AGAIN_S and not self._addresses(deadline, at_slaves=at_slaves)[1]:
+            self._routes.failed()
+            self._pause(LOOK_AGAIN_S)
 
     def close(self) -> None:
         """Has nothing of its own: the connections are the cluster's."""

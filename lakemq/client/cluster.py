@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from lakemq.client.broker_choice import BrokerChoice, in_order_of_key
-from lakemq.client.broker_transport import BrokerTransport
+from lakemq.client.broker_transport import LOOK_AGAIN_S, BrokerTransport
 from lakemq.client.deadline import Deadline
 from lakemq.client.errors import OutcomeUnknown
 from lakemq.client.results import BatchResult, SendResult
@@ -36,8 +36,6 @@ Sent = TypeVar("Sent", SendResult, BatchResult)
 
 RETRIES_ELSEWHERE = 2
 """How often a send is tried at another broker."""
-LOOK_AGAIN_S = 0.5
-"""How often a broker of an ordered topic's list is looked for that no route has."""
 
 
 class Cluster(Generic[C]):

@@ -63,16 +63,16 @@ def test_a_producer_repeats_in_order_until_a_broker_is_back_that_no_route_had(
     of_b = [key for key in KEYS if places[key].broker_name == "broker-b"]
     of_a = [key for key in KEYS if places[key].broker_name == "broker-a"]
     b = cluster.brokers["broker-b"]
+    client.put_topic("beside")
+    cluster.wait_for_topic("beside", "broker-a", "broker-b")
     b.kill()
     forgotten(cluster, "broker-b")
-    with (
-        Client(cluster.endpoint, retry_until=60) as fresh,
-        Producer(fresh, topic, linger_ms=0) as producer,
-        Producer(cluster.endpoint, topic, linger_ms=0, timeout_s=3) as others,
-    ):
+    with Client(cluster.endpoint, retry_until=60) as fresh, Producer(fresh, topic, linger_ms=0) as producer:
         waiting = [producer.send_later(f"{number}", sharding_key=of_b[0]) for number in range(5)]
-        assert others.send_later("goes on", sharding_key=of_a[0]).result(30).broker_name == "broker-a"
-        assert not any(future.done() for future in waiting)
+        for number in range(3):
+            assert producer.send_later(f"{number}", sharding_key=of_a[0]).result(30).broker_name == "broker-a"
+            assert producer.send_later("no key", topic="beside").result(30).broker_name == "broker-a"
+        assert not any(future.done() for future in waiting), "others go on beside them"
         b.start()
         results = [future.result(60) for future in waiting]
     first = places[of_b[0]]
@@ -96,6 +96,12 @@ def test_what_selects_a_queue_gets_those_of_the_list(cluster: BrokersOfCluster, 
             with pytest.raises(Unavailable, match="broker-b"):
                 producer.send("x", select_queue=lambda offered: offered[3])
             assert producer.send("x", select_queue=lambda offered: offered[1]).queue_id == 1
+        with Producer(cluster.endpoint, topic, retry_until=60) as producer:
+            waiting = producer.send_later("waits", select_queue=lambda offered: offered[3])
+            with pytest.raises(TimeoutError):
+                waiting.result(2)
+            b.start()
+            assert (waiting.result(60).broker_name, waiting.result().queue_id) == ("broker-b", 1)
     finally:
         b.start()
 

@@ -24,7 +24,9 @@ def batches(pending: PendingMessages) -> list[list[int]]:
     """Takes all of it, the longest waiting first."""
     found = []
     while (oldest := pending.oldest()) is not None:
-        found.append([message.number for message in pending.take_batch(oldest)])
+        batch = pending.take_batch(oldest)
+        found.append([message.number for message in batch])
+        pending.ended(oldest.lane, batch)
     return found
 
 
@@ -46,6 +48,29 @@ def test_messages_of_a_key_stay_in_one_lane_while_some_wait() -> None:
     again = PendingMessage("t", "b", None, "k", LINE, 9, 0.0, Future())
     pending.put(again)
     assert again.lane == "b", "nothing of the key waits any more"
+
+
+def test_of_a_lane_and_of_a_key_one_batch_is_on_its_way_at_a_time() -> None:
+    pending = waiting("a", "a//u", "-/k", "b", "b/l")
+    a, key, b = (pending.take_batch(first) for first in iter(pending.oldest, None))
+    assert [[message.number for message in batch] for batch in (a, key, b)] == [[0], [2], [3, 4]]
+    for lane, name in (("b", "k"), ("c", "l"), ("c", "k")):
+        pending.put(PendingMessage("t", lane, None, name, LINE, 5, 0.0, Future()))
+    assert pending.oldest() is None, "each waits for one that is on its way"
+    pending.ended("a", a)
+    second = pending.oldest()
+    assert second is not None
+    assert second.number == 1
+    pending.take_batch(second)
+    pending.ended("b", b)
+    of_l = pending.oldest()
+    assert of_l is not None
+    assert (of_l.lane, of_l.sharding_key) == ("c", "l")
+    assert len(pending.take_batch(of_l)) == 1
+    pending.ended(None, key)
+    of_k = pending.oldest()
+    assert of_k is not None
+    assert (of_k.lane, len(pending.take_batch(of_k))) == ("b", 2)
 
 
 def test_a_lane_that_is_full_goes_before_the_linger_ends() -> None:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from lakemq.client import InvalidRequest, SendResult, Unavailable
-from lakemq.client.cluster import LOOK_AGAIN_S, Cluster
+from lakemq.client.broker_transport import LOOK_AGAIN_S
+from lakemq.client.cluster import Cluster
 from lakemq.client.deadline import Deadline
 from lakemq.client.routes import REFRESH_S
 from store_native.order_conf import OrderConf
