@@ -204,13 +204,13 @@ class Client(ProduceApi, PullApi, AdminApi):
     def order_conf(self, topic: str) -> OrderConf | None:
         """Returns the list of an ordered topic's brokers by which messages are sent; None: by none.
 
-        One broker's address is asked nothing: that broker refuses what its list gives to another.
+        Of one broker's address there is none: that broker refuses what its list gives to another.
 
         Raises:
             InvalidRequest: TOPIC_CONFLICT, the topic is ordered over two lists.
             Unavailable: Nobody says who holds the topic.
         """
-        if not self.is_routed:
+        if not self.is_cluster():
             return None
         return self.cluster_routes.routes.order_conf(topic, Deadline(self.call_timeout_s))
 
