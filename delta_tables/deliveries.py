@@ -3,8 +3,10 @@
 Owns the schema of an outcome.
 
 Invariants: at most one row per key, which is the message's ORIGINAL position plus the attempt, wherever this
-attempt was read (`source_*`); body and properties are kept only when the verdict is not ACK (an acknowledged
-message is still in the log or in `messages`). What a verdict sends is in its row: both are there or neither.
+attempt was read (`source_*`), and beside it at most one that is PARKED: the attempt was not made then, since
+the group is orderly and an earlier message of the lane was not done. Body and properties are kept only when
+the verdict is not ACK (an acknowledged message is still in the log or in `messages`). What a verdict sends is
+in its row: both are there or neither.
 """
 
 from __future__ import annotations
@@ -17,6 +19,10 @@ ACK = "ACK"
 RETRY = "RETRY"
 DEAD = "DEAD"
 DROPPED = "DROPPED"
+PARKED = "PARKED"
+
+SHARDING_KEY_PROPERTY = "LMQ_SHARDING_KEY"
+"""Property in which an orderly group keeps a message's sharding key, in its rows and on the retry topic."""
 
 DELIVERY_KEY = ("consumer_group", "topic", "broker_name", "queue_id", "queue_offset", "attempt")
 
@@ -44,7 +50,12 @@ DELIVERIES = Table(
             ("queue_id", pa.int32(), "queue of the original message"),
             ("queue_offset", pa.int64(), "position of the original message in its queue"),
             ("attempt", pa.int32(), "1 for the first delivery, 2 for the first retry"),
-            ("verdict", pa.string(), "ACK, RETRY (comes again), DEAD (given up), DROPPED (broadcast mode)"),
+            (
+                "verdict",
+                pa.string(),
+                "ACK, RETRY (comes again), DEAD (given up), DROPPED (broadcast mode), PARKED (orderly mode: "
+                "the attempt waits for an earlier message)",
+            ),
             ("message_id", pa.string(), "id, the same on every attempt"),
             ("keys", STRINGS, "KEYS"),
             ("tags", pa.string(), "TAGS, null without"),
@@ -52,8 +63,8 @@ DELIVERIES = Table(
             ("error_type", pa.string(), "class of the handler's exception"),
             ("error_text", pa.string(), "text of the handler's exception"),
             ("error_trace", pa.string(), "its traceback"),
-            ("started_at", TIMESTAMP, "when the handler was called"),
-            ("finished_at", TIMESTAMP, "when it returned"),
+            ("started_at", TIMESTAMP, "when the handler was called, null when PARKED"),
+            ("finished_at", TIMESTAMP, "when it returned, or when the message was parked"),
             ("next_attempt_at", TIMESTAMP, "due time of the next attempt, RETRY only"),
             ("delay_level", pa.int32(), "delay level of the next attempt, RETRY only"),
             ("source_topic", pa.string(), "topic this attempt was read from"),

@@ -94,5 +94,5 @@ def _answer(
         calls = RowCalls(
             handler, policy, question[2], timeout_s, began=began, ended=ended, tick=lambda: say("tick")
         )
-        calls.run(batch, range(batch.num_rows))
+        calls.run(batch, range(batch.num_rows), question[3])
     say("done")

@@ -16,6 +16,7 @@ from typing import Literal
 import pyarrow as pa
 
 from jobs.handler.batch_calls import Before, Made, call_batch, handle_batch
+from jobs.handler.call_order import CallOrder
 from jobs.handler.isolated_handler import isolated
 from jobs.handler.loader import HandlerTarget
 from jobs.handler.narrowing import Call
@@ -58,6 +59,7 @@ def invoke(
     policy: RetryPolicy,
     before: Before | None,
     host: HandlerHost,
+    order: CallOrder | None = None,
 ) -> HandlerResults:
     """Has a batch handled.
 
@@ -67,6 +69,7 @@ def invoke(
         policy: for delays a verdict names.
         before: of the messages, for a vectorised handler.
         host: where and how it is called.
+        order: which calls of a handler of single messages follow each other; None: none does.
 
     Returns:
         One verdict per row of the batch, in its order.
@@ -76,11 +79,11 @@ def invoke(
             watch.begin(0)
             handler = opened(target)
             watch.end(0)
-        return invoke_here(handler, batch, policy, before, host)
+        return invoke_here(handler, batch, policy, before, host, order)
     process = isolated(target, policy, host.concurrency, host.timeout_s)
     if target.load().vectorised:
         return handle_batch(batch, process.call_batch, before or Before.nothing(batch.num_rows))
-    return process.call_rows(batch)
+    return process.call_rows(batch, order)
 
 
 def invoke_here(
@@ -89,6 +92,7 @@ def invoke_here(
     policy: RetryPolicy,
     before: Before | None = None,
     host: HandlerHost = DEFAULT_HOST,
+    order: CallOrder | None = None,
 ) -> HandlerResults:
     """Has a batch handled in this process; see `invoke`."""
     # A coroutine is cancelled first; only one that holds the loop is late for the watch.
@@ -103,7 +107,7 @@ def invoke_here(
                 began=watch.begin,
                 ended=lambda row, *_: watch.end(row),
             )
-            return calls.run(batch, range(batch.num_rows))
+            return calls.run(batch, range(batch.num_rows), order)
         numbers = itertools.count()
 
         def call(piece: pa.RecordBatch) -> Call[Made]:

@@ -19,7 +19,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -30,10 +30,11 @@ import pyarrow as pa
 
 from delta_tables.deliveries import RETRY
 from jobs.handler.batch_calls import Made
+from jobs.handler.call_order import CallOrder
 from jobs.handler.loader import HandlerTarget
 from jobs.handler.narrowing import Call, Said, failures_allowed
 from jobs.handler.results import HandlerResults, with_outcomes
-from jobs.handler.row_calls import TICK_S, timed_out
+from jobs.handler.row_calls import NOT_CALLED, TICK_S, timed_out
 from jobs.handler.verdicts import Outcome
 from jobs.redelivery.retry_policy import RetryPolicy
 from store_native.errors import from_code
@@ -110,18 +111,25 @@ class IsolatedHandler:
             failed = Made(started, time.time_ns() // 1_000, {}, died.outcome)
             return Call(failed, Said.RAISED)
 
-    def call_rows(self, batch: pa.RecordBatch) -> HandlerResults:
-        """Calls a handler of single messages with each row."""
-        found: dict[int, tuple[int, int, Outcome | None]] = {}
+    def call_rows(self, batch: pa.RecordBatch, order: CallOrder | None = None) -> HandlerResults:
+        """Calls a handler of single messages with each row.
+
+        Args:
+            batch: The messages.
+            order: Which calls follow each other; None: none does. Rows that are not called are PARKED.
+        """
+        rows = range(batch.num_rows)
+        order = order or CallOrder.at_once(rows)
+        found: dict[int, tuple[int | None, int, Outcome | None]] = {}
         in_company: set[int] = set()
         in_vain = deaths = 0
-        while left := [row for row in range(batch.num_rows) if row not in found]:
+        while (left := order.left({row: outcome for row, (_, _, outcome) in found.items()})).lanes:
             known = len(found)
             died, suspects = self._call_some(batch, left, self._concurrency, found)
             if died is None:
                 continue
             for row in sorted(suspects):
-                alone, _ = self._call_some(batch, [row], 1, found)
+                alone, _ = self._call_some(batch, CallOrder(((row,),)), 1, found)
                 if alone is not None:
                     at = time.time_ns() // 1_000
                     found[row] = suspects[row], at, alone
@@ -129,16 +137,20 @@ class IsolatedHandler:
             if deaths == len(found) and deaths > failures_allowed(batch.num_rows):
                 # It ends its process whatever it is given: nothing is known of the others.
                 at = time.time_ns() // 1_000
-                in_company = set(range(batch.num_rows)) - found.keys()
-                found.update(dict.fromkeys(in_company, (at, at, died)))
+                heads = order.left({row: outcome for row, (_, _, outcome) in found.items()}).heads
+                in_company = set(heads)
+                found.update(dict.fromkeys(heads, (at, at, died)))
+                break
             in_vain = in_vain + 1 if len(found) == known else 0
             if in_vain == DEATHS_WITHOUT_A_CALL:
                 at = time.time_ns() // 1_000
-                found.update(dict.fromkeys(set(left) - found.keys(), (at, at, died)))
-        rows = range(batch.num_rows)
-        others = {row: outcome for row in rows if (outcome := found[row][2]) is not None}
+                found.update(dict.fromkeys(left.heads, (at, at, died)))
+                break
+        not_called = None, time.time_ns() // 1_000, NOT_CALLED
+        all_of_them = [found.get(row, not_called) for row in rows]
+        others = {row: outcome for row, (_, _, outcome) in enumerate(all_of_them) if outcome is not None}
         results = with_outcomes(
-            batch.num_rows, [found[row][0] for row in rows], [found[row][1] for row in rows], others
+            batch.num_rows, [began for began, _, _ in all_of_them], [at for _, at, _ in all_of_them], others
         )
         if in_company:
             results.in_company = pa.array([row in in_company for row in rows])
@@ -155,9 +167,9 @@ class IsolatedHandler:
     def _call_some(
         self,
         batch: pa.RecordBatch,
-        rows: Sequence[int],
+        order: CallOrder,
         concurrency: int,
-        found: dict[int, tuple[int, int, Outcome | None]],
+        found: dict[int, tuple[int | None, int, Outcome | None]],
     ) -> tuple[Outcome | None, dict[int, int]]:
         """Has rows handled; returns None, or what the process died of and the rows that were under way.
 
@@ -165,10 +177,11 @@ class IsolatedHandler:
         """
         under_way: dict[int, tuple[float, int]] = {}
         moved = self._clock()
+        rows = order.rows
         piece = batch if len(rows) == batch.num_rows else batch.take(pa.array(rows, pa.int64()))
         try:
             pipe = self._ready()
-            self._ask(pipe, ("rows", _as_stream(piece), concurrency))
+            self._ask(pipe, ("rows", _as_stream(piece), concurrency, order.numbered(rows)))
             while True:
                 oldest = min((began for began, _ in under_way.values()), default=None)
                 said = self._next(pipe, oldest)

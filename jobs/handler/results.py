@@ -7,6 +7,7 @@ Processes: executors, and the processes handlers are isolated in.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,7 +44,7 @@ class HandlerResults:
 
 
 def with_outcomes(
-    rows: int, started: list[int], finished: list[int], others: dict[int, Outcome]
+    rows: int, started: Sequence[int | None], finished: Sequence[int], others: dict[int, Outcome]
 ) -> HandlerResults:
     """Results of so many rows: their times (epoch us), and the outcomes of all not simply acknowledged."""
     times = [pa.array(at, pa.int64()).cast(TIME) for at in (started, finished)]

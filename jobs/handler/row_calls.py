@@ -2,8 +2,8 @@
 
 Owns the threads and the turns of the event loop that make the calls.
 
-Invariants: one outcome per row; what a call raises is a failure of its own row only; one that is
-not thread-safe runs on the task's own thread; no call is under way when `run` returns.
+Invariants: one outcome per row that is called; what a call raises is a failure of its own row only; one that
+is not thread-safe runs on the task's own thread; no call is under way when `run` returns.
 
 Threads: up to `concurrency` for the length of one `run`; they are daemons, so that a call that never returns
 ends with its process.
@@ -14,14 +14,14 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 
-from delta_tables.deliveries import RETRY
+from delta_tables.deliveries import PARKED, RETRY
+from jobs.handler.call_order import CallOrder, Turns
 from jobs.handler.opened_handler import OpenedHandler
 from jobs.handler.results import HandlerResults, with_outcomes
 from jobs.handler.verdicts import Outcome, failure, outcome_of
@@ -31,6 +31,9 @@ from lakemq.handler import BatchColumns, DeliveredMessage, Verdict
 # What one thread is done with in this time is not worth starting others for.
 _ALONE_S = 0.002
 TICK_S = 0.3
+
+NOT_CALLED = Outcome(PARKED)
+"""Of a row that waits for one before it."""
 
 Began = Callable[[int], None]
 Ended = Callable[[int, int, int, Outcome | None], None]
@@ -74,14 +77,24 @@ class RowCalls:
         self._began = began
         self._ended = ended
         self._tick = tick
-        self._waiting: deque[int] = deque()
-        self._outcomes: dict[int, tuple[int, int, Outcome | None]] = {}
+        self._turns = Turns(CallOrder(()))
+        self._outcomes: dict[int, tuple[int | None, int, Outcome | None]] = {}
 
-    def run(self, batch: pa.RecordBatch, rows: Sequence[int]) -> HandlerResults:
-        """Calls the handler with some rows of a batch; returns one verdict for each, in their order."""
-        self._waiting.extend(rows)
+    def run(
+        self, batch: pa.RecordBatch, rows: Sequence[int], order: CallOrder | None = None
+    ) -> HandlerResults:
+        """Calls the handler with some rows of a batch; returns one verdict for each, in their order.
+
+        Args:
+            batch: The batch.
+            rows: The rows.
+            order: Which of them follow each other; None calls each when there is a thread for it. Rows that
+                are not called are PARKED.
+        """
+        order = order or CallOrder.at_once(rows)
+        self._turns = Turns(order)
         columns = BatchColumns(batch)
-        callers = min(self._concurrency, len(rows))
+        callers = min(self._concurrency, len(order.lanes))
         if self._handler.loop is not None:
             self._run_on(self._handler.loop, columns, callers)
         else:
@@ -90,7 +103,8 @@ class RowCalls:
                     self._work(columns)
                 else:
                     self._on_threads(columns, callers)
-        found = [self._outcomes.pop(row) for row in rows]
+        not_called = None, _now_us(), NOT_CALLED
+        found = [self._outcomes.pop(row, not_called) for row in rows]
         others = {place: outcome for place, (_, _, outcome) in enumerate(found) if outcome is not None}
         return with_outcomes(
             len(rows), [started for started, _, _ in found], [ended for _, ended, _ in found], others
@@ -103,7 +117,7 @@ class RowCalls:
         ]
         threads[0].start()
         threads[0].join(_ALONE_S)
-        if self._waiting:
+        if self._turns:
             for thread in threads[1:]:
                 thread.start()
         for thread in threads:
@@ -187,18 +201,17 @@ class RowCalls:
         return None
 
     def _take(self) -> int | None:
-        """The next row; None when all have had their call."""
-        try:
-            row = self._waiting.popleft()
-        except IndexError:
-            return None
-        self._began(row)
+        """The next row; None when all have had their call, or wait for one that is under way."""
+        row = self._turns.take()
+        if row is not None:
+            self._began(row)
         return row
 
     def _end(self, row: int, started: int, outcome: Outcome | None) -> None:
         finished = _now_us()
         self._outcomes[row] = started, finished, outcome
         self._ended(row, started, finished, outcome)
+        self._turns.end(row, outcome)
 
 
 def _now_us() -> int:

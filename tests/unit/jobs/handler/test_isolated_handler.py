@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from jobs.handler.batch_calls import Before, handle_batch
+from jobs.handler.call_order import CallOrder
 from jobs.handler.isolated_handler import IsolatedHandler
 from jobs.handler.loader import HandlerTarget
 from jobs.handler.narrowing import failures_allowed
@@ -91,11 +92,14 @@ def test_a_call_that_lets_no_other_go_on_is_blamed_alone(name: str) -> None:
 def test_a_handler_that_ends_its_process_whatever_it_gets_is_not_called_for_each(
     handler: IsolatedHandler,
 ) -> None:
-    results = handler.call_rows(batch([b"exit"] * 500))
+    heads = 400
+    lanes = [(row, row + heads) if row < 100 else (row,) for row in range(heads)]
+    results = handler.call_rows(batch([b"exit"] * 500), CallOrder(tuple(lanes)))
     assert results.in_company is not None
-    alone = results.in_company.to_pylist().count(False)
+    alone = results.in_company.to_pylist()[:heads].count(False)
     assert 0 < alone <= failures_allowed(500) + 4
-    assert {verdict for verdict, _ in said(results)} == {"RETRY"}
+    verdicts = [verdict for verdict, _ in said(results)]
+    assert verdicts == ["RETRY"] * heads + ["PARKED"] * 100
 
 
 def test_a_process_that_ended_between_two_batches_is_started_again(handler: IsolatedHandler) -> None:
@@ -129,3 +133,16 @@ def test_a_handler_that_cannot_be_opened_is_said() -> None:
     handler = isolated("Opened")  # without the variable it wants
     with pytest.raises(InvalidRequest, match="did not get ready: KeyError: 'HANDLER_NOTES'"):
         handler.call_rows(batch([b"a"]))
+
+
+def test_a_lane_ends_at_the_message_that_ends_its_process(handler: IsolatedHandler) -> None:
+    bodies = [b"a", b"exit", b"b", b"c", b"raise", b"d", b"dead", b"e"]
+    order = CallOrder(((0, 1, 2), (3, 4, 5), (6, 7)))
+    verdicts = [verdict for verdict, _ in said(handler.call_rows(batch(bodies), order))]
+    assert verdicts == ["ACK", "RETRY", "PARKED", "ACK", "RETRY", "PARKED", "DEAD", "ACK"]
+
+
+def test_a_lane_goes_on_behind_what_is_given_up(handler: IsolatedHandler) -> None:
+    order = CallOrder(((0, 1), (2, 3)), frozenset({0, 2}))
+    results = handler.call_rows(batch([b"exit", b"a", b"raise", b"b"]), order)
+    assert [verdict for verdict, _ in said(results)] == ["RETRY", "ACK", "RETRY", "ACK"]
