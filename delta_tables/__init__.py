@@ -10,7 +10,7 @@
     ledger_query.py       queries with the engine that is nearer, ledger_reader.py without a JVM;
                           query_errors.py words what is wrong with a statement
     group_status.py       how a group fares now
-    maintenance.py        compaction, clean-up, retention
+    maintenance.py        compaction, clean-up, retention; kept_rows.py: what stays however old it is
 
 Importing this package needs neither Spark nor a JVM.
 """

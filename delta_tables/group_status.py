@@ -34,6 +34,8 @@ SELECT count(*) AS under_way FROM replays AS sent LEFT JOIN (
   AND followed.attempt - 1 = sent.attempts
 WHERE sent.consumer_group = '{{group}}' AND coalesce(sent.action, '') <> '{DISCARD}'
   AND followed.attempt IS NULL"""
+_PARKED = """\
+SELECT count(*) AS parked, min(parked_at) AS oldest FROM parked_messages WHERE consumer_group = '{group}'"""
 _SENDS = """\
 SELECT coalesce(sum(sends), 0) AS waiting, min(decided_at) AS oldest
 FROM pending_sends WHERE consumer_group = '{group}'"""
@@ -45,12 +47,13 @@ SELECT topic, count(*) AS attempts, count(CASE WHEN verdict <> 'ACK' THEN 1 END)
   avg({_TOOK_US}) / 1000 AS mean_ms,
   approx_percentile_cont(0.95) WITHIN GROUP (ORDER BY {_TOOK_US}) / 1000.0 AS p95_ms,
   max({_TOOK_US}) / 1000.0 AS max_ms
-FROM deliveries WHERE consumer_group = '{{group}}' AND finished_at > TIMESTAMP '{{since}}'
+FROM deliveries
+WHERE consumer_group = '{{group}}' AND verdict <> 'PARKED' AND finished_at > TIMESTAMP '{{since}}'
 GROUP BY topic ORDER BY failed DESC, mean_ms DESC, topic"""
 _ERROR = """\
 SELECT finished_at AS at, topic, message_id, attempt, verdict, error_type,
   coalesce(error_text, reason) AS error
-FROM deliveries WHERE consumer_group = '{group}' AND verdict <> 'ACK'
+FROM deliveries WHERE consumer_group = '{group}' AND verdict <> 'ACK' AND verdict <> 'PARKED'
 ORDER BY finished_at DESC, queue_offset DESC LIMIT 1"""
 _RATE = """\
 SELECT coalesce(sum(next_offset - begin_offset), 0) AS messages FROM consumer_offsets
@@ -115,6 +118,8 @@ class LedgerStatus:
         pending_retries: Messages that wait for their next attempt.
         due_retries: Of them, those whose time has come.
         next_due_at: When the first of them is due.
+        parked: Messages that wait for an earlier one of their lane (orderly mode).
+        oldest_parked_at: Since when the first of them waits.
         replays_under_way: Dead letters that were sent again, and have no attempt since.
         pending_sends: Messages that verdicts send and that are not recorded as sent.
         oldest_send_at: When the first of these verdicts was given.
@@ -128,6 +133,8 @@ class LedgerStatus:
     pending_retries: int
     due_retries: int
     next_due_at: datetime | None
+    parked: int
+    oldest_parked_at: datetime | None
     replays_under_way: int
     pending_sends: int
     oldest_send_at: datetime | None
@@ -163,13 +170,15 @@ def ledger_status(ledger: LedgerReader, group: str, now: datetime) -> LedgerStat
         rows: list[dict[str, Any]] = tables.sql(query.format(**names)).to_pylist()
         return rows
 
-    single = (_PENDING, _REPLAYS, _SENDS, _DEAD, _RATE, _REPORTED_LAG)
-    (pending,), (replays,), (sends,), (dead,), (rate,), (reported,) = (ask(query) for query in single)
+    single = (_PENDING, _PARKED, _REPLAYS, _SENDS, _DEAD, _RATE, _REPORTED_LAG)
+    (pending,), (parked,), (replays,), (sends,), (dead,), (rate,), (reported,) = map(ask, single)
     return LedgerStatus(
         at=now,
         pending_retries=pending["pending"],
         due_retries=pending["due"],
         next_due_at=pending["next_due_at"],
+        parked=parked["parked"],
+        oldest_parked_at=parked["oldest"],
         replays_under_way=replays["under_way"],
         pending_sends=sends["waiting"],
         oldest_send_at=sends["oldest"],

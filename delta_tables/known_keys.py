@@ -84,7 +84,7 @@ def rows_within(
         later = "" if attempts_from is None else f" AND attempt >= {attempts_from}"
         text = (
             f"SELECT {', '.join(columns)} FROM {table.name} "
-            f"WHERE consumer_group = {_quoted(group)}{later} AND ({' OR '.join(map(_as_sql, asked))})"
+            f"WHERE consumer_group = {_quoted(group)}{later} AND ({' OR '.join(map(within_sql, asked))})"
         )
         found = pa.table(QueryBuilder().register(table.name, ledger.open(table)).execute(text).read_all())
     else:
@@ -127,7 +127,8 @@ def _split(offsets: list[int], pieces: int) -> list[tuple[int, int]]:
     return [(offsets[a], offsets[b - 1]) for a, b in itertools.pairwise(cuts)]
 
 
-def _as_sql(span: Span) -> str:
+def within_sql(span: Span) -> str:
+    """A condition on a table's rows, of either engine: a position is within a span."""
     within = f"(topic = {_quoted(span.topic)} AND queue_offset BETWEEN {span.low} AND {span.high}"
     return f"{within})" if span.queue_id is None else f"{within} AND queue_id = {span.queue_id})"
 

@@ -3,7 +3,8 @@
 Owns OPTIMIZE, VACUUM and the deletion of old rows.
 
 Invariants: the streams over `deliveries` go on (compaction changes no data, deletions are passed over by
-`skipChangeCommits`), and no file a reader or a stream may still need goes before the retention hours.
+`skipChangeCommits`), and no file a reader or a stream may still need goes before the retention hours. What a
+parked message waits with stays, however old (kept_rows.py).
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from delta_tables.deliveries import DELIVERIES
+from delta_tables.kept_rows import iso, kept_since, others
 from delta_tables.ledger.catalog_ledger import CatalogLedger
 from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.table import Table
@@ -30,6 +33,9 @@ _AGE_COLUMN = {
     "replays": "replayed_at",
     "sent_messages": "sent_at",
 }
+
+_ARROW_TIME = "arrow_cast('{at}', 'Timestamp(Microsecond, Some(\"UTC\"))')"
+_SPARK_TIME = "TIMESTAMP '{at}'"
 
 
 @dataclass(frozen=True)
@@ -55,8 +61,8 @@ def maintain(
     Args:
         ledger: a ledger on a path.
         vacuum_hours: files no longer part of a table are kept so long for readers of older versions.
-        keep_days: rows older than that are deleted; None keeps all. Without a row its message counts as
-            never delivered, so keep more than the broker does.
+        keep_days: rows older than that are deleted, but what parked messages wait with; None keeps all.
+            Without a row its message counts as never delivered, so keep more than the broker does.
         now: the time to count from.
 
     Raises:
@@ -75,10 +81,10 @@ def _maintain(
         delta = ledger.open(table)
         deleted = 0
         if before is not None:
-            cut = before.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-            done = delta.delete(
-                f"{_AGE_COLUMN[table.name]} < arrow_cast('{cut}', 'Timestamp(Microsecond, Some(\"UTC\"))')"
-            )
+            condition = f"{_AGE_COLUMN[table.name]} < {_ARROW_TIME.format(at=iso(before))}"
+            if table is DELIVERIES:
+                condition += others(kept_since(ledger), _ARROW_TIME)
+            done = delta.delete(condition)
             deleted = int(done.get("num_deleted_rows") or 0)
         packed = delta.optimize.compact()
         vacuumed = delta.vacuum(retention_hours=vacuum_hours, dry_run=False)
@@ -109,7 +115,9 @@ def maintain_in_catalog(
         if not spark.catalog.tableExists(name):  # an archive that never ran, say
             continue
         if before is not None:
-            cut = before.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-            spark.sql(f"DELETE FROM {name} WHERE {_AGE_COLUMN[table.name]} < TIMESTAMP '{cut}'")
+            condition = f"{_AGE_COLUMN[table.name]} < {_SPARK_TIME.format(at=iso(before))}"
+            if table is DELIVERIES:
+                condition += others(kept_since(ledger, spark), _SPARK_TIME)
+            spark.sql(f"DELETE FROM {name} WHERE {condition}")
         spark.sql(f"OPTIMIZE {name}")
         spark.sql(f"VACUUM {name} RETAIN {int(vacuum_hours)} HOURS")

@@ -34,6 +34,7 @@ VIEWS = (
     "message_trace",
     "group_progress",
     "pending_retries",
+    "parked_messages",
     "pending_dead_letters",
     "pending_sends",
     "dead_letter_summary",

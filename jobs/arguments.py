@@ -39,7 +39,8 @@ def add_group_options(parser: argparse.ArgumentParser) -> None:
         "--max-reconsume-times",
         type=whole,
         metavar="N",
-        help="retries before a message is given up (default: as the group was created; 16 for a new one)",
+        help="retries before a message is given up (default: as the group was created; 16 for a new one; in "
+        "orderly mode none is given up)",
     )
     delays = parser.add_mutually_exclusive_group()
     delays.add_argument(
@@ -47,7 +48,7 @@ def add_group_options(parser: argparse.ArgumentParser) -> None:
         type=_delays,
         metavar="DURATION,...",
         help="delay of each retry in turn, the last one repeats; delay levels of the broker such as "
-        "10s,30s,1m (default: RocketMQ's, 10s 30s 1m ... 2h)",
+        "10s,30s,1m (default: RocketMQ's, 10s 30s 1m ... 2h; in orderly mode the shortest level, 1s)",
     )
     delays.add_argument(
         "--retry-backoff",
@@ -92,9 +93,19 @@ def add_group_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--mode",
-        choices=("concurrent", "broadcast"),
+        choices=("concurrent", "orderly", "broadcast"),
         default="concurrent",
-        help="concurrent: a failed message is retried; broadcast: it is not (default: %(default)s)",
+        help="concurrent: a failed message is retried; orderly: messages of a queue, or of a sharding key in "
+        "it, are handled in its order, one after the other, and what follows a failed one waits; broadcast: "
+        "a failed message is not retried (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--max-parked",
+        default=10_000,
+        type=positive,
+        metavar="N",
+        help="orderly mode: so many messages of a queue wait in the ledger for a failed one before the queue "
+        "is read no further (default: %(default)s)",
     )
     parser.add_argument(
         "--from",
@@ -243,6 +254,7 @@ def consume_settings(args: argparse.Namespace, function: FrameHandler | None = N
         trigger=f"{args.trigger} milliseconds",
         max_messages_per_batch=args.max_batch,
         mode=args.mode,
+        max_parked=args.max_parked,
         available_now=args.available_now,
         on_data_loss=args.on_data_loss,
         until_idle_s=None if args.until_idle is None else args.until_idle / 1000,

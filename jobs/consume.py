@@ -27,7 +27,8 @@ from delta_tables.table import Table
 from delta_tables.views import TABLES
 from jobs.group.batch_report import BatchReport
 from jobs.group.waiting_retries import WaitingRetries, waiting_retries
-from jobs.handler.loader import HandlerTarget
+from jobs.handler.loader import HandlerTarget, LoadedHandler
+from jobs.redelivery.original_position import LAST_ATTEMPT
 from jobs.redelivery.retry_policy import DEFAULT_MAX_RECONSUME_TIMES, RetryPolicy
 from jobs.runtime.available import AvailableMessages
 from jobs.runtime.batch_gate import BatchGate
@@ -43,7 +44,7 @@ from lakemq.client import Client
 from lakemq.client.errors import may_pass
 from lakemq.client.group_lease import GroupLease
 from lakemq.client.group_leases import GroupLeases
-from store_native.errors import InvalidRequest, LakeMQError, Unavailable
+from store_native.errors import InvalidRequest, LakeMQError, Unavailable, from_code
 from store_native.names import retry_topic
 
 if TYPE_CHECKING:
@@ -82,14 +83,14 @@ def consume(
         Unavailable: it ended without one of several brokers.
     """
     if isinstance(settings.handler, HandlerTarget):
-        settings.handler.load()
+        _check_handler(settings.handler.load(), settings)
     with ExitStack() as stack:
         client = stack.enter_context(Client(settings.endpoint))
         policy = retry_policy(client, settings)
         locks = stack.enter_context(sole_writer(settings.ledger, WRITTEN))
         _ensure_group(client, settings)
         lease: GroupLease | GroupLeases | None = None
-        if settings.mode == "concurrent":
+        if settings.mode != "broadcast":
             lease = group_lease(client, settings)
             lease.acquire()
             stack.callback(lease.release)
@@ -97,8 +98,17 @@ def consume(
         name_jvm(locks, spark)
         settings.ledger.create_for(WRITTEN, TABLES, spark)
         _run(spark, settings, policy, client, lease, after_ledger_commit, started, on_batch)
-        if settings.available_now and settings.mode == "concurrent":
+        if settings.available_now and settings.mode != "broadcast":
             on_end(waiting_retries(settings.ledger, settings.group, spark))
+
+
+def _check_handler(handler: LoadedHandler, settings: ConsumeSettings) -> None:
+    if settings.mode == "orderly" and handler.vectorised:
+        raise from_code(
+            "ARGUMENT_ILLEGAL",
+            "the handler takes batches: orderly mode calls one message of a queue or sharding key after the "
+            "other, and takes a handler of single messages",
+        )
 
 
 def _run(
@@ -127,8 +137,8 @@ def _run(
     )
     with loop.stopped_by_signals():
         ledger_streams: list[LedgerConsumer] = []
-        if settings.mode == "concurrent":
-            assert lease is not None, "a concurrent group holds its lease"
+        if settings.mode != "broadcast":
+            assert lease is not None, "a group holds its lease, but in broadcast mode"
             jobs: list[type[LedgerConsumer]] = [RetryJob, DeadLetterJob]
             if is_needed(settings, spark):
                 jobs.append(OutboxJob)
@@ -148,7 +158,11 @@ def _run(
                 partial(_started, starts) for starts in ([group.start], [s.start for s in ledger_streams])
             ]
             whole = loop.run_through(stages, is_away=is_away, give_up=give_up)
-            if whole and (left_out := there.left_out(group.reached)):
+            if group.is_paused:
+                _log.warning(
+                    "%s of a queue are parked: what is behind them waits for a later run", settings.max_parked
+                )
+            elif whole and (left_out := there.left_out(group.reached)):
                 raise _without(left_out, "the group has handled what was there")
             return
         streams = _started([group.start, *(stream.start for stream in ledger_streams)])
@@ -250,8 +264,16 @@ def _check_tags(client: Client, settings: ConsumeSettings) -> None:
 
 
 def retry_policy(client: Client, settings: ConsumeSettings) -> RetryPolicy:
-    """The policy of the settings; how often is the group's own unless they say so."""
+    """The policy of the settings; how often is the group's own unless they say so.
+
+    Of an orderly group messages come again after the shortest delay and as often as they need, as RocketMQ's
+    do: giving one up lets those behind it pass, so that has to be asked for.
+    """
+    levels = client.cluster()["delay_levels_ms"]
     most = settings.max_reconsume_times
+    if settings.mode == "orderly":
+        most = LAST_ATTEMPT if most is None else most
+        return RetryPolicy.of(settings.retry_delays, levels, most, settings.retry_backoff, shortest=True)
     if most is None:
         try:
             most = client.group(settings.group).retry_max_times
@@ -259,7 +281,6 @@ def retry_policy(client: Client, settings: ConsumeSettings) -> RetryPolicy:
             if error.code != "GROUP_NOT_EXIST":
                 raise
             most = DEFAULT_MAX_RECONSUME_TIMES
-    levels = client.cluster()["delay_levels_ms"]
     return RetryPolicy.of(settings.retry_delays, levels, most, settings.retry_backoff)
 
 

@@ -20,8 +20,10 @@ from store_native.errors import from_code
 from store_native.names import dlq_topic, is_group_topic, is_system_prefixed, retry_topic
 
 From = Literal["earliest", "latest"]
-Mode = Literal["concurrent", "broadcast"]
+Mode = Literal["concurrent", "orderly", "broadcast"]
 OnDataLoss = Literal["fail", "record"]
+
+MAX_PARKED = 10_000
 
 
 @dataclass(frozen=True)
@@ -40,12 +42,15 @@ class ConsumeSettings:
         tags: tag filter, `*` or `A || B`.
         send_to: the topics that verdicts may send messages to.
         start: where a group nobody knows yet begins; the end by default, as in RocketMQ.
-        max_reconsume_times: retries before a message is given up; None takes what the group was made with.
-        retry_delays: delays of the retries, `"10s 30s"`; None for RocketMQ's.
+        max_reconsume_times: retries before a message is given up; None takes what the group was made with,
+            in orderly mode as many as it needs.
+        retry_delays: delays of the retries, `"10s 30s"`; None for RocketMQ's, in orderly mode for the
+            broker's shortest.
         retry_backoff: delays that grow and are drawn, `"1s..10m"`, in place of `retry_delays`.
         trigger: interval of the micro-batches; without effect when `available_now`.
         max_messages_per_batch: bound of one micro-batch.
-        mode: concurrent (clustering) or broadcast.
+        mode: concurrent (clustering), orderly or broadcast.
+        max_parked: of a queue of an orderly group, so many messages wait in the ledger before it pauses.
         available_now: handle what is there at the start, retries that are due by then included, then end.
         until_idle_s: end when nothing was new, pending or due for so long; None runs until stopped.
         on_data_loss: what expired or is damaged ends the job, or is passed over and recorded.
@@ -71,6 +76,7 @@ class ConsumeSettings:
     trigger: str = "1 second"
     max_messages_per_batch: int = 200_000
     mode: Mode = "concurrent"
+    max_parked: int = MAX_PARKED
     available_now: bool = False
     until_idle_s: float | None = None
     on_data_loss: OnDataLoss = "fail"
@@ -82,10 +88,8 @@ class ConsumeSettings:
     def __post_init__(self) -> None:
         """Checks what can be checked without a broker; raises InvalidRequest."""
         validate_group(self.group)
-        if str(self.mode) == "orderly":
-            raise from_code(
-                "NOT_IMPLEMENTED", "orderly mode comes with a later release: use concurrent until then"
-            )
+        if self.mode == "orderly":
+            self._check_orderly()
         if not self.topics:
             raise from_code("ARGUMENT_ILLEGAL", "a group reads at least one topic")
         if self.checkpoint is None and self.ledger.checkpoints is None:
@@ -101,6 +105,17 @@ class ConsumeSettings:
             self._check_sends()
         if self.available_now and self.until_idle_s is not None:
             raise from_code("ARGUMENT_ILLEGAL", "--available-now and --until-idle: give one, both end a run")
+
+    def _check_orderly(self) -> None:
+        if isinstance(self.handler, FrameHandler):
+            raise from_code(
+                "ARGUMENT_ILLEGAL",
+                "a function of DataFrames has a batch at once: orderly mode takes a handler of messages",
+            )
+        if self.send_to:
+            raise from_code("ARGUMENT_ILLEGAL", "--send-to: verdicts send nothing in orderly mode yet")
+        if self.max_parked < 1:
+            raise from_code("ARGUMENT_ILLEGAL", "--max-parked is 1 or more")
 
     def _check_sends(self) -> None:
         for topic in self.send_to:

@@ -1,6 +1,7 @@
 -- One row per group and message, its attempts as an array in order.
 -- state: ACK done; RETRY waits for another attempt; DEAD given up at the last attempt (a replay makes further ones);
--- DROPPED failed in broadcast mode.
+-- DROPPED failed in broadcast mode; PARKED waits for an earlier message of its lane (orderly mode): its next attempt
+-- was not made yet, and is none of its attempts.
 -- Ask by message_id, or by position: both reach the files' statistics.
 SELECT
   consumer_group,
@@ -13,14 +14,16 @@ SELECT
   min(array_join(keys, ' ')) AS keys,
   CASE
     WHEN max(CASE WHEN verdict = 'ACK' THEN 1 ELSE 0 END) = 1 THEN 'ACK'
+    WHEN max(CASE WHEN verdict = 'PARKED' THEN attempt ELSE 0 END)
+      > max(CASE WHEN verdict <> 'PARKED' THEN attempt ELSE 0 END) THEN 'PARKED'
     WHEN max(CASE WHEN verdict = 'DEAD' THEN attempt ELSE 0 END) = max(attempt) THEN 'DEAD'
     WHEN max(CASE WHEN verdict = 'DROPPED' THEN 1 ELSE 0 END) = 1 THEN 'DROPPED'
     ELSE 'RETRY'
   END AS state,
-  count(*) AS attempt_count,
+  count(CASE WHEN verdict <> 'PARKED' THEN 1 END) AS attempt_count,
   min(started_at) AS first_started_at,
-  max(finished_at) AS last_finished_at,
-  array_sort(array_agg(named_struct(
+  max(CASE WHEN verdict <> 'PARKED' THEN finished_at END) AS last_finished_at,
+  CASE WHEN max(CASE WHEN verdict <> 'PARKED' THEN 1 END) = 1 THEN array_sort(array_agg(named_struct(
     'attempt', attempt,
     'verdict', verdict,
     'started_at', started_at,
@@ -30,6 +33,6 @@ SELECT
     'error_type', error_type,
     'error_text', error_text,
     'worker', worker
-  ))) AS attempts
+  )) FILTER (WHERE verdict <> 'PARKED')) END AS attempts
 FROM deliveries
 GROUP BY consumer_group, topic, broker_name, queue_id, queue_offset, message_id

@@ -1,6 +1,7 @@
 -- One row per event of a message; its attempts, dead letters and replays keep its message_id. Times are in UTC.
 -- event and event_at: STORED, when a broker stored it (what lakemq archive landed, the retry topic's copies
--- where that is archived too); ATTEMPT, when a group's handler returned; DEAD_LETTER, when the last attempt of a
+-- where that is archived too); ATTEMPT, when a group's handler returned; PARKED, when it had
+-- to wait for an earlier message of its lane (orderly mode); DEAD_LETTER, when the last attempt of a
 -- message given up ended; REPLAY and DISCARD, when an operator did so.
 -- attempt: attempts made by then, an attempt itself included. ORDER BY event_at, attempt, event is the order of
 -- events, also where an attempt and what came of it have one time.
@@ -12,13 +13,13 @@
 SELECT
   message_id,
   finished_at AS event_at,
-  'ATTEMPT' AS event,
+  CASE WHEN verdict = 'PARKED' THEN 'PARKED' ELSE 'ATTEMPT' END AS event,
   consumer_group,
   topic,
   broker_name,
   queue_id,
   queue_offset,
-  attempt,
+  CASE WHEN verdict = 'PARKED' THEN attempt - 1 ELSE attempt END AS attempt,
   verdict,
   reason,
   error_type,

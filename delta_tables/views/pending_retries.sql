@@ -1,4 +1,5 @@
 -- Attempts that failed and have not been followed by the next attempt yet, with the time it is due.
+-- One that came back and was parked (orderly mode) is in parked_messages.
 SELECT
   failed.consumer_group,
   failed.topic,
@@ -11,7 +12,8 @@ SELECT
   failed.error_type,
   failed.error_text,
   failed.finished_at AS failed_at,
-  failed.next_attempt_at
+  failed.next_attempt_at,
+  failed.properties['LMQ_SHARDING_KEY'] AS sharding_key
 FROM deliveries AS failed
 LEFT JOIN (
   SELECT consumer_group, topic, broker_name, queue_id, queue_offset, attempt

@@ -179,7 +179,7 @@ class DeadLetterChoice:
         at = " AND ".join(f"{name} = {_literal(letter[name])}" for name in KEY[:4])
         rows = self._reader.sql(
             f"SELECT {', '.join(_OF_ATTEMPT)} FROM deliveries WHERE consumer_group = '{self.group}' "
-            f"AND {at} AND attempt <= {int(letter['attempts'])} ORDER BY attempt"
+            f"AND {at} AND attempt <= {int(letter['attempts'])} AND verdict <> 'PARKED' ORDER BY attempt"
         )
         found: list[dict[str, Any]] = rows.to_pylist()
         return found

@@ -12,6 +12,8 @@ Invariants, wherever the driver dies:
     of DataFrames is evaluated before it, and decides once about each message (frames/);
   - a worker that dies ends no group: its batch runs once more, with the handler in a process of its own,
     and so does every batch after it;
+  - in orderly mode nothing is handled while an earlier message of its lane is not done (orderly/), and what
+    has to wait is parked in the ledger by the batch's own commit;
   - what is reported (consumer_offsets, the broker's group offsets) is reported after the ledger commit.
 
 Threads: `_process` runs on Spark's callback thread, one batch at a time.
@@ -44,6 +46,9 @@ from jobs.group.fence import GroupFence
 from jobs.group.loss_record import LossRecord
 from jobs.group.message_frame import MessageTask, message_schema, task_schema
 from jobs.group.offset_report import OffsetReport
+from jobs.group.orderly.lane_gate import LaneRules
+from jobs.group.orderly.ledger_lanes import refuse_parked
+from jobs.group.orderly.orderly_group import OrderlyGroup
 from jobs.group.outcomes import OutcomeTask
 from jobs.group.slice_tasks import ReadTask, into_bins, per_bin, reader_of
 from jobs.group.start import starting_offsets
@@ -63,7 +68,9 @@ from store_native.errors import from_code
 from store_native.names import retry_topic
 from structured_streaming.cluster_offsets import ClusterOffsets
 from structured_streaming.offsets import MessageQueue, Offsets
-from structured_streaming.source import batch_plan
+from structured_streaming.source import batch_bound, batch_plan
+from structured_streaming.source.partitions import QueueSlice
+from structured_streaming.source.slice_reader import SliceReader
 
 _log = logging.getLogger(__name__)
 
@@ -130,6 +137,8 @@ class GroupJob:
             settings.handler.check(spark.createDataFrame([], message_schema()))
             self._frames = FrameEvaluation(settings.handler, policy, lambda: gate.is_given_up)
         self._unknown_is_slow, calls = calls_at_a_time(settings.handler, settings.host)
+        if settings.mode == "orderly":
+            calls = 1  # how many a batch may have at a time is its lanes' matter
         self._size = BatchSize(
             self._checkpoint.bound_file,
             settings.max_messages_per_batch,
@@ -138,6 +147,12 @@ class GroupJob:
             calls,
             settings.handler.target,
         )
+        self._lanes: OrderlyGroup | None = None
+        if settings.mode == "orderly":
+            # A worker that dies has its batch run again while others of the batch may still make calls: a
+            # process of the handler's own dies alone.
+            self._host = replace(self._host, isolation="process")
+            self._lanes = OrderlyGroup(self._spark, settings, client, self._checkpoint.bound_file)
         self._start: dict[MessageQueue, int] = {}
         self._last_in_ledger: int | None = None
         self.reached: dict[MessageQueue, int] = {}
@@ -146,6 +161,11 @@ class GroupJob:
     def checkpoint(self) -> StreamCheckpoint:
         """The query's checkpoint."""
         return self._checkpoint
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether so many messages of a queue are parked that it is read no further."""
+        return self._lanes is not None and bool(self._lanes.paused)
 
     def start(self) -> StreamingQuery:
         """Starts the query."""
@@ -157,6 +177,11 @@ class GroupJob:
         begin = start_of(
             self._checkpoint, self._brokers, lambda: starting_offsets(settings, self._spark, self._brokers)
         )
+        if self._lanes is not None:
+            self._lanes.begin()
+        else:
+            refuse_parked(settings.ledger, settings.group, self._spark)
+            batch_bound.pause(self._checkpoint.bound_file, ())
         self._start = self._brokers.positions(begin)
         self._reach(self._start)
         committed = self._checkpoint.reached()
@@ -254,8 +279,8 @@ class GroupJob:
         if not slices:
             return Handled()  # a repeated first batch whose start has moved past it: the ledger has it all
         reader = replace(self._reader, on_loss=lost)
-        rows_of_a_task = self._size.rows_of_a_task
-        parts = parts_of(self._spark, settings.ledger, settings.group, reader, slices, rows_of_a_task)
+        began_at = datetime.now(UTC)
+        parts, rules = self._parts(reader, slices)
         handler: HandlerTarget | DecidedVerdicts
         if isinstance(settings.handler, FrameHandler):
             handler = self._decided(parts, time_taken, lost)
@@ -271,6 +296,7 @@ class GroupJob:
             self._host,
             time_taken,
             frozenset(settings.send_to),
+            rules,
         )
         outcomes = frame_of(self._spark, parts, handle, DELIVERIES.ddl)
         if not settings.send_to:
@@ -286,7 +312,19 @@ class GroupJob:
                 outcomes, settings.ledger, DELIVERIES, app_id=app_id, version=batch_id, has_effects=True
             )
         self._size.learn(time_taken.total)
+        if self._lanes is not None:
+            self._lanes.committed(query_id, batch_id, began_at)
         return time_taken.total
+
+    def _parts(
+        self, reader: SliceReader, slices: Sequence[QueueSlice]
+    ) -> tuple[list[BatchPart], LaneRules | None]:
+        rows_of_a_task = self._size.rows_of_a_task
+        if self._lanes is not None:
+            part, rules = self._lanes.cut(reader, slices, rows_of_a_task)
+            return [part], rules
+        settings = self._settings
+        return parts_of(self._spark, settings.ledger, settings.group, reader, slices, rows_of_a_task), None
 
     def _decided(
         self, parts: Sequence[BatchPart], time_taken: HandlingTime, lost: LossRecord | None

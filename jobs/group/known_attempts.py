@@ -1,7 +1,8 @@
 """Attempts at a batch's retried messages that the ledger has: they are not handled again.
 
-Owns how they are found and left out. A broker that crashed may put a delayed message twice, and two drivers
-may each have sent it back; the ledger has one row per attempt.
+Owns how they are found and left out, and with them what is on the retry topic and is no message. A broker
+that crashed may put a delayed message twice, and two drivers may each have sent it back; the ledger has one
+row per attempt.
 
 Invariants: the batch's own origins are read first, on the driver and without bodies, and only they are
 looked up.
@@ -9,7 +10,7 @@ looked up.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -21,13 +22,14 @@ from delta_tables.known_keys import known_rows
 from delta_tables.ledger.location import LedgerLocation
 from jobs.group.slice_tasks import ReadTask
 from jobs.redelivery.original_position import original_positions
+from jobs.redelivery.wake_up import without_wake_ups
 from structured_streaming.source.partitions import QueueSlice
 from structured_streaming.source.slice_reader import SliceReader
 
 Attempt = tuple[str, str, int, int, int]
 """topic, broker_name, queue_id and queue_offset of the original message, and the attempt at it."""
 
-_ORIGIN_COLUMNS = ("topic", "broker_name", "queue_id", "queue_offset", "reconsume_times", "properties")
+ORIGIN_COLUMNS = ("topic", "broker_name", "queue_id", "queue_offset", "reconsume_times", "properties")
 
 
 def known_attempts(
@@ -42,12 +44,24 @@ def known_attempts(
         reader: reads the group's messages.
         slices: the slices.
     """
-    fields = {field.name: field for field in reader.schema.fields}
-    light = replace(reader, schema=StructType([fields[name] for name in _ORIGIN_COLUMNS]))
+    light = light_reader(reader)
     asked: set[Attempt] = set()
     for piece in slices:
         for batch in light.read(piece):
             asked.update(attempts(batch, group))
+    return known_among(spark, ledger, group, asked)
+
+
+def light_reader(reader: SliceReader) -> SliceReader:
+    """Reads of each message no more than its original position and attempt, and its properties."""
+    fields = {field.name: field for field in reader.schema.fields}
+    return replace(reader, schema=StructType([fields[name] for name in ORIGIN_COLUMNS]))
+
+
+def known_among(
+    spark: SparkSession, ledger: LedgerLocation, group: str, asked: Collection[Attempt]
+) -> frozenset[Attempt]:
+    """Which of some attempts have a row already; arguments as for `known_attempts`."""
     found = known_rows(
         spark,
         ledger,
@@ -57,7 +71,7 @@ def known_attempts(
         DELIVERY_KEY[1:],
         attempts_from=2,
     )
-    return frozenset(asked & found)
+    return frozenset(found.intersection(asked))
 
 
 def attempts(batch: pa.RecordBatch, group: str) -> list[Attempt]:
@@ -77,7 +91,8 @@ class WithoutKnown:
 
     def __call__(self, numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yields the other rows of one task's slices."""
-        for batch in self.read(numbers):
+        for read in self.read(numbers):
+            batch = without_wake_ups(read)
             if self.known:
                 fresh = [attempt not in self.known for attempt in attempts(batch, self.group)]
                 yield batch.filter(pa.array(fresh, pa.bool_()))

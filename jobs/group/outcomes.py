@@ -4,7 +4,8 @@ Owns the making of an outcome row.
 
 Invariants: one row per message, keyed by its original position and attempt; a failed attempt becomes RETRY
 while attempts are left and the broker can take it back, DEAD otherwise, DROPPED in broadcast mode; what a
-verdict sends is in its own row.
+verdict sends is in its own row. In an orderly group a message behind one that comes again is PARKED, by the
+same commit.
 
 Processes: made on the driver, pickled to executors.
 """
@@ -22,12 +23,15 @@ from functools import cache
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from delta_tables.deliveries import ACK, DEAD, DELIVERIES, DROPPED, RETRY
+from delta_tables.deliveries import ACK, DEAD, DELIVERIES, DROPPED, PARKED, RETRY
 from jobs.frames.decided_verdicts import DecidedVerdicts
 from jobs.group.addressing import addressed
 from jobs.group.batch_size import Handled
 from jobs.group.handled_messages import as_handled, without_repeats
+from jobs.group.orderly.lane import lanes_of
+from jobs.group.orderly.lane_gate import LaneGate, LaneRules
 from jobs.handler.batch_calls import Before
+from jobs.handler.call_order import CallOrder
 from jobs.handler.invocation import DEFAULT_HOST, HandlerHost, invoke
 from jobs.handler.loader import HandlerTarget
 from jobs.handler.results import HandlerResults
@@ -59,6 +63,7 @@ class OutcomeTask:
         host: where and how the handler is called.
         handled: gets what was handled, piece by piece.
         send_to: the topics that verdicts may send messages to.
+        lanes: what is known of the lanes, in orderly mode.
     """
 
     group: str
@@ -70,11 +75,13 @@ class OutcomeTask:
     host: HandlerHost = DEFAULT_HOST
     handled: Callable[[Handled], None] = _not_counted
     send_to: frozenset[str] = frozenset()
+    lanes: LaneRules | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Handles the messages of one task and yields their outcome rows."""
         worker = f"{socket.gethostname()}:{os.getpid()}"
         seen: set[tuple[str, int]] = set()
+        gate = None if self.lanes is None else LaneGate(self.lanes)
         for batch in self._pieces(batches):
             fresh = without_repeats(batch, self.group, seen)
             if fresh.num_rows == 0:
@@ -82,14 +89,16 @@ class OutcomeTask:
             positions = original_positions(fresh, self.group)
             counts = attempt_counts(fresh, positions, self.group)
             began = time.monotonic()
-            results = self._results(fresh, positions, counts)
-            took = time.monotonic() - began
-            rows = self._rows(fresh, positions, counts, results, worker)
-            retried = given_up = 0
-            if results.verdict is not None:
-                said = Counter(rows.column("verdict").to_pylist())
-                retried, given_up = said[RETRY], said[DEAD] + said[DROPPED]
-            self.handled(Handled(fresh.num_rows, took, retried, given_up))
+            if gate is None:
+                results = self._results(fresh, positions, counts)
+                rows = self._rows(fresh, positions, counts, results, worker)
+            else:
+                lanes = lanes_of(fresh, positions)
+                given_up = pc.indices_nonzero(self._last_chances(fresh, positions, counts)).to_pylist()
+                results = self._results(fresh, positions, counts, gate.order(lanes, given_up))
+                rows = self._rows(fresh, positions, counts, results, worker)
+                rows = rows.filter(gate.close_behind(lanes, rows.column("verdict").to_pylist()))
+            self.handled(_handled(rows, results, time.monotonic() - began))
             yield rows
 
     def _pieces(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -100,31 +109,40 @@ class OutcomeTask:
         pieces = joined(batches) if concurrent else batches
         return small(pieces) if self.send_to else pieces
 
-    def _results(self, batch: pa.RecordBatch, positions: Positions, counts: AttemptCounts) -> HandlerResults:
+    def _results(
+        self,
+        batch: pa.RecordBatch,
+        positions: Positions,
+        counts: AttemptCounts,
+        order: CallOrder | None = None,
+    ) -> HandlerResults:
         messages = as_handled(batch, positions)
         if isinstance(self.handler, DecidedVerdicts):
             return self.handler.of(messages)
         before = self._before(batch, positions, counts) if self.handler.load().vectorised else None
-        return invoke(self.handler, messages, self.policy, before, self.host)
+        return invoke(self.handler, messages, self.policy, before, self.host, order)
 
     def _before(self, batch: pa.RecordBatch, positions: Positions, counts: AttemptCounts) -> Before:
         """What a failure would mean for each row; worked out when something fails."""
 
         @cache
         def last_chance() -> list[bool]:
-            last = pc.greater(counts.counted, self.policy.max_reconsume_times)
-            return [a or b for a, b in zip(last.to_pylist(), cannot_return(), strict=True)]
+            return list(self._last_chances(batch, positions, counts).to_pylist())
 
         @cache
         def cannot_return() -> list[bool]:
-            too_large = pc.invert(leaves_space_for_retry(batch, positions))
-            return list(pc.or_(too_large, pc.equal(positions.attempt, LAST_ATTEMPT)).to_pylist())
+            return list(_cannot_return(batch, positions).to_pylist())
 
         again = pc.greater(positions.attempt, 1).to_pylist()
         isolated = counts.isolated.to_pylist()
         if self.mode == "broadcast":  # nothing comes again: each failure is the last, and decided about now
             return Before(again, isolated, lambda row: True, lambda row: True)
         return Before(again, isolated, lambda row: last_chance()[row], lambda row: cannot_return()[row])
+
+    def _last_chances(self, batch: pa.RecordBatch, positions: Positions, counts: AttemptCounts) -> pa.Array:
+        """Of each row, whether RETRY would mean DEAD now."""
+        last = pc.greater(counts.counted, self.policy.max_reconsume_times)
+        return pc.or_(last, _cannot_return(batch, positions))
 
     def _rows(
         self,
@@ -222,11 +240,13 @@ class OutcomeTask:
         kept = pc.if_else(not_done, kept, pa.scalar(None, pa.int32()))
         for name in ("flag", "properties", "body"):
             columns[name] = batch.column(name).take(kept)
+        # One that is parked stays what it is: its marks are of the attempt before.
+        parked = pc.equal(verdict, PARKED)
         uncounted = pc.add(counts.uncounted, in_company.cast(pa.int32()))
         columns["properties"] = marked(
             columns["properties"],
-            pc.if_else(comes_again, uncounted, 0),
-            pc.if_else(comes_again, isolated, False),
+            pc.if_else(pc.or_(comes_again, parked), uncounted, 0),
+            pc.if_else(parked, counts.isolated, pc.if_else(comes_again, isolated, False)),
         )
         return columns
 
@@ -245,6 +265,19 @@ class OutcomeTask:
         first = pa.scalar(1, pa.int32())
         nth = pc.subtract(pc.max_element_wise(pc.min_element_wise(positions.attempt, last), first), first)
         return pc.take(levels, nth)
+
+
+def _cannot_return(batch: pa.RecordBatch, positions: Positions) -> pa.Array:
+    too_large = pc.invert(leaves_space_for_retry(batch, positions))
+    return pc.or_(too_large, pc.equal(positions.attempt, LAST_ATTEMPT))
+
+
+def _handled(rows: pa.RecordBatch, results: HandlerResults, took: float) -> Handled:
+    """Counts what was handled among some rows; what was parked was not."""
+    if results.verdict is None:
+        return Handled(rows.num_rows, took)
+    said = Counter(rows.column("verdict").to_pylist())
+    return Handled(rows.num_rows - said[PARKED], took, said[RETRY], said[DEAD] + said[DROPPED])
 
 
 def joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -46,6 +46,8 @@ class RetryPolicy:
         max_reconsume_times: int,
         retry_backoff: str | None = None,
         uniform: Callable[[], float] = drawn,
+        *,
+        shortest: bool = False,
     ) -> RetryPolicy:
         """Reads `--retry-delays` or `--retry-backoff` against the store's delay levels.
 
@@ -56,6 +58,7 @@ class RetryPolicy:
             max_reconsume_times: the most retries.
             retry_backoff: shortest and longest delay of an exponential backoff, `"1s..10m"`.
             uniform: draws a number from 0 up to 1 for it.
+            shortest: the shortest level each time, in the place of RocketMQ's own.
 
         Raises:
             InvalidRequest: ARGUMENT_ILLEGAL for a delay the store has no level for, or both kinds of delays.
@@ -69,7 +72,9 @@ class RetryPolicy:
         if retry_delays is None:
             first = min(_FIRST_DEFAULT_LEVEL, len(level_ms))
             backoff = None if retry_backoff is None else _backoff(retry_backoff, level_ms, uniform)
-            return cls(max_reconsume_times, tuple(range(first, len(level_ms) + 1)), tuple(level_ms), backoff)
+            usual = tuple(range(first, len(level_ms) + 1))
+            levels = (level_ms.index(min(level_ms)) + 1,) if shortest else usual
+            return cls(max_reconsume_times, levels, tuple(level_ms), backoff)
         levels = tuple(_level_of(delay, level_ms) for delay in retry_delays.replace(",", " ").split())
         if not levels:
             raise from_code("ARGUMENT_ILLEGAL", '--retry-delays is empty: write "10s 30s 1m"')

@@ -1,9 +1,9 @@
 """Knowing that a group has nothing left to do, for `--until-idle`.
 
 Owns the check, not the waiting. Idle means: every queue of the subscription is handled up to its end, no
-failed attempt waits for its retry, every message given up has reached the dead letters, what verdicts send
-was sent, and no delayed message waits at the broker. Of several brokers one that does not answer for long is
-left out, and said.
+failed attempt waits for its retry, no message is parked, every message given up has reached the dead letters,
+what verdicts send was sent, and no delayed message waits at the broker. Of several brokers one that does not
+answer for long is left out, and said.
 
 Invariants: each is read from the broker or the ledger; nothing is guessed from quiet.
 """
@@ -35,6 +35,7 @@ _DELAYED = "lakemq_timing_messages"
 
 _UNFINISHED = (
     "SELECT (SELECT count(*) FROM pending_retries WHERE consumer_group = '{group}')"
+    " + (SELECT count(*) FROM parked_messages WHERE consumer_group = '{group}')"
     " + (SELECT count(*) FROM pending_dead_letters WHERE consumer_group = '{group}')"
     " + (SELECT count(*) FROM pending_sends WHERE consumer_group = '{group}') AS unfinished"
 )

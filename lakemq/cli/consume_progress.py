@@ -63,10 +63,13 @@ class ConsumeProgress:
     def _waiting(self) -> str:
         if self._left is None:
             return ""
+        parked = f"; {self._left.parked:,} are parked behind others" if self._left.parked else ""
         if self._left.first_due_at is None:
-            return "; no retry waits"
+            return f"; no retry waits{parked}"
         first = output.moment(round(self._left.first_due_at.timestamp() * 1000))
-        return f"; {self._left.messages:,} wait for a retry in a later run, the first is due at {first}"
+        return (
+            f"; {self._left.messages:,} wait for a retry in a later run, the first is due at {first}{parked}"
+        )
 
     def _sums(self) -> str:
         done = self._messages - self._retried - self._given_up

@@ -67,6 +67,9 @@ def as_text(group: str, behind: Mapping[str, Any], status: LedgerStatus) -> str:
     shown["rate"] = f"{status.rate_per_s:,.1f} messages a second over the last minute"
     due = "" if status.next_due_at is None else f", the first at {output.cell(status.next_due_at)}"
     shown["retries"] = f"{status.pending_retries:,} wait, {status.due_retries:,} of them are due{due}"
+    if status.oldest_parked_at is not None:
+        since = output.cell(status.oldest_parked_at)
+        shown["parked"] = f"{status.parked:,} wait for an earlier message, the first since {since}"
     shown["replays"] = f"{status.replays_under_way:,} sent, without an attempt yet"
     if status.oldest_send_at is not None:
         since = output.cell(status.oldest_send_at)

@@ -131,9 +131,11 @@ class ClusterRun:
 
         plans = retry_until(lambda: self._of_all(plan, start.brokers), self._timeout_s)
         ends = {queue: end for planned in plans.values() for queue, end in planned.ends.items()}
-        most = batch_bound.at_most(self.options.batch_bound_file, most)
+        starts = {queue: at for planned in plans.values() for queue, at in planned.starts.items()}
+        file = self.options.batch_bound_file
+        most = batch_bound.at_most(file, most)
+        ends = batch_bound.without_paused(file, starts, ends)
         if most is not None:
-            starts = {queue: at for planned in plans.values() for queue, at in planned.starts.items()}
             ends = limit_ends(starts, ends, most)
         found = dict(start.brokers)
         for name, planned in plans.items():

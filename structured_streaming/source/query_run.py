@@ -142,10 +142,10 @@ class QueryRun:
     def latest(self, start: Offsets, most: int | None) -> Offsets:
         """Returns the end of the batch that begins at ``start``."""
         planned = self.plan(start)
-        most = batch_bound.at_most(self.options.batch_bound_file, most)
-        return planned.advance(
-            planned.ends if most is None else limit_ends(planned.starts, planned.ends, most)
-        )
+        file = self.options.batch_bound_file
+        most = batch_bound.at_most(file, most)
+        ends = batch_bound.without_paused(file, planned.starts, planned.ends)
+        return planned.advance(ends if most is None else limit_ends(planned.starts, ends, most))
 
     def plan(self, start: Offsets) -> Planned:
         """Returns what the batch that begins at ``start`` may read."""

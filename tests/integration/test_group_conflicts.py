@@ -21,7 +21,7 @@ from delta_tables.ledger_query import select
 from delta_tables.table import Table
 from delta_tables.views import TABLES
 from jobs.handler.loader import HandlerTarget
-from jobs.retry import retried_messages
+from jobs.redelivery.retried_messages import retried_messages
 from jobs.settings import ConsumeSettings
 from tests.support.broker_process import BrokerProcess
 from tests.support.held_handler import HeldHandler

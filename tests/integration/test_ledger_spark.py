@@ -27,8 +27,8 @@ from jobs.group.map_arrow import map_in_arrow
 from jobs.group.outcomes import OutcomeTask
 from jobs.group.start import handled_offsets
 from jobs.handler.loader import HandlerTarget
+from jobs.redelivery.retried_messages import retried_messages
 from jobs.redelivery.retry_policy import RetryPolicy
-from jobs.retry import retried_messages
 from jobs.runtime.checkpoint import StreamCheckpoint
 from tests.support.ledger_rows import (
     append,
@@ -128,6 +128,8 @@ def test_spark_and_deltalake_answer_the_views_alike(spark: SparkSession, ledger:
     append(ledger, DELIVERIES, [delivery(0), delivery(1, verdict="RETRY"), delivery(4), delivery(4)])
     append(ledger, DELIVERIES, [delivery(1, attempt=2, verdict="RETRY"), delivery(5, verdict="DEAD")])
     append(ledger, DELIVERIES, [delivery(6, sends=2), delivery(7, sends=1)])
+    parked = delivery(8, verdict="PARKED", started_at=None, properties=[("LMQ_SHARDING_KEY", "k")])
+    append(ledger, DELIVERIES, [parked, delivery(0, verdict="PARKED", started_at=None)])
     append(ledger, SENT_MESSAGES, [SENT])
     append(ledger, MESSAGES, [stored(5), stored(0, reconsume_times=1, message_id="ID1")])
     append(ledger, DEAD_LETTERS, [dead_letter(6, 3)])

@@ -36,8 +36,8 @@ def register(subparsers: Subparsers) -> None:
         help="query the ledger in SQL",
         description="Tables: messages, deliveries, dead_letters, consumer_offsets, data_losses, replays, "
         "sent_messages. "
-        "Views: delivery_history, message_trace, group_progress, pending_retries, pending_dead_letters, "
-        "pending_sends, dead_letter_summary, delivery_gaps, duplicate_deliveries.",
+        "Views: delivery_history, message_trace, group_progress, pending_retries, parked_messages, "
+        "pending_dead_letters, pending_sends, dead_letter_summary, delivery_gaps, duplicate_deliveries.",
     )
     parser.add_argument("query", metavar="SELECT", help="one SQL statement; - reads it from standard input")
     options.add_ledger(parser)

@@ -34,6 +34,19 @@ def test_rows_older_than_asked_are_deleted(tmp_path: Path) -> None:
     assert left == [{"queue_offset": 1}]
 
 
+def test_a_parked_message_and_the_attempt_it_waits_for_stay_however_old(tmp_path: Path) -> None:
+    """And what was parked and is done goes with its attempt: it must not seem to wait again."""
+    ledger = path_ledger(tmp_path)
+    append(ledger, DELIVERIES, [delivery(0), delivery(1, verdict="PARKED"), delivery(1, attempt=1)])
+    append(ledger, DELIVERIES, [delivery(2, verdict="RETRY"), delivery(3, verdict="PARKED")])
+    append(ledger, DELIVERIES, [delivery(4), delivery(0, consumer_group="other")])
+    (report,) = maintain(ledger, keep_days=10, now=START + timedelta(days=25))
+    left = LedgerReader(tmp_path).sql("SELECT queue_offset FROM deliveries ORDER BY 1").to_pylist()
+    assert [row["queue_offset"] for row in left] == [2, 3, 4], report
+    parked = LedgerReader(tmp_path).sql("SELECT queue_offset FROM parked_messages").to_pylist()
+    assert parked == [{"queue_offset": 3}]
+
+
 def test_every_table_has_an_age(tmp_path: Path) -> None:
     ledger = path_ledger(tmp_path)
     ledger.create(*TABLES)

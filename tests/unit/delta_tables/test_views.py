@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -396,3 +397,37 @@ def test_two_columns_of_one_name_are_refused(ledger: PathLedger) -> None:
 def test_a_directory_without_a_ledger_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="no ledger"):
         LedgerReader(tmp_path)
+
+
+def test_a_parked_message_waits_and_is_neither_a_gap_nor_a_duplicate(ledger: PathLedger) -> None:
+    key = [("LMQ_SHARDING_KEY", "k"), ("colour", "red")]
+    append(ledger, DELIVERIES, [delivery(0, verdict="RETRY", properties=key)])
+    append(ledger, DELIVERIES, [delivery(n, verdict="PARKED", started_at=None) for n in (1, 2)])
+    append(ledger, DELIVERIES, [delivery(3, verdict="PARKED", started_at=None, properties=key)])
+    append(ledger, DELIVERIES, [delivery(0, attempt=2, verdict="PARKED", started_at=None, properties=key)])
+    append(ledger, DELIVERIES, [delivery(1, finished_at=START + timedelta(seconds=90))])
+    report(ledger, 0, 4)
+    waiting = query(ledger, "SELECT queue_offset, attempt, sharding_key FROM parked_messages ORDER BY 1")
+    assert [tuple(row.values()) for row in waiting] == [(0, 2, "k"), (2, 1, None), (3, 1, "k")]
+    states = query(
+        ledger, "SELECT state, attempt_count, attempts FROM delivery_history ORDER BY queue_offset"
+    )
+    assert [(row["state"], row["attempt_count"]) for row in states] == [
+        ("PARKED", 1),
+        ("ACK", 1),
+        ("PARKED", 0),
+        ("PARKED", 0),
+    ]
+    assert [attempt["verdict"] for attempt in states[0]["attempts"]] == ["RETRY"]
+    assert states[2]["attempts"] is None
+    for view in ("duplicate_deliveries", "delivery_gaps", "pending_retries"):
+        assert query(ledger, f"SELECT * FROM {view}") == [], view
+    events = query(
+        ledger, "SELECT event, attempt FROM message_trace WHERE queue_offset = 1 ORDER BY event_at"
+    )
+    assert [tuple(row.values()) for row in events] == [("PARKED", 0), ("ATTEMPT", 1)]
+
+
+def test_a_message_that_was_parked_twice_at_one_attempt_is_a_duplicate(ledger: PathLedger) -> None:
+    append(ledger, DELIVERIES, [delivery(0, verdict="PARKED"), delivery(0, verdict="PARKED"), delivery(0)])
+    assert [row["copies"] for row in query(ledger, "SELECT copies FROM duplicate_deliveries")] == [2]

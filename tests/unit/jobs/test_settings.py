@@ -28,10 +28,21 @@ def test_a_group_reads_its_retry_topic_too_but_not_in_broadcast_mode(tmp_path: P
     assert concurrent.checkpoint_of("group") == tmp_path / "_checkpoints" / "g" / "group"
 
 
-def test_the_orderly_mode_is_refused_with_what_there_is_instead(tmp_path: Path) -> None:
-    mode: Any = "orderly"
-    with pytest.raises(InvalidRequest, match="orderly mode comes with a later release: use concurrent"):
-        ConsumeSettings("g", ("t",), HandlerTarget("m:f"), ledger_at(str(tmp_path)), mode=mode)
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"handler": FrameHandler("f", lambda frame: frame)}, "orderly mode takes a handler of messages"),
+        ({"send_to": ("u",)}, "verdicts send nothing in orderly mode yet"),
+        ({"max_parked": 0}, "--max-parked is 1 or more"),
+    ],
+)
+def test_the_orderly_mode_takes_messages_one_by_one(
+    tmp_path: Path, changes: dict[str, Any], said: str
+) -> None:
+    given: dict[str, Any] = {"handler": HandlerTarget("m:f"), "ledger": ledger_at(str(tmp_path))}
+    assert ConsumeSettings("g", ("t",), **given, mode="orderly").subscription == ("t", "%RETRY%g")
+    with pytest.raises(InvalidRequest, match=said):
+        ConsumeSettings("g", ("t",), **(given | changes), mode="orderly")
 
 
 def test_a_ledger_in_a_catalog_needs_a_checkpoint() -> None:

@@ -13,6 +13,8 @@ import pyarrow as pa
 import pytest
 
 from delta_tables.deliveries import DELIVERIES
+from jobs.group.orderly.lane import Attempt, Lane
+from jobs.group.orderly.lane_gate import LaneRules
 from jobs.group.outcomes import IN_COMPANY, OutcomeTask
 from jobs.handler.loader import HandlerTarget, LoadedHandler
 from jobs.redelivery.counted_attempts import attempt_counts
@@ -486,3 +488,61 @@ def test_a_group_that_sends_handles_small_pieces_and_leaves_nothing_out() -> Non
     rows = sending(*messages)
     assert [row["queue_offset"] for row in rows] == list(range(600))
     assert {row["sends"] for row in rows} == {1}
+
+
+def in_lanes(
+    *batches: list[dict[str, Any]], rules: LaneRules | None = None, policy: RetryPolicy = POLICY
+) -> list[dict[str, Any]]:
+    handler = HandlerTarget(f"{__name__}:obey")
+    task = OutcomeTask("g", handler, policy, "orderly", "query-1", 5, lanes=rules or LaneRules())
+    made = list(task(pa.RecordBatch.from_pylist(b, SCHEMA) for b in batches))
+    return [row for batch in made for row in batch.to_pylist()]
+
+
+def keyed(row: dict[str, Any], key: str) -> dict[str, Any]:
+    return row | {"properties": [*row["properties"], ("LMQ_SHARDING_KEY", key)]}
+
+
+def test_what_follows_a_failure_on_its_lane_is_parked_with_its_body() -> None:
+    rows = in_lanes(
+        [
+            keyed(message(0, {"raise": "x"}), "a"),
+            keyed(message(1), "b"),
+            keyed(message(2), "a"),
+            message(3),
+        ]
+    )
+    assert [row["verdict"] for row in rows] == ["RETRY", "ACK", "PARKED", "ACK"]
+    parked = rows[2]
+    assert (parked["attempt"], parked["body"], parked["flag"]) == (1, b"{}", 7)
+    assert parked["properties"] == [("colour", "red"), ("LMQ_SHARDING_KEY", "a")]
+    assert (
+        parked["started_at"] is parked["next_attempt_at"] is parked["error_text"] is parked["reason"] is None
+    )
+    assert parked["finished_at"] >= rows[0]["finished_at"]
+
+
+def test_a_retry_that_is_parked_keeps_what_is_known_of_its_attempts() -> None:
+    lane = Lane("orders", "broker-a", 1, None)
+    marks = [*retried(1, 4, 1)["properties"], ("LMQ_UNCOUNTED", "1"), ("LMQ_ALONE", "1")]
+    rules = LaneRules({lane: (Attempt(2, 2),)})
+    (row,) = in_lanes([retried(1, 4, 1, properties=marks)], rules=rules)
+    assert (row["verdict"], row["attempt"], row["source_topic"]) == ("PARKED", 2, "%RETRY%g")
+    assert {name: value for name, value in row["properties"] if name.startswith("LMQ_")} == {
+        "LMQ_ORIGIN": "broker-a/1/4",
+        "LMQ_UNCOUNTED": "1",
+        "LMQ_ALONE": "1",
+    }
+
+
+def test_what_is_parked_already_and_goes_on_waiting_has_no_second_row() -> None:
+    lane = Lane("orders", "broker-a", 1, None)
+    rules = LaneRules(parked=frozenset((lane, Attempt(offset, 1)) for offset in (0, 1)))
+    rows = in_lanes([message(0, {"raise": "x"}), message(1)], [message(2)], rules=rules)
+    assert [(row["queue_offset"], row["verdict"]) for row in rows] == [(0, "RETRY"), (2, "PARKED")]
+
+
+def test_a_lane_goes_on_behind_a_message_that_is_given_up() -> None:
+    policy = RetryPolicy.of("10s", [1_000, 10_000], 0)
+    rows = in_lanes([message(0, {"raise": "x"}), message(1, {"dead": "y"}), message(2)], policy=policy)
+    assert [row["verdict"] for row in rows] == ["DEAD", "DEAD", "ACK"]

@@ -24,6 +24,11 @@ def test_without_delays_retries_wait_as_in_rocketmq_from_level_3() -> None:
     assert RetryPolicy.of(None, [500], 16).delay_levels == (1,)
 
 
+def test_the_shortest_delay_each_time_unless_others_are_given() -> None:
+    assert RetryPolicy.of(None, [5_000, 1_000, 9_000], 16, shortest=True).delay_levels == (2,)
+    assert RetryPolicy.of("9s", [5_000, 1_000, 9_000], 16, shortest=True).delay_levels == (3,)
+
+
 @pytest.mark.parametrize("delays", ["11s", "10", "soon", " "])
 def test_a_delay_the_store_has_no_level_for_is_refused_with_the_known_ones(delays: str) -> None:
     with pytest.raises(InvalidRequest) as refused:

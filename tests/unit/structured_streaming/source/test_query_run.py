@@ -147,6 +147,20 @@ def test_a_job_bounds_its_batches_from_one_to_the_next(tmp_path: Path) -> None:
     assert [end.position(queue("t0", 0)) for end in (first, second, third, last)] == [0, 2, 7, 9]
 
 
+def test_a_job_pauses_queues_from_one_batch_to_the_next(tmp_path: Path) -> None:
+    file = tmp_path / "bound.json"
+    held = broker(9, 5)
+    query = run(held, batchBoundFile=str(file), **EARLIEST)
+    first = query.initial()
+    batch_bound.pause(file, [queue("t0", 0)])
+    second = query.latest(first, 4)
+    assert query.latest(second, None).position(queue("t0", 0)) == 0
+    batch_bound.pause(file, [])
+    third = query.latest(second, None)
+    found = [[end.position(queue("t0", n)) for n in (0, 1)] for end in (first, second, third)]
+    assert found == [[0, 0], [0, 4], [9, 5]]
+
+
 def test_a_loss_fails_the_query_unless_it_may_go_on() -> None:
     held = broker(9)
     start = run(held, **EARLIEST).initial()

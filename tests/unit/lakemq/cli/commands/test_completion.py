@@ -63,8 +63,8 @@ def test_bash_offers_commands_options_and_choices(
     assert some <= set(offered(script, *words))
 
 
-def test_no_mode_is_offered_that_does_not_work(script: Path) -> None:
-    assert set(offered(script, "lakemq", "consume", "--mode", "")) == {"concurrent", "broadcast"}
+def test_the_modes_of_a_group_are_offered(script: Path) -> None:
+    assert set(offered(script, "lakemq", "consume", "--mode", "")) == {"concurrent", "orderly", "broadcast"}
 
 
 def test_a_file_is_offered_where_one_is_wanted(script: Path, tmp_path: Path) -> None:

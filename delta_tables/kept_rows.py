@@ -1,0 +1,67 @@
+"""Which rows of `deliveries` stay, however old they are: those that parked messages wait with.
+
+Owns the question, for maintenance.
+
+Invariants: a parked message that waits keeps its row, and the message before it keeps the attempt that it
+waits for. A row that says PARKED goes no later than that of the attempt, which is younger: else the message
+would seem to wait again.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from delta_tables.deliveries import DELIVERIES
+from delta_tables.ledger.location import LedgerLocation
+from delta_tables.ledger.path_ledger import PathLedger
+from delta_tables.views import view_sql
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_VIEWS = ("parked_messages", "pending_retries")
+_OLDEST = """\
+SELECT parked.consumer_group, least(min(parked.parked_at), min(failed.failed_at)) AS since
+FROM parked_messages AS parked
+LEFT JOIN pending_retries AS failed ON failed.consumer_group = parked.consumer_group
+GROUP BY parked.consumer_group ORDER BY parked.consumer_group"""
+
+
+def kept_since(ledger: LedgerLocation, spark: SparkSession | None = None) -> dict[str, datetime]:
+    """From when on a group's rows are kept, of the groups with parked messages.
+
+    Args:
+        ledger: a ledger with the table.
+        spark: the session, for a ledger in a catalog.
+    """
+    views = ", ".join(f"{name} AS (\n{view_sql(name)})" for name in _VIEWS)
+    if isinstance(ledger, PathLedger):
+        import pyarrow as pa
+        from deltalake import QueryBuilder
+
+        session = QueryBuilder().register(DELIVERIES.name, ledger.open(DELIVERIES))
+        found = pa.table(session.execute(f"WITH {views} {_OLDEST}").read_all())
+    else:
+        assert spark is not None, "a ledger in a catalog is read through Spark"
+        tables = f"{DELIVERIES.name} AS (SELECT * FROM {ledger.qualified(DELIVERIES)})"
+        found = spark.sql(f"WITH {tables}, {views} {_OLDEST}").toArrow()
+    return {row["consumer_group"]: row["since"] for row in found.to_pylist()}
+
+
+def others(kept: dict[str, datetime], timestamp: str) -> str:
+    """What a condition on `deliveries` adds to spare the rows that something waits with; empty without any.
+
+    Args:
+        kept: from `kept_since`.
+        timestamp: how the engine writes a time, with `{at}` in its place.
+    """
+    return "".join(
+        f" AND NOT (consumer_group = '{group}' AND finished_at >= {timestamp.format(at=iso(since))})"
+        for group, since in kept.items()
+    )
+
+
+def iso(at: datetime) -> str:
+    """A time in UTC as the engines read it."""
+    return at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,37 @@
+"""A message on a group's retry topic that makes a batch, for lanes that wait for nothing else.
+
+Owns how it is known; it is never handled, in whatever mode the group is.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakemq.client import Client
+from store_native.errors import LakeMQError
+from store_native.names import retry_topic
+
+_log = logging.getLogger(__name__)
+
+_PROPERTY = "LMQ_WAKE_UP"
+
+
+def send(client: Client, group: str) -> bool:
+    """Makes a batch; says whether a broker took the message."""
+    try:
+        client.send(retry_topic(group), b"wake up", properties={_PROPERTY: "1"})
+    except LakeMQError as error:
+        _log.warning("parked messages that could go on wait for the next batch: %s", error)
+        return False
+    return True
+
+
+def without_wake_ups(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The other messages of a batch of the retry topic."""
+    said = pc.map_lookup(batch.column("properties"), pa.scalar(_PROPERTY), "first")
+    if said.null_count == len(said):
+        return batch
+    return batch.filter(said.is_null())
