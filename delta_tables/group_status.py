@@ -37,8 +37,11 @@ WHERE sent.consumer_group = '{{group}}' AND coalesce(sent.action, '') <> '{DISCA
 _PARKED = """\
 SELECT count(*) AS parked, min(parked_at) AS oldest FROM parked_messages WHERE consumer_group = '{group}'"""
 _SENDS = """\
-SELECT coalesce(sum(sends), 0) AS waiting, min(decided_at) AS oldest
+SELECT coalesce(sum(waiting), 0) AS waiting, min(decided_at) AS oldest
 FROM pending_sends WHERE consumer_group = '{group}'"""
+_REFUSED = """\
+SELECT refused_at AS at, topic, message_id, code, error FROM pending_sends
+WHERE consumer_group = '{group}' AND code IS NOT NULL ORDER BY refused_at DESC, queue_offset LIMIT 1"""
 _DEAD = """\
 SELECT count(*) AS dead FROM dead_letters
 WHERE consumer_group = '{group}' AND last_attempt_at > TIMESTAMP '{since}'"""
@@ -97,6 +100,21 @@ class LastError:
 
 
 @dataclass(frozen=True)
+class RefusedSend:
+    """The newest refusal of a message that a verdict sends and that waits still.
+
+    Attributes:
+        topic: Of the message whose verdict sends it; so is message_id.
+    """
+
+    at: datetime
+    topic: str
+    message_id: str
+    code: str
+    error: str
+
+
+@dataclass(frozen=True)
 class LastBatch:
     """The newest batch that was reported.
 
@@ -123,6 +141,7 @@ class LedgerStatus:
         replays_under_way: Dead letters that were sent again, and have no attempt since.
         pending_sends: Messages that verdicts send and that are not recorded as sent.
         oldest_send_at: When the first of these verdicts was given.
+        refused_send: What a broker refuses of them.
         dead_letters: Given up in the last hour.
         rate_per_s: Messages a second over the last minute.
         reported_lag: How far behind the group was as its batches last reported; None before the first.
@@ -138,6 +157,7 @@ class LedgerStatus:
     replays_under_way: int
     pending_sends: int
     oldest_send_at: datetime | None
+    refused_send: RefusedSend | None
     dead_letters: int
     rate_per_s: float
     reported_lag: int | None
@@ -182,6 +202,7 @@ def ledger_status(ledger: LedgerReader, group: str, now: datetime) -> LedgerStat
         replays_under_way=replays["under_way"],
         pending_sends=sends["waiting"],
         oldest_send_at=sends["oldest"],
+        refused_send=next((RefusedSend(**row) for row in ask(_REFUSED)), None),
         dead_letters=dead["dead"],
         rate_per_s=rate["messages"] / RATE_WINDOW.total_seconds(),
         reported_lag=reported["lag"],

@@ -32,6 +32,8 @@ _AGE_COLUMN = {
     "data_losses": "recorded_at",
     "replays": "replayed_at",
     "sent_messages": "sent_at",
+    "refused_sends": "refused_at",
+    "discarded_sends": "discarded_at",
 }
 
 _ARROW_TIME = "arrow_cast('{at}', 'Timestamp(Microsecond, Some(\"UTC\"))')"

@@ -16,10 +16,12 @@ from delta_tables.consumer_offsets import CONSUMER_OFFSETS
 from delta_tables.data_losses import DATA_LOSSES
 from delta_tables.dead_letters import DEAD_LETTERS
 from delta_tables.deliveries import DELIVERIES
+from delta_tables.discarded_sends import DISCARDED_SENDS
 from delta_tables.ledger import ledger_at
 from delta_tables.ledger.location import LedgerLocation
 from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.messages import MESSAGES
+from delta_tables.refused_sends import REFUSED_SENDS
 from delta_tables.replays import REPLAYS
 from delta_tables.sent_messages import SENT_MESSAGES
 from delta_tables.table import Table
@@ -27,7 +29,10 @@ from delta_tables.table import Table
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-TABLES = (MESSAGES, DELIVERIES, DEAD_LETTERS, CONSUMER_OFFSETS, DATA_LOSSES, REPLAYS, SENT_MESSAGES)
+TABLES = (
+    *(MESSAGES, DELIVERIES, DEAD_LETTERS, CONSUMER_OFFSETS, DATA_LOSSES, REPLAYS),
+    *(SENT_MESSAGES, REFUSED_SENDS, DISCARDED_SENDS),
+)
 
 VIEWS = (
     "delivery_history",

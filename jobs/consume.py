@@ -22,6 +22,7 @@ from delta_tables.dead_letters import DEAD_LETTERS
 from delta_tables.deliveries import DELIVERIES
 from delta_tables.ledger.location import LedgerLocation
 from delta_tables.ledger.writer_lock import WriterLock
+from delta_tables.refused_sends import REFUSED_SENDS
 from delta_tables.sent_messages import SENT_MESSAGES
 from delta_tables.table import Table
 from delta_tables.views import TABLES
@@ -38,22 +39,20 @@ from jobs.runtime.idle import IdleWatch
 from jobs.runtime.job_lease import OUTAGE_TIMEOUT_S, job_lease
 from jobs.runtime.lease_owner import LeaseOwner
 from jobs.runtime.run_loop import RunLoop
-from jobs.runtime.started_stream import StartedStream
 from jobs.settings import ConsumeSettings
 from lakemq.client import Client
 from lakemq.client.errors import may_pass
 from lakemq.client.group_lease import GroupLease
 from lakemq.client.group_leases import GroupLeases
 from store_native.errors import InvalidRequest, LakeMQError, Unavailable, from_code
-from store_native.names import retry_topic
+from store_native.names import PERM_WRITE, retry_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
 _log = logging.getLogger(__name__)
 
-WRITTEN = (DELIVERIES, DEAD_LETTERS, SENT_MESSAGES, CONSUMER_OFFSETS, DATA_LOSSES)
+WRITTEN = (DELIVERIES, DEAD_LETTERS, SENT_MESSAGES, REFUSED_SENDS, CONSUMER_OFFSETS, DATA_LOSSES)
 
 MakeSession = Callable[[], "SparkSession"]
 
@@ -155,7 +154,8 @@ def _run(
             # What the group writes is in the ledger before the streams over it look what is there.
             started(loop)
             stages = [
-                partial(_started, starts) for starts in ([group.start], [s.start for s in ledger_streams])
+                partial(loop.start, starts, is_away=is_away, give_up=give_up)
+                for starts in ([group.start], [s.start for s in ledger_streams])
             ]
             whole = loop.run_through(stages, is_away=is_away, give_up=give_up)
             if group.is_paused:
@@ -165,12 +165,14 @@ def _run(
             elif whole and (left_out := there.left_out(group.reached)):
                 raise _without(left_out, "the group has handled what was there")
             return
-        streams = _started([group.start, *(stream.start for stream in ledger_streams)])
+        starts = [group.start, *(stream.start for stream in ledger_streams)]
+        streams = loop.start(starts, is_away=is_away, give_up=give_up)
         started(loop)
         watch = None
         if settings.until_idle_s is not None:
             watch = IdleWatch(
-                spark, client, settings.ledger, settings.group, settings.subscription, group.reached
+                *(spark, client, settings.ledger, settings.group, settings.subscription, group.reached),
+                hold_up=next((s.hold_up for s in ledger_streams if isinstance(s, OutboxJob)), None),
             )
         idle = loop.run(
             streams,
@@ -181,6 +183,11 @@ def _run(
         )
         if idle and watch is not None and watch.left_out:
             raise _without(watch.left_out, "the group has nothing left to do")
+        if idle and watch is not None and watch.left_unsent is not None:
+            raise Unavailable(
+                "SERVICE_NOT_AVAILABLE",
+                f"the group has nothing left to do but to send what its verdicts send: {watch.left_unsent}",
+            )
 
 
 def _without(brokers: Sequence[str], done: str) -> Unavailable:
@@ -189,10 +196,6 @@ def _without(brokers: Sequence[str], done: str) -> Unavailable:
         f"{done} but at {', '.join(brokers)}, which does not answer: what is there is handled when it is "
         "back and the group runs",
     )
-
-
-def _started(starts: Sequence[Callable[[], StreamingQuery]]) -> list[StartedStream]:
-    return [StartedStream(start) for start in starts]
 
 
 def _ensure_group(client: Client, settings: ConsumeSettings) -> None:
@@ -241,11 +244,13 @@ def _check_sends(client: Client, settings: ConsumeSettings) -> None:
     """
     for topic in settings.send_to:
         try:
-            client.topic(topic)
+            perm = client.topic(topic).perm
         except InvalidRequest as error:
             if error.code == "TOPIC_NOT_EXIST":
                 raise InvalidRequest(error.code, f"--send-to: {error.detail}") from error
             raise
+        if not perm & PERM_WRITE:
+            _log.warning("--send-to: %s takes no messages now: what verdicts send to it waits", topic)
 
 
 def _check_tags(client: Client, settings: ConsumeSettings) -> None:

@@ -9,7 +9,9 @@ rebuilt checkpoint repeats none.
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, SparkSession
+from functools import cached_property
+
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from delta_tables.dead_letters import DEAD_LETTERS, from_deliveries
@@ -20,10 +22,6 @@ from jobs.group.ledger_consumer import LedgerConsumer
 from jobs.redelivery.original_position import DLQ_ORIGIN_MESSAGE_ID, DLQ_ORIGIN_TOPIC, ORIGIN
 from jobs.redelivery.property_limit import fits_in_sql
 from jobs.redelivery.row_messages import POSITION_SQL, carried_properties, lineage, messages_for, send_once
-from jobs.runtime.batch_gate import BatchGate
-from jobs.settings import ConsumeSettings
-from lakemq.client.group_lease import GroupLease
-from lakemq.client.group_leases import GroupLeases
 from store_native.names import dlq_topic
 
 _ADDED = {DLQ_ORIGIN_TOPIC: "topic", DLQ_ORIGIN_MESSAGE_ID: "message_id", ORIGIN: POSITION_SQL}
@@ -36,17 +34,9 @@ class DeadLetterJob(LedgerConsumer):
     kind = f"verdict = '{DEAD}'"
     oldest_unfinished = "SELECT min(given_up_at) AS oldest FROM pending_dead_letters"
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        settings: ConsumeSettings,
-        endpoint: str,
-        gate: BatchGate,
-        lease: GroupLease | GroupLeases,
-    ) -> None:
-        """Puts the job together without starting it."""
-        super().__init__(spark, settings, endpoint, gate, lease)
-        self._fence = GroupFence(spark.newSession(), settings.ledger, DEAD_LETTERS, settings.group, lease)
+    @cached_property
+    def _fence(self) -> GroupFence:
+        return self._fence_of(DEAD_LETTERS)
 
     def process_batch(self, rows: DataFrame, batch_id: int) -> None:
         """Sends what was given up, then writes its rows."""

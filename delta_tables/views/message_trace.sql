@@ -2,7 +2,8 @@
 -- event and event_at: STORED, when a broker stored it (what lakemq archive landed, the retry topic's copies
 -- where that is archived too); ATTEMPT, when a group's handler returned; PARKED, when it had
 -- to wait for an earlier message of its lane (orderly mode); DEAD_LETTER, when the last attempt of a
--- message given up ended; REPLAY and DISCARD, when an operator did so.
+-- message given up ended; REPLAY and DISCARD, when an operator did so; SENT, when a message that a verdict about it
+-- sends was stored; SEND_REFUSED, when a broker did not take one; SEND_DISCARDED, when an operator gave one up.
 -- attempt: attempts made by then, an attempt itself included. ORDER BY event_at, attempt, event is the order of
 -- events, also where an attempt and what came of it have one time.
 -- Position: the original message's, but STORED has the one it was stored at.
@@ -27,7 +28,9 @@ SELECT
   started_at,
   next_attempt_at,
   worker,
-  nullif(message_id, message_id) AS operator
+  nullif(message_id, message_id) AS operator,
+  nullif(message_id, message_id) AS sent_topic,
+  nullif(message_id, message_id) AS sent_message_id
 FROM deliveries
 UNION ALL
 SELECT
@@ -47,7 +50,9 @@ SELECT
   nullif(store_timestamp, store_timestamp) AS started_at,
   nullif(store_timestamp, store_timestamp) AS next_attempt_at,
   nullif(message_id, message_id) AS worker,
-  nullif(message_id, message_id) AS operator
+  nullif(message_id, message_id) AS operator,
+  nullif(message_id, message_id) AS sent_topic,
+  nullif(message_id, message_id) AS sent_message_id
 FROM messages
 UNION ALL
 SELECT
@@ -67,7 +72,9 @@ SELECT
   nullif(last_attempt_at, last_attempt_at) AS started_at,
   nullif(last_attempt_at, last_attempt_at) AS next_attempt_at,
   worker,
-  nullif(message_id, message_id) AS operator
+  nullif(message_id, message_id) AS operator,
+  nullif(message_id, message_id) AS sent_topic,
+  nullif(message_id, message_id) AS sent_message_id
 FROM dead_letters
 UNION ALL
 SELECT
@@ -87,5 +94,73 @@ SELECT
   nullif(replayed_at, replayed_at) AS started_at,
   nullif(replayed_at, replayed_at) AS next_attempt_at,
   nullif(message_id, message_id) AS worker,
-  operator
+  operator,
+  nullif(message_id, message_id) AS sent_topic,
+  nullif(message_id, message_id) AS sent_message_id
 FROM replays
+UNION ALL
+SELECT
+  message_id,
+  sent_at AS event_at,
+  'SENT' AS event,
+  consumer_group,
+  topic,
+  broker_name,
+  queue_id,
+  queue_offset,
+  attempt,
+  nullif(message_id, message_id) AS verdict,
+  nullif(message_id, message_id) AS reason,
+  nullif(message_id, message_id) AS error_type,
+  nullif(message_id, message_id) AS error_text,
+  nullif(sent_at, sent_at) AS started_at,
+  nullif(sent_at, sent_at) AS next_attempt_at,
+  nullif(message_id, message_id) AS worker,
+  nullif(message_id, message_id) AS operator,
+  sent_topic,
+  sent_message_id
+FROM sent_messages
+UNION ALL
+SELECT
+  message_id,
+  refused_at AS event_at,
+  'SEND_REFUSED' AS event,
+  consumer_group,
+  topic,
+  broker_name,
+  queue_id,
+  queue_offset,
+  attempt,
+  nullif(message_id, message_id) AS verdict,
+  nullif(message_id, message_id) AS reason,
+  code AS error_type,
+  error AS error_text,
+  nullif(refused_at, refused_at) AS started_at,
+  nullif(refused_at, refused_at) AS next_attempt_at,
+  nullif(message_id, message_id) AS worker,
+  nullif(message_id, message_id) AS operator,
+  sent_topic,
+  sent_message_id
+FROM refused_sends
+UNION ALL
+SELECT
+  message_id,
+  discarded_at AS event_at,
+  'SEND_DISCARDED' AS event,
+  consumer_group,
+  topic,
+  broker_name,
+  queue_id,
+  queue_offset,
+  attempt,
+  nullif(message_id, message_id) AS verdict,
+  reason,
+  nullif(message_id, message_id) AS error_type,
+  nullif(message_id, message_id) AS error_text,
+  nullif(discarded_at, discarded_at) AS started_at,
+  nullif(discarded_at, discarded_at) AS next_attempt_at,
+  nullif(message_id, message_id) AS worker,
+  operator,
+  sent_topic,
+  sent_message_id
+FROM discarded_sends

@@ -8,9 +8,6 @@ written.
 
 from __future__ import annotations
 
-import getpass
-import os
-import socket
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,6 +18,7 @@ import pyarrow as pa
 
 from delta_tables.replays import REPLAYS
 from jobs.dlq.choice import KEY, DeadLetterChoice
+from jobs.operator import operator_name
 
 
 class Audit:
@@ -37,7 +35,7 @@ class Audit:
             "consumer_group": choice.group,
             "replay_id": self.replay_id,
             "predicate": choice.predicate,
-            "operator": _operator(),
+            "operator": operator_name(),
             "action": action,
             "reason": reason,
         }
@@ -72,12 +70,3 @@ class Audit:
             table = pa.Table.from_pylist(list(rows), schema=REPLAYS.arrow_schema)
             app_id = f"lakemq/replay/{self.replay_id}"
             self._choice.location.append_arrow(table, REPLAYS, app_id=app_id, version=self._written)
-
-
-def _operator() -> str:
-    """Who runs this: a user may have no name, as in a container."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = f"uid {os.getuid()}"
-    return f"{user}@{socket.gethostname()}"

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -26,8 +27,41 @@ _SEPARATORS = 2
 _ID_BYTES = 16
 
 
+@dataclass(frozen=True)
+class Acceptance:
+    """What of the messages of a group's verdicts is taken.
+
+    Attributes:
+        send_to: the topics that it may send to.
+        largest_body: bytes of a body that every broker takes; None where that is not known.
+    """
+
+    send_to: Collection[str]
+    largest_body: int | None = None
+
+    def refusal(self, message: Plain) -> str | None:
+        """Why an addressed message is not sent."""
+        topic = message["topic"]
+        if topic not in self.send_to:
+            named = ", ".join(sorted(self.send_to)) or "no topic"
+            return f"the group sends to {named}, not to {topic!r}: name it with --send-to"
+        size = _properties_bytes(message)
+        if size > LIMIT_BYTES:
+            return (
+                f"tags, keys, properties, sharding key and id of a message to {topic} take "
+                f"{LIMIT_BYTES:,} bytes at most, not {size:,}"
+            )
+        body = len(message["body"])
+        if self.largest_body is not None and body > self.largest_body:
+            return (
+                f"the body of a message to {topic} has {self.largest_body:,} bytes at most, not {body:,}: "
+                "max_message_bytes of the broker"
+            )
+        return None
+
+
 def addressed(
-    outbox: pa.Array, message_ids: pa.Array, positions: Positions, group: str, send_to: Collection[str]
+    outbox: pa.Array, message_ids: pa.Array, positions: Positions, group: str, accepts: Acceptance
 ) -> tuple[pa.Array, pa.Array]:
     """Completes the messages that a batch's verdicts send.
 
@@ -36,7 +70,7 @@ def addressed(
         message_ids: per row the id of its message.
         positions: per row its original position and attempt.
         group: the group.
-        send_to: the topics that it may send to.
+        accepts: what it may send.
 
     Returns:
         Per row the messages, and why they cannot be sent; one of the two is null, or both.
@@ -51,7 +85,7 @@ def addressed(
             _addressed(message, sent_id(key, number), cause, group)
             for number, message in enumerate(outbox[row].as_py(), start=1)
         ]
-        refused[row] = next(filter(None, (_refusal(message, send_to) for message in messages)), None)
+        refused[row] = next(filter(None, (accepts.refusal(message) for message in messages)), None)
         if refused[row] is None:
             made[row] = messages
     return pa.array(made, OUTBOX), pa.array(refused, pa.string())
@@ -71,20 +105,6 @@ def sent_id(key: tuple[str, str, str, int, int, int], number: int) -> str:
 def _addressed(message: Plain, message_id: str, cause: str | None, group: str) -> Plain:
     own = [(CAUSE_GROUP, group)] if not cause else [(CAUSE, cause), (CAUSE_GROUP, group)]
     return message | {"message_id": message_id, "properties": [*message["properties"], *own]}
-
-
-def _refusal(message: Plain, send_to: Collection[str]) -> str | None:
-    topic = message["topic"]
-    if topic not in send_to:
-        named = ", ".join(sorted(send_to)) or "no topic"
-        return f"the group sends to {named}, not to {topic!r}: name it with --send-to"
-    size = _properties_bytes(message)
-    if size > LIMIT_BYTES:
-        return (
-            f"tags, keys, properties, sharding key and id of a message to {topic} take {LIMIT_BYTES:,} bytes "
-            f"at most, not {size:,}"
-        )
-    return None
 
 
 def _properties_bytes(message: Plain) -> int:

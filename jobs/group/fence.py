@@ -1,7 +1,7 @@
 """The fence between two drivers of one group: whose appends a table takes.
 
 Owns the group's application id at a Delta table and its versions: the epoch of the driver's lease in the
-upper half, the batch in the lower.
+upper half, the number of its append in the lower.
 
 Invariants: once a driver has taken the fence, the table takes nothing more from a driver that took it
 before, wherever that one is between its last look at the lease and its commit: Delta leaves out the
@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from delta_tables.idempotent import append_once
 from delta_tables.ledger.location import LedgerLocation
@@ -75,7 +75,7 @@ class GroupFence:
         if self._epoch is not None:
             return
         epoch = self._lease.epoch
-        nothing = self._spark.createDataFrame([], self._table.ddl)
+        nothing = self.frame([])
         while not self._commit(nothing, epoch << _BATCH_BITS):
             self._lease.confirm()
             _log.warning(
@@ -85,12 +85,16 @@ class GroupFence:
             epoch = min(max(epoch + 1, self._minutes()), _LARGEST_EPOCH)
         self._epoch = epoch
 
+    def frame(self, rows: list[tuple[Any, ...]]) -> DataFrame:
+        """A few rows of the table as a frame."""
+        return self._spark.createDataFrame(rows, self._table.ddl)
+
     def append(self, rows: DataFrame, batch_id: int, *, has_effects: bool = False) -> None:
         """Appends a batch's rows.
 
         Args:
             rows: the rows.
-            batch_id: the batch.
+            batch_id: the batch; where one has several appends, a number that grows with each of the driver's.
             has_effects: see `append_once`.
 
         Raises:

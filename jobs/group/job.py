@@ -125,6 +125,7 @@ class GroupJob:
         self._checkpoint = StreamCheckpoint(settings.checkpoint_of("group"))
         self._brokers = GroupBrokers(client)
         self._told_batches = ToldBatches(settings.group, self._brokers, lease)
+        self._largest_body = self._brokers.largest_body() if settings.send_to else None
         self._offset_report: OffsetReport | None = None
         if lease is not None:
             self._offset_report = OffsetReport(settings.group, self._brokers, lease)
@@ -297,6 +298,7 @@ class GroupJob:
             time_taken,
             frozenset(settings.send_to),
             rules,
+            self._largest_body,
         )
         outcomes = frame_of(self._spark, parts, handle, DELIVERIES.ddl)
         if not settings.send_to:

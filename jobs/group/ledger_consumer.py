@@ -15,6 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from delta_tables.deliveries import DELIVERIES
+from delta_tables.table import Table
+from jobs.group.fence import GroupFence
 from jobs.group.ledger_stream import decide_start
 from jobs.runtime.batch_gate import BatchGate
 from jobs.runtime.checkpoint import StreamCheckpoint
@@ -75,6 +77,11 @@ class LedgerConsumer(ABC):
             .trigger(**settings.spark_trigger)
             .start()
         )
+
+    def _fence_of(self, table: Table) -> GroupFence:
+        """The fence of a table that the stream writes, in a session of its own."""
+        settings = self._settings
+        return GroupFence(self._spark.newSession(), settings.ledger, table, settings.group, self._lease)
 
     @abstractmethod
     def process_batch(self, rows: DataFrame, batch_id: int) -> None:

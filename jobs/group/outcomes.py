@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from delta_tables.deliveries import ACK, DEAD, DELIVERIES, DROPPED, PARKED, RETRY
 from jobs.frames.decided_verdicts import DecidedVerdicts
-from jobs.group.addressing import addressed
+from jobs.group.addressing import Acceptance, addressed
 from jobs.group.batch_size import Handled
 from jobs.group.handled_messages import as_handled, without_repeats
 from jobs.group.orderly.lane import lanes_of
@@ -64,6 +64,7 @@ class OutcomeTask:
         handled: gets what was handled, piece by piece.
         send_to: the topics that verdicts may send messages to.
         lanes: what is known of the lanes, in orderly mode.
+        largest_body: bytes of a body that every broker takes; None where that is not known.
     """
 
     group: str
@@ -76,6 +77,7 @@ class OutcomeTask:
     handled: Callable[[Handled], None] = _not_counted
     send_to: frozenset[str] = frozenset()
     lanes: LaneRules | None = None
+    largest_body: int | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Handles the messages of one task and yields their outcome rows."""
@@ -197,7 +199,8 @@ class OutcomeTask:
         reason = results.reason if results.reason is not None else pa.nulls(rows, pa.string())
         if outbox is not None:
             ids = batch.column("message_id")
-            outbox, refused = addressed(outbox, ids, positions, self.group, self.send_to)
+            accepts = Acceptance(self.send_to, self.largest_body)
+            outbox, refused = addressed(outbox, ids, positions, self.group, accepts)
             verdict = pc.if_else(refused.is_valid(), RETRY, verdict)
             reason = pc.coalesce(refused, reason)
         if self.mode == "broadcast":

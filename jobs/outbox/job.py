@@ -1,44 +1,44 @@
 """The outbox job: what verdicts send goes to its topics, each message once.
 
-Owns the stream from `deliveries` (rows that send) to the users' topics and `sent_messages`.
+Owns the stream from `deliveries` (rows that send) to the users' topics, `sent_messages` and `refused_sends`.
 
 Invariants: a message is stored before its row is in the table, so a row is proof; a driver killed between the
-two sends the same under the same keys again. The messages of one queue's rows are sent in its order, batch
-after batch. One of several brokers that is away holds up what is sent, not the group.
+two sends the same under the same keys again. A batch is sent in passes, and what a pass sent is recorded
+whatever ended it. The messages of one queue's rows are sent in its order, batch after batch: what a broker
+refuses, or one that is away, holds up what is sent behind it, not the group.
 """
 
 from __future__ import annotations
 
-import logging
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
+from functools import cached_property
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming.query import StreamingQuery
 
 from delta_tables.deliveries import DELIVERY_KEY
 from delta_tables.ledger_query import select
+from delta_tables.refused_sends import REFUSED_SENDS
 from delta_tables.sent_messages import SENT_MESSAGES
 from jobs.group.fence import GroupFence
-from jobs.group.landed_rows import without_landed
 from jobs.group.ledger_consumer import LedgerConsumer
 from jobs.group.map_arrow import map_in_arrow
+from jobs.outbox.lane_stop import LaneStop, LaneStops
+from jobs.outbox.message_states import MessageStates
 from jobs.outbox.send_task import SendTask
-from jobs.runtime.batch_gate import BatchGate, JobStopped
-from jobs.runtime.idle import LEFT_OUT_S
+from jobs.runtime.hold_up import LEFT_OUT_S, HoldUp
 from jobs.settings import ConsumeSettings
 from lakemq.client import Client
-from lakemq.client.group_lease import GroupLease
-from lakemq.client.group_leases import GroupLeases
+from lakemq.client.errors import may_pass
 from store_native.errors import LakeMQError, Unavailable
 from structured_streaming import options
 from structured_streaming.option_names import with_environment
 from structured_streaming.options import WriteOptions
-from structured_streaming.retry_timeout import retry_until
+from structured_streaming.retry_timeout import RETRY_TIMEOUT_MS
 from structured_streaming.sink.fixed_brokers import with_brokers
-
-_log = logging.getLogger(__name__)
 
 NAME = "outbox"
 
@@ -47,16 +47,11 @@ _LANES = 4
 _ROWS_AT_A_TIME = "500"
 """Rows that pass from Spark to Python together: each may send some MiB."""
 _PATIENCE_MS = 10_000
-"""How long a task waits for one of several brokers, longer than a restart: it has a core that others need."""
+"""How long a task waits for a broker, longer than a restart: it has a core that others need."""
 _ROWS_PER_REQUEST = "500"
 """Messages of a request, which a task holds until it is whole; each may be of some MiB."""
-_AS_LONG_AS_IT_TAKES_S = 366 * 86_400.0
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
-"""Before tasks try again at a broker that answers and takes nothing: its disk is full, it lacks a slave."""
 _ASK_TIMEOUT_S = 5.0
-_AWAY = ("errors.Unavailable:", "errors.OutcomeUnknown:", "errors.Closed:")
-"""What Spark's text about a task names where a broker was away."""
-_ORDER = ("query_id", "batch_id", "lane", *DELIVERY_KEY[1:])
+_ORDER = ("query_number", "batch_id", "lane", *DELIVERY_KEY[1:])
 
 
 class OutboxJob(LedgerConsumer):
@@ -66,110 +61,146 @@ class OutboxJob(LedgerConsumer):
     kind = "sends > 0"
     oldest_unfinished = "SELECT min(decided_at) AS oldest FROM pending_sends"
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        settings: ConsumeSettings,
-        endpoint: str,
-        gate: BatchGate,
-        lease: GroupLease | GroupLeases,
-    ) -> None:
-        """Puts the job together without starting it."""
-        super().__init__(spark, settings, endpoint, gate, lease)
-        self._fence = GroupFence(spark.newSession(), settings.ledger, SENT_MESSAGES, settings.group, lease)
-        self._options: WriteOptions | None = None
+    _options: WriteOptions | None = None
+    _commits = 0
+    _recorded: frozenset[LaneStop] = frozenset()
 
-    def start(self) -> StreamingQuery:
-        """Starts the stream; its brokers are those that its checkpoint began with."""
-        self._options = self._destination()
-        return super().start()
+    @cached_property
+    def hold_up(self) -> HoldUp:
+        """What holds up what is sent, if anything does."""
+        return HoldUp(self._settings.group)
+
+    @cached_property
+    def _sent(self) -> GroupFence:
+        return self._fence_of(SENT_MESSAGES)
+
+    @cached_property
+    def _refused(self) -> GroupFence:
+        return self._fence_of(REFUSED_SENDS)
+
+    def decide_start(self) -> dict[str, str]:
+        """Says where the stream begins, and whom it sends to where that is known."""
+        self._find_brokers()
+        return super().decide_start()
 
     def process_batch(self, rows: DataFrame, batch_id: int) -> None:
-        """Sends the rows' messages, and writes what was sent."""
-        self._fence.take()  # before the table is queried for what it has
-        assert self._options is not None, "a batch runs in a stream that was started"
-        new = self._without_sent(rows)
-        new.sparkSession.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", _ROWS_AT_A_TIME)
-        task = SendTask(self._settings.group, self._options)
-        sent = map_in_arrow(in_lanes(new), task, SENT_MESSAGES.ddl)
-        brokers = self._options.brokers
-        pause_s = _FIRST_PAUSE_S
-        while True:
-            if len(brokers) > 1:
-                self._await_all(brokers)
-            try:
-                # Evaluated again, here or on a conflict, it asks for the same and stores nothing.
-                self._fence.append(sent, batch_id)
-            except Exception as error:
-                if (
-                    len(brokers) < 2
-                    or self._settings.available_now
-                    or not any(a in str(error) for a in _AWAY)
-                ):
-                    raise
-                _log.warning("%s: %s", self._settings.group, _first_line(error))
-                if self._gate.await_given_up(pause_s):
-                    raise
-                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-                continue
-            return
-
-    def _await_all(self, brokers: tuple[str, ...]) -> None:
-        """Waits until all of several brokers serve, on the driver: a task that waits has a core.
-
-        A run over what is there now waits for a restart, no longer: the next run sends what is left.
+        """Sends the rows' messages, and writes what was sent: in passes, until nothing of them waits.
 
         Raises:
-            JobStopped: The batch is given up.
-            Unavailable: A run over what is there now has waited.
+            JobStopped: The job stops, and something waits still.
+            LakeMQError: A run over what is there now cannot send it all.
         """
-        with Client(self._endpoint, timeout_s=_ASK_TIMEOUT_S, retries=0, routed=True) as client:
+        self._sent.take()  # before the table is queried for what it has
+        batches = _batches(rows)
+        queries = list(dict.fromkeys(query for query, _ in batches))
+        states = MessageStates(self._spark, self._settings.ledger, self._settings.group, rows, batches)
+        rows.sparkSession.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", _ROWS_AT_A_TIME)
+        while True:
+            error = self._absence()
+            if error is None:
+                stops = self._pass(states.marked(), queries)
+                if not stops:
+                    self.hold_up.end()
+                    return
+                error = self._error_of(stops)
+            if error is None:  # a pass was over, more of them follow
+                self._gate.rest(0)
+                continue
+            pause_s = self.hold_up.meet(error)
+            if self._settings.available_now and (not may_pass(error) or self._has_waited):
+                raise error
+            self._gate.rest(pause_s)
 
-            def ask() -> None:
-                if self._gate.is_given_up:
-                    raise JobStopped(
-                        "the job stopped while a broker was away; its messages wait in the ledger"
-                    )
-                away = [name for name in brokers if not client.broker(name).ready()]
-                if away:
-                    raise Unavailable("SERVICE_NOT_AVAILABLE", f"{', '.join(away)} does not answer")
+    def _pass(self, rows: DataFrame, queries: Sequence[str]) -> list[LaneStop]:
+        """Sends what waits and records it; returns what ended lanes before their end."""
+        assert self._options is not None, "the brokers are known"
+        stops = LaneStops(self._spark)
+        task = SendTask(self._settings.group, self._options, stops)
+        sent = map_in_arrow(in_lanes(rows, queries), task, SENT_MESSAGES.ddl)
+        self._commits += 1
+        # Evaluated again on a conflict, it asks for the same and stores nothing.
+        self._sent.append(sent, self._commits)
+        return stops.found
 
-            limit_s = LEFT_OUT_S if self._settings.available_now else _AS_LONG_AS_IT_TAKES_S
-            retry_until(ask, limit_s, waits=self._say_waiting)
+    def _error_of(self, stops: Sequence[LaneStop]) -> LakeMQError | None:
+        """Why lanes cannot go on now, a refusal first; refusals are recorded."""
+        refused = frozenset(stop for stop in stops if stop.why == "refused")
+        if refused - self._recorded:
+            self._record(refused - self._recorded)
+        self._recorded = refused
+        return None if stops[0].why == "time" else stops[0].error
 
-    def _say_waiting(self, error: LakeMQError) -> None:
-        what = "what verdicts of %s send waits for it, the group goes on"
-        _log.warning(f"%s: {what}", error.detail, self._settings.group)
+    def _record(self, stops: frozenset[LaneStop]) -> None:
+        now = datetime.now(UTC)
+        made = [
+            {**dict(stop.message), "code": stop.code, "error": stop.detail, "refused_at": now}
+            for stop in stops
+        ]
+        rows = [tuple(row[name] for name in REFUSED_SENDS.column_names) for row in made]
+        self._refused.take()
+        self._commits += 1
+        self._refused.append(self._refused.frame(rows), self._commits)
 
-    def _without_sent(self, rows: DataFrame) -> DataFrame:
-        """Leaves out what was sent before: looked for only where some of the group job's batch was."""
-        batches = rows.select("query_id", "batch_id").distinct().collect()
-        queries = ", ".join(f"'{query}'" for query in {batch.query_id for batch in batches})
-        numbers = [batch.batch_id for batch in batches]
-        group, ledger = self._settings.group, self._settings.ledger
-        asked = (
-            f"SELECT count(*) AS found FROM sent_messages WHERE consumer_group = '{group}' "
-            f"AND query_id IN ({queries}) AND batch_id BETWEEN {min(numbers)} AND {max(numbers)}"
-        )
-        ((found,),) = select(ledger, asked, self._spark)
-        return without_landed(rows, self._spark, ledger, SENT_MESSAGES, group) if found else rows
+    @property
+    def _has_waited(self) -> bool:
+        several = self._options is None or len(self._options.brokers) > 1
+        return self.hold_up.seconds >= (LEFT_OUT_S if several else RETRY_TIMEOUT_MS / 1000)
 
-    def _destination(self) -> WriteOptions:
+    def _absence(self) -> LakeMQError | None:
+        """Whom a pass would wait for in vain, asked on the driver: a task that waits has a core."""
+        try:
+            self._find_brokers(must=True)
+            assert self._options is not None, "they are found"
+            brokers = self._options.brokers
+            if len(brokers) < 2 and self.hold_up.seconds == 0:
+                return None
+            with Client(self._endpoint, timeout_s=_ASK_TIMEOUT_S, retries=0, routed=bool(brokers)) as client:
+                named = {name: client.broker(name) for name in brokers} or {client.endpoint: client}
+                away = [name for name, broker in named.items() if not broker.ready()]
+        except LakeMQError as error:
+            if not may_pass(error):
+                raise
+            return error
+        return Unavailable("SERVICE_NOT_AVAILABLE", f"{', '.join(away)} does not answer") if away else None
+
+    def _find_brokers(self, *, must: bool = False) -> None:
+        """Decides whom it sends to: for the checkpoint's life, once all of several brokers have answered.
+
+        Raises:
+            Unavailable: It must, and one of them does not answer.
+            InvalidRequest: It cannot be known.
+        """
+        if self._options is not None:
+            return
         given = {
             "endpoint": self._endpoint,
             "checkpointLocation": str(self._checkpoint.directory),
             "rowsPerRequest": _ROWS_PER_REQUEST,
         }
-        chosen = with_brokers(options.parse_write(with_environment(given)), given, streaming=True)
-        several = len(chosen.brokers) > 1
-        return replace(chosen, retry_timeout_ms=_PATIENCE_MS) if several else chosen
+        asked = replace(options.parse_write(with_environment(given)), retry_timeout_ms=0)
+        try:
+            # A batch that sent something has noted them.
+            found = with_brokers(asked, given, streaming=True, has_sent=False)
+        except LakeMQError as error:
+            if must or not may_pass(error):
+                raise
+            return
+        self._options = replace(found, retry_timeout_ms=_PATIENCE_MS)
 
 
-def in_lanes(rows: DataFrame) -> DataFrame:
-    """Cuts rows of `deliveries` in the same way each time, in the order in which they are sent."""
+def in_lanes(rows: DataFrame, queries: Sequence[str]) -> DataFrame:
+    """Cuts rows of `deliveries` in the same way each time, in the order in which they are sent.
+
+    Args:
+        rows: the rows.
+        queries: the ids of the queries that wrote them, the oldest first.
+    """
     lane = F.expr(f"CAST(pmod(crc32(concat_ws('/', topic, broker_name, queue_id)), {_LANES}) AS INT)")
-    cut = rows.withColumn("lane", lane).repartition(_LANES, "lane").sortWithinPartitions(*_ORDER)
-    return cut.select("consumer_group", *_ORDER, "message_id", "outbox")
+    number = F.array_position(F.array(*map(F.lit, queries)), F.col("query_id"))
+    cut = rows.withColumn("lane", lane).withColumn("query_number", number)
+    cut = cut.repartition(_LANES, "lane").sortWithinPartitions(*_ORDER)
+    named = ("query_id", "message_id", "outbox", "sent_numbers", "given_up_numbers")
+    return cut.select("consumer_group", *_ORDER[1:], *named)
 
 
 def is_needed(settings: ConsumeSettings, spark: SparkSession) -> bool:
@@ -186,7 +217,7 @@ def is_needed(settings: ConsumeSettings, spark: SparkSession) -> bool:
     return bool(waiting)
 
 
-def _first_line(error: Exception) -> str:
-    """What a task says of its broker, out of Spark's stacks."""
-    lines = (line.strip() for line in str(error).splitlines())
-    return next((line for line in lines if any(away in line for away in _AWAY)), "a broker is away")
+def _batches(rows: DataFrame) -> list[tuple[str, int]]:
+    """The batches of the group job that the rows are of: query id and number, the oldest first."""
+    found = rows.groupBy("query_id", "batch_id").agg(F.min("finished_at").alias("at")).collect()
+    return [(batch.query_id, batch.batch_id) for batch in sorted(found, key=lambda batch: batch.at)]

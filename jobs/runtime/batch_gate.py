@@ -24,7 +24,7 @@ class BatchGate:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._inside = 0
+        self._inside = self._resting = 0
         self._closed = False
         self._refusing = False
         self._given_up = False
@@ -68,15 +68,31 @@ class BatchGate:
             self._closed = self._given_up = True
             self._changed.notify_all()
 
-    def await_given_up(self, timeout_s: float) -> bool:
-        """Waits until the batch inside is given up; False when that took longer."""
+    def rest(self, timeout_s: float) -> None:
+        """Waits inside a batch that can do nothing for so long; a stop gives it up at once.
+
+        Raises:
+            JobStopped: the job stops without the rest of this batch.
+        """
         with self._changed:
-            return self._changed.wait_for(lambda: self._given_up, timeout_s)
+            self._resting += 1
+            try:
+                if self._changed.wait_for(lambda: self._closed, timeout_s):
+                    self._changed.wait_for(lambda: self._given_up or self._refusing)
+                    raise JobStopped("the job is stopping; what is left of this batch runs at the next start")
+            finally:
+                self._resting -= 1
 
     @property
     def is_given_up(self) -> bool:
         """Whether the batch inside is given up: its failures are the stop's."""
         return self._given_up
+
+    @property
+    def all_rest(self) -> bool:
+        """Whether batches are inside that do nothing but wait."""
+        with self._changed:
+            return self._inside == self._resting > 0
 
     def refuse(self) -> None:
         """Refuses the batches held back, and any that come later."""

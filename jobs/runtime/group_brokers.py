@@ -123,6 +123,19 @@ class GroupBrokers:
             found |= {MessageQueue(topic, name, queue_id): at for (topic, queue_id), at in offsets.items()}
         return found
 
+    def largest_body(self) -> int | None:
+        """The largest body that every broker takes; None where none of them says it."""
+        limits: list[int] = []
+        for broker in self.each().values():
+            try:
+                limits.append(int(broker.cluster()["max_message_bytes"]))
+            except LakeMQError as error:
+                if not self.several or not may_pass(error):
+                    raise
+            except KeyError:  # of an earlier version
+                continue
+        return min(limits, default=None)
+
     def never_answered(self) -> list[str]:
         """Addresses of which it is not known what broker is there."""
         return self._client.never_answered()

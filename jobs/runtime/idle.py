@@ -3,7 +3,7 @@
 Owns the check, not the waiting. Idle means: every queue of the subscription is handled up to its end, no
 failed attempt waits for its retry, no message is parked, every message given up has reached the dead letters,
 what verdicts send was sent, and no delayed message waits at the broker. Of several brokers one that does not
-answer for long is left out, and said.
+answer for long is left out, and said; so is what verdicts send where a broker does not take it for long.
 
 Invariants: each is read from the broker or the ledger; nothing is guessed from quiet.
 """
@@ -15,9 +15,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from delta_tables.dead_letters import DEAD_LETTERS
+from delta_tables.deliveries import DELIVERIES
 from delta_tables.ledger.location import LedgerLocation
 from delta_tables.ledger_query import select
+from delta_tables.sent_messages import SENT_MESSAGES
 from jobs.runtime.group_brokers import GroupBrokers
+from jobs.runtime.hold_up import HoldUp
 from lakemq.client import Client
 from lakemq.client.errors import may_pass
 from store_native.errors import LakeMQError
@@ -36,9 +40,11 @@ _DELAYED = "lakemq_timing_messages"
 _UNFINISHED = (
     "SELECT (SELECT count(*) FROM pending_retries WHERE consumer_group = '{group}')"
     " + (SELECT count(*) FROM parked_messages WHERE consumer_group = '{group}')"
-    " + (SELECT count(*) FROM pending_dead_letters WHERE consumer_group = '{group}')"
-    " + (SELECT count(*) FROM pending_sends WHERE consumer_group = '{group}') AS unfinished"
+    " + (SELECT count(*) FROM pending_dead_letters WHERE consumer_group = '{group}') AS unfinished,"
+    " (SELECT count(*) FROM pending_sends WHERE consumer_group = '{group}') AS unsent"
 )
+_ANSWERED_BY = (DELIVERIES, DEAD_LETTERS, SENT_MESSAGES)
+"""While these tables are the same, so is the answer: what is discarded ends in a commit to the last."""
 
 
 class IdleWatch:
@@ -53,6 +59,7 @@ class IdleWatch:
         subscription: tuple[str, ...],
         reached: Mapping[MessageQueue, int],
         *,
+        hold_up: HoldUp | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Looks at one group.
@@ -64,9 +71,12 @@ class IdleWatch:
             group: the group.
             subscription: the topics its query reads.
             reached: the offset the group job has reached in each queue, as it moves on.
+            hold_up: what holds up the messages that its verdicts send.
             clock: monotonic seconds.
         """
         self._clock = clock
+        self._hold_up = hold_up
+        self._answer: tuple[tuple[int, ...], int, int] = ((), 0, 0)
         self._away_since: dict[str, float] = {}
         self._said: set[str] = set()
         self._brokers = GroupBrokers(client)
@@ -82,7 +92,15 @@ class IdleWatch:
         Raises:
             Unavailable: No broker answers.
         """
-        return self._brokers_are_idle() and self._unfinished() == 0
+        if not self._brokers_are_idle():
+            return False
+        unfinished, unsent = self._unfinished()
+        return unfinished == 0 and (unsent == 0 or self.left_unsent is not None)
+
+    @property
+    def left_unsent(self) -> str | None:
+        """Why messages that verdicts send wait longer than what passes by itself; None where they do not."""
+        return self._hold_up.why if self._hold_up is not None and self._hold_up.is_long else None
 
     @property
     def left_out(self) -> list[str]:
@@ -126,9 +144,14 @@ class IdleWatch:
     def _is_left_out(self, name: str) -> bool:
         return self._clock() - self._away_since[name] >= LEFT_OUT_S
 
-    def _unfinished(self) -> int:
-        ((unfinished,),) = select(self._ledger, _UNFINISHED.format(group=self._group), self._spark)
-        return int(unfinished)
+    def _unfinished(self) -> tuple[int, int]:
+        """Counts what is to be done, and what is to be sent; the tables are read when they have changed."""
+        versions = tuple(self._ledger.version(self._spark, table) for table in _ANSWERED_BY)
+        if versions != self._answer[0]:
+            text = _UNFINISHED.format(group=self._group)
+            ((unfinished, unsent),) = select(self._ledger, text, self._spark)
+            self._answer = (versions, int(unfinished), int(unsent))
+        return self._answer[1:]
 
 
 def waiting_messages(metrics: str) -> int:

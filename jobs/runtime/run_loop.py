@@ -20,6 +20,7 @@ from typing import Any
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from jobs.runtime.batch_gate import BatchGate, JobStopped
 from jobs.runtime.started_stream import StartedStream
@@ -84,6 +85,29 @@ class RunLoop:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+    def start(
+        self,
+        starts: Sequence[Callable[[], StreamingQuery]],
+        *,
+        is_away: Callable[[], bool] = lambda: False,
+        give_up: Callable[[], None] = lambda: None,
+    ) -> list[StartedStream]:
+        """Starts streams one after the other; where one cannot start, those before it are ended.
+
+        Args:
+            starts: each starts one query.
+            is_away: says whether the broker is away.
+            give_up: called when the batches inside are given up.
+        """
+        streams: list[StartedStream] = []
+        try:
+            for start in starts:
+                streams.append(StartedStream(start))
+        except BaseException:
+            self._end(streams, is_away, give_up)
+            raise
+        return streams
 
     def run(
         self,
@@ -218,6 +242,8 @@ class RunLoop:
         away_since: float | None = None
         closed_at = self._clock()
         while not self._gate.await_empty(_TICK_S):
+            if self._gate.all_rest:
+                return "what verdicts send has to wait"
             asked_at = self._clock()
             if asked_at - closed_at >= self._stop_timeout_s:
                 return f"the batch did not end within {self._stop_timeout_s:g} s of the stop"

@@ -65,6 +65,7 @@ COMMANDS = {
     "consume": Command("run a consumer group in Spark, with its ledger", "spark"),
     "sql": Command("query the ledger in SQL", "spark"),
     "dlq": Command("list, show, export, discard a group's dead letters; have some handled again", "spark"),
+    "outbox": Command("list the messages that verdicts send and that wait; give some up", "spark"),
     "archive": Command("land topics in the ledger's table of messages", "spark"),
     "topic": Command("list, create, show, update, delete topics"),
     "group": Command("list, create, show, delete, clone groups; see and reset offsets"),

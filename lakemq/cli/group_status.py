@@ -74,6 +74,10 @@ def as_text(group: str, behind: Mapping[str, Any], status: LedgerStatus) -> str:
     if status.oldest_send_at is not None:
         since = output.cell(status.oldest_send_at)
         shown["outbox"] = f"{status.pending_sends:,} messages wait to be sent, the first since {since}"
+    if status.refused_send is not None:
+        refused = status.refused_send
+        what = f"what {refused.message_id} sends: {refused.code}: {refused.error}"
+        shown["refused"] = f"{output.cell(refused.at)} {what}"
     shown["dead letters"] = f"{status.dead_letters:,} in the last hour"
     if status.last_batch is not None:
         batch = status.last_batch

@@ -39,13 +39,16 @@ class _Found:
     names: tuple[str, ...]
 
 
-def with_brokers(chosen: WriteOptions, given: Mapping[str, str], *, streaming: bool) -> WriteOptions:
+def with_brokers(
+    chosen: WriteOptions, given: Mapping[str, str], *, streaming: bool, has_sent: bool = True
+) -> WriteOptions:
     """Returns the options with the brokers to send to; none are named where a job's endpoint is one broker.
 
     Args:
         chosen: The sink's options.
         given: As Spark gives them: the checkpoint's place is among them.
         streaming: A query, whose batches may be repeated after a restart.
+        has_sent: Batches that its checkpoint has finished may have sent something, though it names no broker.
 
     Raises:
         LakeMQError: ARGUMENT_ILLEGAL when there is no place to keep the list, the checkpoint does not tell
@@ -58,7 +61,7 @@ def with_brokers(chosen: WriteOptions, given: Mapping[str, str], *, streaming: b
     if not wanted or not set(wanted) <= set(noted):
         # Names that are noted have been asked for: one of them that nobody knows now is away.
         found = _ask(chosen)
-        wanted = wanted or _all_of(found, chosen, file, streaming=streaming)
+        wanted = wanted or _all_of(found, chosen, file, streaming=streaming, has_sent=has_sent)
         if not found.several and file is None and not chosen.brokers:
             return chosen
     if file is not None and wanted != noted:
@@ -66,14 +69,16 @@ def with_brokers(chosen: WriteOptions, given: Mapping[str, str], *, streaming: b
     return replace(chosen, brokers=wanted)
 
 
-def _all_of(found: _Found, chosen: WriteOptions, file: Path | None, *, streaming: bool) -> tuple[str, ...]:
+def _all_of(
+    found: _Found, chosen: WriteOptions, file: Path | None, *, streaming: bool, has_sent: bool
+) -> tuple[str, ...]:
     """The brokers of the endpoint, where none are named and rows may be spread over them."""
     if found.several and streaming and file is None:
         raise illegal(
             "where there are several brokers the sink notes them in its checkpoint, and this one's place "
             "is not a directory here: give the option brokers (names with commas between them)"
         )
-    if found.several and file is not None and _has_batches(file.parent):
+    if found.several and file is not None and has_sent and _has_batches(file.parent):
         raise illegal(
             f"the checkpoint {file.parent} does not say to which broker its batches went, and one that is "
             "open would be sent again to others: give the option brokers with the name of the broker that "

@@ -64,7 +64,7 @@ def send_all(
             retryTimeoutMs. Spark then runs the task again; what was sent is not stored twice.
     """
     rows = duplicates = 0
-    with client or _client(options) as open_client:
+    with client or client_of(options) as open_client:
         to = Destination(open_client, options)
         for chunk in TopicChunks(options.topic, options.rows_per_request).cut(batches):
             for part, result in to.send(chunk, key_prefix):
@@ -73,10 +73,26 @@ def send_all(
     return TaskResult(rows, duplicates)
 
 
-def _client(options: WriteOptions) -> Client:
+def client_of(options: WriteOptions) -> Client:
+    """A client for what the options name; its caller closes it."""
     # Where the brokers are not fixed, a name server must not spread what a repeat would spread otherwise.
     routed = bool(options.brokers)
     return Client(options.endpoint, timeout_s=60.0, retries=0, ca_file=options.ca_file, routed=routed)
+
+
+@dataclass(frozen=True)
+class PartOfChunk:
+    """Rows of a chunk that go to one broker.
+
+    Attributes:
+        broker: Its name; None where there is one broker.
+        rows: The rows.
+        conf: The list by which they go there, where their topic is ordered.
+    """
+
+    broker: str | None
+    rows: RowChunk
+    conf: OrderConf | None = None
 
 
 class Destination:
@@ -95,17 +111,49 @@ class Destination:
 
     def send(self, chunk: RowChunk, key_prefix: str) -> Iterator[tuple[RowChunk, BatchResult]]:
         """Sends a chunk's rows, to the same brokers whenever the task runs again."""
+        for part in self.parts(chunk, key_prefix):
+            if part.broker is None:
+                yield from _send_parts(self._client, part.rows, key_prefix, self._retry_timeout_s)
+            elif part.conf is None:
+                yield from self._send_to(part.broker, part.rows, key_prefix)
+            else:
+                yield from self._send_in_order(part.broker, part.rows, key_prefix, part.conf)
+
+    def parts(self, chunk: RowChunk, key_prefix: str) -> Iterator[PartOfChunk]:
+        """Cuts a chunk by where its rows go: the same way whenever the task runs again.
+
+        Raises:
+            LakeMQError: Where keys of an ordered topic go is not known, or not a broker of this sink's.
+        """
         if not self._brokers:
-            yield from _send_parts(self._client, chunk, key_prefix, self._retry_timeout_s)
+            yield PartOfChunk(None, chunk)
             return
         at = zlib.crc32(f"{key_prefix}/{chunk.topic}/{chunk.sequence}".encode()) % len(self._brokers)
         conf = self._order_conf(chunk)
         order = self._brokers if conf is None else in_order(conf.write_queue_nums)
         for name, part in by_broker(chunk, self._brokers, order, self._brokers[at]):
-            if conf is None:
-                yield from self._send_to(name, part, key_prefix)
-            else:
-                yield from self._send_in_order(name, part, key_prefix, conf)
+            yield PartOfChunk(name, part, conf)
+
+    def send_whole(self, part: PartOfChunk, rows: RowChunk, key_prefix: str) -> BatchResult:
+        """Sends rows of a part as one request, which is taken whole or not at all.
+
+        Raises:
+            LakeMQError: As :func:`send_all`; also where the broker takes no request of its size. Unavailable
+                where the part's list is no longer its topic's: by the newer one rows go elsewhere.
+        """
+        version = None if part.conf is None else part.conf.version
+        key = key_of(key_prefix, rows)
+        broker = self._client if part.broker is None else self._named(part.broker)
+        try:
+            return _send(broker, rows, key, self._retry_timeout_s, version)
+        except LakeMQError as error:
+            if part.conf is None or not self._client.cluster_routes.learned(rows.topic, error):
+                raise
+            raise Unavailable("SERVICE_NOT_AVAILABLE", error.detail) from error
+
+    def _named(self, name: str) -> Client:
+        # A name server that is away is waited for as a broker is.
+        return retry_until(lambda: self._client.broker(name), self._retry_timeout_s)
 
     def _order_conf(self, chunk: RowChunk) -> OrderConf | None:
         """The list that says where the keys of a chunk go; None: they have none, or are in no order."""
@@ -125,7 +173,7 @@ class Destination:
         self, name: str, chunk: RowChunk, key_prefix: str, conf: OrderConf
     ) -> Iterator[tuple[RowChunk, BatchResult]]:
         """Sends rows to the broker that the list gives them to, and to no other while that is away."""
-        broker = retry_until(lambda: self._client.broker(name), self._retry_timeout_s)
+        broker = self._named(name)
 
         def send(part: RowChunk) -> Iterator[tuple[RowChunk, BatchResult]]:
             try:
@@ -140,9 +188,7 @@ class Destination:
 
     def _send_to(self, name: str, chunk: RowChunk, key_prefix: str) -> Iterator[tuple[RowChunk, BatchResult]]:
         if not self._elsewhere:
-            # A name server that is away is waited for as a broker is.
-            broker = retry_until(lambda: self._client.broker(name), self._retry_timeout_s)
-            yield from _send_parts(broker, chunk, key_prefix, self._retry_timeout_s)
+            yield from _send_parts(self._named(name), chunk, key_prefix, self._retry_timeout_s)
             return
         first = self._brokers.index(name)
 

@@ -24,9 +24,6 @@ from delta_tables.idempotent import append_arrow_once, append_once
 from delta_tables.ledger import ledger_at
 from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.ledger_reader import LedgerReader
-from delta_tables.messages import MESSAGES
-from delta_tables.replays import REPLAYS
-from delta_tables.sent_messages import SENT_MESSAGES
 from delta_tables.views import TABLES, VIEWS, register_views
 from jobs.archive import ArchiveSettings, archive
 from jobs.consume import WRITTEN, consume
@@ -43,12 +40,14 @@ LACKING = {
     "messages": "flag",
     "replays": "operator",
     "sent_messages": "sent_tags",
+    "refused_sends": "error",
+    "discarded_sends": "reason",
 }
 
 
 def one_behind(ledger: PathLedger) -> None:
     """Makes the tables those of a version that did not know one column of each."""
-    ledger.create(MESSAGES, REPLAYS, SENT_MESSAGES)
+    ledger.create(*TABLES)
     for table in TABLES:
         log = ledger.path(table) / "_delta_log"
         for checksum in log.glob("*.crc"):
@@ -66,7 +65,7 @@ def one_behind(ledger: PathLedger) -> None:
 
 def one_ahead(ledger: PathLedger) -> None:
     """Makes the tables those of a version that writes one column more."""
-    ledger.create(MESSAGES, REPLAYS, SENT_MESSAGES)
+    ledger.create(*TABLES)
     for table in TABLES:
         ledger.open(table).alter.add_columns([Field("note", PrimitiveType("string"))])
     noted = pa.table({"consumer_group": ["later"], "note": ["kept"]})

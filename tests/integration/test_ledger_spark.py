@@ -14,10 +14,12 @@ from pyspark.sql import SparkSession
 from delta_tables.consumer_offsets import CONSUMER_OFFSETS
 from delta_tables.dead_letters import DEAD_LETTERS, from_deliveries
 from delta_tables.deliveries import DELIVERIES
+from delta_tables.discarded_sends import DISCARDED_SENDS
 from delta_tables.idempotent import NEVER, append_once, newest_batch
 from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.ledger_reader import LedgerReader
 from delta_tables.messages import MESSAGES
+from delta_tables.refused_sends import REFUSED_SENDS
 from delta_tables.replays import REPLAYS
 from delta_tables.sent_messages import SENT_MESSAGES
 from delta_tables.views import TABLES, VIEWS, register_views
@@ -34,6 +36,7 @@ from tests.support.ledger_rows import (
     append,
     dead_letter,
     delivery,
+    of_send,
     path_ledger,
     replayed,
     report,
@@ -120,17 +123,16 @@ def test_the_newest_batch_of_a_query_is_found_by_its_rows(spark: SparkSession, l
     assert newest_batch(ledger, DELIVERIES, query_id="q", spark=spark) == 3
 
 
-SENT = {name: value for name, value in delivery(7).items() if name in SENT_MESSAGES.key} | {"number": 1}
-"""The row of the only message that delivery 7 sends."""
-
-
 def test_spark_and_deltalake_answer_the_views_alike(spark: SparkSession, ledger: PathLedger) -> None:
     append(ledger, DELIVERIES, [delivery(0), delivery(1, verdict="RETRY"), delivery(4), delivery(4)])
     append(ledger, DELIVERIES, [delivery(1, attempt=2, verdict="RETRY"), delivery(5, verdict="DEAD")])
     append(ledger, DELIVERIES, [delivery(6, sends=2), delivery(7, sends=1)])
     parked = delivery(8, verdict="PARKED", started_at=None, properties=[("LMQ_SHARDING_KEY", "k")])
     append(ledger, DELIVERIES, [parked, delivery(0, verdict="PARKED", started_at=None)])
-    append(ledger, SENT_MESSAGES, [SENT])
+    append(ledger, SENT_MESSAGES, [of_send(SENT_MESSAGES, 7)])
+    refused = {"code": "NO_PERMISSION", "error": "not writable"}
+    append(ledger, REFUSED_SENDS, [of_send(REFUSED_SENDS, 6, 2, **refused), of_send(REFUSED_SENDS, 6)])
+    append(ledger, DISCARDED_SENDS, [of_send(DISCARDED_SENDS, 6, operator="anna@host", reason="a test")])
     append(ledger, MESSAGES, [stored(5), stored(0, reconsume_times=1, message_id="ID1")])
     append(ledger, DEAD_LETTERS, [dead_letter(6, 3)])
     append(ledger, REPLAYS, [replayed(6, 3), replayed(6, 3, "DISCARD", reason="a test")])

@@ -10,12 +10,15 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
+from delta_tables.group_status import ledger_status
 from delta_tables.ledger import ledger_at
 from delta_tables.ledger_query import select
 from delta_tables.ledger_reader import LedgerReader
@@ -26,11 +29,14 @@ from jobs.handler.invocation import HandlerHost
 from jobs.handler.loader import HandlerTarget
 from jobs.settings import ConsumeSettings
 from lakemq import Message
+from lakemq.cli.app import main
 from lakemq.client import ReceivedMessage
 from store_native.errors import InvalidRequest, LakeMQError
-from tests.support.broker_process import SMALL_FILES, BrokerProcess
+from tests.support.broker_process import BrokerProcess
+from tests.support.consume_steps import consume_while
 from tests.support.dispatch_barrier import await_dispatch
 from tests.support.faulty_ledger import CommitFaults, When, with_faults
+from tests.support.waiting import wait_until
 
 HANDLER = """
 from lakemq.handler import Outgoing, Verdict
@@ -54,6 +60,7 @@ def bill(message):
     return Verdict.ack(send=[invoice, Outgoing("{to}-audit", f"order {{number}}")])
 """
 ORDERS = 40
+SPARK_S = 120.0
 
 
 def is_billed(number: int) -> bool:
@@ -247,28 +254,93 @@ def test_a_group_with_its_ledger_in_a_catalog_sends_once_too(
         spark.sql(f"DROP SCHEMA {schema} CASCADE")
 
 
-def test_what_a_broker_refuses_after_all_ends_the_job_and_waits_for_the_next_start(
+def test_what_a_broker_refuses_waits_and_is_said_and_the_group_goes_on(
+    spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    group = Group(shared_broker, tmp_path, "refused", until_idle_s=None)
+    audit = f"{group.invoices}-audit"
+    command = ["outbox", "discard", "--group", "refused", "--ledger", str(group.ledger), "--reason", "a test"]
+
+    def await_rows(text: str, wanted: list[tuple[Any, ...]]) -> None:
+        wait_until(lambda: group.rows(text) == wanted, SPARK_S, lambda: str(group.rows(text)))
+
+    def refuse_then(first: int) -> None:
+        """Posts twice while the topic takes nothing: the second time the outbox waits already."""
+        with shared_broker.client() as client:
+            client.put_topic(audit, perm=4)
+        group.post(10)
+        refused = "SELECT count(DISTINCT code) FROM pending_sends WHERE code = 'NO_PERMISSION'"
+        await_rows(refused, [(1,)])
+        group.post(10)
+        handled = "SELECT count(*) FROM deliveries WHERE verdict IN ('ACK', 'DEAD')"
+        await_rows(handled, [(first + 20,)])
+        status = ledger_status(LedgerReader(group.ledger), "refused", datetime.now(UTC))
+        assert status.refused_send is not None
+        assert (status.refused_send.code, "not writable" in status.refused_send.error) == (
+            "NO_PERMISSION",
+            True,
+        )
+
+    def steps() -> None:
+        refuse_then(0)
+        with shared_broker.client() as client:
+            client.put_topic(audit, perm=6)
+        await_rows("SELECT count(*) FROM pending_sends", [(0,)])
+        group.check_done()
+        refuse_then(20)
+        assert main([*command, "--where", f"sent_topic = '{audit}'"]) == 0
+        assert group.rows("SELECT count(*) FROM discarded_sends") == [(0,)]
+        assert main([*command, "--where", f"sent_topic = '{audit}'", "--execute"]) == 0
+        await_rows("SELECT count(*) FROM pending_sends", [(0,)])
+
+    consume_while(group.settings, spark, steps)
+    billed = [number for number in range(40) if is_billed(number)]
+    assert Counter(orders_at(all_of(shared_broker, group.invoices))) == Counter(billed)
+    there = [message.text for message in all_of(shared_broker, audit)]
+    assert Counter(there) == Counter(f"order {number}" for number in billed if number < 20)
+    assert group.rows("SELECT count(*) FROM sent_messages") == [(16 + 32,)]
+    assert group.rows("SELECT count(*) FROM discarded_sends") == [(16,)]
+    assert "16 messages that group refused sends are given up" in capsys.readouterr().out
+
+
+def test_runs_that_end_by_themselves_say_what_a_broker_refuses(
+    spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = Group(shared_broker, tmp_path, "ending")
+    with shared_broker.client() as client:
+        client.put_topic(group.invoices, perm=4)
+    group.post(3)
+    monkeypatch.setattr("jobs.runtime.hold_up.LEFT_OUT_S", 0.5)
+    with pytest.raises(
+        LakeMQError, match=r"nothing left to do but to send.*NO_PERMISSION.*lakemq outbox discard"
+    ):
+        consume(group.settings, lambda: spark)
+    now = replace(group.settings, available_now=True, until_idle_s=None)
+    with pytest.raises(LakeMQError, match=r"'ending outbox' failed.*NO_PERMISSION.*not writable"):
+        consume(now, lambda: spark)
+    assert group.rows("SELECT sum(waiting) FROM pending_sends") == [(6,)], "nothing overtakes"
+    with shared_broker.client() as client:
+        client.put_topic(group.invoices, perm=6)
+    consume(now, lambda: spark)
+    group.check_done()
+
+
+def test_a_message_that_brokers_do_not_take_is_refused_at_the_verdict(
     spark: SparkSession, start_broker: Callable[..., BrokerProcess], tmp_path: Path
 ) -> None:
-    limit = "[limits]\nmax_message_bytes = {}\n"
-    broker = start_broker("strict", config=limit.format(1_000))
-    group = Group(broker, tmp_path, "strict", available_now=True, until_idle_s=None)
+    broker = start_broker("strict", config="[limits]\nmax_message_bytes = 1000\n")
+    group = Group(broker, tmp_path, "strict", available_now=True, until_idle_s=None, max_reconsume_times=0)
     handler = tmp_path / "long_invoices.py"
-    handler.write_text(
-        HANDLER.format(to=group.invoices).replace('"order": number', '"order": number, "x": "x" * 2000')
-    )
+    text = HANDLER.format(to=group.invoices)
+    handler.write_text(text.replace('"order": number', '"order": number, "x": "x" * 1000 * number'))
     target = HandlerTarget("long_invoices:bill", "auto", (str(tmp_path),))
-    settings = ConsumeSettings(**{**vars(group.settings), "handler": target})
     group.post(3)
-    with pytest.raises(LakeMQError, match=r"'strict outbox' failed.*MESSAGE_TOO_LARGE.*at most 1000 bytes"):
-        consume(settings, lambda: spark)
-    assert len(group.rows("SELECT * FROM pending_sends")) == 3
-
-    broker.stop()
-    (tmp_path / "strict" / "broker.toml").write_text(f"{SMALL_FILES}\n{limit.format(4_194_304)}")
-    broker.start()
-    consume(settings, lambda: spark)
-    group.check_done()
+    consume(replace(group.settings, handler=target), lambda: spark)
+    assert orders_at(all_of(broker, group.invoices)) == [0]
+    rows = group.rows("SELECT queue_offset, verdict, sends, reason FROM deliveries ORDER BY message_id")
+    assert sorted(row[1] for row in rows) == ["ACK", "DEAD", "DEAD"]
+    assert all("has 1,000 bytes at most, not" in row[3] for row in rows if row[1] == "DEAD")
+    assert group.rows("SELECT * FROM pending_sends") == []
 
 
 def test_a_topic_that_does_not_exist_is_named_before_anything_is_started(

@@ -6,9 +6,9 @@ is in its topic once, over all brokers.
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,10 @@ from delta_tables.ledger import ledger_at
 from delta_tables.ledger_reader import LedgerReader
 from jobs.consume import consume
 from jobs.handler.loader import HandlerTarget
-from jobs.runtime.run_loop import RunLoop
 from jobs.settings import ConsumeSettings
 from lakemq.client import Client, Message
 from store_native.errors import LakeMQError
+from tests.support.consume_steps import consume_while
 from tests.support.name_servers import BrokersOfCluster
 from tests.support.waiting import wait_until
 
@@ -79,8 +79,6 @@ def test_what_verdicts_send_waits_for_a_broker_that_is_away_and_the_group_goes_o
         trigger="100 milliseconds",
         send_to=("invoices",),
     )
-    failures: list[BaseException] = []
-    threads: list[threading.Thread] = []
     reader = tmp_path / "ledger"
 
     def counted(text: str) -> Any:
@@ -102,25 +100,9 @@ def test_what_verdicts_send_waits_for_a_broker_that_is_away_and_the_group_goes_o
         cluster.brokers["broker-b"].start()
         await_sent(80)
 
-    def started(loop: RunLoop) -> None:
-        def run() -> None:
-            try:
-                steps()
-            except BaseException as error:  # noqa: BLE001 - raised again by the test's thread
-                failures.append(error)
-            finally:
-                loop.stop()
-
-        threads.append(threading.Thread(target=run))
-        threads[0].start()
-
     send(cluster, "broker-a", 0, 20)
     send(cluster, "broker-b", 20, 20)
-    consume(settings, lambda: spark, started=started)
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
+    consume_while(settings, spark, steps)
     there = {name: invoices(cluster, name) for name in BOTH}
     assert all(there.values()), "sharding keys are of both brokers"
     assert Counter(there["broker-a"] + there["broker-b"]) == Counter(range(80))
@@ -150,5 +132,43 @@ def test_a_run_over_what_is_there_names_the_broker_that_is_away_and_the_next_one
     cluster.brokers["broker-b"].start()
     cluster.wait_for_topic("invoices", *BOTH)
     consume(settings, lambda: spark)
+    sent = [number for name in BOTH for number in invoices(cluster, name)]
+    assert Counter(sent) == Counter(range(40))
+
+
+def test_a_first_run_that_sends_goes_on_while_a_broker_of_the_cluster_is_away(
+    spark: SparkSession, cluster: BrokersOfCluster, tmp_path: Path
+) -> None:
+    (tmp_path / "over_brokers_first.py").write_text(HANDLER)
+    settings = ConsumeSettings(
+        group="first",
+        topics=("orders",),
+        handler=HandlerTarget("over_brokers_first:handle", "auto", (str(tmp_path),)),
+        ledger=ledger_at(str(tmp_path / "ledger")),
+        endpoint=cluster.endpoint,
+        start="earliest",
+        trigger="100 milliseconds",
+        send_to=("invoices",),
+    )
+    # The group begins where both brokers say; what it sends has not been asked for by then.
+    consume(replace(settings, send_to=(), until_idle_s=0.1), lambda: spark)
+    cluster.brokers["broker-b"].kill()
+    reader = tmp_path / "ledger"
+
+    def counted(text: str) -> Any:
+        return LedgerReader(reader).sql(text).column(0)[0].as_py()
+
+    def steps() -> None:
+        send(cluster, "broker-a", 0, 20)
+        handled = "SELECT count(*) FROM deliveries"
+        wait_until(lambda: counted(handled) == 20, SPARK_S, lambda: str(counted(handled)))
+        send(cluster, "broker-a", 20, 20)
+        wait_until(lambda: counted(handled) == 40, SPARK_S, lambda: str(counted(handled)))
+        assert counted("SELECT count(*) FROM sent_messages") == 0
+        cluster.brokers["broker-b"].start()
+        sent = "SELECT count(*) FROM sent_messages"
+        wait_until(lambda: counted(sent) == 40, SPARK_S, lambda: str(counted(sent)))
+
+    consume_while(settings, spark, steps)
     sent = [number for name in BOTH for number in invoices(cluster, name)]
     assert Counter(sent) == Counter(range(40))

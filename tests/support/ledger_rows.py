@@ -78,6 +78,20 @@ def replayed(offset: int, attempts: int, action: str | None = "REPLAY", **fields
     return row | {"replayed_at": letter["last_attempt_at"] + timedelta(seconds=1)} | fields
 
 
+def of_send(table: Table, offset: int, number: int = 1, **fields: Any) -> dict[str, Any]:
+    """One row of sent_messages, refused_sends or discarded_sends, each a second later."""
+    acknowledged = delivery(offset)
+    row = {name: acknowledged[name] for name in table.column_names if name in acknowledged}
+    row |= {"number": number, "sent_topic": "invoices", "sent_message_id": f"S{offset}{number}"}
+    later = {"sent_at": 1, "refused_at": 2, "discarded_at": 3}
+    at = {
+        name: acknowledged["finished_at"] + timedelta(seconds=seconds)
+        for name, seconds in later.items()
+        if name in table.column_names
+    }
+    return row | at | fields
+
+
 def append(ledger: PathLedger, table: Table, rows_: list[dict[str, Any]]) -> None:
     """Appends rows as one commit."""
     ledger.create(table)

@@ -166,6 +166,7 @@ ANSWERS: dict[str, Any] = {
         "version": "0.1.0",
         "flush": "sync",
         "delay_levels_ms": [1000, 5000],
+        "max_message_bytes": 4194304,
         "brokers": [_BROKER],
     },
     "register_broker": {"topics_wanted": False, "master_address": None, "master_replication_address": None},

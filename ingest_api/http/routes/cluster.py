@@ -27,6 +27,7 @@ class Cluster(BaseModel):
     version: str
     flush: str
     delay_levels_ms: list[int]
+    max_message_bytes: int
     brokers: list[RouteBroker]
 
 
@@ -36,7 +37,7 @@ def router(broker: Broker) -> APIRouter:
 
     @routes.get("/cluster", response_model=Cluster)
     async def get_cluster(response: Response) -> Cluster:
-        """Returns the broker's name, store id, version, delay levels, and the registered brokers."""
+        """Returns the broker's name, store id, version, delay levels, largest body; registered brokers."""
         if broker.replication.may_be_behind:
             response.headers[MAY_BE_BEHIND_HEADER] = "true"
         broker.tables.expire()
@@ -49,6 +50,7 @@ def router(broker: Broker) -> APIRouter:
             version=lakemq_version(),
             flush=broker.settings.store.flush,
             delay_levels_ms=broker.delay_levels_ms,
+            max_message_bytes=broker.settings.limits.max_message_bytes,
             brokers=[broker_of(data) for data in broker.tables.brokers()],
         )
 

@@ -15,9 +15,11 @@ from delta_tables.data_losses import DATA_LOSSES, LostRange
 from delta_tables.data_losses import rows as lost_rows
 from delta_tables.dead_letters import DEAD_LETTERS
 from delta_tables.deliveries import DELIVERIES
+from delta_tables.discarded_sends import DISCARDED_SENDS
 from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.ledger_reader import LedgerReader
 from delta_tables.messages import MESSAGES
+from delta_tables.refused_sends import REFUSED_SENDS
 from delta_tables.replays import REPLAYS
 from delta_tables.sent_messages import SENT_MESSAGES
 from delta_tables.table import Table
@@ -28,6 +30,7 @@ from tests.support.ledger_rows import (
     append,
     dead_letter,
     delivery,
+    of_send,
     path_ledger,
     replayed,
     report,
@@ -228,6 +231,23 @@ def test_a_condition_holds_for_no_event_that_has_no_such_value(
     assert [row["event"] for row in found] == events
 
 
+def test_a_trace_says_what_became_of_the_messages_that_a_verdict_sends(ledger: PathLedger) -> None:
+    append(ledger, DELIVERIES, [delivery(7, sends=3)])
+    append(ledger, SENT_MESSAGES, [of_send(SENT_MESSAGES, 7)])
+    refused = {"code": "NO_PERMISSION", "error": "not writable"}
+    append(ledger, REFUSED_SENDS, [of_send(REFUSED_SENDS, 7, 2, **refused)])
+    given_up = {"operator": "anna@host", "reason": "a test"}
+    append(ledger, DISCARDED_SENDS, [of_send(DISCARDED_SENDS, 7, 2, **given_up)])
+    columns = "event, attempt, sent_topic, sent_message_id, error_type, error_text, operator, reason"
+    found = query(ledger, f"SELECT {columns} FROM message_trace WHERE message_id = 'ID7' {IN_ORDER}")
+    assert [tuple(row.values()) for row in found] == [
+        ("ATTEMPT", 1, None, None, None, None, None, None),
+        ("SENT", 1, "invoices", "S71", None, None, None, None),
+        ("SEND_REFUSED", 1, "invoices", "S72", "NO_PERMISSION", "not writable", None, None),
+        ("SEND_DISCARDED", 1, "invoices", "S72", None, None, "anna@host", "a test"),
+    ]
+
+
 def test_a_trace_has_the_times_and_the_worker_of_an_attempt(ledger: PathLedger) -> None:
     failed = delivery(7, verdict="RETRY", worker="host:9")
     append(ledger, DELIVERIES, [failed])
@@ -266,6 +286,9 @@ def test_a_trace_opens_no_file_that_the_statistics_rule_out(ledger: PathLedger, 
         DELIVERIES: lambda offset, group: delivery(offset, consumer_group=group),
         DEAD_LETTERS: lambda offset, group: dead_letter(offset, 1, consumer_group=group),
         REPLAYS: lambda offset, group: replayed(offset, 1, consumer_group=group),
+        SENT_MESSAGES: lambda offset, group: of_send(SENT_MESSAGES, offset, consumer_group=group),
+        REFUSED_SENDS: lambda offset, group: of_send(REFUSED_SENDS, offset, consumer_group=group),
+        DISCARDED_SENDS: lambda offset, group: of_send(DISCARDED_SENDS, offset, consumer_group=group),
     }
     for table, make in made.items():
         append(ledger, table, [make(7, "g")])
@@ -273,7 +296,7 @@ def test_a_trace_opens_no_file_that_the_statistics_rule_out(ledger: PathLedger, 
             file.unlink()
         append(ledger, table, [make(30, "other")])
     found = query(ledger, f"SELECT event, queue_offset FROM message_trace WHERE {condition} {IN_ORDER}")
-    of_group = ["ATTEMPT", "DEAD_LETTER", "REPLAY"]
+    of_group = ["ATTEMPT", "DEAD_LETTER", "REPLAY", "SENT", "SEND_REFUSED", "SEND_DISCARDED"]
     events = of_group if "group" in condition else ["STORED", *of_group]
     assert [tuple(row.values()) for row in found] == [(event, 30) for event in events]
 
@@ -302,8 +325,8 @@ def test_what_a_verdict_sends_is_pending_until_it_is_recorded_as_sent(ledger: Pa
     key = ("consumer_group", "topic", "broker_name", "queue_id", "queue_offset", "attempt")
     sent = [{name: delivery(offset)[name] for name in key} | {"number": n} for offset, n in SENT]
     append(ledger, SENT_MESSAGES, sent)
-    rows = query(ledger, "SELECT queue_offset, sends FROM pending_sends")
-    assert [tuple(row.values()) for row in rows] == [(2, 1)]
+    rows = query(ledger, "SELECT queue_offset, sends, waiting FROM pending_sends")
+    assert [tuple(row.values()) for row in rows] == [(2, 1, 1)]
 
 
 def test_progress_is_the_newest_report_with_its_rate(ledger: PathLedger) -> None:

@@ -7,9 +7,10 @@ from typing import Any
 import pyarrow as pa
 
 from delta_tables.table import OUTBOX
-from jobs.group.addressing import addressed, sent_id
+from jobs.group.addressing import Acceptance, addressed, sent_id
 from jobs.redelivery.original_position import Positions
 
+ACCEPTS = Acceptance(frozenset(["invoices", "audit"]), largest_body=1_000)
 KEY = ("g", "orders", "broker-a", 1, 7, 2)
 
 
@@ -35,9 +36,7 @@ def address(*rows: list[dict[str, Any]] | None, ids: list[str] | None = None) ->
         pa.array([KEY[5]] * count, pa.int32()),
     )
     message_ids = pa.array(ids or [f"ID{row}" for row in range(count)], pa.string())
-    made, refused = addressed(
-        pa.array(rows, OUTBOX), message_ids, positions, "g", frozenset(["invoices", "audit"])
-    )
+    made, refused = addressed(pa.array(rows, OUTBOX), message_ids, positions, "g", ACCEPTS)
     assert made.type == OUTBOX
     return made.to_pylist(), refused.to_pylist()
 
@@ -79,3 +78,15 @@ def test_a_message_whose_properties_leave_no_space_is_refused() -> None:
     assert made[0] is None
     assert "properties, sharding key and id of a message to invoices take 32,255 bytes" in refused[0]
     assert refused[1] is None
+
+
+def test_a_body_that_a_broker_would_not_take_is_refused() -> None:
+    made, (none, first, second) = address(
+        [outgoing(body=b"x" * 1_000)],
+        [outgoing(body=b"x" * 1_001)],
+        [outgoing(), outgoing(body=b"x" * 2_000)],
+    )
+    assert none is None
+    assert first.startswith("the body of a message to invoices has 1,000 bytes at most, not 1,001: max_mess")
+    assert second.startswith("the body of a message to invoices has 1,000 bytes at most, not 2,000")
+    assert [messages is None for messages in made] == [False, True, True]

@@ -8,6 +8,7 @@ from contextlib import suppress
 import pytest
 
 from jobs.runtime.batch_gate import BatchGate, JobStopped
+from tests.support.waiting import wait_until
 
 
 def test_a_closed_gate_lets_the_batch_inside_finish_and_then_refuses_what_it_held_back() -> None:
@@ -42,12 +43,32 @@ def test_a_closed_gate_lets_the_batch_inside_finish_and_then_refuses_what_it_hel
         pass
 
 
-def test_who_waits_hears_that_its_batch_is_given_up() -> None:
+def test_a_batch_that_rests_is_known_to_and_ended_by_a_stop() -> None:
     gate = BatchGate()
-    assert not gate.await_given_up(timeout_s=0)
-    waiting = threading.Thread(target=lambda: heard.append(gate.await_given_up(timeout_s=30)))
-    heard: list[bool] = []
-    waiting.start()
+    inside = threading.Event()
+    ended: list[str] = []
+
+    def wait() -> None:
+        with gate.batch():
+            gate.rest(0)
+            inside.set()
+            try:
+                gate.rest(60)
+            except JobStopped as error:
+                ended.append(str(error))
+                raise
+
+    def run() -> None:
+        with pytest.raises(JobStopped):
+            wait()
+
+    resting = threading.Thread(target=run)
+    resting.start()
+    assert inside.wait(10)
+    gate.close()
+    wait_until(lambda: gate.all_rest, 10)
     gate.give_up()
-    waiting.join(10)
-    assert heard == [True]
+    resting.join(10)
+    assert ended == ["the job is stopping; what is left of this batch runs at the next start"]
+    assert gate.await_empty(0)
+    assert not gate.all_rest

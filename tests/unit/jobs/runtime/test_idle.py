@@ -7,12 +7,16 @@ from typing import Any, cast
 
 import pytest
 
+from delta_tables.deliveries import DELIVERIES
 from delta_tables.ledger.path_ledger import PathLedger
+from delta_tables.ledger_query import select
+from delta_tables.sent_messages import SENT_MESSAGES
 from delta_tables.views import TABLES
+from jobs.runtime.hold_up import HoldUp
 from jobs.runtime.idle import LEFT_OUT_S, IdleWatch, waiting_messages
-from store_native.errors import Unavailable
+from store_native.errors import InvalidRequest, Unavailable
 from structured_streaming.offsets import MessageQueue
-from tests.support.ledger_rows import path_ledger
+from tests.support.ledger_rows import append, delivery, of_send, path_ledger
 from tests.unit.jobs.model_cluster import ModelCluster
 
 
@@ -29,8 +33,11 @@ class Group:
         self.now = 0.0
         self.reached: dict[MessageQueue, int] = {}
         session = cast(Any, None)
+        self.hold_up = HoldUp("g", clock=lambda: self.now)
         self.watch = IdleWatch(
-            *(session, cluster.client(), ledger, "g", ("t",), self.reached), clock=lambda: self.now
+            *(session, cluster.client(), ledger, "g", ("t",), self.reached),
+            hold_up=self.hold_up,
+            clock=lambda: self.now,
         )
 
     def read(self, name: str, upto: int) -> None:
@@ -82,3 +89,42 @@ def test_where_no_broker_answers_nothing_is_idle(ledger: PathLedger) -> None:
     cluster.away = {"broker-a", "broker-b"}
     with pytest.raises(Unavailable, match="no connection"):
         group.watch.is_idle()
+
+
+def test_what_verdicts_send_is_waited_for_unless_it_is_held_up_for_long(ledger: PathLedger) -> None:
+    group = Group(ledger, ModelCluster("broker-a"))
+    group.read("broker-a", 10)
+    append(ledger, DELIVERIES, [delivery(0, sends=1)])
+    assert not group.watch.is_idle()
+    group.hold_up.meet(InvalidRequest("NO_PERMISSION", "topic[b] is not writable"))
+    assert not group.watch.is_idle(), "it may pass"
+    group.now += LEFT_OUT_S
+    assert group.watch.is_idle()
+    assert group.watch.left_unsent is not None
+    assert group.watch.left_unsent.startswith("NO_PERMISSION: topic[b] is not writable; it is tried again")
+    append(ledger, DELIVERIES, [delivery(1, verdict="RETRY")])
+    assert not group.watch.is_idle(), "there is something else to do"
+    append(ledger, DELIVERIES, [delivery(1, attempt=2)])
+    append(ledger, SENT_MESSAGES, [of_send(SENT_MESSAGES, 0)])
+    group.hold_up.end()
+    assert group.watch.is_idle()
+    assert group.watch.left_unsent is None
+
+
+def test_tables_that_are_the_same_are_not_read_again(
+    ledger: PathLedger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = Group(ledger, ModelCluster("broker-a"))
+    group.read("broker-a", 10)
+    asked: list[str] = []
+
+    def counted(location: Any, text: str, spark: Any) -> list[tuple[Any, ...]]:
+        asked.append(text)
+        return select(location, text, spark)
+
+    monkeypatch.setattr("jobs.runtime.idle.select", counted)
+    assert [group.watch.is_idle() for _ in range(5)] == [True] * 5
+    assert len(asked) == 1
+    append(ledger, DELIVERIES, [delivery(0, sends=1)])
+    assert [group.watch.is_idle() for _ in range(5)] == [False] * 5
+    assert len(asked) == 2
