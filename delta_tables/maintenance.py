@@ -4,25 +4,38 @@ Owns OPTIMIZE, VACUUM and the deletion of old rows.
 
 Invariants: the streams over `deliveries` go on (compaction changes no data, deletions are passed over by
 `skipChangeCommits`), and no file a reader or a stream may still need goes before the retention hours. What a
-parked message waits with stays, however old (kept_rows.py).
+parked message waits with stays, however old (kept_rows.py), and so does a row whose
+messages wait to be sent, with all that says which of its group's were sent since.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from delta_tables.deliveries import DELIVERIES
-from delta_tables.kept_rows import iso, kept_since, others
+from delta_tables.discarded_sends import DISCARDED_SENDS
+from delta_tables.kept_rows import kept_since, others
 from delta_tables.ledger.catalog_ledger import CatalogLedger
+from delta_tables.ledger.location import KEPT_DAYS
 from delta_tables.ledger.path_ledger import PathLedger
+from delta_tables.ledger_query import with_views
+from delta_tables.ledger_reader import LedgerReader
+from delta_tables.refused_sends import REFUSED_SENDS
+from delta_tables.sent_messages import SENT_MESSAGES
 from delta_tables.table import Table
 from delta_tables.views import TABLES
+from store_native.errors import from_code
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+KEPT_HOURS = KEPT_DAYS * 24
+_LEAST_HOURS = 168
+_TIME = "%Y-%m-%dT%H:%M:%S.%fZ"
+_OF_SENDS = (DELIVERIES, SENT_MESSAGES, REFUSED_SENDS, DISCARDED_SENDS)
 
 _AGE_COLUMN = {
     "messages": "store_timestamp",
@@ -54,7 +67,7 @@ class MaintenanceReport:
 def maintain(
     ledger: PathLedger,
     *,
-    vacuum_hours: int = 168,
+    vacuum_hours: int = KEPT_HOURS,
     keep_days: int | None = None,
     now: datetime | None = None,
 ) -> list[MaintenanceReport]:
@@ -62,34 +75,40 @@ def maintain(
 
     Args:
         ledger: a ledger on a path.
-        vacuum_hours: files no longer part of a table are kept so long for readers of older versions.
+        vacuum_hours: files no longer part of a table are kept so long for readers of older versions: for
+            streams that were paused, too. A week at least.
         keep_days: rows older than that are deleted, but what parked messages wait with; None keeps all.
             Without a row its message counts as never delivered, so keep more than the broker does.
         now: the time to count from.
 
     Raises:
+        InvalidRequest: ARGUMENT_ILLEGAL for fewer hours than a week has.
         Unavailable: STORE_LOCKED when a table is being written.
     """
-    before = None if keep_days is None else (now or datetime.now(UTC)) - timedelta(days=keep_days)
-    return [_maintain(ledger, table, vacuum_hours, before) for table in TABLES if ledger.exists(table)]
+    if vacuum_hours < _LEAST_HOURS:
+        raise from_code("ARGUMENT_ILLEGAL", f"files are kept for {_LEAST_HOURS} hours at least")
+    tables = [table for table in TABLES if ledger.exists(table)]
+    old: dict[str, str] = {}
+    if keep_days is not None:
+        before = (now or datetime.now(UTC)) - timedelta(days=keep_days)
+        asked = SENT_MESSAGES in tables
+        unsent = LedgerReader(ledger.directory).sql(_unsent(_in_arrow(before))).to_pylist() if asked else []
+        old = {table.name: _old(table, before, unsent, _in_arrow) for table in tables}
+    return [_maintain(ledger, table, vacuum_hours, old.get(table.name)) for table in tables]
 
 
-def _maintain(
-    ledger: PathLedger, table: Table, vacuum_hours: int, before: datetime | None
-) -> MaintenanceReport:
+def _maintain(ledger: PathLedger, table: Table, vacuum_hours: int, old: str | None) -> MaintenanceReport:
     (lock,) = ledger.writer_locks([table])
     lock.acquire()
     try:
         delta = ledger.open(table)
         deleted = 0
-        if before is not None:
-            condition = f"{_AGE_COLUMN[table.name]} < {_ARROW_TIME.format(at=iso(before))}"
+        if old is not None:
             if table is DELIVERIES:
-                condition += others(kept_since(ledger), _ARROW_TIME)
-            done = delta.delete(condition)
-            deleted = int(done.get("num_deleted_rows") or 0)
+                old += others(kept_since(ledger), _ARROW_TIME)
+            deleted = int(delta.delete(old).get("num_deleted_rows") or 0)
         packed = delta.optimize.compact()
-        vacuumed = delta.vacuum(retention_hours=vacuum_hours, dry_run=False)
+        vacuumed = delta.vacuum(retention_hours=vacuum_hours, dry_run=False, enforce_retention_duration=False)
         return MaintenanceReport(
             table.name,
             int(packed["numFilesRemoved"]),
@@ -105,21 +124,66 @@ def maintain_in_catalog(
     spark: SparkSession,
     ledger: CatalogLedger,
     *,
-    vacuum_hours: int = 168,
+    vacuum_hours: int = KEPT_HOURS,
     keep_days: int | None = None,
     tables: Sequence[Table] = TABLES,
 ) -> None:
-    """The same for a ledger in a catalog, or some of its tables, which exclude writers by themselves."""
+    """The same for a ledger in a catalog, or some of its tables, which exclude writers by themselves.
+
+    Spark refuses fewer hours than the table's `delta.deletedFileRetentionDuration`.
+    """
     # One time for all tables: a row and what came of it, which is younger, go in this order.
     before = None if keep_days is None else datetime.now(UTC) - timedelta(days=keep_days)
+    unsent: list[dict[str, Any]] = []
+    made = (spark.catalog.tableExists(ledger.qualified(table)) for table in (DELIVERIES, SENT_MESSAGES))
+    if before is not None and all(made):
+        ledger.create(REFUSED_SENDS, DISCARDED_SENDS, spark=spark)  # views name them
+        found = spark.sql(with_views(ledger, _unsent(_in_spark(before))))
+        unsent = found.toArrow().to_pylist()
     for table in tables:
         name = ledger.qualified(table)
         if not spark.catalog.tableExists(name):  # an archive that never ran, say
             continue
         if before is not None:
-            condition = f"{_AGE_COLUMN[table.name]} < {_SPARK_TIME.format(at=iso(before))}"
+            condition = _old(table, before, unsent, _in_spark)
             if table is DELIVERIES:
                 condition += others(kept_since(ledger, spark), _SPARK_TIME)
             spark.sql(f"DELETE FROM {name} WHERE {condition}")
         spark.sql(f"OPTIMIZE {name}")
         spark.sql(f"VACUUM {name} RETAIN {int(vacuum_hours)} HOURS")
+
+
+def _unsent(before: str) -> str:
+    """Of each group the oldest row that sends and whose messages wait, where it is too old to keep."""
+    return (
+        "SELECT consumer_group, min(decided_at) AS oldest FROM pending_sends "
+        f"WHERE decided_at < {before} GROUP BY consumer_group"
+    )
+
+
+def _old(
+    table: Table, before: datetime, unsent: Sequence[dict[str, Any]], in_sql: Callable[[datetime], str]
+) -> str:
+    """The condition on the rows to delete.
+
+    A group with messages that wait keeps its rows that send, and what became of them, since the oldest of
+    these: without the row that says so, a message that was sent would count as one that waits.
+    """
+    age = _AGE_COLUMN[table.name]
+    condition = f"{age} < {in_sql(before)}"
+    if table not in _OF_SENDS:
+        return condition
+    sends = " AND coalesce(sends, 0) > 0" if table is DELIVERIES else ""
+    kept = [
+        f"(consumer_group = '{row['consumer_group']}'{sends} AND {age} >= {in_sql(row['oldest'])})"
+        for row in unsent
+    ]
+    return f"{condition} AND NOT ({' OR '.join(kept)})" if kept else condition
+
+
+def _in_arrow(at: datetime) -> str:
+    return f"arrow_cast('{at.astimezone(UTC).strftime(_TIME)}', 'Timestamp(Microsecond, Some(\"UTC\"))')"
+
+
+def _in_spark(at: datetime) -> str:
+    return f"TIMESTAMP '{at.astimezone(UTC).strftime(_TIME)}'"

@@ -41,11 +41,11 @@ def maintenance_task(arguments: Sequence[str] | None = None) -> None:
     from delta_tables.ledger import ledger_at
     from delta_tables.ledger.catalog_ledger import CatalogLedger
     from delta_tables.ledger.path_ledger import PathLedger
-    from delta_tables.maintenance import maintain, maintain_in_catalog
+    from delta_tables.maintenance import KEPT_HOURS, maintain, maintain_in_catalog
 
     parser = argparse.ArgumentParser(prog="lakemq-maintenance")
     parser.add_argument("--ledger", required=True, help="a directory, or catalog.schema")
-    parser.add_argument("--vacuum-hours", type=int, default=168)
+    parser.add_argument("--vacuum-hours", type=int, default=KEPT_HOURS)
     parser.add_argument("--keep-days", type=int)
     args = parser.parse_args(sys.argv[1:] if arguments is None else arguments)
     ledger = ledger_at(args.ledger)

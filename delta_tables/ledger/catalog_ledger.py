@@ -7,7 +7,7 @@ Invariants: writers are kept apart by Delta itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -86,6 +86,18 @@ class CatalogLedger(LedgerLocation):
         assert spark is not None, "a ledger in a catalog is changed through Spark"
         listed = ", ".join(f"{column.name} {column.ddl}" for column in added)
         spark.sql(f"ALTER TABLE {self.qualified(table)} ADD COLUMNS ({listed})")
+
+    def _stored_properties(self, table: Table, spark: SparkSession | None) -> Mapping[str, str]:
+        assert spark is not None, "a ledger in a catalog is read through Spark"
+        stored = spark.sql(f"SHOW TBLPROPERTIES {self.qualified(table)}").collect()
+        return {row["key"]: row["value"] for row in stored}
+
+    def _set_properties(
+        self, properties: Mapping[str, str], table: Table, spark: SparkSession | None
+    ) -> None:
+        assert spark is not None, "a ledger in a catalog is changed through Spark"
+        listed = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
+        spark.sql(f"ALTER TABLE {self.qualified(table)} SET TBLPROPERTIES ({listed})")
 
     def _stream_from(self, reader: DataStreamReader, table: Table) -> DataFrame:
         return reader.table(self.qualified(table))

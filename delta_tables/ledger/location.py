@@ -22,9 +22,20 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
+KEPT_DAYS = 31
+"""How long a table's log and the files that maintenance replaced are there for streams over it: a group that
+is paused for a month goes on where it was."""
+
 # Small commits follow each other fast: a checkpoint every 50 keeps the log short to read without
-# paying for one every ten batches. The log itself may be cleaned after a week.
-_PROPERTIES = {"delta.checkpointInterval": "50", "delta.logRetentionDuration": "interval 7 days"}
+# paying for one every ten batches.
+_PROPERTIES = {
+    "delta.checkpointInterval": "50",
+    "delta.logRetentionDuration": f"interval {KEPT_DAYS} days",
+    "delta.deletedFileRetentionDuration": f"interval {KEPT_DAYS} days",
+}
+_RETENTION = ("delta.logRetentionDuration", "delta.deletedFileRetentionDuration")
+_EARLIER_RETENTION = (("interval 7 days", None), (None, None))
+"""What earlier versions made tables with; what an operator set since, of either, is his."""
 
 
 class LedgerLocation(ABC):
@@ -76,17 +87,23 @@ class LedgerLocation(ABC):
         """
 
     def fit(self, *tables: Table, spark: SparkSession | None = None) -> None:
-        """Adds the columns that tables lack; raises as `create_for`."""
+        """Adds the columns that tables lack, and this version's properties; raises as `create_for`."""
         for table in tables:
-            missing = missing_columns(self._stored_columns(table, spark), table, str(self))
-            if not missing:
-                continue
-            try:
-                self._add_columns(missing, table, spark)
-            except Exception:
-                # In a catalog another job of this version may have been first.
-                if missing_columns(self._stored_columns(table, spark), table, str(self)):
-                    raise
+            self._fit_columns(table, spark)
+            stored = self._stored_properties(table, spark)
+            if tuple(map(stored.get, _RETENTION)) in _EARLIER_RETENTION:
+                self._set_properties({name: _PROPERTIES[name] for name in _RETENTION}, table, spark)
+
+    def _fit_columns(self, table: Table, spark: SparkSession | None) -> None:
+        missing = missing_columns(self._stored_columns(table, spark), table, str(self))
+        if not missing:
+            return
+        try:
+            self._add_columns(missing, table, spark)
+        except Exception:
+            # In a catalog another job of this version may have been first.
+            if missing_columns(self._stored_columns(table, spark), table, str(self)):
+                raise
 
     @abstractmethod
     def writer_locks(self, tables: Sequence[Table]) -> list[WriterLock]:
@@ -124,6 +141,14 @@ class LedgerLocation(ABC):
 
     @abstractmethod
     def _add_columns(self, added: Sequence[Column], table: Table, spark: SparkSession | None) -> None: ...
+
+    @abstractmethod
+    def _stored_properties(self, table: Table, spark: SparkSession | None) -> Mapping[str, str]: ...
+
+    @abstractmethod
+    def _set_properties(
+        self, properties: Mapping[str, str], table: Table, spark: SparkSession | None
+    ) -> None: ...
 
     @abstractmethod
     def _stream_from(self, reader: DataStreamReader, table: Table) -> DataFrame: ...

@@ -8,7 +8,7 @@ excludes writers inside one JVM only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -131,6 +131,15 @@ class PathLedger(LedgerLocation):
 
         listed = pa.schema([pa.field(column.name, column.type) for column in added])
         self.open(table).alter.add_columns(Schema.from_arrow(listed).fields)
+
+    def _stored_properties(self, table: Table, spark: SparkSession | None) -> Mapping[str, str]:
+        stored: Mapping[str, str] = self.open(table).metadata().configuration
+        return stored
+
+    def _set_properties(
+        self, properties: Mapping[str, str], table: Table, spark: SparkSession | None
+    ) -> None:
+        self.open(table).alter.set_table_properties(dict(properties))
 
     def _stream_from(self, reader: DataStreamReader, table: Table) -> DataFrame:
         return reader.format("delta").load(str(self.path(table)))

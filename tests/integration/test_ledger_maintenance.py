@@ -19,6 +19,7 @@ from delta_tables.ledger import ledger_at
 from delta_tables.ledger.catalog_ledger import CatalogLedger
 from delta_tables.ledger_query import select
 from delta_tables.maintenance import maintain_in_catalog
+from delta_tables.sent_messages import SENT_MESSAGES
 from jobs.consume import WRITTEN, consume
 from jobs.handler.loader import HandlerTarget
 from jobs.settings import ConsumeSettings
@@ -39,6 +40,30 @@ def test_tables_that_were_never_made_are_left_out(spark: SparkSession) -> None:
     maintain_in_catalog(spark, ledger)
     made = spark.sql("SHOW TABLES IN small_ledger").where("NOT isTemporary").collect()
     assert [row.tableName for row in made] == ["data_losses"]
+
+
+def test_tables_of_an_earlier_version_keep_their_log_for_a_month_and_what_was_not_sent(
+    spark: SparkSession,
+) -> None:
+    spark.sql("CREATE SCHEMA earlier_ledger")
+    ledger = ledger_at("spark_catalog.earlier_ledger")
+    assert isinstance(ledger, CatalogLedger)
+    retention, files = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration"
+    for table in (DELIVERIES, SENT_MESSAGES):
+        spark.sql(
+            f"CREATE TABLE {ledger.qualified(table)} ({table.ddl}) USING delta "
+            f"TBLPROPERTIES ('{retention}' = 'interval 7 days')"
+        )
+    ledger.fit(DELIVERIES, SENT_MESSAGES, spark=spark)
+    found = spark.sql(f"SHOW TBLPROPERTIES {ledger.qualified(DELIVERIES)}").collect()
+    properties = {row["key"]: row["value"] for row in found}
+    assert (properties[retention], properties[files]) == ("interval 31 days", "interval 31 days")
+
+    old = [delivery(n, finished_at=LONG_AGO, sends=1 if n else None) for n in range(2)]
+    made = spark.createDataFrame(pa.Table.from_pylist(old, schema=DELIVERIES.arrow_schema))
+    made.write.format("delta").mode("append").saveAsTable(ledger.qualified(DELIVERIES))
+    maintain_in_catalog(spark, ledger, keep_days=30, tables=[DELIVERIES, SENT_MESSAGES])
+    assert select(ledger, "SELECT queue_offset FROM deliveries", spark) == [(1,)]
 
 
 def test_maintenance_while_a_batch_is_under_way(

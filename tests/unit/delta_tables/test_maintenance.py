@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from delta_tables.deliveries import DELIVERIES
+from delta_tables.discarded_sends import DISCARDED_SENDS
 from delta_tables.ledger.writer_lock import WriterLock
 from delta_tables.ledger_reader import LedgerReader
-from delta_tables.maintenance import maintain
+from delta_tables.maintenance import KEPT_HOURS, maintain
+from delta_tables.sent_messages import SENT_MESSAGES
 from delta_tables.views import TABLES
-from store_native.errors import Unavailable
+from store_native.errors import InvalidRequest, Unavailable
 from tests.support.ledger_rows import START, append, delivery, path_ledger
 
 
@@ -61,3 +63,45 @@ def test_a_table_being_written_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="STORE_LOCKED"):
         maintain(ledger)
     lock.release()
+
+
+def test_a_row_whose_messages_wait_stays_with_what_says_which_were_sent_since(tmp_path: Path) -> None:
+    ledger = path_ledger(tmp_path)
+    key = ("consumer_group", "topic", "broker_name", "queue_id", "queue_offset", "attempt")
+    sends = [delivery(n, sends=1, finished_at=START + timedelta(minutes=n)) for n in range(4)]
+    others = [
+        delivery(9, finished_at=START + timedelta(minutes=3)),
+        delivery(0, sends=1, consumer_group="other"),
+    ]
+    append(ledger, DELIVERIES, [*sends, *others])
+    sent = [
+        {name: row[name] for name in key}
+        | {"number": 1, "sent_at": row["finished_at"] + timedelta(seconds=1)}
+        for row in (sends[0], sends[2], sends[3], others[1])
+    ]
+    append(ledger, SENT_MESSAGES, sent)
+    maintain(ledger, keep_days=10, now=START + timedelta(days=25))
+    reader = LedgerReader(tmp_path)
+    left = "SELECT consumer_group AS g, queue_offset AS n FROM {} ORDER BY 1, 2"
+    assert reader.sql(left.format("deliveries")).to_pylist() == [{"g": "g", "n": n} for n in (1, 2, 3)]
+    assert reader.sql(left.format("sent_messages")).to_pylist() == [{"g": "g", "n": n} for n in (2, 3)]
+    assert reader.sql(left.format("pending_sends")).to_pylist() == [{"g": "g", "n": 1}]
+
+    append(
+        ledger,
+        DISCARDED_SENDS,
+        [{name: sends[1][name] for name in key} | {"number": 1, "discarded_at": START}],
+    )
+    maintain(ledger, keep_days=10, now=START + timedelta(days=25))
+    assert LedgerReader(tmp_path).sql(left.format("deliveries")).to_pylist() == []
+
+
+def test_files_are_kept_for_streams_that_were_paused_for_a_month(tmp_path: Path) -> None:
+    ledger = path_ledger(tmp_path)
+    append(ledger, DELIVERIES, [delivery(0)])
+    with pytest.raises(InvalidRequest, match="168 hours at least"):
+        maintain(ledger, vacuum_hours=1)
+    properties = ledger.open(DELIVERIES).metadata().configuration
+    assert properties["delta.logRetentionDuration"] == "interval 31 days"
+    assert properties["delta.deletedFileRetentionDuration"] == "interval 31 days"
+    assert KEPT_HOURS == 31 * 24

@@ -81,7 +81,8 @@ def test_a_table_is_made_with_its_name_its_sentence_and_its_properties(ledger: P
     assert (described.name, described.description) == ("events", "One event a row.")
     assert described.configuration == {
         "delta.checkpointInterval": "50",
-        "delta.logRetentionDuration": "interval 7 days",
+        "delta.logRetentionDuration": "interval 31 days",
+        "delta.deletedFileRetentionDuration": "interval 31 days",
         "delta.dataSkippingStatsColumns": "id,Name",
     }
 
@@ -179,3 +180,25 @@ def test_a_type_no_table_of_ours_has_is_written_as_its_own_words() -> None:
     assert module._as_ddl(7) == "7"  # noqa: SLF001
     kept = MapType(ArrayType(PrimitiveType("short")), PrimitiveType("double"))
     assert module._as_ddl(kept) == "map<array<short>,double>"  # noqa: SLF001
+
+
+def test_a_table_of_an_earlier_version_gets_its_retention_and_keeps_what_an_operator_set(
+    ledger: PathLedger,
+) -> None:
+    retention, files = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration"
+
+    def made_with(table: Table, properties: dict[str, str]) -> dict[str, str]:
+        DeltaTable.create(
+            str(ledger.directory / table.name), schema=table.arrow_schema, configuration=cast(Any, properties)
+        )
+        ledger.fit(table)
+        version = ledger.open(table).version()
+        ledger.fit(table)
+        assert ledger.open(table).version() == version, "once"
+        return dict(ledger.open(table).metadata().configuration)
+
+    week = {retention: "interval 7 days", "delta.checkpointInterval": "50"}
+    month = {retention: "interval 31 days", files: "interval 31 days"}
+    assert made_with(DELIVERIES, week) == week | month
+    own = {retention: "interval 90 days", files: "interval 2 weeks"}
+    assert made_with(DATA_LOSSES, own) == own
