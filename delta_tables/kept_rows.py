@@ -9,6 +9,7 @@ would seem to wait again.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -49,19 +50,14 @@ def kept_since(ledger: LedgerLocation, spark: SparkSession | None = None) -> dic
     return {row["consumer_group"]: row["since"] for row in found.to_pylist()}
 
 
-def others(kept: dict[str, datetime], timestamp: str) -> str:
+def others(kept: Mapping[str, datetime], in_sql: Callable[[datetime], str]) -> str:
     """What a condition on `deliveries` adds to spare the rows that something waits with; empty without any.
 
     Args:
         kept: from `kept_since`.
-        timestamp: how the engine writes a time, with `{at}` in its place.
+        in_sql: how the engine writes a time.
     """
     return "".join(
-        f" AND NOT (consumer_group = '{group}' AND finished_at >= {timestamp.format(at=iso(since))})"
+        f" AND NOT (consumer_group = '{group}' AND finished_at >= {in_sql(since)})"
         for group, since in kept.items()
     )
-
-
-def iso(at: datetime) -> str:
-    """A time in UTC as the engines read it."""
-    return at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -3,9 +3,9 @@
 Owns OPTIMIZE, VACUUM and the deletion of old rows.
 
 Invariants: the streams over `deliveries` go on (compaction changes no data, deletions are passed over by
-`skipChangeCommits`), and no file a reader or a stream may still need goes before the retention hours. What a
-parked message waits with stays, however old (kept_rows.py), and so does a row whose
-messages wait to be sent, with all that says which of its group's were sent since.
+`skipChangeCommits`), and no file a reader or a stream may still need goes before the retention hours. A row
+whose messages wait to be sent stays, and so does all that says which of its group's were sent since; what a
+parked message waits with stays, however old (kept_rows.py).
 """
 
 from __future__ import annotations
@@ -48,9 +48,6 @@ _AGE_COLUMN = {
     "refused_sends": "refused_at",
     "discarded_sends": "discarded_at",
 }
-
-_ARROW_TIME = "arrow_cast('{at}', 'Timestamp(Microsecond, Some(\"UTC\"))')"
-_SPARK_TIME = "TIMESTAMP '{at}'"
 
 
 @dataclass(frozen=True)
@@ -105,7 +102,7 @@ def _maintain(ledger: PathLedger, table: Table, vacuum_hours: int, old: str | No
         deleted = 0
         if old is not None:
             if table is DELIVERIES:
-                old += others(kept_since(ledger), _ARROW_TIME)
+                old += others(kept_since(ledger), _in_arrow)
             deleted = int(delta.delete(old).get("num_deleted_rows") or 0)
         packed = delta.optimize.compact()
         vacuumed = delta.vacuum(retention_hours=vacuum_hours, dry_run=False, enforce_retention_duration=False)
@@ -147,7 +144,7 @@ def maintain_in_catalog(
         if before is not None:
             condition = _old(table, before, unsent, _in_spark)
             if table is DELIVERIES:
-                condition += others(kept_since(ledger, spark), _SPARK_TIME)
+                condition += others(kept_since(ledger, spark), _in_spark)
             spark.sql(f"DELETE FROM {name} WHERE {condition}")
         spark.sql(f"OPTIMIZE {name}")
         spark.sql(f"VACUUM {name} RETAIN {int(vacuum_hours)} HOURS")
