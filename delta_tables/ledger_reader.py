@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import cycle
 from pathlib import Path
 
 import pyarrow as pa
@@ -183,12 +184,20 @@ def _register(session: QueryBuilder, table: Table, stored: DeltaTable) -> None:
         session.register(table.name, stored)
         return
     session.register(f"{table.name}_as_stored", stored)
-    text = next(
+    # Each out of a text of its own: what two have in common the engine works out once, under one name on both
+    # sides of a join, which it then refuses.
+    texts = cycle(
         there[column.name] for column in table.columns if column.ddl == "STRING" and column.name in there
     )
-    null = f'nullif("{text}", "{text}")'
-    nulls = ", ".join(f"{_NULL[column.ddl].format(null=null)} AS {column.name}" for column in lacking)
+    nulls = ", ".join(
+        f"{_NULL[column.ddl].format(null=_null_of(text))} AS {column.name}"
+        for column, text in zip(lacking, texts, strict=False)
+    )
     session.execute(f"CREATE VIEW {table.name} AS SELECT *, {nulls} FROM {table.name}_as_stored").read_all()
+
+
+def _null_of(text: str) -> str:
+    return f'nullif("{text}", "{text}")'
 
 
 def plain_type(arrow: pa.DataType) -> pa.DataType:
