@@ -21,7 +21,7 @@ use crate::actions::{Action, UNSYNCED, run};
 use crate::dice::Dice;
 use crate::jumping_clock::JumpingClock;
 use crate::model::{Event, Model};
-use crate::power_disk::{Ailment, Failure, PowerDisk, Unsynced};
+use crate::power_disk::{Ailment, Failure, PowerDisk, Synced, Unsynced};
 use crate::support::{environment, options};
 use crate::workload::{scratch, seeds};
 
@@ -451,4 +451,45 @@ fn test_a_clean_stop_behind_a_file_whose_next_one_could_not_be_made_leaves_nothi
         actions.extend([send(6_000), Action::Work(Work::Flush), Action::CleanStop]);
         assert_eq!(fails(&actions, Flush::Sync), None, "{number}");
     }
+}
+
+/// A start clears an entry that a start before it made, and whose record is lost; then comes another entry there.
+#[test]
+fn test_what_a_start_clears_of_a_queue_does_not_come_back_with_a_power_cut() {
+    let later = |topic, level, keyed| Action::SendLater {
+        topic,
+        level,
+        count: 1,
+        keyed,
+    };
+    let actions = [
+        Action::CleanStop,
+        Action::Fail(Failure {
+            of: Some(Synced::OwnNames),
+            number: 1,
+            times: 1,
+            error: 28,
+            leaves: 100,
+        }),
+        later(1, 3, true),
+        Action::Send {
+            topic: 0,
+            count: 3,
+            length: 10,
+            keyed: true,
+        },
+        Action::Lease {
+            owner: 1,
+            ttl_ms: 1_000,
+        },
+        Action::Delete(0),
+        later(0, 2, false),
+        later(0, 2, false),
+        Action::Kill,
+        later(1, 3, false),
+        later(0, 2, false),
+        Action::CleanStop,
+        Action::PowerCut(Unsynced::Lost, 4_432_813_334_412_292_060),
+    ];
+    assert_eq!(fails(&actions, Flush::Sync), None);
 }

@@ -237,13 +237,17 @@ impl QueueStore for QueueFiles {
 
     fn truncate(&self, queue: &QueueKey, offset: i64) -> Result<()> {
         let (base, place) = self.place(offset);
-        for (found, path) in self.files(queue)? {
-            if found > base || found == base && place == 0 {
+        for (found, path) in self.files(queue)?.into_iter().filter(|(found, _)| *found >= base) {
+            let context = |e| StoreError::io(format!("clearing {}", path.display()), e);
+            let file =
+                self.disk()?.open(OpenOptions::new().read(true).write(true), &path).map_err(context)?;
+            let from = if found == base { place } else { 0 };
+            self.clear_file(&path, &file, from)?;
+            if from == 0 {
+                // A file of this name is made again when entries come so far. A power cut that takes both back
+                // must not bring the old entries under what was synced since.
+                self.disk()?.sync(&file).map_err(context)?;
                 self.remove_file(queue, found)?;
-            } else if found == base {
-                let file = self.disk()?.open(OpenOptions::new().read(true).write(true), &path);
-                let file = file.map_err(|e| StoreError::io(format!("opening {}", path.display()), e))?;
-                self.clear_file(&path, &file, place)?;
             }
         }
         Ok(())
