@@ -50,14 +50,14 @@ def kept_since(ledger: LedgerLocation, spark: SparkSession | None = None) -> dic
     return {row["consumer_group"]: row["since"] for row in found.to_pylist()}
 
 
-def others(kept: Mapping[str, datetime], in_sql: Callable[[datetime], str]) -> str:
-    """What a condition on `deliveries` adds to spare the rows that something waits with; empty without any.
+def others(kept: Mapping[str, datetime], age: str, in_sql: Callable[[datetime], str]) -> str:
+    """What a condition on rows to delete adds to spare those of groups since then; empty without any.
 
     Args:
         kept: from `kept_since`.
+        age: the column with a row's time.
         in_sql: how the engine writes a time.
     """
     return "".join(
-        f" AND NOT (consumer_group = '{group}' AND finished_at >= {in_sql(since)})"
-        for group, since in kept.items()
+        f" AND NOT (consumer_group = '{group}' AND {age} >= {in_sql(since)})" for group, since in kept.items()
     )

@@ -10,7 +10,7 @@ parked message waits with stays, however old (kept_rows.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -90,7 +90,8 @@ def maintain(
         before = (now or datetime.now(UTC)) - timedelta(days=keep_days)
         asked = SENT_MESSAGES in tables
         unsent = LedgerReader(ledger.directory).sql(_unsent(_in_arrow(before))).to_pylist() if asked else []
-        old = {table.name: _old(table, before, unsent, _in_arrow) for table in tables}
+        parked = kept_since(ledger) if DELIVERIES in tables else {}
+        old = {table.name: _old(table, before, unsent, parked, _in_arrow) for table in tables}
     return [_maintain(ledger, table, vacuum_hours, old.get(table.name)) for table in tables]
 
 
@@ -101,8 +102,6 @@ def _maintain(ledger: PathLedger, table: Table, vacuum_hours: int, old: str | No
         delta = ledger.open(table)
         deleted = 0
         if old is not None:
-            if table is DELIVERIES:
-                old += others(kept_since(ledger), _in_arrow)
             deleted = int(delta.delete(old).get("num_deleted_rows") or 0)
         packed = delta.optimize.compact()
         vacuumed = delta.vacuum(retention_hours=vacuum_hours, dry_run=False, enforce_retention_duration=False)
@@ -132,6 +131,9 @@ def maintain_in_catalog(
     # One time for all tables: a row and what came of it, which is younger, go in this order.
     before = None if keep_days is None else datetime.now(UTC) - timedelta(days=keep_days)
     unsent: list[dict[str, Any]] = []
+    parked: dict[str, datetime] = {}
+    if before is not None and spark.catalog.tableExists(ledger.qualified(DELIVERIES)):
+        parked = kept_since(ledger, spark)
     made = (spark.catalog.tableExists(ledger.qualified(table)) for table in (DELIVERIES, SENT_MESSAGES))
     if before is not None and all(made):
         ledger.create(REFUSED_SENDS, DISCARDED_SENDS, spark=spark)  # views name them
@@ -142,10 +144,7 @@ def maintain_in_catalog(
         if not spark.catalog.tableExists(name):  # an archive that never ran, say
             continue
         if before is not None:
-            condition = _old(table, before, unsent, _in_spark)
-            if table is DELIVERIES:
-                condition += others(kept_since(ledger, spark), _in_spark)
-            spark.sql(f"DELETE FROM {name} WHERE {condition}")
+            spark.sql(f"DELETE FROM {name} WHERE {_old(table, before, unsent, parked, _in_spark)}")
         spark.sql(f"OPTIMIZE {name}")
         spark.sql(f"VACUUM {name} RETAIN {int(vacuum_hours)} HOURS")
 
@@ -159,12 +158,17 @@ def _unsent(before: str) -> str:
 
 
 def _old(
-    table: Table, before: datetime, unsent: Sequence[dict[str, Any]], in_sql: Callable[[datetime], str]
+    table: Table,
+    before: datetime,
+    unsent: Sequence[dict[str, Any]],
+    parked: Mapping[str, datetime],
+    in_sql: Callable[[datetime], str],
 ) -> str:
     """The condition on the rows to delete.
 
     A group with messages that wait keeps its rows that send, and what became of them, since the oldest of
-    these: without the row that says so, a message that was sent would count as one that waits.
+    these: without the row that says so, a message that was sent would count as one that waits. One with
+    parked messages keeps all its rows since what these wait for, and so what became of those that send.
     """
     age = _AGE_COLUMN[table.name]
     condition = f"{age} < {in_sql(before)}"
@@ -175,7 +179,9 @@ def _old(
         f"(consumer_group = '{row['consumer_group']}'{sends} AND {age} >= {in_sql(row['oldest'])})"
         for row in unsent
     ]
-    return f"{condition} AND NOT ({' OR '.join(kept)})" if kept else condition
+    if kept:
+        condition += f" AND NOT ({' OR '.join(kept)})"
+    return condition + others(parked, age, in_sql)
 
 
 def _in_arrow(at: datetime) -> str:

@@ -49,6 +49,20 @@ def test_a_parked_message_and_the_attempt_it_waits_for_stay_however_old(tmp_path
     assert parked == [{"queue_offset": 3}]
 
 
+def test_what_was_sent_does_not_wait_again_where_parked_messages_keep_its_row(tmp_path: Path) -> None:
+    ledger = path_ledger(tmp_path)
+    at = [START + timedelta(minutes=n) for n in range(3)]
+    sends = delivery(1, sends=1, finished_at=at[1])
+    parked = delivery(2, verdict="PARKED", finished_at=at[2])
+    append(ledger, DELIVERIES, [delivery(0, verdict="RETRY", finished_at=at[0]), sends, parked])
+    key = ("consumer_group", "topic", "broker_name", "queue_id", "queue_offset", "attempt")
+    append(ledger, SENT_MESSAGES, [{name: sends[name] for name in key} | {"number": 1, "sent_at": at[1]}])
+    reader = LedgerReader(tmp_path)
+    assert reader.sql("SELECT * FROM pending_sends").to_pylist() == []
+    maintain(ledger, keep_days=10, now=START + timedelta(days=25))
+    assert LedgerReader(tmp_path).sql("SELECT * FROM pending_sends").to_pylist() == []
+
+
 def test_every_table_has_an_age(tmp_path: Path) -> None:
     ledger = path_ledger(tmp_path)
     ledger.create(*TABLES)
