@@ -2,7 +2,8 @@
 
 Owns what monitoring reads; what is counted as it happens is in metrics.py.
 
-Invariants: nothing is kept, each call looks at the store; a group has a lag only in topics that exist.
+Invariants: nothing is kept but times of messages, each call looks at the store; a group has a lag only in
+topics that exist.
 
 Threads: a reading thread of the front door that shows it.
 """
@@ -19,6 +20,8 @@ from ingest_api.broker.admission import Admission
 from store_native import Store
 from store_native.errors import LakeMQError
 from store_native.names import PERM_READ, PERM_READ_WRITE
+
+_MAX_KNOWN_TIMES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,8 @@ class Gauges:
         self._store = store
         self._admission = admission
         self._clock = clock
+        self._known_times: dict[tuple[str, int, int], int] = {}
+        self._topic_changes = -1
 
     def topics(self) -> set[str]:
         """Returns the names of all topics."""
@@ -83,12 +88,23 @@ class Gauges:
         return max(0, now - min(stored_at, default=now))
 
     def _stored_at(self, topic: str, queue_id: int, offset: int) -> list[int]:
-        """When one message was stored, or the first behind it that can be read; nothing if there is none."""
+        """When one message was stored, or the first behind it that can be read; nothing if there is none.
+
+        Remembered: the message is read as a whole for it, and a group that stands still is asked about again.
+        """
+        if self._topic_changes != self._store.topic_changes or len(self._known_times) > _MAX_KNOWN_TIMES:
+            self._known_times = {}  # a position may be another message's
+            self._topic_changes = self._store.topic_changes
+        known = self._known_times.get((topic, queue_id, offset))
+        if known is not None:
+            return [known]
         try:
             found = self._store.read_json(topic, queue_id, offset, max_messages=1).messages
         except LakeMQError:
             return []  # the topic was deleted since its queue was looked at
-        return [message["store_timestamp"] for message in json.loads(found)]
+        times = [int(message["store_timestamp"]) for message in json.loads(found)]
+        self._known_times.update(((topic, queue_id, offset), at) for at in times)
+        return times
 
     def delayed(self) -> Iterator[tuple[int, int]]:
         """Yields (level, messages that wait for their delivery)."""
