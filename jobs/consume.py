@@ -165,15 +165,16 @@ def _run(
             elif whole and (left_out := there.left_out(group.reached)):
                 raise _without(left_out, "the group has handled what was there")
             return
-        starts = [group.start, *(stream.start for stream in ledger_streams)]
-        streams = loop.start(starts, is_away=is_away, give_up=give_up)
-        started(loop)
         watch = None
         if settings.until_idle_s is not None:
             watch = IdleWatch(
                 *(spark, client, settings.ledger, settings.group, settings.subscription, group.reached),
                 hold_up=next((s.hold_up for s in ledger_streams if isinstance(s, OutboxJob)), None),
             )
+        # Last: whatever fails before leaves no stream.
+        starts = [group.start, *(stream.start for stream in ledger_streams)]
+        streams = loop.start(starts, is_away=is_away, give_up=give_up)
+        started(loop)
         idle = loop.run(
             streams,
             is_idle=None if watch is None else watch.is_idle,

@@ -9,6 +9,7 @@ the dead_letter and the outbox job say what is done with the rows; `consume` sta
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import ClassVar
 
 from pyspark.sql import DataFrame, SparkSession
@@ -33,11 +34,13 @@ class LedgerConsumer(ABC):
         kind: SQL for the rows it works off.
         oldest_unfinished: SQL for the time of the oldest row not yet worked off, as the column oldest;
             a condition on the group is added.
+        reading: further options of Delta's source.
     """
 
     name: ClassVar[str]
     kind: ClassVar[str]
     oldest_unfinished: ClassVar[str]
+    reading: ClassVar[Mapping[str, str]] = {}
 
     def __init__(
         self,
@@ -68,7 +71,7 @@ class LedgerConsumer(ABC):
     def start(self) -> StreamingQuery:
         """Starts the stream."""
         settings = self._settings
-        rows = settings.ledger.read_stream(self._spark, DELIVERIES, self.decide_start())
+        rows = settings.ledger.read_stream(self._spark, DELIVERIES, {**self.decide_start(), **self.reading})
         return (
             rows.where(f"consumer_group = '{settings.group}' AND {self.kind}")
             .writeStream.queryName(f"{settings.group} {self.name}")

@@ -9,7 +9,7 @@ not at the ledger's first.
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, timedelta
 from typing import TYPE_CHECKING
 
 from delta_tables.ledger.location import LedgerLocation
@@ -52,6 +52,7 @@ def decide_start(
         if oldest is None:
             # Not "latest": that would be resolved later, when the group job may have written already.
             return {"startingVersion": str(version)}
-        return {"startingTimestamp": (oldest - _CLOCK_MARGIN).strftime("%Y-%m-%d %H:%M:%S.%f")}
+        # Without its zone it would be a time of the session's.
+        return {"startingTimestamp": (oldest - _CLOCK_MARGIN).astimezone(UTC).isoformat(" ", "microseconds")}
 
     return checkpoint.start(decide)

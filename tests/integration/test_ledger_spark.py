@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from chispa import assert_df_equality
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from delta_tables.consumer_offsets import CONSUMER_OFFSETS
 from delta_tables.dead_letters import DEAD_LETTERS, from_deliveries
@@ -29,6 +30,7 @@ from jobs.group.map_arrow import map_in_arrow
 from jobs.group.outcomes import OutcomeTask
 from jobs.group.start import handled_offsets
 from jobs.handler.loader import HandlerTarget
+from jobs.outbox.job import in_lanes
 from jobs.redelivery.retried_messages import retried_messages
 from jobs.redelivery.retry_policy import RetryPolicy
 from jobs.runtime.checkpoint import StreamCheckpoint
@@ -246,3 +248,33 @@ def test_a_stream_over_an_empty_ledger_begins_with_its_commits_and_no_snapshot(
         )
         query.awaitTermination()
     assert seen == [0]
+
+
+def test_a_stream_begins_at_the_same_row_in_a_session_of_another_time_zone(
+    spark: SparkSession, ledger: PathLedger, tmp_path: Path
+) -> None:
+    checkpoint = StreamCheckpoint(tmp_path / "checkpoint")
+    now = datetime.now(UTC)
+    append(ledger, DELIVERIES, [delivery(0, verdict="RETRY", finished_at=now)])
+    western = spark.newSession()
+    western.conf.set("spark.sql.session.timeZone", "America/Los_Angeles")
+    oldest = "SELECT min(finished_at) AS oldest FROM deliveries"
+    seen: list[int] = []
+    query = (
+        ledger.read_stream(western, DELIVERIES, decide_start(western, ledger, DELIVERIES, checkpoint, oldest))
+        .writeStream.foreachBatch(lambda rows, _: seen.extend(row.queue_offset for row in rows.collect()))
+        .option("checkpointLocation", checkpoint.prepare())
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    assert seen == [0]
+
+
+def test_each_lane_of_an_outbox_is_a_task_of_its_own(spark: SparkSession, ledger: PathLedger) -> None:
+    append(ledger, DELIVERIES, [delivery(0, queue_id=queue, sends=1) for queue in range(32)])
+    rows = ledger.read(spark, DELIVERIES).withColumns(
+        {"sent_numbers": F.array(), "given_up_numbers": F.array()}
+    )
+    lanes = in_lanes(rows, ["q"]).select("lane", F.spark_partition_id().alias("task")).distinct().collect()
+    assert sorted((row.lane, row.task) for row in lanes) == [(0, 0), (1, 1), (2, 2), (3, 3)]
