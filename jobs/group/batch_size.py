@@ -44,12 +44,14 @@ class Handled(NamedTuple):
         seconds: Of handling, added up over the tasks.
         retried: Messages that come again.
         given_up: Messages that are DEAD or DROPPED.
+        parked: Messages that were not handled, since they wait for others (orderly mode).
     """
 
     rows: int = 0
     seconds: float = 0.0
     retried: int = 0
     given_up: int = 0
+    parked: int = 0
 
 
 class _Sum(AccumulatorParam[Handled]):
@@ -62,6 +64,7 @@ class _Sum(AccumulatorParam[Handled]):
             value1.seconds + value2.seconds,
             value1.retried + value2.retried,
             value1.given_up + value2.given_up,
+            value1.parked + value2.parked,
         )
 
 
@@ -132,7 +135,14 @@ class BatchSize:
         return self._rows_of_a_task
 
     def learn(self, handled: Handled) -> None:
-        """Takes what a batch took."""
+        """Takes what a batch took.
+
+        One that only parked says nothing of the handler: the next is twice as large.
+        """
+        if handled.rows == 0 and handled.parked:
+            before = batch_bound.read(self._file, self._handler)
+            if before is not None and before < self._most:
+                self._write(min(2 * before, self._most))
         if handled.rows == 0 or handled.seconds <= 0:
             return
         # A batch of few messages leaves threads idle: it says how long a call takes, not how many fit.

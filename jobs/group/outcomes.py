@@ -280,7 +280,8 @@ def _handled(rows: pa.RecordBatch, results: HandlerResults, took: float) -> Hand
     if results.verdict is None:
         return Handled(rows.num_rows, took)
     said = Counter(rows.column("verdict").to_pylist())
-    return Handled(rows.num_rows - said[PARKED], took, said[RETRY], said[DEAD] + said[DROPPED])
+    parked = said[PARKED]
+    return Handled(rows.num_rows - parked, took, said[RETRY], said[DEAD] + said[DROPPED], parked)
 
 
 def joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

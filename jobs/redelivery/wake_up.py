@@ -10,6 +10,7 @@ import logging
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jobs.redelivery.original_position import ORIGIN
 from lakemq.client import Client
 from store_native.errors import LakeMQError
 from store_native.names import retry_topic
@@ -30,8 +31,13 @@ def send(client: Client, group: str) -> bool:
 
 
 def without_wake_ups(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The other messages of a batch of the retry topic."""
-    said = pc.map_lookup(batch.column("properties"), pa.scalar(_PROPERTY), "first")
+    """The other messages of a batch of the retry topic.
+
+    A retry has the properties of its sender, whatever they are, and where it comes from.
+    """
+    properties = batch.column("properties")
+    said = pc.map_lookup(properties, pa.scalar(_PROPERTY), "first")
     if said.null_count == len(said):
         return batch
-    return batch.filter(said.is_null())
+    is_retry = pc.map_lookup(properties, pa.scalar(ORIGIN), "first").is_valid()
+    return batch.filter(pc.or_(said.is_null(), is_retry))

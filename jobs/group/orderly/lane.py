@@ -48,21 +48,27 @@ def lanes_of(batch: pa.RecordBatch, positions: Positions) -> list[tuple[Lane, At
     return list(zip(lanes, attempts, strict=True))
 
 
-def with_carried_key(batch: pa.RecordBatch) -> pa.RecordBatch:
+def with_carried_key(batch: pa.RecordBatch, *, retried: bool = False) -> pa.RecordBatch:
     """Moves the sharding key into a property, which is kept with the ledger's row and with a retry.
 
     The store's own goes to the queue only: a message on the retry topic has none.
+
+    Args:
+        batch: messages as they are stored.
+        retried: they are of the retry topic. Elsewhere a property of that name is the sender's, and no key.
     """
     at = batch.schema.get_field_index(SHARDING_KEY)
     keys, rest = batch.column(at), batch.remove_column(at)
-    if keys.null_count == len(keys):
-        return rest
     properties = rest.column("properties")
+    stands = pc.map_lookup(properties, pa.scalar(SHARDING_KEY_PROPERTY), "first")
+    if keys.null_count == len(keys) and (retried or stands.null_count == len(keys)):
+        return rest
     made = []
     for pairs, key in zip(properties.to_pylist(), keys.to_pylist(), strict=True):
+        if pairs is not None and (key is not None or not retried):
+            pairs = [pair for pair in pairs if pair[0] != SHARDING_KEY_PROPERTY]
         if key is not None:
-            pairs = [pair for pair in pairs or () if pair[0] != SHARDING_KEY_PROPERTY]
-            pairs.append((SHARDING_KEY_PROPERTY, key))
+            pairs = [*(pairs or ()), (SHARDING_KEY_PROPERTY, key)]
         made.append(pairs)
     at = rest.schema.get_field_index("properties")
     return rest.set_column(at, rest.schema.field(at), pa.array(made, properties.type))

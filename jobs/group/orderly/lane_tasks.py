@@ -80,7 +80,7 @@ class LaneRead:
     def _come_back(self, number: int) -> Iterator[pa.RecordBatch]:
         for piece in self.retried:
             for read in self.reader.read(piece):
-                rows = with_carried_key(without_wake_ups(read))
+                rows = with_carried_key(without_wake_ups(read), retried=True)
                 mine = [
                     attempt not in self.known and self.task_of.get(attempt[:3], 0) == number
                     for attempt in known_attempts.attempts(rows, self.group)

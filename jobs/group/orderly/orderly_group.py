@@ -105,10 +105,14 @@ class OrderlyGroup:
 
     @property
     def paused(self) -> list[tuple[str, str, int]]:
-        """Queues of which so many messages are parked that no more are read."""
+        """Queues of which so many messages are parked that no more are read.
+
+        Never the retry topic's: lanes wait for what comes by it.
+        """
         assert self._waiting is not None, "the lanes were not read"
         counts = self._waiting.parked_by_queue()
-        return sorted(queue for queue, parked in counts.items() if parked >= self._settings.max_parked)
+        full = (queue for queue, parked in counts.items() if parked >= self._settings.max_parked)
+        return sorted(queue for queue in full if queue[0] != retry_topic(self._settings.group))
 
     def _look_ahead(self) -> None:
         assert self._waiting is not None, "the lanes were not read"

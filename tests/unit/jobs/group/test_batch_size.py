@@ -54,6 +54,15 @@ def test_nothing_is_learnt_from_nothing(tmp_path: Path, handled: Handled) -> Non
     assert bound(tmp_path) is None
 
 
+def test_a_batch_that_only_parked_lets_the_next_be_twice_as_large(tmp_path: Path) -> None:
+    chosen = size(tmp_path, most=100)
+    chosen.learn(Handled(8, 400.0))
+    assert bound(tmp_path) == 40
+    for rows in (80, 100, 100):
+        chosen.learn(Handled(0, 0.1, parked=30))
+        assert bound(tmp_path) == rows
+
+
 def test_a_restart_goes_on_with_what_was_measured(tmp_path: Path) -> None:
     size(tmp_path).learn(Handled(800, 4.0))
     again = size(tmp_path)
