@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import logging
 import threading
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -37,6 +38,8 @@ from lakemq.client.message import Body
 from lakemq.lanes import Lanes, QueueSelector
 from lakemq.pending_messages import PendingMessage, PendingMessages
 from store_native.errors import Closed, InvalidRequest, Unavailable
+
+_log = logging.getLogger("lakemq.producer")
 
 LINGER_MS = 10
 BATCH_BYTES = 32 * 1024
@@ -372,7 +375,7 @@ class Producer:
                 _fail(batch.items, error)
                 return
             for item, result in zip(batch.items, results, strict=True):
-                with contextlib.suppress(InvalidStateError):  # close(timeout) was quicker
+                with _callbacks_contained():
                     item.future.set_result(result)
             return
 
@@ -431,8 +434,19 @@ class Producer:
 
 def _fail(items: Sequence[PendingMessage], error: Exception) -> None:
     for item in items:
-        with contextlib.suppress(InvalidStateError):  # close(timeout) was quicker
+        with _callbacks_contained():
             item.future.set_exception(error)
+
+
+@contextlib.contextmanager
+def _callbacks_contained() -> Iterator[None]:
+    """Around the end of a future: what its callbacks do ends no sender."""
+    try:
+        yield
+    except InvalidStateError:
+        pass  # close(timeout) was quicker
+    except SystemExit as left:
+        _log.error("a callback of a future ended with SystemExit(%s): the producer goes on", left.code)
 
 
 def _closed() -> Closed:

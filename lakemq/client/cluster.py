@@ -145,7 +145,7 @@ class Cluster(Generic[C]):
                 version = None if conf is None else conf.version
                 result = on(self.broker(name), began if last else began / 2, version)
             except LakeMQError as error:
-                if self.learned(topic, error):
+                if self.learned(topic, error, conf):
                     sharded_to, conf = self._sharded_to(sharding_keys, topic, deadline, wait=until_deadline)
                     continue
                 if not isinstance(error, Unavailable | Closed | OutcomeUnknown):
@@ -182,15 +182,24 @@ class Cluster(Generic[C]):
             self._wait_for_route(name, deadline)
         return name, conf
 
-    def learned(self, topic: str, error: LakeMQError) -> bool:
-        """Says whether a broker refused because it has a newer list, which is known from then on."""
+    def learned(self, topic: str, error: LakeMQError, went_by: OrderConf | None) -> bool:
+        """Says whether a broker refused because there is a newer list, which is known from then on.
+
+        Args:
+            topic: The topic.
+            error: What the broker said.
+            went_by: The list that the request went by. Another one's refusal may have told of a newer one.
+        """
         if error.code != "WRONG_BROKER":
             return False
         try:
             conf = OrderConf.of_json(error.context.get("order_conf"))
         except NOT_OF_THE_SHAPE:
             return False
-        return conf is not None and self.routes.learned(topic, conf)
+        if conf is not None:
+            self.routes.learned(topic, conf)
+        known = self.routes.known_order_conf(topic)
+        return known is not None and (went_by is None or known.version > went_by.version)
 
     def broker_of(
         self, sharding_keys: Sequence[str], topic: str, deadline: Deadline | None = None

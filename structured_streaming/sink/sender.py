@@ -147,7 +147,7 @@ class Destination:
         try:
             return _send(broker, rows, key, self._retry_timeout_s, version)
         except LakeMQError as error:
-            if part.conf is None or not self._client.cluster_routes.learned(rows.topic, error):
+            if part.conf is None or not self._client.cluster_routes.learned(rows.topic, error, part.conf):
                 raise
             raise Unavailable("SERVICE_NOT_AVAILABLE", error.detail) from error
 
@@ -179,7 +179,7 @@ class Destination:
             try:
                 yield part, _send(broker, part, key_of(key_prefix, part), self._retry_timeout_s, conf.version)
             except LakeMQError as error:
-                if not self._client.cluster_routes.learned(part.topic, error):
+                if not self._client.cluster_routes.learned(part.topic, error, conf):
                     raise
                 # Nothing of it was stored: by the newer list it is another broker's, or several's.
                 yield from self.send(part, key_prefix)

@@ -72,6 +72,24 @@ def test_a_client_that_was_not_told_of_another_list_sends_where_it_says(
     assert bodies(cluster, "broker-b", topic) == ["second"]
 
 
+def test_of_sends_that_are_refused_together_each_goes_where_the_newer_list_says(
+    cluster: BrokersOfCluster, client: Client
+) -> None:
+    """One is the first to hear of the list; to the others it is as new."""
+    with Client(cluster.endpoint) as old:
+        moved(cluster, client, "together", old)
+        before = old.cluster_routes.routes.known_order_conf("together")
+        with (
+            cluster.brokers["broker-a"].client() as one,
+            pytest.raises(InvalidRequest, match="WRONG_BROKER") as refused,
+        ):
+            one.send("together", "x", sharding_key=KEYS[0])
+        for _ in range(2):
+            assert old.cluster_routes.learned("together", refused.value, before)
+        newer = old.cluster_routes.routes.known_order_conf("together")
+        assert not old.cluster_routes.learned("together", refused.value, newer)
+
+
 @pytest.mark.parametrize("form", ["many", "arrow", "aio"])
 def test_every_form_of_a_send_follows_the_list(cluster: BrokersOfCluster, client: Client, form: str) -> None:
     topic = f"form-{form}"

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from lakemq.cli.app import main
+from lakemq.cli.unconsumed import unconsumed
 from lakemq.client import Client, InvalidRequest, Unavailable
 from tests.support.http import Http
 from tests.support.name_servers import BrokersOfCluster, NameServer
@@ -95,6 +96,19 @@ def test_a_change_that_moves_keys_says_what_is_to_be_consumed_before_and_waits_f
     assert conf is not None
     assert conf.brokers == "broker-a:2"
     assert "no group has messages of it to consume" in capsys.readouterr().out
+
+
+def test_what_a_group_never_came_to_is_to_be_consumed(cluster: BrokersOfCluster, client: Client) -> None:
+    topic = ordered(cluster, client, "never-came-to")
+    there: dict[str, int] = {}
+    for key in KEYS:
+        name = client.send(topic, "x", sharding_key=key).broker_name
+        there[name] = there.get(name, 0) + 1
+    client.put_group("half")
+    ends = {(topic, queue.queue_id): queue.max_offset for queue in client.broker("broker-a").queues(topic)}
+    client.commit_offsets("half", ends, broker_name="broker-a")
+    (left,) = (one for one in unconsumed(client, topic) if one.group == "half")
+    assert (left.broker_name, left.messages) == ("broker-b", there["broker-b"])
 
 
 def test_a_topic_that_becomes_ordered_moves_no_key(cluster: BrokersOfCluster, client: Client) -> None:

@@ -258,6 +258,21 @@ def test_a_callback_that_closes_the_producer_does_not_lose_what_waits(turns: Tur
     producer.close()
 
 
+def test_a_callback_that_ends_its_program_does_not_end_the_sender(
+    turns: Turns, caplog: pytest.LogCaptureFixture
+) -> None:
+    network = ScriptedNetwork(turns)
+    producer = producer_of(turns, network.client(), linger_ms=0, batch_bytes=1)
+    first = producer.send_later("first")
+    request = network.arrived()
+    first.add_done_callback(lambda _: sys.exit(3))
+    second = producer.send_later("second")
+    network.decide_all("answered", request)
+    assert turns.result(second).queue_offset == 1
+    assert "SystemExit(3): the producer goes on" in caplog.text
+    producer.close()
+
+
 def test_an_answer_that_comes_after_a_close_that_gave_up_disturbs_nobody(turns: Turns) -> None:
     network = ScriptedNetwork(turns)
     producer = producer_of(turns, network.client(), linger_ms=0)

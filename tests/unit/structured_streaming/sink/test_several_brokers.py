@@ -41,7 +41,7 @@ class Cluster:
     def order_conf(self, topic: str) -> OrderConf | None:
         return self.conf
 
-    def learned(self, topic: str, error: LakeMQError) -> bool:
+    def learned(self, topic: str, error: LakeMQError, went_by: OrderConf | None) -> bool:
         newer = error.code == "WRONG_BROKER" and self.conf != error.context["order_conf"]
         self.conf = error.context["order_conf"] if newer else self.conf
         return newer
