@@ -18,7 +18,7 @@ import sys
 import threading
 from collections.abc import Callable
 from functools import cache
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 from jobs.handler.loader import HandlerTarget, LoadedHandler
@@ -86,13 +86,11 @@ def opened(target: HandlerTarget) -> OpenedHandler:
 
 
 def _close_at_end(handler: OpenedHandler) -> None:
-    """Closes the handler when Spark ends this worker, by a signal to it."""
+    """Closes the handler when Spark ends this worker: by a signal, or by closing its socket."""
     if threading.current_thread() is not threading.main_thread():
         return  # not Spark's worker but a test, or a program that calls the handler itself
 
-    def end(number: int, frame: FrameType | None) -> None:
-        if number not in _ENDS:
-            return
+    def leave(code: int) -> None:
         for each in _ENDS:  # the daemon sends more than one, and the next must not cut the close short
             signal.signal(each, signal.SIG_IGN)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -100,11 +98,17 @@ def _close_at_end(handler: OpenedHandler) -> None:
         try:
             handler.close()
         finally:
-            os._exit(0)
+            os._exit(code)
+
+    def end(number: int, frame: FrameType | None) -> None:
+        if number in _ENDS:
+            leave(0)
 
     daemon: Any = sys.modules.get("pyspark.daemon") or sys.modules.get("__main__")
     if hasattr(daemon, "manager") and hasattr(daemon, "SIG_DFL"):
         # PySpark's daemon sets its signals back before each task: to this, in this worker.
         daemon.SIG_DFL = end
+        # A worker whose socket Spark has closed leaves by itself, perhaps before a signal comes.
+        daemon.os = SimpleNamespace(**(vars(daemon.os) | {"_exit": leave}))
         for number in _ENDS:
             signal.signal(number, end)
