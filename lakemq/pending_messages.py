@@ -149,6 +149,11 @@ class PendingMessages:
         messages = [] if without is None else [self._take(None) for _ in range(len(without.messages))]
         for message in messages:
             message.lane = lane_of(message)
+        self.put_back(messages)
+
+    def put_back(self, messages: Sequence[PendingMessage]) -> None:
+        """Puts messages that were taken before into their lanes, among those that wait there, by number."""
+        for message in messages:
             self.put(message)
         for name in {message.lane for message in messages}:
             lane = self._lanes[name]

@@ -299,7 +299,7 @@ class Producer:
                 with self._changed:
                     self._in_flight.remove(batch)
                     self._pending.ended(lane, items)
-                self._note_ended(items)
+                self._note_ended([item for item in items if item.future.done()])  # others were put back
         with self._changed:
             self._running -= 1
             is_last = not self._running
@@ -361,11 +361,7 @@ class Producer:
                     and len(batch.items) > 1
                 ):
                     # Nobody had said when the messages were put, or the routes have changed since.
-                    apart = self._lanes.apart(batch.items)
-                    with self._changed:
-                        self._pending.put_apart(self._lanes.known)
-                    for items in apart:
-                        self._send_batch(_Batch(items))
+                    self._send_apart(batch)
                     return
                 _fail(batch.items, error)
                 if isinstance(error, Unavailable | OutcomeUnknown):
@@ -378,6 +374,19 @@ class Producer:
                 with _callbacks_contained():
                     item.future.set_result(result)
             return
+
+    def _send_apart(self, batch: _Batch) -> None:
+        """Puts what is of several lanes back into them: a broker that is away holds up its own only."""
+        apart = self._lanes.apart(batch.items)
+        is_of_one = len({message.lane for message in batch.items}) == 1
+        with self._changed:
+            self._pending.put_apart(self._lanes.known)
+            if not is_of_one:
+                self._pending.put_back(batch.items)
+                batch.items = []
+        if is_of_one:
+            for items in apart:
+                self._send_batch(_Batch(items))
 
     def _post(self, batch: _Batch) -> BatchResult:
         first = batch.items[0]

@@ -66,15 +66,24 @@ def test_a_producer_repeats_in_order_until_a_broker_is_back_that_no_route_had(
     client.put_topic("beside")
     cluster.wait_for_topic("beside", "broker-a", "broker-b")
     b.kill()
-    forgotten(cluster, "broker-b")
-    with Client(cluster.endpoint, retry_until=60) as fresh, Producer(fresh, topic, linger_ms=0) as producer:
-        waiting = [producer.send_later(f"{number}", sharding_key=of_b[0]) for number in range(5)]
-        for number in range(3):
-            assert producer.send_later(f"{number}", sharding_key=of_a[0]).result(30).broker_name == "broker-a"
-            assert producer.send_later("no key", topic="beside").result(30).broker_name == "broker-a"
-        assert not any(future.done() for future in waiting), "others go on beside them"
+    try:
+        forgotten(cluster, "broker-b")
+        with (
+            Client(cluster.endpoint, retry_until=60) as fresh,
+            Producer(fresh, topic, linger_ms=0) as producer,
+        ):
+            waiting = [producer.send_later(f"{number}", sharding_key=of_b[0]) for number in range(5)]
+            for number in range(3):
+                assert (
+                    producer.send_later(f"{number}", sharding_key=of_a[0]).result(30).broker_name
+                    == "broker-a"
+                )
+                assert producer.send_later("no key", topic="beside").result(30).broker_name == "broker-a"
+            assert not any(future.done() for future in waiting), "others go on beside them"
+            b.start()
+            results = [future.result(60) for future in waiting]
+    finally:
         b.start()
-        results = [future.result(60) for future in waiting]
     first = places[of_b[0]]
     assert {(result.broker_name, result.queue_id) for result in results} == {("broker-b", first.queue_id)}
     offsets = [result.queue_offset for result in results]

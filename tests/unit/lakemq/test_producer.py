@@ -522,3 +522,26 @@ def test_a_message_with_a_sharding_key_is_put_without_a_question_and_goes_with_t
         numbers = [int(body) for body in bodies(request.lines)]
         assert numbers == sorted(numbers), "in the order they were put"
         assert len({client.lane("t", keys[number]) for number in numbers}) == 1
+
+
+def test_of_a_first_batch_of_two_brokers_neither_waits_for_the_others_answer(
+    turns: Turns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network, endpoints = ScriptedNetwork(turns), Endpoints()
+    endpoints.topics["t"] = ["a", "b"]
+    client = client_of_two(network, monkeypatch, endpoints)
+    keys = [f"customer-{number % 8}" for number in range(16)]
+    with producer_of(turns, client, linger_ms=FOR_EVER_MS) as producer:
+        futures = [producer.send_later(f"{at:02}", sharding_key=key) for at, key in enumerate(keys)]
+        turns.submit(producer.flush)
+        hangs, other = network.arrived(), network.arrived()
+        other.fate.put("answered")
+        turns.settle()
+        done = [int(body) for body in bodies(other.lines)]
+        assert [at for at, future in enumerate(futures) if future.done()] == sorted(done)
+        assert {client.lane("t", keys[at]) for at in done} != {
+            client.lane("t", keys[int(bodies(hangs.lines)[0])])
+        }
+        hangs.fate.put("answered")
+    assert all(future.result(0).status == "SEND_OK" for future in futures)
+    assert sorted(bodies(hangs.lines) + bodies(other.lines)) == [f"{at:02}" for at in range(16)]
