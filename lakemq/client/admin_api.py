@@ -13,6 +13,7 @@ from typing import Any
 from lakemq.client.message import encode_json
 from lakemq.client.results import COMMIT_OK, CommitResult, GroupConfig, Lease, OffsetReset, TopicConfig
 from lakemq.client.scope import (
+    NAME_SERVERS_REFUSAL,
     Scoped,
     from_all,
     from_any,
@@ -21,7 +22,7 @@ from lakemq.client.scope import (
     on_every_master_of_a_list,
 )
 from lakemq.client.transport import Answer, Result, path_of
-from store_native.errors import InvalidRequest, LakeMQError, Unavailable
+from store_native.errors import InvalidRequest, LakeMQError, Unavailable, from_code
 from store_native.order_conf import OrderConf
 
 QueueKey = tuple[str, int]
@@ -249,7 +250,11 @@ class AdminApi(Scoped):
     @from_any
     def cluster(self) -> dict[str, Any]:
         """Returns the broker's name, store id, version and delay levels; of several, one that answers."""
-        return self._get(_fields_of, "cluster")
+        said = self._get(_fields_of, "cluster")
+        if "broker_name" not in said:
+            # A name server answers this too, of itself: refused as it refuses the other calls of a broker.
+            raise from_code(NAME_SERVERS_REFUSAL, f"{self._transport.endpoint} is no broker")
+        return said
 
     @of_one_broker
     def replication(self, *, broker_name: str | None = None) -> dict[str, Any]:

@@ -46,6 +46,8 @@ def test_one_name_server_is_found_out_and_one_broker_costs_nothing_besides(
     with Client(cluster.name_servers[0].url) as by_name_server:
         assert by_name_server.send(topic, "1").status == "SEND_OK"
         assert set(by_name_server.brokers()) == {"broker-a", "broker-b"}
+    with Client(cluster.name_servers[0].url) as by_name_server:
+        assert len(by_name_server.cluster()["delay_levels_ms"]) == 18, "a broker's, also of the first call"
     with cluster.brokers["broker-a"].client() as one:
         requests.clear()
         assert one.send(topic, "2").broker_name == "broker-a"
