@@ -69,7 +69,7 @@ def test_the_lag_of_those_that_answer_is_shown_and_who_is_left_out_is_named(
 ) -> None:
     brokers = ",".join(broker.endpoint for broker in cluster.brokers.values())
     for endpoint, away in ((cluster.endpoint, "broker-b"), (brokers, without_b.endpoint)):
-        assert main(["group", "offsets", "g", "--format", "json", "--endpoint", endpoint]) == 0
+        assert main(["group", "offsets", "g", "--format", "json", "--endpoint", endpoint]) == 1
         shown = capsys.readouterr()
         assert [(row["broker_name"], row["lag"]) for row in json.loads(shown.out)] == [("broker-a", 8)]
         assert f"left out: SERVICE_NOT_AVAILABLE: {'broker ' * (away == 'broker-b')}{away}" in shown.err
