@@ -1,7 +1,7 @@
 """Spark for users: ``lakemq.spark.session()`` and ``lakemq.spark.group()``.
 
-Owns the settings of a session on one machine, which has what newcomers trip over: the workers' Python,
-Delta's JARs, UTC, few shuffle partitions, no UI.
+Owns the settings of a session, which has what newcomers trip over: the workers' Python, Delta's JARs, UTC; on
+one machine few shuffle partitions and no UI besides, on a cluster nothing that is one machine's.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -72,9 +72,13 @@ def session(
     master: str = "local[*,4]",
     delta: bool = True,
     starts_into: Path | None = None,
+    py_files: Sequence[str | os.PathLike[str]] = (),
     **conf: object,
 ) -> SparkSession:
-    """Returns the local Spark session, made on the first call.
+    """Returns the Spark session, made on the first call: on this machine, or on a cluster.
+
+    On a cluster (`spark://host:7077`, `yarn`, `k8s://...`) this process is the driver. Each host has lakemq
+    installed in the Python that ``spark.pyspark.python`` names, without it at the path of this one's.
 
     >>> spark = session("orders", **{"spark.driver.memory": "2g"})
 
@@ -85,6 +89,7 @@ def session(
         warehouse: Where managed tables go; None is ``spark-warehouse`` in the working directory.
         master: Spark's master, threads included, and how often a task may fail: `local[*]` fails a
             query with its first task, where a cluster tries a task four times.
+        py_files: Modules, zip files or wheels that are sent to where tasks run, and can be imported there.
         delta: Configures Delta Lake.
         starts_into: A file for what Java, Ivy and Log4j say until the session is there; None is standard
             error. What functions print in the workers later goes to standard error in either case.
@@ -104,8 +109,9 @@ def session(
     if SparkSession.getActiveSession() is None:
         require_java()
     # Workers would run the first python3 of the PATH, which has neither pyarrow nor lakemq.
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    settings = _base() | (_delta() if delta else {})
+    os.environ["PYSPARK_PYTHON"] = str(conf.get("spark.pyspark.python", sys.executable))
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    settings = _base() | (_delta() if delta else {}) | (_of_one_machine() if is_local(master) else {})
     if warehouse is not None:
         settings["spark.sql.warehouse.dir"] = os.fspath(Path(warehouse).absolute())
     packages = [settings.get("spark.jars.packages"), conf.pop("spark.jars.packages", None)]
@@ -124,7 +130,18 @@ def session(
             _start_jvm({"spark.master": master, "spark.app.name": app_name} | settings, jvm)
             spark = builder.getOrCreate()
             spark.sparkContext.setLogLevel("ERROR")
+    for file in py_files:
+        spark.sparkContext.addPyFile(os.fspath(file))
     return spark
+
+
+def is_local(master: str) -> bool:
+    """Says whether a Spark master is this process's own machine, not a cluster.
+
+    >>> is_local("local[*,4]"), is_local("spark://10.0.0.1:7077")
+    (True, False)
+    """
+    return master.split("[")[0] == "local"
 
 
 def group(name: str, **options: object) -> SparkGroup:
@@ -204,12 +221,8 @@ def _worker_path() -> Iterator[None]:
 
 def _base() -> dict[str, str]:
     return {
-        "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
-        # 200 by default: on one machine each is a task of some milliseconds with nothing to do.
-        "spark.sql.shuffle.partitions": "2",
-        "spark.default.parallelism": "2",
         # A third faster between Python worker and JVM than TCP.
         "spark.python.unix.domain.socket.enabled": "true",
         # PySpark's own prints a stack for each worker that a stopped query leaves behind.
@@ -219,9 +232,18 @@ def _base() -> dict[str, str]:
         "spark.python.authenticate.socketTimeout": "120s",
         # 10 ms by default: an idle query without a trigger interval asks the broker that often.
         "spark.sql.streaming.pollingDelay": "100ms",
+        "spark.sql.streaming.forceDeleteTempCheckpointLocation": "true",
+    }
+
+
+def _of_one_machine() -> dict[str, str]:
+    return {
+        "spark.ui.enabled": "false",
+        # 200 by default: on one machine each is a task of some milliseconds with nothing to do.
+        "spark.sql.shuffle.partitions": "2",
+        "spark.databricks.delta.snapshotPartitions": "2",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.sql.streaming.forceDeleteTempCheckpointLocation": "true",
     }
 
 
@@ -239,7 +261,6 @@ def _delta() -> dict[str, str]:
         "spark.jars.ivy": str(Path.home() / ".ivy2.5.2"),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        "spark.databricks.delta.snapshotPartitions": "2",
     }
 
 

@@ -12,6 +12,7 @@ Processes: tasks add to the measure, the driver asks.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -101,13 +102,19 @@ class BatchSize:
         file: Where the source looks for it.
         most: The settings' bound.
         batch_time_s: How long a batch should last.
-        cores: Tasks at a time.
+        cores: Says how many tasks run at a time; on a cluster that changes.
         concurrency: Calls at a time in each, see `calls_at_a_time`; 1 for a handler of batches.
         handler: Whose time it is: another handler's measure counts for nothing.
     """
 
     def __init__(
-        self, file: Path, most: int, batch_time_s: float, cores: int, concurrency: int, handler: str = ""
+        self,
+        file: Path,
+        most: int,
+        batch_time_s: float,
+        cores: Callable[[], int],
+        concurrency: int,
+        handler: str = "",
     ) -> None:
         self._handler = handler
         self._file = file
@@ -121,10 +128,10 @@ class BatchSize:
         """Bounds the first batch of a handler of single messages of which nothing is known yet."""
         known = batch_bound.read(self._file, self._handler)
         if known is not None:
-            rate = known / self._cores / self._batch_time_s
+            rate = known / self._cores() / self._batch_time_s
             self._rows_of_a_task = max(1, min(int(rate * _WORTH_A_TASK_S), MOST_ROWS_OF_A_TASK))
         elif single:
-            self._write(min(FIRST_CALLS * self._concurrency * self._cores, self._most))
+            self._write(min(FIRST_CALLS * self._concurrency * self._cores(), self._most))
             self._rows_of_a_task = FIRST_CALLS
         elif batch_bound.read(self._file) is not None:
             self._write(self._most)
@@ -148,8 +155,9 @@ class BatchSize:
         # A batch of few messages leaves threads idle: it says how long a call takes, not how many fit.
         busy = min(1.0, handled.rows / self._concurrency)
         rate = handled.rows / handled.seconds / busy  # messages a second, in one task
-        fits = int(rate * self._cores * self._batch_time_s)
-        rows = max(self._concurrency * self._cores, min(fits, self._most))
+        cores = self._cores()
+        fits = int(rate * cores * self._batch_time_s)
+        rows = max(self._concurrency * cores, min(fits, self._most))
         self._rows_of_a_task = max(1, min(int(rate * _WORTH_A_TASK_S), MOST_ROWS_OF_A_TASK))
         if rows != batch_bound.read(self._file, self._handler):
             self._write(rows)

@@ -131,7 +131,6 @@ class GroupJob:
             self._offset_report = OffsetReport(settings.group, self._brokers, lease)
         self._store_id = "" if self._brokers.several else str(client.cluster()["store_id"])
         self._reader = reader_of(settings, client.endpoint, self._brokers.retry_timeout_ms / 1000)
-        cores = self._spark.sparkContext.defaultParallelism
         self._host = settings.host
         self._frames: FrameEvaluation | None = None
         if isinstance(settings.handler, FrameHandler):
@@ -144,7 +143,7 @@ class GroupJob:
             self._checkpoint.bound_file,
             settings.max_messages_per_batch,
             settings.batch_time_s,
-            cores,
+            lambda: spark.sparkContext.defaultParallelism,
             calls,
             settings.handler.target,
         )

@@ -4,7 +4,8 @@
     options.py          options that several commands share; setting_options.py makes them of settings
     advice.py           what a person does next about an error
     stdin_end.py        a broker that stops with the process that started it
-    spark_log.py        a command's Spark session, its log in a file
+    spark_options.py    the Spark that a command runs in: this machine, or a cluster
+    spark_log.py        its log in a file
     consume_progress.py how a group goes, and what it came to
     topic_order.py      the list of brokers of an ordered topic
     group_status.py     how a group fares now

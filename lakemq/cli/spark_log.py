@@ -1,19 +1,16 @@
 """The Spark session of a command, whose own log goes into a named file, not over the terminal.
 
-Owns the options of the session, the file's form and bounds (10 MB and two older ones) and the name it has
-beside a checkpoint. A person
+Owns the file's form and bounds (10 MB and two older ones) and the name it has beside a checkpoint. A person
 reads one sentence; the stacks of Java that go with it are in the file.
 """
 
 from __future__ import annotations
 
-import argparse
 import logging
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from lakemq.argument_types import memory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,40 +34,23 @@ rootLogger.appenderRef.file.ref = file
 """
 
 
-def add_options(parser: argparse.ArgumentParser, default: str) -> None:
-    """Adds ``--driver-memory`` and ``--spark-log``.
-
-    Args:
-        parser: The command's.
-        default: Where the log goes without the option.
-    """
-    parser.add_argument(
-        "--driver-memory",
-        type=memory,
-        default="2g",
-        metavar="SIZE",
-        help="memory of Spark's JVM, 512m at the least (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--spark-log", type=Path, metavar="FILE", help=f"where Spark's log goes (default: {default})"
-    )
-
-
-def session(app_name: str, log: Path, driver_memory: str) -> SparkSession:
+def session(
+    app_name: str, log: Path, *, master: str, py_files: Sequence[str], conf: Mapping[str, str]
+) -> SparkSession:
     """Starts Spark, and says so: it takes a while.
 
     Args:
         app_name: Shown in Spark's log.
         log: The file that gets all that Spark says from its start.
-        driver_memory: Of Spark's JVM.
+        master, py_files, conf: As of :func:`lakemq.spark.session`.
     """
     from lakemq import spark
 
     print(f"Spark starts; its log is {log}", flush=True)
     log.parent.mkdir(parents=True, exist_ok=True)
     move_py4j_to(log)  # first: it logs a Ctrl-C while the session is made
-    conf: dict[str, Any] = {"spark.driver.memory": driver_memory}
-    made = spark.session(app_name, starts_into=log, **conf)
+    settings: dict[str, Any] = dict(conf)
+    made = spark.session(app_name, master=master, py_files=py_files, starts_into=log, **settings)
     move_to(log, made)
     return made
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from jobs.arguments import add_archive_arguments, archive_settings
 from lakemq.cli import spark_log
+from lakemq.cli.spark_options import add_spark_options, spark_options
 from lakemq.cli.subparsers import Subparsers
 from lakemq.terminal.failure import CommandFailed
 from store_native.errors import InternalError
@@ -31,7 +32,7 @@ def register(subparsers: Subparsers) -> None:
         "lands what is there and ends.",
     )
     add_archive_arguments(parser)
-    spark_log.add_options(parser, "spark.log in the checkpoint")
+    add_spark_options(parser, "spark.log in the checkpoint")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -42,17 +43,17 @@ def run(args: argparse.Namespace) -> int:
     if args.path is not None and not Path(args.path).is_dir():
         raise CommandFailed(f"--path: there is no store at {args.path}")
     settings = archive_settings(args)
-    log = args.spark_log or settings.checkpoint_directory / spark_log.NAME
+    options = spark_options(args, settings.checkpoint_directory / spark_log.NAME)
     with ExitStack() as stack:
 
         def make_session() -> SparkSession:
-            made = spark_log.session("lakemq archive", log, args.driver_memory)
+            made = options.session("lakemq archive")
             stack.callback(made.stop)
             return made
 
         try:
             archive(settings, make_session)
         except InternalError as error:
-            seen = f" (Spark's log is {log})" if log.exists() else ""
+            seen = f" (Spark's log is {options.log})" if options.log.exists() else ""
             raise CommandFailed(f"archive of {', '.join(settings.topics)}: {error.detail}{seen}") from error
     return 0

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from jobs.arguments import add_consume_arguments, consume_settings
 from lakemq.cli import spark_log
 from lakemq.cli.consume_progress import ConsumeProgress
+from lakemq.cli.spark_options import add_spark_options, spark_options
 from lakemq.cli.subparsers import Subparsers
 from lakemq.terminal.failure import CommandFailed
 from lakemq.terminal.living_line import LivingLine
@@ -39,7 +40,7 @@ def register(subparsers: Subparsers) -> None:
         "Ctrl-C or SIGTERM stops between batches.",
     )
     add_consume_arguments(parser)
-    spark_log.add_options(parser, "spark.log beside the group's checkpoints")
+    add_spark_options(parser, "spark.log beside the group's checkpoints")
     # For tests that kill the process between the ledger's commit and Spark's.
     parser.add_argument("--halt-after-ledger-commit", type=Path, metavar="FIFO", help=argparse.SUPPRESS)
 
@@ -53,12 +54,13 @@ def run(args: argparse.Namespace) -> int:
     if args.path is not None and not Path(args.path).is_dir():
         raise CommandFailed(f"--path: there is no store at {args.path}")
     settings = consume_settings(args)
-    log = args.spark_log or settings.checkpoint_of("group").parent / spark_log.NAME
+    options = spark_options(args, settings.checkpoint_of("group").parent / spark_log.NAME)
+    options.make_importable()
     with ExitStack() as stack, LivingLine() as line:
         progress = ConsumeProgress(line.show)
 
         def make_session() -> SparkSession:
-            made = spark_log.session(f"lakemq consume {settings.group}", log, args.driver_memory)
+            made = options.session(f"lakemq consume {settings.group}")
             stack.callback(made.stop)
             return made
 
@@ -76,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
                 on_end=progress.leave,
             )
         except InternalError as error:
-            raise CommandFailed(_failure(settings, error, log)) from error
+            raise CommandFailed(_failure(settings, error, options.log)) from error
         finally:
             line.clear()
             if progress.begun:

@@ -11,7 +11,7 @@ from structured_streaming.source import batch_bound
 
 
 def size(directory: Path, *, most: int = 200_000, cores: int = 2, concurrency: int = 20) -> BatchSize:
-    return BatchSize(directory / "bound.json", most, 10.0, cores, concurrency)
+    return BatchSize(directory / "bound.json", most, 10.0, lambda: cores, concurrency)
 
 
 def bound(directory: Path) -> int | None:
@@ -75,7 +75,7 @@ def test_a_restart_goes_on_with_what_was_measured(tmp_path: Path) -> None:
 def test_another_handlers_measure_counts_for_nothing(tmp_path: Path, single: bool, rows: int) -> None:
     size(tmp_path).learn(Handled(800, 40.0))
     assert bound(tmp_path) == 400
-    BatchSize(tmp_path / "bound.json", 200_000, 10.0, 2, 20, "app:other").begin(single=single)
+    BatchSize(tmp_path / "bound.json", 200_000, 10.0, lambda: 2, 20, "app:other").begin(single=single)
     assert bound(tmp_path) == rows
 
 

@@ -1,0 +1,124 @@
+"""The Spark that a command runs in: on this machine, or on a cluster.
+
+Owns the options of the session. Its log is spark_log.py's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lakemq.argument_types import memory
+from lakemq.cli import spark_log
+from lakemq.cli.options import pair
+from lakemq.spark import is_local
+from store_native.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCAL = "local[*,4]"
+"""All cores of this machine; a task is tried four times, as on a cluster."""
+
+_OWN = {"spark.master": "--master", "spark.submit.pyFiles": "--py-files"}
+
+
+@dataclass(frozen=True)
+class SparkOptions:
+    """What a command's line says of its session.
+
+    Attributes:
+        master: Spark's.
+        driver_memory: Of the JVM of this process.
+        conf: Settings by Spark's names.
+        py_files: What is sent to where tasks run.
+        log: The file that gets all that Spark says.
+    """
+
+    master: str
+    driver_memory: str
+    conf: dict[str, str]
+    py_files: tuple[Path, ...]
+    log: Path
+
+    def make_importable(self) -> None:
+        """Has this process find what is in the files that are sent, too."""
+        for file in reversed(self.py_files):
+            place = str((file.parent if file.suffix == ".py" else file).absolute())
+            if place not in sys.path:
+                sys.path.insert(0, place)
+
+    def session(self, app_name: str) -> SparkSession:
+        """Starts Spark, and says so: it takes a while."""
+        conf = {"spark.driver.memory": self.driver_memory, **self.conf}
+        return spark_log.session(
+            app_name, self.log, master=self.master, py_files=[str(file) for file in self.py_files], conf=conf
+        )
+
+
+def add_spark_options(parser: argparse.ArgumentParser, default_log: str) -> None:
+    """Adds the options of the session.
+
+    Args:
+        parser: The command's.
+        default_log: Where Spark's log goes without its option, in words.
+    """
+    parser.add_argument(
+        "--master",
+        default=LOCAL,
+        metavar="URL",
+        help="where tasks run: this machine, or a cluster's spark://HOST:7077, yarn, k8s://... "
+        "(default: %(default)s)",
+    )
+    parser.add_argument(
+        "--conf",
+        action="append",
+        default=[],
+        type=pair,
+        metavar="NAME=VALUE",
+        help="a setting of Spark (may be repeated)",
+    )
+    parser.add_argument(
+        "--py-files",
+        metavar="FILES",
+        help="modules, zip files or wheels, separated by commas, that are sent to where tasks "
+        "run, such as the handler",
+    )
+    parser.add_argument(
+        "--driver-memory",
+        type=memory,
+        default="2g",
+        metavar="SIZE",
+        help="memory of the JVM of this process, 512m at the least (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--spark-log", type=Path, metavar="FILE", help=f"where Spark's log goes (default: {default_log})"
+    )
+
+
+def spark_options(args: argparse.Namespace, default_log: Path) -> SparkOptions:
+    """Reads the options of the session.
+
+    Raises:
+        InvalidRequest: ARGUMENT_ILLEGAL; a file is not there, or tasks elsewhere cannot read the store.
+    """
+    conf = dict(args.conf)
+    for name, option in _OWN.items():
+        if name in conf:
+            raise _illegal(f"--conf {name}: give it as {option}")
+    py_files = tuple(Path(file) for file in (args.py_files or "").split(",") if file)
+    for file in py_files:
+        if not file.is_file():
+            raise _illegal(f"--py-files: there is no file {file}")
+    if args.path is not None and not is_local(args.master):
+        raise _illegal(
+            "--path: tasks on a cluster do not reach a store of this machine; give --endpoint alone"
+        )
+    return SparkOptions(args.master, args.driver_memory, conf, py_files, args.spark_log or default_log)
+
+
+def _illegal(what: str) -> InvalidRequest:
+    return InvalidRequest("ARGUMENT_ILLEGAL", what)
