@@ -24,6 +24,9 @@ PARKED = "PARKED"
 SHARDING_KEY_PROPERTY = "LMQ_SHARDING_KEY"
 """Property in which an orderly group keeps a message's sharding key, in its rows and on the retry topic."""
 
+ORDERLY_PROPERTY = "LMQ_ORDERLY"
+"""Property of a failed attempt of an orderly group, whose lane waits for the next one."""
+
 DELIVERY_KEY = ("consumer_group", "topic", "broker_name", "queue_id", "queue_offset", "attempt")
 
 DELIVERIES = Table(

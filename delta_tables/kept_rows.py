@@ -1,10 +1,10 @@
-"""Which rows of `deliveries` stay, however old they are: those that parked messages wait with.
+"""Which rows of `deliveries` stay, however old they are: those that an orderly group's lanes wait with.
 
 Owns the question, for maintenance.
 
-Invariants: a parked message that waits keeps its row, and the message before it keeps the attempt that it
-waits for. A row that says PARKED goes no later than that of the attempt, which is younger: else the message
-would seem to wait again.
+Invariants: a parked message that waits keeps its row, and a message whose lane is suspended the attempt that
+failed, whether anything is parked behind it yet or not. A row that says PARKED goes no later than that of the
+attempt, which is younger: else the message would seem to wait again.
 """
 
 from __future__ import annotations
@@ -23,14 +23,18 @@ if TYPE_CHECKING:
 
 _VIEWS = ("parked_messages", "pending_retries")
 _OLDEST = """\
-SELECT parked.consumer_group, least(min(parked.parked_at), min(failed.failed_at)) AS since
-FROM parked_messages AS parked
-LEFT JOIN pending_retries AS failed ON failed.consumer_group = parked.consumer_group
-GROUP BY parked.consumer_group ORDER BY parked.consumer_group"""
+SELECT consumer_group, min(waits_since) AS since
+FROM (
+  SELECT consumer_group, parked_at AS waits_since FROM parked_messages
+  UNION ALL
+  SELECT consumer_group, failed_at AS waits_since FROM pending_retries
+  WHERE suspends_lane OR consumer_group IN (SELECT consumer_group FROM parked_messages)
+) AS waiting
+GROUP BY consumer_group ORDER BY consumer_group"""
 
 
 def kept_since(ledger: LedgerLocation, spark: SparkSession | None = None) -> dict[str, datetime]:
-    """From when on a group's rows are kept, of the groups with parked messages.
+    """From when on a group's rows are kept, of the groups whose lanes wait for something.
 
     Args:
         ledger: a ledger with the table.

@@ -5,7 +5,7 @@ Owns OPTIMIZE, VACUUM and the deletion of old rows.
 Invariants: the streams over `deliveries` go on (compaction changes no data, deletions are passed over by
 `skipChangeCommits`), and no file a reader or a stream may still need goes before the retention hours. A row
 whose messages wait to be sent stays, and so does all that says which of its group's were sent since; what a
-parked message waits with stays, however old (kept_rows.py).
+lane of an orderly group waits with stays, however old (kept_rows.py).
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def maintain(
         ledger: a ledger on a path.
         vacuum_hours: files no longer part of a table are kept so long for readers of older versions: for
             streams that were paused, too. A week at least.
-        keep_days: rows older than that are deleted, but what parked messages wait with; None keeps all.
+        keep_days: rows older than that are deleted, but what orderly groups' lanes wait with; None keeps all.
             Without a row its message counts as never delivered, so keep more than the broker does.
         now: the time to count from.
 
@@ -167,8 +167,8 @@ def _old(
     """The condition on the rows to delete.
 
     A group with messages that wait keeps its rows that send, and what became of them, since the oldest of
-    these: without the row that says so, a message that was sent would count as one that waits. One with
-    parked messages keeps all its rows since what these wait for, and so what became of those that send.
+    these: without the row that says so, a message that was sent would count as one that waits. An orderly
+    one whose lanes wait keeps all its rows since what these wait for, and so what became of those that send.
     """
     age = _AGE_COLUMN[table.name]
     condition = f"{age} < {in_sql(before)}"

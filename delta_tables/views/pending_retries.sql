@@ -1,5 +1,6 @@
 -- Attempts that failed and have not been followed by the next attempt yet, with the time it is due.
--- One that came back and was parked (orderly mode) is in parked_messages.
+-- One that came back and was parked (orderly mode) is in parked_messages. suspends_lane: of an orderly group, whose
+-- lane waits for it.
 SELECT
   failed.consumer_group,
   failed.topic,
@@ -13,7 +14,8 @@ SELECT
   failed.error_text,
   failed.finished_at AS failed_at,
   failed.next_attempt_at,
-  failed.properties['LMQ_SHARDING_KEY'] AS sharding_key
+  failed.properties['LMQ_SHARDING_KEY'] AS sharding_key,
+  failed.properties['LMQ_ORDERLY'] IS NOT NULL AS suspends_lane
 FROM deliveries AS failed
 LEFT JOIN (
   SELECT consumer_group, topic, broker_name, queue_id, queue_offset, attempt

@@ -250,6 +250,7 @@ class OutcomeTask:
             columns["properties"],
             pc.if_else(pc.or_(comes_again, parked), uncounted, 0),
             pc.if_else(parked, counts.isolated, pc.if_else(comes_again, isolated, False)),
+            comes_again if self.mode == "orderly" else nowhere,
         )
         return columns
 

@@ -1,4 +1,4 @@
-"""Which of a message's failed attempts count towards its limit, carried from attempt to attempt.
+"""Which of a message's failed attempts count towards its limit, and whether a lane waits for the next one.
 
 Owns the properties that carry it on the retry topic.
 
@@ -16,12 +16,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from delta_tables.deliveries import ORDERLY_PROPERTY
 from jobs.redelivery.original_position import Positions
 from store_native.names import retry_topic
 
 UNCOUNTED = "LMQ_UNCOUNTED"
 ALONE = "LMQ_ALONE"
-MARKS = (UNCOUNTED, ALONE)
+MARKS = (UNCOUNTED, ALONE, ORDERLY_PROPERTY)
 
 _COUNT = r"^(?P<count>\d{1,9})$"
 
@@ -63,24 +64,28 @@ def attempt_counts(batch: pa.RecordBatch, positions: Positions, group: str) -> A
     return AttemptCounts(positions.attempt, pc.max_element_wise(pc.min_element_wise(count, most), 0), alone)
 
 
-def marked(properties: pa.MapArray, uncounted: pa.Array, isolated: pa.Array) -> pa.MapArray:
+def marked(
+    properties: pa.MapArray, uncounted: pa.Array, isolated: pa.Array, suspends: pa.Array
+) -> pa.MapArray:
     """The properties of failed rows with this attempt's marks in place of the earlier ones.
 
     Args:
         properties: the messages' properties.
         uncounted: per row, the attempts that do not count, this one included.
         isolated: per row, whether it failed in a call of its own.
+        suspends: per row, whether its lane waits for the next attempt.
     """
     there = pc.any(pc.is_in(properties.keys, value_set=pa.array(MARKS))).as_py()
-    if not (there or pc.any(isolated).as_py() or pc.any(pc.greater(uncounted, 0)).as_py()):
+    new = pc.or_(pc.or_(isolated, suspends), pc.greater(uncounted, 0))
+    if not (there or pc.any(new).as_py()):
         return properties
     made = []
-    for pairs, count, alone in zip(
-        properties.to_pylist(), uncounted.to_pylist(), isolated.to_pylist(), strict=True
-    ):
+    marks = (uncounted.to_pylist(), isolated.to_pylist(), suspends.to_pylist())
+    for pairs, count, alone, lane_waits in zip(properties.to_pylist(), *marks, strict=True):
         row = [(name, value) for name, value in pairs or () if name not in MARKS]
         row += [(UNCOUNTED, str(count))] if count else []
         row += [(ALONE, "1")] if alone else []
+        row += [(ORDERLY_PROPERTY, "1")] if lane_waits else []
         made.append(None if pairs is None and not row else row)
     return pa.array(made, properties.type)
 

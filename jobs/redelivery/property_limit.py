@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from delta_tables.dead_letters import FIRST_ATTEMPT_PROPERTY
-from jobs.redelivery.counted_attempts import ALONE, UNCOUNTED
+from jobs.redelivery.counted_attempts import MARKS
 from jobs.redelivery.original_position import ORIGIN, ORIGIN_MESSAGE_ID, RETRY_TOPIC, Positions
 
 LIMIT_BYTES = 32_767 - 512
@@ -23,12 +23,12 @@ PROPERTIES_TOO_LARGE = (
     f"its properties leave no space for those a retry adds (all of them: {LIMIT_BYTES:,} bytes at most)"
 )
 
-RETRY_PROPERTIES = (RETRY_TOPIC, ORIGIN_MESSAGE_ID, ORIGIN, FIRST_ATTEMPT_PROPERTY, UNCOUNTED, ALONE)
+RETRY_PROPERTIES = (RETRY_TOPIC, ORIGIN_MESSAGE_ID, ORIGIN, FIRST_ATTEMPT_PROPERTY, *MARKS)
 
 _SEPARATORS = 2
 _FIXED_NAMES = ("KEYS", "TAGS", "UNIQ_KEY", *RETRY_PROPERTIES)
 # The longest "/queue_id/queue_offset", time, count and mark: all attempts of a message count the same.
-_NUMBERS = len("/2147483647/9223372036854775807") + len("9223372036854775807") + len("2147483647") + len("1")
+_NUMBERS = len("/2147483647/9223372036854775807") + len("9223372036854775807") + len("2147483647") + len("11")
 _FIXED_BYTES = sum(len(name) + _SEPARATORS for name in _FIXED_NAMES) + _NUMBERS
 
 

@@ -49,6 +49,21 @@ def test_a_parked_message_and_the_attempt_it_waits_for_stay_however_old(tmp_path
     assert parked == [{"queue_offset": 3}]
 
 
+def test_an_attempt_that_suspends_a_lane_stays_before_anything_is_parked_behind_it(tmp_path: Path) -> None:
+    ledger = path_ledger(tmp_path)
+    append(
+        ledger, DELIVERIES, [delivery(0), delivery(2), delivery(1, verdict="RETRY", consumer_group="other")]
+    )
+    append(ledger, DELIVERIES, [delivery(1, verdict="RETRY", properties=[("LMQ_ORDERLY", "1")])])
+    maintain(ledger, keep_days=10, now=START + timedelta(days=25))
+    left = "SELECT consumer_group AS g, queue_offset AS n FROM deliveries ORDER BY 1, 2"
+    assert LedgerReader(tmp_path).sql(left).to_pylist() == [{"g": "g", "n": 1}, {"g": "g", "n": 2}]
+
+    append(ledger, DELIVERIES, [delivery(1, attempt=2)])
+    maintain(ledger, keep_days=10, now=START + timedelta(days=25))
+    assert LedgerReader(tmp_path).sql(left).to_pylist() == []
+
+
 def test_what_was_sent_does_not_wait_again_where_parked_messages_keep_its_row(tmp_path: Path) -> None:
     ledger = path_ledger(tmp_path)
     at = [START + timedelta(minutes=n) for n in range(3)]

@@ -513,6 +513,7 @@ def test_what_follows_a_failure_on_its_lane_is_parked_with_its_body() -> None:
         ]
     )
     assert [row["verdict"] for row in rows] == ["RETRY", "ACK", "PARKED", "ACK"]
+    assert ("LMQ_ORDERLY", "1") in rows[0]["properties"], "retention keeps what suspends a lane"
     parked = rows[2]
     assert (parked["attempt"], parked["body"], parked["flag"]) == (1, b"{}", 7)
     assert parked["properties"] == [("colour", "red"), ("LMQ_SHARDING_KEY", "a")]
