@@ -112,6 +112,7 @@ class Producer:
         self._in_flight: list[_Batch] = []
         self._closed = False
         self._senders: list[threading.Thread] = []
+        self._abandoning: list[threading.Thread] = []  # threads in a close() that ends the futures itself
         self._running = 0  # of the senders
         self._idle = 0  # of those that run
 
@@ -174,7 +175,12 @@ class Producer:
         Blocks only while ``max_pending_bytes`` are waiting, and with ``select_queue`` while it is asked which
         queues there are. The future's result or exception is what :meth:`send` would have returned or raised.
 
+        A future's callback runs on a thread that sends: what it does holds up what waits to be sent. It may
+        put further messages, and never waits for room; it must not wait for a future of this producer.
+
         Raises:
+            Unavailable: SYSTEM_BUSY, ``max_pending_bytes`` are waiting and a future's callback called; the
+                message was not put.
             Closed: The producer was closed.
         """
         chosen = self._topic_of(topic)
@@ -185,6 +191,9 @@ class Producer:
         future: Future[SendResult] = Future()
         future.set_running_or_notify_cancel()  # a message on its way cannot be called back
         with self._changed:
+            if not (self._closed or self._fits(len(line))) and self._is_callback():
+                detail = f"{self._pending.size} bytes wait to be sent, and a callback waits for no room"
+                raise Unavailable("SYSTEM_BUSY", detail, sent=False)
             self._changed.wait_for(lambda: self._closed or self._fits(len(line)))
             if self._closed:
                 raise _closed()
@@ -205,8 +214,13 @@ class Producer:
 
         Raises:
             TimeoutError: The time was over first; the messages are still on their way.
+            InvalidRequest: ARGUMENT_ILLEGAL, a future's callback called: it would wait for what only its own
+                thread sends.
         """
         with self._changed:
+            if self._is_callback():
+                detail = "flush() in a future's callback would wait for the thread that it runs on"
+                raise InvalidRequest("ARGUMENT_ILLEGAL", detail)
             put = self._put
             self._wanted = put
             self._changed.notify_all()
@@ -250,6 +264,10 @@ class Producer:
         if chosen is None:
             raise InvalidRequest("TOPIC_ILLEGAL", "no topic: Producer(endpoint, topic) or send(topic=...)")
         return chosen
+
+    def _is_callback(self) -> bool:
+        """Whether a future's callback asks: the calling thread is one that ends futures."""
+        return self._threads.current_thread() in (*self._senders, *self._abandoning)
 
     def _fits(self, size: int) -> bool:
         return not self._pending or self._pending.size + size <= self._max_pending_bytes
@@ -428,11 +446,14 @@ class Producer:
         """Ends every future that is open; the sender thread finds nothing more to do."""
         with self._changed:
             batches, unsent = list(self._in_flight), self._pending.take_while(lambda message: True)
+            self._abandoning.append(self._threads.current_thread())
         for batch in batches:
             what = f"the producer was closed while a batch had no answer yet after {timeout} s"
             _fail(list(batch.items), OutcomeUnknown.of(what, batch.key))
         _fail(unsent, Closed("PRODUCER_CLOSED", f"not sent: the producer was closed within {timeout} s"))
         self._note_ended(unsent)
+        with self._changed:
+            self._abandoning.remove(self._threads.current_thread())
 
     def _note_ended(self, items: Sequence[PendingMessage]) -> None:
         with self._changed:

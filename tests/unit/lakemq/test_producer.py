@@ -11,7 +11,8 @@ import json
 import subprocess
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from typing import Any, cast
 
 import pytest
@@ -40,6 +41,20 @@ def turns() -> Iterator[Turns]:
 
 def producer_of(turns: Turns, client: Client, **options: Any) -> Producer:
     return Producer(client, "t", clock=turns.clock, threads=turns, **options)
+
+
+def in_callback(future: Future[Any], function: Callable[[], Any]) -> list[Any]:
+    """What a function that the future's callback calls returns or raises, when it has."""
+    came: list[Any] = []
+
+    def call(_: object) -> None:
+        try:
+            came.append(function())
+        except Exception as error:  # noqa: BLE001 - the test looks at it
+            came.append(error)
+
+    future.add_done_callback(call)
+    return came
 
 
 def client_of_two(
@@ -271,6 +286,50 @@ def test_a_callback_that_ends_its_program_does_not_end_the_sender(
     assert turns.result(second).queue_offset == 1
     assert "SystemExit(3): the producer goes on" in caplog.text
     producer.close()
+
+
+def test_a_callback_that_flushes_is_refused_and_nothing_waits_for_it(turns: Turns) -> None:
+    network = ScriptedNetwork(turns)
+    producer = producer_of(turns, network.client(), linger_ms=0, batch_bytes=1)
+    first = producer.send_later("first")
+    request = network.arrived()
+    refused = [in_callback(first, flush) for flush in (producer.flush, lambda: producer.flush(5.0))]
+    second = producer.send_later("second")
+    network.decide_all("answered", request)
+    assert turns.result(second).queue_offset == 1
+    for error in refused:
+        assert isinstance(error[0], InvalidRequest)
+        assert "in a future's callback" in error[0].detail
+    producer.close()
+
+
+def test_a_callback_that_flushes_in_a_close_that_gave_up_is_refused_too(turns: Turns) -> None:
+    network = ScriptedNetwork(turns)
+    producer = producer_of(turns, network.client(), linger_ms=FOR_EVER_MS)
+    refused = in_callback(producer.send_later("x"), producer.flush)
+    closing = turns.submit(producer.close, 0)
+    turns.result(closing)
+    assert isinstance(refused[0], InvalidRequest)
+
+
+def test_a_callback_waits_for_no_room_and_may_put_what_fits(turns: Turns) -> None:
+    network = ScriptedNetwork(turns)
+    line = len(Message("x").to_line())
+    options = {"linger_ms": 0, "batch_bytes": 1, "max_pending_bytes": line}
+    producer = producer_of(turns, network.client(), **options)
+    first = producer.send_later("1")
+    request = network.arrived()
+    refused = in_callback(first, lambda: producer.send_later("no"))
+    second = producer.send_later("2")
+    put = in_callback(second, lambda: producer.send_later("3"))
+    network.decide_all("answered", request)
+    turns.result(second)
+    assert isinstance(refused[0], Unavailable)
+    assert refused[0].code == "SYSTEM_BUSY"
+    assert isinstance(put[0], Future)
+    assert turns.result(put[0]).queue_offset == 2
+    producer.close()
+    assert bodies(network.stored["t"]) == ["1", "2", "3"]
 
 
 def test_an_answer_that_comes_after_a_close_that_gave_up_disturbs_nobody(turns: Turns) -> None:
