@@ -34,6 +34,7 @@ from lakemq.client import (
     OutcomeUnknown,
     SendResult,
 )
+from lakemq.client.broker_transport import LOOK_AGAIN_S
 from lakemq.client.message import Body
 from lakemq.lanes import Lanes, QueueSelector
 from lakemq.pending_messages import PendingMessage, PendingMessages
@@ -46,6 +47,7 @@ BATCH_BYTES = 32 * 1024
 MAX_PENDING_BYTES = 100 * 1024 * 1024
 MOST_SENDERS = 4
 """Batches on their way at a time, to several brokers."""
+_LEAST_S = 0.001
 
 
 @dataclass(slots=True, eq=False)
@@ -98,6 +100,7 @@ class Producer:
         self._client = endpoint if isinstance(endpoint, Client) else Client(endpoint, timeout_s=timeout_s)
         self._lanes = Lanes(self._client)
         self._retry_until = retry_until
+        self._repeats = retry_until is not None or self._client.repeats_until_time
         self._send_timeout_s = self._client.call_timeout_s if retry_until is None else retry_until
         self._topic = topic
         self._linger_s = linger_ms / 1000
@@ -298,11 +301,26 @@ class Producer:
             self._pending.put_apart(self._lanes.known)
 
     def _ask_for_lane(self, first: PendingMessage) -> None:
-        """Asks whose a message is, where nobody has said so: what waits behind it may be of other brokers."""
+        """Asks whose a message is, where nobody has said so: what waits behind it may be of other brokers.
+
+        It is not sent before that is known, for only then the others can go beside it.
+
+        Raises:
+            LakeMQError: Nobody says; where sends are repeated until a time, until it is over.
+        """
         if first.lane is not None or first.sharding_key is None or not self._client.is_routed:
             return
-        with contextlib.suppress(LakeMQError):  # the send hears the same
-            self._client.lane(first.topic, first.sharding_key)
+        until = self._clock() + self._send_timeout_s
+        while True:
+            try:
+                self._client.lane(first.topic, first.sharding_key)
+                break
+            except Unavailable:
+                if not self._repeats or self._clock() + LOOK_AGAIN_S >= until:
+                    raise
+                with self._changed:
+                    if self._changed.wait_for(first.future.done, LOOK_AGAIN_S):
+                        raise  # a close() gave up
         with self._changed:
             self._changed.notify_all()
             self._start_another()
@@ -310,7 +328,6 @@ class Producer:
     def _run(self) -> None:
         while batch := self._next_batch():
             items, lane = list(batch.items), batch.items[0].lane
-            self._ask_for_lane(items[0])
             try:
                 self._send_batch(batch)
             finally:
@@ -407,13 +424,15 @@ class Producer:
                 self._send_batch(_Batch(items))
 
     def _post(self, batch: _Batch) -> BatchResult:
-        first = batch.items[0]
+        first, began = batch.items[0], self._clock()
+        self._ask_for_lane(first)
+        left_s = max(_LEAST_S, self._send_timeout_s - (self._clock() - began))
         return self._lanes.client_to(first.broker_name).send_ndjson(
             first.topic,
             b"".join(item.line for item in batch.items),
             idempotency_key=batch.key,
             full_results=True,
-            retry_until=self._retry_until,
+            retry_until=left_s if self._repeats else None,
             in_turn=True,
         )
 

@@ -238,7 +238,7 @@ class ProduceApi(Scoped):
             idempotency_key=idempotency_key,
             in_turn=in_turn,
             deadline=deadline,
-            until_deadline=retry_until is not None or self._transport.retry_until is not None,
+            until_deadline=retry_until is not None or self.repeats_until_time,
         )
 
 

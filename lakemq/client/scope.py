@@ -68,6 +68,11 @@ class Scoped:
         until = self._transport.retry_until
         return self._transport.timeout_s if until is None else until
 
+    @property
+    def repeats_until_time(self) -> bool:
+        """Whether a call that may be repeated is until its time is over, however often that is."""
+        return self._transport.retry_until is not None
+
     def refused_by_name_server(self, refused: LakeMQError, deadline: Deadline) -> bool:
         """Says whether a refusal was a name server's; from then on calls go by its routes."""
         return refused.code == NAME_SERVERS_REFUSAL and self.look_for_name_server(deadline)

@@ -20,7 +20,8 @@ import pytest
 from lakemq import Message, Producer
 from lakemq.client import Client, Closed, InvalidRequest, MessageQueue, OutcomeUnknown, Unavailable
 from lakemq.client.cluster import Cluster
-from lakemq.client.routes import REFRESH_S
+from lakemq.client.routes import ASK_TIMEOUT_S, REFRESH_S
+from store_native.sharding import in_order, of_sharding_key
 from tests.support.scripted_endpoints import A, B, Endpoints
 from tests.support.scripted_network import Fate, ScriptedNetwork
 from tests.support.turns import Turns
@@ -604,3 +605,61 @@ def test_of_a_first_batch_of_two_brokers_neither_waits_for_the_others_answer(
         hangs.fate.put("answered")
     assert all(future.result(0).status == "SEND_OK" for future in futures)
     assert sorted(bodies(hangs.lines) + bodies(other.lines)) == [f"{at:02}" for at in range(16)]
+
+
+class _NobodyAtFirst(Endpoints):
+    """Nobody says who they are until each was asked once, for a time-out."""
+
+    def ask(self, endpoint: str, path: str, seconds: float = ASK_TIMEOUT_S) -> Any:
+        if {A, B} <= {asked for asked, _ in self.asked}:
+            return super().ask(endpoint, path, seconds)
+        self.asked.append((endpoint, path))
+        self.now += ASK_TIMEOUT_S
+        raise Unavailable("SERVICE_NOT_AVAILABLE", f"{endpoint} timed out")
+
+
+def test_where_nobody_said_at_first_whose_a_key_is_no_broker_waits_for_the_others_answer(
+    turns: Turns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network, endpoints = ScriptedNetwork(turns), _NobodyAtFirst()
+    endpoints.topics["t"] = ["a", "b"]
+    client = client_of_two(network, monkeypatch, endpoints)
+    of_broker: dict[str, str] = {}
+    for number in range(8):
+        of_broker.setdefault(of_sharding_key(f"{number}", in_order({"a": 2, "b": 2})), f"{number}")
+    with producer_of(turns, client, linger_ms=0, batch_bytes=1, retry_until=60.0) as producer:
+        hang = [producer.send_later("a", sharding_key=of_broker["a"]) for _ in range(2)]
+        other = producer.send_later("b", sharding_key=of_broker["b"])
+        turns.settle()
+        turns.pass_time(1.0)
+        requests = {bodies(request.lines)[0]: request for request in (network.arrived(), network.arrived())}
+        requests["b"].fate.put("answered")
+        assert turns.result(other).status == "SEND_OK"
+        assert not any(future.done() for future in hang)
+        network.decide_all("answered", requests["a"])
+    assert [future.result(0).queue_offset for future in hang] == [1, 2]
+
+
+def test_a_key_whose_broker_nobody_ever_tells_fails_when_the_time_of_a_send_is_over(
+    turns: Turns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network, endpoints = ScriptedNetwork(turns), Endpoints()
+    endpoints.down = {A, B}
+    client = client_of_two(network, monkeypatch, endpoints)
+    with producer_of(turns, client, linger_ms=0, batch_bytes=1, retry_until=60.0) as producer:
+        futures = [producer.send_later("x", sharding_key=key) for key in ("one", "two")]
+        turns.settle()
+        turns.pass_time(59.0)
+        assert not any(future.done() for future in futures)
+        turns.pass_time(1.0)
+        assert all(isinstance(future.exception(0), Unavailable) for future in futures)
+        late = producer.send_later("x", sharding_key="late")
+        turns.settle()
+        producer.close(0)
+        turns.pass_time(1.0)
+        assert isinstance(late.exception(0), OutcomeUnknown)
+        assert not any(thread.is_alive() for thread in turns.threads[1:]), "it looks no more"
+    with producer_of(turns, client, linger_ms=0) as producer:
+        at_once = producer.send_later("x", sharding_key="one")
+        assert isinstance(turns.error(at_once), Unavailable)
+    assert network.is_idle()
