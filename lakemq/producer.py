@@ -38,13 +38,11 @@ from lakemq.client.broker_transport import LOOK_AGAIN_S
 from lakemq.client.message import Body
 from lakemq.lanes import Lanes, QueueSelector
 from lakemq.pending_messages import PendingMessage, PendingMessages
+from lakemq.producer_numbers import BATCH_BYTES, LINGER_MS, MAX_PENDING_BYTES, check_numbers
 from store_native.errors import Closed, InvalidRequest, Unavailable
 
 _log = logging.getLogger("lakemq.producer")
 
-LINGER_MS = 10
-BATCH_BYTES = 32 * 1024
-MAX_PENDING_BYTES = 100 * 1024 * 1024
 MOST_SENDERS = 4
 """Batches on their way at a time, to several brokers."""
 _LEAST_S = 0.001
@@ -77,6 +75,9 @@ class Producer:
         clock: Monotonic seconds; given in tests.
         threads: What there is of locks and threads; given in tests.
 
+    Raises:
+        InvalidRequest: ARGUMENT_ILLEGAL, an endpoint or a number without sense.
+
     A message put with send_later fails when a send had to be given up and it had waited itself for
     longer than one send may take: behind a dead broker a full buffer fails together, not in turn. Of several
     brokers that is the messages of this one alone; those of others go on beside it, on up to MOST_SENDERS
@@ -88,7 +89,7 @@ class Producer:
         endpoint: str | Client | None = None,
         topic: str | None = None,
         *,
-        linger_ms: int = LINGER_MS,
+        linger_ms: float = LINGER_MS,
         batch_bytes: int = BATCH_BYTES,
         max_pending_bytes: int = MAX_PENDING_BYTES,
         timeout_s: float = 3.0,
@@ -96,6 +97,7 @@ class Producer:
         clock: Callable[[], float] = time.monotonic,
         threads: Any = threading,
     ) -> None:
+        check_numbers(linger_ms, batch_bytes, max_pending_bytes, retry_until)
         self._owns_client = not isinstance(endpoint, Client)
         self._client = endpoint if isinstance(endpoint, Client) else Client(endpoint, timeout_s=timeout_s)
         self._lanes = Lanes(self._client)

@@ -242,8 +242,9 @@ class Client(ProduceApi, PullApi, AdminApi):
             dry_run: Changes nothing.
 
         Raises:
-            InvalidRequest: ARGUMENT_ILLEGAL, nobody knows a broker that is named; TOPIC_CONFLICT, another
-                list was given meanwhile.
+            InvalidRequest: ARGUMENT_ILLEGAL, nobody knows a broker that is named, ``brokers`` is one text, or
+                a broker would have fewer read than write queues; TOPIC_CONFLICT, another list was given
+                meanwhile.
             Unavailable: A broker of the list does not answer, and nothing was changed; or one went away
                 meanwhile, and the error says where it was done.
         """

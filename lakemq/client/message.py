@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from store_native.errors import InvalidRequest
+
 Body = bytes | str | Mapping[str, Any] | Sequence[Any]
 
 
@@ -29,6 +31,9 @@ class Message:
         flag: An integer for the application's own use.
         delay_level: 1..18, delivered after that level's delay; 0 is at once.
         message_id: The id, when the caller has one; else the broker makes it.
+
+    Raises:
+        InvalidRequest: ARGUMENT_ILLEGAL, the sharding key is no text: a client works out whose it is.
     """
 
     body: Body
@@ -40,6 +45,11 @@ class Message:
     flag: int = 0
     delay_level: int = 0
     message_id: str | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.sharding_key, str | None):
+            detail = f"sharding_key: is {self.sharding_key!r:.80}, not a text"
+            raise InvalidRequest("ARGUMENT_ILLEGAL", detail)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the API's message object; what is unset is left out."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -124,6 +124,7 @@ def order_topic(
         settings: What else of the topic is set, by name.
         now_ms: Epoch milliseconds.
     """
+    _check_brokers(brokers)
     found = _ask(topic, known)
     heard = [*found.confs.values(), _remembered(topic, routes)]
     before = newest(heard)
@@ -169,6 +170,16 @@ def _queue_of(sharding_key: str, queues: int) -> int:
     for character in sharding_key.encode("ascii"):
         value = (31 * value + character) & 0xFFFF_FFFF
     return (value - (1 << 32) if value >= 1 << 31 else value) % queues
+
+
+def _check_brokers(brokers: object) -> None:
+    if brokers is None:
+        return
+    is_list = isinstance(brokers, Collection) and all(isinstance(name, str) for name in brokers)
+    # A text is a list of texts, too: its characters.
+    if isinstance(brokers, str) or not is_list:
+        what = f"brokers: is {brokers!r:.150}, not a list of names, nor names with numbers of write queues"
+        raise InvalidRequest("ARGUMENT_ILLEGAL", what)
 
 
 def _ask(topic: str, known: Mapping[str, AdminApi]) -> _Found:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import gc
 import json
+import re
 import subprocess
 import sys
 import weakref
@@ -550,6 +551,32 @@ def test_a_queue_is_named_once() -> None:
             with pytest.raises(InvalidRequest, match="ARGUMENT_ILLEGAL: select_queue and queue_id: give one"):
                 send("x", queue_id=1, select_queue=lambda queues: queues[0])
     assert network.is_idle()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("linger_ms", value) for value in (-1, float("inf"), float("nan"), 1e300, "10", True, None)),
+        *((name, value) for name in ("batch_bytes", "max_pending_bytes") for value in (0, -1, "1", None)),
+        *(("retry_until", value) for value in (0, -1.0, float("inf"), float("nan"), "60")),
+    ],
+)
+def test_a_number_without_sense_is_refused_when_a_producer_is_made(name: str, value: Any) -> None:
+    to_do_at_exit = atexit._ncallbacks()  # noqa: SLF001 - there is no other way to ask
+    with pytest.raises(InvalidRequest, match=f"ARGUMENT_ILLEGAL: {name}: is {re.escape(repr(value))}, "):
+        Producer("http://127.0.0.1:1", "t", **{name: value})
+    assert atexit._ncallbacks() == to_do_at_exit  # noqa: SLF001
+
+
+def test_a_sharding_key_that_is_no_text_is_refused_and_those_beside_it_go(turns: Turns) -> None:
+    network = ScriptedNetwork(turns)
+    network.decide_all("answered")
+    with producer_of(turns, network.client()) as producer:
+        put = producer.send_later("x", sharding_key="17")
+        for send in (producer.send, producer.send_later):
+            with pytest.raises(InvalidRequest, match="sharding_key: is 17, not a text"):
+                send("x", sharding_key=17)
+    assert put.result(0).queue_offset == 0
 
 
 @pytest.mark.parametrize(("in_a_batch", "most"), [(40, 2), (10, 6)])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lakemq.client.message import Message, ReceivedMessage, body_field
+from store_native.errors import InvalidRequest
 
 RECEIVED = {
     "message_id": "7F0000010007D81A7D0000000000000A",
@@ -33,6 +35,12 @@ RECEIVED = {
 
 def test_unset_fields_are_left_out() -> None:
     assert Message("hello").to_json() == {"body": "hello"}
+
+
+@pytest.mark.parametrize("key", [17, b"17", 1.5, ["17"]])
+def test_a_sharding_key_is_a_text(key: Any) -> None:
+    with pytest.raises(InvalidRequest, match=r"ARGUMENT_ILLEGAL: sharding_key: is .*, not a text"):
+        Message("hello", sharding_key=key)
 
 
 def test_every_field_is_sent_under_the_name_of_the_api() -> None:
