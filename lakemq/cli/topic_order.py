@@ -17,6 +17,7 @@ from lakemq.cli.unconsumed import Unconsumed, in_words, unconsumed, wait_consume
 from lakemq.cli.verbs import add_broker_verb
 from lakemq.client import Client, OrderChange
 from lakemq.terminal import output
+from lakemq.terminal.failure import WrongUsage
 from store_native.order_conf import MOST_QUEUES
 
 _FORM = "names with commas between them, each with :N for N write queues of its own"
@@ -73,6 +74,7 @@ def add_verb(verbs: Subparsers) -> None:
 
 
 def _order(client: Client, args: argparse.Namespace) -> int:
+    check_queues(args.brokers, args.queues)
     client.topic(args.topic)
     change = client.order_topic(args.topic, args.brokers, queues=args.queues, dry_run=True)
     waiting: list[Unconsumed] = []
@@ -86,7 +88,30 @@ def _order(client: Client, args: argparse.Namespace) -> int:
         print(output.as_json({**asdict(change), "unconsumed": [asdict(one) for one in waiting]}))
     else:
         _print(change, waiting)
-    return 1 if change.lacking and (change.is_done or change.order_conf == change.before) else 0
+    return 1 if change.lacking and (change.is_done or _is_list_of_before(change)) else 0
+
+
+def check_queues(brokers: dict[str, int] | list[str] | None, write_queue_nums: int | None) -> None:
+    """Refuses a number of write queues beside a list that has other ones.
+
+    Args:
+        brokers: As ``--brokers`` was read.
+        write_queue_nums: Those of each broker that is named without a number; None: it was not given.
+
+    Raises:
+        WrongUsage: They contradict each other.
+    """
+    nums = brokers if isinstance(brokers, dict) else {}
+    others = [f"{name}:{own}" for name, own in nums.items() if write_queue_nums not in (None, own)]
+    if others:
+        raise WrongUsage(
+            f"--brokers says {', '.join(others)}, and --queues or --write-queues {write_queue_nums}: give one"
+        )
+
+
+def _is_list_of_before(change: OrderChange) -> bool:
+    """Whether the list names what it did, also where a new version is to end a conflict."""
+    return change.before is not None and change.before.brokers == change.order_conf.brokers
 
 
 def _print(change: OrderChange, waiting: list[Unconsumed]) -> None:
@@ -103,6 +128,8 @@ def _print(change: OrderChange, waiting: list[Unconsumed]) -> None:
         print(f"before this change: {in_words(waiting) or 'no group has messages of it to consume'}")
     elif change.before is None:
         print("no sharding key moves, as far as all clients know the same brokers now")
+    if not change.is_done and change.order_conf != change.before and _is_list_of_before(change):
+        print("brokers have other lists of the same version: --execute gives all of them this one")
     if lacking := change.is_done and ", ".join(change.lacking):
         print(
             f"without this list: {lacking}. What is there does not count; give this list "

@@ -129,6 +129,7 @@ def order_topic(
     heard = [*found.confs.values(), _remembered(topic, routes)]
     before = newest(heard)
     wanted = _wanted(found, before, brokers, queues, routes, is_shown=dry_run and brokers is None)
+    _check_read_queues(wanted, settings.get("read_queue_nums"))
     conf = OrderConf.of(1 if before is None else before.version, wanted)
     alike = {one.brokers for one in heard if one is not None and one.version == conf.version}
     if before is None or alike != {conf.brokers}:
@@ -241,6 +242,17 @@ def _wanted(
         said = (number for number in (nums, queues, had.get(name), there) if number is not None)
         wanted[name] = next(said)
     return wanted
+
+
+def _check_read_queues(wanted: Mapping[str, int], read_queue_nums: int | None) -> None:
+    """Refuses what the brokers with the most write queues would refuse, before the others have taken it."""
+    if read_queue_nums is None:
+        return
+    if lacking := [f"{name}:{nums}" for name, nums in wanted.items() if nums > read_queue_nums]:
+        what = f"{read_queue_nums} read queues are fewer than the write queues of {', '.join(lacking)}"
+        raise InvalidRequest(
+            "TOPIC_CONFLICT", f"{what}: messages there would not be read; nothing was changed"
+        )
 
 
 def _carry_out(found: _Found, topic: str, conf: OrderConf, settings: Mapping[str, Any]) -> None:

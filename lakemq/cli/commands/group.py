@@ -17,6 +17,7 @@ from typing import Any
 from lakemq.argument_types import between
 from lakemq.cli import group_clone, group_status, options
 from lakemq.cli.consumer_lag import consumer_lag, lag_and_away
+from lakemq.cli.missing_brokers import missing_of
 from lakemq.cli.subparsers import Subparsers
 from lakemq.cli.verbs import add_broker_verb
 from lakemq.cli.verbs import run as run
@@ -298,6 +299,7 @@ def _brokers(client: Client, args: argparse.Namespace) -> dict[str, Client]:
     """The brokers whose offsets are moved, by name; "" for the only one.
 
     Raises:
+        Unavailable: The list of an ordered topic names one that no route has.
         WrongUsage: Several brokers have the topic, and the queues are not said to be of one of them.
     """
     if not client.is_cluster():
@@ -306,6 +308,9 @@ def _brokers(client: Client, args: argparse.Namespace) -> dict[str, Client]:
     brokers = client.brokers(args.topic)
     if args.broker is not None:
         return {args.broker: client.broker(args.broker)}
+    if missing := missing_of(client, [args.topic], {*client.brokers(), *brokers}):
+        what = f"{'; '.join(missing)}. Nothing was moved; --broker NAME moves one broker's queues"
+        raise Unavailable("SERVICE_NOT_AVAILABLE", what)
     if len(brokers) > 1 and (args.offset is not None or args.lease_epoch is not None):
         raise WrongUsage(f"several brokers have {args.topic}: say whose queues, --broker {min(brokers)}")
     return brokers

@@ -13,6 +13,7 @@ from typing import Any
 
 from lakemq.argument_types import between
 from lakemq.cli import options, topic_order
+from lakemq.cli.missing_brokers import missing_of
 from lakemq.cli.subparsers import Subparsers
 from lakemq.cli.verbs import add_broker_verb
 from lakemq.cli.verbs import run as run
@@ -58,7 +59,9 @@ def register(subparsers: Subparsers) -> None:
         if name == "update":
             verb.add_argument("--force", action="store_true", help="even if it strands messages")
     topic_order.add_verb(verbs)
-    show = add_broker_verb(verbs, "show", _show, "show a topic and its queues")
+    show = add_broker_verb(
+        verbs, "show", _show, "show a topic and its queues. Ends with 1 when a broker is left out."
+    )
     show.add_argument("topic", help="the topic")
     delete = add_broker_verb(verbs, "delete", _delete, "delete a topic")
     delete.add_argument("topic", help="the topic")
@@ -94,6 +97,7 @@ def _create(client: Client, args: argparse.Namespace) -> None:
         raise InvalidRequest("ARGUMENT_ILLEGAL", what)
     if args.ordered:
         write_queue_nums = changes.pop("write_queue_nums")
+        topic_order.check_queues(args.brokers, write_queue_nums)
         before = client.order_topic(args.topic, args.brokers, queues=write_queue_nums, dry_run=True).before
         if before is not None:
             what = f"topic {args.topic} is ordered over {before}, of which none answers"
@@ -135,8 +139,8 @@ def _update(client: Client, args: argparse.Namespace) -> None:
     _print(client, client.put_topic(args.topic, force=args.force, **_changes(args)), args)
 
 
-def _show(client: Client, args: argparse.Namespace) -> None:
-    _print(client, client.topic(args.topic), args)
+def _show(client: Client, args: argparse.Namespace) -> int:
+    return 1 if _print(client, client.topic(args.topic), args) else 0
 
 
 def _delete(client: Client, args: argparse.Namespace) -> None:
@@ -158,36 +162,44 @@ def _changes(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _print(client: Client, topic: TopicConfig, args: argparse.Namespace) -> None:
-    queues = queue_rows(client, topic.topic)
+def _print(client: Client, topic: TopicConfig, args: argparse.Namespace) -> int:
+    """Shows a topic; returns how many brokers were left out."""
+    queues, left_out = _queue_rows(client, topic.topic)
     if args.format == "json":
         print(output.as_json({**asdict(topic), "queues": queues}))
-        return
+        return left_out
     print(output.fields({**asdict(topic), "perm": perm_text(topic.perm)}))
     print()
     columns = ["broker_name"] if client.is_routed else []
     columns += ["queue_id", "min_offset", "max_offset", "messages"]
     rows = [{**queue, "messages": queue["max_offset"] - queue["min_offset"]} for queue in queues]
     print(output.table(columns, [[row[name] for name in columns] for row in rows]))
+    return left_out
 
 
-def queue_rows(client: Client, topic: str) -> list[dict[str, Any]]:
-    """Returns a topic's queues as rows, with their broker's name where there are several.
+def _queue_rows(client: Client, topic: str) -> tuple[list[dict[str, Any]], int]:
+    """A topic's queues as rows, with their broker's name where there are several, and how many were left out.
 
-    A broker that is away is named on standard error and left out.
+    A broker that is away is named on standard error and left out, also one that only the list of an ordered
+    topic has.
     """
     if not client.is_routed:
-        return [_row(queue) for queue in client.queues(topic)]
+        return [_row(queue) for queue in client.queues(topic)], 0
     rows = []
-    for name, broker in client.brokers().items():
+    brokers = client.brokers()
+    left_out: list[object] = []
+    for name, broker in brokers.items():
         try:
             rows += [{"broker_name": name, **_row(queue)} for queue in broker.queues(topic)]
         except Unavailable as error:
-            print(f"lakemq: left out: {error}", file=sys.stderr)
+            left_out.append(error)
         except InvalidRequest as error:
             if error.code != "TOPIC_NOT_EXIST":
                 raise
-    return rows
+    left_out += missing_of(client, [topic], brokers)
+    for what in left_out:
+        print(f"lakemq: left out: {what}", file=sys.stderr)
+    return rows, len(left_out)
 
 
 def _row(queue: QueueBounds) -> dict[str, Any]:

@@ -270,7 +270,7 @@ def test_a_broker_refuses_what_would_break_the_order_in_silence(
 
 
 def test_two_lists_of_one_version_are_an_error_for_sharding_keys_until_one_is_chosen(
-    cluster: BrokersOfCluster, client: Client
+    cluster: BrokersOfCluster, client: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
     topic = "conflicting"
     for name, brokers in (("broker-a", "broker-a:2"), ("broker-b", "broker-b:2")):
@@ -279,6 +279,8 @@ def test_two_lists_of_one_version_are_an_error_for_sharding_keys_until_one_is_ch
         )
         assert answer.status == 201
     cluster.wait_for_topic(topic, "broker-a", "broker-b")
+    assert main(["topic", "order", topic, "--endpoint", cluster.endpoint]) == 1, "no broker has what counts"
+    assert "brokers have other lists of the same version" in capsys.readouterr().out
     with Client(cluster.endpoint, timeout_s=5) as fresh:
         with pytest.raises(InvalidRequest, match=r"TOPIC_CONFLICT: .*over two lists of version 7") as refused:
             fresh.send(topic, "x", sharding_key="1")
@@ -347,3 +349,28 @@ def test_create_makes_no_other_list_of_a_topic_that_has_one(
         b.start()
     with pytest.raises(InvalidRequest, match="0"):
         client.order_topic("no-queues", {"broker-a": 0})
+
+
+@pytest.mark.parametrize(
+    ("contradiction", "code", "said"),
+    [
+        (["--brokers", "broker-a:2,broker-b:8", "--queues", "4"], 2, "--brokers says broker-a:2, broker-b:8"),
+        (["--brokers", "broker-a:2,broker-b:8", "--write-queues", "2"], 2, "--brokers says broker-b:8, and"),
+        (["--brokers", "broker-a:2,broker-b:8", "--read-queues", "4"], 1, "4 read queues are fewer than the"),
+        (["--read-queues", "2", "--write-queues", "4"], 1, "write queues of broker-a:4, broker-b:4"),
+    ],
+)
+def test_numbers_that_contradict_each_other_make_a_topic_nowhere(
+    cluster: BrokersOfCluster,
+    client: Client,
+    capsys: pytest.CaptureFixture[str],
+    contradiction: list[str],
+    code: int,
+    said: str,
+) -> None:
+    create = ["topic", "create", "contradicts", "--ordered", "--endpoint", cluster.endpoint]
+    assert main([*create, *contradiction]) == code
+    assert said in capsys.readouterr().err
+    for broker in cluster.brokers.values():
+        with broker.client() as one, pytest.raises(InvalidRequest, match="TOPIC_NOT_EXIST"):
+            one.topic("contradicts")

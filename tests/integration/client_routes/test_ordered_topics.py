@@ -139,6 +139,35 @@ def test_commands_name_a_broker_that_only_the_list_names(
         assert tailed.out
         assert main(["topic", "order", topic, "--execute", *endpoint]) == 1
         assert "broker broker-b is away" in capsys.readouterr().err
+        assert main(["topic", "show", topic, *endpoint]) == 1
+        shown_topic = capsys.readouterr()
+        assert f"left out: broker broker-b is away: the list of topic {topic} names it" in shown_topic.err
+        assert "broker-a" in shown_topic.out
+    finally:
+        b.start()
+
+
+def test_a_group_is_moved_on_all_brokers_of_an_ordered_topics_list_or_on_one_that_is_named(
+    cluster: BrokersOfCluster, client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topic, endpoint = ordered(cluster, client, "moved"), ("--endpoint", cluster.endpoint)
+    client.send(topic, "x", sharding_key=next(key for key in KEYS if client.lane(topic, key) == "broker-a"))
+    client.put_group("moved")
+    reset = ["group", "reset", "moved", "--topic", topic, "--to", "latest", *endpoint]
+    assert main(reset) == 0
+    b = cluster.brokers["broker-b"]
+    b.kill()
+    try:
+        forgotten(cluster, "broker-b")
+        capsys.readouterr()
+        for how in ([], ["--execute"]):
+            assert main([*reset, *how]) == 1
+            said = capsys.readouterr().err
+            assert f"broker broker-b is away: the list of topic {topic} names it" in said
+            assert "Nothing was moved" in said
+        assert client.group_offsets("moved", broker_name="broker-a") == {}
+        assert main([*reset, "--execute", "--broker", "broker-a"]) == 0
+        assert sum(client.group_offsets("moved", broker_name="broker-a").values()) == 1
     finally:
         b.start()
 
