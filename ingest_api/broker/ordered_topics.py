@@ -2,8 +2,9 @@
 
 Owns the rules. Pure.
 
-Invariants: a list of brokers goes only with a list of a higher version; a broker has as many write queues as
-its topic's list says, so that no sharding key moves to another queue in silence.
+Invariants: a list of brokers goes only with a list of a higher version, and there is a higher one always; a
+broker has as many write queues as its topic's list says, so that no sharding key moves to another queue in
+silence.
 """
 
 from __future__ import annotations
@@ -11,8 +12,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from lakemq.duration import MAX_MS
 from store_native.errors import InvalidRequest
 from store_native.order_conf import ATTRIBUTES, OrderConf
+
+MOST_AHEAD_MS = MAX_MS
+"""So far a version may be ahead of the clock, 100 years: a broker's clock that is wrong refuses no list."""
 
 
 def checked_change(
@@ -21,6 +26,7 @@ def checked_change(
     known: Mapping[str, Any] | None,
     change: Mapping[str, Any],
     order_conf: OrderConf | None,
+    now_ms: int,
 ) -> dict[str, Any]:
     """Returns a change with what the topic's list of brokers makes of it.
 
@@ -30,16 +36,19 @@ def checked_change(
         known: The topic's configuration; None where it is to be made.
         change: What is to be set by name, None for what stays.
         order_conf: The list that is to be set; None where the one that is there stays.
+        now_ms: Epoch milliseconds.
 
     Raises:
         InvalidRequest: TOPIC_CONFLICT, the topic has a newer list, or the number of queues is not the list's;
-            ARGUMENT_ILLEGAL, the attributes name what only the list says.
+            ARGUMENT_ILLEGAL, the attributes name what only the list says, or its version leaves no room.
     """
     had = {} if known is None else dict(known["attributes"])
     before = OrderConf.of_attributes(had)
     _check_attributes(change["attributes"], before)
-    if order_conf is not None and before is not None:
-        _check_newer(topic, before, order_conf)
+    if order_conf is not None and order_conf != before:
+        _check_room(order_conf, now_ms)
+        if before is not None:
+            _check_newer(topic, before, order_conf)
     conf = order_conf or before
     if conf is None:
         return dict(change)
@@ -78,10 +87,21 @@ def _check_attributes(given: Mapping[str, str] | None, before: OrderConf | None)
 
 
 def _check_newer(topic: str, before: OrderConf, given: OrderConf) -> None:
-    if given != before and given.version <= before.version:
+    if given.version <= before.version:
         raise InvalidRequest(
             "TOPIC_CONFLICT",
             f"topic[{topic}] has the list {before}, and {given} is not newer",
             topic=topic,
             order_conf={"version": before.version, "brokers": before.brokers},
+        )
+
+
+def _check_room(given: OrderConf, now_ms: int) -> None:
+    """Refuses a version above which there may be none some day; the clock's own goes on."""
+    if given.version > now_ms + MOST_AHEAD_MS:
+        raise InvalidRequest(
+            "ARGUMENT_ILLEGAL",
+            f"the version {given.version} leaves no room for newer lists: the highest is 100 years "
+            f"({MOST_AHEAD_MS:,}) above this broker's clock in epoch ms, {now_ms + MOST_AHEAD_MS} now",
+            pointer="/order_conf/version",
         )

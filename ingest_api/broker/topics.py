@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -52,6 +53,7 @@ class TopicService:
         broker_name: This broker's, in the tables.
         on_deleted: Called with a topic that is gone.
         check_master: Refuses changes where this is a slave.
+        now_ms: Epoch milliseconds.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class TopicService:
         broker_name: str,
         on_deleted: Callable[[str], None],
         check_master: CheckMaster,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._store = store
         self._reads = reads
@@ -73,6 +76,7 @@ class TopicService:
         self._broker_name = broker_name
         self._on_deleted = on_deleted
         self._check_master = check_master
+        self._now_ms = now_ms
         self._changing = threading.Lock()  # what a change is checked against stays until it is made
 
     async def page(self, after: str, limit: int) -> bytes:
@@ -125,7 +129,7 @@ class TopicService:
             with self._changing:
                 config = self._store.topic_json(topic)
                 known = None if config is None else json.loads(config)
-                checked = checked_change(topic, self._broker_name, known, change, order_conf)
+                checked = checked_change(topic, self._broker_name, known, change, order_conf, self._now_ms())
                 return config is None, self._store.put_topic(topic, force=force, **checked)
 
         is_new, end_offset = await self._reads.run(put)

@@ -179,7 +179,15 @@ Attributes = Annotated[
 class OrderConfText(Strict):
     """The brokers of an ordered topic, each with its write queues."""
 
-    version: Annotated[int, Field(ge=1, le=MAX_LONG, description="Of two lists the higher one's counts.")]
+    version: Annotated[
+        int,
+        Field(
+            ge=1,
+            le=MAX_LONG,
+            description="Of two lists the higher one's counts. At most 100 years above the broker's clock in "
+            "epoch milliseconds.",
+        ),
+    ]
     brokers: Annotated[
         str,
         Field(
