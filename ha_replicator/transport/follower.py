@@ -44,7 +44,6 @@ class Follower:
     Attributes:
         link: The connection there is now.
         last_failure: Why there is none.
-        master_end: The log of the master that was followed last goes so far at least; None: none was.
     """
 
     def __init__(
@@ -64,7 +63,6 @@ class Follower:
         self._chance = random.SystemRandom()
         self.link: LinkToMaster | None = None
         self.last_failure: str | None = None
-        self.master_end: int | None = None
 
     async def run(self) -> None:
         """Follows; returns only by being cancelled."""
@@ -148,8 +146,6 @@ class Follower:
                         peer.write(link.cut(now()))
                 except LakeMQError as error:
                     raise LinkClosed(error.code, error.detail) from error
-                if link.master_end is not None:
-                    self.master_end = link.master_end
                 if link.following and not following:
                     self.last_failure = None
                     fields = {"master": peer.address, "epoch": link.epoch, "from": self._log.marks()[1]}

@@ -34,6 +34,7 @@ from ha_replicator.transport.listener import ReplicationListener
 from ha_replicator.transport.log_memory import ThreadedLogMemory
 from ha_replicator.transport.wakeups import Wakeups
 from ha_replicator.wire.credentials import Credentials
+from ingest_api.broker.heard_master import HeardMaster, Promotion
 from ingest_api.broker.mastership import not_master
 from ingest_api.broker.replication_status import ReplicationStatus, SlaveStatus
 from ingest_api.broker.settings import BrokerSettings
@@ -98,7 +99,7 @@ class ReplicationService:
         self._addresses = MasterAddress(
             [self._settings.master], self.identity, trust, tls_at_given=settings.tls.is_given
         )
-        self._master_end: int | None = None
+        self._heard = HeardMaster()
         self._shown_before = self._log.marks()[1] if self.asks_replicas else 0
 
     @property
@@ -185,8 +186,8 @@ class ReplicationService:
             await self._listener.close()
             self._listener = None
 
-    async def promote(self, role: BrokerRole, *, force: bool = False) -> int:
-        """Makes this slave the master of a new epoch; returns it.
+    async def promote(self, role: BrokerRole, *, force: bool = False) -> Promotion:
+        """Makes this slave the master of a new epoch.
 
         The caller answers for that the old master is gone, or hears of the epoch; a synchronous one
         confirms nothing without its slaves, not the end of its own log either.
@@ -211,7 +212,8 @@ class ReplicationService:
                     "a synchronous master needs a port for its slaves: start with --ha-port",
                 )
             if not force:
-                self._refuse_loss()
+                first, appended, _, _ = self._log.marks()
+                self._heard.refuse_loss(first, appended)
                 await self._refuse_beside_master()
             await self._stop_following()
             if self._listener is not None:
@@ -223,7 +225,7 @@ class ReplicationService:
                 # The port first: what cannot be served is not promoted. Until then its links refuse.
                 listener = await self._listener_for(replicas)
                 try:
-                    epoch = await self._begin_epoch(role)
+                    promotion = await self._begin_epoch(role)
                 except BaseException:
                     if listener is not None:
                         await listener.close()
@@ -234,21 +236,7 @@ class ReplicationService:
             self.role, self._replicas, self._listener = role, replicas, listener
             self._catch_up = self._catch_up_of(replicas)
             self._role_changed()
-        return epoch
-
-    def _refuse_loss(self) -> None:
-        first, appended, _, _ = self._log.marks()
-        lacks = None
-        if self._master_end is None:
-            if appended == first:
-                lacks = "this slave is empty and has not followed its master since it started"
-        elif appended < self._master_end:
-            lacks = f"this slave lacks {self._master_end - appended} bytes at least of what its master had"
-        if lacks is not None:
-            raise InvalidRequest(
-                "ARGUMENT_ILLEGAL",
-                f"{lacks}: what is missing would be lost; --force (?force=true) promotes it all the same",
-            )
+        return promotion
 
     async def _refuse_beside_master(self) -> None:
         """Refuses where the master answers: what it takes from then on would not count."""
@@ -260,12 +248,15 @@ class ReplicationService:
                 "stop it first; --force (?force=true) promotes all the same",
             )
 
-    async def _begin_epoch(self, role: BrokerRole) -> int:
+    async def _begin_epoch(self, role: BrokerRole) -> Promotion:
         epoch = next_epoch(self._log.role()[1], self.identity.broker_id)
         begins_at = await asyncio.to_thread(self._log.become_master, epoch, role is BrokerRole.SYNC_MASTER)
         self._shown_before = begins_at
-        log.warning("promoted", extra={"fields": {"epoch": epoch, "offset": begins_at, "role": role.value}})
-        return epoch
+        promotion = self._heard.promotion(epoch, begins_at, self._loop.time())
+        said = {"epoch": epoch, "offset": begins_at, "role": role.value, "master_end": promotion.master_end}
+        lacking = {"lacks_bytes": promotion.lacks_bytes, "master_silent_s": promotion.silent_s}
+        log.warning("promoted", extra={"fields": {**said, **lacking}})
+        return promotion
 
     def status(self) -> ReplicationStatus:
         """Returns what the broker is now."""
@@ -345,8 +336,9 @@ class ReplicationService:
         self._following = self._loop.create_task(self._follower.run())
 
     def _followed(self) -> None:
-        if self._follower is not None and self._follower.master_end is not None:
-            self._master_end = self._follower.master_end
+        link = self._follower.link if self._follower else None
+        if link is not None and link.master_end is not None:
+            self._heard.note(link.master_end, self._loop.time())
         self._master_heard()
 
     def _link_to_slave(self, local_peer: bool, now: float) -> LinkToSlave:

@@ -262,7 +262,11 @@ class AdminApi(Scoped):
         return self._get(_fields_of, "replication")
 
     def promote(self, role: str = "async-master", *, force: bool = False) -> dict[str, Any]:
-        """Makes the broker, a slave, the master of a new epoch; returns ``epoch`` and ``role``.
+        """Makes the broker, a slave, the master of a new epoch.
+
+        Returns ``epoch``, ``role``, ``begins_at`` (in the log) and what the slave heard of the master before:
+        how far its log went (``master_end``), how much of that is missing at least (``lacks_bytes``), and how
+        long before (``silent_s``); None where it heard of none since its start.
 
         Args:
             role: ``async-master`` or ``sync-master``.

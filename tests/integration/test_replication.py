@@ -181,7 +181,8 @@ def test_promoted_slave_goes_on_and_the_old_master_comes_back_as_its_slave(clust
         client.commit_offsets("g", {("t", 0): 2})
     master.kill()
     with slave.client() as client:
-        assert client.promote("async-master") == {"epoch": 65, "role": "async-master"}
+        promoted = client.promote("async-master")
+        assert (promoted["epoch"], promoted["role"], promoted["lacks_bytes"]) == (65, "async-master", 0)
         with pytest.raises(LakeMQError, match="not a slave"):
             client.promote()
     for number in range(10):
@@ -307,7 +308,9 @@ def test_of_promotions_at_once_one_is_done_and_the_new_master_takes_slaves(clust
     assert post(slave, "goes on")["status"] == "SEND_OK"
 
 
-def test_an_empty_slave_that_never_followed_is_promoted_by_force_only(cluster: Cluster) -> None:
+def test_an_empty_slave_that_never_followed_is_promoted_by_force_only(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
     master = cluster.master("async-master")
     post(master, "the slave does not get it")
     master.kill()
@@ -319,11 +322,34 @@ def test_an_empty_slave_that_never_followed_is_promoted_by_force_only(cluster: C
         assert status(slave)["role"] == "slave"
     arguments = ["ha", "promote", "--endpoint", slave.endpoint, "--yes"]
     assert app.main(arguments) == 1
+    capsys.readouterr()
     assert app.main([*arguments, "--force"]) == 0
+    assert "its log ends at 0; it has heard of no master since its start" in capsys.readouterr().out
     assert status(slave)["epoch"] == 65
 
 
-def test_a_slave_in_the_middle_of_its_catch_up_is_promoted_by_force_only(cluster: Cluster) -> None:
+def test_a_promotion_says_how_far_its_masters_log_went_when_it_was_heard_last(cluster: Cluster) -> None:
+    master = cluster.master("async-master")
+    with TcpProxy(status(master)["ha_port"]) as proxy:
+        follows = ("--role", "slave", "--broker-id", "1", "--master", f"ha://127.0.0.1:{proxy.port}")
+        slave = cluster.start("s", follows)
+        wait_following(master)
+        post(master, "both have it")
+        wait_until(lambda: bodies(slave) == ["both have it"], otherwise="the slave has it")
+        proxy.hold("to client", "to server")
+        assert post(master, "only the master has it")["status"] == "SEND_OK"
+        end = status(master)["appended"]
+        master.kill()
+        with slave.client() as client:
+            promoted = client.promote("async-master")
+    assert promoted["begins_at"] == promoted["master_end"] < end
+    assert promoted["lacks_bytes"] == 0, "of what the slave heard of"
+    assert promoted["silent_s"] > 0, "what the master took in that time is not known"
+
+
+def test_a_slave_in_the_middle_of_its_catch_up_is_promoted_by_force_only(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
     slow = {**SECRET, "LAKEMQ_REPLICATION_CATCH_UP_MIB_PER_S": "1"}
     master = cluster.master("async-master", environment=slow)
     with master.client() as client:
@@ -334,6 +360,12 @@ def test_a_slave_in_the_middle_of_its_catch_up_is_promoted_by_force_only(cluster
     with slave.client() as client, pytest.raises(LakeMQError, match=r"lacks \d{7,} bytes.*--force"):
         client.promote("async-master")
     assert status(slave)["role"] == "slave"
+    capsys.readouterr()
+    promote = ["ha", "promote", "--endpoint", slave.endpoint, "--yes", "--force"]
+    assert app.main([*promote, "--format", "json"]) == 0
+    promoted = json.loads(capsys.readouterr().out)
+    assert promoted["lacks_bytes"] == promoted["master_end"] - promoted["begins_at"] > 1_000_000
+    assert promoted["silent_s"] >= 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

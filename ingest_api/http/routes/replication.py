@@ -59,10 +59,22 @@ class Replication(BaseModel):
 
 
 class Promoted(BaseModel):
-    """The new epoch."""
+    """The new epoch, and what is known of the log of the master before."""
 
     epoch: int
     role: Role
+    begins_at: Annotated[int, Field(ge=0, description="Where the epoch's first byte lies in the log.")]
+    master_end: Annotated[
+        int | None,
+        Field(
+            description="The old master's log went so far at least, when it was heard last; null: none was "
+            "heard since the slave's start.",
+        ),
+    ]
+    lacks_bytes: Annotated[
+        int | None, Field(description="So much of that at least is missing. What it took later is not known.")
+    ]
+    silent_s: Annotated[float | None, Field(description="Since the old master was heard last.")]
 
 
 def router(broker: Broker) -> APIRouter:
@@ -108,7 +120,14 @@ def router(broker: Broker) -> APIRouter:
                 "a broker is promoted from its own machine only until requests are authenticated",
                 client=request.client.host,
             )
-        epoch = await broker.replication.promote(BrokerRole(role), force=force)
-        return Promoted(epoch=epoch, role=role)
+        promotion = await broker.replication.promote(BrokerRole(role), force=force)
+        return Promoted(
+            epoch=promotion.epoch,
+            role=role,
+            begins_at=promotion.begins_at,
+            master_end=promotion.master_end,
+            lacks_bytes=promotion.lacks_bytes,
+            silent_s=promotion.silent_s,
+        )
 
     return routes
