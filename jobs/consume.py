@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,7 @@ from delta_tables.sent_messages import SENT_MESSAGES
 from delta_tables.table import Table
 from delta_tables.views import TABLES
 from jobs.group.batch_report import BatchReport
+from jobs.group.orderly.rounds import check_done, further_starts
 from jobs.group.waiting_retries import WaitingRetries, waiting_retries
 from jobs.handler.loader import HandlerTarget, LoadedHandler
 from jobs.redelivery.original_position import LAST_ATTEMPT
@@ -49,6 +50,10 @@ from store_native.names import PERM_WRITE, retry_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from jobs.group.job import GroupJob
+    from jobs.group.ledger_consumer import LedgerConsumer
 
 _log = logging.getLogger(__name__)
 
@@ -122,7 +127,6 @@ def _run(
 ) -> None:
     from jobs.dead_letter import DeadLetterJob
     from jobs.group.job import GroupJob
-    from jobs.group.ledger_consumer import LedgerConsumer
     from jobs.outbox.job import OutboxJob, is_needed
     from jobs.retry import RetryJob
 
@@ -134,7 +138,7 @@ def _run(
         after_ledger_commit=after_ledger_commit,
         on_batch=on_batch,
     )
-    with loop.stopped_by_signals():
+    with loop.stopped_by_signals(), closing(group):
         ledger_streams: list[LedgerConsumer] = []
         if settings.mode != "broadcast":
             assert lease is not None, "a group holds its lease, but in broadcast mode"
@@ -151,19 +155,20 @@ def _run(
         give_up = lease.stop_retrying if lease is not None else lambda: None
         if settings.available_now:
             there = AvailableMessages(brokers, settings.subscription)
-            # What the group writes is in the ledger before the streams over it look what is there.
             started(loop)
-            stages = [
+            stages = (
                 partial(loop.start, starts, is_away=is_away, give_up=give_up)
-                for starts in ([group.start], [s.start for s in ledger_streams])
-            ]
+                for starts in _stages(group, ledger_streams, there)
+            )
             whole = loop.run_through(stages, is_away=is_away, give_up=give_up)
-            if group.is_paused:
+            if group.paused:
                 _log.warning(
                     "%s of a queue are parked: what is behind them waits for a later run", settings.max_parked
                 )
             elif whole and (left_out := there.left_out(group.reached)):
                 raise _without(left_out, "the group has handled what was there")
+            if whole and group.lanes is not None:
+                check_done(group.lanes)
             return
         watch = None
         if settings.until_idle_s is not None:
@@ -189,6 +194,18 @@ def _run(
                 "SERVICE_NOT_AVAILABLE",
                 f"the group has nothing left to do but to send what its verdicts send: {watch.left_unsent}",
             )
+
+
+def _stages(
+    group: GroupJob, ledger_streams: Sequence[LedgerConsumer], there: AvailableMessages
+) -> Iterator[list[Callable[[], StreamingQuery]]]:
+    """What a run over what is there starts, one after the other has ended."""
+    yield [group.start]
+    if group.lanes is not None:
+        for _ in further_starts(group.lanes, there, group.reached):
+            yield [group.start]
+    # What the group writes is in the ledger before the streams over it look what is there.
+    yield [stream.start for stream in ledger_streams]
 
 
 def _without(brokers: Sequence[str], done: str) -> Unavailable:

@@ -163,9 +163,19 @@ class GroupJob:
         return self._checkpoint
 
     @property
-    def is_paused(self) -> bool:
-        """Whether so many messages of a queue are parked that it is read no further."""
-        return self._lanes is not None and bool(self._lanes.paused)
+    def lanes(self) -> OrderlyGroup | None:
+        """The group's lanes, in orderly mode."""
+        return self._lanes
+
+    @property
+    def paused(self) -> list[MessageQueue]:
+        """Queues of which so many messages are parked that they are read no further."""
+        return [] if self._lanes is None else self._lanes.paused
+
+    def close(self) -> None:
+        """Ends what goes on beside the query, which has ended."""
+        if self._lanes is not None:
+            self._lanes.close()
 
     def start(self) -> StreamingQuery:
         """Starts the query."""

@@ -5,29 +5,23 @@ Owns how it is known; it is never handled, in whatever mode the group is.
 
 from __future__ import annotations
 
-import logging
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.redelivery.original_position import ORIGIN
 from lakemq.client import Client
-from store_native.errors import LakeMQError
 from store_native.names import retry_topic
-
-_log = logging.getLogger(__name__)
 
 _PROPERTY = "LMQ_WAKE_UP"
 
 
-def send(client: Client, group: str) -> bool:
-    """Makes a batch; says whether a broker took the message."""
-    try:
-        client.send(retry_topic(group), b"wake up", properties={_PROPERTY: "1"})
-    except LakeMQError as error:
-        _log.warning("parked messages that could go on wait for the next batch: %s", error)
-        return False
-    return True
+def send(client: Client, group: str) -> None:
+    """Makes a batch.
+
+    Raises:
+        LakeMQError: no broker took the message.
+    """
+    client.send(retry_topic(group), b"wake up", properties={_PROPERTY: "1"})
 
 
 def without_wake_ups(batch: pa.RecordBatch) -> pa.RecordBatch:

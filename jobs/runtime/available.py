@@ -46,7 +46,13 @@ class AvailableMessages:
         Args:
             reached: the offset the group job has reached in each queue.
         """
-        behind = {
-            queue.broker_name for queue, (least, end) in self._ends.items() if reached.get(queue, least) < end
-        }
-        return sorted(self._silent | behind)
+        behind = self._ends.keys() - self.handled(reached)
+        return sorted(self._silent | {queue.broker_name for queue in behind})
+
+    def handled(self, reached: Mapping[MessageQueue, int]) -> set[MessageQueue]:
+        """The queues of which all was handled that was there.
+
+        Args:
+            reached: the offset the group job has reached in each queue.
+        """
+        return {queue for queue, (least, end) in self._ends.items() if reached.get(queue, least) >= end}

@@ -13,7 +13,7 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -171,7 +171,7 @@ class RunLoop:
 
     def run_through(
         self,
-        stages: Sequence[Callable[[], Sequence[StartedStream]]],
+        stages: Iterable[Callable[[], Sequence[StartedStream]]],
         *,
         is_away: Callable[[], bool] = lambda: False,
         give_up: Callable[[], None] = lambda: None,
@@ -179,7 +179,8 @@ class RunLoop:
         """Waits for streams that end by themselves, stage after stage, or until a stop is asked for.
 
         Args:
-            stages: each starts its streams, once those of the stage before have ended.
+            stages: each starts its streams, once those of the stage before have ended; the next one is
+                asked for then.
             is_away: says whether the broker is away.
             give_up: called when the batches inside are given up.
 

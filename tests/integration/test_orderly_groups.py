@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from delta_tables.ledger import ledger_at
 from delta_tables.ledger_reader import LedgerReader
 from jobs.consume import consume
+from jobs.group.batch_report import BatchReport
 from jobs.group.orderly.lost_retries import send_lost_again
 from jobs.group.waiting_retries import WaitingRetries
 from jobs.handler.loader import HandlerTarget
@@ -23,8 +24,11 @@ from jobs.settings import ConsumeSettings
 from lakemq import Message
 from lakemq.client import Client
 from store_native.errors import LakeMQError
+from store_native.names import PERM_READ, PERM_WRITE, retry_topic
 from tests.support.broker_process import BrokerProcess
+from tests.support.consume_steps import consume_while
 from tests.support.dispatch_barrier import await_dispatch
+from tests.support.waiting import wait_until
 
 HANDLERS = """
 import os
@@ -51,6 +55,7 @@ async def waits(message):
     if note(message):
         return Verdict.retry("1s")
 """
+SPARK_S = 120.0
 Settings = Callable[..., ConsumeSettings]
 
 
@@ -236,6 +241,101 @@ def test_runs_follow_each_other_and_another_mode_is_refused_while_messages_are_p
     post(client, "runs", ["a/5/0"])
     consume(replace(chosen, mode="concurrent"), lambda: spark)
     check_ledger(chosen, 6)
+
+
+def run_through(spark: SparkSession, settings: ConsumeSettings, **hooks: Any) -> WaitingRetries:
+    """A run over what is there; returns what it leaves."""
+    left: list[WaitingRetries] = []
+    consume(settings, lambda: spark, on_end=left.append, **hooks)
+    return left[0]
+
+
+def test_a_run_goes_on_with_parked_messages_until_none_is_let_go_and_takes_nothing_new_along(
+    spark: SparkSession, shared_broker: BrokerProcess, settings: Settings, tmp_path: Path
+) -> None:
+    client = shared_broker.client()
+    client.put_topic("rounds", read_queue_nums=1, write_queue_nums=1)
+    post(client, "rounds", [f"a/{n}/{1 if n == 0 else 0}" for n in range(9)])
+    changes: dict[str, Any] = {"available_now": True, "until_idle_s": None, "max_messages_per_batch": 2}
+    chosen = settings("rounds", "fails_at_first", **changes)
+    first = run_through(spark, chosen)
+    assert (first.messages, first.parked) == (1, 8)
+    assert client.pull("%RETRY%group-of-rounds", 0, 0, wait_ms=30_000).messages
+    batches: list[BatchReport] = []
+
+    def while_it_runs(report: BatchReport) -> None:
+        if not batches:
+            post(client, "rounds", ["a/9/0"])
+        batches.append(report)
+
+    second = run_through(spark, chosen, on_batch=while_it_runs)
+    assert (second.messages, second.parked) == (0, 0)
+    check_ledger(chosen, 9)
+    assert calls_in_order(tmp_path, "a") == [(0, 1), (0, 2), *((n, 1) for n in range(1, 9))]
+    assert run_through(spark, chosen) == WaitingRetries(0, None)
+    check_ledger(chosen, 10)
+
+
+def test_a_run_reads_on_in_a_queue_that_was_paused_once_its_messages_go_on(
+    spark: SparkSession, shared_broker: BrokerProcess, settings: Settings, tmp_path: Path
+) -> None:
+    client = shared_broker.client()
+    client.put_topic("paused-rounds", read_queue_nums=1, write_queue_nums=1)
+    post(client, "paused-rounds", [f"a/{n}/{1 if n == 0 else 0}" for n in range(12)])
+    changes: dict[str, Any] = {"available_now": True, "until_idle_s": None, "max_messages_per_batch": 2}
+    chosen = settings("paused-rounds", "fails_at_first", max_parked=3, **changes)
+    first = run_through(spark, chosen)
+    assert first.messages == 1
+    assert 3 <= first.parked < 11, "it was paused"
+    assert client.pull("%RETRY%group-of-paused-rounds", 0, 0, wait_ms=30_000).messages
+    assert run_through(spark, chosen) == WaitingRetries(0, None)
+    check_ledger(chosen, 12)
+    attempts_in_order(chosen)
+
+
+def test_a_run_whose_wake_ups_no_broker_takes_ends_and_says_so(
+    spark: SparkSession, shared_broker: BrokerProcess, settings: Settings
+) -> None:
+    client = shared_broker.client()
+    client.put_topic("refused-rounds", read_queue_nums=1, write_queue_nums=1)
+    post(client, "refused-rounds", [f"a/{n}/{1 if n == 0 else 0}" for n in range(9)])
+    changes: dict[str, Any] = {"available_now": True, "until_idle_s": None, "max_messages_per_batch": 2}
+    chosen = settings("refused-rounds", "fails_at_first", **changes)
+    run_through(spark, chosen)
+    again = retry_topic(chosen.group)
+    assert client.pull(again, 0, 0, wait_ms=30_000).messages
+    client.put_topic(again, perm=PERM_READ)
+    with pytest.raises(LakeMQError, match=f"but parked messages whose turn it is.*{again}"):
+        consume(chosen, lambda: spark)
+    assert query(chosen, "SELECT count(*) FROM parked_messages") == [(6,)], "as its first batch left it"
+    client.put_topic(again, perm=PERM_READ | PERM_WRITE)
+    assert run_through(spark, chosen) == WaitingRetries(0, None)
+    check_ledger(chosen, 9)
+
+
+def test_a_lane_goes_on_once_a_broker_that_refused_the_wake_up_takes_it(
+    spark: SparkSession, shared_broker: BrokerProcess, settings: Settings, tmp_path: Path
+) -> None:
+    client = shared_broker.client()
+    client.put_topic("refusing", read_queue_nums=1, write_queue_nums=1)
+    post(client, "refusing", [f"a/{n}/{1 if n == 0 else 0}" for n in range(9)])
+    chosen = settings("refusing", "fails_at_first", until_idle_s=None, max_messages_per_batch=3)
+    assert run_through(spark, replace(chosen, available_now=True)).parked == 8
+    again = retry_topic(chosen.group)
+    assert client.pull(again, 0, 0, wait_ms=30_000).messages
+    client.put_topic(again, perm=PERM_READ)
+
+    def counted(text: str) -> int:
+        return int(query(chosen, f"SELECT count(*) FROM {text}")[0][0])
+
+    def steps() -> None:
+        wait_until(lambda: counted("parked_messages") < 8, SPARK_S)
+        client.put_topic(again, perm=PERM_READ | PERM_WRITE)
+        wait_until(lambda: counted("deliveries WHERE verdict = 'ACK'") == 9, SPARK_S)
+
+    consume_while(chosen, spark, steps)
+    check_ledger(chosen, 9)
+    attempts_in_order(chosen)
 
 
 def test_a_handler_of_batches_is_refused_before_spark_starts(

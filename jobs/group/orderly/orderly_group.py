@@ -7,12 +7,13 @@ Invariants: nothing is taken for done or parked that the ledger does not say; af
 from there anew. A lane whose parked messages wait for nothing gets a batch; what a lane waits for and is lost
 is sent again at the next start.
 
-Threads: the group job's: its start, then Spark's callback thread.
+Threads: the group job's: its start, then Spark's callback thread; between two starts and at the end the main
+thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -24,11 +25,12 @@ from jobs.group.orderly.lane_tasks import lane_tasks
 from jobs.group.orderly.ledger_lanes import rows_of_batch, waiting_rows
 from jobs.group.orderly.lost_retries import send_lost_again
 from jobs.group.orderly.waiting import WaitingLanes
-from jobs.redelivery import wake_up
+from jobs.group.orderly.wake_ups import WakeUps
 from jobs.settings import ConsumeSettings
 from lakemq.client import Client
-from store_native.errors import from_code
+from store_native.errors import LakeMQError, from_code
 from store_native.names import retry_topic
+from structured_streaming.offsets import MessageQueue
 from structured_streaming.source import batch_bound
 from structured_streaming.source.partitions import QueueSlice
 from structured_streaming.source.slice_reader import SliceReader
@@ -42,6 +44,9 @@ class OrderlyGroup:
         settings: the group's settings.
         client: the broker.
         bound_file: where the source looks for what the next batch may hold.
+
+    Attributes:
+        gone_on: how many parked messages have had their attempt since it was made.
 
     Raises:
         InvalidRequest: ARGUMENT_ILLEGAL, the session runs tasks twice at a time.
@@ -60,7 +65,9 @@ class OrderlyGroup:
         self._client = client
         self._bound_file = bound_file
         self._waiting: WaitingLanes | None = None
-        self._woken = False
+        self._wake_ups = WakeUps(client, settings.group)
+        self._ended: frozenset[MessageQueue] = frozenset()
+        self.gone_on = 0
 
     def begin(self) -> None:
         """Reads from the ledger what the lanes wait for; once the fence is taken."""
@@ -68,7 +75,7 @@ class OrderlyGroup:
         send_lost_again(
             self._spark, settings.ledger, settings.group, self._client.endpoint, datetime.now(UTC)
         )
-        self._woken = False
+        self._wake_ups.end()
         self._waiting = WaitingLanes()
         self._waiting.add(waiting_rows(settings.ledger, settings.group, self._spark))
         self._look_ahead()
@@ -81,7 +88,7 @@ class OrderlyGroup:
         settings = self._settings
         most = batch_bound.read(self._bound_file) or settings.max_messages_per_batch
         if any(piece.queue.topic == retry_topic(settings.group) for piece in slices):
-            self._woken = False
+            self._wake_ups.end()
         return lane_tasks(
             *(self._spark, settings.ledger, settings.group, reader, slices, self._waiting),
             most_parked=most,
@@ -98,24 +105,48 @@ class OrderlyGroup:
         """
         assert self._waiting is not None, "the lanes were not read"
         settings = self._settings
-        self._waiting.add(
+        self.gone_on += self._waiting.add(
             rows_of_batch(settings.ledger, settings.group, query_id, batch_id, began, self._spark)
         )
         self._look_ahead()
 
     @property
-    def paused(self) -> list[tuple[str, str, int]]:
+    def can_go_on(self) -> bool:
+        """Whether a parked message waits for nothing but a batch."""
+        return self._waiting is not None and self._waiting.can_go_on
+
+    @property
+    def refusal(self) -> LakeMQError | None:
+        """Why the broker makes no batch of those that can go on."""
+        return self._wake_ups.refusal
+
+    def read_no_further(self, queues: Collection[MessageQueue]) -> None:
+        """Has the next start read nothing more of some queues; never the retry topic's."""
+        self._ended = frozenset(self._without_retry_topic(queues))
+
+    def close(self) -> None:
+        """Asks for no more batches."""
+        self._wake_ups.close()
+
+    @property
+    def paused(self) -> list[MessageQueue]:
         """Queues of which so many messages are parked that no more are read.
 
         Never the retry topic's: lanes wait for what comes by it.
         """
-        assert self._waiting is not None, "the lanes were not read"
+        if self._waiting is None:
+            return []
         counts = self._waiting.parked_by_queue()
-        full = (queue for queue, parked in counts.items() if parked >= self._settings.max_parked)
-        return sorted(queue for queue in full if queue[0] != retry_topic(self._settings.group))
+        full = (MessageQueue(*queue) for queue, n in counts.items() if n >= self._settings.max_parked)
+        return self._without_retry_topic(full)
 
     def _look_ahead(self) -> None:
         assert self._waiting is not None, "the lanes were not read"
-        batch_bound.pause(self._bound_file, self.paused)
-        if self._waiting.can_go_on and not self._woken:
-            self._woken = wake_up.send(self._client, self._settings.group)
+        batch_bound.pause(self._bound_file, self._ended.union(self.paused))
+        if self._waiting.can_go_on:
+            self._wake_ups.ask()
+        elif self._wake_ups.refusal is not None:
+            self._wake_ups.end()
+
+    def _without_retry_topic(self, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
+        return sorted(queue for queue in queues if queue.topic != retry_topic(self._settings.group))

@@ -57,18 +57,22 @@ class WaitingLanes:
     def __bool__(self) -> bool:
         return bool(self._lanes)
 
-    def add(self, rows: Iterable[LaneRow]) -> None:
-        """Takes rows: of the ledger at the start, then of each batch that is committed."""
+    def add(self, rows: Iterable[LaneRow]) -> int:
+        """Takes rows: of the ledger at the start, then of each batch that is committed.
+
+        Returns:
+            How many parked messages had their attempt by them.
+        """
         rows = list(rows)
-        for row in rows:  # first what is made, then what waits: a batch has both of one lane
-            if row.verdict != PARKED:
-                self._done(row)
+        # First what is made, then what waits: a batch has both of one lane.
+        gone_on = sum(self._done(row) for row in rows if row.verdict != PARKED)
         for row in rows:
             if row.verdict == PARKED:
                 self._waits(row.lane, row.attempt, self._parked)
             elif row.verdict == RETRY:
                 following = Attempt(row.attempt.queue_offset, row.attempt.number + 1)
                 self._waits(row.lane, following, self._returning)
+        return gone_on
 
     def release(self, arrived: Collection[tuple[Lane, Attempt]], most: int) -> Release:
         """Chooses what goes on.
@@ -118,8 +122,12 @@ class WaitingLanes:
         where.setdefault(lane, set()).add(attempt)
         self._lanes[lane[:3], attempt] = lane
 
-    def _done(self, row: LaneRow) -> None:
+    def _done(self, row: LaneRow) -> bool:
+        """Notes that an attempt was made; says whether it was parked before."""
+        lane = self._lanes.get((row.lane[:3], row.attempt))
+        was_parked = lane is not None and row.attempt in self._parked.get(lane, ())
         self._forget(row.lane[:3], row.attempt)
+        return was_parked
 
     def _forget(self, queue: Queue, attempt: Attempt) -> None:
         lane = self._lanes.pop((queue, attempt), None)

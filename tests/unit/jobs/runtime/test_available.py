@@ -50,3 +50,8 @@ def test_the_only_broker_is_not_done_without() -> None:
     cluster.away = {"broker-a"}
     with pytest.raises(Unavailable):
         there(cluster)
+
+
+def test_it_is_known_of_which_queues_all_was_handled_that_was_there() -> None:
+    available = there(ModelCluster("broker-a", "broker-b"))
+    assert available.handled(reached(a=10, b=9)) == {MessageQueue("t", "broker-a", 0)}
