@@ -161,11 +161,11 @@ def _run(
                 for starts in _stages(group, ledger_streams, there)
             )
             whole = loop.run_through(stages, is_away=is_away, give_up=give_up)
-            if group.paused:
+            if paused := group.paused:
                 _log.warning(
                     "%s of a queue are parked: what is behind them waits for a later run", settings.max_parked
                 )
-            elif whole and (left_out := there.left_out(group.reached)):
+            if whole and (left_out := there.left_out(group.reached, paused)):
                 raise _without(left_out, "the group has handled what was there")
             if whole and group.lanes is not None:
                 check_done(group.lanes)

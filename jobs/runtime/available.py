@@ -7,7 +7,7 @@ Invariants: a run is never called whole because a broker was silent.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from jobs.runtime.group_brokers import GroupBrokers
 from lakemq.client.errors import may_pass
@@ -40,13 +40,16 @@ class AvailableMessages:
                     raise
                 self._silent.add(name)
 
-    def left_out(self, reached: Mapping[MessageQueue, int]) -> list[str]:
+    def left_out(
+        self, reached: Mapping[MessageQueue, int], paused: Collection[MessageQueue] = ()
+    ) -> list[str]:
         """The brokers of which not all was handled, or of which it is not known.
 
         Args:
             reached: the offset the group job has reached in each queue.
+            paused: queues that the job itself reads no further.
         """
-        behind = self._ends.keys() - self.handled(reached)
+        behind = self._ends.keys() - self.handled(reached) - {*paused}
         return sorted(self._silent | {queue.broker_name for queue in behind})
 
     def handled(self, reached: Mapping[MessageQueue, int]) -> set[MessageQueue]:

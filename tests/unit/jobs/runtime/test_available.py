@@ -52,6 +52,15 @@ def test_the_only_broker_is_not_done_without() -> None:
         there(cluster)
 
 
+def test_a_queue_that_the_job_reads_no_further_is_not_left_out_but_a_silent_broker_is() -> None:
+    paused = [MessageQueue("t", "broker-a", 0)]
+    assert there(ModelCluster("broker-a", "broker-b")).left_out(reached(a=3, b=10), paused) == []
+    assert there(ModelCluster("broker-a", "broker-b")).left_out(reached(a=3, b=9), paused) == ["broker-b"]
+    cluster = ModelCluster("broker-a", "broker-b")
+    cluster.away = {"broker-b"}
+    assert there(cluster).left_out(reached(a=3), paused) == ["broker-b"]
+
+
 def test_it_is_known_of_which_queues_all_was_handled_that_was_there() -> None:
     available = there(ModelCluster("broker-a", "broker-b"))
     assert available.handled(reached(a=10, b=9)) == {MessageQueue("t", "broker-a", 0)}
