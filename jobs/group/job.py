@@ -430,7 +430,8 @@ class GroupJob:
             spark=self._spark,
         )
         if self._offset_report is not None:
-            self._offset_report.commit(covered.end.queues)
+            end = covered.end.queues
+            self._offset_report.commit(end if self._lanes is None else self._lanes.consumed(end))
         known = [row.max_offset - row.next_offset for row in progress if row.max_offset is not None]
         return sum(known) if known else None
 

@@ -260,6 +260,7 @@ def test_a_run_goes_on_with_parked_messages_until_none_is_let_go_and_takes_nothi
     chosen = settings("rounds", "fails_at_first", **changes)
     first = run_through(spark, chosen)
     assert (first.messages, first.parked) == (1, 8)
+    assert client.group_offsets(chosen.group)["rounds", 0] == 1, "what is parked is not consumed"
     assert client.pull("%RETRY%group-of-rounds", 0, 0, wait_ms=30_000).messages
     batches: list[BatchReport] = []
 
@@ -270,6 +271,7 @@ def test_a_run_goes_on_with_parked_messages_until_none_is_let_go_and_takes_nothi
 
     second = run_through(spark, chosen, on_batch=while_it_runs)
     assert (second.messages, second.parked) == (0, 0)
+    assert client.group_offsets(chosen.group)["rounds", 0] == 9
     check_ledger(chosen, 9)
     assert calls_in_order(tmp_path, "a") == [(0, 1), (0, 2), *((n, 1) for n in range(1, 9))]
     assert run_through(spark, chosen) == WaitingRetries(0, None)

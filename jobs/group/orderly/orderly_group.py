@@ -13,7 +13,7 @@ thread.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -119,6 +119,16 @@ class OrderlyGroup:
     def refusal(self) -> LakeMQError | None:
         """Why the broker makes no batch of those that can go on."""
         return self._wake_ups.refusal
+
+    def consumed(self, end: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
+        """How far the group's queues are consumed: to the first message that is parked.
+
+        Args:
+            end: how far they are read.
+        """
+        assert self._waiting is not None, "the lanes were not read"
+        firsts = self._waiting.first_parked()
+        return {queue: min(at, firsts.get(queue, at)) for queue, at in end.items()}
 
     def read_no_further(self, queues: Collection[MessageQueue]) -> None:
         """Has the next start read nothing more of some queues; never the retry topic's."""

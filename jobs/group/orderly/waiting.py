@@ -112,6 +112,14 @@ class WaitingLanes:
             counts[lane[:3]] = counts.get(lane[:3], 0) + len(attempts)
         return counts
 
+    def first_parked(self) -> dict[Queue, int]:
+        """The first message of each queue that is parked and was never handled, by its offset."""
+        firsts: dict[Queue, int] = {}
+        for lane, attempts in self._parked.items():
+            for offset in (attempt.queue_offset for attempt in attempts if attempt.number == 1):
+                firsts[lane[:3]] = min(offset, firsts.get(lane[:3], offset))
+        return firsts
+
     def _free(self, lane: Lane, arrived: Collection[tuple[Lane, Attempt]]) -> list[Attempt]:
         away = [attempt for attempt in self._returning.get(lane, ()) if (lane, attempt) not in arrived]
         first = min(away, default=None)

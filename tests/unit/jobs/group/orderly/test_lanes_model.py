@@ -191,6 +191,16 @@ def test_lanes_that_had_least_go_first() -> None:
     assert all(len(of) == 1 for of in had)
 
 
+def test_a_queue_is_consumed_to_its_first_parked_message_that_was_never_handled() -> None:
+    waiting = WaitingLanes()
+    lanes = [Lane("t", "b", queue, key) for queue, key in ((0, "k"), (0, "l"), (1, None))]
+    waiting.add(LaneRow(lane, Attempt(at, 1), PARKED) for lane, at in zip(lanes, (7, 5, 9), strict=True))
+    waiting.add([LaneRow(lanes[0], Attempt(2, 3), PARKED)])  # a dead letter that was replayed
+    assert waiting.first_parked() == {("t", "b", 0): 5, ("t", "b", 1): 9}
+    assert waiting.add([LaneRow(lanes[1], Attempt(5, 1), ACK), LaneRow(lanes[1], Attempt(8, 1), ACK)]) == 1
+    assert waiting.first_parked() == {("t", "b", 0): 7, ("t", "b", 1): 9}
+
+
 def test_calls_wait_for_those_before_them_on_their_lane() -> None:
     order = CallOrder(((0, 2), (1,)))
     turns = Turns(order)
