@@ -7,8 +7,9 @@ Invariants: a name server that does not answer is no change.
 
 from __future__ import annotations
 
-from lakemq.client import Client, LakeMQError
+from lakemq.client import LakeMQError
 from lakemq.client.broker_table import MASTER_ID
+from lakemq.client.transport import Transport, path_of
 from lakemq.local_cluster import LocalCluster, Member
 
 _ASK_TIMEOUT_S = 1.0
@@ -23,7 +24,8 @@ class MasterChanges:
 
     def __init__(self, cluster: LocalCluster) -> None:
         self._cluster = cluster
-        self._client = Client(cluster.endpoint, timeout_s=_ASK_TIMEOUT_S, retries=0, routed=False)
+        # Of a client, cluster() is a broker's; this is the name server's own.
+        self._name_server = Transport(cluster.endpoint, timeout_s=_ASK_TIMEOUT_S, retries=0, pool_size=1)
         self._masters = {
             member.broker_name: member.endpoint
             for member in cluster.members
@@ -32,12 +34,12 @@ class MasterChanges:
 
     def close(self) -> None:
         """Closes the connection."""
-        self._client.close()
+        self._name_server.close()
 
     def news(self) -> list[str]:
         """Says what changed since the last call."""
         try:
-            brokers = self._client.cluster()["brokers"]
+            brokers = self._name_server.call("GET", path_of("cluster")).read(lambda said: said["brokers"])
         except LakeMQError:
             return []
         said = []
