@@ -18,6 +18,7 @@ import pytest
 from lakemq.cli.app import main
 from lakemq.client import Client
 from lakemq.local_cluster import LOG
+from tests.support.http import Http
 from tests.support.waiting import wait_until
 
 
@@ -84,6 +85,7 @@ def test_a_cluster_is_started_keeps_its_messages_and_ends_as_a_whole(tmp_path: P
             for name in ("broker-a", "broker-b"):
                 wait_until(lambda name=name: bool(client.replication(broker_name=name)["slaves"]))  # type: ignore[misc]
             client.put_topic("orders")
+            wait_until(lambda: _holders(up.endpoint, "orders") == {"broker-a", "broker-b"})
             sent = [client.send("orders", f"{number}") for number in range(4)]
         assert {result.status for result in sent} == {"SEND_OK"}, "a slave has each"
         assert {result.broker_name for result in sent} == {"broker-a", "broker-b"}
@@ -111,6 +113,11 @@ def test_a_cluster_whose_command_was_killed_leaves_nothing_running(tmp_path: Pat
             for pid in children:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(int(pid), signal.SIGKILL)
+
+
+def _holders(name_server: str, topic: str) -> set[str]:
+    answer = Http(name_server).get(f"/routes/{topic}")
+    return {queues["broker_name"] for queues in answer.json["queues"]} if answer.status == 200 else set()
 
 
 def _stored(client: Client) -> int:
