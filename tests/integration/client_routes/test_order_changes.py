@@ -142,6 +142,8 @@ def test_a_list_is_changed_only_where_all_its_brokers_answer_and_a_removed_one_m
     finally:
         b.start()
     cluster.wait_for_topic(topic, "broker-a", "broker-b")
+    for server in cluster.name_servers:  # a registration behind the change
+        wait_until(lambda server=server: route_conf(server, topic) == changed.order_conf.brokers)  # type: ignore[misc]
     with Client(cluster.endpoint, timeout_s=5) as fresh:
         assert fresh.cluster_routes.routes.order_conf(topic) == changed.order_conf, "the newest list counts"
         assert {sent(fresh, topic, key) for key in KEYS} == {"broker-a"}
