@@ -33,7 +33,14 @@ def add_consume_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_group_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of a consumer group, whatever its handler is."""
-    _add_topics(parser)
+    topics = parser.add_mutually_exclusive_group(required=True)
+    _add_topics(topics)
+    topics.add_argument(
+        "--topic-pattern",
+        metavar="REGEX",
+        help="every topic whose whole name matches, also one that is made later: that one is read from its "
+        "first message",
+    )
     _add_places(parser)
     parser.add_argument(
         "--max-reconsume-times",
@@ -181,18 +188,19 @@ def _add_handler(parser: argparse.ArgumentParser) -> None:
 def add_archive_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the archive."""
     parser.epilog = DURATION_HELP
-    _add_topics(parser)
+    _add_topics(parser, required=True)
     _add_places(parser)
     _add_trigger(parser, "10s")
     parser.add_argument("--once", action="store_true", help="land what is there now, then end")
 
 
-def _add_topics(parser: argparse.ArgumentParser) -> None:
+def _add_topics(parser: argparse._ActionsContainer, *, required: bool = False) -> None:
     parser.add_argument(
         "--topic",
-        required=True,
         action="append",
         dest="topics",
+        default=[],
+        required=required,
         metavar="TOPIC",
         help="a topic (may be repeated)",
     )
@@ -245,6 +253,7 @@ def consume_settings(args: argparse.Namespace, function: FrameHandler | None = N
         checkpoint=None if args.checkpoint is None else args.checkpoint.absolute(),
         endpoint=args.endpoint,
         path=None if args.path is None else str(Path(args.path).absolute()),
+        topic_pattern=args.topic_pattern,
         tags=args.tags,
         send_to=tuple(dict.fromkeys(args.send_to)),
         start=args.start,

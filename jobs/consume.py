@@ -279,8 +279,10 @@ def _check_tags(client: Client, settings: ConsumeSettings) -> None:
     """
     if settings.tags == "*":
         return
+    # Whichever topic there is: the broker reads the expression before the messages.
+    topic = settings.topics[0] if settings.topics else client.topics()[0].topic
     try:
-        client.pull(settings.topics[0], 0, 0, max=1, max_bytes=1, tags=settings.tags)
+        client.pull(topic, 0, 0, max=1, max_bytes=1, tags=settings.tags)
     except InvalidRequest as error:
         if error.code == "FILTER_ILLEGAL":
             raise InvalidRequest(error.code, f"--tags: {error.detail}") from error

@@ -7,6 +7,7 @@ Invariants: frozen values, checked once when they are made.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +19,7 @@ from jobs.handler.loader import HandlerTarget
 from store_native import validate_group, validate_topic
 from store_native.errors import from_code
 from store_native.names import dlq_topic, is_group_topic, is_system_prefixed, retry_topic
+from structured_streaming.subscription import Subscription
 
 From = Literal["earliest", "latest"]
 Mode = Literal["concurrent", "orderly", "broadcast"]
@@ -32,13 +34,15 @@ class ConsumeSettings:
 
     Attributes:
         group: the consumer group.
-        topics: the topics it reads; its retry topic is added by itself.
+        topics: the topics it reads; its retry topic is added by itself. None with a `topic_pattern`.
         handler: the user's function, of messages or of DataFrames.
         ledger: where the tables are.
         checkpoint: directory of the streams' checkpoints (local or mounted); None puts them under the
             ledger.
         endpoint: the broker; None takes the client's default.
         path: a local store to read from by mapping its files; None reads over HTTP.
+        topic_pattern: in the place of `topics`: a regular expression of Python for whole names. A topic that
+            is made while the group runs, or between its runs, is read from its first message.
         tags: tag filter, `*` or `A || B`.
         send_to: the topics that verdicts may send messages to.
         start: where a group nobody knows yet begins; the end by default, as in RocketMQ.
@@ -67,6 +71,7 @@ class ConsumeSettings:
     checkpoint: Path | None = None
     endpoint: str | None = None
     path: str | None = None
+    topic_pattern: str | None = None
     tags: str = "*"
     send_to: tuple[str, ...] = ()
     start: From = "latest"
@@ -90,7 +95,9 @@ class ConsumeSettings:
         validate_group(self.group)
         if self.mode == "orderly":
             self._check_orderly()
-        if not self.topics:
+        if self.topic_pattern is not None:
+            self._check_pattern(self.topic_pattern)
+        elif not self.topics:
             raise from_code("ARGUMENT_ILLEGAL", "a group reads at least one topic")
         if self.checkpoint is None and self.ledger.checkpoints is None:
             raise from_code(
@@ -105,6 +112,17 @@ class ConsumeSettings:
             self._check_sends()
         if self.available_now and self.until_idle_s is not None:
             raise from_code("ARGUMENT_ILLEGAL", "--available-now and --until-idle: give one, both end a run")
+
+    def _check_pattern(self, pattern: str) -> None:
+        if self.topics:
+            raise from_code("ARGUMENT_ILLEGAL", "topics by name and by a pattern: give one")
+        try:
+            re.compile(pattern)
+            re.compile(_of_users(pattern))
+        except re.error as error:
+            raise from_code(
+                "ARGUMENT_ILLEGAL", f"the pattern of topics is no regular expression of Python: {error}"
+            ) from error
 
     def _check_orderly(self) -> None:
         if isinstance(self.handler, FrameHandler):
@@ -128,11 +146,17 @@ class ConsumeSettings:
             raise from_code("ARGUMENT_ILLEGAL", "--send-to: verdicts of DataFrames send nothing yet")
 
     @property
-    def subscription(self) -> tuple[str, ...]:
+    def subscription(self) -> Subscription:
         """All topics the group's query reads."""
-        if self.mode == "broadcast":
-            return self.topics
-        return (*self.topics, retry_topic(self.group))
+        own = () if self.mode == "broadcast" else (retry_topic(self.group),)
+        if self.topic_pattern is None:
+            return Subscription(topics=frozenset((*self.topics, *own)))
+        return Subscription(pattern="|".join((*map(re.escape, own), _of_users(self.topic_pattern))))
+
+    @property
+    def topics_in_words(self) -> str:
+        """The user's topics, for a sentence."""
+        return ", ".join(self.topics) or f"topics that match {self.topic_pattern}"
 
     @property
     def spark_trigger(self) -> dict[str, Any]:
@@ -152,3 +176,8 @@ class ConsumeSettings:
         # Spark escapes % in a path it is given as a URL-like string; a plain name avoids the question.
         plain = self.group.replace("%", "=25").replace("|", "=7C")
         return self.ledger.checkpoints / plain / stream
+
+
+def _of_users(pattern: str) -> str:
+    """The pattern without topics of groups: of these a group reads its own retry topic."""
+    return f"(?!%)(?:{pattern})"

@@ -165,6 +165,28 @@ def resolve(
             return _by_group(metadata, lookups.group_offsets(), fallback)
 
 
+def with_new_queues(
+    position: Position, metadata: TopicMetadata, broker_name: str, *, topics_go: bool
+) -> Position:
+    """Returns offsets that name every queue of a broker: a new one begins at its first message.
+
+    Args:
+        position: What was decided once; what is no offsets is returned as it is.
+        metadata: What the broker holds now.
+        broker_name: The broker.
+        topics_go: A topic that is no longer there is left out; else it is named, and refused.
+    """
+    if isinstance(position, ByBroker):
+        position = position.of(broker_name)
+    if not isinstance(position, Explicit):
+        return position
+    there = {(queue.topic, queue.queue_id): OFFSET_EARLIEST for queue in metadata.bounds}
+    known = {
+        queue: at for queue, at in position.offsets.items() if not topics_go or queue[0] in metadata.topic_ids
+    }
+    return Explicit(there | known)
+
+
 def joining(
     position: Position, metadata: TopicMetadata, committed: Mapping[QueueId, int]
 ) -> dict[MessageQueue, int]:

@@ -37,6 +37,13 @@ class Subscription:
             found.setdefault(queue.topic, set()).add(queue.queue_id)
         return cls(queues={topic: frozenset(queue_ids) for topic, queue_ids in found.items()})
 
+    def as_option(self) -> tuple[str, str]:
+        """Returns the option that says it, name and value; not of single queues."""
+        assert not self.queues, "single queues are assigned"
+        if self.pattern is not None:
+            return "subscribePattern", self.pattern
+        return "subscribe", ",".join(self.named_topics())
+
     def named_topics(self) -> list[str]:
         """Returns the topics asked for by name; empty for a pattern."""
         return sorted(self.topics or self.queues)

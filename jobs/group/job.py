@@ -203,7 +203,7 @@ class GroupJob:
             # Only planned with, never evaluated: tasks read their slices themselves (slice_tasks), and the
             # tag filter is theirs.
             .schema("queue_offset BIGINT")
-            .option("subscribe", ",".join(settings.subscription))
+            .option(*settings.subscription.as_option())
             .option("endpoint", self._client.endpoint)
             .option("startingOffsets", json.dumps(begin))
             .option("maxOffsetsPerTrigger", str(settings.max_messages_per_batch))

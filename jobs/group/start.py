@@ -45,7 +45,7 @@ def starting_offsets(
     there = brokers.all_for_a_start()
     try:
         reported = {} if settings.mode == "broadcast" else brokers.committed_offsets(settings.group)
-        queues = {topic: brokers.queues(topic) for topic in settings.subscription}
+        queues = brokers.held(settings.subscription)
     except LakeMQError as error:
         if not may_pass(error):
             raise
@@ -64,7 +64,9 @@ def _of_those_there(
     reported: Mapping[MessageQueue, int],
     queues: Mapping[str, Mapping[MessageQueue, QueueBounds]],
 ) -> StartingOffsets:
-    for topic in settings.topics:
+    for topic in queues:
+        if is_retry_topic(topic):
+            continue
         if not (handled.keys() | reported.keys()) & queues[topic].keys():
             what = beginning(settings, list(queues[topic].values()))
             _log.info("group %s is new to %s: %s", settings.group, topic, what)

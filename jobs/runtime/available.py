@@ -13,12 +13,13 @@ from jobs.runtime.group_brokers import GroupBrokers
 from lakemq.client.errors import may_pass
 from store_native.errors import LakeMQError
 from structured_streaming.offsets import MessageQueue
+from structured_streaming.subscription import Subscription
 
 
 class AvailableMessages:
     """The messages that a run has to handle."""
 
-    def __init__(self, brokers: GroupBrokers, subscription: tuple[str, ...]) -> None:
+    def __init__(self, brokers: GroupBrokers, subscription: Subscription) -> None:
         """Asks every broker where its queues end now; one of several may be away.
 
         Args:
@@ -32,9 +33,8 @@ class AvailableMessages:
         self._silent = set(brokers.never_answered())
         for name in brokers.each():
             try:
-                for topic in subscription:
-                    for queue, bounds in brokers.queues_at(name, topic).items():
-                        self._ends[queue] = (bounds.min_offset, bounds.confirmed_offset)
+                for queue, bounds in brokers.held_at(name, subscription).items():
+                    self._ends[queue] = (bounds.min_offset, bounds.confirmed_offset)
             except LakeMQError as error:
                 if not brokers.several or not may_pass(error):
                     raise

@@ -16,6 +16,7 @@ from lakemq.client.errors import may_pass
 from store_native.errors import InvalidRequest, LakeMQError, Unavailable
 from structured_streaming.offsets import MessageQueue
 from structured_streaming.retry_timeout import RETRY_TIMEOUT_MS
+from structured_streaming.subscription import Subscription
 
 _log = logging.getLogger(__name__)
 
@@ -86,14 +87,40 @@ class GroupBrokers:
             raise missing
         return found
 
-    def queues_at(self, name: str, topic: str) -> dict[MessageQueue, QueueBounds]:
-        """What each queue of a topic holds on one broker; none where it is another broker's topic."""
-        try:
-            return self._queues(name, topic)
-        except InvalidRequest as error:
-            if not self.several or error.code != "TOPIC_NOT_EXIST":
-                raise
-            return {}
+    def held(self, subscription: Subscription) -> dict[str, dict[MessageQueue, QueueBounds]]:
+        """What each queue of each topic of a subscription holds, on every broker.
+
+        Raises:
+            InvalidRequest: TOPIC_NOT_EXIST, no broker has a topic that is named.
+            Unavailable: A broker does not answer.
+        """
+        if subscription.pattern is None:
+            return {topic: self.queues(topic) for topic in subscription.named_topics()}
+        found: dict[str, dict[MessageQueue, QueueBounds]] = {}
+        for name in self.each():
+            for queue, bounds in self.held_at(name, subscription).items():
+                found.setdefault(queue.topic, {})[queue] = bounds
+        return found
+
+    def held_at(self, name: str, subscription: Subscription) -> dict[MessageQueue, QueueBounds]:
+        """The same of one broker; of several, topics that are named may be others'.
+
+        Raises:
+            InvalidRequest: TOPIC_NOT_EXIST, the only broker has not got a topic that is named.
+            Unavailable: The broker does not answer.
+        """
+        topics = subscription.named_topics()
+        if subscription.pattern is not None:
+            topics = subscription.matching(topic.topic for topic in self.broker(name).topics())
+        found: dict[MessageQueue, QueueBounds] = {}
+        for topic in topics:
+            try:
+                found |= self._queues(name, topic)
+            except InvalidRequest as error:
+                may_be_gone = self.several or subscription.pattern is not None
+                if not may_be_gone or error.code != "TOPIC_NOT_EXIST":
+                    raise
+        return found
 
     def _queues(self, name: str, topic: str) -> dict[MessageQueue, QueueBounds]:
         return _by_queue(topic, name, self.broker(name).queues(topic))

@@ -26,6 +26,7 @@ from lakemq.client import Client
 from lakemq.client.errors import may_pass
 from store_native.errors import LakeMQError
 from structured_streaming.offsets import MessageQueue
+from structured_streaming.subscription import Subscription
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,7 +57,7 @@ class IdleWatch:
         client: Client,
         ledger: LedgerLocation,
         group: str,
-        subscription: tuple[str, ...],
+        subscription: Subscription,
         reached: Mapping[MessageQueue, int],
         *,
         hold_up: HoldUp | None = None,
@@ -128,8 +129,7 @@ class IdleWatch:
     def _is_read(self, name: str) -> bool:
         return all(
             bounds.max_offset <= self._reached.get(queue, bounds.min_offset)
-            for topic in self._subscription
-            for queue, bounds in self._brokers.queues_at(name, topic).items()
+            for queue, bounds in self._brokers.held_at(name, self._subscription).items()
         )
 
     def _note(self, away: Iterable[str]) -> None:

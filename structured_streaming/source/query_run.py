@@ -113,14 +113,23 @@ class QueryRun:
             self.hold_lease()
             metadata = self._at_start = topic_metadata.load(self._reader, self.options.subscription)
             self._check_exists(metadata)
-            start = self.options.starting
-            positions = starting_offsets.resolve(start, metadata, self._lookups(), "startingOffsets")
+            positions = self._positions(metadata)
             self._initial = offsets.initial(metadata, positions)
-            if not isinstance(start, starting_offsets.Earliest):
+            if not isinstance(self.options.starting, starting_offsets.Earliest):
                 self._moving = frozenset(
                     q for q, p in positions.items() if p >= metadata.bounds[q].max_offset
                 )
         return self._initial
+
+    def _positions(self, metadata: TopicMetadata) -> dict[MessageQueue, int]:
+        """Where the query begins; a job's start is decided before, and queues may have come since."""
+        start = self.options.starting
+        if self.options.brokers_join:
+            topics_go = self.options.subscription.pattern is not None
+            start = starting_offsets.with_new_queues(
+                start, metadata, self._reader.broker_name, topics_go=topics_go
+            )
+        return starting_offsets.resolve(start, metadata, self._lookups(), "startingOffsets")
 
     def metadata_at_start(self) -> TopicMetadata:
         """Returns what the queues held when the start was resolved."""
@@ -258,11 +267,7 @@ class QueryRun:
 
     def _began(self, start: Offsets, others: TopicMetadata) -> Offsets:
         """Returns where this store's first batch began, with the queues the query has no more."""
-        positions = (
-            self._joining(others)
-            if start == self._joined
-            else starting_offsets.resolve(self.options.starting, others, self._lookups(), "startingOffsets")
-        )
+        positions = self._joining(others) if start == self._joined else self._positions(others)
         return Offsets(start.epoch, {**others.topic_ids, **start.topic_ids}, {**positions, **start.queues})
 
     def _check(

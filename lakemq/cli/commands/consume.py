@@ -93,8 +93,7 @@ def _failure(settings: ConsumeSettings, error: LakeMQError, log: Path) -> str:
 
 
 def _say_started(settings: ConsumeSettings) -> None:
-    topics = ", ".join(settings.topics)
-    print(f"group {settings.group} consumes {topics}; ledger {settings.ledger}", flush=True)
+    print(f"group {settings.group} consumes {settings.topics_in_words}; ledger {settings.ledger}", flush=True)
 
 
 def _halt(fifo: Path | None) -> Callable[[int], None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from lakemq.client import Client
-from lakemq.client.results import QueueBounds
+from lakemq.client.results import QueueBounds, TopicConfig
 from store_native.errors import Unavailable, from_code
 
 
@@ -22,6 +22,7 @@ class ModelCluster:
         self.names = list(names)
         self.topics = topics
         self.several = several
+        self.gone: tuple[str, ...] = ()  # deleted since they were listed
         self.away: set[str] = set()
         self.never: list[str] = []
         self.ends = dict.fromkeys(names, 10)
@@ -45,6 +46,11 @@ class _Broker:
             raise from_code("TOPIC_NOT_EXIST", topic)
         end = self._cluster.ends[self._name]
         return [QueueBounds(0, 0, end, end)]
+
+    def topics(self) -> list[TopicConfig]:
+        self._answer()
+        listed = [*self._cluster.topics, *self._cluster.gone]
+        return [TopicConfig(topic, "", 1, 1, 6) for topic in listed]
 
     def group_offsets(self, group: str) -> dict[tuple[str, int], int]:
         self._answer()

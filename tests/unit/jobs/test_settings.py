@@ -12,6 +12,7 @@ from jobs.frames.frame_handler import FrameHandler
 from jobs.handler.loader import HandlerTarget
 from jobs.settings import ConsumeSettings
 from store_native.errors import InvalidRequest
+from structured_streaming.subscription import Subscription
 
 
 @pytest.mark.parametrize("group", ["", "a/b", "..", "a b", "x" * 121])
@@ -24,8 +25,41 @@ def test_a_group_reads_its_retry_topic_too_but_not_in_broadcast_mode(tmp_path: P
     ledger = ledger_at(str(tmp_path))
     concurrent = ConsumeSettings("g", ("t",), HandlerTarget("m:f"), ledger)
     broadcast = ConsumeSettings("g", ("t",), HandlerTarget("m:f"), ledger, mode="broadcast")
-    assert (concurrent.subscription, broadcast.subscription) == (("t", "%RETRY%g"), ("t",))
+    assert concurrent.subscription == Subscription(frozenset({"t", "%RETRY%g"}))
+    assert broadcast.subscription == Subscription(frozenset({"t"}))
     assert concurrent.checkpoint_of("group") == tmp_path / "_checkpoints" / "g" / "group"
+
+
+def patterned(pattern: str, **changes: Any) -> ConsumeSettings:
+    given: dict[str, Any] = {"handler": HandlerTarget("m:f"), "ledger": ledger_at("a-ledger")}
+    return ConsumeSettings("g|x", (), topic_pattern=pattern, **(given | changes))
+
+
+def test_a_pattern_takes_whole_names_of_users_topics_and_the_groups_own_retry_topic() -> None:
+    existing = ["eu-a", "eu-b", "neu-a", "eu-a2x", "us", "%RETRY%g|x", "%RETRY%g", "%RETRY%x"]
+    existing += ["%DLQ%g|x", "RMQ_SYS_TRACE_TOPIC", "TBW102"]
+    found = patterned("eu-.|us").subscription.matching(existing)
+    assert found == ["%RETRY%g|x", "eu-a", "eu-b", "us"]
+    assert patterned(".*").subscription.matching(existing)[1:] == ["eu-a", "eu-a2x", "eu-b", "neu-a", "us"]
+    assert patterned("%.*").subscription.matching(existing) == ["%RETRY%g|x"]
+    assert patterned("eu-.|us", mode="broadcast").subscription.matching(existing) == ["eu-a", "eu-b", "us"]
+    assert patterned("").subscription.matching(existing) == ["%RETRY%g|x"]
+
+
+@pytest.mark.parametrize("pattern", ["orders(", "*", "(?i)orders", "a)|(b"])
+def test_a_pattern_that_is_none_is_refused(pattern: str) -> None:
+    with pytest.raises(InvalidRequest, match="the pattern of topics is no regular expression"):
+        patterned(pattern)
+
+
+def test_topics_are_named_or_matched(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"handler": HandlerTarget("m:f"), "ledger": ledger_at(str(tmp_path))}
+    with pytest.raises(InvalidRequest, match="by name and by a pattern: give one"):
+        ConsumeSettings("g", ("t",), topic_pattern="t.*", **given)
+    with pytest.raises(InvalidRequest, match="at least one topic"):
+        ConsumeSettings("g", (), **given)
+    named = ConsumeSettings("g", ("t", "u"), **given)
+    assert (named.topics_in_words, patterned("t.*").topics_in_words) == ("t, u", "topics that match t.*")
 
 
 @pytest.mark.parametrize(
@@ -40,7 +74,8 @@ def test_the_orderly_mode_takes_messages_one_by_one(
     tmp_path: Path, changes: dict[str, Any], said: str
 ) -> None:
     given: dict[str, Any] = {"handler": HandlerTarget("m:f"), "ledger": ledger_at(str(tmp_path))}
-    assert ConsumeSettings("g", ("t",), **given, mode="orderly").subscription == ("t", "%RETRY%g")
+    orderly = ConsumeSettings("g", ("t",), **given, mode="orderly")
+    assert orderly.subscription.topics == {"t", "%RETRY%g"}
     with pytest.raises(InvalidRequest, match=said):
         ConsumeSettings("g", ("t",), **(given | changes), mode="orderly")
 

@@ -11,6 +11,7 @@ from structured_streaming.offsets import Bounds, MessageQueue, Offsets, TopicMet
 from structured_streaming.starting_offsets import (
     EARLIEST,
     LATEST,
+    ByBroker,
     ByTimestamps,
     Explicit,
     GroupPosition,
@@ -18,6 +19,7 @@ from structured_streaming.starting_offsets import (
     Position,
     SinceTimestamp,
     resolve,
+    with_new_queues,
 )
 
 Q0, Q1 = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-a", 1)
@@ -43,6 +45,27 @@ def test_earliest_and_latest_are_the_bounds() -> None:
 
 def test_explicit_offsets_know_earliest_and_latest() -> None:
     assert resolved(Explicit({("orders", 0): 20, ("orders", 1): -2, ("orders", 2): -1})) == [20, 0, 0]
+
+
+@pytest.mark.parametrize("topics_go", [False, True])
+def test_a_queue_that_came_since_the_start_was_decided_begins_at_its_first_message(topics_go: bool) -> None:
+    decided = (
+        Explicit({("orders", 1): 7}),
+        ByBroker({("orders", "broker-a", 1): 7, ("orders", "broker-b", 0): 9, ("orders", "", 2): -1}),
+    )
+    for position in decided:
+        completed = with_new_queues(position, VIEW, "broker-a", topics_go=topics_go)
+        assert resolved(completed) == [10, 7, 0]
+    assert with_new_queues(LATEST, VIEW, "broker-a", topics_go=topics_go) is LATEST
+
+
+def test_of_a_pattern_a_topic_that_is_gone_is_left_out_of_the_start() -> None:
+    decided = Explicit({("orders", 0): 20, ("gone", 0): 5})
+    completed = with_new_queues(decided, VIEW, "broker-a", topics_go=True)
+    assert resolved(completed) == [20, 0, 0]
+    named = with_new_queues(decided, VIEW, "broker-a", topics_go=False)
+    with pytest.raises(InvalidRequest, match="not read: gone/0"):
+        resolved(named)
 
 
 def test_explicit_offsets_take_the_form_of_a_checkpoint() -> None:

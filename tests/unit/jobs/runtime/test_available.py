@@ -8,11 +8,12 @@ from jobs.runtime.available import AvailableMessages
 from jobs.runtime.group_brokers import GroupBrokers
 from store_native.errors import Unavailable
 from structured_streaming.offsets import MessageQueue
+from structured_streaming.subscription import Subscription
 from tests.unit.jobs.model_cluster import ModelCluster
 
 
 def there(cluster: ModelCluster) -> AvailableMessages:
-    return AvailableMessages(GroupBrokers(cluster.client()), ("t",))
+    return AvailableMessages(GroupBrokers(cluster.client()), Subscription(frozenset({"t"})))
 
 
 def reached(**offsets: int) -> dict[MessageQueue, int]:

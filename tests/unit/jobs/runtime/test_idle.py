@@ -16,6 +16,7 @@ from jobs.runtime.hold_up import HoldUp
 from jobs.runtime.idle import LEFT_OUT_S, IdleWatch, waiting_messages
 from store_native.errors import InvalidRequest, Unavailable
 from structured_streaming.offsets import MessageQueue
+from structured_streaming.subscription import Subscription
 from tests.support.ledger_rows import append, delivery, of_send, path_ledger
 from tests.unit.jobs.model_cluster import ModelCluster
 
@@ -35,7 +36,7 @@ class Group:
         session = cast(Any, None)
         self.hold_up = HoldUp("g", clock=lambda: self.now)
         self.watch = IdleWatch(
-            *(session, cluster.client(), ledger, "g", ("t",), self.reached),
+            *(session, cluster.client(), ledger, "g", Subscription(frozenset({"t"})), self.reached),
             hold_up=self.hold_up,
             clock=lambda: self.now,
         )
