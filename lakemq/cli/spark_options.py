@@ -36,6 +36,7 @@ class SparkOptions:
         conf: Settings by Spark's names.
         py_files: What is sent to where tasks run.
         log: The file that gets all that Spark says.
+        ui: Spark serves its own page, whose address is said.
     """
 
     master: str
@@ -43,6 +44,7 @@ class SparkOptions:
     conf: dict[str, str]
     py_files: tuple[Path, ...]
     log: Path
+    ui: bool = False
 
     def make_importable(self) -> None:
         """Has this process find what is in the files that are sent, too."""
@@ -54,9 +56,14 @@ class SparkOptions:
     def session(self, app_name: str) -> SparkSession:
         """Starts Spark, and says so: it takes a while."""
         conf = {"spark.driver.memory": self.driver_memory, **self.conf}
-        return spark_log.session(
+        if self.ui:
+            conf["spark.ui.enabled"] = "true"
+        made = spark_log.session(
             app_name, self.log, master=self.master, py_files=[str(file) for file in self.py_files], conf=conf
         )
+        if self.ui:
+            print(f"Spark's page is {made.sparkContext.uiWebUrl}", flush=True)
+        return made
 
 
 def add_spark_options(parser: argparse.ArgumentParser, default_log: str) -> None:
@@ -95,6 +102,12 @@ def add_spark_options(parser: argparse.ArgumentParser, default_log: str) -> None
         help="memory of the JVM of this process, 512m at the least (default: %(default)s)",
     )
     parser.add_argument(
+        "--spark-ui",
+        action="store_true",
+        help="serve Spark's own page of jobs and streams, and say its address: port 4040, or the next one "
+        "that is free (on a cluster it is there without this option)",
+    )
+    parser.add_argument(
         "--spark-log", type=Path, metavar="FILE", help=f"where Spark's log goes (default: {default_log})"
     )
 
@@ -117,7 +130,10 @@ def spark_options(args: argparse.Namespace, default_log: Path) -> SparkOptions:
         raise _illegal(
             "--path: tasks on a cluster do not reach a store of this machine; give --endpoint alone"
         )
-    return SparkOptions(args.master, args.driver_memory, conf, py_files, args.spark_log or default_log)
+    if args.spark_ui and conf.get("spark.ui.enabled", "true") != "true":
+        raise _illegal("--spark-ui and --conf spark.ui.enabled: give one")
+    log = args.spark_log or default_log
+    return SparkOptions(args.master, args.driver_memory, conf, py_files, log, ui=args.spark_ui)
 
 
 def _illegal(what: str) -> InvalidRequest:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,13 @@ def topic_with(broker: BrokerProcess, name: str, count: int) -> None:
     await_dispatch(client)
 
 
+def sparks_page(shown: str, page: str) -> str:
+    """One of the pages whose address the command has said."""
+    (address,) = re.findall(r"^Spark's page is (http://127\.0\.0\.1:\d+)$", shown, re.MULTILINE)
+    with urllib.request.urlopen(f"{address}/{page}/", timeout=60) as answer:
+        return str(answer.read().decode())
+
+
 def test_group_beside_a_users_own_jobs_package_is_stopped_without_a_stack(
     shared_broker: BrokerProcess, tmp_path: Path
 ) -> None:
@@ -40,13 +49,14 @@ def test_group_beside_a_users_own_jobs_package_is_stopped_without_a_stack(
         f"    with pathlib.Path({str(tmp_path / 'seen')!r}).open('a') as seen:\n"
         "        seen.write(message.body.decode() + '\\n')\n"
     )
-    arguments = ("--group", "b", "--topic", "beside", "--handler", "jobs.mine:handle")
+    arguments = ("--group", "b", "--topic", "beside", "--handler", "jobs.mine:handle", "--spark-ui")
     with ConsumerProcess(tmp_path, *arguments, "--endpoint", shared_broker.endpoint) as consumer:
         consumer.await_started()
         assert "begins at the end; --from earliest reads what is there (5 messages)" in consumer.log()
         shared_broker.client().send("beside", "new")
         shared_broker.client().pull("beside", 0, 5, wait_ms=15_000)
         consumer.await_line(tmp_path / "seen")
+        assert "b group" in sparks_page(consumer.shown, "StreamingQuery")
         consumer.terminate()
         assert consumer.wait() == 0, consumer.log()
     assert (tmp_path / "seen").read_text() == "new\n"

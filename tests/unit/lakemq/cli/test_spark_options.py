@@ -25,6 +25,7 @@ def options_of(*words: str, path: str | None = None) -> SparkOptions:
 
 def test_without_a_word_it_is_this_machine() -> None:
     assert options_of() == SparkOptions(LOCAL, "2g", {}, (), LOG)
+    assert options_of("--spark-ui") == SparkOptions(LOCAL, "2g", {}, (), LOG, ui=True)
 
 
 def test_settings_and_files_are_read(tmp_path: Path) -> None:
@@ -58,6 +59,7 @@ def test_what_is_sent_can_be_imported_here(tmp_path: Path, monkeypatch: pytest.M
     ("words", "path", "what"),
     [
         (("--conf", "spark.master=yarn"), None, "give it as --master"),
+        (("--spark-ui", "--conf", "spark.ui.enabled=false"), None, "spark.ui.enabled: give one"),
         (("--conf", "spark.submit.pyFiles=x.py"), None, "give it as --py-files"),
         (("--py-files", "nowhere.py"), None, "there is no file nowhere.py"),
         (("--master", "spark://h:7077"), "/store", "--path: tasks on a cluster do not reach"),
