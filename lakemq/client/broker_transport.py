@@ -20,6 +20,7 @@ from typing import Any
 
 from lakemq.client.deadline import Deadline
 from lakemq.client.errors import OutcomeUnknown
+from lakemq.client.repeats import repeated
 from lakemq.client.routes import Routes
 from lakemq.client.transport import Answer, Transport
 from store_native.errors import Closed, InvalidRequest, LakeMQError, Unavailable
@@ -80,10 +81,28 @@ class BrokerTransport:
             Unavailable: Neither the master answers nor, for a read, a slave; the text names the broker.
             LakeMQError: As :meth:`Transport.call`.
         """
+        deadline = self._deadline(how)
+        if how.get("once") or (how.get("retry_until") or self.retry_until) is None:
+            return self._call_once(method, path, how, deadline)
+        self._wait_for_route(method, how, deadline)
+        attempt_s = self.timeout_s + how.get("wait_s", 0.0)
+        return repeated(
+            # Each time where the broker is by then: a slave may have been promoted.
+            lambda: self._call_once(
+                method, path, {**how, "once": True}, Deadline(min(attempt_s, deadline.left()))
+            ),
+            f"{method} {path}",
+            key=how.get("idempotency_key"),
+            most=None,
+            deadline=deadline,
+            pause=self._pause,
+            endpoint=self.endpoint,
+        )
+
+    def _call_once(self, method: str, path: str, how: dict[str, Any], deadline: Deadline) -> Answer:
+        """Asks each address that may answer, and looks at the routes a second time."""
         failed: LakeMQError | None = None
         tried: set[str] = set()
-        deadline = self._deadline(how)
-        self._wait_for_route(method, how, deadline)
         # A second look at the routes: another broker may be the master by now.
         for _ in range(2):
             at_slaves = method == "GET" or how.get("at_slaves", False)
@@ -123,12 +142,7 @@ class BrokerTransport:
         raise self._named(failed) from failed
 
     def _wait_for_route(self, method: str, how: dict[str, Any], deadline: Deadline) -> None:
-        """Waits for a broker that no route has, where the call is repeated until a time.
-
-        It goes on with what is left for a last try.
-        """
-        if how.get("once") or (how.get("retry_until") or self.retry_until) is None:
-            return
+        """Waits for a broker that no route has; goes on with what is left for a last try."""
         at_slaves = method == "GET" or how.get("at_slaves", False)
         while deadline.left() > 2 * LOOK_AGAIN_S and not self._addresses(deadline, at_slaves=at_slaves)[1]:
             self._routes.failed()

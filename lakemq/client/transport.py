@@ -1,17 +1,14 @@
-"""One HTTP request to the broker: pool, deadline, retry where it is safe, refusal to error.
+"""One HTTP request to the broker: pool, deadline, repeats (repeats.py), refusal to error.
 
-Owns the urllib3 pool and the rule of when a request may be repeated.
+Owns the urllib3 pool, and what an attempt without an answer comes to.
 
-Invariants: a request that could store a message twice is repeated only if no byte of it left this process,
-if the broker said that it stored nothing, or if it carries an Idempotency-Key, the same each time; a call
-lasts no longer than it was given, whatever the peer does; "nothing was stored" is said only when that is
-known.
+Invariants: a call lasts no longer than it was given, whatever the peer does; a repeat is the same request,
+its Idempotency-Key included; "nothing was stored" is said only when no byte of it left or the broker said so.
 """
 
 from __future__ import annotations
 
 import json
-import random
 import re
 import ssl
 import time
@@ -33,16 +30,14 @@ from urllib3.exceptions import (
 
 from lakemq.client.deadline import Deadline, pool_of, until
 from lakemq.client.errors import OutcomeUnknown, from_problem, is_brokers_own
+from lakemq.client.repeats import repeated
 from lakemq.tls.trust import in_words
 from store_native.errors import Closed, InvalidRequest, LakeMQError, Unavailable
 from store_native.names import MAY_BE_BEHIND_HEADER
 
 API = "/api/v1"
-_FIRST_PAUSE_S = 0.1
-_LONGEST_PAUSE_S = 2.0
 _CONNECT_TIMEOUT_S = 3.0
 _NO_TIME_S = 0.001  # urllib3 takes no time-out of 0
-_chance = random.SystemRandom()  # a program that seeds its own would have its clients return together
 NOT_OF_THE_SHAPE = (AttributeError, LookupError, OverflowError, RecursionError, TypeError, ValueError)
 """What building a result raises when the answer has another shape than the broker's."""
 
@@ -194,24 +189,16 @@ class Transport:
         retry_for_s = self.retry_until if retry_until is None else retry_until
         seconds = (self.timeout_s if retry_for_s is None else retry_for_s) + wait_s
         deadline = Deadline(seconds if within_s is None else min(seconds, within_s))
-        allowed = self._retries if retries is None else retries
-        attempt = 0
-        lost = False
-        while True:
-            try:
-                return self._once(request, min(deadline.left(), self.timeout_s + wait_s))
-            except LakeMQError as error:
-                lost = lost or isinstance(error, OutcomeUnknown)
-                used_up = once or (retry_for_s is None and attempt >= allowed)
-                pause_s = _pause_before(attempt, error)
-                if used_up or not _may_repeat(error, request) or pause_s >= deadline.left():
-                    if lost and not isinstance(error, OutcomeUnknown):
-                        # The refusal is about the repeat; what became of the first is still open.
-                        what = f"{request} got no answer, and its repeat was refused ({error})"
-                        raise OutcomeUnknown.of(what, idempotency_key, endpoint=self.endpoint) from error
-                    raise
-                self._pause(pause_s)
-                attempt += 1
+        most = None if retry_for_s is not None else self._retries if retries is None else retries
+        return repeated(
+            lambda: self._once(request, min(deadline.left(), self.timeout_s + wait_s)),
+            str(request),
+            key=idempotency_key,
+            most=0 if once else most,
+            deadline=deadline,
+            pause=self._pause,
+            endpoint=self.endpoint,
+        )
 
     def close(self) -> None:
         """Closes the idle connections; what is under way ends, further calls raise Closed."""
@@ -342,24 +329,6 @@ def _check_between(name: str, value: float | None, above: float, most: float) ->
 def _query_string(query: Mapping[str, Any] | None) -> str:
     given = {key: value for key, value in (query or {}).items() if value is not None}
     return f"?{urlencode(given)}" if given else ""
-
-
-def _may_repeat(error: LakeMQError, request: _Request) -> bool:
-    if isinstance(error, OutcomeUnknown):
-        return request.idempotency_key is not None
-    # The broker, or nobody at all, answered: nothing is stored.
-    return isinstance(error, Unavailable)
-
-
-def _pause_before(attempt: int, error: LakeMQError) -> float:
-    """Returns the pause before a repeat in seconds.
-
-    It grows from 0.1 s to 2 s, half of it random so that clients do not return together; the broker's own
-    Retry-After counts when it is longer.
-    """
-    own = min(_FIRST_PAUSE_S * (1 << min(attempt, 10)), _LONGEST_PAUSE_S) * _chance.uniform(0.5, 1.0)
-    asked = float(error.context.get("retry_after_ms") or 0) / 1000
-    return max(own, asked)
 
 
 def _reason(error: Exception) -> str:

@@ -11,6 +11,7 @@ import os
 import signal
 import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,35 @@ def test_a_master_that_dies_is_read_from_its_slave_and_followed_when_the_slave_i
                 promoted.promote()
             wait_until(lambda: sends(client, "t"))
             assert [m.body for m in broker.pull("t", 0, 0).messages] == [b"one", b"three"]
+
+
+@pytest.mark.parametrize("fate", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_send_under_way_reaches_the_slave_that_is_promoted_meanwhile(
+    tmp_path: Path, fate: signal.Signals
+) -> None:
+    with BrokersOfCluster(tmp_path) as cluster, ThreadPoolExecutor() as pool:
+        master, slave = cluster.master("broker-a"), cluster.slave("broker-a")
+        with Producer(cluster.endpoint, "t", timeout_s=1, retry_until=300) as producer:
+            producer.send("before", queue_id=0)
+            wait_until(lambda: confirmed(slave, "t") == 1)
+            os.kill(master.pid, fate)
+            under_way = [
+                pool.submit(producer.send, "plain", queue_id=0),
+                pool.submit(producer.send, "keyed", sharding_key="k"),
+                producer.send_later("later", sharding_key="k"),
+            ]
+            with slave.client() as promoted:
+                promoted.promote()
+            sent = [future.result(60) for future in under_way]
+            assert [result.status for result in sent] == ["SEND_OK"] * 3
+            assert not any(result.repeated_elsewhere for result in sent), "it is the same broker's name"
+            with slave.client() as client:
+                held = [message for queue in client.queues("t") for message in bodies(client, queue.queue_id)]
+            assert sorted(held) == [b"before", b"keyed", b"later", b"plain"]
+
+
+def bodies(client: Client, queue_id: int) -> list[bytes]:
+    return [message.body for message in client.pull("t", queue_id, 0).messages]
 
 
 def test_one_name_server_of_two_is_enough(cluster: BrokersOfCluster, client: Client) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from lakemq.client.broker_table import BrokerRoute
 from lakemq.client.broker_transport import BrokerTransport
+from lakemq.client.errors import OutcomeUnknown
 from lakemq.client.routes import Routes
 from lakemq.client.transport import Answer, Transport
 from store_native.errors import InvalidRequest, LakeMQError, Unavailable
@@ -37,9 +38,11 @@ class Pair:
 
         return cast(Transport, To())
 
-    def transport(self) -> BrokerTransport:
-        routes = cast(Routes, self)
-        return BrokerTransport("broker-a", routes, self.transport_to, timeout_s=1.0, retry_until=None)
+    def transport(self, retry_until: float | None = None) -> BrokerTransport:
+        routes, no_pause = cast(Routes, self), lambda seconds: None
+        return BrokerTransport(
+            *("broker-a", routes, self.transport_to), timeout_s=1.0, retry_until=retry_until, pause=no_pause
+        )
 
 
 def test_answers_of_slaves_are_counted() -> None:
@@ -50,6 +53,49 @@ def test_answers_of_slaves_are_counted() -> None:
     pair.raises[MASTER] = Unavailable("SERVICE_NOT_AVAILABLE", "no connection")
     assert transport.call("GET", "/x").from_slave
     assert transport.slave_answers == 1
+
+
+class Promoting(Pair):
+    """A pair whose slave is promoted, as the routes say, once they were called wrong so often."""
+
+    def __init__(self, after: int) -> None:
+        super().__init__()
+        self._after = after
+        self.raises[MASTER] = Unavailable("SERVICE_NOT_AVAILABLE", "no connection")
+
+    def brokers(self, deadline: object = None) -> dict[str, BrokerRoute]:
+        return {"broker-a": BrokerRoute("broker-a", MASTER if self._after > 0 else SLAVE, ())}
+
+    def failed(self) -> None:
+        self._after -= 1
+
+
+def repeats(pair: Pair, **how: Any) -> Answer:
+    transport = pair.transport(retry_until=60.0)
+    return transport.call("POST", "/x", stores=lambda answer: answer, **how)
+
+
+@pytest.mark.parametrize("after", [1, 2, 7])
+def test_what_is_repeated_until_a_time_goes_where_the_master_is_by_then(after: int) -> None:
+    assert repeats(Promoting(after)).endpoint == SLAVE
+
+
+def test_without_an_answer_it_is_repeated_under_its_key_only() -> None:
+    promoting = Promoting(3)
+    promoting.raises[MASTER] = OutcomeUnknown.of("POST /x got no answer", "k")
+    assert repeats(promoting, idempotency_key="k").endpoint == SLAVE
+    promoting = Promoting(3)
+    promoting.raises[MASTER] = OutcomeUnknown.of("POST /x got no answer", None)
+    with pytest.raises(OutcomeUnknown, match="broker broker-a"):
+        repeats(promoting)
+
+
+def test_what_the_new_master_refuses_may_be_stored_at_the_old_one() -> None:
+    promoting = Promoting(1)
+    promoting.raises[MASTER] = OutcomeUnknown.of("POST /x got no answer", "k")
+    promoting.raises[SLAVE] = InvalidRequest("MESSAGE_ILLEGAL", "no body")
+    with pytest.raises(OutcomeUnknown, match=r"its repeat was refused \(MESSAGE_ILLEGAL: no body\)"):
+        repeats(promoting, idempotency_key="k")
 
 
 @pytest.mark.parametrize("code", ["TOPIC_NOT_EXIST", "QUEUE_NOT_EXIST", "GROUP_NOT_EXIST"])
