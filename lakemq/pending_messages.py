@@ -120,6 +120,10 @@ class PendingMessages:
             self._lanes_under_way.add(first.lane)
         return batch
 
+    def take_less(self, batch: Sequence[PendingMessage]) -> None:
+        """Takes no batch any more that is larger than half of one that was too large."""
+        self._batch_bytes = max(1, sum(len(message.line) for message in batch) // 2)
+
     def ended(self, lane: str | None, batch: Sequence[PendingMessage]) -> None:
         """Notes that a batch is not on its way any more.
 

@@ -35,6 +35,7 @@ from lakemq.client import (
     SendResult,
 )
 from lakemq.client.broker_transport import LOOK_AGAIN_S
+from lakemq.client.forks import tell_in_child
 from lakemq.client.message import Body
 from lakemq.lanes import Lanes, QueueSelector
 from lakemq.pending_messages import PendingMessage, PendingMessages
@@ -67,7 +68,8 @@ class Producer:
         endpoint: As for :class:`~lakemq.client.Client`, or a client to share.
         topic: Where messages go that name no topic of their own.
         linger_ms: How long send_later waits for company.
-        batch_bytes: A batch leaves without waiting when it has grown to this.
+        batch_bytes: A batch leaves without waiting when it has grown to this; it shrinks where the broker
+            takes less in one request.
         max_pending_bytes: send_later blocks while so much is waiting to be sent.
         timeout_s: How long one send may take in all, its repeats included.
         retry_until: A send is repeated until so many seconds after its begin, under the same
@@ -82,6 +84,10 @@ class Producer:
     longer than one send may take: behind a dead broker a full buffer fails together, not in turn. Of several
     brokers that is the messages of this one alone; those of others go on beside it, on up to MOST_SENDERS
     threads.
+
+    A process that is forked has connections and a sender of its own. What was put before the fork its parent
+    sends; the futures that it has of those never end there. One that ``multiprocessing`` started calls no
+    exit functions, so it has to close the producer.
     """
 
     def __init__(
@@ -109,13 +115,19 @@ class Producer:
         self._max_pending_bytes = max_pending_bytes
         self._clock = clock
         self._threads = threads
-        self._changed: threading.Condition = threads.Condition()
-        self._pending = PendingMessages(batch_bytes)
+        self._batch_bytes = batch_bytes
+        self._closed = False
+        self._begin()
+        tell_in_child(self._begin)
+
+    def _begin(self) -> None:
+        """Begins with nothing put and no sender; so does a forked process: its parent sends what it put."""
+        self._changed: threading.Condition = self._threads.Condition()
+        self._pending = PendingMessages(self._batch_bytes)
         self._put = 0  # how many were put: the number of the next
         self._open: OrderedDict[int, None] = OrderedDict()  # the numbers of those that have not ended
         self._wanted = 0  # what has a lower number does not wait for the linger
         self._in_flight: list[_Batch] = []
-        self._closed = False
         self._senders: list[threading.Thread] = []
         self._abandoning: list[threading.Thread] = []  # threads in a close() that ends the futures itself
         self._running = 0  # of the senders
@@ -236,7 +248,7 @@ class Producer:
     def close(self, timeout: float | None = None) -> None:
         """Flushes, then ends the sender thread; further sends raise Closed.
 
-        A future's callback that calls it does not wait: the sender thread it runs on ends after what waits.
+        A future's callback that calls it does not wait: the thread it runs on ends what waits.
 
         Args:
             timeout: Seconds; None waits as long as the sends may take. When the time is over, the
@@ -246,9 +258,8 @@ class Producer:
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-            is_sender = self._threads.current_thread() in self._senders
-        if is_sender:
-            return
+            if self._is_callback():
+                return
         until = None if timeout is None else self._clock() + timeout
         # One that sends may start another; it is there before the first has ended.
         while (sender := next((one for one in self._senders if one.is_alive()), None)) is not None:
@@ -400,6 +411,9 @@ class Producer:
                     # Nobody had said when the messages were put, or the routes have changed since.
                     self._send_apart(batch)
                     return
+                if error.code == "REQUEST_TOO_LARGE" and len(batch.items) > 1:
+                    self._put_half_back(batch)
+                    continue
                 _fail(batch.items, error)
                 if isinstance(error, Unavailable | OutcomeUnknown):
                     self._give_up_waiting(error, self._lane_of_failed(batch.items[0]))
@@ -424,6 +438,15 @@ class Producer:
         if is_of_one:
             for items in apart:
                 self._send_batch(_Batch(items))
+
+    def _put_half_back(self, batch: _Batch) -> None:
+        """Makes less of a batch that the broker finds too large, and of those to come."""
+        middle = len(batch.items) // 2
+        with self._changed:
+            self._pending.take_less(batch.items)
+            self._pending.put_back(batch.items[middle:])
+            batch.items = batch.items[:middle]
+            batch.key = _new_key()  # nothing was stored under the old one
 
     def _post(self, batch: _Batch) -> BatchResult:
         first, began = batch.items[0], self._clock()
@@ -496,8 +519,10 @@ def _callbacks_contained() -> Iterator[None]:
         yield
     except InvalidStateError:
         pass  # close(timeout) was quicker
-    except SystemExit as left:
-        _log.error("a callback of a future ended with SystemExit(%s): the producer goes on", left.code)
+    except BaseException as left:
+        if isinstance(left, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+            raise
+        _log.error("a callback of a future ended with %r: the producer goes on", left)
 
 
 def _closed() -> Closed:

@@ -30,6 +30,7 @@ from urllib3.exceptions import (
 
 from lakemq.client.deadline import Deadline, pool_of, until
 from lakemq.client.errors import OutcomeUnknown, from_problem, is_brokers_own
+from lakemq.client.forks import tell_in_child
 from lakemq.client.repeats import repeated
 from lakemq.tls.trust import in_words
 from store_native.errors import Closed, InvalidRequest, LakeMQError, Unavailable
@@ -132,7 +133,10 @@ class Transport:
         self._pause = pause
         self._closed = False
         self._pool_size = pool_size
+        self._ca_file = ca_file
         self._pool = pool_of(self.endpoint, pool_size, ca_file) if pool is None else pool
+        if pool is None:
+            tell_in_child(self._connect_anew)
 
     def call(
         self,
@@ -204,6 +208,10 @@ class Transport:
         """Closes the idle connections; what is under way ends, further calls raise Closed."""
         self._closed = True
         self._pool.close()
+
+    def _connect_anew(self) -> None:
+        """In a forked process: on its parent's connections it would read the parent's answers."""
+        self._pool = pool_of(self.endpoint, self._pool_size, self._ca_file)
 
     def _once(self, request: _Request, seconds: float) -> Answer:
         if self._closed:

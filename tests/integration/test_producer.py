@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from uuid import uuid4
 
 import pytest
@@ -100,3 +102,52 @@ def test_every_future_ends_when_the_broker_is_gone(broker: BrokerProcess) -> Non
 def test_message_without_a_topic_is_refused_at_once(shared_broker: BrokerProcess) -> None:
     with Producer(shared_broker.endpoint) as producer, pytest.raises(InvalidRequest, match="TOPIC_ILLEGAL"):
         producer.send("x")
+
+
+FORKS = """\
+import os
+import sys
+
+import lakemq
+
+producer = lakemq.Producer(sys.argv[1], "forked", linger_ms=300)
+producer.send("before")
+put_before = producer.send_later("put before")
+child = os.fork()
+who = "parent" if child else "child"
+answers = {}
+for number in range(50):
+    answers[f"{who}-{number}"] = producer.send(f"{who}-{number}")
+later = {f"{who}-later-{number}": producer.send_later(f"{who}-later-{number}") for number in range(50)}
+producer.close()
+answers |= {text: future.result(0) for text, future in later.items()}
+if child:
+    answers["put before"] = put_before.result(0)
+    assert os.waitpid(child, 0)[1] == 0
+text = "".join(f"{body},{sent.queue_id},{sent.queue_offset}\\n" for body, sent in answers.items())
+os.write(1, text.encode())
+os._exit(0)
+"""
+
+
+def test_a_forked_process_has_connections_and_a_sender_of_its_own(shared_broker: BrokerProcess) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", FORKS, shared_broker.endpoint],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=100,
+    )
+    said = [line.split(",") for line in ended.stdout.splitlines()]
+    assert len({body for body, _, _ in said}) == len(said) == 201
+    with shared_broker.client() as client:
+        await_dispatch(client)
+        stored: dict[tuple[int, int], str] = {}
+        for queue in client.queues("forked"):
+            at = 0
+            while at < queue.max_offset:
+                pull = client.pull("forked", queue.queue_id, at, max=32)
+                stored |= {(queue.queue_id, m.queue_offset): m.text for m in pull.messages}
+                at = pull.next_offset
+    assert {(int(queue), int(at)): body for body, queue, at in said}.items() <= stored.items()
+    assert sorted(stored.values()) == sorted(["before", *(body for body, _, _ in said)])

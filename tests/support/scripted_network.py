@@ -20,7 +20,7 @@ from lakemq.client import Client
 from lakemq.client.transport import Transport
 from tests.support.turns import Turns
 
-Fate = Literal["answered", "lost", "busy", "unsent", "not the broker's", "short", "crash"]
+Fate = Literal["answered", "lost", "busy", "unsent", "not the broker's", "short", "crash", "too large"]
 ENDPOINT = "http://127.0.0.1:1"
 _WAIT_S = 10.0
 
@@ -120,6 +120,8 @@ class ScriptedNetwork:
             raise NewConnectionError(cast(Any, None), "refused")
         if fate == "busy":
             return _problem(503, "SYSTEM_BUSY")
+        if fate == "too large":
+            return _problem(413, "REQUEST_TOO_LARGE")
         if fate == "crash":
             raise RuntimeError("a defect")
         answer = self._store(request)

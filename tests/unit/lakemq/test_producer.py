@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 import weakref
+from asyncio import CancelledError
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any, cast
@@ -275,18 +276,61 @@ def test_a_callback_that_closes_the_producer_does_not_lose_what_waits(turns: Tur
     producer.close()
 
 
+@pytest.mark.parametrize("ends", [SystemExit(3), KeyboardInterrupt(), CancelledError(), GeneratorExit()])
 def test_a_callback_that_ends_its_program_does_not_end_the_sender(
-    turns: Turns, caplog: pytest.LogCaptureFixture
+    turns: Turns, caplog: pytest.LogCaptureFixture, ends: BaseException
 ) -> None:
     network = ScriptedNetwork(turns)
     producer = producer_of(turns, network.client(), linger_ms=0, batch_bytes=1)
     first = producer.send_later("first")
     request = network.arrived()
-    first.add_done_callback(lambda _: sys.exit(3))
+
+    def end(_: object) -> None:
+        raise ends
+
+    first.add_done_callback(end)
     second = producer.send_later("second")
     network.decide_all("answered", request)
     assert turns.result(second).queue_offset == 1
-    assert "SystemExit(3): the producer goes on" in caplog.text
+    assert f"{ends!r}: the producer goes on" in caplog.text
+    producer.close()
+
+
+def test_a_callback_that_closes_in_a_close_that_gave_up_waits_for_nobody(turns: Turns) -> None:
+    network = ScriptedNetwork(turns)
+    producer = producer_of(turns, network.client(), linger_ms=0, retry_until=60.0)
+    in_flight = producer.send_later("in flight")
+    request = network.arrived()
+    unsent = producer.send_later("unsent")
+    closed = [in_callback(future, producer.close) for future in (in_flight, unsent)]
+    producer.close(0)
+    assert closed == [[None], [None]]
+    assert isinstance(unsent.exception(0), Closed)
+    network.decide_all("answered", request)
+    turns.settle()
+
+
+def test_a_batch_that_is_too_large_goes_in_parts_and_the_next_ones_are_smaller(turns: Turns) -> None:
+    network = ScriptedNetwork(turns)
+    producer = producer_of(turns, network.client(), linger_ms=FOR_EVER_MS, batch_bytes=1_000_000)
+    texts = [f"{number}" * 10 for number in range(8)]
+    futures = [producer.send_later(text, sharding_key="k") for text in texts]
+    flushed = turns.submit(producer.flush)
+    sizes: list[int] = []
+    while not all(future.done() for future in futures):
+        request = network.arrived()
+        sizes.append(len(request.lines))
+        request.fate.put("answered" if len(request.lines) <= 2 else "too large")
+        turns.settle()
+    turns.result(flushed)
+    assert bodies(network.stored["t"]) == texts
+    assert sizes[:3] == [8, 4, 2]
+    assert sizes[3:] == [2, 2, 2], "the broker is not asked again for what it does not take"
+    alone = producer.send_later("x")
+    producer_flush = turns.submit(producer.flush)
+    network.arrived().fate.put("too large")
+    turns.result(producer_flush)
+    assert alone.exception(0).code == "REQUEST_TOO_LARGE"  # type: ignore[union-attr]  # it is an error
     producer.close()
 
 
