@@ -4,8 +4,10 @@ Owns the public names of the package. The command line, the Spark source over HT
 sink all call the broker through :class:`Client`; nothing else in the project speaks HTTP to it.
 
     client.py       the endpoints, and the calls of the three modules named *_api.py
-    transport.py    one request: pool, retry where it is safe, problem -> error (errors.py)
+    transport.py    one request: pool, problem -> error (errors.py)
+    repeats.py      when a call is made again, and what its attempts come to
     deadline.py     the time one attempt may take in all
+    forks.py        a forked process has connections and senders of its own
     produce_api.py  the calls that store messages
     pull_api.py     the calls that read them
     admin_api.py    topics, groups, offsets, leases, the cluster
