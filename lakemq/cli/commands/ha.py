@@ -139,10 +139,11 @@ def _promote(client: Client, args: argparse.Namespace) -> None:
         who = f"{status['broker_name']} id {status['broker_id']}"
         print(f"{who} is {promoted['role']} of epoch {promoted['epoch']}")
         if "begins_at" in promoted:  # an older broker does not say
-            print(_missing(promoted))
+            print(missing(promoted))
 
 
-def _missing(promoted: dict[str, Any]) -> str:
+def missing(promoted: dict[str, Any]) -> str:
+    """Says in words what a broker answers about the messages that it lacks as the master."""
     begins_at, master_end = promoted["begins_at"], promoted["master_end"]
     if master_end is None:
         heard = "it has heard of no master since its start, and cannot say what is missing"
@@ -150,6 +151,9 @@ def _missing(promoted: dict[str, Any]) -> str:
         lacks = promoted["lacks_bytes"]
         heard = f"the log of its master went to {master_end} at least when it was heard last, "
         heard += f"{promoted['silent_s']:.1f} s before: "
-        heard += f"{lacks} bytes of that are missing" if lacks else "all of that is here"
-        heard += ", and what it took later"
+        heard += (
+            f"{lacks} bytes of that are missing, and all that it took later"
+            if lacks
+            else "all of that is here, but nothing that it took later"
+        )
     return f"its log ends at {begins_at}; {heard}"
