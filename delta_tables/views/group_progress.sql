@@ -1,7 +1,7 @@
 -- One row per group and queue: how far the group has come, from its newest report.
 -- lag counts queue positions, so with a tag filter it also counts messages the group does not take.
--- rate_per_s compares the two newest reports and is null after the first. age is how old the report is;
--- while messages come in, a growing age means that nothing is being handled.
+-- rate_per_s is the queue positions of the newest batch over the time since the report before it, idle time
+-- too; null where there is none before it. age is how old the report is; while messages come in, a growing age means that nothing is being handled.
 SELECT
   consumer_group,
   topic,
@@ -13,7 +13,7 @@ SELECT
   subscription,
   recorded_at,
   current_timestamp() - recorded_at AS age,
-  recent_messages * 1000.0 / greatest(recent_ms, 1) AS rate_per_s
+  CASE WHEN recent_ms > 0 THEN recent_messages * 1000.0 / recent_ms END AS rate_per_s
 FROM (
   SELECT
     consumer_group,

@@ -338,6 +338,12 @@ def test_progress_is_the_newest_report_with_its_rate(ledger: PathLedger) -> None
     assert row["age"] is not None
 
 
+def test_one_report_alone_has_no_rate(ledger: PathLedger) -> None:
+    report(ledger, 0, 3, max_offset=3)
+    (row,) = query(ledger, "SELECT reached_offset, rate_per_s FROM group_progress")
+    assert tuple(row.values()) == (3, None)
+
+
 def test_results_hold_plain_arrow_types(ledger: PathLedger) -> None:
     append(ledger, DELIVERIES, [delivery(0, verdict="DEAD", body=b"\xff", properties=[("a", "b")])])
     result = LedgerReader(str(ledger)).sql("SELECT keys, tags, body, properties FROM deliveries")
