@@ -98,7 +98,7 @@ def _no_comparison(found: re.Match[str], text: str) -> str:
     what = found[1] or found[2]
     if "List(" in what:
         return (
-            "a list is compared with a text: array_has(keys, 'k') finds k in a list; "
+            "a list is compared with a text: array_contains(keys, 'k') finds k in a list; "
             "in the view delivery_history keys is a text"
         )
     return f"values of these types are not compared: {what.splitlines()[0]}"

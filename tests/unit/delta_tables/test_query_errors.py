@@ -128,7 +128,13 @@ def test_a_directory_without_a_ledger_says_who_makes_one(tmp_path: Path) -> None
     ],
 )
 def test_a_list_compared_with_a_text_says_how_it_is_searched(reader: LedgerReader, text: str) -> None:
-    assert refused(reader, text).startswith("a list is compared with a text: array_has(keys, 'k')")
+    assert refused(reader, text).startswith("a list is compared with a text: array_contains(keys, 'k')")
+
+
+def test_the_condition_that_is_advised_for_lists_runs(reader: LedgerReader) -> None:
+    said = refused(reader, "SELECT attempt FROM deliveries WHERE keys = '17'")
+    condition = said.split(": ")[1].split(" finds")[0]
+    assert reader.sql(f"SELECT attempt FROM deliveries WHERE {condition}").num_rows == 0
 
 
 def test_values_that_are_not_compared_are_named_by_their_types(reader: LedgerReader) -> None:
