@@ -33,7 +33,8 @@ class JvmOutput:
         writer: The descriptor to start the JVM with, as both.
     """
 
-    def __init__(self, first: Path) -> None:
+    def __init__(self, first: str | os.PathLike[str]) -> None:
+        first = Path(first)
         first.parent.mkdir(parents=True, exist_ok=True)
         self._first = first
         self._file = first.open("ab", buffering=0)

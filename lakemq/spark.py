@@ -71,7 +71,7 @@ def session(
     *,
     master: str = "local[*,4]",
     delta: bool = True,
-    starts_into: Path | None = None,
+    starts_into: str | os.PathLike[str] | None = None,
     py_files: Sequence[str | os.PathLike[str]] = (),
     **conf: object,
 ) -> SparkSession:
@@ -172,7 +172,7 @@ def group(name: str, **options: object) -> SparkGroup:
 
 
 @contextmanager
-def _said_into(file: Path | None) -> Iterator[dict[str, int]]:
+def _said_into(file: str | os.PathLike[str] | None) -> Iterator[dict[str, int]]:
     """Yields how a JVM is to be started so that a file gets what it says, within this block."""
     if file is None:
         yield {}

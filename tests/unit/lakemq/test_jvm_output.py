@@ -15,7 +15,7 @@ def test_what_comes_before_is_in_the_file_and_what_comes_after_passes(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "below" / "spark.log"
-    output = JvmOutput(file)
+    output = JvmOutput(str(file))
     jvm = os.dup(output.writer)
     os.write(jvm, b":: loading settings ::\nno end")
     output.pass_on()
