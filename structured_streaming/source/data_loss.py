@@ -20,6 +20,12 @@ from structured_streaming.offsets import MessageQueue, Offsets, TopicMetadata, s
 
 log = logging.getLogger("lakemq.spark")
 
+_GO_ON = "Set failOnDataLoss=false to skip them and go on (lakemq consume: --on-data-loss record)"
+_GROUP_ENDS = (
+    "A Spark query goes on with failOnDataLoss=false; lakemq consume ends here whatever --on-data-loss says, "
+    "for its ledger has the old positions: use another group or ledger for what is there now"
+)
+
 
 @dataclass(frozen=True)
 class Loss:
@@ -38,6 +44,11 @@ class Loss:
     start: int = 0
     end: int = 0
     reason: str = ""
+
+    @property
+    def is_range(self) -> bool:
+        """Whether the positions behind it mean what they did: a group may pass over it."""
+        return self.queue is not None
 
 
 def expired(queue: MessageQueue, start: int, min_offset: int) -> Loss:
@@ -160,9 +171,5 @@ def report(losses: Iterable[Loss], fail: bool) -> int:
 def _error(losses: list[Loss], lost: int) -> LakeMQError:
     shown = "; ".join(loss.what for loss in losses[:5])
     more = f"; and {len(losses) - 5} more" if len(losses) > 5 else ""
-    return from_code(
-        "OFFSET_ILLEGAL",
-        f"messages are lost to this query: {shown}{more}. Set "
-        "failOnDataLoss=false to skip them and go on (lakemq consume: --on-data-loss record)",
-        lost=lost,
-    )
+    advice = _GO_ON if all(loss.is_range for loss in losses) else _GROUP_ENDS
+    return from_code("OFFSET_ILLEGAL", f"messages are lost to this query: {shown}{more}. {advice}", lost=lost)

@@ -9,7 +9,7 @@ from hypothesis import given
 
 from store_native.errors import InvalidRequest
 from structured_streaming.offsets import Bounds, MessageQueue, Offsets, TopicMetadata
-from structured_streaming.source.data_loss import cut_off, damaged, reconcile, report
+from structured_streaming.source.data_loss import Loss, cut_off, damaged, reconcile, report
 from tests.unit.structured_streaming.strategies import metadata_values, offsets
 
 Q0, Q1 = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-a", 1)
@@ -147,6 +147,42 @@ def test_a_loss_of_unknown_size_fails_too() -> None:
         report([cut_off(Q0, 50, 9)], fail=True)
     assert caught.value.context["lost"] == 0
     assert report([], fail=True) == 0
+
+
+GROUP_GOES_ON = "(lakemq consume: --on-data-loss record)"
+GROUP_ENDS = "lakemq consume ends here whatever --on-data-loss says"
+
+
+def advice(losses: list[Loss]) -> str:
+    with pytest.raises(InvalidRequest) as caught:
+        report(losses, fail=True)
+    return caught.value.detail
+
+
+def test_a_group_is_advised_to_record_what_expired_or_is_damaged() -> None:
+    sound = reconcile(start({Q0: 5}), metadata({Q0: Bounds(8, 9)}), everything)
+    said = advice([*sound.losses, damaged(Q0, 8, 9)])
+    assert said.endswith(f". Set failOnDataLoss=false to skip them and go on {GROUP_GOES_ON}")
+
+
+@pytest.mark.parametrize(
+    ("before", "held"),
+    [
+        pytest.param(start({Q0: 5}), metadata({Q0: Bounds(0, 2)}, topic_id="zz"), id="topic made again"),
+        pytest.param(start({Q0: 5}), metadata({Q1: Bounds(0, 2)}), id="queue gone"),
+        pytest.param(start({Q0: 5}), TopicMetadata(1, {}, {}), id="topic gone"),
+        pytest.param(start({Q0: 5}, epoch=4), metadata({Q0: Bounds(0, 9)}, epoch=3), id="older store"),
+        pytest.param(start({Q0: 50}), metadata({Q0: Bounds(0, 9)}), id="shorter queue"),
+    ],
+)
+def test_a_group_is_not_advised_to_record_what_ends_it_all_the_same(
+    before: Offsets, held: TopicMetadata
+) -> None:
+    sound = reconcile(before, held, everything)
+    for losses in (sound.losses, [damaged(Q0, 0, 1), *sound.losses]):
+        said = advice(losses)
+        assert "A Spark query goes on with failOnDataLoss=false" in said
+        assert (GROUP_ENDS in said, GROUP_GOES_ON in said) == (True, False), said
 
 
 @pytest.mark.parametrize(("count", "shown", "more"), [(4, 4, False), (5, 5, False), (6, 5, True)])
