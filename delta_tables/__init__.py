@@ -9,7 +9,7 @@
     views.py              derives state
     ledger_query.py       queries with the engine that is nearer, ledger_reader.py without a JVM;
                           query_errors.py words what is wrong with a statement
-    group_status.py       how a group fares now
+    group_status.py       how a group fares now; known_groups.py: which groups there are
     maintenance.py        compaction, clean-up, retention; kept_rows.py: what stays however old it is
 
 Importing this package needs neither Spark nor a JVM.

@@ -172,10 +172,9 @@ class ConsumeSettings:
         """The checkpoint directory of one of the group's streams."""
         if self.checkpoint is not None:
             return self.checkpoint / stream
-        assert self.ledger.checkpoints is not None, "a catalog's ledger needs a checkpoint of its own"
-        # Spark escapes % in a path it is given as a URL-like string; a plain name avoids the question.
-        plain = self.group.replace("%", "=25").replace("|", "=7C")
-        return self.ledger.checkpoints / plain / stream
+        own = self.ledger.checkpoints_of(self.group)
+        assert own is not None, "a catalog's ledger needs a checkpoint of its own"
+        return own / stream
 
 
 def _of_users(pattern: str) -> str:

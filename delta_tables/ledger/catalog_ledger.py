@@ -40,6 +40,10 @@ class CatalogLedger(LedgerLocation):
         """None: a catalog keeps tables only."""
         return None
 
+    def checkpoints_of(self, group: str) -> None:
+        """None: a catalog keeps tables only."""
+        return
+
     def qualified(self, table: Table) -> str:
         """The table as Spark SQL names it."""
         return f"{self.schema}.{table.name}"

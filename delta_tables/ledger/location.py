@@ -47,6 +47,10 @@ class LedgerLocation(ABC):
         """Where the ledger keeps the checkpoints of its streams; None where it cannot."""
 
     @abstractmethod
+    def checkpoints_of(self, group: str) -> Path | None:
+        """Where those of a group's streams are, unless it was told otherwise; None where they cannot be."""
+
+    @abstractmethod
     def qualified(self, table: Table) -> str:
         """The table as Spark SQL names it."""
 

@@ -44,6 +44,11 @@ class PathLedger(LedgerLocation):
         """`_checkpoints` in the ledger's directory."""
         return self.directory / "_checkpoints"
 
+    def checkpoints_of(self, group: str) -> Path:
+        """The group's directory in `checkpoints`."""
+        # Spark escapes % in a path it is given as a URL-like string; a plain name avoids the question.
+        return self.checkpoints / group.replace("%", "=25").replace("|", "=7C")
+
     def path(self, table: Table) -> Path:
         """The directory of a table."""
         return self.directory / table.name

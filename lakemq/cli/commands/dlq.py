@@ -21,6 +21,7 @@ from lakemq.client import Client
 from lakemq.terminal import output
 from lakemq.terminal.failure import CommandFailed, WrongUsage
 from lakemq.terminal.progress_bar import Progress
+from store_native.errors import InvalidRequest, LakeMQError
 
 if TYPE_CHECKING:
     from jobs.dlq.choice import DeadLetterChoice, State
@@ -84,11 +85,29 @@ def register(subparsers: Subparsers) -> None:
         verb.add_argument("--execute", action="store_true", help="do it")
 
 
-def _chosen(args: argparse.Namespace, state: State | None = None) -> DeadLetterChoice:
+def _chosen(
+    args: argparse.Namespace, state: State | None = None, client: Client | None = None
+) -> DeadLetterChoice:
+    """The dead letters that the arguments name, of a group that the ledger knows, or a given broker."""
+    from delta_tables.known_groups import check_group
     from jobs.dlq.choice import DeadLetterChoice
 
     named: State = "discarded" if getattr(args, "discarded", False) else "open"
-    return DeadLetterChoice(args.ledger, args.group, args.where, state or named)
+    choice = DeadLetterChoice(args.ledger, args.group, args.where, state or named)
+    try:
+        check_group(choice.location, choice.group)
+    except InvalidRequest:
+        if client is None or not _is_at_broker(client, choice.group):
+            raise
+    return choice
+
+
+def _is_at_broker(client: Client, group: str) -> bool:
+    try:
+        client.group(group)
+    except LakeMQError:
+        return False
+    return True
 
 
 def _list(args: argparse.Namespace) -> None:
@@ -160,7 +179,7 @@ def _preview(args: argparse.Namespace, choice: DeadLetterChoice, name: str, woul
 def _replay(client: Client, args: argparse.Namespace) -> None:
     from jobs.dlq.replay import Replay
 
-    choice = _chosen(args)
+    choice = _chosen(args, client=client)
     if not args.execute:
         _preview(args, choice, "would_replay", "would be handled again; --execute sends them")
         return

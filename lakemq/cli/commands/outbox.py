@@ -58,9 +58,12 @@ def register(subparsers: Subparsers) -> None:
 
 
 def _chosen(args: argparse.Namespace) -> PendingSends:
+    from delta_tables.known_groups import check_group
     from jobs.outbox.pending import PendingSends
 
-    return PendingSends(args.ledger, args.group, args.where)
+    pending = PendingSends(args.ledger, args.group, args.where)
+    check_group(pending.location, pending.group)
+    return pending
 
 
 def _list(args: argparse.Namespace) -> None:

@@ -60,6 +60,39 @@ def test_a_discard_is_a_preview_until_it_is_to_be_done(
     assert "discard_reason    known" in capsys.readouterr().out
 
 
+VERBS = [
+    ["list"],
+    ["show", "M0"],
+    ["export", "--to", "letters.ndjson"],
+    ["discard", "--reason", "known"],
+    ["discard", "--reason", "known", "--execute"],
+]
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: " ".join(verb))
+def test_a_group_that_is_not_there_is_refused(
+    named: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    verb: list[str],
+) -> None:
+    append(path_ledger(tmp_path), DEAD_LETTERS, [letter(0, "billing")])
+    monkeypatch.chdir(tmp_path)
+    assert main(["dlq", *verb, *named, "--group", "biling"]) == 1
+    said = capsys.readouterr()
+    assert ("there is no group biling: did you mean billing?" in said.err, said.out) == (True, "")
+    assert not Path("letters.ndjson").exists()
+
+
+def test_a_group_without_dead_letters_has_an_empty_list(
+    named: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    append(path_ledger(tmp_path), DELIVERIES, [delivery(0, consumer_group="healthy")])
+    assert main(["dlq", "list", *named, "--group", "healthy", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+
+
 def test_a_discard_without_a_reason_is_no_preview_either(
     named: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -128,6 +128,15 @@ def test_a_discard_without_a_reason_or_a_condition_is_refused(
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("verb", [["list"], ["discard", "--reason", "x"]], ids=["list", "discard"])
+def test_a_group_that_is_not_there_is_refused(
+    ledger: PathLedger, capsys: pytest.CaptureFixture[str], verb: list[str]
+) -> None:
+    assert main(["outbox", *verb, "--group", "othr", "--ledger", str(ledger)]) == 1
+    said = capsys.readouterr()
+    assert ("there is no group othr: did you mean other?" in said.err, said.out) == (True, "")
+
+
 def test_a_discard_beside_another_is_refused(ledger: PathLedger, capsys: pytest.CaptureFixture[str]) -> None:
     lock = WriterLock(ledger.directory, "discarded_sends")
     lock.acquire()
