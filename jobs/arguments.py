@@ -139,7 +139,7 @@ def add_group_options(parser: argparse.ArgumentParser) -> None:
         "--until-idle",
         type=duration_ms,
         metavar="DURATION",
-        help="end when nothing was new, pending or due so long",
+        help="end when nothing was new, pending or due so long; delayed messages of any topic are waited for",
     )
 
 

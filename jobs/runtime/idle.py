@@ -35,6 +35,8 @@ _log = logging.getLogger(__name__)
 
 LEFT_OUT_S = 30.0
 """How long one of several brokers is waited for: longer than it takes to restart."""
+DELAYED_SAID_S = 10.0
+"""How long delayed messages are waited for before that is said."""
 
 _DELAYED = "lakemq_timing_messages"
 
@@ -80,6 +82,8 @@ class IdleWatch:
         self._answer: tuple[tuple[int, ...], int, int] = ((), 0, 0)
         self._away_since: dict[str, float] = {}
         self._said: set[str] = set()
+        self._delayed_since: float | None = None
+        self._delayed_said = False
         self._brokers = GroupBrokers(client)
         self._spark = spark
         self._ledger = ledger
@@ -93,8 +97,11 @@ class IdleWatch:
         Raises:
             Unavailable: No broker answers.
         """
-        if not self._brokers_are_idle():
+        delayed = self._delayed_at_brokers()
+        if delayed != 0:
+            self._note_delayed(delayed)
             return False
+        self._delayed_since = None
         unfinished, unsent = self._unfinished()
         return unfinished == 0 and (unsent == 0 or self.left_unsent is not None)
 
@@ -108,14 +115,18 @@ class IdleWatch:
         """Who did not answer for long: what is there is not known."""
         return sorted(name for name in self._away_since if self._is_left_out(name))
 
-    def _brokers_are_idle(self) -> bool:
+    def _delayed_at_brokers(self) -> int | None:
+        """Counts the delayed messages; None while a queue is not read or a broker is waited for."""
         brokers = self._brokers.each()
         away: dict[str, LakeMQError | None] = dict.fromkeys(self._brokers.never_answered())
-        idle = True
+        delayed, read = 0, True
         for name, broker in brokers.items():
             try:
                 # Each is asked, so that it is known who answers.
-                idle = self._is_read(name) and waiting_messages(broker.metrics()) == 0 and idle
+                if self._is_read(name):
+                    delayed += waiting_messages(broker.metrics())
+                else:
+                    read = False
             except LakeMQError as error:
                 if not self._brokers.several or not may_pass(error):
                     raise
@@ -124,7 +135,23 @@ class IdleWatch:
         if len(failed) == len(brokers):
             raise failed[0]
         self._note(away)
-        return idle and all(self._is_left_out(name) for name in away)
+        return delayed if read and all(self._is_left_out(name) for name in away) else None
+
+    def _note_delayed(self, delayed: int | None) -> None:
+        """Says once that nothing but delayed messages is waited for, when that has lasted."""
+        now = self._clock()
+        if delayed is None:
+            self._delayed_since = None
+        elif self._delayed_since is None:
+            self._delayed_since = now
+        elif not self._delayed_said and now - self._delayed_since >= DELAYED_SAID_S:
+            self._delayed_since = now  # the next look at the ledger is as far off
+            self._delayed_said = self._unfinished()[0] == 0  # else they may be its own retries
+            if self._delayed_said:
+                _log.warning(
+                    "nothing is left to do but to wait for %s delayed message%s at the broker, of any topic",
+                    *(f"{delayed:,}", "" if delayed == 1 else "s"),
+                )
 
     def _is_read(self, name: str) -> bool:
         return all(

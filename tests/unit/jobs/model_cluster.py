@@ -26,6 +26,7 @@ class ModelCluster:
         self.away: set[str] = set()
         self.never: list[str] = []
         self.ends = dict.fromkeys(names, 10)
+        self.delayed: dict[str, int] = {}
 
     def client(self) -> Client:
         """The client of the cluster."""
@@ -58,7 +59,7 @@ class _Broker:
 
     def metrics(self) -> str:
         self._answer()
-        return ""
+        return f'lakemq_timing_messages{{level="18"}} {self._cluster.delayed.get(self._name, 0)}\n'
 
     def _answer(self) -> None:
         if self._name in self._cluster.away:

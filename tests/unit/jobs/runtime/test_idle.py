@@ -13,7 +13,7 @@ from delta_tables.ledger_query import select
 from delta_tables.sent_messages import SENT_MESSAGES
 from delta_tables.views import TABLES
 from jobs.runtime.hold_up import HoldUp
-from jobs.runtime.idle import LEFT_OUT_S, IdleWatch, waiting_messages
+from jobs.runtime.idle import DELAYED_SAID_S, LEFT_OUT_S, IdleWatch, waiting_messages
 from store_native.errors import InvalidRequest, Unavailable
 from structured_streaming.offsets import MessageQueue
 from structured_streaming.subscription import Subscription
@@ -90,6 +90,49 @@ def test_where_no_broker_answers_nothing_is_idle(ledger: PathLedger) -> None:
     cluster.away = {"broker-a", "broker-b"}
     with pytest.raises(Unavailable, match="no connection"):
         group.watch.is_idle()
+
+
+def test_waiting_for_delayed_messages_alone_is_said_after_a_while_and_once(
+    ledger: PathLedger, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = ModelCluster("broker-a", "broker-b")
+    group = Group(ledger, cluster)
+    cluster.delayed = {"broker-a": 1, "broker-b": 1_200}
+    group.read("broker-a", 10)
+    group.now += 10 * DELAYED_SAID_S
+    assert not group.watch.is_idle()
+    group.read("broker-b", 10)
+    assert not group.watch.is_idle()
+    group.now += DELAYED_SAID_S - 1
+    assert not group.watch.is_idle()
+    assert caplog.messages == [], "it may be over in a moment"
+    for _ in range(3):
+        group.now += DELAYED_SAID_S
+        assert not group.watch.is_idle()
+    said = "nothing is left to do but to wait for 1,201 delayed messages at the broker, of any topic"
+    assert caplog.messages == [said]
+    cluster.delayed = {}
+    assert group.watch.is_idle()
+
+
+def test_a_wait_for_the_groups_own_retries_is_not_said_to_be_one_for_others(
+    ledger: PathLedger, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = ModelCluster("broker-a")
+    group = Group(ledger, cluster)
+    group.read("broker-a", 10)
+    cluster.delayed = {"broker-a": 1}
+    append(ledger, DELIVERIES, [delivery(1, verdict="RETRY")])
+    for _ in range(3):
+        assert not group.watch.is_idle()
+        group.now += DELAYED_SAID_S
+    assert caplog.messages == []
+    append(ledger, DELIVERIES, [delivery(1, attempt=2)])
+    for _ in range(2):
+        assert not group.watch.is_idle()
+        group.now += DELAYED_SAID_S
+    said = "nothing is left to do but to wait for 1 delayed message at the broker, of any topic"
+    assert caplog.messages == [said]
 
 
 def test_what_verdicts_send_is_waited_for_unless_it_is_held_up_for_long(ledger: PathLedger) -> None:
