@@ -55,7 +55,8 @@ class OrderlyGroup:
     def __init__(
         self, spark: SparkSession, settings: ConsumeSettings, client: Client, bound_file: Path
     ) -> None:
-        if spark.conf.get("spark.speculation", "false") == "true":
+        speculates = spark.conf.get("spark.speculation", "false") or ""
+        if speculates.strip().lower() == "true":  # as Spark reads it
             raise from_code(
                 "ARGUMENT_ILLEGAL",
                 "spark.speculation runs a task twice at a time: orderly mode makes one call after the other",
