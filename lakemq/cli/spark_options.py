@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +25,13 @@ if TYPE_CHECKING:
 LOCAL = "local[*,4]"
 """All cores of this machine; a task is tried four times, as on a cluster."""
 
-_OWN = {"spark.master": "--master", "spark.submit.pyFiles": "--py-files"}
+_OWN = {
+    "spark.master": "--master",
+    "spark.submit.pyFiles": "--py-files",
+    "spark.driver.memory": "--driver-memory",
+}
+_PACKED = (".zip", ".egg", ".whl")
+_COMPILED = (".so", ".pyd", ".dylib")
 
 
 @dataclass(frozen=True)
@@ -47,11 +55,13 @@ class SparkOptions:
     ui: bool = False
 
     def make_importable(self) -> None:
-        """Has this process find what is in the files that are sent, too."""
-        for file in reversed(self.py_files):
-            place = str((file.parent if file.suffix == ".py" else file).absolute())
-            if place not in sys.path:
-                sys.path.insert(0, place)
+        """Has this process find what is in the files that are sent, too, before the working directory's."""
+        if not self.py_files:
+            return
+        places = [str((file.parent if file.suffix == ".py" else file).absolute()) for file in self.py_files]
+        here = str(Path.cwd())
+        rest = sys.path if here in sys.path else [here, *sys.path]
+        sys.path[:] = dict.fromkeys((*places, *rest))
 
     def session(self, app_name: str) -> SparkSession:
         """Starts Spark, and says so: it takes a while."""
@@ -91,8 +101,8 @@ def add_spark_options(parser: argparse.ArgumentParser, default_log: str) -> None
     parser.add_argument(
         "--py-files",
         metavar="FILES",
-        help="modules, zip files or wheels, separated by commas, that are sent to where tasks "
-        "run, such as the handler",
+        help="modules, zip files or wheels of this machine, separated by commas, that are sent to where "
+        "tasks run, such as the handler",
     )
     parser.add_argument(
         "--driver-memory",
@@ -119,13 +129,10 @@ def spark_options(args: argparse.Namespace, default_log: Path) -> SparkOptions:
         InvalidRequest: ARGUMENT_ILLEGAL; a file is not there, or tasks elsewhere cannot read the store.
     """
     conf = dict(args.conf)
-    for name, option in _OWN.items():
-        if name in conf:
-            raise _illegal(f"--conf {name}: give it as {option}")
-    py_files = tuple(Path(file) for file in (args.py_files or "").split(",") if file)
-    for file in py_files:
-        if not file.is_file():
-            raise _illegal(f"--py-files: there is no file {file}")
+    _check_conf(conf)
+    if not args.master.strip():
+        raise _illegal("--master: it is empty; without the option tasks run on this machine")
+    py_files = _py_files(args.py_files)
     if args.path is not None and not is_local(args.master):
         raise _illegal(
             "--path: tasks on a cluster do not reach a store of this machine; give --endpoint alone"
@@ -134,6 +141,50 @@ def spark_options(args: argparse.Namespace, default_log: Path) -> SparkOptions:
         raise _illegal("--spark-ui and --conf spark.ui.enabled: give one")
     log = args.spark_log or default_log
     return SparkOptions(args.master, args.driver_memory, conf, py_files, log, ui=args.spark_ui)
+
+
+def _check_conf(conf: Mapping[str, str]) -> None:
+    for name in conf:
+        if not name.startswith("spark."):
+            raise _illegal(f"--conf {name}: names of Spark's settings begin with spark.")
+        if name in _OWN:
+            raise _illegal(f"--conf {name}: give it as {_OWN[name]}")
+    if conf.get("spark.submit.deployMode", "client") != "client":
+        raise _illegal(
+            "--conf spark.submit.deployMode: this process is the driver; spark-submit starts one elsewhere"
+        )
+
+
+def _py_files(text: str | None) -> tuple[Path, ...]:
+    if text is None:
+        return ()
+    names = [name for name in text.split(",") if name]
+    if not names:
+        raise _illegal("--py-files: it names no file")
+    for name in names:
+        if "://" in name:
+            raise _illegal(f"--py-files {name}: it takes files of this machine")
+        _check_py_file(Path(name))
+    return tuple(map(Path, names))
+
+
+def _check_py_file(file: Path) -> None:
+    if not file.is_file():
+        raise _illegal(f"--py-files: there is no file {file}")
+    if file.suffix == ".py":
+        return
+    if file.suffix.lower() not in _PACKED:
+        raise _illegal(f"--py-files {file}: it is no module, zip file or wheel (.py, .zip, .egg, .whl)")
+    try:
+        with zipfile.ZipFile(file) as packed:
+            members = packed.namelist()
+    except zipfile.BadZipFile:
+        raise _illegal(f"--py-files {file}: it is not in the form of a zip file") from None
+    if file.suffix.lower() == ".whl" and any(member.endswith(_COMPILED) for member in members):
+        raise _illegal(
+            f"--py-files {file}: it has compiled modules, which Python does not import from within a file; "
+            "install it on each host"
+        )
 
 
 def _illegal(what: str) -> InvalidRequest:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -31,28 +32,34 @@ def test_without_a_word_it_is_this_machine() -> None:
 def test_settings_and_files_are_read(tmp_path: Path) -> None:
     module, packed = tmp_path / "billing.py", tmp_path / "more.zip"
     module.touch()
-    packed.touch()
+    packed_with(packed)
     read = options_of(
         *(
             "--master",
             "spark://h:7077",
             "--conf",
-            "a=b=c",
+            "spark.a=b=c",
             "--conf",
-            "d=",
+            "spark.d=",
             "--py-files",
             f"{module},{packed}",
         ),
         *("--spark-log", "x"),
     )
-    assert read == SparkOptions("spark://h:7077", "2g", {"a": "b=c", "d": ""}, (module, packed), Path("x"))
+    assert read == SparkOptions(
+        "spark://h:7077", "2g", {"spark.a": "b=c", "spark.d": ""}, (module, packed), Path("x")
+    )
 
 
 def test_what_is_sent_can_be_imported_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", list(sys.path))
+    here = str(Path.cwd())
     module, packed = tmp_path / "billing.py", tmp_path / "more.zip"
+    monkeypatch.setattr(sys, "path", [here, "lib", str(packed)])
     SparkOptions(LOCAL, "2g", {}, (module, packed), LOG).make_importable()
-    assert sys.path[:2] == [str(tmp_path), str(packed)]
+    assert sys.path == [str(tmp_path), str(packed), here, "lib"]
+    monkeypatch.setattr(sys, "path", ["lib"])
+    SparkOptions(LOCAL, "2g", {}, (module, packed), LOG).make_importable()
+    assert sys.path == [str(tmp_path), str(packed), here, "lib"], "what is named wins over what lies about"
 
 
 @pytest.mark.parametrize(
@@ -61,13 +68,55 @@ def test_what_is_sent_can_be_imported_here(tmp_path: Path, monkeypatch: pytest.M
         (("--conf", "spark.master=yarn"), None, "give it as --master"),
         (("--spark-ui", "--conf", "spark.ui.enabled=false"), None, "spark.ui.enabled: give one"),
         (("--conf", "spark.submit.pyFiles=x.py"), None, "give it as --py-files"),
+        (("--conf", "spark.driver.memory=700m"), None, "give it as --driver-memory"),
+        (("--conf", "spark.submit.deployMode=cluster"), None, "this process is the driver"),
+        *(
+            (("--conf", f"{name}=x"), None, f"--conf {name}: names of Spark's settings begin with spark")
+            for name in ("master", "app_name", "py_files", "starts_into", "warehouse", "delta", "Spark.a")
+        ),
+        (("--master", ""), None, "--master: it is empty"),
+        (("--master", " "), None, "--master: it is empty"),
         (("--py-files", "nowhere.py"), None, "there is no file nowhere.py"),
+        (("--py-files", ","), None, "--py-files: it names no file"),
+        (("--py-files", ""), None, "--py-files: it names no file"),
+        (("--py-files", "hdfs://x/y.zip"), None, "hdfs://x/y.zip: it takes files of this machine"),
         (("--master", "spark://h:7077"), "/store", "--path: tasks on a cluster do not reach"),
     ],
 )
 def test_what_cannot_be_is_refused(words: tuple[str, ...], path: str | None, what: str) -> None:
     with pytest.raises(InvalidRequest, match=what):
         options_of(*words, path=path)
+
+
+def packed_with(file: Path, *members: str) -> Path:
+    with zipfile.ZipFile(file, "w") as packed:
+        for member in members:
+            packed.writestr(member, "")
+    return file
+
+
+def test_only_what_a_worker_can_import_is_sent(tmp_path: Path) -> None:
+    for name in ("env.sh", "billing.PY", "billing"):
+        (tmp_path / name).touch()
+        with pytest.raises(InvalidRequest, match=rf"{name}: it is no module, zip file or wheel"):
+            options_of("--py-files", str(tmp_path / name))
+    text = tmp_path / "text.whl"
+    text.write_text("no zip")
+    with pytest.raises(InvalidRequest, match=r"text\.whl: it is not in the form of a zip file"):
+        options_of("--py-files", str(text))
+    compiled = packed_with(tmp_path / "fast.whl", "fast/__init__.py", "fast/_core.abi3.so")
+    with pytest.raises(InvalidRequest, match=r"fast\.whl: it has compiled modules.*install it on each host"):
+        options_of("--py-files", str(compiled))
+    for name in ("a.whl", "b.egg", "c.ZIP"):
+        file = packed_with(tmp_path / name, "billing.py")
+        assert options_of("--py-files", str(file)).py_files == (file,)
+
+
+def test_a_session_has_the_memory_that_was_asked_for() -> None:
+    assert options_of("--driver-memory", "700m").driver_memory == "700m"
+    assert options_of("--conf", "spark.submit.deployMode=client").conf == {
+        "spark.submit.deployMode": "client"
+    }
 
 
 @pytest.mark.parametrize("master", ["local", "local[2]", "local[*,4]"])

@@ -21,6 +21,6 @@ def made_in_a_session_with(speculation: str) -> None:
 
 @pytest.mark.parametrize("written", ["true", "TRUE", "True", " true "])
 def test_what_spark_reads_as_true_is_refused(written: str) -> None:
-    with pytest.raises(InvalidRequest, match="spark.speculation runs a task twice"):
+    with pytest.raises(InvalidRequest, match="speculation runs a task twice"):
         made_in_a_session_with(written)
     made_in_a_session_with("False")
