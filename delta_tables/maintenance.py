@@ -23,6 +23,7 @@ from delta_tables.ledger.location import KEPT_DAYS
 from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.ledger_query import with_views
 from delta_tables.ledger_reader import LedgerReader
+from delta_tables.messages import MESSAGES
 from delta_tables.refused_sends import REFUSED_SENDS
 from delta_tables.sent_messages import SENT_MESSAGES
 from delta_tables.table import Table
@@ -168,12 +169,13 @@ def _old(
 
     A group with messages that wait keeps its rows that send, and what became of them, since the oldest of
     these: without the row that says so, a message that was sent would count as one that waits. An orderly
-    one whose lanes wait keeps all its rows since what these wait for, and so what became of those that send.
+    one whose lanes wait keeps all its rows since what these wait for, and so what became of them: dead
+    letters that have landed, ranges that are known to be lost.
     """
     age = _AGE_COLUMN[table.name]
     condition = f"{age} < {in_sql(before)}"
     if table not in _OF_SENDS:
-        return condition
+        return condition if table is MESSAGES else condition + others(parked, age, in_sql)
     sends = " AND coalesce(sends, 0) > 0" if table is DELIVERIES else ""
     kept = [
         f"(consumer_group = '{row['consumer_group']}'{sends} AND {age} >= {in_sql(row['oldest'])})"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from delta_tables.dead_letters import DEAD_LETTERS
 from delta_tables.deliveries import DELIVERIES
 from delta_tables.discarded_sends import DISCARDED_SENDS
 from delta_tables.ledger.writer_lock import WriterLock
@@ -15,7 +16,7 @@ from delta_tables.maintenance import KEPT_HOURS, maintain
 from delta_tables.sent_messages import SENT_MESSAGES
 from delta_tables.views import TABLES
 from store_native.errors import InvalidRequest, Unavailable
-from tests.support.ledger_rows import START, append, delivery, path_ledger
+from tests.support.ledger_rows import START, append, dead_letter, delivery, path_ledger
 
 
 def test_small_files_become_one_and_no_row_changes(tmp_path: Path) -> None:
@@ -76,6 +77,23 @@ def test_what_was_sent_does_not_wait_again_where_parked_messages_keep_its_row(tm
     assert reader.sql("SELECT * FROM pending_sends").to_pylist() == []
     maintain(ledger, keep_days=10, now=START + timedelta(days=25))
     assert LedgerReader(tmp_path).sql("SELECT * FROM pending_sends").to_pylist() == []
+
+
+def test_what_was_given_up_does_not_wait_to_land_again_where_parked_messages_keep_its_row(
+    tmp_path: Path,
+) -> None:
+    ledger = path_ledger(tmp_path)
+    at = [START + timedelta(minutes=n) for n in range(3)]
+    given_up, parked = delivery(1, verdict="DEAD", finished_at=at[1]), delivery(2, verdict="PARKED")
+    append(ledger, DELIVERIES, [delivery(0, verdict="RETRY", finished_at=at[0]), given_up])
+    append(ledger, DELIVERIES, [parked | {"finished_at": at[2]}])
+    append(ledger, DEAD_LETTERS, [dead_letter(1, 1, last_attempt_at=at[1])])
+    append(ledger, DEAD_LETTERS, [dead_letter(1, 1, last_attempt_at=at[1], consumer_group="other")])
+    maintain(ledger, keep_days=10, now=START + timedelta(days=25))
+    reader = LedgerReader(tmp_path)
+    assert reader.sql("SELECT * FROM pending_dead_letters").to_pylist() == []
+    landed = reader.sql("SELECT consumer_group AS g FROM dead_letters").to_pylist()
+    assert landed == [{"g": "g"}], "another group's is old"
 
 
 def test_every_table_has_an_age(tmp_path: Path) -> None:
