@@ -37,6 +37,7 @@ CONSUMER_OFFSETS = Table(
             ("batch_id", pa.int64(), "its batch"),
             ("recorded_at", TIMESTAMP, "when the row was written"),
             ("recorded_ms", pa.int64(), "the same as epoch ms, for arithmetic every SQL engine knows"),
+            ("topic_id", pa.string(), "id of the topic: another one once it was deleted and created again"),
         ]
     ),
 )
@@ -52,6 +53,7 @@ class QueueProgress:
     begin_offset: int
     next_offset: int
     max_offset: int | None
+    topic_id: str | None = None
 
 
 def rows(
@@ -81,6 +83,7 @@ def rows(
                 "batch_id": batch_id,
                 "recorded_at": recorded_at,
                 "recorded_ms": round(recorded_at.timestamp() * 1000),
+                "topic_id": queue.topic_id or None,
             }
             for queue in moved
         ],

@@ -155,6 +155,18 @@ class PendingMessages:
             message.lane = lane_of(message)
         self.put_back(messages)
 
+    def lay_out(self, lane_of: Callable[[PendingMessage], str | None]) -> None:
+        """Puts messages with a sharding key into the lanes they are of by now, where that is known."""
+        messages = self.take_while(lambda message: True)
+        lanes: dict[tuple[str, str], str | None] = {}
+        for message in messages:
+            key = _key_of(message)
+            if key is not None:
+                if key not in lanes:
+                    lanes[key] = lane_of(message)
+                message.lane = lanes[key] or message.lane
+        self.put_back(messages)
+
     def put_back(self, messages: Sequence[PendingMessage]) -> None:
         """Puts messages that were taken before into their lanes, among those that wait there, by number."""
         for message in messages:

@@ -427,11 +427,14 @@ class Producer:
             return
 
     def _send_apart(self, batch: _Batch) -> None:
-        """Puts what is of several lanes back into them: a broker that is away holds up its own only."""
+        """Puts what is of several lanes back into them: a broker that is away holds up its own only.
+
+        What waits behind it was put by the same that was known then, and goes to where it belongs now.
+        """
         apart = self._lanes.apart(batch.items)
         is_of_one = len({message.lane for message in batch.items}) == 1
         with self._changed:
-            self._pending.put_apart(self._lanes.known)
+            self._pending.lay_out(self._lanes.known)
             if not is_of_one:
                 self._pending.put_back(batch.items)
                 batch.items = []

@@ -410,6 +410,7 @@ class GroupJob:
                 covered.begin_of(queue),
                 end,
                 maxima.get(queue),
+                covered.end.brokers[queue.broker_name].topic_ids.get(queue.topic),
             )
             for queue, end in covered.end.queues.items()
         ]

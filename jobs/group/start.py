@@ -19,7 +19,7 @@ from jobs.runtime.group_brokers import GroupBrokers, awaited
 from jobs.settings import ConsumeSettings, From
 from lakemq.client.errors import may_pass
 from lakemq.client.results import QueueBounds
-from store_native.errors import LakeMQError
+from store_native.errors import LakeMQError, from_code
 from store_native.names import is_retry_topic
 from structured_streaming.offsets import MessageQueue
 
@@ -42,14 +42,25 @@ def starting_offsets(
         Unavailable: A broker does not answer.
     """
     handled = handled_offsets(settings.ledger, spark, settings.group)
+    ids = _topic_ids(settings.ledger, spark, settings.group)
     there = brokers.all_for_a_start()
     try:
         reported = {} if settings.mode == "broadcast" else brokers.committed_offsets(settings.group)
         queues = brokers.held(settings.subscription)
+        again = _made_again(ids, queues, brokers)
     except LakeMQError as error:
         if not may_pass(error):
             raise
         raise awaited(error) from error
+    for queue in again:
+        if not is_retry_topic(queue.topic):
+            raise from_code(
+                "OFFSET_ILLEGAL",
+                f"topic {queue.topic} of broker {queue.broker_name} was deleted and created again since "
+                f"group {settings.group} read it: its positions are in the ledger already, as those of other "
+                "messages. Use another group or ledger for it",
+            )
+        handled.pop(queue, None)  # of the retry topic rows are keyed by original positions
     start = _of_those_there(settings, brokers, handled, reported, queues)
     for queue, at in handled.items() if brokers.several else ():
         if queue.topic in start and queue.broker_name not in there:
@@ -113,6 +124,36 @@ def choose(
         end = reported if queue.from_slave else queue.confirmed_offset
         return max(queue.min_offset, min(reported, end))
     return queue.min_offset if start == "earliest" else queue.confirmed_offset
+
+
+def _topic_ids(ledger: LedgerLocation, spark: SparkSession, group: str) -> dict[tuple[str, str], set[str]]:
+    """The ids by which the group has known each topic of each broker, as far as its reports say them."""
+    found: dict[tuple[str, str], set[str]] = {}
+    rows = select(
+        ledger,
+        "SELECT DISTINCT topic, broker_name, topic_id FROM consumer_offsets "
+        f"WHERE consumer_group = '{group}' AND topic_id IS NOT NULL",
+        spark,
+    )
+    for topic, broker_name, topic_id in rows:
+        found.setdefault((topic, broker_name), set()).add(topic_id)
+    return found
+
+
+def _made_again(
+    ids: Mapping[tuple[str, str], set[str]],
+    queues: Mapping[str, Mapping[MessageQueue, QueueBounds]],
+    brokers: GroupBrokers,
+) -> list[MessageQueue]:
+    """The queues of topics that were deleted and created again."""
+    there = sorted({queue[:2] for held in queues.values() for queue in held})
+    now = {(topic, name): brokers.topic_id(name, topic) for topic, name in there if (topic, name) in ids}
+    return [
+        queue
+        for held in queues.values()
+        for queue in held
+        if now.get(queue[:2]) and now[queue[:2]] not in ids[queue[:2]]
+    ]
 
 
 def handled_offsets(ledger: LedgerLocation, spark: SparkSession, group: str) -> dict[MessageQueue, int]:

@@ -87,6 +87,10 @@ class GroupBrokers:
             raise missing
         return found
 
+    def topic_id(self, name: str, topic: str) -> str:
+        """A broker's id of a topic, which changes when it is deleted and made again; "" where it has none."""
+        return self.broker(name).topic(topic).topic_id
+
     def held(self, subscription: Subscription) -> dict[str, dict[MessageQueue, QueueBounds]]:
         """What each queue of each topic of a subscription holds, on every broker.
 

@@ -22,6 +22,7 @@ class ModelCluster:
         self.names = list(names)
         self.topics = topics
         self.several = several
+        self.topic_ids: dict[str, str] = {}
         self.gone: tuple[str, ...] = ()  # deleted since they were listed
         self.away: set[str] = set()
         self.never: list[str] = []
@@ -40,6 +41,10 @@ class _Broker:
 
     def cluster(self) -> dict[str, str]:
         return {"broker_name": self._name}
+
+    def topic(self, topic: str) -> TopicConfig:
+        self._answer()
+        return TopicConfig(topic, self._cluster.topic_ids.get(topic, ""), 1, 1, 6)
 
     def queues(self, topic: str) -> list[QueueBounds]:
         self._answer()

@@ -678,6 +678,41 @@ def test_of_a_first_batch_of_two_brokers_neither_waits_for_the_others_answer(
     assert sorted(bodies(hangs.lines) + bodies(other.lines)) == [f"{at:02}" for at in range(16)]
 
 
+@pytest.mark.timeout(60)
+def test_what_waits_goes_to_its_keys_broker_of_now_when_another_broker_gets_the_topic(
+    turns: Turns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network, endpoints = ScriptedNetwork(turns), Endpoints()
+    endpoints.topics["t"] = ["a"]
+    client = client_of_two(network, monkeypatch, endpoints)
+    keys = [f"customer-{number % 8}" for number in range(64)]
+    before = {client.lane("t", key) for key in keys}
+    messages = [Message(f"{at:02}", sharding_key=key) for at, key in enumerate(keys)]
+    batch_bytes = 8 * len(messages[0].to_line())
+    with producer_of(turns, client, linger_ms=FOR_EVER_MS, batch_bytes=batch_bytes) as producer:
+        futures = [producer.send_later(message) for message in messages]
+        flushing = turns.submit(producer.flush)
+        first = network.arrived()
+        endpoints.topics["t"] = ["a", "b"]
+        endpoints.now += REFRESH_S
+        first.fate.put("answered")
+        turns.settle()
+        requests = [first]
+        while not flushing.done():
+            requests.append(network.arrived())
+            requests[-1].fate.put("answered")
+            turns.settle()
+    assert len(before) == 1
+    assert all(future.result(0).status == "SEND_OK" for future in futures)
+    sent = [[int(body) for body in bodies(request.lines)] for request in requests]
+    for numbers in sent[1:]:
+        assert len({client.lane("t", keys[number]) for number in numbers}) == 1
+    for key in set(keys):
+        of_key = [number for numbers in sent for number in numbers if keys[number] == key]
+        assert of_key == sorted(of_key)
+        assert len(of_key) == 8
+
+
 class _NobodyAtFirst(Endpoints):
     """Nobody says who they are until each was asked once, for a time-out."""
 

@@ -15,7 +15,7 @@ from jobs.handler.loader import HandlerTarget
 from jobs.runtime.group_brokers import GroupBrokers
 from jobs.settings import ConsumeSettings
 from lakemq.client.results import QueueBounds
-from store_native.errors import Unavailable
+from store_native.errors import InvalidRequest, Unavailable
 from tests.support.ledger_rows import append, delivery, path_ledger, report
 from tests.unit.jobs.model_cluster import ModelCluster
 
@@ -79,6 +79,25 @@ def test_a_start_needs_every_broker(ledger: PathLedger) -> None:
         started(cluster, ledger)
     cluster.away = set()
     assert started(cluster, ledger)["orders"] == {"broker-a/0": 4, "broker-b/0": 6}
+
+
+def test_a_topic_that_was_made_again_is_not_taken_for_what_the_ledger_knows(ledger: PathLedger) -> None:
+    report(ledger, 6, 7, broker_name="broker-b", topic_id="first", batch_id=1)
+    cluster = ModelCluster(*BOTH, topics=("orders", RETRIES))
+    for topic_id in ("", "first"):
+        cluster.topic_ids = {"orders": topic_id}
+        assert started(cluster, ledger)["orders"] == {"broker-a/0": 4, "broker-b/0": 7}
+    cluster.topic_ids = {"orders": "second"}
+    with pytest.raises(InvalidRequest, match="topic orders of broker broker-b was deleted and created again"):
+        started(cluster, ledger)
+
+
+def test_a_retry_topic_that_was_made_again_begins_at_its_beginning(ledger: PathLedger) -> None:
+    report(ledger, 0, 3, topic=RETRIES, topic_id="first", batch_id=1)
+    cluster = ModelCluster("broker-a", topics=("orders", RETRIES), several=False)
+    assert started(cluster, ledger)[RETRIES] == {"broker-a/0": 3}
+    cluster.topic_ids = {RETRIES: "second"}
+    assert started(cluster, ledger)[RETRIES] == {"broker-a/0": 0}
 
 
 def test_a_groups_start_names_its_only_broker_too(ledger: PathLedger) -> None:
