@@ -297,7 +297,11 @@ class Producer:
     def _start_sender(self) -> None:
         sender = self._threads.Thread(target=self._run, name="lakemq-producer", daemon=True)
         self._running += 1
-        sender.start()
+        try:
+            sender.start()
+        except RuntimeError:  # the process may have no more threads
+            self._running -= 1
+            raise
         self._senders.append(sender)
 
     def _start_another(self) -> None:
@@ -305,7 +309,10 @@ class Producer:
         if self._client.is_routed and not self._idle and len(self._senders) < MOST_SENDERS:
             self._put_apart()
             if self._in_flight and self._pending.oldest() is not None:
-                self._start_sender()
+                try:
+                    self._start_sender()
+                except RuntimeError as error:
+                    _log.warning("batches go on %s threads, another cannot be had: %s", self._running, error)
 
     def _put_apart(self) -> None:
         """Puts what was put without a lane into its own, where somebody has said since which that is."""

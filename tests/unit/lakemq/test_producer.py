@@ -713,6 +713,27 @@ def test_what_waits_goes_to_its_keys_broker_of_now_when_another_broker_gets_the_
         assert len(of_key) == 8
 
 
+def test_without_a_thread_for_a_second_sender_the_first_sends_all(
+    turns: Turns, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    network, endpoints = ScriptedNetwork(turns), Endpoints()
+    endpoints.topics["t"] = ["a", "b"]
+    client = client_of_two(network, monkeypatch, endpoints)
+    keys = [f"customer-{number % 8}" for number in range(16)]
+    with producer_of(turns, client, linger_ms=0) as producer:
+        network.decide_all("answered")
+        turns.result(producer.send_later("first", sharding_key="k"))
+
+        def no_thread(*_: object, **__: object) -> None:
+            raise RuntimeError("can't start new thread")
+
+        monkeypatch.setattr(turns, "Thread", no_thread)
+        futures = [producer.send_later(f"{at:02}", sharding_key=key) for at, key in enumerate(keys)]
+        turns.settle()
+        assert all(future.result(0).status == "SEND_OK" for future in futures)
+    assert "another cannot be had: can't start new thread" in caplog.text
+
+
 class _NobodyAtFirst(Endpoints):
     """Nobody says who they are until each was asked once, for a time-out."""
 
