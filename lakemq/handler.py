@@ -108,16 +108,16 @@ class Verdict:
     RETRY: ClassVar[Verdict]
 
     @classmethod
-    def ack(cls, *, send: Outgoing | Iterable[Outgoing] = ()) -> Verdict:
+    def ack(cls, *, send: Outgoing | Iterable[Outgoing] | None = None) -> Verdict:
         """Acknowledges the message, and sends others.
 
         They are written with the outcome and sent from there, each once: an outcome that does not count,
         since its worker or its driver died, sends nothing.
 
         Args:
-            send: the messages, 100 at most, of 4 MiB together at most.
+            send: the messages, 100 at most, of 4 MiB together at most; None sends nothing.
         """
-        return cls("ACK", send=(send,) if isinstance(send, Outgoing) else tuple(send))
+        return cls("ACK", send=(send,) if isinstance(send, Outgoing) else tuple(send or ()))
 
     @classmethod
     def retry(

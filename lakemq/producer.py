@@ -39,7 +39,7 @@ from lakemq.client.forks import tell_in_child
 from lakemq.client.message import Body
 from lakemq.lanes import Lanes, QueueSelector
 from lakemq.pending_messages import PendingMessage, PendingMessages
-from lakemq.producer_numbers import BATCH_BYTES, LINGER_MS, MAX_PENDING_BYTES, check_numbers
+from lakemq.producer_numbers import BATCH_BYTES, LINGER_MS, MAX_PENDING_BYTES, check_numbers, check_timeout
 from store_native.errors import Closed, InvalidRequest, Unavailable
 
 _log = logging.getLogger("lakemq.producer")
@@ -232,8 +232,9 @@ class Producer:
         Raises:
             TimeoutError: The time was over first; the messages are still on their way.
             InvalidRequest: ARGUMENT_ILLEGAL, a future's callback called: it would wait for what only its own
-                thread sends.
+                thread sends; or the timeout is no time.
         """
+        check_timeout(timeout)
         with self._changed:
             if self._is_callback():
                 detail = "flush() in a future's callback would wait for the thread that it runs on"
@@ -254,7 +255,11 @@ class Producer:
             timeout: Seconds; None waits as long as the sends may take. When the time is over, the
                 futures of messages not sent yet fail with Closed (nothing of them is stored), and
                 those of the batch under way with OutcomeUnknown.
+
+        Raises:
+            InvalidRequest: ARGUMENT_ILLEGAL, the timeout is no time; the producer is as it was.
         """
+        check_timeout(timeout)
         with self._changed:
             self._closed = True
             self._changed.notify_all()

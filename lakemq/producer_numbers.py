@@ -7,7 +7,7 @@ Invariants: a producer that is made has numbers that a clock and a thread can wa
 
 from __future__ import annotations
 
-from lakemq.client.transport import check_retry_until
+from lakemq.client.transport import LONGEST_RETRY_UNTIL_S, check_retry_until
 from lakemq.duration import MAX_MS
 from store_native.errors import InvalidRequest
 
@@ -30,6 +30,16 @@ def check_numbers(
         if not (_is_number(value) and value > 0):
             raise _illegal(name, value, "a number above 0")
     check_retry_until(retry_until)
+
+
+def check_timeout(timeout: float | None) -> None:
+    """Refuses what nobody can wait for; None waits as long as it takes.
+
+    Raises:
+        InvalidRequest: ARGUMENT_ILLEGAL.
+    """
+    if timeout is not None and not (_is_number(timeout) and 0 <= timeout <= LONGEST_RETRY_UNTIL_S):
+        raise _illegal("timeout", timeout, f"a number of seconds from 0 to {LONGEST_RETRY_UNTIL_S:,.0f}")
 
 
 def _is_number(value: object) -> bool:

@@ -15,6 +15,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from lakemq import client as synchronous
 from lakemq.aio.threads import CallThreads
 from lakemq.client.endpoint import Endpoint
+from lakemq.client.transport import check_retry_until
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -27,6 +28,7 @@ def _awaited(
 
     async def call(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> R:
         until: Any = kwargs.get("retry_until")
+        check_retry_until(until)
         return await self.threads.run_within(
             self.synchronous.call_timeout_s if until is None else until,
             partial(method, self.synchronous, *args, **kwargs),

@@ -20,6 +20,7 @@ from lakemq.aio.threads import CallThreads
 from lakemq.client import Message, SendResult
 from lakemq.client.deadline import Deadline
 from lakemq.client.message import Body
+from lakemq.client.transport import check_retry_until
 from lakemq.lanes import QueueSelector
 
 MOST_SENDS = 16
@@ -77,6 +78,7 @@ class Producer:
             select_queue=select_queue,
             **fields,
         )
+        check_retry_until(retry_until)
         within_s = self._producer.send_timeout_s if retry_until is None else retry_until
         return await self._threads.run_within(within_s, send)
 

@@ -15,9 +15,11 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, TypeVar
 
-from store_native.errors import Closed, Unavailable
+from store_native.errors import Closed, InvalidRequest, Unavailable
 
 R = TypeVar("R")
+
+MOST_THREADS = 10_000
 
 
 class CallThreads:
@@ -26,9 +28,15 @@ class CallThreads:
     Args:
         most: How many at a time; further ones wait.
         whose: The client's or the producer's, for the error when it is closed.
+
+    Raises:
+        InvalidRequest: ARGUMENT_ILLEGAL, so many there cannot be.
     """
 
     def __init__(self, most: int, whose: Literal["client", "producer"]) -> None:
+        if not (isinstance(most, int) and not isinstance(most, bool) and 0 < most <= MOST_THREADS):
+            what = f"calls at a time: is {most!r}, it is a whole number from 1 to {MOST_THREADS:,}"
+            raise InvalidRequest("ARGUMENT_ILLEGAL", what)
         self._most = most
         self._whose = whose
         self._closed = False

@@ -14,6 +14,7 @@ import ssl
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from types import UnionType
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -126,7 +127,7 @@ class Transport:
         self.slave_answers = 0
         _check_between("timeout_s", timeout_s, 0, LONGEST_TIMEOUT_S)
         check_retry_until(retry_until)
-        _check_between("pool_size", pool_size, 0, MOST_CONNECTIONS)
+        _check_between("pool_size", pool_size, 0, MOST_CONNECTIONS, kind=int)
         self.timeout_s = timeout_s
         self.retry_until = retry_until
         self._retries = retries
@@ -309,7 +310,8 @@ def check_retry_until(seconds: float | None) -> None:
     Raises:
         InvalidRequest: ARGUMENT_ILLEGAL.
     """
-    _check_between("retry_until", seconds, 0, LONGEST_RETRY_UNTIL_S)
+    if seconds is not None:
+        _check_between("retry_until", seconds, 0, LONGEST_RETRY_UNTIL_S)
 
 
 def path_of(*segments: str | int) -> str:
@@ -327,11 +329,14 @@ def path_of(*segments: str | int) -> str:
         raise InvalidRequest("ARGUMENT_ILLEGAL", f"{error.object!a} is not a name") from None
 
 
-def _check_between(name: str, value: float | None, above: float, most: float) -> None:
-    if value is not None and not (isinstance(value, int | float) and above < value <= most):
-        raise InvalidRequest(
-            "ARGUMENT_ILLEGAL", f"{name}: is {value!r}, it is above {above} and at most {most:,.0f}"
-        )
+def _check_between(
+    name: str, value: object, above: float, most: float, *, kind: type | UnionType = int | float
+) -> None:
+    is_number = isinstance(value, kind) and isinstance(value, int | float) and not isinstance(value, bool)
+    if not (is_number and above < value <= most):  # type: ignore[operator]  # a number by then
+        a_number = "a whole number" if kind is int else "a number"
+        what = f"{name}: is {value!r}, it is {a_number} above {above} and at most {most:,.0f}"
+        raise InvalidRequest("ARGUMENT_ILLEGAL", what)
 
 
 def _query_string(query: Mapping[str, Any] | None) -> str:

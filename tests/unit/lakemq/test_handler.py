@@ -25,3 +25,7 @@ def test_a_vectorised_handler_is_recognised_by_mark_or_annotation() -> None:
 def test_a_delay_level_starts_at_one(level: int) -> None:
     with pytest.raises(ValueError, match="levels start at 1"):
         Verdict.retry(level)
+
+
+def test_a_verdict_that_sends_nothing_is_an_acknowledgement() -> None:
+    assert Verdict.ack(send=None) == Verdict.ack(send=()) == Verdict.ack() == Verdict.ACK

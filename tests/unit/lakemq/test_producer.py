@@ -602,7 +602,8 @@ def test_a_queue_is_named_once() -> None:
     [
         *(("linger_ms", value) for value in (-1, float("inf"), float("nan"), 1e300, "10", True, None)),
         *((name, value) for name in ("batch_bytes", "max_pending_bytes") for value in (0, -1, "1", None)),
-        *(("retry_until", value) for value in (0, -1.0, float("inf"), float("nan"), "60")),
+        *(("retry_until", value) for value in (0, -1.0, float("inf"), float("nan"), "60", True)),
+        ("timeout_s", None),
     ],
 )
 def test_a_number_without_sense_is_refused_when_a_producer_is_made(name: str, value: Any) -> None:
@@ -610,6 +611,17 @@ def test_a_number_without_sense_is_refused_when_a_producer_is_made(name: str, va
     with pytest.raises(InvalidRequest, match=f"ARGUMENT_ILLEGAL: {name}: is {re.escape(repr(value))}, "):
         Producer("http://127.0.0.1:1", "t", **{name: value})
     assert atexit._ncallbacks() == to_do_at_exit  # noqa: SLF001
+
+
+@pytest.mark.parametrize("timeout", ["1", -1, float("nan"), True, 1e12])
+def test_a_wait_that_is_no_time_is_refused_and_closes_nothing(turns: Turns, timeout: Any) -> None:
+    network = ScriptedNetwork(turns)
+    with producer_of(turns, network.client(), linger_ms=0) as producer:
+        for wait in (producer.flush, producer.close):
+            with pytest.raises(InvalidRequest, match=f"timeout: is {re.escape(repr(timeout))}, "):
+                wait(timeout)
+        network.decide_all("answered")
+        assert turns.result(producer.send_later("x")).status == "SEND_OK"
 
 
 def test_a_sharding_key_that_is_no_text_is_refused_and_those_beside_it_go(turns: Turns) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 
 import pytest
 
 from lakemq import aio
 from lakemq.lanes import Lanes
+from store_native.errors import InvalidRequest
 from tests.support.scripted_network import ENDPOINT, ScriptedNetwork
 from tests.support.waiting import wait_until_async
 
@@ -81,5 +83,25 @@ def test_a_close_that_may_wait_waits_for_the_sends_under_way() -> None:
         network.decide_all("answered")
         await closing
         assert (await sending).status == "SEND_OK"
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("most", [0, -1, "2", 1.5, True, 10_001])
+def test_a_number_of_sends_that_cannot_be_is_refused(most: Any) -> None:
+    with pytest.raises(InvalidRequest, match=f"calls at a time: is {most!r}, it is a whole number"):
+        aio.Producer(ENDPOINT, "t", most_sends=most)
+
+
+@pytest.mark.parametrize("until", ["3", -1, True])
+def test_a_time_that_is_none_is_refused_before_a_send_waits(until: Any) -> None:
+    async def scenario() -> None:
+        network = ScriptedNetwork()
+        producer = aio.Producer(client_of(network, 1), "t")
+        with pytest.raises(InvalidRequest, match="retry_until: is "):
+            await producer.send("x", retry_until=until)
+        with pytest.raises(InvalidRequest, match="retry_until: is "):
+            await client_of(network, 1).send("t", "x", retry_until=until)
+        assert network.is_idle()
 
     asyncio.run(scenario())
