@@ -146,7 +146,7 @@ class IdleWatch:
             self._delayed_since = now
         elif not self._delayed_said and now - self._delayed_since >= DELAYED_SAID_S:
             self._delayed_since = now  # the next look at the ledger is as far off
-            self._delayed_said = self._unfinished()[0] == 0  # else they may be its own retries
+            self._delayed_said = self._unfinished() == (0, 0)  # else they may be its own retries
             if self._delayed_said:
                 _log.warning(
                     "nothing is left to do but to wait for %s delayed message%s at the broker, of any topic",

@@ -127,8 +127,12 @@ def test_a_wait_for_the_groups_own_retries_is_not_said_to_be_one_for_others(
         assert not group.watch.is_idle()
         group.now += DELAYED_SAID_S
     assert caplog.messages == []
-    append(ledger, DELIVERIES, [delivery(1, attempt=2)])
+    append(ledger, DELIVERIES, [delivery(1, attempt=2, sends=1)])
+    assert not group.watch.is_idle()
+    assert caplog.messages == [], "what it sends waits too"
+    append(ledger, SENT_MESSAGES, [of_send(SENT_MESSAGES, 1) | {"attempt": 2}])
     for _ in range(2):
+        group.now += DELAYED_SAID_S
         assert not group.watch.is_idle()
         group.now += DELAYED_SAID_S
     said = "nothing is left to do but to wait for 1 delayed message at the broker, of any topic"
