@@ -1,1 +1,4 @@
-"""Sending many messages from files and streams: ndjson.py reads and cuts them, bulk.py posts them."""
+"""Sending many messages from files and streams.
+
+ndjson.py reads and cuts them (named_fields.py: the fields that become keys), bulk.py posts them.
+"""

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import json
 import select
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from io import BufferedIOBase
 from typing import Any, Literal
 
 from lakemq.client.message import encode_json
 from lakemq.terminal.failure import CommandFailed
+from lakemq.upload.named_fields import NamedFields
 
 BODY_FIELDS = frozenset({"body", "body_base64", "body_json"})
 _READ_BYTES = 1 << 20
@@ -42,21 +43,34 @@ class LineRule:
     key_fields: Sequence[str] = ()
     tag_field: str | None = None
 
-    def shape(self, line: bytes) -> bytes:
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """All fields of a body that it names."""
+        return (*self.key_fields, *(() if self.tag_field is None else (self.tag_field,)))
+
+    def shape(self, line: bytes, look: Callable[[Any], None] = lambda body: None) -> bytes:
         """Returns the API's message object for a line that is not blank, as JSON without a newline.
+
+        Args:
+            line: The line.
+            look: Gets the value that becomes the body; None where the line is a message or a text.
 
         Raises:
             ValueError: The line is not what the rule expects.
         """
         if self.meaning == "text":
+            look(None)
             return encode_json({"body": line.removesuffix(b"\r").decode("utf-8")})
         line = line.strip()
         if self.meaning == "message":
+            look(None)
             return line
         # Only looked at, never sent: numbers stay text, so that a key is spelled as in the body.
         value = json.loads(line, parse_float=str, parse_int=str, parse_constant=_refuse)
         if self.meaning == "auto" and isinstance(value, dict) and not BODY_FIELDS.isdisjoint(value):
+            look(None)
             return line
+        look(value)
         return self._wrap(line, value)
 
     def _wrap(self, line: bytes, value: Any) -> bytes:
@@ -100,12 +114,15 @@ def batches(source: BufferedIOBase, rule: LineRule, *, max_count: int, max_bytes
         max_bytes: Bytes in a batch; one message may be longer.
 
     Raises:
-        CommandFailed: A line does not fit the rule; it is named. Earlier batches were yielded.
+        CommandFailed: A line does not fit the rule; it is named. Earlier batches were yielded. Or a field of
+            the rule is in no line's body.
     """
     batch = Batch()
+    fields = NamedFields(rule.fields)
     for number, line in _lines(source):
         if line is not None:
-            message = _shaped(rule, line, number)
+            message = _shaped(rule, line, number, fields)
+            fields.check(at_end=False)
             if batch.numbers and len(batch.data) + len(message) >= max_bytes:
                 yield batch
                 batch = Batch()
@@ -113,6 +130,7 @@ def batches(source: BufferedIOBase, rule: LineRule, *, max_count: int, max_bytes
         if batch.numbers and (line is None or len(batch.numbers) >= max_count):
             yield batch
             batch = Batch()
+    fields.check(at_end=True)
     if batch.numbers:
         yield batch
 
@@ -142,9 +160,9 @@ def _idle(source: BufferedIOBase) -> bool:
     return not readable
 
 
-def _shaped(rule: LineRule, line: bytes, number: int) -> bytes:
+def _shaped(rule: LineRule, line: bytes, number: int, fields: NamedFields) -> bytes:
     try:
-        return rule.shape(line)
+        return rule.shape(line, fields.look)
     except (RecursionError, ValueError) as error:
         raise CommandFailed(f"line {number} is not {_expected(rule)}: {error}") from error
 

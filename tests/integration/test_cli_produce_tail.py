@@ -115,6 +115,12 @@ def test_an_input_that_ends_with_a_wrong_line_says_how_many_were_stored_before_i
     assert stored(client, topic) == 4
 
 
+def test_a_key_field_that_no_line_has_stores_nothing(client: Client, topic: str) -> None:
+    code, out, err = run(client, "produce", topic, "--key-field", "nohash", stdin=b'{"hash": "a"}\n' * 613)
+    assert (code, out, stored(client, topic)) == (1, "", 0)
+    assert "no line has a field nohash in its body; did you mean hash?" in err
+
+
 @pytest.mark.parametrize("option", [("--key-field", "id"), ("--as", "message"), ("--input", "nothing")])
 def test_what_is_for_lines_is_refused_beside_a_body(
     client: Client, topic: str, option: tuple[str, str]

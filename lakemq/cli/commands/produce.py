@@ -20,6 +20,7 @@ from lakemq.terminal import output
 from lakemq.terminal.failure import WrongUsage
 from lakemq.terminal.progress_bar import Progress
 from lakemq.upload import bulk, ndjson
+from lakemq.upload.named_fields import LOOKED_AT
 
 BATCH = 1_000
 BATCH_BYTES = 1 << 20
@@ -62,7 +63,8 @@ def register(subparsers: Subparsers) -> None:
         action="append",
         default=[],
         metavar="FIELD",
-        help="a field of the body to find it by (may be repeated)",
+        help="a field of the body to find it by (may be repeated); one that no line has, or none of "
+        f"the first {LOOKED_AT:,}, is refused, and so is a --tag-field",
     )
     parser.add_argument("--tag-field", metavar="FIELD", help="the field of the body that becomes the tag")
     parser.add_argument(

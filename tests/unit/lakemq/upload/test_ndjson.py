@@ -124,3 +124,32 @@ def test_every_line_is_in_exactly_one_batch_in_order(lines: list[str], count: in
     bodies = [json.loads(line)["body"] for _, part in found for line in part.splitlines()]
     assert bodies == lines
     assert [number for numbers, _ in found for number in numbers] == list(range(1, len(lines) + 1))
+
+
+KEYED = LineRule(key_fields=("id", "customer"), tag_field="state")
+
+
+def test_a_field_that_no_line_has_is_refused_before_anything_is_passed_on() -> None:
+    line = b'{"id": 1, "custmer": "a", "state": null}\n'
+    for count, lines in ((3, "no line"), (1_200, "none of the first 1,000 lines")):
+        passed: list[Any] = []
+        with pytest.raises(CommandFailed) as refused:
+            passed.extend(batches(io.BytesIO(line * count), KEYED, max_count=2_000, max_bytes=1 << 20))
+        assert str(refused.value) == f"{lines} has a field customer in its body; did you mean custmer?"
+        assert passed == []
+
+
+def test_a_field_that_some_line_has_is_taken() -> None:
+    lines = [b'{"state": "new"}'] * 998 + [b'{"id": 1}', b'{"customer": null}'] + [b"[]"] * 500
+    assert sum(len(numbers) for numbers, _ in cut(b"\n".join(lines), KEYED)) == 1_500
+
+
+def test_bodies_of_other_shapes_and_message_objects_have_no_field() -> None:
+    for line in (b"[1]", b"17", b'{"body": "x", "id": 1}'):
+        with pytest.raises(CommandFailed, match="no line has a field id in its body"):
+            cut(line + b"\n" + line, LineRule(key_fields=("id",)))
+
+
+def test_an_input_without_lines_and_a_rule_without_fields_refuse_nothing() -> None:
+    assert cut(b"\n\n", KEYED) == []
+    assert len(cut(b"17\n", LineRule())) == 1
