@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 MASTER_ID = 0
+MAX_EPOCH_STEP = 1 << 20
+"""Who says it heard of an epoch further away is not believed: it would be the last of all epochs soon."""
 
 
 class BrokerRole(Enum):

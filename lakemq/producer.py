@@ -3,7 +3,7 @@
 Owns the sender threads; what lingers is in pending_messages.py, and where it goes in lanes.py.
 
 Invariants: messages of one topic are stored in the order of ``send_later`` (those of one sharding key, where
-there are several brokers); every batch carries an
+there are several brokers), but for what ended as OutcomeUnknown, which may be stored later; every batch carries an
 Idempotency-Key, so a repeat after a lost answer stores nothing twice; a message the broker refuses fails
 alone, not its neighbours; every future ends, at ``close()`` at the latest; a broker that does not answer
 costs no call more than the time it was given.

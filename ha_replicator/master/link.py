@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Literal
 
-from ha_replicator.identity import LinkClosed
+from ha_replicator.identity import MAX_EPOCH_STEP, LinkClosed
 from ha_replicator.link_opening import LinkOpening
 from ha_replicator.log import ReplicatedLog, digest_range
 from ha_replicator.master.catch_up import PIECE_BYTES, CatchUp
@@ -35,9 +35,6 @@ from ha_replicator.wire.handshake import (
     frame_of,
 )
 from store_native.errors import LakeMQError
-
-MAX_EPOCH_STEP = 1 << 20
-"""A slave that heard of an epoch further away is not believed: it would be the last of all epochs soon."""
 
 
 class MasterLink:

@@ -4,7 +4,7 @@ Owns one task for each name server: it registers, heartbeats, and says goodbye a
 
 Invariants: a name server that is down costs the others nothing; at most one question is under way to each; a
 change is registered at once, but the table of topics at most once in `LEAST_BETWEEN_S`; a stop lasts no
-longer than one question.
+longer than one question; whoever refuses a master for one of a higher epoch is believed.
 
 Threads: the event loop.
 """
@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote
 
 from ha_replicator.http_question import HttpAnswer
+from ha_replicator.identity import MAX_EPOCH_STEP
 from ha_replicator.nameserver.registration import BrokerRegistration
 from ha_replicator.nameserver.registration_proof import RegistrationProof
 
@@ -66,7 +67,15 @@ class _Place(NamedTuple):
 
 
 class _Refused(Exception):
-    """The name server answered, and does not take the registration."""
+    """The name server answered, and does not take the registration.
+
+    Attributes:
+        epoch: Of the master that is registered in this one's place; 0: it did not say so.
+    """
+
+    def __init__(self, what: str, epoch: int) -> None:
+        super().__init__(what)
+        self.epoch = epoch
 
 
 class Registrar:
@@ -77,6 +86,7 @@ class Registrar:
         describe: Says what the broker is and holds now; None: nothing that anybody should ask.
         secret: The cluster's, or None.
         question: Asks a name server.
+        on_epoch: Told of the epoch of a master that is registered in this one's place.
         every_s: Seconds between heartbeats.
         first_pause_s: Before the second try where the first fails; it grows up to ``every_s``.
         least_between_s: Between two changes that are registered.
@@ -90,6 +100,7 @@ class Registrar:
         secret: bytes | None,
         *,
         question: Ask,
+        on_epoch: Callable[[int], None] = lambda epoch: None,
         every_s: float = HEARTBEAT_S,
         first_pause_s: float = FIRST_PAUSE_S,
         least_between_s: float = LEAST_BETWEEN_S,
@@ -98,6 +109,7 @@ class Registrar:
         self._describe = describe
         self._proof = None if secret is None else RegistrationProof(secret)
         self._question = question
+        self._on_epoch = on_epoch
         self._every_s = every_s
         self._first_pause_s = first_pause_s
         self._least_between_s = least_between_s
@@ -151,6 +163,8 @@ class Registrar:
                 known_version = None  # it may have lost all it knew
                 if isinstance(error, _Refused):
                     self._known_as.pop(nameserver, None)  # the place is another's
+                    if error.epoch:
+                        self._on_epoch(error.epoch)
                 self._note(nameserver, _in_words(error))
                 wait_s, pause_s = pause_s, min(2 * pause_s, self._every_s)
             else:
@@ -199,7 +213,7 @@ class Registrar:
             if answer.status == 200:
                 log.warning("name server hears of no ordered topics", extra={"fields": {"url": nameserver}})
         if answer.status != 200:
-            raise _Refused(_refusal(answer))
+            raise _Refused(_refusal(answer), _epoch_beyond(registration, answer))
         return answer
 
     async def _unregister(self, nameserver: str, known_as: _Place) -> None:
@@ -249,6 +263,14 @@ def _in_words(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error) or type(error).__name__
+
+
+def _epoch_beyond(registration: BrokerRegistration, answer: HttpAnswer) -> int:
+    """The epoch of the other master for which this one was refused; 0 where it is no such refusal."""
+    epoch = answer.content.get("epoch")
+    if answer.content.get("code") != "BROKER_CONFLICT" or type(epoch) is not int:
+        return 0
+    return epoch if registration.epoch < epoch <= registration.epoch + MAX_EPOCH_STEP else 0
 
 
 def _refusal(answer: HttpAnswer) -> str:

@@ -219,6 +219,7 @@ def _check_place(registration: BrokerRegistration, known: BrokerRegistration) ->
             "BROKER_CONFLICT",
             f"{registration.broker_name} has a master of epoch {known.epoch} at {known.address}; "
             f"this one is of epoch {registration.epoch}",
+            epoch=known.epoch,
         )
     if registration.store_id and known.store_id and registration.store_id != known.store_id:
         raise InvalidRequest(

@@ -61,6 +61,7 @@ class RegistrationService:
             self._describe,
             settings.cluster_secret,
             question=partial(ask, trust=trust),
+            on_epoch=replication.heard_of_epoch,
             every_s=settings.nameserver_heartbeat_s,
         )
         self._register_embedded()

@@ -371,6 +371,11 @@ class ReplicationService:
             await asyncio.gather(following, return_exceptions=True)
         self._follower = None
 
+    def heard_of_epoch(self, epoch: int) -> None:
+        """Becomes a slave where another broker is the master of a higher epoch."""
+        if epoch > self._store.epoch:
+            self._step_down(epoch)
+
     def _step_down(self, epoch: int) -> None:
         """Becomes a slave: another broker is the master of a higher epoch."""
         if not self.is_master:

@@ -187,6 +187,29 @@ def test_a_call_lasts_no_longer_than_it_was_given_though_a_name_server_hangs(
                 assert took(lambda call=call, alone=alone: call(alone)) < 1.4
 
 
+def test_a_master_that_hung_and_comes_back_takes_nothing_once_it_hears_of_the_new_one(
+    tmp_path: Path,
+) -> None:
+    with BrokersOfCluster(tmp_path) as cluster:
+        master, slave = cluster.master("broker-a"), cluster.slave("broker-a")
+        with Client(cluster.endpoint, timeout_s=5) as client:
+            client.send("t", "one", queue_id=0)
+            wait_until(lambda: confirmed(slave, "t") == 1)
+            os.kill(master.pid, signal.SIGSTOP)
+            with slave.client() as promoted:
+                promoted.promote()
+            wait_until(lambda: cluster.name_servers[0].addresses()["broker-a"]["0"] == slave.endpoint)
+            os.kill(master.pid, signal.SIGCONT)
+            with master.client() as old:
+                wait_until(lambda: old.replication()["role"] == "slave")
+                with pytest.raises(Unavailable, match="NOT_MASTER"):
+                    old.send("t", "to the old one")
+            assert "master no more: restart it as a slave" in master.log()
+            # This client did not look at the routes since.
+            wait_until(lambda: sends(client, "t"))
+            assert "one" in {message.text for message in client.pull("t", 0, 0).messages}
+
+
 def test_an_old_master_gets_nothing_while_the_promoted_slave_hangs(tmp_path: Path) -> None:
     with BrokersOfCluster(tmp_path) as cluster:
         master = cluster.master("broker-a")

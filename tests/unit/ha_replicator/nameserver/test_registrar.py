@@ -70,7 +70,7 @@ class Names:
             given = BrokerRegistration(broker_name=name, broker_id=int(broker_id), topics=table, **content)
             answer = self.servers[endpoint].register(given, request)
         except LakeMQError as error:
-            return HttpAnswer(403, {"code": error.code, "detail": error.detail})
+            return HttpAnswer(403, {"code": error.code, "detail": error.detail, **error.context})
         return HttpAnswer(200, {"topics_wanted": answer.topics_wanted})
 
 
@@ -96,6 +96,7 @@ def run(
     scenario: Callable[[Registrar, Described], Awaitable[None]],
     *,
     secret: bytes | None = SECRET,
+    on_epoch: Callable[[int], None] = lambda epoch: None,
     every_s: float = 3_600.0,
     first_pause_s: float = FIRST_PAUSE_S,
     least_between_s: float = 0.02,
@@ -107,6 +108,7 @@ def run(
             broker,
             secret,
             question=names.ask,
+            on_epoch=on_epoch,
             every_s=every_s,
             first_pause_s=first_pause_s,
             least_between_s=least_between_s,
@@ -213,8 +215,25 @@ def test_a_broker_whose_place_is_anothers_does_not_take_it_out_at_its_stop() -> 
         registrar.changed()
         await wait_until_async(lambda: "BROKER_CONFLICT" in (registrar.status()[0].failure or ""))
 
-    run(names, scenario)
+    epochs: list[int] = []
+    run(names, scenario, on_epoch=epochs.append)
     assert names.addresses(ONE) == {0: "http://promoted:1"}
+    assert epochs == [9], "the broker hears that it is the master no more"
+
+
+@pytest.mark.parametrize(("epoch", "heard"), [(1 << 20, [1 << 20]), ((1 << 20) + 1, [])])
+def test_an_epoch_out_of_reach_is_not_believed(epoch: int, heard: list[int]) -> None:
+    names = Names(ONE)
+    epochs: list[int] = []
+
+    async def scenario(registrar: Registrar, broker: Described) -> None:
+        assert broker.now is not None
+        names.servers[ONE].tables.register(replace(broker.now, store_id="another", epoch=epoch))
+        registrar.changed()
+        await wait_until_async(lambda: "BROKER_CONFLICT" in (registrar.status()[0].failure or ""))
+
+    run(names, scenario, on_epoch=epochs.append)
+    assert epochs[:1] == heard
 
 
 def test_a_refusal_is_said_with_its_reason() -> None:
