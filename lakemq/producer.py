@@ -3,10 +3,10 @@
 Owns the sender threads; what lingers is in pending_messages.py, and where it goes in lanes.py.
 
 Invariants: messages of one topic are stored in the order of ``send_later`` (those of one sharding key, where
-there are several brokers), but for what ended as OutcomeUnknown, which may be stored later; every batch carries an
-Idempotency-Key, so a repeat after a lost answer stores nothing twice; a message the broker refuses fails
-alone, not its neighbours; every future ends, at ``close()`` at the latest; a broker that does not answer
-costs no call more than the time it was given.
+there are several brokers), but for what ended as OutcomeUnknown, which may be stored later; every batch
+carries an Idempotency-Key, so a repeat after a lost answer stores nothing twice; a message the broker refuses
+fails alone, not its neighbours; every future ends, at ``close()`` at the latest; a broker that does not
+answer costs no call more than the time it was given.
 
 Threads: any may send; threads of the producer's own send what was gathered, one to one broker, and up to
 MOST_SENDERS where there are several, so that a broker that is away does not hold up the lanes of others.
