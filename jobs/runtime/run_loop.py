@@ -293,6 +293,9 @@ def _without_spark_log(spark: SparkSession) -> Iterator[None]:
         context.setLogLevel(level)
 
 
+_OTHER_TABLE = "DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE"
+
+
 def _first_failure(streams: Sequence[StartedStream]) -> str | None:
     for stream in streams:
         failed = stream.failure()
@@ -303,6 +306,11 @@ def _first_failure(streams: Sequence[StartedStream]) -> str | None:
 
 def _reason(failed: StreamingQueryException) -> str:
     """The line that says why, out of Spark's stacks of stacks: the innermost Python error."""
+    if _OTHER_TABLE in str(failed):
+        return (
+            "the ledger was made anew since this checkpoint was: delete the checkpoint, and the group "
+            "goes on where ledger and broker say"
+        )
     lines = [line.strip() for line in str(failed).splitlines() if line.strip()]
     named = [line for line in lines if _names_an_error(line)]
     return named[-1] if named else lines[0]

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any, cast
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from jobs.runtime.batch_gate import BatchGate, JobStopped
-from jobs.runtime.run_loop import RunLoop
+from jobs.runtime.run_loop import RunLoop, _first_failure
 from store_native.errors import Unavailable
 
 
@@ -39,3 +40,30 @@ def test_streams_that_started_are_ended_when_a_later_one_cannot_start() -> None:
     assert not first.isActive
     with pytest.raises(JobStopped), gate.batch():
         pass
+
+
+class FailedStream:
+    """A stream that ended with an error of Spark's."""
+
+    def __init__(self, text: str) -> None:
+        self.query = Query()
+        self._text = text
+
+    def failure(self) -> StreamingQueryException:
+        return StreamingQueryException(self._text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "[DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE] an unexpected Delta table (id = 1)\n\tat x.y",
+            "the ledger was made anew since this checkpoint was: delete the checkpoint, and the group "
+            "goes on where ledger and broker say",
+        ),
+        ("[STREAM_FAILED] x\nTraceback\n  ValueError: no licence\n\tat x.y", "ValueError: no licence"),
+        ("[STREAM_FAILED] nothing that names an error", "[STREAM_FAILED] nothing that names an error"),
+    ],
+)
+def test_a_stream_that_failed_says_why_in_one_sentence(text: str, said: str) -> None:
+    assert _first_failure([cast(Any, FailedStream(text))]) == f"the stream 'g group' failed: {said}"
