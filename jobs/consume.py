@@ -200,9 +200,11 @@ def _stages(
     group: GroupJob, ledger_streams: Sequence[LedgerConsumer], there: AvailableMessages
 ) -> Iterator[list[Callable[[], StreamingQuery]]]:
     """What a run over what is there starts, one after the other has ended."""
+    if group.lanes is not None:
+        group.lanes.read_up_to(there.ends)
     yield [group.start]
     if group.lanes is not None:
-        for _ in further_starts(group.lanes, there, group.reached):
+        for _ in further_starts(group.lanes):
             yield [group.start]
     # What the group writes is in the ledger before the streams over it look what is there.
     yield [stream.start for stream in ledger_streams]

@@ -191,7 +191,7 @@ class GroupJob:
             self._lanes.begin()
         else:
             refuse_parked(settings.ledger, settings.group, self._spark)
-            batch_bound.pause(self._checkpoint.bound_file, ())
+            batch_bound.read_up_to(self._checkpoint.bound_file, {})
         self._start = self._brokers.positions(begin)
         self._reach(self._start)
         committed = self._checkpoint.reached()

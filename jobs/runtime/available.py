@@ -40,6 +40,11 @@ class AvailableMessages:
                     raise
                 self._silent.add(name)
 
+    @property
+    def ends(self) -> dict[MessageQueue, int]:
+        """Where each queue ended, of the brokers that answered."""
+        return {queue: end for queue, (_, end) in self._ends.items()}
+
     def left_out(
         self, reached: Mapping[MessageQueue, int], paused: Collection[MessageQueue] = ()
     ) -> list[str]:
@@ -49,13 +54,5 @@ class AvailableMessages:
             reached: the offset the group job has reached in each queue.
             paused: queues that the job itself reads no further.
         """
-        behind = self._ends.keys() - self.handled(reached) - {*paused}
-        return sorted(self._silent | {queue.broker_name for queue in behind})
-
-    def handled(self, reached: Mapping[MessageQueue, int]) -> set[MessageQueue]:
-        """The queues of which all was handled that was there.
-
-        Args:
-            reached: the offset the group job has reached in each queue.
-        """
-        return {queue for queue, (least, end) in self._ends.items() if reached.get(queue, least) >= end}
+        behind = {queue for queue, (least, end) in self._ends.items() if reached.get(queue, least) < end}
+        return sorted(self._silent | {queue.broker_name for queue in behind - {*paused}})

@@ -1,7 +1,7 @@
-"""How many messages a job wants in its next batch, and of which queues none.
+"""How many messages a job wants in its next batch, and how far it reads which queues.
 
 Owns the file behind the option ``batchBoundFile``: ``maxOffsetsPerTrigger`` is fixed when a query starts,
-this is looked at before each batch. What pauses queues is in a file beside it.
+this is looked at before each batch. How far queues are read is in a file beside it.
 
 Invariants: the files only ever lower the bound, they are whole or not there, and what cannot be read counts
 as none.
@@ -12,7 +12,7 @@ Processes: the driver; the job's process writes, the source's reads.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from structured_streaming.offsets import MessageQueue
@@ -41,41 +41,44 @@ def read(file: Path, of: str | None = None) -> int | None:
     return rows if isinstance(rows, int) and rows > 0 else None
 
 
-def pause(file: Path, queues: Collection[tuple[str, str, int]]) -> None:
-    """Leaves queues out of the batches from the next one on, in the place of those named before.
+def read_up_to(file: Path, ends: Mapping[MessageQueue, int], *, others_only_of: str | None = None) -> None:
+    """Has queues read no further than some ends from the next batch on, in the place of those said before.
 
     Args:
         file: The file of the bound.
-        queues: Topic, broker and number of each.
+        ends: How far each queue is read; one that is behind its end already is paused.
+        others_only_of: The only topic whose other queues are read, to their ends; None reads all others.
     """
     beside = _beside(file)
-    if queues:
-        _replace(beside, sorted(queues))
+    if ends or others_only_of is not None:
+        _replace(beside, {"ends": [[*queue, end] for queue, end in ends.items()], "others": others_only_of})
     else:
         beside.unlink(missing_ok=True)
 
 
-def paused(file: str | None) -> frozenset[MessageQueue]:
-    """The queues that are left out."""
-    if file is None:
-        return frozenset()
-    try:
-        found = json.loads(_beside(Path(file)).read_text(encoding="utf-8"))
-        return frozenset(MessageQueue(*queue) for queue in found)
-    except (OSError, ValueError, TypeError, RecursionError):
-        return frozenset()
-
-
-def without_paused(
+def within_ends(
     file: str | None, starts: Mapping[MessageQueue, int], ends: Mapping[MessageQueue, int]
 ) -> dict[MessageQueue, int]:
-    """The ends of a batch in which no paused queue moves."""
-    left_out = paused(file)
-    return {queue: starts[queue] if queue in left_out else end for queue, end in ends.items()}
+    """The ends of a batch in which no queue moves on beyond the end that was said."""
+    said, others_only_of = ({}, None) if file is None else _ends_said(Path(file))
+
+    def end_of(queue: MessageQueue) -> int:
+        none = others_only_of is not None and others_only_of != queue.topic
+        return max(starts[queue], min(ends[queue], said.get(queue, 0 if none else ends[queue])))
+
+    return {queue: end_of(queue) for queue in ends}
+
+
+def _ends_said(file: Path) -> tuple[dict[MessageQueue, int], str | None]:
+    try:
+        found = json.loads(_beside(file).read_text(encoding="utf-8"))
+        return {MessageQueue(*queue): int(end) for *queue, end in found["ends"]}, found["others"]
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return {}, None
 
 
 def _beside(file: Path) -> Path:
-    return file.with_name(f"{file.stem}-paused.json")
+    return file.with_name(f"{file.stem}-ends.json")
 
 
 def _replace(file: Path, content: object) -> None:

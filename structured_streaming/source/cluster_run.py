@@ -134,7 +134,7 @@ class ClusterRun:
         starts = {queue: at for planned in plans.values() for queue, at in planned.starts.items()}
         file = self.options.batch_bound_file
         most = batch_bound.at_most(file, most)
-        ends = batch_bound.without_paused(file, starts, ends)
+        ends = batch_bound.within_ends(file, starts, ends)
         if most is not None:
             ends = limit_ends(starts, ends, most)
         found = dict(start.brokers)

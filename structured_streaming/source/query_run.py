@@ -153,7 +153,7 @@ class QueryRun:
         planned = self.plan(start)
         file = self.options.batch_bound_file
         most = batch_bound.at_most(file, most)
-        ends = batch_bound.without_paused(file, planned.starts, planned.ends)
+        ends = batch_bound.within_ends(file, planned.starts, planned.ends)
         return planned.advance(ends if most is None else limit_ends(planned.starts, ends, most))
 
     def plan(self, start: Offsets) -> Planned:

@@ -295,6 +295,34 @@ def test_a_run_reads_on_in_a_queue_that_was_paused_once_its_messages_go_on(
     attempts_in_order(chosen)
 
 
+def test_a_run_keeps_to_what_was_there_and_to_its_own_bounds(
+    spark: SparkSession, shared_broker: BrokerProcess, settings: Settings, tmp_path: Path
+) -> None:
+    """A queue was paused at the run's begin, by an earlier run that had larger batches."""
+    client = shared_broker.client()
+    client.put_topic("kept-to", read_queue_nums=1, write_queue_nums=1)
+    post(client, "kept-to", [f"a/{n}/{1 if n == 0 else 0}" for n in range(12)])
+    changes: dict[str, Any] = {"available_now": True, "until_idle_s": None}
+    chosen = settings("kept-to", "fails_at_first", max_parked=8, max_messages_per_batch=9, **changes)
+    assert run_through(spark, chosen).parked == 8
+    again = retry_topic(chosen.group)
+    assert client.pull(again, 0, 0, wait_ms=30_000).messages
+    batches: list[BatchReport] = []
+
+    def while_it_runs(report: BatchReport) -> None:
+        if not batches:
+            post(client, "kept-to", [f"a/{n}/0" for n in range(12, 20)])
+        batches.append(report)
+
+    less = replace(chosen, max_parked=3, max_messages_per_batch=3)
+    assert run_through(spark, less, on_batch=while_it_runs) == WaitingRetries(0, None)
+    check_ledger(chosen, 12)
+    assert batches[0].messages == 1 + 3, "the retry, and as many parked messages as the run may"
+    assert run_through(spark, chosen) == WaitingRetries(0, None)
+    check_ledger(chosen, 20)
+    attempts_in_order(chosen)
+
+
 def test_a_run_whose_wake_ups_no_broker_takes_ends_and_says_so(
     spark: SparkSession, shared_broker: BrokerProcess, settings: Settings
 ) -> None:

@@ -13,7 +13,7 @@ thread.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -67,7 +67,7 @@ class OrderlyGroup:
         self._bound_file = bound_file
         self._waiting: WaitingLanes | None = None
         self._wake_ups = WakeUps(client, settings.group)
-        self._ended: frozenset[MessageQueue] = frozenset()
+        self._ends: Mapping[MessageQueue, int] | None = None
         self.gone_on = 0
 
     def begin(self) -> None:
@@ -87,7 +87,8 @@ class OrderlyGroup:
         """Cuts a batch; see `lane_tasks`."""
         assert self._waiting is not None, "the lanes were not read"
         settings = self._settings
-        most = batch_bound.read(self._bound_file) or settings.max_messages_per_batch
+        bound = settings.max_messages_per_batch
+        most = min(batch_bound.read(self._bound_file) or bound, bound)  # the file may be an earlier run's
         if any(piece.queue.topic == retry_topic(settings.group) for piece in slices):
             self._wake_ups.end()
         return lane_tasks(
@@ -131,9 +132,16 @@ class OrderlyGroup:
         firsts = self._waiting.first_parked()
         return {queue: min(at, firsts.get(queue, at)) for queue, at in end.items()}
 
-    def read_no_further(self, queues: Collection[MessageQueue]) -> None:
-        """Has the next start read nothing more of some queues; never the retry topic's."""
-        self._ended = frozenset(self._without_retry_topic(queues))
+    def read_up_to(self, ends: Mapping[MessageQueue, int]) -> None:
+        """Has every start from now on read its topics up to some ends, other queues of them not at all.
+
+        The retry topic is read to its end each time.
+
+        Args:
+            ends: of the queues there are.
+        """
+        again = retry_topic(self._settings.group)
+        self._ends = {queue: end for queue, end in ends.items() if queue.topic != again}
 
     def close(self) -> None:
         """Asks for no more batches."""
@@ -147,17 +155,17 @@ class OrderlyGroup:
         """
         if self._waiting is None:
             return []
-        counts = self._waiting.parked_by_queue()
+        again, counts = retry_topic(self._settings.group), self._waiting.parked_by_queue()
         full = (MessageQueue(*queue) for queue, n in counts.items() if n >= self._settings.max_parked)
-        return self._without_retry_topic(full)
+        return sorted(queue for queue in full if queue.topic != again)
 
     def _look_ahead(self) -> None:
+        """Says how far the next batch reads, and makes one where parked messages wait for nothing else."""
         assert self._waiting is not None, "the lanes were not read"
-        batch_bound.pause(self._bound_file, self._ended.union(self.paused))
+        ends = {**(self._ends or {}), **dict.fromkeys(self.paused, 0)}
+        others_only_of = None if self._ends is None else retry_topic(self._settings.group)
+        batch_bound.read_up_to(self._bound_file, ends, others_only_of=others_only_of)
         if self._waiting.can_go_on:
             self._wake_ups.ask()
         elif self._wake_ups.refusal is not None:
             self._wake_ups.end()
-
-    def _without_retry_topic(self, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
-        return sorted(queue for queue in queues if queue.topic != retry_topic(self._settings.group))

@@ -3,36 +3,29 @@
 Owns whether the query is started once more: a start sees the wake-up that was sent before it, and none that
 its batches ask for.
 
-Invariants: a run ends. Queues of which all was handled that was there are read no further, so that what can
-go on is bounded; where starts come to nothing, the third one in a row is the last.
+Invariants: a run ends. Its starts read the topics up to where they ended when it began, so that what can go
+on is bounded; where starts come to nothing, the third one in a row is the last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from jobs.group.orderly.orderly_group import OrderlyGroup
-from jobs.runtime.available import AvailableMessages
 from store_native.errors import Unavailable
-from structured_streaming.offsets import MessageQueue
 
 MOST_IN_VAIN = 3
 """So many starts in a row may let no parked message go on: a wake-up may be a moment on its way."""
 
 
-def further_starts(
-    lanes: OrderlyGroup, there: AvailableMessages, reached: Mapping[MessageQueue, int]
-) -> Iterator[None]:
+def further_starts(lanes: OrderlyGroup) -> Iterator[None]:
     """Yields before each further start; asked again once that one's batches are done.
 
     Args:
         lanes: the group's.
-        there: what was there when the run began.
-        reached: the offset the group job has reached in each queue, as it moves on.
     """
     in_vain = 0
     while lanes.can_go_on and in_vain < MOST_IN_VAIN:
-        lanes.read_no_further(there.handled(reached))
         before = lanes.gone_on
         yield
         in_vain = 0 if lanes.gone_on > before else in_vain + 1

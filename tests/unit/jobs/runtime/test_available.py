@@ -62,6 +62,9 @@ def test_a_queue_that_the_job_reads_no_further_is_not_left_out_but_a_silent_brok
     assert there(cluster).left_out(reached(a=3), paused) == ["broker-b"]
 
 
-def test_it_is_known_of_which_queues_all_was_handled_that_was_there() -> None:
-    available = there(ModelCluster("broker-a", "broker-b"))
-    assert available.handled(reached(a=10, b=9)) == {MessageQueue("t", "broker-a", 0)}
+def test_where_the_queues_ended_is_known_of_those_that_answered() -> None:
+    cluster = ModelCluster("broker-a", "broker-b", "broker-c")
+    cluster.away = {"broker-b"}
+    available = there(cluster)
+    cluster.ends["broker-a"], cluster.away = 99, set()
+    assert available.ends == reached(a=10, c=10)

@@ -152,13 +152,51 @@ def test_a_job_pauses_queues_from_one_batch_to_the_next(tmp_path: Path) -> None:
     held = broker(9, 5)
     query = run(held, batchBoundFile=str(file), **EARLIEST)
     first = query.initial()
-    batch_bound.pause(file, [queue("t0", 0)])
+    batch_bound.read_up_to(file, {queue("t0", 0): 0})
     second = query.latest(first, 4)
     assert query.latest(second, None).position(queue("t0", 0)) == 0
-    batch_bound.pause(file, [])
+    batch_bound.read_up_to(file, {})
     third = query.latest(second, None)
     found = [[end.position(queue("t0", n)) for n in (0, 1)] for end in (first, second, third)]
     assert found == [[0, 0], [0, 4], [9, 5]]
+
+
+def test_a_job_has_queues_read_no_further_than_their_ends(tmp_path: Path) -> None:
+    file = tmp_path / "bound.json"
+    held = broker(9, 5)
+    query = run(held, batchBoundFile=str(file), **EARLIEST)
+    batch_bound.read_up_to(file, {queue("t0", 0): 4, queue("t0", 1): 7})
+    first = query.latest(query.initial(), None)
+    held.held["t0"].queues[1].high = 8
+    second = query.latest(first, None)
+    batch_bound.read_up_to(file, {queue("t0", 0): 2, queue("t0", 1): 7})
+    third = query.latest(second, None)
+    found = [[end.position(queue("t0", n)) for n in (0, 1)] for end in (first, second, third)]
+    assert found == [[4, 5], [4, 7], [4, 7]]
+
+
+def test_a_job_has_queues_that_came_later_read_of_one_topic_only(tmp_path: Path) -> None:
+    file = tmp_path / "bound.json"
+    held = broker(9)
+    query = run(held, batchBoundFile=str(file), **EARLIEST)
+    start = query.initial()
+    create(held, "t1", 3)
+    create(held, "t2", 4)
+    batch_bound.read_up_to(file, {queue("t0", 0): 6}, others_only_of="t2")
+    bounded = query.latest(start, None)
+    assert planned(query, start, bounded) == [("t0", 0, 0, 6), ("t2", 0, 0, 4)]
+    batch_bound.read_up_to(file, {})
+    assert planned(query, bounded, query.latest(bounded, None)) == [("t0", 0, 6, 9), ("t1", 0, 0, 3)]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "null", '{"ends": 7, "others": null}', '{"ends": [[1]]}'])
+def test_ends_that_cannot_be_read_count_as_none(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "bound.json"
+    query = run(broker(9), batchBoundFile=str(file), **EARLIEST)
+    batch_bound.read_up_to(file, {queue("t0", 0): 0})
+    (written,) = tmp_path.iterdir()
+    written.write_text(text)
+    assert query.latest(query.initial(), None).position(queue("t0", 0)) == 9
 
 
 def test_a_loss_fails_the_query_unless_it_may_go_on() -> None:
