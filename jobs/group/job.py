@@ -187,9 +187,7 @@ class GroupJob:
         begin = start_of(
             self._checkpoint, self._brokers, lambda: starting_offsets(settings, self._spark, self._brokers)
         )
-        if self._lanes is not None:
-            self._lanes.begin()
-        else:
+        if self._lanes is None:
             refuse_parked(settings.ledger, settings.group, self._spark)
             batch_bound.read_up_to(self._checkpoint.bound_file, {})
         self._start = self._brokers.positions(begin)
@@ -197,6 +195,8 @@ class GroupJob:
         committed = self._checkpoint.reached()
         if committed is not None:
             self._reach(committed.queues)
+        if self._lanes is not None:
+            self._lanes.begin(self.reached)
         self._size.begin(single=self._unknown_is_slow)
         source = (
             self._streams.readStream.format("lakemq")
@@ -242,6 +242,8 @@ class GroupJob:
                 self._after_ledger_commit(batch_id)
             else:
                 _log.info("batch %s is in the ledger already: its messages are not handled again", batch_id)
+                if self._lanes is not None:
+                    self._lanes.repeated(covered.slices(self._store_id))
                 if lost is not None:
                     self._read_again(covered, lost)
             if lost is not None:

@@ -308,16 +308,20 @@ def test_a_run_keeps_to_what_was_there_and_to_its_own_bounds(
     again = retry_topic(chosen.group)
     assert client.pull(again, 0, 0, wait_ms=30_000).messages
     batches: list[BatchReport] = []
+    stored = [1]
 
     def while_it_runs(report: BatchReport) -> None:
         if not batches:
             post(client, "kept-to", [f"a/{n}/0" for n in range(12, 20)])
         batches.append(report)
+        await_dispatch(client)
+        stored.append(client.queues(again)[0].max_offset)
 
     less = replace(chosen, max_parked=3, max_messages_per_batch=3)
     assert run_through(spark, less, on_batch=while_it_runs) == WaitingRetries(0, None)
     check_ledger(chosen, 12)
     assert batches[0].messages == 1 + 3, "the retry, and as many parked messages as the run may"
+    assert all(after - before <= 1 for before, after in pairwise(stored)), "a wake-up for each batch"
     assert run_through(spark, chosen) == WaitingRetries(0, None)
     check_ledger(chosen, 20)
     attempts_in_order(chosen)

@@ -13,6 +13,7 @@ import pytest
 from jobs.group.orderly.wake_ups import WakeUps
 from lakemq.client import Client
 from store_native.names import PERM_READ, PERM_WRITE, retry_topic
+from structured_streaming.offsets import MessageQueue
 from tests.support.broker_process import BrokerProcess
 from tests.support.dispatch_barrier import await_dispatch
 from tests.support.waiting import wait_until
@@ -86,3 +87,18 @@ def test_nothing_is_sent_once_it_is_closed(client: Client) -> None:
     take_messages(client, "closed")
     wake_ups.ask()
     assert stored(client, "closed") == 0
+
+
+def test_one_that_an_earlier_driver_sent_and_no_batch_has_read_is_not_sent_again(client: Client) -> None:
+    topic = retry_topic("started-anew")
+    client.put_topic(topic, read_queue_nums=1, write_queue_nums=1)
+    WakeUps(client, "started-anew").ask()  # its driver is killed then
+    assert stored(client, "started-anew") == 1
+    queue = MessageQueue(topic, client.cluster()["broker_name"], 0)
+    for reached, expected in (({}, 1), ({queue: 0}, 1), ({queue: 1}, 2), ({queue: 1}, 2)):
+        wake_ups = WakeUps(client, "started-anew")
+        wake_ups.begin(reached)
+        wake_ups.ask()
+        wake_ups.begin(reached)
+        wake_ups.ask()
+        assert stored(client, "started-anew") == expected

@@ -70,13 +70,17 @@ class OrderlyGroup:
         self._ends: Mapping[MessageQueue, int] | None = None
         self.gone_on = 0
 
-    def begin(self) -> None:
-        """Reads from the ledger what the lanes wait for; once the fence is taken."""
+    def begin(self, reached: Mapping[MessageQueue, int]) -> None:
+        """Reads from the ledger what the lanes wait for; once the fence is taken.
+
+        Args:
+            reached: the offset the group job has reached in each queue.
+        """
         settings = self._settings
         send_lost_again(
             self._spark, settings.ledger, settings.group, self._client.endpoint, datetime.now(UTC)
         )
-        self._wake_ups.end()
+        self._wake_ups.begin(reached)
         self._waiting = WaitingLanes()
         self._waiting.add(waiting_rows(settings.ledger, settings.group, self._spark))
         self._look_ahead()
@@ -89,8 +93,7 @@ class OrderlyGroup:
         settings = self._settings
         bound = settings.max_messages_per_batch
         most = min(batch_bound.read(self._bound_file) or bound, bound)  # the file may be an earlier run's
-        if any(piece.queue.topic == retry_topic(settings.group) for piece in slices):
-            self._wake_ups.end()
+        self._note_read(slices)
         return lane_tasks(
             *(self._spark, settings.ledger, settings.group, reader, slices, self._waiting),
             most_parked=most,
@@ -110,6 +113,15 @@ class OrderlyGroup:
         self.gone_on += self._waiting.add(
             rows_of_batch(settings.ledger, settings.group, query_id, batch_id, began, self._spark)
         )
+        self._look_ahead()
+
+    def repeated(self, slices: Sequence[QueueSlice]) -> None:
+        """Takes note of a batch that was in the ledger at the start already.
+
+        Args:
+            slices: what the batch covers.
+        """
+        self._note_read(slices)
         self._look_ahead()
 
     @property
@@ -158,6 +170,10 @@ class OrderlyGroup:
         again, counts = retry_topic(self._settings.group), self._waiting.parked_by_queue()
         full = (MessageQueue(*queue) for queue, n in counts.items() if n >= self._settings.max_parked)
         return sorted(queue for queue in full if queue.topic != again)
+
+    def _note_read(self, slices: Sequence[QueueSlice]) -> None:
+        if any(piece.queue.topic == retry_topic(self._settings.group) for piece in slices):
+            self._wake_ups.end()
 
     def _look_ahead(self) -> None:
         """Says how far the next batch reads, and makes one where parked messages wait for nothing else."""

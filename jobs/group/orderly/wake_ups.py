@@ -2,20 +2,27 @@
 
 Owns when one is sent, and again where no broker took it, and the thread that does so.
 
-Invariants: one at a time: while one is stored that no batch has read, no other is sent. One that is refused
-is sent again, after 1, 2, 4 ... 30 seconds, until a broker takes it or nobody waits for it.
+Invariants: one at a time: while one is stored that no batch has read, no other is sent, also by a driver
+that starts anew. One that is refused is sent again, after 1, 2, 4 ... 30 seconds, until a broker takes it or
+nobody waits for it.
 
-Threads: `ask` and `end` are the group job's; a thread of its own, from the first refusal on, sends again.
+Threads: `begin`, `ask` and `end` are the group job's; a thread of its own, from the first refusal on, sends
+again.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Mapping
 
 from jobs.redelivery import wake_up
+from jobs.runtime.group_brokers import GroupBrokers
 from lakemq.client import Client
 from store_native.errors import LakeMQError
+from store_native.names import retry_topic
+from structured_streaming.offsets import MessageQueue
+from structured_streaming.subscription import Subscription
 
 _log = logging.getLogger(__name__)
 
@@ -47,6 +54,17 @@ class WakeUps:
     def refusal(self) -> LakeMQError | None:
         """What the broker said last that did not take what is asked for."""
         return self._refusal
+
+    def begin(self, reached: Mapping[MessageQueue, int]) -> None:
+        """Ends what was asked for; a retry topic with messages that no batch has read makes one by itself.
+
+        Args:
+            reached: the offset that the batches have reached in each queue.
+        """
+        self.end()
+        one_comes = self._holds_unread(reached)
+        with self._changed:
+            self._asked = one_comes
 
     def ask(self) -> None:
         """Asks for a batch; what is asked for already is not sent twice.
@@ -82,6 +100,23 @@ class WakeUps:
             self._changed.notify_all()
         if self._thread is not None:
             self._thread.join(_CLOSED_WITHIN_S)
+
+    def _holds_unread(self, reached: Mapping[MessageQueue, int]) -> bool:
+        """Whether a broker that answers has something on the retry topic that a batch will read."""
+        retries = Subscription(frozenset({retry_topic(self._group)}))
+        try:
+            brokers = GroupBrokers(self._client)
+            names = list(brokers.each())
+        except LakeMQError:
+            return False
+        for name in names:
+            try:
+                held = brokers.held_at(name, retries)
+            except LakeMQError:
+                continue  # while it is away no batch reads it
+            if any(b.confirmed_offset > max(b.min_offset, reached.get(q, 0)) for q, b in held.items()):
+                return True
+        return False
 
     def _send(self, turn: int) -> None:
         refusal: LakeMQError | None = None
