@@ -66,7 +66,11 @@ DELIVERIES = Table(
             ("error_type", pa.string(), "class of the handler's exception"),
             ("error_text", pa.string(), "text of the handler's exception"),
             ("error_trace", pa.string(), "its traceback"),
-            ("started_at", TIMESTAMP, "when the handler was called, null when PARKED"),
+            (
+                "started_at",
+                TIMESTAMP,
+                "when the handler was called or the message skipped, null when PARKED",
+            ),
             ("finished_at", TIMESTAMP, "when it returned, or when the message was parked"),
             ("next_attempt_at", TIMESTAMP, "due time of the next attempt, RETRY only"),
             ("delay_level", pa.int32(), "delay level of the next attempt, RETRY only"),

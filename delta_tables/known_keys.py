@@ -65,7 +65,7 @@ def known_rows(
 
 
 def rows_within(
-    spark: SparkSession,
+    spark: SparkSession | None,
     ledger: LedgerLocation,
     table: Table,
     group: str,
@@ -90,6 +90,7 @@ def rows_within(
     else:
         from pyspark.sql import functions as F
 
+        assert spark is not None, "a ledger in a catalog is read through Spark"
         where = (F.col("consumer_group") == group) & _any_of(asked)
         if attempts_from is not None:
             where = where & (F.col("attempt") >= attempts_from)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 _COMMENT = re.compile(r"--[^\n]*")
 
 
-def select(ledger: LedgerLocation, text: str, spark: SparkSession) -> list[tuple[Any, ...]]:
-    """Runs a SELECT over the ledger's tables and views.
+def select(ledger: LedgerLocation, text: str, spark: SparkSession | None = None) -> list[tuple[Any, ...]]:
+    """Runs a SELECT over the ledger's tables and views; a ledger in a catalog needs the session.
 
     Returns:
         The rows as tuples; times are in UTC and say so.
@@ -33,6 +33,7 @@ def select(ledger: LedgerLocation, text: str, spark: SparkSession) -> list[tuple
 
         result = LedgerReader(ledger.directory).sql(text)
     else:
+        assert spark is not None, "a ledger in a catalog is read through Spark"
         result = spark.sql(with_views(ledger, text)).toArrow()
     return [tuple(row.values()) for row in result.to_pylist()]
 

@@ -48,6 +48,7 @@ _AGE_COLUMN = {
     "sent_messages": "sent_at",
     "refused_sends": "refused_at",
     "discarded_sends": "discarded_at",
+    "skipped_messages": "skipped_at",
 }
 
 
@@ -170,7 +171,7 @@ def _old(
     A group with messages that wait keeps its rows that send, and what became of them, since the oldest of
     these: without the row that says so, a message that was sent would count as one that waits. An orderly
     one whose lanes wait keeps all its rows since what these wait for, and so what became of them: dead
-    letters that have landed, ranges that are known to be lost.
+    letters that have landed, ranges that are known to be lost, messages that an operator gave up.
     """
     age = _AGE_COLUMN[table.name]
     condition = f"{age} < {in_sql(before)}"

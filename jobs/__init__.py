@@ -4,6 +4,7 @@
     archive.py       topics into a table
     retry.py, dead_letter.py  what goes back to the broker; outbox/ what verdicts send
     dlq/             what an operator does with dead letters; operator.py who he is
+    skip/            what he does with a message that its group does not get done with
     group/           the group job: batches of messages, outcomes, the ledger
     frames/          a user's function of DataFrames, applied to them; spark_group.py runs one in a program
     handler/         a user's handler: found, called, narrowed down where it fails

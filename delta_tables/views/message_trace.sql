@@ -2,8 +2,8 @@
 -- event and event_at: STORED, when a broker stored it (what lakemq archive landed, the retry topic's copies
 -- where that is archived too); ATTEMPT, when a group's handler returned; PARKED, when it had
 -- to wait for an earlier message of its lane (orderly mode); DEAD_LETTER, when the last attempt of a
--- message given up ended; REPLAY and DISCARD, when an operator did so; SENT, when a message that a verdict about it
--- sends was stored; SEND_REFUSED, when a broker did not take one; SEND_DISCARDED, when an operator gave one up.
+-- message given up ended; REPLAY, DISCARD and SKIP, when an operator did so; SENT, when a message that a verdict about
+-- it sends was stored; SEND_REFUSED, when a broker did not take one; SEND_DISCARDED, when an operator gave one up.
 -- attempt: attempts made by then, an attempt itself included. ORDER BY event_at, attempt, event is the order of
 -- events, also where an attempt and what came of it have one time.
 -- Position: the original message's, but STORED has the one it was stored at.
@@ -164,3 +164,25 @@ SELECT
   sent_topic,
   sent_message_id
 FROM discarded_sends
+UNION ALL
+SELECT
+  message_id,
+  skipped_at AS event_at,
+  'SKIP' AS event,
+  consumer_group,
+  topic,
+  broker_name,
+  queue_id,
+  queue_offset,
+  attempts AS attempt,
+  nullif(message_id, message_id) AS verdict,
+  reason,
+  nullif(message_id, message_id) AS error_type,
+  nullif(message_id, message_id) AS error_text,
+  nullif(skipped_at, skipped_at) AS started_at,
+  nullif(skipped_at, skipped_at) AS next_attempt_at,
+  nullif(message_id, message_id) AS worker,
+  operator,
+  nullif(message_id, message_id) AS sent_topic,
+  nullif(message_id, message_id) AS sent_message_id
+FROM skipped_messages

@@ -42,12 +42,7 @@ class DecidedVerdicts:
         """
         unknown = self.messages.num_rows
         rows = pa.array([self._where.get(key, unknown) for key in keys_of(batch)], pa.int64())
-        taken = {
-            name: None if column is None else column.take(rows)
-            for name, column in vars(self._with_unknown).items()
-            if name != "rows"
-        }
-        return HandlerResults(batch.num_rows, **taken)
+        return self._with_unknown.take(rows)
 
     @cached_property
     def _where(self) -> dict[Key, int]:

@@ -13,6 +13,7 @@ worker_death.py     a handler ended its worker
 known_attempts.py   retried messages that the ledger has are not handled again
 retry_shares.py     which task handles which of the others
 orderly/            messages that are handled one after the other
+skips/              messages that an operator gave up
 loss_record.py      what could not be read
 fence.py            whose appends a table takes
 ledger_consumer.py  the streams beside it, over rows of one kind; ledger_stream.py is where they begin

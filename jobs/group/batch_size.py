@@ -46,6 +46,7 @@ class Handled(NamedTuple):
         retried: Messages that come again.
         given_up: Messages that are DEAD or DROPPED.
         parked: Messages that were not handled, since they wait for others (orderly mode).
+        skipped: Messages among those given up that an operator gave up.
     """
 
     rows: int = 0
@@ -53,6 +54,7 @@ class Handled(NamedTuple):
     retried: int = 0
     given_up: int = 0
     parked: int = 0
+    skipped: int = 0
 
 
 class _Sum(AccumulatorParam[Handled]):
@@ -66,6 +68,7 @@ class _Sum(AccumulatorParam[Handled]):
             value1.retried + value2.retried,
             value1.given_up + value2.given_up,
             value1.parked + value2.parked,
+            value1.skipped + value2.skipped,
         )
 
 
@@ -150,11 +153,12 @@ class BatchSize:
             before = batch_bound.read(self._file, self._handler)
             if before is not None and before < self._most:
                 self._write(min(2 * before, self._most))
-        if handled.rows == 0 or handled.seconds <= 0:
+        called = handled.rows - handled.skipped
+        if called <= 0 or handled.seconds <= 0:
             return
         # A batch of few messages leaves threads idle: it says how long a call takes, not how many fit.
-        busy = min(1.0, handled.rows / self._concurrency)
-        rate = handled.rows / handled.seconds / busy  # messages a second, in one task
+        busy = min(1.0, called / self._concurrency)
+        rate = called / handled.seconds / busy  # messages a second, in one task
         cores = self._cores()
         fits = int(rate * cores * self._batch_time_s)
         rows = max(self._concurrency * cores, min(fits, self._most))

@@ -114,7 +114,12 @@ class GroupFence:
             rows,
             self._ledger,
             self._table,
-            app_id=f"lakemq/{self._group}",
+            app_id=application(self._group),
             version=version,
             has_effects=has_effects,
         )
+
+
+def application(group: str) -> str:
+    """What Delta knows a group's drivers by; those of a broadcast group, without a lease, by another."""
+    return f"lakemq/{group}"

@@ -50,6 +50,8 @@ from jobs.group.orderly.lane_gate import LaneRules
 from jobs.group.orderly.ledger_lanes import refuse_parked
 from jobs.group.orderly.orderly_group import OrderlyGroup
 from jobs.group.outcomes import OutcomeTask
+from jobs.group.skips.open_skips import SkipWatch
+from jobs.group.skips.skipped_rows import NO_SKIPS, Skips
 from jobs.group.slice_tasks import ReadTask, into_bins, per_bin, reader_of
 from jobs.group.start import starting_offsets
 from jobs.group.told_batches import ToldBatches
@@ -153,6 +155,9 @@ class GroupJob:
             # process of the handler's own dies alone.
             self._host = replace(self._host, isolation="process")
             self._lanes = OrderlyGroup(self._spark, settings, client, self._checkpoint.bound_file)
+        self._skips: SkipWatch | None = None
+        if settings.mode != "broadcast":
+            self._skips = SkipWatch(settings.ledger, settings.group, self._spark)
         self._start: dict[MessageQueue, int] = {}
         self._last_in_ledger: int | None = None
         self.reached: dict[MessageQueue, int] = {}
@@ -293,9 +298,10 @@ class GroupJob:
         reader = replace(self._reader, on_loss=lost)
         began_at = datetime.now(UTC)
         parts, rules = self._parts(reader, slices)
+        skips = NO_SKIPS if self._skips is None else self._skips.for_batch()
         handler: HandlerTarget | DecidedVerdicts
         if isinstance(settings.handler, FrameHandler):
-            handler = self._decided(parts, time_taken, lost)
+            handler = self._decided(parts, skips, time_taken, lost)
         else:
             handler = settings.handler
         handle = OutcomeTask(
@@ -310,6 +316,7 @@ class GroupJob:
             frozenset(settings.send_to),
             rules,
             self._largest_body,
+            skips,
         )
         outcomes = frame_of(self._spark, parts, handle, DELIVERIES.ddl)
         if not settings.send_to:
@@ -325,6 +332,8 @@ class GroupJob:
                 outcomes, settings.ledger, DELIVERIES, app_id=app_id, version=batch_id, has_effects=True
             )
         self._size.learn(time_taken.total)
+        if self._skips is not None:
+            self._skips.committed(time_taken.total.skipped)
         if self._lanes is not None:
             self._lanes.committed(query_id, batch_id, began_at)
         return time_taken.total
@@ -340,7 +349,7 @@ class GroupJob:
         return parts_of(self._spark, settings.ledger, settings.group, reader, slices, rows_of_a_task), None
 
     def _decided(
-        self, parts: Sequence[BatchPart], time_taken: HandlingTime, lost: LossRecord | None
+        self, parts: Sequence[BatchPart], skips: Skips, time_taken: HandlingTime, lost: LossRecord | None
     ) -> DecidedVerdicts:
         """Has the function of DataFrames decide; the tasks of the outcomes read the messages once more.
 
@@ -348,7 +357,7 @@ class GroupJob:
         """
         assert self._frames is not None, "the group has a handler of messages"
         began = time.monotonic()
-        messages = frame_of(self._streams, parts, MessageTask(self._settings.group), task_schema())
+        messages = frame_of(self._streams, parts, MessageTask(self._settings.group, skips), task_schema())
         decided = self._frames.decide(messages)
         cores = self._spark.sparkContext.defaultParallelism
         time_taken(Handled(0, (time.monotonic() - began) * cores))

@@ -17,6 +17,7 @@ from pyspark.sql.types import BooleanType, IntegerType, StructType
 
 from jobs.frames.evaluation import CANNOT_RETURN, ISOLATED
 from jobs.group.handled_messages import as_handled, without_repeats
+from jobs.group.skips.skipped_rows import NO_SKIPS, Skips
 from jobs.group.slice_tasks import source_schema
 from jobs.redelivery.counted_attempts import attempt_counts
 from jobs.redelivery.original_position import LAST_ATTEMPT, original_positions
@@ -35,9 +36,10 @@ def task_schema() -> str:
 
 @dataclass(frozen=True)
 class MessageTask:
-    """From what is read to what a function sees."""
+    """From what is read to what a function sees; without messages that an operator gave up."""
 
     group: str
+    skips: Skips = NO_SKIPS
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yields the messages of one task."""
@@ -47,6 +49,10 @@ class MessageTask:
             if fresh.num_rows == 0:
                 continue
             positions = original_positions(fresh, self.group)
+            skipped = self.skips.among(positions)
+            if skipped:
+                left = pa.array([row for row in range(fresh.num_rows) if row not in skipped], pa.int64())
+                fresh, positions = fresh.take(left), positions.take(left)
             isolated = attempt_counts(fresh, positions, self.group).isolated
             too_large = pc.invert(leaves_space_for_retry(fresh, positions))
             stays = pc.or_(too_large, pc.equal(positions.attempt, LAST_ATTEMPT))

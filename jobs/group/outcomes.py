@@ -4,8 +4,8 @@ Owns the making of an outcome row.
 
 Invariants: one row per message, keyed by its original position and attempt; a failed attempt becomes RETRY
 while attempts are left and the broker can take it back, DEAD otherwise, DROPPED in broadcast mode; what a
-verdict sends is in its own row. In an orderly group a message behind one that comes again is PARKED, by the
-same commit.
+verdict sends is in its own row. The handler is not called for a message that an operator gave up: it is DEAD.
+In an orderly group a message behind one that comes again is PARKED, by the same commit.
 
 Processes: made on the driver, pickled to executors.
 """
@@ -16,7 +16,7 @@ import os
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -30,6 +30,7 @@ from jobs.group.batch_size import Handled
 from jobs.group.handled_messages import as_handled, without_repeats
 from jobs.group.orderly.lane import lanes_of
 from jobs.group.orderly.lane_gate import LaneGate, LaneRules
+from jobs.group.skips.skipped_rows import NO_SKIPS, Skips, beside_skipped
 from jobs.handler.batch_calls import Before
 from jobs.handler.call_order import CallOrder
 from jobs.handler.invocation import DEFAULT_HOST, HandlerHost, invoke
@@ -65,6 +66,7 @@ class OutcomeTask:
         send_to: the topics that verdicts may send messages to.
         lanes: what is known of the lanes, in orderly mode.
         largest_body: bytes of a body that every broker takes; None where that is not known.
+        skips: messages that an operator gave up.
     """
 
     group: str
@@ -78,6 +80,7 @@ class OutcomeTask:
     send_to: frozenset[str] = frozenset()
     lanes: LaneRules | None = None
     largest_body: int | None = None
+    skips: Skips = NO_SKIPS
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Handles the messages of one task and yields their outcome rows."""
@@ -90,17 +93,22 @@ class OutcomeTask:
                 continue
             positions = original_positions(fresh, self.group)
             counts = attempt_counts(fresh, positions, self.group)
+            skipped = self.skips.among(positions)
             began = time.monotonic()
             if gate is None:
-                results = self._results(fresh, positions, counts)
+                results = self._results(fresh, positions, counts, skipped)
                 rows = self._rows(fresh, positions, counts, results, worker)
+                given_up = len(skipped)
             else:
                 lanes = lanes_of(fresh, positions)
-                given_up = pc.indices_nonzero(self._last_chances(fresh, positions, counts)).to_pylist()
-                results = self._results(fresh, positions, counts, gate.order(lanes, given_up))
+                last = pc.indices_nonzero(self._last_chances(fresh, positions, counts)).to_pylist()
+                results = self._results(fresh, positions, counts, skipped, gate.order(lanes, last))
                 rows = self._rows(fresh, positions, counts, results, worker)
-                rows = rows.filter(gate.close_behind(lanes, rows.column("verdict").to_pylist()))
-            self.handled(_handled(rows, results, time.monotonic() - began))
+                verdicts = rows.column("verdict").to_pylist()
+                given_up = sum(verdicts[row] == DEAD for row in skipped)
+                rows = rows.filter(gate.close_behind(lanes, verdicts))
+            handled = _handled(rows, results, time.monotonic() - began)
+            self.handled(handled._replace(skipped=given_up))
             yield rows
 
     def _pieces(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -116,7 +124,26 @@ class OutcomeTask:
         batch: pa.RecordBatch,
         positions: Positions,
         counts: AttemptCounts,
+        skipped: Mapping[int, str],
         order: CallOrder | None = None,
+    ) -> HandlerResults:
+        """The results of all rows; the handler is called for those that nobody gave up."""
+        if not skipped:
+            return self._called(batch, positions, counts, order)
+        called = [row for row in range(batch.num_rows) if row not in skipped]
+        results = None
+        if called:
+            rows = pa.array(called, pa.int64())
+            left = None if order is None else order.only(set(called)).numbered(called)
+            results = self._called(batch.take(rows), positions.take(rows), counts.take(rows), left)
+        return beside_skipped(results, called, skipped, order)
+
+    def _called(
+        self,
+        batch: pa.RecordBatch,
+        positions: Positions,
+        counts: AttemptCounts,
+        order: CallOrder | None,
     ) -> HandlerResults:
         messages = as_handled(batch, positions)
         if isinstance(self.handler, DecidedVerdicts):

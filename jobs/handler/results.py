@@ -42,6 +42,12 @@ class HandlerResults:
     in_company: pa.Array | None = None
     isolated: pa.Array | None = None
 
+    def take(self, rows: pa.Array) -> HandlerResults:
+        """The results of some rows, in their order."""
+        columns = {name: column for name, column in vars(self).items() if name != "rows"}
+        taken = {name: None if column is None else column.take(rows) for name, column in columns.items()}
+        return HandlerResults(len(rows), **taken)
+
 
 def with_outcomes(
     rows: int, started: Sequence[int | None], finished: Sequence[int], others: dict[int, Outcome]

@@ -46,6 +46,10 @@ class AttemptCounts:
         """The attempt's number when those that do not count are left out."""
         return pc.subtract(self.attempt, self.uncounted)
 
+    def take(self, rows: pa.Array) -> AttemptCounts:
+        """Those of some rows, in their order."""
+        return AttemptCounts(**{name: column.take(rows) for name, column in vars(self).items()})
+
 
 def attempt_counts(batch: pa.RecordBatch, positions: Positions, group: str) -> AttemptCounts:
     """Reads the marks of the rows that come from the group's retry topic."""

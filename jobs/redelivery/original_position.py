@@ -42,6 +42,10 @@ class Positions:
     queue_offset: pa.Array
     attempt: pa.Array
 
+    def take(self, rows: pa.Array) -> Positions:
+        """Those of some rows, in their order."""
+        return Positions(**{name: column.take(rows) for name, column in vars(self).items()})
+
 
 def original_positions(batch: pa.RecordBatch, group: str) -> Positions:
     """Finds the original position of each row.

@@ -42,6 +42,7 @@ LACKING = {
     "sent_messages": "sent_tags",
     "refused_sends": "error",
     "discarded_sends": "reason",
+    "skipped_messages": "reason",
 }
 
 

@@ -23,6 +23,7 @@ from delta_tables.messages import MESSAGES
 from delta_tables.refused_sends import REFUSED_SENDS
 from delta_tables.replays import REPLAYS
 from delta_tables.sent_messages import SENT_MESSAGES
+from delta_tables.skipped_messages import SKIPPED_MESSAGES
 from delta_tables.views import TABLES, VIEWS, register_views
 from jobs.dead_letter import dead_messages
 from jobs.group.ledger_stream import decide_start
@@ -42,6 +43,7 @@ from tests.support.ledger_rows import (
     path_ledger,
     replayed,
     report,
+    skipped,
     stored,
 )
 
@@ -135,6 +137,7 @@ def test_spark_and_deltalake_answer_the_views_alike(spark: SparkSession, ledger:
     refused = {"code": "NO_PERMISSION", "error": "not writable"}
     append(ledger, REFUSED_SENDS, [of_send(REFUSED_SENDS, 6, 2, **refused), of_send(REFUSED_SENDS, 6)])
     append(ledger, DISCARDED_SENDS, [of_send(DISCARDED_SENDS, 6, operator="anna@host", reason="a test")])
+    append(ledger, SKIPPED_MESSAGES, [skipped(1, 1)])
     append(ledger, MESSAGES, [stored(5), stored(0, reconsume_times=1, message_id="ID1")])
     append(ledger, DEAD_LETTERS, [dead_letter(6, 3)])
     append(ledger, REPLAYS, [replayed(6, 3), replayed(6, 3, "DISCARD", reason="a test")])

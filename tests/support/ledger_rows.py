@@ -13,6 +13,7 @@ from delta_tables.consumer_offsets import CONSUMER_OFFSETS, QueueProgress, rows
 from delta_tables.dead_letters import DEAD_LETTERS
 from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.replays import REPLAYS
+from delta_tables.skipped_messages import SKIPPED_MESSAGES
 from delta_tables.table import Table
 
 START = datetime(2026, 11, 21, 8, tzinfo=UTC)
@@ -92,6 +93,14 @@ def of_send(table: Table, offset: int, number: int = 1, **fields: Any) -> dict[s
     return row | at | fields
 
 
+def skipped(offset: int, attempts: int, **fields: Any) -> dict[str, Any]:
+    """One row of skipped_messages, a second after so many attempts of `delivery`."""
+    last = delivery(offset, attempts)
+    row = {name: last[name] for name in SKIPPED_MESSAGES.column_names if name in last}
+    row |= {"attempts": attempts, "skip_id": "s", "operator": "anna@host", "reason": "no use"}
+    return row | {"skipped_at": last["finished_at"] + timedelta(seconds=1)} | fields
+
+
 def append(ledger: PathLedger, table: Table, rows_: list[dict[str, Any]]) -> None:
     """Appends rows as one commit."""
     ledger.create(table)
@@ -101,7 +110,14 @@ def append(ledger: PathLedger, table: Table, rows_: list[dict[str, Any]]) -> Non
 
 
 def report(
-    ledger: PathLedger, begin: int, end: int, *, batch_id: int = 0, subscription: str = "*", **queue: Any
+    ledger: PathLedger,
+    begin: int,
+    end: int,
+    *,
+    batch_id: int = 0,
+    group: str = "g",
+    subscription: str = "*",
+    **queue: Any,
 ) -> None:
     """Appends the report of a batch to consumer_offsets."""
     position: dict[str, Any] = {
@@ -113,7 +129,7 @@ def report(
     progress = QueueProgress(begin_offset=begin, next_offset=end, **position)
     table = rows(
         [progress],
-        consumer_group="g",
+        consumer_group=group,
         subscription=subscription,
         query_id="q",
         batch_id=batch_id,

@@ -1,9 +1,9 @@
 """``lakemq group``: consumer groups, their committed offsets, and how to move them, over the HTTP API.
 
 Owns the arguments and how groups, lags and the plans of a reset and of a clone are shown; group_status.py
-words a status, group_clone.py clones.
+words a status, group_clone.py clones, group_skip.py gives a message up.
 
-Invariants: a reset and a clone change nothing without ``--execute``.
+Invariants: a reset, a clone and a skip change nothing without ``--execute``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lakemq.argument_types import between
-from lakemq.cli import group_clone, group_status, options
+from lakemq.cli import group_clone, group_skip, group_status, options
 from lakemq.cli.consumer_lag import consumer_lag, lag_and_away
 from lakemq.cli.missing_brokers import missing_of
 from lakemq.cli.subparsers import Subparsers
@@ -37,7 +37,7 @@ _NOT_MOVED = (
 
 def register(subparsers: Subparsers) -> None:
     """Adds the command to the parser."""
-    words = "list, create, show, delete, clone groups; how they fare; see and reset offsets"
+    words = "list, create, show, delete, clone groups; how they fare; see and reset offsets; skip a message"
     parser = subparsers.add_parser("group", help=words)
     verbs = parser.add_subparsers(dest="verb", required=True)
 
@@ -74,7 +74,7 @@ def register(subparsers: Subparsers) -> None:
     status.add_argument("--json", action="store_const", const="json", dest="format", help="as --format json")
     options.add_watch(status)
     _register_clone(verbs)
-    for verb in (create, show, delete, offsets, status, _register_reset(verbs)):
+    for verb in (create, show, delete, offsets, status, _register_reset(verbs), _register_skip(verbs)):
         verb.add_argument("group", help="the consumer group")
 
 
@@ -123,6 +123,25 @@ def _register_reset(verbs: Subparsers) -> argparse.ArgumentParser:
     )
     reset.add_argument("--execute", action="store_true", help="do it")
     return reset
+
+
+def _register_skip(verbs: Subparsers) -> argparse.ArgumentParser:
+    skip = add_broker_verb(
+        verbs,
+        "skip",
+        _skip,
+        "give up a message that a group does not get done with; without --execute only say how far the group "
+        "is with it. At its next attempt the handler is not called: the message is a dead letter, with the "
+        "reason, and its lane goes on. The group may run.",
+    )
+    skip.add_argument("--topic", required=True, help="topic of the message, where it was first stored")
+    skip.add_argument("--queue", type=options.whole, required=True, metavar="Q", help="its queue there")
+    skip.add_argument("--offset", type=options.whole, required=True, metavar="N", help="its offset there")
+    skip.add_argument("--broker", metavar="NAME", help="its broker, where several have the topic")
+    skip.add_argument("--reason", required=True, metavar="TEXT", help="why, for the ledger")
+    skip.add_argument("--execute", action="store_true", help="do it")
+    options.add_ledger(skip)
+    return skip
 
 
 def _list(client: Client, args: argparse.Namespace) -> None:
@@ -293,6 +312,10 @@ def _clone(client: Client, args: argparse.Namespace) -> None:
             "come to it; --execute does it"
         )
     print(_NOT_MOVED)
+
+
+def _skip(client: Client, args: argparse.Namespace) -> None:
+    print(group_skip.skip(client, args))
 
 
 def _brokers(client: Client, args: argparse.Namespace) -> dict[str, Client]:

@@ -14,9 +14,10 @@ from delta_tables.ledger.writer_lock import WriterLock
 from delta_tables.ledger_reader import LedgerReader
 from delta_tables.maintenance import KEPT_HOURS, maintain
 from delta_tables.sent_messages import SENT_MESSAGES
+from delta_tables.skipped_messages import SKIPPED_MESSAGES
 from delta_tables.views import TABLES
 from store_native.errors import InvalidRequest, Unavailable
-from tests.support.ledger_rows import START, append, dead_letter, delivery, path_ledger
+from tests.support.ledger_rows import START, append, dead_letter, delivery, path_ledger, skipped
 
 
 def test_small_files_become_one_and_no_row_changes(tmp_path: Path) -> None:
@@ -110,6 +111,18 @@ def test_a_table_being_written_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="STORE_LOCKED"):
         maintain(ledger)
     lock.release()
+
+
+def test_a_skip_goes_with_its_time_but_where_a_lane_waits(tmp_path: Path) -> None:
+    ledger = path_ledger(tmp_path)
+    suspends = [("LMQ_ORDERLY", "1")]
+    append(ledger, DELIVERIES, [delivery(1, verdict="RETRY", properties=suspends), delivery(2)])
+    rows = [skipped(1, 1), skipped(1, 1, consumer_group="other")]
+    append(ledger, SKIPPED_MESSAGES, [*rows, skipped(0, 0, consumer_group="g")])
+    reports = maintain(ledger, keep_days=10, now=START + timedelta(days=25))
+    assert [report.table for report in reports] == ["skipped_messages", "deliveries"], "a skip goes first"
+    left = LedgerReader(tmp_path).sql("SELECT consumer_group AS g, queue_offset AS n FROM skipped_messages")
+    assert left.to_pylist() == [{"g": "g", "n": 1}]
 
 
 def test_a_row_whose_messages_wait_stays_with_what_says_which_were_sent_since(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from delta_tables.messages import MESSAGES
 from delta_tables.refused_sends import REFUSED_SENDS
 from delta_tables.replays import REPLAYS
 from delta_tables.sent_messages import SENT_MESSAGES
+from delta_tables.skipped_messages import SKIPPED_MESSAGES
 from delta_tables.table import Table
 from delta_tables.views import TABLES, VIEWS
 from store_native.errors import InvalidRequest
@@ -34,6 +35,7 @@ from tests.support.ledger_rows import (
     path_ledger,
     replayed,
     report,
+    skipped,
     stored,
 )
 
@@ -186,6 +188,7 @@ def test_a_trace_has_the_events_of_a_message_over_retries_death_and_replay(ledge
     append(ledger, DELIVERIES, [delivery(7, 2, "DEAD", worker="host:9"), delivery(7, consumer_group="other")])
     append(ledger, DEAD_LETTERS, [dead_letter(7, 2), dead_letter(8, 2)])
     append(ledger, REPLAYS, [replayed(7, 2), replayed(8, 2, "DISCARD", reason="a test")])
+    append(ledger, SKIPPED_MESSAGES, [skipped(7, 1)])
     trace = (
         "SELECT event, consumer_group, topic, queue_offset, attempt, verdict, reason, operator "
         "FROM message_trace"
@@ -195,6 +198,7 @@ def test_a_trace_has_the_events_of_a_message_over_retries_death_and_replay(ledge
         ("STORED", None, "orders", 7, 0, None, None, None),
         ("ATTEMPT", "g", "orders", 7, 1, "RETRY", None, None),
         ("ATTEMPT", "other", "orders", 7, 1, "ACK", None, None),
+        ("SKIP", "g", "orders", 7, 1, None, "no use", "anna@host"),
         ("STORED", None, "%RETRY%g", 2, 1, None, None, None),
         ("ATTEMPT", "g", "orders", 7, 2, "DEAD", None, None),
         ("DEAD_LETTER", "g", "orders", 7, 2, None, "no", None),
@@ -289,6 +293,7 @@ def test_a_trace_opens_no_file_that_the_statistics_rule_out(ledger: PathLedger, 
         SENT_MESSAGES: lambda offset, group: of_send(SENT_MESSAGES, offset, consumer_group=group),
         REFUSED_SENDS: lambda offset, group: of_send(REFUSED_SENDS, offset, consumer_group=group),
         DISCARDED_SENDS: lambda offset, group: of_send(DISCARDED_SENDS, offset, consumer_group=group),
+        SKIPPED_MESSAGES: lambda offset, group: skipped(offset, 1, consumer_group=group),
     }
     for table, make in made.items():
         append(ledger, table, [make(7, "g")])
@@ -296,7 +301,7 @@ def test_a_trace_opens_no_file_that_the_statistics_rule_out(ledger: PathLedger, 
             file.unlink()
         append(ledger, table, [make(30, "other")])
     found = query(ledger, f"SELECT event, queue_offset FROM message_trace WHERE {condition} {IN_ORDER}")
-    of_group = ["ATTEMPT", "DEAD_LETTER", "REPLAY", "SENT", "SEND_REFUSED", "SEND_DISCARDED"]
+    of_group = ["ATTEMPT", "DEAD_LETTER", "REPLAY", "SENT", "SKIP", "SEND_REFUSED", "SEND_DISCARDED"]
     events = of_group if "group" in condition else ["STORED", *of_group]
     assert [tuple(row.values()) for row in found] == [(event, 30) for event in events]
 

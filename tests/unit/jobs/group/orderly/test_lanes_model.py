@@ -1,7 +1,7 @@
 """The lanes of a group against a small model: any verdicts, retries that come back late, kills.
 
 Contract: a message is handled only when every earlier one of its lane is done; each message has one final
-outcome; what the driver knows after a batch is what the ledger says.
+outcome, DEAD where an operator gave it up; what the driver knows after a batch is what the ledger says.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from delta_tables.deliveries import ACK, DEAD, PARKED, RETRY
 from jobs.group.orderly.lane import Attempt, Lane
 from jobs.group.orderly.lane_gate import LaneGate, LaneRules
 from jobs.group.orderly.waiting import LaneRow, WaitingLanes
+from jobs.group.skips.skipped_rows import beside_skipped
 from jobs.handler.call_order import CallOrder, Turns
+from jobs.handler.results import with_outcomes
 from jobs.handler.verdicts import Outcome
 
 FINAL = (ACK, DEAD)
@@ -26,11 +28,19 @@ FINAL = (ACK, DEAD)
 class Group:
     """A group's ledger, retry topic and driver; what a handler says is drawn."""
 
-    def __init__(self, messages: list[int], draw: random.Random, failing: float, most_attempts: int) -> None:
+    def __init__(
+        self,
+        messages: list[int],
+        draw: random.Random,
+        failing: float,
+        most_attempts: int,
+        skipped: frozenset[int],
+    ) -> None:
         self.log = [(Lane("t", "b", 0, f"k{key}"), Attempt(offset, 1)) for offset, key in enumerate(messages)]
         self.draw = draw
         self.failing = failing
         self.most_attempts = most_attempts
+        self.skipped = skipped
         self.read = 0
         self.ledger: list[LaneRow] = []
         self.retry_topic: list[tuple[Lane, Attempt]] = []
@@ -99,7 +109,10 @@ class Group:
 
     def _called(self, piece: list[tuple[Lane, Attempt]], gate: LaneGate) -> list[str]:
         last = [at for at, (_, attempt) in enumerate(piece) if attempt.number >= self.most_attempts]
-        order = gate.order(piece, last)
+        lanes = gate.order(piece, last)
+        skipped = {at: "" for at, (_, attempt) in enumerate(piece) if attempt.queue_offset in self.skipped}
+        called = [at for at in range(len(piece)) if at not in skipped]
+        order = lanes.only(called)
         turns = Turns(order)
         outcomes: dict[int, Outcome | None] = {}
         under_way: list[int] = []
@@ -113,12 +126,12 @@ class Group:
             outcomes[row] = Outcome(RETRY) if self.draw.random() < self.failing else None
             turns.end(row, outcomes[row])
         assert not order.left(outcomes).lanes
-        verdicts = []
-        for at in range(len(piece)):
-            outcome = outcomes.get(at, Outcome(PARKED))
-            verdict = ACK if outcome is None else outcome.verdict
-            verdicts.append(DEAD if verdict == RETRY and at in last else verdict)
-        return verdicts
+        made = {place: outcomes.get(at, Outcome(PARKED)) for place, at in enumerate(called)}
+        others = {place: outcome for place, outcome in made.items() if outcome is not None}
+        times = [0] * len(called)
+        results = beside_skipped(with_outcomes(len(called), times, times, others), called, skipped, lanes)
+        verdicts = [ACK] * len(piece) if results.verdict is None else results.verdict.to_pylist()
+        return [DEAD if said == RETRY and at in last else said for at, said in enumerate(verdicts)]
 
 
 @given(
@@ -128,11 +141,18 @@ class Group:
     most_attempts=st.sampled_from([1, 2, 4, 30]),
     new=st.integers(1, 8),
     most=st.integers(1, 6),
+    skipped=st.frozensets(st.integers(0, 24), max_size=6),
 )
 def test_order_holds_and_each_message_is_done_once(
-    messages: list[int], seed: int, failing: float, most_attempts: int, new: int, most: int
+    messages: list[int],
+    seed: int,
+    failing: float,
+    most_attempts: int,
+    new: int,
+    most: int,
+    skipped: frozenset[int],
 ) -> None:
-    group = Group(messages, random.Random(seed), failing, most_attempts)
+    group = Group(messages, random.Random(seed), failing, most_attempts, skipped)
     batches = 0
     while group.read < len(group.log) or group.retry_topic or group.waiting.can_go_on:
         group.batch(new, 0.5 if batches < 200 else 1.0, most)
@@ -149,6 +169,8 @@ def test_order_holds_and_each_message_is_done_once(
         made.add(row.attempt)
         before = [a.queue_offset for lane, a in group.log if lane == row.lane and a < (row.attempt[0], 1)]
         assert done[row.lane] == before, f"{row} came before its turn"
+        if row.attempt.queue_offset in skipped:
+            assert row.verdict == DEAD, "it is given up at its first attempt"
         if row.verdict in FINAL:
             done[row.lane].append(row.attempt.queue_offset)
     assert sorted(offset for offsets in done.values() for offset in offsets) == list(range(len(messages)))

@@ -1,0 +1,171 @@
+"""How far a group is with one message.
+
+Owns the queries of the ledger, and which messages cannot be given up any more.
+
+Invariants: a message with a last verdict is refused, also a dead letter that was replayed and has had no
+attempt since; nothing is guessed of a group that the ledger does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Literal, NamedTuple
+
+from delta_tables.deliveries import ACK, DEAD, DELIVERIES, DROPPED, PARKED, SHARDING_KEY_PROPERTY
+from delta_tables.known_groups import check_group
+from delta_tables.ledger import ledger_at
+from delta_tables.ledger.path_ledger import PathLedger
+from delta_tables.ledger_reader import LedgerReader
+from jobs.group.fence import application
+from store_native.errors import InvalidRequest
+
+State = Literal["RETRY", "PARKED", "NOT_HANDLED"]
+"""Its next attempt is on its way; it waits for an earlier one of its lane; the group has not come to it."""
+
+_ROWS = f"""\
+SELECT attempt, verdict, message_id, reason, error_type, error_text, finished_at, next_attempt_at,
+  properties['{SHARDING_KEY_PROPERTY}'] AS sharding_key
+FROM deliveries WHERE consumer_group = '{{group}}' AND {{here}} ORDER BY attempt, finished_at"""
+_PARKED_BEHIND = """\
+SELECT count(*) AS parked FROM parked_messages
+WHERE consumer_group = '{group}' AND {queue} AND sharding_key {key} AND queue_offset > {offset}"""
+_REACHED = """\
+SELECT reached_offset, subscription FROM group_progress WHERE consumer_group = '{group}' AND {queue}"""
+_DONE = {ACK: "is done: acknowledged", DEAD: "is given up already", DROPPED: "is dropped already"}
+
+
+class Place(NamedTuple):
+    """The original position of a message."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+    queue_offset: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}, broker {self.broker_name}, queue {self.queue_id}, offset {self.queue_offset}"
+
+
+@dataclass(frozen=True)
+class MessageState:
+    """A message that can be given up.
+
+    Attributes:
+        state: what it waits for.
+        attempts: made so far.
+        message_id: its id.
+        last_error: what its last attempt ended with.
+        due_at: when its next attempt is due.
+        parked_behind: how many messages wait behind it on its lane (orderly mode).
+    """
+
+    state: State
+    attempts: int
+    message_id: str
+    last_error: str | None = None
+    due_at: datetime | None = None
+    parked_behind: int = 0
+
+
+@dataclass(frozen=True)
+class Reached:
+    """How far a group has read a queue.
+
+    Attributes:
+        offset: what it reads next.
+        tags: which messages it takes.
+    """
+
+    offset: int
+    tags: str
+
+
+class GroupLedger:
+    """What a ledger says of the messages of one group.
+
+    Args:
+        ledger: A ledger's directory.
+        group: The group.
+
+    Attributes:
+        location: Where the tables are.
+
+    Raises:
+        InvalidRequest: GROUP_ILLEGAL; ARGUMENT_ILLEGAL when there is no ledger, it is a catalog's, it
+            does not know the group, or only in broadcast mode.
+    """
+
+    def __init__(self, ledger: str, group: str) -> None:
+        location = ledger_at(ledger)
+        self._reader = LedgerReader(ledger)
+        assert isinstance(location, PathLedger), "the reader refuses a catalog"
+        check_group(location, group)
+        self.location = location
+        self.group = group
+        location.create(DELIVERIES)
+        if location.open(DELIVERIES).transaction_version(application(group)) is None:
+            raise refused(
+                f"group {group} has run with the ledger {ledger} in broadcast mode only, where a message has "
+                "one attempt and nothing is skipped"
+            )
+
+    def state(self, at: Place) -> MessageState | Reached:
+        """How far the group is with a message; how far it has read the queue where it has no row of it.
+
+        Raises:
+            InvalidRequest: ARGUMENT_ILLEGAL: the group is done with it, or has not read its queue.
+        """
+        tables = self._reader.snapshot()
+        broker = f"broker_name = {_text(at.broker_name)}"
+        queue = f"topic = {_text(at.topic)} AND {broker} AND queue_id = {at.queue_id}"
+        here = f"{queue} AND queue_offset = {at.queue_offset}"
+        rows = tables.sql(_ROWS.format(group=self.group, here=here)).to_pylist()
+        if rows:
+            found = self._waiting(at, rows)
+            key = rows[-1]["sharding_key"]
+            behind = _PARKED_BEHIND.format(
+                group=self.group,
+                queue=queue,
+                key="IS NULL" if key is None else f"= {_text(key)}",
+                offset=at.queue_offset,
+            )
+            return replace(found, parked_behind=int(tables.sql(behind).column("parked")[0].as_py()))
+        reports = tables.sql(_REACHED.format(group=self.group, queue=queue)).to_pylist()
+        if not reports:
+            raise refused(f"group {self.group} has not read that queue with this ledger: {at}")
+        return Reached(int(reports[0]["reached_offset"]), str(reports[0]["subscription"]))
+
+    def _waiting(self, at: Place, rows: Sequence[Mapping[str, Any]]) -> MessageState:
+        """What a message waits for, of its rows in order."""
+        made = [row for row in rows if row["verdict"] != PARKED]
+        attempts = int(made[-1]["attempt"]) if made else 0
+        is_parked = any(row["verdict"] == PARKED and row["attempt"] > attempts for row in rows)
+        done = [row for row in made if row["verdict"] in (ACK, DROPPED)]
+        if not (done or is_parked):
+            done = [row for row in made[-1:] if row["verdict"] == DEAD]
+        for row in done:
+            why = f": {row['reason']}" if row["reason"] else ""
+            when = f"at attempt {row['attempt']} of group {self.group}"
+            raise refused(f"message {row['message_id']} {_DONE[row['verdict']]} {when}{why} ({at})")
+        message_id = str(rows[-1]["message_id"])
+        if is_parked:
+            return MessageState("PARKED", attempts, message_id, _error(made))
+        return MessageState("RETRY", attempts, message_id, _error(made), made[-1]["next_attempt_at"])
+
+
+def refused(what: str) -> InvalidRequest:
+    """The error of a message that cannot be given up."""
+    return InvalidRequest("ARGUMENT_ILLEGAL", what)
+
+
+def _error(made: Sequence[Mapping[str, Any]]) -> str | None:
+    if not made:
+        return None
+    last = made[-1]
+    return ": ".join(filter(None, (last["error_type"], last["error_text"]))) or last["reason"]
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
