@@ -1,10 +1,11 @@
 """A cluster on this machine, for trying: a name server, masters and their slaves as child processes.
 
-Owns their directories, names and order: whoever is asked by another one starts before it.
+Owns their directories, names and order: whoever is asked by another one starts before it; and which broker of
+a name is its master.
 
-Invariants: leaving the context stops all of them, slaves first, and the end of this process does, however it
-ends. Only processes of this machine reach them:
-they listen on loopback, and have no secret.
+Invariants: the master of a name is the store of its highest epoch, and no other is started as one. Leaving
+the context stops all of them, slaves first, and the end of this process does, however it ends. Only processes
+of this machine reach them: they listen on loopback, and have no secret.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from pathlib import Path
 from typing import Self
 
 from lakemq.broker_process import BrokerProcess, NotReady
-from store_native.errors import Unavailable
+from store_native.epoch_file import read_epoch_file
+from store_native.errors import InvalidRequest, Unavailable
 
 MOST_MASTERS = 26
 MOST_SLAVES = 8
@@ -59,7 +61,8 @@ class LocalCluster:
 
     Args:
         home: Gets a directory for each process.
-        masters: How many masters: broker-a, broker-b, ...
+        masters: How many masters: broker-a, broker-b, ... A slave of one that was promoted in the
+            directory is the master in its place, and that one a slave.
         slaves: How many slaves each master has.
         sync: Masters acknowledge what a slave has; they need one.
         port: The name server's, 0 for a free one.
@@ -80,17 +83,21 @@ class LocalCluster:
         """Returns when all serve.
 
         Raises:
+            InvalidRequest: ARGUMENT_ILLEGAL, the master of a name is not among them; nothing was started.
+            DataCorrupt: An epoch file is not readable; nothing was started.
             Unavailable: One did not start; says which, why and where its log is. Or the start was given up.
         """
+        masters = {name: self._master_of(name) for name in self._names}
         with ExitStack() as started:
             self._on_exit = started
             names = self._start("nameserver", "nameserver", ["--port", str(self._port)])
-            for name in self._names:
+            for name, first in masters.items():
                 ready = ["--nameserver", names.endpoint]
-                master = self._start(name, self._master_role, ready)
-                for broker_id in range(1, self._slaves + 1):
-                    follows = ["--master", master.endpoint, "--broker-id", str(broker_id)]
-                    self._start(f"{name}-slave-{broker_id}", "slave", [*ready, *follows], name)
+                master = self._start(first, self._master_role, ready, name)
+                for place, broker_id in self._ids_as_slaves(name).items():
+                    if place != first:
+                        follows = ["--master", master.endpoint, "--broker-id", str(broker_id)]
+                        self._start(place, "slave", [*ready, *follows], name)
             self._on_exit = started.pop_all()
         return self
 
@@ -118,6 +125,32 @@ class LocalCluster:
     def ended(self) -> list[Member]:
         """Returns those that do not run any more."""
         return [member for member in self.members if not member.process.alive]
+
+    def _ids_as_slaves(self, name: str) -> dict[str, int]:
+        """The brokers of a name, with the ids that they have while another one is the master."""
+        slaves = {f"{name}-slave-{number}": number for number in range(1, self._slaves + 1)}
+        return {name: MOST_SLAVES + 1, **slaves}
+
+    def _master_of(self, name: str) -> str:
+        """Which broker of a name is its master: the one whose epoch is the highest that any heard of."""
+        places = sorted({name, *(store.parent.name for store in self._home.glob(f"{name}-slave-*/store"))})
+        known = {place: file for place in places if (file := read_epoch_file(self._home / place / "store"))}
+        if not known:
+            return name
+        epoch = max(file.seen for file in known.values())
+        master = next((place for place, file in known.items() if file.master_of == epoch), None)
+        if master is None:
+            by_hand = f"lakemq serve --role slave --store {self._home}/.../store --broker-name {name}"
+            detail = (
+                f"{self._home} has {', '.join(known)}, and not the master that {name} has had since epoch "
+                f"{epoch}: promote the one that is to take its place by hand "
+                f"({by_hand} --broker-id 1, lakemq ha promote), then start again"
+            )
+            raise InvalidRequest("ARGUMENT_ILLEGAL", detail)
+        if master not in self._ids_as_slaves(name):
+            detail = f"{master} is the master of {name} since its promotion: --slaves {self._slaves} omits it"
+            raise InvalidRequest("ARGUMENT_ILLEGAL", detail)
+        return master
 
     def _start(
         self, place: str, role: str, arguments: Sequence[str], broker_name: str | None = None

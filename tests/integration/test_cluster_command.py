@@ -171,6 +171,39 @@ def test_who_is_the_master_is_shown_before_and_behind_a_promotion(
         wait_until(lambda: states() == [(slave, "async-master", False)])
 
 
+def test_a_cluster_that_is_started_again_keeps_to_its_promotion(tmp_path: Path) -> None:
+    with Up(tmp_path / "c", masters=1) as up, Client(up.endpoint) as client:
+        wait_until(lambda: bool(client.brokers()) and bool(client.replication()["slaves"]))
+        client.put_topic("orders")
+        assert {client.send("orders", f"{number}").status for number in range(3)} == {"SEND_OK"}
+        os.kill(pid_of(tmp_path / "c" / "broker-a" / "store"), signal.SIGKILL)
+        slave = roles(up)["broker-a-slave-1"][1]
+        assert main(["ha", "promote", "--yes", "--endpoint", slave]) == 0
+        with Client(slave) as promoted:
+            assert {promoted.send("orders", f"{number}").status for number in range(3, 8)} == {"SEND_OK"}
+        up.stop()
+    for _ in range(2):
+        with Up(tmp_path / "c", masters=1) as again:
+            said = roles(again)
+            assert {name: role for name, (role, _) in said.items()} == {
+                "broker-a-slave-1": "sync-master",
+                "broker-a": "slave",
+            }
+            with Client(said["broker-a-slave-1"][1]) as master, Client(said["broker-a"][1]) as old:
+                assert master.replication()["epoch"] == 65
+                wait_until(lambda: bool(old.replication()["following"]))
+                assert sum(queue.max_offset for queue in master.queues("orders")) >= 8
+                assert master.send("orders", "another").status == "SEND_OK", "the old one has it"
+                wait_until(lambda: old.replication()["appended"] == master.replication()["appended"])
+            assert again.stop() == 0
+
+
+def roles(up: Up) -> dict[str, tuple[str, str]]:
+    """Role and endpoint of each member, as they are shown."""
+    lines = re.findall(r"^(broker-\S+) +(\S+) +(http://\S+)$", up.shown, re.MULTILINE)
+    return {name: (role, endpoint) for name, role, endpoint in lines}
+
+
 def pid_of(store: Path) -> int:
     """The broker of a store."""
     (found,) = [

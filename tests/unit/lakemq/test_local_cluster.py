@@ -1,4 +1,7 @@
-"""A start that is given up ends, with another process in the place of the first, and starts nobody more."""
+"""A start that is given up ends, with another process in the place of the first, and starts nobody more.
+
+Nor does one begin whose masters are not all there.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,9 @@ import pytest
 from lakemq import local_cluster
 from lakemq.broker_process import BrokerProcess
 from lakemq.cli.app import main
-from lakemq.client import Unavailable
+from lakemq.client import DataCorrupt, InvalidRequest, LakeMQError, Unavailable
 from lakemq.local_cluster import LOG, LocalCluster
+from tests.support.stores import open_store
 from tests.support.waiting import wait_until
 
 NEVER_READY = "import signal; signal.pause()"
@@ -57,3 +61,57 @@ def test_a_start_that_was_given_up_starts_nobody(tmp_path: Path) -> None:
         raise AssertionError("it was started")
     assert cluster.members == []
     assert not (tmp_path / "c").exists()
+
+
+def promoted(store: Path, epoch: int) -> None:
+    """Leaves a slave's store that was made the master of an epoch."""
+    made = open_store(store, role="slave")
+    made.replicated_log().become_master(epoch, False)
+    made.close()
+
+
+def refused(directory: Path, slaves: int) -> LakeMQError:
+    """What a start says that begins nothing."""
+    before = sorted(directory.iterdir())
+    with pytest.raises(LakeMQError) as error, LocalCluster(directory, masters=1, slaves=slaves):
+        raise AssertionError("it was started")
+    assert sorted(directory.iterdir()) == before, "nobody was started"
+    return error.value
+
+
+def test_a_promoted_slave_is_not_left_out(tmp_path: Path) -> None:
+    open_store(tmp_path / "broker-a" / "store").close()
+    promoted(tmp_path / "broker-a-slave-1" / "store", 65)
+    promoted(tmp_path / "broker-a-slave-2" / "store", 66)
+    error = refused(tmp_path, slaves=1)
+    assert isinstance(error, InvalidRequest)
+    said = "broker-a-slave-2 is the master of broker-a since its promotion: --slaves 1 omits it"
+    assert error.detail == said
+
+
+def test_nobody_takes_the_place_of_a_promoted_master_that_is_gone(tmp_path: Path) -> None:
+    open_store(tmp_path / "broker-a" / "store").close()
+    follower = open_store(tmp_path / "broker-a-slave-2" / "store", role="slave")
+    follower.replicated_log().become_slave(65)  # of slave 1, whose store is not there
+    follower.close()
+    error = refused(tmp_path, slaves=2)
+    assert isinstance(error, InvalidRequest)
+    said = (
+        f"{tmp_path} has broker-a, broker-a-slave-2, and not the master that broker-a has had since epoch 65"
+    )
+    assert error.detail.startswith(f"{said}: promote the one that is to take its place by hand")
+
+
+def test_a_slave_does_not_follow_an_empty_store_in_its_masters_place(tmp_path: Path) -> None:
+    open_store(tmp_path / "broker-a-slave-1" / "store", role="slave").close()
+    error = refused(tmp_path, slaves=1)
+    assert f"{tmp_path} has broker-a-slave-1, and not the master" in error.detail
+
+
+def test_an_epoch_file_that_is_not_readable_is_said(tmp_path: Path) -> None:
+    open_store(tmp_path / "broker-a" / "store").close()
+    path = tmp_path / "broker-a" / "store" / "lakemq" / "epochs.json"
+    path.write_text("[]", encoding="utf-8")
+    error = refused(tmp_path, slaves=1)
+    assert isinstance(error, DataCorrupt)
+    assert error.detail.startswith(f"{path} is not readable: ")
