@@ -68,8 +68,10 @@ def _parse(
 def _session() -> SparkSession:
     from pyspark.sql import SparkSession
 
+    from lakemq import sent_files
     from structured_streaming.datasource import LakeMQDataSource
 
+    sent_files.take_wheels()
     spark = SparkSession.builder.getOrCreate()
     spark.dataSource.register(LakeMQDataSource)
     return spark

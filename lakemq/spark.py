@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import quoteattr
 
+from lakemq import sent_files
 from lakemq.java import require_java
 from lakemq.jvm_output import JvmOutput
 from store_native.errors import from_code
@@ -130,6 +131,7 @@ def session(
             _start_jvm({"spark.master": master, "spark.app.name": app_name} | settings, jvm)
             spark = builder.getOrCreate()
             spark.sparkContext.setLogLevel("ERROR")
+    sent_files.take_wheels()
     for file in py_files:
         spark.sparkContext.addPyFile(os.fspath(file))
     return spark

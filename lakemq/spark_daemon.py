@@ -20,7 +20,7 @@ import traceback
 from types import SimpleNamespace
 from typing import Any
 
-from lakemq import own_packages
+from lakemq import own_packages, sent_files
 
 _HUNG_UP = (BrokenPipeError, ConnectionResetError)
 _FLUSH_FAILURE_ENDS = "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE"
@@ -37,6 +37,7 @@ def main() -> None:
     from pyspark import daemon
 
     own_packages.claim()
+    sent_files.leave_first_place()
     hush(vars(daemon))
     vars(daemon)["os"] = SimpleNamespace(**(vars(os) | {"kill": kill}))
     daemon.manager()

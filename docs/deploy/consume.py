@@ -1,5 +1,9 @@
 """What `spark-submit` runs for a consumer group; its arguments are those of `lakemq consume`."""
 
-from jobs.entry_points import consume_task
+from lakemq import own_packages
+
+own_packages.claim()  # whatever was sent, or lies about
+
+from jobs.entry_points import consume_task  # noqa: E402
 
 consume_task()

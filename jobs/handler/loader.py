@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
+from lakemq import own_packages, sent_files
 from lakemq.handler import is_thread_safe, is_vectorised
 from store_native.errors import from_code
 
@@ -31,8 +32,8 @@ class HandlerTarget:
         target: `module:function`, or a class with `__call__`; a function may be dotted
             (`module:Class.method`).
         vectorised: whether it takes batches; `auto` looks at its mark or annotation.
-        search_path: directories put before `sys.path`, so that a module beside the user is found on
-            executors too.
+        search_path: directories put before `sys.path`, but for what was sent, so that a module beside the
+            user is found on executors too.
     """
 
     target: str
@@ -70,9 +71,11 @@ def _load(wanted: HandlerTarget) -> LoadedHandler:
     module_name, colon, attribute = wanted.target.partition(":")
     if not (module_name and colon and attribute):
         raise from_code("ARGUMENT_ILLEGAL", f"a handler is named module:function, not {wanted.target!r}")
+    own_packages.claim()
     for directory in reversed(wanted.search_path):
         if directory not in sys.path:
             sys.path.insert(0, directory)
+    sent_files.put_first()
     try:
         function: Any = importlib.import_module(module_name)
         for name in attribute.split("."):

@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import zipfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -67,6 +68,14 @@ class Calls:
         self.handler.parent.mkdir()
         self.handler.write_text(HANDLER.format(calls=str(self._directory)))
 
+    def wheel(self) -> Path:
+        """A wheel of the module alone, which is in no other place then."""
+        made = self.handler.with_name(f"{self.handler.stem}-1.0-py3-none-any.whl")
+        with zipfile.ZipFile(made, "w") as archive:
+            archive.write(self.handler, self.handler.name)
+        self.handler.unlink()
+        return made
+
     def noted(self) -> list[tuple[str, str]]:
         lines = [line for file in self._directory.iterdir() for line in file.read_text().splitlines(True)]
         return [(text, place) for text, place in (json.loads(line) for line in lines if line.endswith("\n"))]
@@ -108,7 +117,7 @@ def test_a_group_runs_under_spark_submit(
     send(client, "invoices", 0, 40)
     command = (
         str(Path(pyspark.__file__).parent / "bin" / "spark-submit"),
-        *("--master", cluster.master, "--py-files", str(calls.handler), *ON_SMALL_EXECUTORS, *OF_DELTA),
+        *("--master", cluster.master, "--py-files", str(calls.wheel()), *ON_SMALL_EXECUTORS, *OF_DELTA),
         str(ROOT / "docs" / "deploy" / "consume.py"),
         *("--group", "submitted", "--topic", "invoices", "--endpoint", broker.endpoint, "--from", "earliest"),
         *("--handler", "submitted:handle", "--ledger", str(tmp_path / "ledger"), "--available-now"),
