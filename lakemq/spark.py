@@ -244,6 +244,8 @@ def _of_one_machine() -> dict[str, str]:
         # 200 by default: on one machine each is a task of some milliseconds with nothing to do.
         "spark.sql.shuffle.partitions": "2",
         "spark.databricks.delta.snapshotPartitions": "2",
+        # 10,000 by default, and VACUUM lists even an empty table in as many tasks: a minute of a core.
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "32",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
     }

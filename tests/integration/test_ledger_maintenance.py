@@ -32,14 +32,27 @@ WAIT_S = 240.0
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
-def test_tables_that_were_never_made_are_left_out(spark: SparkSession) -> None:
+def test_tables_that_were_never_made_are_left_out_and_a_small_one_takes_few_tasks(
+    spark: SparkSession,
+) -> None:
     spark.sql("CREATE SCHEMA small_ledger")
     ledger = ledger_at("spark_catalog.small_ledger")
     assert isinstance(ledger, CatalogLedger)
     ledger.create(DATA_LOSSES, spark=spark)
-    maintain_in_catalog(spark, ledger)
+    context = spark.sparkContext
+    context.setJobGroup("a small ledger is maintained", "")
+    try:
+        maintain_in_catalog(spark, ledger)
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]  # as PySpark clears it
     made = spark.sql("SHOW TABLES IN small_ledger").where("NOT isTemporary").collect()
     assert [row.tableName for row in made] == ["data_losses"]
+
+    seen = context.statusTracker()
+    jobs = [seen.getJobInfo(job) for job in seen.getJobIdsForGroup("a small ledger is maintained")]
+    stages = [seen.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+    tasks = sum(stage.numTasks for stage in stages if stage is not None)
+    assert 0 < tasks < 1000, "as many as Spark's own settings make take a minute of a core"
 
 
 def test_tables_of_an_earlier_version_keep_their_log_for_a_month_and_what_was_not_sent(
