@@ -10,5 +10,6 @@ master/, slave/    the state machines of both sides, without sockets and clocks
 rocketmq/          the same two in RocketMQ's own protocol
 transport/         the sockets under them
 nameserver/        a name server's tables, and how a broker registers there
-master_address.py  finding a master; http_question.py asks another broker or a name server
+master_address.py  finding a master; living_master.py one that a promotion is not made beside
+http_question.py   asks another broker or a name server
 """

@@ -11,19 +11,17 @@ Threads: the event loop.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
+from typing import Any
 from urllib.parse import urlsplit
 
 from ha_replicator.http_question import TIMEOUT_S, ask
 from ha_replicator.identity import BrokerIdentity
 from ha_replicator.link_place import LinkPlace
 from lakemq.tls.trust import Trust
-from store_native.errors import LakeMQError, Unavailable
+from store_native.errors import Unavailable
 
 MOST_ASKED = 8
-LIVING_S = 1.0
-"""How long a promotion waits to hear whether the master lives: one that does not answer costs it so much."""
 
 
 class MasterAddress:
@@ -55,19 +53,42 @@ class MasterAddress:
         Raises:
             Unavailable: SERVICE_NOT_AVAILABLE; nobody that was asked is the master, or knows it.
         """
+        endpoint, status = await self.ask_for_master(self._endpoints, takes_slaves=True)
+        place = urlsplit(endpoint)
+        if status is None:
+            tls = self._trust.context() if self._tls_at_given else None
+            return LinkPlace(place.hostname or "", place.port or 0, tls)
+        self.found_at = endpoint
+        tls = self._trust.context() if place.scheme == "https" else None
+        return LinkPlace(place.hostname or "", status["ha_port"], tls)
+
+    async def ask_for_master(
+        self, endpoints: Sequence[str], *, takes_slaves: bool
+    ) -> tuple[str, dict[str, Any] | None]:
+        """Asks brokers one after the other, and those that they name, until one is the master.
+
+        Args:
+            endpoints: Whom first.
+            takes_slaves: Whether it must.
+
+        Returns:
+            Its endpoint and what it says of itself; None of one whose replication port alone is known.
+
+        Raises:
+            Unavailable: SERVICE_NOT_AVAILABLE; as :meth:`find`.
+        """
         reasons: list[str] = []
         asked: set[str] = set()
-        waiting = list(self._endpoints)
+        waiting = list(endpoints)
         while waiting and len(asked) < MOST_ASKED:
             endpoint = waiting.pop(0)
             if endpoint in asked:
                 continue
             asked.add(endpoint)
-            place = urlsplit(endpoint)
+            scheme = urlsplit(endpoint).scheme
             try:
-                if place.scheme == "ha":
-                    tls = self._trust.context() if self._tls_at_given else None
-                    return LinkPlace(place.hostname or "", place.port or 0, tls)
+                if scheme == "ha":
+                    return endpoint, None
                 answer = await ask(endpoint, "/api/v1/replication", trust=self._trust)
                 if answer.status != 200:
                     raise ValueError(_no_broker(answer.content.get("detail")))
@@ -86,33 +107,15 @@ class MasterAddress:
                 reasons.append(f"{endpoint} is a slave itself")
                 url = status.get("master")
                 if isinstance(url, str) and len(url) < 300:
-                    if place.scheme == "https" and not url.startswith("https://"):
+                    if scheme == "https" and not url.startswith("https://"):
                         reasons.append(f"{endpoint} names a master without TLS, which is not followed")
                     else:
                         waiting.append(url)
-            elif not isinstance(port, int) or not 0 < port < 1 << 16:
+            elif takes_slaves and not (isinstance(port, int) and 0 < port < 1 << 16):
                 reasons.append(f"{endpoint} takes no slaves: it runs without --ha-port")
             else:
-                self.found_at = endpoint
-                tls = self._trust.context() if place.scheme == "https" else None
-                return LinkPlace(place.hostname or "", port, tls)
+                return endpoint, status
         raise Unavailable("SERVICE_NOT_AVAILABLE", f"no master was found: {'; '.join(reasons)}")
-
-    async def living(self) -> str | None:
-        """Returns where a master of this name answers that it is ready; None where none does in `LIVING_S`.
-
-        One whose replication port alone is known is not asked: it may be a RocketMQ broker.
-        """
-        try:
-            async with asyncio.timeout(LIVING_S):
-                self.found_at = None
-                await self.find()
-                if self.found_at is None:
-                    return None
-                ready = await ask(self.found_at, "/readyz", trust=self._trust)
-        except (LakeMQError, OSError, TimeoutError, ValueError):
-            return None
-        return self.found_at if ready.status == 200 else None
 
 
 def _no_broker(detail: object) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ha_replicator.living_master import LivingMaster
 from store_native.errors import InvalidRequest
 
 
@@ -66,6 +67,24 @@ class HeardMaster:
                 "ARGUMENT_ILLEGAL",
                 f"{lacks}: what is missing would be lost; --force (?force=true) promotes it all the same",
             )
+
+    @staticmethod
+    def refuse_beside(living: LivingMaster, appended: int) -> None:
+        """Refuses the promotion of a slave whose master answers: what that takes later would not count.
+
+        Args:
+            living: The master.
+            appended: The end of the slave's log.
+
+        Raises:
+            InvalidRequest: ARGUMENT_ILLEGAL.
+        """
+        raise InvalidRequest(
+            "ARGUMENT_ILLEGAL",
+            f"its master {living.endpoint} answers and takes messages (epoch {living.epoch}, its log ends at "
+            f"{living.end}, this one's at {appended}), which would be lost beside a second one: "
+            "stop it first; --force (?force=true) promotes all the same",
+        )
 
     def promotion(self, epoch: int, begins_at: int, now: float) -> Promotion:
         """Returns what is to be said of a promotion."""

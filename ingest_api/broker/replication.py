@@ -18,10 +18,11 @@ import logging
 import secrets
 from collections.abc import Callable, Sequence
 
-from ha_replicator.identity import BrokerIdentity, BrokerRole, HaProtocol, next_epoch
+from ha_replicator.identity import MAX_EPOCH_STEP, BrokerIdentity, BrokerRole, HaProtocol, next_epoch
 from ha_replicator.link_limits import LinkLimits
 from ha_replicator.link_opening import LinkOpening
 from ha_replicator.links import LinkToMaster, LinkToSlave
+from ha_replicator.living_master import LivingMaster, LivingMasters
 from ha_replicator.master.catch_up import CatchUp, CatchUpRate
 from ha_replicator.master.link import MasterLink
 from ha_replicator.master.replicas import Replicas
@@ -98,6 +99,9 @@ class ReplicationService:
         self._tls = serving_context(settings.tls)
         self._addresses = MasterAddress(
             [self._settings.master], self.identity, trust, tls_at_given=settings.tls.is_given
+        )
+        self._living = LivingMasters(
+            self._addresses, self._settings.master, settings.nameservers, self.identity, trust
         )
         self._heard = HeardMaster()
         self._shown_before = self._log.marks()[1] if self.asks_replicas else 0
@@ -204,17 +208,20 @@ class ReplicationService:
         """
         async with self._promoting:
             if self.is_master or role is BrokerRole.SLAVE:
-                detail = f"this broker is {self.role.value}, not a slave to promote"
+                what = f"{self.role.value} of epoch {self._log.role()[1]} already"
+                detail = f"this broker is {what}, not a slave to promote"
                 raise InvalidRequest("ARGUMENT_ILLEGAL", detail)
             if role is BrokerRole.SYNC_MASTER and self._settings.ha_port < 0:
                 raise InvalidRequest(
                     "ARGUMENT_ILLEGAL",
                     "a synchronous master needs a port for its slaves: start with --ha-port",
                 )
+            first, appended, _, _ = self._log.marks()
             if not force:
-                first, appended, _, _ = self._log.marks()
                 self._heard.refuse_loss(first, appended)
-                await self._refuse_beside_master()
+            living = await self._living.find()
+            if living is not None and not force:
+                self._heard.refuse_beside(living, appended)
             await self._stop_following()
             if self._listener is not None:
                 # Of the master that it was, until it heard of a higher epoch.
@@ -225,7 +232,7 @@ class ReplicationService:
                 # The port first: what cannot be served is not promoted. Until then its links refuse.
                 listener = await self._listener_for(replicas)
                 try:
-                    promotion = await self._begin_epoch(role)
+                    promotion = await self._begin_epoch(role, living)
                 except BaseException:
                     if listener is not None:
                         await listener.close()
@@ -238,18 +245,11 @@ class ReplicationService:
             self._role_changed()
         return promotion
 
-    async def _refuse_beside_master(self) -> None:
-        """Refuses where the master answers: what it takes from then on would not count."""
-        endpoint = await self._addresses.living()
-        if endpoint is not None:
-            raise InvalidRequest(
-                "ARGUMENT_ILLEGAL",
-                f"its master {endpoint} answers and takes messages, which would be lost beside a second one: "
-                "stop it first; --force (?force=true) promotes all the same",
-            )
-
-    async def _begin_epoch(self, role: BrokerRole) -> Promotion:
-        epoch = next_epoch(self._log.role()[1], self.identity.broker_id)
+    async def _begin_epoch(self, role: BrokerRole, beside: LivingMaster | None) -> Promotion:
+        seen = self._log.role()[1]
+        if beside is not None:  # one of a lower epoch would have to give way to it
+            seen = max(seen, min(beside.epoch, seen + MAX_EPOCH_STEP))
+        epoch = next_epoch(seen, self.identity.broker_id)
         begins_at = await asyncio.to_thread(self._log.become_master, epoch, role is BrokerRole.SYNC_MASTER)
         self._shown_before = begins_at
         promotion = self._heard.promotion(epoch, begins_at, self._loop.time())

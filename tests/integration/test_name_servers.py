@@ -1,7 +1,8 @@
 """Name servers as processes of their own, and brokers that register with all of them.
 
 Contract: a broker and its topics are known within moments of its start, gone at its stop, and dropped when it
-is killed; a name server that was down receives all again; without the cluster's secret nobody registers.
+is killed; a name server that was down receives all again; without the cluster's secret nobody registers. No
+slave is promoted beside the master that they know, unless it is told to.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from lakemq.client import Client
+from lakemq.client import Client, InvalidRequest
 from tests.support.broker_process import BrokerProcess
 from tests.support.http import Http
-from tests.support.name_servers import NameServer
+from tests.support.name_servers import BrokersOfCluster, NameServer
 from tests.support.waiting import wait_until
 
 
@@ -135,3 +136,28 @@ def test_a_registration_of_a_newer_release_is_taken_and_what_is_not_known_of_it_
         assert server.holders("t") == ["broker-a"]
     finally:
         server.kill()
+
+
+def test_a_slave_is_not_promoted_beside_another_that_was_without_force(tmp_path: Path) -> None:
+    with BrokersOfCluster(tmp_path) as cluster:
+        master = cluster.master("broker-a")
+        first, second = cluster.slave("broker-a"), cluster.slave("broker-a", 2)
+        with first.client() as one, second.client() as two:
+            with master.client() as client:
+                assert client.send("t", "before").status == "SEND_OK"
+                end = client.replication()["appended"]
+            wait_until(lambda: one.replication()["appended"] == two.replication()["appended"] == end)
+            master.kill()
+            one.promote()
+            registered = {"0": first.endpoint, "2": second.endpoint}
+            wait_until(lambda: cluster.name_servers[0].addresses()["broker-a"] == registered)
+            assert one.send("t", "only the new master has it").status == "SEND_OK"
+            ends = (one.replication()["appended"], end)
+            with pytest.raises(InvalidRequest) as refused:
+                two.promote()
+            said = f"its master {first.endpoint} answers and takes messages (epoch 65, its log ends at %d, "
+            assert refused.value.detail.startswith((said + "this one's at %d), which would be lost") % ends)
+            assert two.replication()["role"] == "slave"
+            assert two.promote(force=True)["epoch"] == 66
+            wait_until(lambda: one.replication()["role"] == "slave", otherwise="one of them is the master")
+            assert two.send("t", "goes on").status == "SEND_OK"

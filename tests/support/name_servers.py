@@ -96,10 +96,11 @@ class BrokersOfCluster:
         """Starts a master and waits until it is registered everywhere."""
         return self._start(name, name, "0", ("--ha-port", "0", *arguments))
 
-    def slave(self, name: str) -> BrokerProcess:
-        """Starts a slave of a broker name and waits until it is registered and follows."""
-        started = self._slave(name, f"{name}-slave", "1", self.brokers[name])
-        _wait_following(self.brokers[name])
+    def slave(self, name: str, broker_id: int = 1) -> BrokerProcess:
+        """Starts the next slave of a broker name and waits until it is registered and follows."""
+        place = f"{name}-slave" if broker_id == 1 else f"{name}-slave-{broker_id}"
+        started = self._slave(name, place, str(broker_id), self.brokers[name])
+        _wait_following(self.brokers[name], broker_id)
         return started
 
     def returned(self, name: str, master: BrokerProcess, *, follows: bool = True) -> BrokerProcess:
@@ -138,6 +139,6 @@ class BrokersOfCluster:
         wait_until(lambda: all(found(server) == expected for server in self.name_servers))
 
 
-def _wait_following(master: BrokerProcess) -> None:
+def _wait_following(master: BrokerProcess, slaves: int = 1) -> None:
     with master.client() as client:
-        wait_until(lambda: len(client.replication()["slaves"]) == 1, otherwise="the slave follows")
+        wait_until(lambda: len(client.replication()["slaves"]) == slaves, otherwise="the slave follows")
