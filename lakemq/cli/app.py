@@ -187,6 +187,8 @@ def _refuse(parser: argparse.ArgumentParser, arguments: Sequence[str], unknown: 
         meant = next((choices[argument] for choices in found if argument in choices), meant)
     options = [option for action in meant._actions for option in action.option_strings]  # noqa: SLF001
     near = difflib.get_close_matches(unknown[0].partition("=")[0], options, n=1, cutoff=_NEAR)
+    if not unknown[0].startswith("-") and "--input" in options:
+        near = [f"--input {unknown[0]}"]
     guess = f"; did you mean {near[0]}?" if near else ""
     meant.error(f"unrecognized arguments: {' '.join(unknown)}{guess}")
 

@@ -119,9 +119,11 @@ def batches(source: BufferedIOBase, rule: LineRule, *, max_count: int, max_bytes
     """
     batch = Batch()
     fields = NamedFields(rule.fields)
+    began = False
     for number, line in _lines(source):
         if line is not None:
-            message = _shaped(rule, line, number, fields)
+            message = _shaped(rule, line, number, fields, began=began)
+            began = True
             fields.check(at_end=False)
             if batch.numbers and len(batch.data) + len(message) >= max_bytes:
                 yield batch
@@ -160,15 +162,14 @@ def _idle(source: BufferedIOBase) -> bool:
     return not readable
 
 
-def _shaped(rule: LineRule, line: bytes, number: int, fields: NamedFields) -> bytes:
+def _shaped(rule: LineRule, line: bytes, number: int, fields: NamedFields, *, began: bool) -> bytes:
     try:
         return rule.shape(line, fields.look)
     except (RecursionError, ValueError) as error:
-        raise CommandFailed(f"line {number} is not {_expected(rule)}: {error}") from error
-
-
-def _expected(rule: LineRule) -> str:
-    return "UTF-8 text" if rule.meaning == "text" else "JSON"
+        expected = "UTF-8 text" if rule.meaning == "text" else "JSON"
+        if expected == "JSON" and not began and line.lstrip()[:1] not in (b"{", b"["):
+            expected += " (--as text takes lines as they are)"
+        raise CommandFailed(f"line {number} is not {expected}: {error}") from error
 
 
 def _refuse(constant: str) -> Any:

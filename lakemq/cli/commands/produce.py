@@ -101,6 +101,8 @@ def register(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Posts; returns 0 when everything was acknowledged."""
+    if "." in args.topic and Path(args.topic).is_file():  # no topic's name has a dot
+        raise WrongUsage(f"{args.topic} is a file, not a topic: lakemq produce TOPIC --input {args.topic}")
     if args.body is not None:
         if args.key_field or args.tag_field or args.meaning != "auto" or args.input != "-":
             raise WrongUsage(

@@ -68,6 +68,18 @@ def test_an_option_that_is_not_there_names_the_one_that_may_be_meant(
     assert len(shown) <= 6, "the usage is no wall of text"
 
 
+def test_a_file_that_is_not_behind_its_option_names_the_option(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.csv").write_text("id,name\n")
+    assert app.main(["produce", "x.csv"]) == 2
+    said = "lakemq: x.csv is a file, not a topic: lakemq produce TOPIC --input x.csv\n"
+    assert capsys.readouterr().err == said
+    assert app.main(["produce", "t", "x.csv"]) == 2
+    assert capsys.readouterr().err.endswith("arguments: x.csv; did you mean --input x.csv?\n")
+
+
 @pytest.mark.parametrize("job", [["consume", "--group", "g", "--handler", "m:f"], ["archive", "--once"]])
 def test_a_store_that_is_not_there_is_said_before_spark_starts(
     job: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]

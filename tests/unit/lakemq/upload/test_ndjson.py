@@ -96,6 +96,22 @@ def test_a_line_that_does_not_parse_is_named() -> None:
         cut(b"{}\n\n{broken\n", LineRule())
 
 
+@pytest.mark.parametrize("line", [b"id,name", b"1,a", b'"id","name"', b"2026-11-24 INFO started"])
+def test_an_input_that_begins_with_text_is_told_of_the_option_for_it(line: bytes) -> None:
+    told = r"line 2 is not JSON \(--as text takes lines as they are\): "
+    for meaning in ("auto", "body"):
+        with pytest.raises(CommandFailed, match=told):
+            cut(b"\n" + line + b"\n", LineRule(meaning))
+    with pytest.raises(CommandFailed, match="line 2 is not JSON: "):
+        cut(b"{}\n" + line, LineRule())
+
+
+@pytest.mark.parametrize("line", [b"{broken", b" [1,"])
+def test_an_input_that_begins_as_json_is_not(line: bytes) -> None:
+    with pytest.raises(CommandFailed, match="line 1 is not JSON: "):
+        cut(line, LineRule())
+
+
 def test_a_line_nested_too_deeply_is_named() -> None:
     with pytest.raises(CommandFailed, match=r"line 2 is not JSON: .*recursion"):
         cut(b"1\n" + b"[" * 100_000 + b"\n", LineRule("auto"))
