@@ -12,11 +12,14 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from types import ModuleType
 from typing import Any, Literal
 
+from jobs.handler import reasons
 from lakemq import own_packages, sent_files
 from lakemq.handler import is_thread_safe, is_vectorised
 from store_native.errors import from_code
@@ -44,7 +47,8 @@ class HandlerTarget:
         """Imports the handler, once per process.
 
         Raises:
-            InvalidRequest: ARGUMENT_ILLEGAL when the text, the module or the function is wrong.
+            InvalidRequest: ARGUMENT_ILLEGAL when the text, the module or the function is wrong, or the module
+                fails when it is imported.
         """
         return _load(self)
 
@@ -76,14 +80,10 @@ def _load(wanted: HandlerTarget) -> LoadedHandler:
         if directory not in sys.path:
             sys.path.insert(0, directory)
     sent_files.put_first()
+    function: Any = _module(module_name)
     try:
-        function: Any = importlib.import_module(module_name)
         for name in attribute.split("."):
             function = getattr(function, name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not (module_name + ".").startswith(error.name + "."):
-            raise  # the module is there; something it imports is not
-        raise from_code("ARGUMENT_ILLEGAL", f"there is no module {module_name!r} to import here") from error
     except AttributeError as error:
         raise from_code("ARGUMENT_ILLEGAL", f"{module_name} has no {attribute!r}") from error
     if not callable(function):
@@ -103,3 +103,18 @@ def _load(wanted: HandlerTarget) -> LoadedHandler:
             "ARGUMENT_ILLEGAL", f"{wanted.target} takes batches: it cannot be a coroutine function"
         )
     return LoadedHandler(function, takes_batches, is_thread_safe(function), is_async)
+
+
+def _module(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
+            raise from_code("ARGUMENT_ILLEGAL", f"there is no module {name!r} to import here") from error
+        # It is there, and fails by itself, or something it imports is not there.
+        calls = traceback.extract_tb(error.__traceback__)[2:]  # behind this one and importlib's
+        places = [f" ({call.filename}:{call.lineno})" for call in calls if not call.filename.startswith("<")]
+        what = f"{reasons.reason_text(error)}{''.join(places[-1:])}"
+        raise from_code(
+            "ARGUMENT_ILLEGAL", f"the handler's module {name} cannot be imported: {what}"
+        ) from error

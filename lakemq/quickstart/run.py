@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from jobs.handler.loader import HandlerTarget
 from lakemq.broker_process import BrokerProcess
 from lakemq.client import Client
 from lakemq.java import require_java
@@ -68,8 +69,10 @@ def run(settings: Settings, say: Callable[[str], None] = say_now) -> Report:
 
     Raises:
         CommandFailed: A step could not be done; says which log tells more.
-        InvalidRequest: There is no Java; nothing was begun.
+        InvalidRequest: There is no such handler, or no Java; nothing was begun.
     """
+    if settings.handler is not None:
+        HandlerTarget(settings.handler, search_path=(str(Path.cwd()),)).load()
     require_java()
     started = time.monotonic()
     home = empty_home(settings.directory)

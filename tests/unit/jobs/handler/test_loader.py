@@ -30,7 +30,22 @@ def test_a_wrong_handler_target_is_refused(target: str) -> None:
         HandlerTarget(target).load()
 
 
-def test_a_module_whose_own_import_fails_says_so_itself(tmp_path: Path) -> None:
-    module(tmp_path, "imports_nothing_there", "import surely_missing_module\n")
-    with pytest.raises(ModuleNotFoundError, match="surely_missing_module"):
-        HandlerTarget("imports_nothing_there:f", "auto", (str(tmp_path),)).load()
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        (
+            "imports_nothing_there",
+            "import surely_missing_module\n",
+            r"'surely_missing_module' \(.*there\.py:1\)",
+        ),
+        ("does_not_parse", "\ndef f(:\n", r"SyntaxError: invalid syntax \(does_not_parse\.py, line 2\)"),
+        ("raises_by_itself", "\nint('x')\n", r"ValueError: invalid literal .*: 'x' \(.*itself\.py:2\)"),
+        ("lacks_a_name", "import json\njson.lod\n", r"AttributeError: .*'lod' \(.*lacks_a_name\.py:2\)"),
+    ],
+)
+def test_a_module_that_fails_by_itself_says_what_and_where(
+    name: str, text: str, said: str, tmp_path: Path
+) -> None:
+    module(tmp_path, name, text)
+    with pytest.raises(InvalidRequest, match=f"the handler's module {name} cannot be imported: .*{said}"):
+        HandlerTarget(f"{name}:f", "auto", (str(tmp_path),)).load()
