@@ -52,11 +52,12 @@ THREADED := memory failure replication store state confirmed queues recovery
 # Hundreds of processes start in a run: what they import is compiled once, whatever the shell says.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help quickstart test test-fast check check-spark-versions check-lowest-versions bench chaos fuzz mutants lock wheel clean
+.PHONY: help quickstart test test-all test-fast check check-spark-versions check-lowest-versions bench chaos fuzz mutants lock wheel clean
 
 help:
 	@echo "make quickstart   the whole path on 336,776 real flights (Python, Java 17+, Rust)"
-	@echo "make test         all tests"
+	@echo "make test         what must pass before a change lands"
+	@echo "make test-all     all tests: with those marked nightly, which kill, repeat and vary more"
 	@echo "make test-fast    unit and Rust tests, one integration test of each package"
 	@echo "make check        ruff, mypy, clippy, formats, import rules"
 	@echo "make check-spark-versions   the path on PySpark 4.0 and 4.1, in environments of their own"
@@ -92,6 +93,9 @@ quickstart: $(VENV)/.built
 
 # With Maven installed, the tests against RocketMQ's own broker run too.
 test: $(VENV)/.built $(VENV)/spark-classes.jsa
+	$(call BESIDE,-m "not nightly",)
+
+test-all: $(VENV)/.built $(VENV)/spark-classes.jsa
 	$(call BESIDE,,)
 
 # Unit and Rust tests, with a part of their examples and seeds, and one integration test of each package: for every save.
@@ -103,7 +107,7 @@ test-fast: export LAKEMQ_SIMULATION_SEEDS = 40
 test-fast: export LAKEMQ_RUBBISH_SEEDS = 100
 test-fast: export LAKEMQ_CRASH_CHANCE = 2
 test-fast: $(VENV)/.built $(VENV)/spark-classes.jsa
-	$(call BESIDE,-p tests.support.schedule -m "not long" tests/unit $(FAST),-- $(addprefix --skip ,$(NOT_FAST)))
+	$(call BESIDE,-p tests.support.schedule -m "not long and not nightly" tests/unit $(FAST),-- $(addprefix --skip ,$(NOT_FAST)))
 
 check: $(VENV)/.built
 	$(BIN)/ruff check .

@@ -58,7 +58,7 @@ def _produce(rocketmq: RocketMQ) -> tuple[dict[Place, Row], int]:
     return messages, delayed
 
 
-@pytest.fixture(scope="module", params=["stopped", "killed"])
+@pytest.fixture(scope="module", params=["stopped", pytest.param("killed", marks=pytest.mark.nightly)])
 def peer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Peer:
     """A store of RocketMQ, stopped cleanly or killed."""
     directory = tmp_path_factory.mktemp(f"rocketmq-{request.param}")

@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
 from delta_tables.ledger import ledger_at
@@ -50,6 +51,7 @@ KILLS = (
 """Table and number of the commit (the first sets the fence) and which side of it."""
 
 
+@pytest.mark.nightly
 def test_a_killed_driver_leaves_the_order_of_each_key_as_it_was(
     spark: SparkSession, broker: BrokerProcess, tmp_path: Path
 ) -> None:
@@ -86,6 +88,7 @@ def test_a_killed_driver_leaves_the_order_of_each_key_as_it_was(
     check(tmp_path, {key: {1: 3, 5: 2} if key < "key-4" else {} for key in KEYS})
 
 
+@pytest.mark.nightly
 def test_a_driver_killed_in_the_second_start_of_a_run_leaves_the_order_as_it_was(
     spark: SparkSession, broker: BrokerProcess, tmp_path: Path
 ) -> None:

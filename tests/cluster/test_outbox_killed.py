@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from delta_tables.ledger import ledger_at
@@ -39,6 +40,7 @@ KILLS = (
 """Table and number of the commit (the first sets the fence) and which side of it."""
 
 
+@pytest.mark.nightly
 def test_a_driver_killed_around_the_sending_sends_each_message_once(
     spark: SparkSession, broker: BrokerProcess, tmp_path: Path
 ) -> None:

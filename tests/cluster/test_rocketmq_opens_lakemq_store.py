@@ -94,6 +94,7 @@ def test_rocketmq_serves_every_message_of_a_cleanly_closed_store(written: Writte
         assert again.wait_flushed(end, 5000)
 
 
+@pytest.mark.nightly
 def test_rocketmq_serves_every_message_of_a_store_whose_writer_was_killed(tmp_path: Path) -> None:
     source = tmp_path / "store"
     command = [sys.executable, "-m", "tests.support.known_messages", str(source)]

@@ -9,6 +9,8 @@ from __future__ import annotations
 import base64
 from pathlib import Path
 
+import pytest
+
 from store_native import Reader
 from tests.support.broker_process import BrokerProcess
 from tests.support.peer_brokers import RocketMQ
@@ -58,6 +60,7 @@ def test_lakemq_is_the_slave_of_a_rocketmq_master(tmp_path: Path) -> None:
             slave.close()
 
 
+@pytest.mark.nightly
 def test_rocketmq_is_the_slave_of_a_lakemq_master(tmp_path: Path) -> None:
     arguments = ("--role", "async-master", "--ha-port", "0", *ROCKETMQ)
     master = BrokerProcess(tmp_path / "lakemq", arguments=arguments)

@@ -109,6 +109,7 @@ def check_ledger(reader: LedgerReader, count: int) -> None:
         assert reader.sql(f"SELECT * FROM {view}").num_rows == 0, view
 
 
+@pytest.mark.nightly
 def test_a_group_runs_under_spark_submit(
     broker: BrokerProcess, cluster: SparkCluster, tmp_path: Path
 ) -> None:
@@ -139,6 +140,7 @@ def test_a_group_runs_under_spark_submit(
     assert calls.hosts(cluster)
 
 
+@pytest.mark.nightly
 def test_a_group_loses_an_executor_and_a_host_and_no_message(
     broker: BrokerProcess, cluster: SparkCluster, tmp_path: Path
 ) -> None:

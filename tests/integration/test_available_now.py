@@ -145,6 +145,7 @@ def test_the_command_ends_with_exit_code_0_and_says_what_waits(
     assert "1 wait for a retry in a later run, the first is due at 20" in said
 
 
+@pytest.mark.nightly
 @pytest.mark.long
 def test_a_run_that_is_stopped_ends_behind_its_batch_and_the_next_one_goes_on(
     shared_broker: BrokerProcess, tmp_path: Path

@@ -37,6 +37,7 @@ def sparks_page(shown: str, page: str) -> str:
         return str(answer.read().decode())
 
 
+@pytest.mark.nightly
 def test_group_beside_a_users_own_jobs_package_is_stopped_without_a_stack(
     shared_broker: BrokerProcess, tmp_path: Path
 ) -> None:

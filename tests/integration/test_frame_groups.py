@@ -126,6 +126,7 @@ def test_each_message_has_the_verdict_of_its_row_over_a_join_and_a_restart(
     assert cached.isEmpty(), "the messages of each batch are let go"
 
 
+@pytest.mark.nightly
 def test_a_message_that_a_udf_raises_for_takes_no_other_along(
     spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path
 ) -> None:
@@ -273,6 +274,7 @@ def test_every_form_of_a_query_is_taken(spark: SparkSession, tmp_path: Path, tex
     sql_handler(tmp_path / "verdicts.sql").check(spark.createDataFrame([], message_schema()))
 
 
+@pytest.mark.nightly
 @pytest.mark.long
 def test_the_command_takes_a_select_from_a_file(shared_broker: BrokerProcess, tmp_path: Path) -> None:
     (tmp_path / "verdicts.sql").write_text(

@@ -34,7 +34,7 @@ EACH = 10
 Ledger = Callable[[str], LedgerLocation]
 
 
-@pytest.fixture(params=["path", "catalog"])
+@pytest.fixture(params=["path", pytest.param("catalog", marks=pytest.mark.nightly)])
 def ledger(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> LedgerLocation:
     """An empty ledger of either kind."""
     if request.param == "path":

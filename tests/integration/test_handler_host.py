@@ -88,6 +88,7 @@ def test_a_handler_that_ends_or_hangs_costs_its_own_message_only(
     assert rows(tmp_path / "ledger", "SELECT * FROM duplicate_deliveries") == []
 
 
+@pytest.mark.nightly
 def test_a_class_is_opened_in_its_worker_and_closed_when_the_command_ends(
     broker: BrokerProcess, tmp_path: Path
 ) -> None:
@@ -112,6 +113,7 @@ def test_a_class_is_opened_in_its_worker_and_closed_when_the_command_ends(
     ]
 
 
+@pytest.mark.nightly
 @pytest.mark.long
 def test_a_stop_does_not_wait_for_a_handler_that_hangs(
     spark: SparkSession, broker: BrokerProcess, tmp_path: Path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from chispa import assert_df_equality
 from pyspark.sql import SparkSession
 
@@ -21,6 +22,7 @@ def handle(message):
 """
 
 
+@pytest.mark.nightly
 def test_a_group_runs_and_goes_on_with_its_ledger_in_a_catalog(
     spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path
 ) -> None:

@@ -324,6 +324,7 @@ def test_a_commit_that_fails_or_whose_answer_is_lost_on_a_path(
     go_through(group, left_out=() if EVERYWHERE else FENCES)
 
 
+@pytest.mark.nightly
 def test_a_commit_that_fails_or_whose_answer_is_lost_in_a_catalog(
     spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path
 ) -> None:
@@ -337,6 +338,7 @@ def test_a_commit_that_fails_or_whose_answer_is_lost_in_a_catalog(
         spark.sql(f"DROP SCHEMA {schema} CASCADE")
 
 
+@pytest.mark.nightly
 def test_a_commit_that_fails_or_whose_answer_is_lost_in_broadcast_mode(
     spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path
 ) -> None:

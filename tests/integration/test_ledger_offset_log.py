@@ -17,7 +17,7 @@ from tests.support.broker_process import BrokerProcess
 FORMAT = "spark.sql.streaming.offsetLog.formatVersion"
 
 
-@pytest.mark.parametrize("version", ["1", "2"])
+@pytest.mark.parametrize("version", [pytest.param("1", marks=pytest.mark.nightly), "2"])
 def test_a_group_runs_and_goes_on_whatever_the_offset_logs_format(
     spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path, version: str
 ) -> None:

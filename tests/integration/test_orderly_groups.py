@@ -151,6 +151,7 @@ def test_each_key_is_handled_in_its_order_and_a_failing_one_holds_up_no_other(
     assert levels == [(1,)]
 
 
+@pytest.mark.nightly
 def test_a_queue_without_keys_is_one_lane_whose_parked_messages_go_on_some_at_a_time(
     spark: SparkSession, shared_broker: BrokerProcess, settings: Settings, tmp_path: Path
 ) -> None:
@@ -200,6 +201,7 @@ def test_a_message_that_is_given_up_lets_its_lane_go_on(
     assert query(chosen, "SELECT * FROM parked_messages") == []
 
 
+@pytest.mark.nightly
 def test_a_queue_of_which_too_many_are_parked_is_read_no_further_until_they_go_on(
     spark: SparkSession, shared_broker: BrokerProcess, settings: Settings, tmp_path: Path
 ) -> None:
@@ -218,6 +220,7 @@ def test_a_queue_of_which_too_many_are_parked_is_read_no_further_until_they_go_o
     assert query(chosen, parked + "1") == [(0,)]
 
 
+@pytest.mark.nightly
 def test_runs_follow_each_other_and_another_mode_is_refused_while_messages_are_parked(
     spark: SparkSession, shared_broker: BrokerProcess, settings: Settings, tmp_path: Path
 ) -> None:
@@ -278,6 +281,7 @@ def test_a_run_goes_on_with_parked_messages_until_none_is_let_go_and_takes_nothi
     check_ledger(chosen, 10)
 
 
+@pytest.mark.nightly
 def test_a_run_reads_on_in_a_queue_that_was_paused_once_its_messages_go_on(
     spark: SparkSession, shared_broker: BrokerProcess, settings: Settings, tmp_path: Path
 ) -> None:
@@ -295,6 +299,7 @@ def test_a_run_reads_on_in_a_queue_that_was_paused_once_its_messages_go_on(
     attempts_in_order(chosen)
 
 
+@pytest.mark.nightly
 def test_a_run_keeps_to_what_was_there_and_to_its_own_bounds(
     spark: SparkSession, shared_broker: BrokerProcess, settings: Settings, tmp_path: Path
 ) -> None:
@@ -327,6 +332,7 @@ def test_a_run_keeps_to_what_was_there_and_to_its_own_bounds(
     attempts_in_order(chosen)
 
 
+@pytest.mark.nightly
 def test_a_run_whose_wake_ups_no_broker_takes_ends_and_says_so(
     spark: SparkSession, shared_broker: BrokerProcess, settings: Settings
 ) -> None:
@@ -347,6 +353,7 @@ def test_a_run_whose_wake_ups_no_broker_takes_ends_and_says_so(
     check_ledger(chosen, 9)
 
 
+@pytest.mark.nightly
 def test_a_lane_goes_on_once_a_broker_that_refused_the_wake_up_takes_it(
     spark: SparkSession, shared_broker: BrokerProcess, settings: Settings, tmp_path: Path
 ) -> None:

@@ -143,7 +143,7 @@ class Group:
             assert self.rows(f"SELECT * FROM {view}") == [], view
 
 
-@pytest.mark.parametrize("isolation", ["thread", "process"])
+@pytest.mark.parametrize("isolation", ["thread", pytest.param("process", marks=pytest.mark.nightly)])
 def test_what_acknowledged_messages_send_is_sent_once_and_the_ledger_says_for_what(
     spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path, isolation: Any
 ) -> None:
@@ -174,6 +174,7 @@ def test_what_acknowledged_messages_send_is_sent_once_and_the_ledger_says_for_wh
         assert numbers == sorted(numbers)
 
 
+@pytest.mark.nightly
 def test_a_failed_or_unanswered_commit_and_a_lost_checkpoint_send_nothing_twice(
     spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path
 ) -> None:
@@ -230,6 +231,7 @@ def test_a_run_of_what_is_available_sends_it_and_a_later_one_what_was_left(
     assert not group.settings.checkpoint_of("outbox").exists()
 
 
+@pytest.mark.nightly
 def test_a_group_with_its_ledger_in_a_catalog_sends_once_too(
     spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path
 ) -> None:
@@ -254,6 +256,7 @@ def test_a_group_with_its_ledger_in_a_catalog_sends_once_too(
         spark.sql(f"DROP SCHEMA {schema} CASCADE")
 
 
+@pytest.mark.nightly
 def test_what_a_broker_refuses_waits_and_is_said_and_the_group_goes_on(
     spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -303,6 +306,7 @@ def test_what_a_broker_refuses_waits_and_is_said_and_the_group_goes_on(
     assert "16 messages that group refused sends are given up" in capsys.readouterr().out
 
 
+@pytest.mark.nightly
 def test_runs_that_end_by_themselves_say_what_a_broker_refuses(
     spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -108,6 +108,7 @@ def test_what_verdicts_send_waits_for_a_broker_that_is_away_and_the_group_goes_o
     assert Counter(there["broker-a"] + there["broker-b"]) == Counter(range(80))
 
 
+@pytest.mark.nightly
 def test_a_run_over_what_is_there_names_the_broker_that_is_away_and_the_next_one_sends_the_rest(
     spark: SparkSession, cluster: BrokersOfCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,6 +137,7 @@ def test_a_run_over_what_is_there_names_the_broker_that_is_away_and_the_next_one
     assert Counter(sent) == Counter(range(40))
 
 
+@pytest.mark.nightly
 def test_a_first_run_that_sends_goes_on_while_a_broker_of_the_cluster_is_away(
     spark: SparkSession, cluster: BrokersOfCluster, tmp_path: Path
 ) -> None:

@@ -119,6 +119,7 @@ class Group:
 HEADS = "SELECT count(*) > 1 FROM deliveries WHERE queue_offset = {} AND verdict = 'RETRY'"
 
 
+@pytest.mark.nightly
 def test_an_orderly_group_that_stands_on_a_message_goes_on_when_that_is_given_up_and_a_replay_brings_it_back(
     spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -194,6 +195,7 @@ def test_a_pending_retry_and_a_message_that_was_not_handled_yet_are_given_up_by_
     assert letters == [(0, 2, True), (2, 1, True)]
 
 
+@pytest.mark.nightly
 def test_a_function_of_dataframes_does_not_see_a_message_that_is_given_up(
     spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path
 ) -> None:
@@ -215,6 +217,7 @@ def test_a_function_of_dataframes_does_not_see_a_message_that_is_given_up(
     group.check(["ACK", "DEAD", "ACK"])
 
 
+@pytest.mark.nightly
 def test_a_row_that_sql_inserts_into_a_ledger_in_a_catalog_does_the_same(
     spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path
 ) -> None:

@@ -230,6 +230,7 @@ def test_a_sinks_open_batch_of_one_brokers_address_goes_there_again_through_the_
     assert {row.broker_name for row in stored} == {"broker-a"}
 
 
+@pytest.mark.nightly
 def test_the_archive_lands_both_brokers_messages_and_goes_on_behind_them(
     spark: SparkSession, cluster: BrokersOfCluster, tmp_path: Path
 ) -> None:
@@ -350,6 +351,7 @@ def test_a_group_over_two_brokers_goes_on_when_one_dies_and_catches_up(
     assert len(acknowledged(settings)) == 40
 
 
+@pytest.mark.nightly
 def test_a_lost_checkpoint_repeats_nothing_of_a_broker_that_is_away_at_the_start(
     spark: SparkSession, cluster: BrokersOfCluster, tmp_path: Path
 ) -> None:

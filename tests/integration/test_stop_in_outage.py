@@ -32,6 +32,7 @@ AT_ONCE_S = RETRY_TIMEOUT_MS / 1000 / 2
 WAIT_S = 240.0
 
 
+@pytest.mark.nightly
 def test_a_batch_that_waits_for_the_broker_is_given_up_and_handled_at_the_next_start(
     spark: SparkSession, broker: BrokerProcess, tmp_path: Path
 ) -> None:

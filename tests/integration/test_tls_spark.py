@@ -60,6 +60,7 @@ def test_a_broker_that_nobody_vouches_for_is_neither_read_nor_written(
         writer.save()
 
 
+@pytest.mark.nightly
 @pytest.mark.long
 def test_a_group_is_consumed_over_tls(
     broker: BrokerProcess, authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
