@@ -28,6 +28,7 @@ from delta_tables.table import Table
 from delta_tables.views import TABLES
 from jobs.group.batch_report import BatchReport
 from jobs.group.orderly.rounds import check_done, further_starts
+from jobs.group.registration import Registration
 from jobs.group.waiting_retries import WaitingRetries, waiting_retries
 from jobs.handler.loader import HandlerTarget, LoadedHandler
 from jobs.redelivery.original_position import LAST_ATTEMPT
@@ -42,11 +43,9 @@ from jobs.runtime.lease_owner import LeaseOwner
 from jobs.runtime.run_loop import RunLoop
 from jobs.settings import ConsumeSettings
 from lakemq.client import Client
-from lakemq.client.errors import may_pass
 from lakemq.client.group_lease import GroupLease
 from lakemq.client.group_leases import GroupLeases
-from store_native.errors import InvalidRequest, LakeMQError, Unavailable, from_code
-from store_native.names import PERM_WRITE, retry_topic
+from store_native.errors import InvalidRequest, Unavailable, from_code
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,16 +91,18 @@ def consume(
         client = stack.enter_context(Client(settings.endpoint))
         policy = retry_policy(client, settings)
         locks = stack.enter_context(sole_writer(settings.ledger, WRITTEN))
-        _ensure_group(client, settings)
+        registration = Registration(client, settings)
+        registration.make()
         lease: GroupLease | GroupLeases | None = None
         if settings.mode != "broadcast":
             lease = group_lease(client, settings)
             lease.acquire()
             stack.callback(lease.release)
+            stack.push(registration.take_back)
         spark = make_session()
         name_jvm(locks, spark)
         settings.ledger.create_for(WRITTEN, TABLES, spark)
-        _run(spark, settings, policy, client, lease, after_ledger_commit, started, on_batch)
+        _run(spark, settings, policy, client, lease, registration, after_ledger_commit, started, on_batch)
         if settings.available_now and settings.mode != "broadcast":
             on_end(waiting_retries(settings.ledger, settings.group, spark))
 
@@ -121,6 +122,7 @@ def _run(
     policy: RetryPolicy,
     client: Client,
     lease: GroupLease | GroupLeases | None,
+    registration: Registration,
     after_ledger_commit: Callable[[int], None],
     started: Callable[[RunLoop], None],
     on_batch: Callable[[BatchReport], None],
@@ -148,6 +150,7 @@ def _run(
             ledger_streams = [job(spark, settings, client.endpoint, gate, lease) for job in jobs]
             for stream in ledger_streams:
                 stream.decide_start()
+        registration.keep()
 
         def is_away() -> bool:
             return not brokers.are_all_ready()
@@ -216,78 +219,6 @@ def _without(brokers: Sequence[str], done: str) -> Unavailable:
         f"{done} but at {', '.join(brokers)}, which does not answer: what is there is handled when it is "
         "back and the group runs",
     )
-
-
-def _ensure_group(client: Client, settings: ConsumeSettings) -> None:
-    """Makes the group, its retry and its dead-letter topic known to every broker that answers."""
-    for topic in settings.topics:
-        client.topic(topic)
-    if settings.mode == "broadcast":
-        _log.warning(
-            "broadcast mode: a message whose handler fails is recorded as DROPPED, it does not come again"
-        )
-    away: list[LakeMQError] = []
-    brokers = GroupBrokers(client).each()
-    for broker in brokers.values():
-        try:
-            _ensure_group_at(broker, settings)
-        except LakeMQError as error:
-            if not may_pass(error):
-                raise
-            away.append(error)
-    if len(away) == len(brokers):
-        raise away[0]
-    for reason in away:
-        _log.warning("%s; its queues wait, the others go on", reason)
-
-
-def _ensure_group_at(client: Client, settings: ConsumeSettings) -> None:
-    _check_tags(client, settings)
-    _check_sends(client, settings)
-    client.put_group(settings.group)
-    if settings.mode == "broadcast":
-        return
-    for topic in (retry_topic(settings.group), settings.dlq):
-        try:
-            client.topic(topic)
-        except InvalidRequest as error:
-            if error.code != "TOPIC_NOT_EXIST":
-                raise
-            client.put_topic(topic, read_queue_nums=1, write_queue_nums=1)
-
-
-def _check_sends(client: Client, settings: ConsumeSettings) -> None:
-    """Looks for the topics that verdicts may send to, on a broker.
-
-    Raises:
-        InvalidRequest: TOPIC_NOT_EXIST.
-    """
-    for topic in settings.send_to:
-        try:
-            perm = client.topic(topic).perm
-        except InvalidRequest as error:
-            if error.code == "TOPIC_NOT_EXIST":
-                raise InvalidRequest(error.code, f"--send-to: {error.detail}") from error
-            raise
-        if not perm & PERM_WRITE:
-            _log.warning("--send-to: %s takes no messages now: what verdicts send to it waits", topic)
-
-
-def _check_tags(client: Client, settings: ConsumeSettings) -> None:
-    """Has a tag expression read where it is used later: before a JVM is started.
-
-    Raises:
-        InvalidRequest: FILTER_ILLEGAL.
-    """
-    if settings.tags == "*":
-        return
-    # Whichever topic there is: the broker reads the expression before the messages.
-    topic = settings.topics[0] if settings.topics else client.topics()[0].topic
-    try:
-        client.pull(topic, 0, 0, max=1, max_bytes=1, tags=settings.tags)
-    except InvalidRequest as error:
-        if error.code == "FILTER_ILLEGAL":
-            raise InvalidRequest(error.code, f"--tags: {error.detail}") from error
 
 
 def retry_policy(client: Client, settings: ConsumeSettings) -> RetryPolicy:
