@@ -23,7 +23,7 @@ from lakemq.client.errors import may_pass
 from store_native.errors import LakeMQError, Unavailable
 from structured_streaming import topic_metadata
 from structured_streaming.cluster_offsets import ClusterOffsets
-from structured_streaming.offsets import Offsets, TopicMetadata
+from structured_streaming.offsets import Offsets, TopicMetadata, same_topic
 from structured_streaming.options import ReadOptions
 from structured_streaming.retry_timeout import retry_until
 from structured_streaming.source import batch_bound, batch_plan, partitions, query_lease
@@ -173,7 +173,8 @@ class ClusterRun:
         self._left_out |= {name: at for name, at in start.brokers.items() if name not in end.brokers}
         slices: list[partitions.QueueSlice] = []
         for name, reached in sorted(end.brokers.items()):
-            if begins.get(name) == reached:
+            if _nothing_between(begins.get(name), reached):
+                begins.setdefault(name, reached)
                 continue
 
             def cut(name: str = name, reached: Offsets = reached) -> list[partitions.QueueSlice]:
@@ -276,6 +277,25 @@ class ClusterRun:
 
     def _question(self, call: Callable[[str, QueryRun], _Answer], name: str) -> Callable[[], _Answer]:
         return lambda: call(name, self._run(name))
+
+
+def _nothing_between(begin: Offsets | None, end: Offsets) -> bool:
+    """Says whether a batch surely holds nothing of a broker, which does not have to answer for it then.
+
+    Args:
+        begin: Where the batch begins on it, None where it joins in this batch.
+        end: Where the batch ends on it.
+    """
+    if begin is None:
+        return not any(end.queues.values())
+    same_lives = begin.epoch == end.epoch and all(
+        same_topic(id, end.topic_ids.get(topic)) for topic, id in begin.topic_ids.items()
+    )
+    return (
+        same_lives
+        and begin.queues.keys() <= end.queues.keys()
+        and all(begin.position(queue) == at for queue, at in end.queues.items())
+    )
 
 
 def _say_that_it_waits(error: LakeMQError) -> None:

@@ -189,6 +189,24 @@ def test_a_batch_that_was_planned_waits_for_its_broker() -> None:
     assert [piece.queue for piece in query.again().slices(start, end)] == [A0, B0]
 
 
+def test_a_planned_batch_without_a_message_of_a_broker_does_not_wait_for_it() -> None:
+    a, b = Broker("broker-a", 10), Broker("broker-b", 0)
+    query = Query(a)
+    start = query.run.initial()
+    query.held["broker-b"] = b
+    joined = query.run.latest(start, None)
+    assert at(joined) == {"broker-a": 10, "broker-b": 0}
+    b.away = True
+    assert [piece.queue for piece in query.again().slices(start, joined)] == [A0], "it joined with nothing"
+    before = ClusterOffsets({**joined.brokers, "broker-b": Offsets(5)})
+    assert query.again().slices(before, joined) == [], "its topic was new there"
+    of_another_life = ClusterOffsets({**joined.brokers, "broker-b": Offsets(4, {"t0": "x"}, {B0: 0})})
+    with pytest.raises(Unavailable):
+        query.again().slices(of_another_life, joined)
+    with pytest.raises(Unavailable):
+        query.again().slices(joined, before)
+
+
 def test_a_broker_that_joins_is_read_from_its_oldest_message_and_what_expired_there_is_no_loss() -> None:
     query = Query(Broker("broker-a", 10), Broker("broker-b", 10))
     done = query.run.latest(query.run.initial(), None)
