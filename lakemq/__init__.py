@@ -6,7 +6,8 @@ this import stays small and quick: commands such as ``lakemq sql`` need no HTTP 
 
     client/            the HTTP client; aio/ has it and the producer for asyncio
     producer.py        sends, gathered for a moment (pending_messages.py); lanes.py knows where they go,
-                       producer_numbers.py how long and how much
+                       producer_numbers.py how long and how much, unsent_messages.py what is said of those
+                       that a program left behind
     upload/            sends files and streams
     handler.py         what a consumer's handler sees and says
     spark.py           a local Spark session, groups of DataFrames; java.py, jvm_output.py, spark_daemon.py,

@@ -6,10 +6,12 @@ Invariants: messages of one topic are stored in the order of ``send_later`` (tho
 there are several brokers), but for what ended as OutcomeUnknown, which may be stored later; every batch
 carries an Idempotency-Key, so a repeat after a lost answer stores nothing twice; a message the broker refuses
 fails alone, not its neighbours; every future ends, at ``close()`` at the latest; a broker that does not
-answer costs no call more than the time it was given.
+answer costs no call more than the time it was given; a producer that nobody has any more sends what it was
+given, and leaves no thread.
 
 Threads: any may send; threads of the producer's own send what was gathered, one to one broker, and up to
-MOST_SENDERS where there are several, so that a broker that is away does not hold up the lanes of others.
+MOST_SENDERS where there are several, so that a broker that is away does not hold up the lanes of others. They
+hold the producer only while it has something to send.
 """
 
 from __future__ import annotations
@@ -20,11 +22,14 @@ import logging
 import threading
 import time
 import uuid
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Self
+from weakref import ref
 
 from lakemq.client import (
     BatchResult,
@@ -40,6 +45,7 @@ from lakemq.client.message import Body
 from lakemq.lanes import Lanes, QueueSelector
 from lakemq.pending_messages import PendingMessage, PendingMessages
 from lakemq.producer_numbers import BATCH_BYTES, LINGER_MS, MAX_PENDING_BYTES, check_numbers, check_timeout
+from lakemq.unsent_messages import say_unsent
 from store_native.errors import Closed, InvalidRequest, Unavailable
 
 _log = logging.getLogger("lakemq.producer")
@@ -85,6 +91,10 @@ class Producer:
     brokers that is the messages of this one alone; those of others go on beside it, on up to MOST_SENDERS
     threads.
 
+    A program that ends without close() sends what was put all the same, and says on the logger
+    ``lakemq.producer`` what could not be. A producer that is dropped without close() sends it too, then ends
+    its threads, with a ResourceWarning.
+
     A process that is forked has connections and a sender of its own. What was put before the fork its parent
     sends; the futures that it has of those never end there. One that ``multiprocessing`` started calls no
     exit functions, so it has to close the producer.
@@ -117,6 +127,7 @@ class Producer:
         self._threads = threads
         self._batch_bytes = batch_bytes
         self._closed = False
+        self._at_exit = partial(self._end_with_program, ref(self))
         self._begin()
         tell_in_child(self._begin)
 
@@ -124,14 +135,14 @@ class Producer:
         """Begins with nothing put and no sender; so does a forked process: its parent sends what it put."""
         self._changed: threading.Condition = self._threads.Condition()
         self._pending = PendingMessages(self._batch_bytes)
+        self._held: list[Producer] = []  # this one, while something waits: senders hold no more of it
         self._put = 0  # how many were put: the number of the next
-        self._open: OrderedDict[int, None] = OrderedDict()  # the numbers of those that have not ended
+        self._open: OrderedDict[int, PendingMessage] = OrderedDict()  # those that have not ended, by number
         self._wanted = 0  # what has a lower number does not wait for the linger
         self._in_flight: list[_Batch] = []
         self._senders: list[threading.Thread] = []
         self._abandoning: list[threading.Thread] = []  # threads in a close() that ends the futures itself
         self._running = 0  # of the senders
-        self._idle = 0  # of those that run
 
     @property
     def send_timeout_s(self) -> float:
@@ -216,8 +227,10 @@ class Producer:
                 raise _closed()
             self._start()
             key = message.sharding_key
-            self._pending.put(PendingMessage(chosen, lane, broker_name, key, line, self._put, since, future))
-            self._open[self._put] = None
+            put = PendingMessage(chosen, lane, broker_name, key, line, self._put, since, future)
+            self._pending.put(put)
+            self._open[self._put] = put
+            self._held[:] = [self]
             self._put += 1
             self._changed.notify_all()
             self._start_another()
@@ -274,6 +287,31 @@ class Producer:
                 break
         self._release()
 
+    @classmethod
+    def _end_with_program(cls, reference: ref[Self]) -> None:
+        if (producer := reference()) is not None:
+            cls._close_and_say(producer)
+
+    def _close_and_say(self) -> None:
+        """Closes it as the program ends, and says what could not be sent."""
+        with self._changed:
+            left = list(self._open.values())
+        try:
+            self.close()
+        finally:
+            say_unsent(left, self._client.endpoint)
+
+    def __del__(self) -> None:
+        # Nobody can call it any more, and no sender holds it: it has nothing to send.
+        if not getattr(self, "_closed", True) and self._senders:
+            try:
+                warnings.warn(f"unclosed {self!r}", ResourceWarning, stacklevel=2, source=self)
+            finally:
+                with self._changed:
+                    self._closed = True
+                    self._changed.notify_all()
+                self._release()
+
     def __enter__(self) -> Self:
         return self
 
@@ -297,10 +335,11 @@ class Producer:
         if not self._senders:
             self._start_sender()
             # A program that ends without close() still sends what it was promised.
-            atexit.register(self.close)
+            atexit.register(self._at_exit)
 
     def _start_sender(self) -> None:
-        sender = self._threads.Thread(target=self._run, name="lakemq-producer", daemon=True)
+        run = partial(self._run, ref(self), self._held, self._changed)
+        sender = self._threads.Thread(target=run, name="lakemq-producer", daemon=True)
         self._running += 1
         try:
             sender.start()
@@ -311,7 +350,8 @@ class Producer:
 
     def _start_another(self) -> None:
         """Starts a sender where something may go, and nobody is there to send it."""
-        if self._client.is_routed and not self._idle and len(self._senders) < MOST_SENDERS:
+        is_idle = self._running > len(self._in_flight)
+        if self._client.is_routed and not is_idle and len(self._senders) < MOST_SENDERS:
             self._put_apart()
             if self._in_flight and self._pending.oldest() is not None:
                 try:
@@ -350,16 +390,45 @@ class Producer:
             self._changed.notify_all()
             self._start_another()
 
-    def _run(self) -> None:
-        while batch := self._next_batch():
-            items, lane = list(batch.items), batch.items[0].lane
-            try:
-                self._send_batch(batch)
-            finally:
-                with self._changed:
-                    self._in_flight.remove(batch)
-                    self._pending.ended(lane, items)
-                self._note_ended([item for item in items if item.future.done()])  # others were put back
+    @classmethod
+    def _run(cls, reference: ref[Self], held: list[Producer], changed: threading.Condition) -> None:
+        """Sends until the producer is closed, or nobody has it any more."""
+        while (producer := reference()) is not None:
+            with changed:
+                batch = cls._next_batch(producer)
+                if batch is None and not cls._is_over(reference):
+                    held.clear()
+                    del producer  # one that nobody else has goes here, and is over by that
+                    if not cls._is_over(reference):
+                        changed.wait()
+                    continue
+            if batch is None:
+                cls._sender_ended(producer)
+                return
+            cls._send_and_note(producer, batch)
+            del batch  # a callback in it may have the producer
+
+    @classmethod
+    def _is_over(cls, reference: ref[Self]) -> bool:
+        producer = reference()
+        return producer is None or producer.is_closed
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it takes no more messages."""
+        return self._closed
+
+    def _send_and_note(self, batch: _Batch) -> None:
+        items, lane = list(batch.items), batch.items[0].lane
+        try:
+            self._send_batch(batch)
+        finally:
+            with self._changed:
+                self._in_flight.remove(batch)
+                self._pending.ended(lane, items)
+            self._note_ended([item for item in items if item.future.done()])  # others were put back
+
+    def _sender_ended(self) -> None:
         with self._changed:
             self._running -= 1
             is_last = not self._running
@@ -367,24 +436,21 @@ class Producer:
             self._release()
 
     def _release(self) -> None:
-        atexit.unregister(self.close)
+        atexit.unregister(self._at_exit)
         if self._owns_client:
             self._client.close()
 
     def _next_batch(self) -> _Batch | None:
-        """Waits until a batch is due and takes it; None means closed and nothing left."""
-        with self._changed:
-            while (first := self._due()) is None:
-                if self._closed and not self._pending:
-                    return None
-                self._idle += 1
-                self._changed.wait(self._until_due())
-                self._idle -= 1
-            batch = _Batch(self._pending.take_batch(first))
-            self._in_flight.append(batch)
-            self._changed.notify_all()
-            self._start_another()
-            return batch
+        """Waits, under the caller's lock, until a batch is due and takes it; None: nothing is left."""
+        while (first := self._due()) is None:
+            if not self._pending:
+                return None
+            self._changed.wait(self._until_due())
+        batch = _Batch(self._pending.take_batch(first))
+        self._in_flight.append(batch)
+        self._changed.notify_all()
+        self._start_another()
+        return batch
 
     def _due(self) -> PendingMessage | None:
         """The first message of what is to go now: it has waited enough, or its lane is full."""

@@ -11,6 +11,7 @@ import json
 import re
 import subprocess
 import sys
+import threading
 import weakref
 from asyncio import CancelledError
 from collections.abc import Callable, Iterator
@@ -27,6 +28,7 @@ from store_native.sharding import in_order, of_sharding_key
 from tests.support.scripted_endpoints import A, B, Endpoints
 from tests.support.scripted_network import Fate, ScriptedNetwork
 from tests.support.turns import Turns
+from tests.support.waiting import wait_until
 
 FOR_EVER_MS = 3_600_000
 REPEATED: list[Fate] = ["busy", "busy", "answered"]
@@ -232,6 +234,62 @@ Producer(network.client(), "t", linger_ms=3_600_000).send_later("promised")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["body"] == "promised"
+
+
+def test_a_program_that_ends_in_front_of_a_broker_that_hangs_says_what_it_did_not_send() -> None:
+    code = """
+import socket
+from lakemq import Producer
+hangs = socket.create_server(("127.0.0.1", 0))
+endpoint = "http://127.0.0.1:%d" % hangs.getsockname()[1]
+print(endpoint)
+producer = Producer(endpoint, "t", batch_bytes=1, timeout_s=0.5)
+for number in range(3):
+    producer.send_later(str(number))
+producer.send_later("y", topic="u")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0
+    ended = f"at {done.stdout.strip()}; the program ended without Producer.close(): "
+    said = [line.partition(ended)[::2] for line in done.stderr.splitlines()]
+    assert [what for what, _ in said] == [
+        "perhaps not stored: 1 message for topic t ",
+        "not sent: 2 messages for topic t ",
+        "not sent: 1 message for topic u ",
+    ]
+    assert [re.split(":| ", why)[0] for _, why in said] == ["OUTCOME_UNKNOWN", *["SERVICE_NOT_AVAILABLE"] * 2]
+
+
+def test_producers_that_are_dropped_send_what_they_have_and_leave_no_thread() -> None:
+    network = ScriptedNetwork()
+    network.decide_all("answered")
+    before = threading.active_count()
+
+    def drop() -> None:
+        for number in range(100):
+            Producer(network.client(), "t").send_later(str(number))
+        wait_until(lambda: threading.active_count() == before)
+
+    with pytest.warns(ResourceWarning, match=r"unclosed <lakemq\.producer\.Producer") as warned:
+        drop()
+    assert sorted(bodies(network.stored["t"]), key=int) == [str(number) for number in range(100)]
+    assert len(warned) == 100
+
+
+def test_a_dropped_producer_sends_what_lingers_before_its_thread_ends(turns: Turns) -> None:
+    network = ScriptedNetwork(turns)
+    network.decide_all("answered")
+    producer = producer_of(turns, network.client(), linger_ms=100)
+    producer._owns_client = True  # noqa: SLF001 - as one it made itself, which would have a real network
+    future = producer.send_later("x")
+    del producer
+    turns.settle()
+    assert not future.done()
+    with pytest.warns(ResourceWarning, match="unclosed"):
+        turns.pass_time(0.1)
+    assert future.result(0).queue_offset == 0
+    assert not any(thread.is_alive() for thread in turns.threads)
+    assert network.closed
 
 
 def test_a_closed_producer_is_forgotten_and_closes_only_a_client_of_its_own(turns: Turns) -> None:
