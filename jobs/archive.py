@@ -8,11 +8,14 @@ Invariants: one row per stored message; a lost checkpoint begins where the table
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, SparkSession
+from pyspark.sql.functions import col
 from pyspark.sql.streaming.query import StreamingQuery
 
 from delta_tables.ledger.location import LedgerLocation
@@ -27,6 +30,7 @@ from jobs.runtime.started_stream import StartedStream
 from lakemq.client import Client
 from lakemq.client.errors import may_pass
 from store_native.errors import LakeMQError, from_code
+from structured_streaming.cluster_offsets import ClusterOffsets
 from structured_streaming.offsets import MessageQueue
 
 
@@ -64,8 +68,18 @@ class ArchiveSettings:
         return self.ledger.checkpoints / "archive"
 
 
-def archive(settings: ArchiveSettings, make_session: Callable[[], SparkSession]) -> None:
+def archive(
+    settings: ArchiveSettings,
+    make_session: Callable[[], SparkSession],
+    *,
+    on_end: Callable[[Mapping[str, int]], None] | None = None,
+) -> None:
     """Lands topics until stopped, or with the trigger `availableNow` until all that is there has landed.
+
+    Args:
+        settings: the archive's settings.
+        make_session: makes the Spark session.
+        on_end: called at the end with how many rows of each topic have come; without it nobody counts them.
 
     Raises:
         LakeMQError: wrong settings, another writer of `messages`, or a stream that failed.
@@ -79,7 +93,10 @@ def archive(settings: ArchiveSettings, make_session: Callable[[], SparkSession])
         name_jvm(locks, spark)
         loop = RunLoop(spark, BatchGate())
         with loop.stopped_by_signals():
+            before = StreamCheckpoint(directory).reached()
             loop.run([StartedStream(lambda: start_archive(spark, settings, client))])
+        if on_end is not None:
+            on_end(_rows_since(spark, settings, before))
 
 
 def start_archive(spark: SparkSession, settings: ArchiveSettings, client: Client) -> StreamingQuery:
@@ -111,6 +128,43 @@ def start_archive(spark: SparkSession, settings: ArchiveSettings, client: Client
         checkpointLocation=checkpoint.prepare(),
         queryName="archive",
     )
+
+
+def _rows_since(
+    spark: SparkSession, settings: ArchiveSettings, before: ClusterOffsets | None
+) -> dict[str, int]:
+    """How many rows of each topic are in the table behind where a run began."""
+    checkpoint = StreamCheckpoint(settings.checkpoint_directory)
+    begin: Mapping[MessageQueue, int]
+    if before is not None:
+        begin = before.queues
+    else:
+        # Of one broker a start names the queues alone.
+        offsets = checkpoint.start(dict)["offsets"]
+        begin = {
+            MessageQueue(topic, key.rpartition("/")[0], int(key.rpartition("/")[2])): at
+            for topic, keys in offsets.items()
+            for key, at in keys.items()
+        }
+    after = checkpoint.reached()
+    come = [
+        _behind(queue, at)
+        for queue in (begin if after is None else after.queues)
+        for at in [begin.get(queue, begin.get(queue._replace(broker_name=""), 0))]
+        if after is None or at < after.queues[queue]
+    ]
+    counted = dict.fromkeys(settings.topics, 0)
+    if come:
+        rows = settings.ledger.read(spark, MESSAGES).where(reduce(or_, come))
+        counted |= {row["topic"]: row["count"] for row in rows.groupBy("topic").count().collect()}
+    return counted
+
+
+def _behind(queue: MessageQueue, at: int) -> Column:
+    place = (col("topic") == queue.topic) & (col("queue_id") == queue.queue_id)
+    if queue.broker_name:
+        place &= col("broker_name") == queue.broker_name
+    return place & (col("queue_offset") >= at)
 
 
 def _after_the_last_row(

@@ -38,6 +38,11 @@ def test_archive_lands_a_topic_and_a_failure_is_one_sentence_with_the_stack_in_t
     await_dispatch(client)
     landed = archive(shared_broker, tmp_path, "kept")
     assert landed.returncode == 0, landed.stderr
+    said = landed.stdout.splitlines()
+    ledger = tmp_path / "ledger"
+    assert said[-2] == f"kept: 1 message landed in messages of {ledger}"
+    query = 'lakemq sql "SELECT topic, count(*) FROM messages GROUP BY topic"'
+    assert said[-1] == f"{query} --ledger {ledger} says what is there"
     assert LedgerReader(tmp_path / "ledger").sql("SELECT * FROM messages").num_rows == 1
 
     checkpoint = tmp_path / "again" / "ledger" / "_checkpoints" / "archive"

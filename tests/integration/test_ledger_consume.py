@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -296,10 +296,15 @@ def test_the_archive_lands_each_message_once_also_after_losing_its_checkpoint(
     location = ledger_at(str(tmp_path / "ledger"))
     chosen = ArchiveSettings(("kept",), location, endpoint=shared_broker.endpoint, trigger="availableNow")
     post(client, "kept", range(10))
-    archive(chosen, lambda: spark)
+    landed: list[Mapping[str, int]] = []
+    archive(chosen, lambda: spark, on_end=landed.append)
     shutil.rmtree(tmp_path / "ledger" / "_checkpoints")
     post(client, "kept", range(10, 15))
-    archive(chosen, lambda: spark)
+    archive(chosen, lambda: spark, on_end=landed.append)
+    archive(chosen, lambda: spark, on_end=landed.append)
+    post(client, "kept", range(15, 16))
+    archive(chosen, lambda: spark, on_end=landed.append)
+    assert landed == [{"kept": 10}, {"kept": 5}, {"kept": 0}, {"kept": 1}]
     bodies = LedgerReader(tmp_path / "ledger").sql("SELECT body, properties FROM messages").to_pylist()
-    assert sorted(int(row["body"]) for row in bodies) == list(range(15))
+    assert sorted(int(row["body"]) for row in bodies) == list(range(16))
     assert bodies[0]["properties"] == [("colour", "red")]

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import argparse
 import logging
+import shlex
+from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +24,8 @@ from store_native.errors import InternalError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from jobs.archive import ArchiveSettings
 
 
 def register(subparsers: Subparsers) -> None:
@@ -52,8 +57,16 @@ def run(args: argparse.Namespace) -> int:
             return made
 
         try:
-            archive(settings, make_session)
+            on_end = partial(_say_landed, settings) if args.once else None
+            archive(settings, make_session, on_end=on_end)
         except InternalError as error:
             seen = f" (Spark's log is {options.log})" if options.log.exists() else ""
             raise CommandFailed(f"archive of {', '.join(settings.topics)}: {error.detail}{seen}") from error
     return 0
+
+
+def _say_landed(settings: ArchiveSettings, rows: Mapping[str, int]) -> None:
+    for topic, count in rows.items():
+        print(f"{topic}: {count:,} message{'s' * (count != 1)} landed in messages of {settings.ledger}")
+    query = "SELECT topic, count(*) FROM messages GROUP BY topic"
+    print(f'lakemq sql "{query}" --ledger {shlex.quote(str(settings.ledger))} says what is there', flush=True)
