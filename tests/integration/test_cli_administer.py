@@ -168,6 +168,25 @@ def test_reset_says_who_holds_the_group_and_creates_none(
     assert client.group_offsets(name) == {(name, 0): 0}
 
 
+def test_reset_of_a_group_without_an_offset_says_where_it_begins(
+    lakemq: Lakemq, name: str, shared_broker: BrokerProcess
+) -> None:
+    client = shared_broker.client()
+    client.put_topic(name, read_queue_nums=2, write_queue_nums=2)
+    client.put_group(name)
+    for queue in (0, 0, 1):
+        client.send(name, "x", queue_id=queue)
+    await_dispatch(client)
+    words = ("group", "reset", name, "--topic", name, "--to", "latest")
+    out = lakemq(*words)[1]
+    assert "on 2 of these queues the group has no offset: a group that never ran would begin there" in out
+    assert client.group_offsets(name) == {}
+    out = lakemq(*words, "--execute")[1]
+    assert "on 2 of these queues the group had no offset: a group that never ran begins there" in out
+    assert client.group_offsets(name) == {(name, 0): 2, (name, 1): 1}
+    assert "no offset" not in lakemq(*words)[1]
+
+
 def test_a_clone_begins_where_the_other_group_stands(
     lakemq: Lakemq, name: str, shared_broker: BrokerProcess
 ) -> None:

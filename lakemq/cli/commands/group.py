@@ -281,6 +281,9 @@ def _reset(client: Client, args: argparse.Namespace) -> None:
             f"\npreview: from the broker's offsets {again} messages would come again, {skipped} be skipped; "
             "--execute moves them"
         )
+    if unread := sum(move["from_offset"] is None for move in moves):
+        has, begins = ("had", "begins") if args.execute else ("has", "would begin")
+        print(f"on {unread} of these queues the group {has} no offset: a group that never ran {begins} there")
     print(_NOT_MOVED)
 
 
