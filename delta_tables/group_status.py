@@ -45,6 +45,9 @@ WHERE consumer_group = '{group}' AND code IS NOT NULL ORDER BY refused_at DESC, 
 _DEAD = """\
 SELECT count(*) AS dead FROM dead_letters
 WHERE consumer_group = '{group}' AND last_attempt_at > TIMESTAMP '{since}'"""
+_GIVEN_UP = """\
+SELECT count(*) AS pending, min(given_up_at) AS oldest FROM pending_dead_letters
+WHERE consumer_group = '{group}'"""
 _HANDLING = f"""\
 SELECT topic, count(*) AS attempts, count(CASE WHEN verdict <> 'ACK' THEN 1 END) AS failed,
   avg({_TOOK_US}) / 1000 AS mean_ms,
@@ -142,7 +145,9 @@ class LedgerStatus:
         pending_sends: Messages that verdicts send and that are not recorded as sent.
         oldest_send_at: When the first of these verdicts was given.
         refused_send: What a broker refuses of them.
-        dead_letters: Given up in the last hour.
+        dead_letters: Landed, with a last attempt in the last hour.
+        pending_dead_letters: Given up, and neither on the dead-letter topic for certain nor in the table yet.
+        oldest_given_up_at: When the first of these was.
         rate_per_s: Messages a second over the last minute.
         reported_lag: How far behind the group was as its batches last reported; None before the first.
         handling: By topic, what fails most first.
@@ -159,6 +164,8 @@ class LedgerStatus:
     oldest_send_at: datetime | None
     refused_send: RefusedSend | None
     dead_letters: int
+    pending_dead_letters: int
+    oldest_given_up_at: datetime | None
     rate_per_s: float
     reported_lag: int | None
     last_batch: LastBatch | None
@@ -190,8 +197,8 @@ def ledger_status(ledger: LedgerReader, group: str, now: datetime) -> LedgerStat
         rows: list[dict[str, Any]] = tables.sql(query.format(**names)).to_pylist()
         return rows
 
-    single = (_PENDING, _PARKED, _REPLAYS, _SENDS, _DEAD, _RATE, _REPORTED_LAG)
-    (pending,), (parked,), (replays,), (sends,), (dead,), (rate,), (reported,) = map(ask, single)
+    single = (_PENDING, _PARKED, _REPLAYS, _SENDS, _DEAD, _GIVEN_UP, _RATE, _REPORTED_LAG)
+    (pending,), (parked,), (replays,), (sends,), (dead,), (given_up,), (rate,), (reported,) = map(ask, single)
     return LedgerStatus(
         at=now,
         pending_retries=pending["pending"],
@@ -204,6 +211,8 @@ def ledger_status(ledger: LedgerReader, group: str, now: datetime) -> LedgerStat
         oldest_send_at=sends["oldest"],
         refused_send=next((RefusedSend(**row) for row in ask(_REFUSED)), None),
         dead_letters=dead["dead"],
+        pending_dead_letters=given_up["pending"],
+        oldest_given_up_at=given_up["oldest"],
         rate_per_s=rate["messages"] / RATE_WINDOW.total_seconds(),
         reported_lag=reported["lag"],
         last_batch=_last_batch(tables, group, ask(_REPORT)),

@@ -79,6 +79,9 @@ def as_text(group: str, behind: Mapping[str, Any], status: LedgerStatus) -> str:
         what = f"what {refused.message_id} sends: {refused.code}: {refused.error}"
         shown["refused"] = f"{output.cell(refused.at)} {what}"
     shown["dead letters"] = f"{status.dead_letters:,} in the last hour"
+    if status.oldest_given_up_at is not None:
+        since, count = output.cell(status.oldest_given_up_at), status.pending_dead_letters
+        shown["given up"] = f"{count:,} that are no dead letters yet, the first since {since}"
     if status.last_batch is not None:
         batch = status.last_batch
         took = "" if batch.seconds is None else f" in {batch.seconds:,.1f} s"

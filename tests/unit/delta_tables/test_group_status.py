@@ -82,6 +82,20 @@ def test_dead_letters_of_the_last_hour_count(ledger: PathLedger) -> None:
     assert status(ledger).dead_letters == 2
 
 
+def test_what_is_given_up_waits_until_its_dead_letter_is_there(ledger: PathLedger) -> None:
+    given_up = [handled(n, took, "DEAD") for n, took in enumerate((9, 7, 5))]
+    append(ledger, DELIVERIES, [*given_up, handled(3, 1, "DEAD", consumer_group="other"), handled(4, 1)])
+    found = status(ledger)
+    assert (found.dead_letters, found.pending_dead_letters) == (0, 3)
+    assert found.oldest_given_up_at == given_up[2]["finished_at"]
+    key = ("consumer_group", "topic", "broker_name", "queue_id", "queue_offset")
+    row = {name: given_up[2][name] for name in key} | {"attempts": 1, "last_attempt_at": NOW}
+    append(ledger, DEAD_LETTERS, [row])
+    found = status(ledger)
+    assert (found.dead_letters, found.pending_dead_letters) == (1, 2)
+    assert found.oldest_given_up_at == given_up[1]["finished_at"]
+
+
 def test_handling_is_told_by_topic_and_what_fails_most_comes_first(ledger: PathLedger) -> None:
     slow = [handled(n, 1_000 * (n + 1), topic="slow") for n in range(3)]
     failing = [handled(0, 4, "RETRY", topic="failing"), handled(1, 2, topic="failing")]
@@ -115,7 +129,7 @@ def test_the_rate_and_the_last_batch_are_the_reports(ledger: PathLedger) -> None
 def test_a_group_that_did_nothing_has_nothing(ledger: PathLedger) -> None:
     append(ledger, DELIVERIES, [handled(0, 5)])
     assert status(ledger, "new") == LedgerStatus(
-        *(NOW, 0, 0, None, 0, None, 0, 0, None, None, 0, 0.0, None, None, None, ())
+        *(NOW, 0, 0, None, 0, None, 0, 0, None, None, 0, 0, None, 0.0, None, None, None, ())
     )
 
 
