@@ -23,6 +23,7 @@ from lakemq.client.broker_choice import BrokerChoice, in_order_of_key
 from lakemq.client.broker_transport import LOOK_AGAIN_S, BrokerTransport
 from lakemq.client.deadline import Deadline
 from lakemq.client.errors import OutcomeUnknown
+from lakemq.client.repeats import repeated
 from lakemq.client.results import BatchResult, SendResult
 from lakemq.client.routes import ASK_TIMEOUT_S, Routes
 from lakemq.client.transport import NOT_OF_THE_SHAPE, Transport
@@ -116,6 +117,8 @@ class Cluster(Generic[C]):
     ) -> Sent:
         """Sends to a broker that takes messages of the topic, and elsewhere where that fails.
 
+        Where nobody says which brokers do, they are asked again, as often as a request is repeated.
+
         Args:
             topic: The topic.
             on: Sends on one broker's client, within so many seconds, by the list of that version.
@@ -129,8 +132,20 @@ class Cluster(Generic[C]):
             OutcomeUnknown: An attempt got no answer, and none went well.
             LakeMQError: What the last broker said.
         """
-        queues = self.writable(topic, deadline)
-        sharded_to, conf = self._sharded_to(sharding_keys, topic, deadline, wait=until_deadline)
+
+        def looked_up() -> tuple[dict[str, int], tuple[str | None, OrderConf | None]]:
+            queues = self.writable(topic, deadline)
+            return queues, self._sharded_to(sharding_keys, topic, deadline, wait=until_deadline)
+
+        queues, (sharded_to, conf) = repeated(
+            looked_up,
+            f"the question who takes messages of topic {topic}",
+            key=idempotency_key,
+            most=None if until_deadline else self._settings["retries"],
+            deadline=deadline,
+            pause=self._pause,
+            endpoint=",".join(self._asking),
+        )
         keyed = None if in_turn or idempotency_key is None else in_order_of_key(idempotency_key, queues)
         tried: set[str] = set()
         unanswered: OutcomeUnknown | None = None

@@ -211,6 +211,7 @@ class Routes:
             answer = ask()
         except LakeMQError as error:
             if error.code != "CLIENT_CLOSED" and (deadline is None or deadline.left() > FIRST_REFRESH_S):
+                error.context.setdefault("retry_after_ms", round(FIRST_REFRESH_S * 1000))
                 self._refused.put(what, (now, error))
             raise
         self._refused.forget(what)

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from lakemq.client import BatchResult, InvalidRequest, OutcomeUnknown, SendResult
+from lakemq.client import BatchResult, InvalidRequest, OutcomeUnknown, SendResult, Unavailable
 from lakemq.client.cluster import Cluster
 from lakemq.client.deadline import Deadline
-from tests.support.scripted_endpoints import A, B, Endpoints
+from tests.support.scripted_endpoints import ONE, TWO, A, B, Endpoints
 
 SETTINGS = {"timeout_s": 10.0, "retries": 0, "pool_size": 1, "retry_until": None}
 STORED = SendResult("SEND_OK", "m", "o", "orders", "", 0, 0)
@@ -69,3 +69,58 @@ def test_each_message_of_a_batch_that_was_repeated_elsewhere_says_so(cluster: Cl
     batch = cluster.send("orders", on, sharding_keys=(), idempotency_key="k", in_turn=True, deadline=deadline)
     assert batch.repeated_elsewhere
     assert [result.repeated_elsewhere for result in batch.results] == [True, True]
+
+
+@pytest.mark.parametrize("key", ["k", None])
+@pytest.mark.parametrize(("retries", "retry_until", "comes_after"), [(2, None, 2), (0, 8.0, 5)])
+def test_a_send_whose_name_servers_do_not_answer_at_first_asks_again(
+    world: Endpoints, key: str | None, retries: int, retry_until: float | None, comes_after: int
+) -> None:
+    world.down = {ONE, TWO}
+    paused: list[float] = []
+
+    def pause(seconds: float) -> None:
+        paused.append(seconds)
+        world.now += seconds
+        if len(paused) == comes_after:
+            world.down = set()
+
+    settings = {**SETTINGS, "retries": retries}
+    cluster: Cluster[str] = Cluster((ONE, TWO), settings, lambda transport: transport.name, pause=pause)
+    cluster.routes = world.routes(ONE, TWO)
+    sent = cluster.send(
+        "orders",
+        lambda *_: STORED,
+        sharding_keys=("s",),
+        idempotency_key=key,
+        in_turn=False,
+        deadline=Deadline(8),
+        until_deadline=retry_until is not None,
+    )
+    assert sent == STORED
+    assert len(paused) == comes_after
+    assert min(paused) >= 1.0, "they are asked once a second"
+    cluster.close()
+
+
+def test_a_send_whose_name_servers_never_answer_ends_in_its_time(world: Endpoints) -> None:
+    world.down = {ONE, TWO}
+    paused: list[float] = []
+    settings = {**SETTINGS, "retries": 2}
+    cluster: Cluster[str] = Cluster(
+        (ONE, TWO), settings, lambda transport: transport.name, pause=paused.append
+    )
+    cluster.routes = world.routes(ONE, TWO)
+    for within_s, repeats in ((10, 2), (0.5, 0)):
+        paused.clear()
+        with pytest.raises(Unavailable, match="no broker is known through"):
+            cluster.send(
+                "orders",
+                lambda *_: STORED,
+                sharding_keys=(),
+                idempotency_key="k",
+                in_turn=True,
+                deadline=Deadline(within_s),
+            )
+        assert len(paused) == repeats
+    cluster.close()
