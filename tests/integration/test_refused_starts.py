@@ -23,6 +23,7 @@ from jobs.settings import ConsumeSettings
 from lakemq.client import Client
 from store_native.errors import InternalError, LakeMQError
 from tests.support.broker_process import BrokerProcess
+from tests.support.name_servers import BrokersOfCluster
 
 TOPIC = "refused"
 
@@ -110,3 +111,20 @@ def test_a_group_that_somebody_else_drives_stays(client: Client, settings: Consu
     with pytest.raises(LakeMQError, match="LEASE_CONFLICT"):
         consume(settings, no_session)
     assert settings.group in left(client, settings)
+
+
+def test_no_broker_of_several_keeps_the_group(settings: ConsumeSettings, tmp_path: Path) -> None:
+    with BrokersOfCluster(tmp_path / "cluster") as cluster:
+        brokers = [cluster.master(name).client() for name in ("broker-a", "broker-b")]
+        for broker in brokers:
+            broker.put_topic(TOPIC, read_queue_nums=1, write_queue_nums=1)
+        cluster.wait_for_topic(TOPIC, "broker-a", "broker-b")
+        here = dataclasses.replace(settings, endpoint=cluster.endpoint)
+        with pytest.raises(InternalError, match="Spark did not start"):
+            consume(here, no_session)
+        assert [left(broker, here) for broker in brokers] == [[], []]
+
+        brokers[0].put_topic("sent-to", read_queue_nums=1, write_queue_nums=1)
+        with pytest.raises(LakeMQError, match=r"--send-to: .*sent-to"):
+            consume(dataclasses.replace(here, send_to=("sent-to",)), no_session)
+        assert [left(broker, here) for broker in brokers] == [[], []]
