@@ -11,7 +11,8 @@
     ledger_query.py       queries with the engine that is nearer, ledger_reader.py without a JVM;
                           query_errors.py words what is wrong with a statement
     group_status.py       how a group fares now; known_groups.py: which groups there are
-    maintenance.py        compaction, clean-up, retention; kept_rows.py: what stays however old it is
+    maintenance.py        compaction, clean-up, retention; kept_rows.py: what stays however old it is;
+                          retained_from.py: from where on nothing of a queue was deleted
 
 Importing this package needs neither Spark nor a JVM.
 """

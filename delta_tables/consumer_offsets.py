@@ -4,7 +4,7 @@ Owns its schema and its rows.
 
 Invariants: ranges of one queue follow each other, begin to next, so that `delivery_gaps` can compare what was
 reported done with what is there. A report, not the truth: the truth is `deliveries`, and a row here may be
-one batch late.
+one batch late. Rows of the query `RETENTION` are maintenance's (retained_from.py).
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from datetime import datetime
 import pyarrow as pa
 
 from delta_tables.table import TIMESTAMP, Table, columns
+
+RETENTION = "retention"
+"""The query of a row that says from which offset on maintenance has kept a queue's deliveries."""
 
 CONSUMER_OFFSETS = Table(
     name="consumer_offsets",
@@ -33,7 +36,7 @@ CONSUMER_OFFSETS = Table(
             ("max_offset", pa.int64(), "max offset of the queue as last seen, null when the broker was away"),
             ("lag", pa.int64(), "max_offset - next_offset"),
             ("subscription", pa.string(), "tag filter of the group; * reads all"),
-            ("query_id", pa.string(), "streaming query"),
+            ("query_id", pa.string(), "streaming query; retention: rows before next_offset were deleted"),
             ("batch_id", pa.int64(), "its batch"),
             ("recorded_at", TIMESTAMP, "when the row was written"),
             ("recorded_ms", pa.int64(), "the same as epoch ms, for arithmetic every SQL engine knows"),

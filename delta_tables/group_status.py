@@ -67,7 +67,8 @@ WHERE consumer_group = '{group}' AND recorded_at > TIMESTAMP '{rate_since}'"""
 _REPORT = """\
 SELECT query_id, batch_id, recorded_at, messages FROM (
   SELECT query_id, batch_id, max(recorded_at) AS recorded_at, sum(next_offset - begin_offset) AS messages
-  FROM consumer_offsets WHERE consumer_group = '{group}' GROUP BY query_id, batch_id
+  FROM consumer_offsets
+  WHERE consumer_group = '{group}' AND query_id <> 'retention' GROUP BY query_id, batch_id
 ) AS batches ORDER BY recorded_at DESC, batch_id DESC LIMIT 1"""
 _BEGAN = """\
 SELECT min(started_at) AS began FROM deliveries

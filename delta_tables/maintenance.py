@@ -15,11 +15,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from delta_tables import retained_from
+from delta_tables.consumer_offsets import CONSUMER_OFFSETS, RETENTION
 from delta_tables.deliveries import DELIVERIES
 from delta_tables.discarded_sends import DISCARDED_SENDS
+from delta_tables.idempotent import append_arrow_once
 from delta_tables.kept_rows import kept_since, others
 from delta_tables.ledger.catalog_ledger import CatalogLedger
-from delta_tables.ledger.location import KEPT_DAYS
+from delta_tables.ledger.location import KEPT_DAYS, LedgerLocation
 from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.ledger_query import with_views
 from delta_tables.ledger_reader import LedgerReader
@@ -31,6 +34,7 @@ from delta_tables.views import TABLES
 from store_native.errors import from_code
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 KEPT_HOURS = KEPT_DAYS * 24
@@ -77,7 +81,7 @@ def maintain(
         vacuum_hours: files no longer part of a table are kept so long for readers of older versions: for
             streams that were paused, too. A week at least.
         keep_days: rows older than that are deleted, but what orderly groups' lanes wait with; None keeps all.
-            Without a row its message counts as never delivered, so keep more than the broker does.
+            A group that starts without its checkpoint goes on behind them.
         now: the time to count from.
 
     Raises:
@@ -94,7 +98,27 @@ def maintain(
         unsent = LedgerReader(ledger.directory).sql(_unsent(_in_arrow(before))).to_pylist() if asked else []
         parked = kept_since(ledger) if DELIVERIES in tables else {}
         old = {table.name: _old(table, before, unsent, parked, _in_arrow) for table in tables}
+        if DELIVERIES in tables and CONSUMER_OFFSETS in tables:
+            _say_from_where(ledger, old[DELIVERIES.name], before)
     return [_maintain(ledger, table, vacuum_hours, old.get(table.name)) for table in tables]
+
+
+def _say_from_where(ledger: PathLedger, old: str, before: datetime) -> None:
+    (lock,) = ledger.writer_locks([CONSUMER_OFFSETS])
+    lock.acquire()
+    try:
+        found = LedgerReader(ledger.directory).sql(retained_from.question(old)).to_pylist()
+        _append(retained_from.rows(found, before), ledger, before)
+    finally:
+        lock.release()
+
+
+def _append(
+    rows: pa.Table, ledger: LedgerLocation, before: datetime, spark: SparkSession | None = None
+) -> None:
+    if rows.num_rows:
+        version = round(before.timestamp() * 1000)
+        append_arrow_once(rows, ledger, CONSUMER_OFFSETS, app_id=RETENTION, version=version, spark=spark)
 
 
 def _maintain(ledger: PathLedger, table: Table, vacuum_hours: int, old: str | None) -> MaintenanceReport:
@@ -141,6 +165,11 @@ def maintain_in_catalog(
         ledger.create(REFUSED_SENDS, DISCARDED_SENDS, spark=spark)  # views name them
         found = spark.sql(with_views(ledger, _unsent(_in_spark(before))))
         unsent = found.toArrow().to_pylist()
+    if before is not None and DELIVERIES in tables:
+        ledger.create(DELIVERIES, CONSUMER_OFFSETS, spark=spark)
+        question = retained_from.question(_old(DELIVERIES, before, unsent, parked, _in_spark))
+        found = spark.sql(with_views(ledger, question)).toArrow().to_pylist()
+        _append(retained_from.rows(found, before), ledger, before, spark)
     for table in tables:
         name = ledger.qualified(table)
         if not spark.catalog.tableExists(name):  # an archive that never ran, say
@@ -175,6 +204,9 @@ def _old(
     """
     age = _AGE_COLUMN[table.name]
     condition = f"{age} < {in_sql(before)}"
+    if table is CONSUMER_OFFSETS:
+        # What says from where on a queue is kept goes when the next one is there.
+        return f"{condition} AND (query_id = '{RETENTION}' OR true{others(parked, age, in_sql)})"
     if table not in _OF_SENDS:
         return condition if table is MESSAGES else condition + others(parked, age, in_sql)
     sends = " AND coalesce(sends, 0) > 0" if table is DELIVERIES else ""

@@ -4,7 +4,8 @@
 -- Queue offsets are dense, so a hole between two rows is a gap, and so is anything a report in
 -- consumer_offsets calls done that has no row. Limits: with a tag filter holes are what the filter left
 -- out and cannot be told from gaps, so topics a group read with one are left out here; the group's
--- retry topic is not looked at (pending_retries shows what is missing there).
+-- retry topic is not looked at (pending_retries shows what is missing there). Where maintenance has deleted
+-- rows (--keep-days), a queue is looked at from behind them on (retained_from.py).
 SELECT
   consumer_group,
   topic,
@@ -43,7 +44,14 @@ FROM (
     END AS first_lost,
     CASE WHEN lost.from_offset IS NOT NULL THEN least(gaps.to_offset, lost.to_offset) END AS last_lost
   FROM (
-      SELECT consumer_group, topic, broker_name, queue_id, from_offset, to_offset, to_offset - from_offset + 1 AS missing
+      SELECT
+        holes.consumer_group,
+        holes.topic,
+        holes.broker_name,
+        holes.queue_id,
+        greatest(holes.from_offset, coalesce(kept.first_offset, holes.from_offset)) AS from_offset,
+        holes.to_offset,
+        holes.to_offset - greatest(holes.from_offset, coalesce(kept.first_offset, holes.from_offset)) + 1 AS missing
       FROM (
         SELECT
           consumer_group,
@@ -121,7 +129,18 @@ FROM (
           AND there.queue_id = done.queue_id
         WHERE there.first_offset > done.begin_offset
       ) AS holes
-      WHERE substr(topic, 1, 7) <> '%RETRY%'
+      LEFT JOIN (
+        SELECT consumer_group, topic, broker_name, queue_id, max(next_offset) AS first_offset
+        FROM consumer_offsets
+        WHERE query_id = 'retention'
+        GROUP BY consumer_group, topic, broker_name, queue_id
+      ) AS kept
+        ON kept.consumer_group = holes.consumer_group
+        AND kept.topic = holes.topic
+        AND kept.broker_name = holes.broker_name
+        AND kept.queue_id = holes.queue_id
+      WHERE substr(holes.topic, 1, 7) <> '%RETRY%'
+        AND holes.to_offset >= coalesce(kept.first_offset, holes.to_offset)
         AND NOT EXISTS (
           SELECT 1
           FROM consumer_offsets AS filtered

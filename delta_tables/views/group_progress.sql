@@ -33,5 +33,6 @@ FROM (
       PARTITION BY consumer_group, topic, broker_name, queue_id ORDER BY recorded_at DESC, batch_id DESC
     ) AS newest_first
   FROM consumer_offsets
+  WHERE query_id <> 'retention'
 ) AS reports
 WHERE newest_first = 1

@@ -77,6 +77,8 @@ def test_tables_of_an_earlier_version_keep_their_log_for_a_month_and_what_was_no
     made.write.format("delta").mode("append").saveAsTable(ledger.qualified(DELIVERIES))
     maintain_in_catalog(spark, ledger, keep_days=30, tables=[DELIVERIES, SENT_MESSAGES])
     assert select(ledger, "SELECT queue_offset FROM deliveries", spark) == [(1,)]
+    kept = "SELECT next_offset FROM consumer_offsets WHERE query_id = 'retention'"
+    assert select(ledger, kept, spark) == [(1,)]
 
 
 def test_maintenance_while_a_batch_is_under_way(

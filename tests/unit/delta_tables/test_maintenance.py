@@ -17,7 +17,7 @@ from delta_tables.sent_messages import SENT_MESSAGES
 from delta_tables.skipped_messages import SKIPPED_MESSAGES
 from delta_tables.views import TABLES
 from store_native.errors import InvalidRequest, Unavailable
-from tests.support.ledger_rows import START, append, dead_letter, delivery, path_ledger, skipped
+from tests.support.ledger_rows import START, append, dead_letter, delivery, path_ledger, report, skipped
 
 
 def test_small_files_become_one_and_no_row_changes(tmp_path: Path) -> None:
@@ -36,6 +36,35 @@ def test_rows_older_than_asked_are_deleted(tmp_path: Path) -> None:
     assert report.rows_deleted == 1
     left = LedgerReader(tmp_path).sql("SELECT queue_offset FROM deliveries").to_pylist()
     assert left == [{"queue_offset": 1}]
+
+
+def test_what_retention_deletes_is_no_gap_and_what_is_missing_behind_it_is_one(tmp_path: Path) -> None:
+    ledger = path_ledger(tmp_path)
+    ledger.create(*TABLES)
+    days = {0: 1, 1: 2, 2: 16, 3: 14, 4: 17, 5: 18, 7: 18}  # calls end in another order than they began
+    append(ledger, DELIVERIES, [delivery(n, finished_at=START + timedelta(days=d)) for n, d in days.items()])
+    report(ledger, 0, 2)
+    report(ledger, 2, 8, batch_id=9000 * 16)
+    report(ledger, 0, 5, group="idle")
+    idle = [delivery(n, consumer_group="idle", sends=n % 2) for n in range(5)]
+    append(ledger, DELIVERIES, idle)  # the rows that send wait, and stay
+    gaps = "SELECT consumer_group AS g, from_offset AS n, missing FROM delivery_gaps"
+    missing = [{"g": "g", "n": 6, "missing": 1}]
+    assert LedgerReader(tmp_path).sql(gaps).to_pylist() == missing
+    for day in (25, 26):  # the second time nothing is left to delete
+        maintain(ledger, keep_days=10, now=START + timedelta(days=day))
+        left = LedgerReader(tmp_path).sql("SELECT queue_offset AS n FROM deliveries ORDER BY 1").to_pylist()
+        assert [row["n"] for row in left] == [1, 2, 3, 4, 5, 7]
+        assert LedgerReader(tmp_path).sql(gaps).to_pylist() == missing
+        kept = "SELECT consumer_group, next_offset FROM consumer_offsets WHERE query_id = 'retention'"
+        rows = LedgerReader(tmp_path).sql(f"{kept} ORDER BY 1").to_pylist()
+        assert [tuple(row.values()) for row in rows] == [("g", 4), ("idle", 5)]
+    maintain(ledger, keep_days=10, now=START + timedelta(days=40))
+    assert LedgerReader(tmp_path).sql(gaps).to_pylist() == []
+    progress = LedgerReader(tmp_path).sql("SELECT * FROM group_progress").to_pylist()
+    assert progress == [], "what maintenance says is no progress"
+    rows = LedgerReader(tmp_path).sql(f"{kept} ORDER BY 1").to_pylist()
+    assert [tuple(row.values()) for row in rows] == [("g", 8), ("idle", 5)]
 
 
 def test_a_parked_message_and_the_attempt_it_waits_for_stay_however_old(tmp_path: Path) -> None:
