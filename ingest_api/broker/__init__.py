@@ -8,7 +8,7 @@ admission.py       which sends are refused: flow control; mastership.py is what 
 pull_service.py    reads slices of queues; pull_hold.py keeps long polls
 lookup_service.py  messages by id and by key, bounds of queues, offsets by time
 topics.py          topics; ordered_topics.py what may change of an ordered one, ordered_sends.py what a
-                   broker takes of its messages
+                   broker takes of its messages, deleted_lists.py the lists of those that are gone
 groups/            consumer groups, their offsets and leases
 replication.py     the role: who follows it, whom it follows, its promotion; replication_status.py is what it
                    says of that, heard_master.py what it knows of its master; bootstrap.py gives a slave its

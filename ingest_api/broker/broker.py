@@ -18,6 +18,7 @@ from typing import Any
 
 from ha_replicator.nameserver import HeartbeatScan, NameServer, RouteTables
 from ingest_api.broker.admission import Admission
+from ingest_api.broker.deleted_lists import DeletedLists
 from ingest_api.broker.flush_wait import FlushWaiter, SendStatus
 from ingest_api.broker.gauges import Gauges
 from ingest_api.broker.groups.group_service import GroupService
@@ -114,6 +115,7 @@ class Broker:
             self.tables,
             metrics,
             settings.broker_name,
+            DeletedLists(settings.store.path),
             on_deleted=self.pull_hold.wake_topic,
             check_master=check_master,
         )

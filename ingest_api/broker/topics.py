@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
 from ha_replicator.nameserver import QueueData, RouteTables
+from ingest_api.broker.deleted_lists import DeletedLists
 from ingest_api.broker.mastership import CheckMaster
 from ingest_api.broker.metrics import BrokerMetrics
 from ingest_api.broker.ordered_topics import checked_change
@@ -51,6 +52,7 @@ class TopicService:
         tables: The name server's, which name this broker's topics.
         metrics: Forgets labels of what is gone.
         broker_name: This broker's, in the tables.
+        deleted_lists: Of ordered topics that are gone.
         on_deleted: Called with a topic that is gone.
         check_master: Refuses changes where this is a slave.
         now_ms: Epoch milliseconds.
@@ -64,6 +66,7 @@ class TopicService:
         tables: RouteTables,
         metrics: BrokerMetrics,
         broker_name: str,
+        deleted_lists: DeletedLists,
         on_deleted: Callable[[str], None],
         check_master: CheckMaster,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
@@ -74,6 +77,7 @@ class TopicService:
         self._tables = tables
         self._metrics = metrics
         self._broker_name = broker_name
+        self._deleted_lists = deleted_lists
         self._on_deleted = on_deleted
         self._check_master = check_master
         self._now_ms = now_ms
@@ -129,6 +133,8 @@ class TopicService:
             with self._changing:
                 config = self._store.topic_json(topic)
                 known = None if config is None else json.loads(config)
+                if known is None and order_conf is not None:
+                    self._deleted_lists.check(topic, order_conf)
                 checked = checked_change(topic, self._broker_name, known, change, order_conf, self._now_ms())
                 return config is None, self._store.put_topic(topic, force=force, **checked)
 
@@ -146,8 +152,15 @@ class TopicService:
             Unavailable: NOT_MASTER.
         """
         self._check_master()
-        self.get(topic)
-        settled = await self._settle(await self._reads.run(self._store.delete_topic, topic))
+
+        def delete() -> int:
+            with self._changing:
+                conf = OrderConf.of_attributes(json.loads(self.get(topic))["attributes"])
+                if conf is not None:
+                    self._deleted_lists.note(topic, conf)
+                return self._store.delete_topic(topic)
+
+        settled = await self._settle(await self._reads.run(delete))
         if settled:
             self.refresh(topic)
             self._metrics.forget_topic(topic)

@@ -321,6 +321,34 @@ def test_a_route_names_this_broker_also_for_topics_made_by_a_send(
     }
 
 
+def test_an_ordered_topic_is_made_again_with_a_newer_list_only(
+    start_broker: Callable[..., BrokerProcess],
+) -> None:
+    broker = start_broker()
+    http = Http(broker.endpoint)
+
+    def order(version: int, queues: int = 4) -> Reply:
+        conf = {"version": version, "brokers": f"{broker_name}:{queues}"}
+        return http.put("/topics/orders", {"order_conf": conf})
+
+    broker_name = http.get("/cluster").json["broker_name"]
+    assert order(1000).status == 201
+    detail = order(500).problem(409, "TOPIC_CONFLICT")["detail"]
+    assert "(version 1000)" in detail
+    assert "(version 500) is not newer" in detail
+    assert http.call("DELETE", "/topics/orders").status == 204
+    for _ in range(2):
+        for version, queues in ((500, 4), (1000, 5)):
+            problem = order(version, queues).problem(409, "TOPIC_CONFLICT")
+            assert f"{broker_name}:4 (version 1000) before it was deleted" in problem["detail"]
+            assert f"{broker_name}:{queues} (version {version}) is not newer" in problem["detail"]
+            assert problem["order_conf"] == {"version": 1000, "brokers": f"{broker_name}:4"}
+        broker.kill()
+        broker.start()
+    assert http.get("/topics/orders").status == 404, "a refusal made nothing"
+    assert order(1001).status == 201
+
+
 def test_another_broker_registers_and_leaves(http: Http) -> None:
     registration = {
         "cluster": "DefaultCluster",
