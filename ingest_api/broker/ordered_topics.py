@@ -75,6 +75,32 @@ def checked_change(
     return changed
 
 
+def check_nothing_between(
+    topic: str, known: Mapping[str, Any] | None, order_conf: OrderConf, newest_known: int
+) -> None:
+    """Refuses a list from somebody who has not heard of the one that is there.
+
+    Args:
+        topic: The topic.
+        known: Its configuration; None where it is to be made.
+        order_conf: The list that is to be set.
+        newest_known: The version of the newest list that its sender had heard of; 0: of none.
+
+    Raises:
+        InvalidRequest: TOPIC_CONFLICT.
+    """
+    has = None if known is None else OrderConf.of_attributes(known["attributes"])
+    if has is not None and has != order_conf and has.version > newest_known:
+        went_by = f"version {newest_known}" if newest_known else "a topic without one"
+        raise InvalidRequest(
+            "TOPIC_CONFLICT",
+            f"topic[{topic}] has the list {has}, and {order_conf} is a change of {went_by}: "
+            "another change came between",
+            topic=topic,
+            order_conf={"version": has.version, "brokers": has.brokers},
+        )
+
+
 def _check_attributes(given: Mapping[str, str] | None, before: OrderConf | None) -> None:
     named = {name: value for name, value in (given or {}).items() if name in ATTRIBUTES}
     # Who read them and writes them back changes nothing.

@@ -20,7 +20,7 @@ from ha_replicator.nameserver import QueueData, RouteTables
 from ingest_api.broker.deleted_lists import DeletedLists
 from ingest_api.broker.mastership import CheckMaster
 from ingest_api.broker.metrics import BrokerMetrics
-from ingest_api.broker.ordered_topics import checked_change
+from ingest_api.broker.ordered_topics import check_nothing_between, checked_change
 from ingest_api.broker.thread_pools import ReadPool
 from store_native import Store
 from store_native.errors import InvalidRequest
@@ -109,12 +109,14 @@ class TopicService:
         perm: int | None = None,
         attributes: dict[str, str] | None = None,
         order_conf: OrderConf | None = None,
+        order_conf_before: int | None = None,
         force: bool = False,
     ) -> Change:
         """Creates a topic, or changes what is given of it.
 
         Args:
             order_conf: The list of brokers that the topic is ordered over; see ordered_topics.py.
+            order_conf_before: The version of the newest list that who gives it had heard of, 0 for none.
             force: Allows fewer read than write queues.
 
         Raises:
@@ -133,6 +135,8 @@ class TopicService:
             with self._changing:
                 config = self._store.topic_json(topic)
                 known = None if config is None else json.loads(config)
+                if order_conf is not None and order_conf_before is not None:
+                    check_nothing_between(topic, known, order_conf, order_conf_before)
                 if known is None and order_conf is not None:
                     self._deleted_lists.check(topic, order_conf)
                 checked = checked_change(topic, self._broker_name, known, change, order_conf, self._now_ms())

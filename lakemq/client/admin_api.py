@@ -57,6 +57,7 @@ class AdminApi(Scoped):
         perm: int | None = None,
         attributes: Mapping[str, str] | None = None,
         order_conf: OrderConf | None = None,
+        order_conf_before: int | None = None,
         force: bool = False,
     ) -> TopicConfig:
         """Creates a topic or changes what is given of it.
@@ -64,6 +65,8 @@ class AdminApi(Scoped):
         Args:
             order_conf: The list of brokers of an ordered topic; ``order_topic`` makes one, and puts it where
                 it belongs.
+            order_conf_before: The version of the newest list that was heard of, 0 for none: a broker that has
+                a newer one refuses the list.
             force: Allows fewer read than write queues, which strands messages.
 
         Raises:
@@ -78,6 +81,7 @@ class AdminApi(Scoped):
             perm=perm,
             attributes=None if attributes is None else dict(attributes),
             order_conf=None if order_conf is None else asdict(order_conf),
+            order_conf_before=order_conf_before,
             force=force or None,
         )
         return _settled(self._put(config, "topics", topic)).read(TopicConfig.from_json)

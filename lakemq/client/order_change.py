@@ -72,6 +72,7 @@ class OrderChange:
 
 
 IN_FORCE = "in force"
+_CONFLICT = "TOPIC_CONFLICT"
 _NOT_YET = "not yet"
 
 
@@ -137,7 +138,7 @@ def order_topic(
         conf = OrderConf.of(newer, wanted)
     had = found.writable if before is None else before.write_queue_nums
     if not dry_run:
-        _carry_out(found, topic, conf, settings)
+        _carry_out(found, topic, before, conf, settings)
         if routes is not None:
             routes.note_order_conf(topic, conf, found.holders)
     rows = tuple(_row(name, found, had, conf) for name in sorted({*had, *wanted, *found.configs}))
@@ -255,7 +256,14 @@ def _check_read_queues(wanted: Mapping[str, int], read_queue_nums: int | None) -
         )
 
 
-def _carry_out(found: _Found, topic: str, conf: OrderConf, settings: Mapping[str, Any]) -> None:
+def _carry_out(
+    found: _Found, topic: str, before: OrderConf | None, conf: OrderConf, settings: Mapping[str, Any]
+) -> None:
+    """Gives the list to its brokers by name, then to the others that have the topic.
+
+    Of several changes at the same time one is taken by the first broker of all; the others end there.
+    """
+    heard_of = 0 if before is None else before.version
     failures: list[LakeMQError] = []
     done: list[str] = []
     listed = list(conf.write_queue_nums)
@@ -263,13 +271,19 @@ def _carry_out(found: _Found, topic: str, conf: OrderConf, settings: Mapping[str
     for name in [*listed, *others]:
         given = settings if name in listed else {}
         try:
-            found.configs[name] = found.brokers[name].put_topic(topic, order_conf=conf, **given)
+            found.configs[name] = found.brokers[name].put_topic(
+                topic, order_conf=conf, order_conf_before=heard_of, **given
+            )
             done.append(name)
         except LakeMQError as error:
             failures.append(error)
+            if error.code == _CONFLICT:
+                break
     if failures:
         what = "; ".join(error.detail for error in failures)
         what += f"; done on {', '.join(done)}: give the same list again" if done else ""
+        if not done and failures[0].code == _CONFLICT:
+            what += "; nothing was changed"
         raise type(failures[0])(failures[0].code, what, **failures[0].context) from failures[0]
 
 

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from ingest_api.broker.broker import Broker
 from ingest_api.http.schemas import (
     DEFAULT_LIMIT,
+    MAX_LONG,
     PENDING,
     Attributes,
     Limit,
@@ -44,6 +45,15 @@ class TopicChange(Strict):
     order_conf: Annotated[
         OrderConfText | None,
         Field(description="The queues that sharding keys are spread over; it makes the topic ordered."),
+    ] = None
+    order_conf_before: Annotated[
+        int | None,
+        Field(
+            ge=0,
+            le=MAX_LONG,
+            description="With order_conf: the version of the newest list that is known, 0 for none. Where "
+            "the broker has a newer one, the change is refused: another one came between.",
+        ),
     ] = None
     force: Annotated[bool, Field(description="Allows fewer read than write queues.")] = False
 

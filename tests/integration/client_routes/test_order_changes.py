@@ -11,12 +11,14 @@ import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lakemq.cli.app import main
 from lakemq.cli.unconsumed import unconsumed
 from lakemq.client import Client, InvalidRequest, Unavailable
+from lakemq.client.order_change import order_topic
 from tests.support.http import Http
 from tests.support.name_servers import BrokersOfCluster, NameServer
 from tests.support.ordered_topics import KEYS, forgotten, ordered, sent
@@ -152,6 +154,27 @@ def test_a_list_is_changed_only_where_all_its_brokers_answer_and_a_removed_one_m
     assert main(["topic", "order", topic, "--execute", *endpoint]) == 0
     with b.client() as one:
         assert one.topic(topic).order_conf == changed.order_conf
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_of_two_changes_at_the_same_time_one_is_made_at_all_brokers(
+    cluster: BrokersOfCluster, client: Client, exists: bool
+) -> None:
+    topic = f"at-once-{exists}"
+    if exists:
+        client.put_topic(topic)
+
+    def another_is_quicker() -> int:
+        with Client(cluster.endpoint) as other:
+            other.order_topic(topic, {"broker-a": 2, "broker-b": 2})
+        return time.time_ns() // 1_000_000 + 1_000
+
+    asked: Any = {"known": client.brokers(), "routes": None, "queues": None, "dry_run": False, "settings": {}}
+    with pytest.raises(InvalidRequest, match=r"TOPIC_CONFLICT: .*came between; nothing was changed"):
+        order_topic(topic, {"broker-a": 4, "broker-b": 4}, now_ms=another_is_quicker, **asked)
+    confs = {broker.topic(topic).order_conf for broker in client.brokers().values()}
+    assert [conf and conf.brokers for conf in confs] == ["broker-a:2;broker-b:2"]
+    assert not client.order_topic(topic, {"broker-a": 4, "broker-b": 4}).lacking, "who knows of it may"
 
 
 def test_an_ordered_topic_is_deleted_where_all_brokers_of_its_list_answer(
