@@ -126,6 +126,7 @@ def test_a_cloned_group_handles_what_the_other_one_has_not(
     assert run("stands-here") == 3, "it is where it was"
 
 
+@pytest.mark.nightly
 @pytest.mark.long
 def test_the_command_ends_with_exit_code_0_and_says_what_waits(
     shared_broker: BrokerProcess, tmp_path: Path

@@ -128,6 +128,7 @@ def test_a_function_in_a_session_imports_what_was_sent(here: Path, sent: tuple[P
     assert ended.stdout.splitlines() == ["took sent sent sent"], ended.stderr[-3_000:]
 
 
+@pytest.mark.nightly
 def test_a_group_under_spark_submit_calls_what_was_sent(
     shared_broker: BrokerProcess, here: Path, sent: tuple[Path, ...], tmp_path: Path
 ) -> None:
