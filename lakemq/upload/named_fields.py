@@ -13,6 +13,8 @@ from lakemq.terminal.failure import CommandFailed
 
 LOOKED_AT = 1_000
 """A field that so many lines are without is no field of theirs; one that is seldom there is seen before."""
+LOOKED_AT_BYTES = 64 << 20
+"""So are so many bytes of messages: what waits for a field is in memory."""
 
 
 class NamedFields:
@@ -27,6 +29,11 @@ class NamedFields:
         self._others: dict[str, None] = {}
         self._lines = 0
 
+    @property
+    def are_seen(self) -> bool:
+        """Whether each of them was in a line."""
+        return not self._unseen
+
     def look(self, body: Any) -> None:
         """Looks at a line's body; None for a line that has its keys itself. Null is a value of a field."""
         self._lines += 1
@@ -35,16 +42,27 @@ class NamedFields:
                 del self._unseen[name]
             self._others |= dict.fromkeys(body)
 
-    def check(self, *, at_end: bool) -> None:
+    def check(self, size: int, *, at_end: bool) -> None:
         """Refuses a field that was not seen in all lines, or in enough of them.
+
+        Args:
+            size: Bytes of the messages that were looked at.
+            at_end: There are no more.
 
         Raises:
             CommandFailed: It names the field, and the one that was probably meant.
         """
-        if not self._unseen or self._lines < (1 if at_end else LOOKED_AT):
+        if not self._unseen or not self._lines:
+            return
+        if self._lines >= LOOKED_AT:
+            lines = f"none of the first {self._lines:,} lines"
+        elif at_end:
+            lines = "no line"
+        elif size >= LOOKED_AT_BYTES:
+            lines = f"none of the lines in the first {LOOKED_AT_BYTES >> 20} MiB"
+        else:
             return
         name = next(iter(self._unseen))
         near = difflib.get_close_matches(name, self._others, n=1)
         guess = f"; did you mean {near[0]}?" if near else ""
-        lines = "no line" if self._lines < LOOKED_AT else f"none of the first {self._lines:,} lines"
         raise CommandFailed(f"{lines} has a field {name} in its body{guess}")

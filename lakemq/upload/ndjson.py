@@ -3,7 +3,8 @@
 Owns the rule of what a line means.
 
 Invariants: lines keep their order, a body is sent as the bytes it was written with, and every batch knows
-the line numbers of its messages, so that a refusal names the line of the file.
+the line numbers of its messages, so that a refusal names the line of the file. No batch leaves before every
+field that is named was in a line; what waits for that is bounded.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ def batches(source: BufferedIOBase, rule: LineRule, *, max_count: int, max_bytes
     """Reads a source to its end and yields batches.
 
     A batch ends when it is full, or when the source has nothing more right now: lines typed or piped
-    in slowly do not wait for company.
+    in slowly do not wait for company. All wait until each field of the rule was in a line.
 
     Args:
         source: A file or standard input, binary.
@@ -115,26 +116,43 @@ def batches(source: BufferedIOBase, rule: LineRule, *, max_count: int, max_bytes
 
     Raises:
         CommandFailed: A line does not fit the rule; it is named. Earlier batches were yielded. Or a field of
-            the rule is in no line's body.
+            the rule is in no line's body: none was yielded.
     """
     batch = Batch()
-    fields = NamedFields(rule.fields)
-    began = False
-    for number, line in _lines(source):
-        if line is not None:
-            message = _shaped(rule, line, number, fields, began=began)
-            began = True
-            fields.check(at_end=False)
+    for number, message in _messages(source, rule):
+        if message is not None:
             if batch.numbers and len(batch.data) + len(message) >= max_bytes:
                 yield batch
                 batch = Batch()
             batch.add(message, number)
-        if batch.numbers and (line is None or len(batch.numbers) >= max_count):
+        if batch.numbers and (message is None or len(batch.numbers) >= max_count):
             yield batch
             batch = Batch()
-    fields.check(at_end=True)
     if batch.numbers:
         yield batch
+
+
+def _messages(source: BufferedIOBase, rule: LineRule) -> Iterator[tuple[int, bytes | None]]:
+    """Yields numbered messages once each field was in one; None for a message: the source is idle."""
+    fields = NamedFields(rule.fields)
+    waiting: list[tuple[int, bytes]] = []
+    size = 0
+    began = False
+    for number, line in _lines(source):
+        if line is None:
+            yield number, None
+            continue
+        message = _shaped(rule, line, number, fields, began=began)
+        began = True
+        if not fields.are_seen:
+            waiting.append((number, message))
+            size += len(message)
+            fields.check(size, at_end=False)
+            continue
+        yield from waiting
+        waiting.clear()
+        yield number, message
+    fields.check(size, at_end=True)
 
 
 def _lines(source: BufferedIOBase) -> Iterator[tuple[int, bytes | None]]:

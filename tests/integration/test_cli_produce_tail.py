@@ -116,9 +116,14 @@ def test_an_input_that_ends_with_a_wrong_line_says_how_many_were_stored_before_i
 
 
 def test_a_key_field_that_no_line_has_stores_nothing(client: Client, topic: str) -> None:
-    code, out, err = run(client, "produce", topic, "--key-field", "nohash", stdin=b'{"hash": "a"}\n' * 613)
-    assert (code, out, stored(client, topic)) == (1, "", 0)
-    assert "no line has a field nohash in its body; did you mean hash?" in err
+    for option, count, lines in (
+        ("--key-field", 613, "no line"),
+        ("--tag-field", 2_000, "none of the first 1,000 lines"),
+    ):
+        words = ("produce", topic, option, "nohash", "--batch", "100")
+        code, out, err = run(client, *words, stdin=b'{"hash": "a"}\n' * count)
+        assert (code, out, stored(client, topic)) == (1, "", 0)
+        assert f"{lines} has a field nohash in its body; did you mean hash?" in err
 
 
 @pytest.mark.parametrize("option", [("--key-field", "id"), ("--as", "message"), ("--input", "nothing")])

@@ -64,7 +64,7 @@ def register(subparsers: Subparsers) -> None:
         default=[],
         metavar="FIELD",
         help="a field of the body to find it by (may be repeated); one that no line has, or none of "
-        f"the first {LOOKED_AT:,}, is refused, and so is a --tag-field",
+        f"the first {LOOKED_AT:,}, is refused, and so is a --tag-field; lines wait until each was in one",
     )
     parser.add_argument("--tag-field", metavar="FIELD", help="the field of the body that becomes the tag")
     parser.add_argument(

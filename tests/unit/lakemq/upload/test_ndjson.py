@@ -148,11 +148,56 @@ KEYED = LineRule(key_fields=("id", "customer"), tag_field="state")
 def test_a_field_that_no_line_has_is_refused_before_anything_is_passed_on() -> None:
     line = b'{"id": 1, "custmer": "a", "state": null}\n'
     for count, lines in ((3, "no line"), (1_200, "none of the first 1,000 lines")):
-        passed: list[Any] = []
-        with pytest.raises(CommandFailed) as refused:
-            passed.extend(batches(io.BytesIO(line * count), KEYED, max_count=2_000, max_bytes=1 << 20))
-        assert str(refused.value) == f"{lines} has a field customer in its body; did you mean custmer?"
-        assert passed == []
+        for most in (1, 100, 2_000):
+            found = batches(io.BytesIO(line * count), KEYED, max_count=most, max_bytes=1 << 20)
+            with pytest.raises(CommandFailed) as refused:
+                next(found)
+            assert str(refused.value) == f"{lines} has a field customer in its body; did you mean custmer?"
+
+
+def test_lines_in_a_pipe_wait_until_each_field_was_seen_and_no_longer() -> None:
+    reader, writer = os.pipe()
+    with os.fdopen(reader, "rb") as source, os.fdopen(writer, "wb", buffering=0) as sink:
+        found = batches(source, KEYED, max_count=2, max_bytes=1 << 20)
+        sink.write(b'{"id": 1, "state": "new"}\n[]\n{"customer": null}\n')
+        assert [next(found).numbers, next(found).numbers] == [[1, 2], [3]]
+        sink.write(b"{}\n")
+        assert next(found).numbers == [4]
+        threading.Thread(target=sink.close).start()
+        assert list(found) == []
+
+
+class EndsAfterIdling(io.BufferedReader):
+    """A pipe that is at its end once it had nothing to read for a moment: so it is before a second read."""
+
+    def __init__(self, reader: int, writer: int) -> None:
+        super().__init__(io.FileIO(reader))
+        self._writer: int | None = writer
+        self._reads = 0
+
+    def read1(self, size: int = -1, /) -> bytes:
+        self._reads += 1
+        if self._reads > 1 and self._writer is not None:
+            os.close(self._writer)
+            self._writer = None
+        return super().read1(size)
+
+
+def test_lines_in_a_pipe_that_have_not_all_fields_are_not_passed_on() -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b'{"id": 1, "state": "new"}\n')
+    with EndsAfterIdling(reader, writer) as source:
+        found = batches(source, KEYED, max_count=1, max_bytes=1 << 20)
+        with pytest.raises(CommandFailed, match="no line has a field customer"):
+            next(found)
+
+
+def test_what_waits_for_a_field_is_bounded_in_bytes() -> None:
+    line = b'{"id": "' + b"x" * (1 << 20) + b'"}\n'
+    source = io.BytesIO(line * 70)
+    with pytest.raises(CommandFailed, match="none of the lines in the first 64 MiB has a field customer"):
+        next(batches(source, KEYED, max_count=10, max_bytes=1 << 20))
+    assert source.tell() < 67 * len(line)
 
 
 def test_a_field_that_some_line_has_is_taken() -> None:
