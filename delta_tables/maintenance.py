@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 KEPT_HOURS = KEPT_DAYS * 24
 _LEAST_HOURS = 168
+_MOST_DAYS = 36_500
 _TIME = "%Y-%m-%dT%H:%M:%S.%fZ"
 _OF_SENDS = (DELIVERIES, SENT_MESSAGES, REFUSED_SENDS, DISCARDED_SENDS)
 
@@ -81,15 +82,16 @@ def maintain(
         vacuum_hours: files no longer part of a table are kept so long for readers of older versions: for
             streams that were paused, too. A week at least.
         keep_days: rows older than that are deleted, but what orderly groups' lanes wait with; None keeps all.
-            A group that starts without its checkpoint goes on behind them.
+            A group that starts without its checkpoint does not know of them: keep more than the broker does.
         now: the time to count from.
 
     Raises:
-        InvalidRequest: ARGUMENT_ILLEGAL for fewer hours than a week has.
+        InvalidRequest: ARGUMENT_ILLEGAL for fewer hours than a week has, or days that are none.
         Unavailable: STORE_LOCKED when a table is being written.
     """
     if vacuum_hours < _LEAST_HOURS:
         raise from_code("ARGUMENT_ILLEGAL", f"files are kept for {_LEAST_HOURS} hours at least")
+    _check_days(keep_days)
     tables = [table for table in TABLES if ledger.exists(table)]
     old: dict[str, str] = {}
     if keep_days is not None:
@@ -103,10 +105,16 @@ def maintain(
     return [_maintain(ledger, table, vacuum_hours, old.get(table.name)) for table in tables]
 
 
+def _check_days(keep_days: int | None) -> None:
+    if keep_days is not None and not 1 <= keep_days <= _MOST_DAYS:
+        raise from_code("ARGUMENT_ILLEGAL", f"rows are kept for 1 to {_MOST_DAYS} days, not {keep_days}")
+
+
 def _say_from_where(ledger: PathLedger, old: str, before: datetime) -> None:
     (lock,) = ledger.writer_locks([CONSUMER_OFFSETS])
     lock.acquire()
     try:
+        ledger.fit(CONSUMER_OFFSETS)  # an earlier version's has a column less
         found = LedgerReader(ledger.directory).sql(retained_from.question(old)).to_pylist()
         _append(retained_from.rows(found, before), ledger, before)
     finally:
@@ -154,6 +162,7 @@ def maintain_in_catalog(
 
     Spark refuses fewer hours than the table's `delta.deletedFileRetentionDuration`.
     """
+    _check_days(keep_days)
     # One time for all tables: a row and what came of it, which is younger, go in this order.
     before = None if keep_days is None else datetime.now(UTC) - timedelta(days=keep_days)
     unsent: list[dict[str, Any]] = []
@@ -166,7 +175,7 @@ def maintain_in_catalog(
         found = spark.sql(with_views(ledger, _unsent(_in_spark(before))))
         unsent = found.toArrow().to_pylist()
     if before is not None and DELIVERIES in tables:
-        ledger.create(DELIVERIES, CONSUMER_OFFSETS, spark=spark)
+        ledger.create_for((DELIVERIES, CONSUMER_OFFSETS), (), spark)
         question = retained_from.question(_old(DELIVERIES, before, unsent, parked, _in_spark))
         found = spark.sql(with_views(ledger, question)).toArrow().to_pylist()
         _append(retained_from.rows(found, before), ledger, before, spark)

@@ -1,11 +1,12 @@
 """From which offset on a queue's deliveries are all kept, where maintenance deletes old ones.
 
-Owns what a group's reports (`consumer_offsets`) say of it: one row per queue, of the query `RETENTION`, begin
-and next offset alike, which `delivery_gaps` looks at a queue from, and a start without a checkpoint goes on
-behind. Without it, what was deleted would count as never delivered where the time that is kept begins: calls
-end in another order than their messages have.
+Owns what a group's reports (`consumer_offsets`) say of it: one row per queue, of the query `RETENTION`,
+begin and next offset alike, which `delivery_gaps` looks at a queue from. Without it, what was deleted would
+count as never delivered where the time that is kept begins: calls end in another order than their messages
+have.
 
-Invariants: the row is there before the first delivery goes; one replaces the one before.
+Invariants: the row is there before the first delivery goes; one replaces the one before. It is no progress:
+a start without a checkpoint does not go on behind it, since what was deleted may have been waiting.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ def question(old: str) -> str:
     """
     queue = "consumer_group, topic, broker_name, queue_id"
     return (
-        f"SELECT {queue}, max(next_offset) AS next_offset, max(topic_id) AS topic_id FROM ("
-        f"SELECT {queue}, queue_offset + 1 AS next_offset, CAST(NULL AS STRING) AS topic_id FROM deliveries "
+        f"SELECT {queue}, max(next_offset) AS next_offset FROM ("
+        f"SELECT {queue}, queue_offset + 1 AS next_offset FROM deliveries "
         f"WHERE source_topic = topic AND ({old}) UNION ALL "
-        f"SELECT {queue}, CASE WHEN query_id = '{RETENTION}' THEN next_offset END AS next_offset, topic_id "
-        f"FROM consumer_offsets) AS kept GROUP BY {queue} HAVING max(next_offset) IS NOT NULL"
+        f"SELECT {queue}, next_offset FROM consumer_offsets WHERE query_id = '{RETENTION}'"
+        f") AS kept GROUP BY {queue}"
     )
 
 

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from delta_tables.consumer_offsets import RETENTION
 from delta_tables.ledger.location import LedgerLocation
 from delta_tables.ledger_query import select
 from jobs.runtime.group_brokers import GroupBrokers, awaited
@@ -173,7 +174,8 @@ def handled_offsets(ledger: LedgerLocation, spark: SparkSession, group: str) -> 
     reported = select(
         ledger,
         "SELECT topic, broker_name, queue_id, max(next_offset) AS next_offset FROM consumer_offsets "
-        f"WHERE consumer_group = '{group}' GROUP BY topic, broker_name, queue_id",
+        f"WHERE consumer_group = '{group}' AND query_id <> '{RETENTION}' "
+        "GROUP BY topic, broker_name, queue_id",
         spark,
     )
     handled: dict[MessageQueue, int] = {}

@@ -12,6 +12,7 @@ from chispa import assert_df_equality
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from delta_tables import retained_from
 from delta_tables.consumer_offsets import CONSUMER_OFFSETS
 from delta_tables.dead_letters import DEAD_LETTERS, from_deliveries
 from delta_tables.deliveries import DELIVERIES
@@ -36,6 +37,7 @@ from jobs.redelivery.retried_messages import retried_messages
 from jobs.redelivery.retry_policy import RetryPolicy
 from jobs.runtime.checkpoint import StreamCheckpoint
 from tests.support.ledger_rows import (
+    START,
     append,
     dead_letter,
     delivery,
@@ -223,6 +225,14 @@ def test_a_rebuilt_checkpoint_goes_on_after_the_last_row_or_report(
     append(ledger, DELIVERIES, [delivery(9, consumer_group="other")])
     report(ledger, 0, 2)
     report(ledger, 0, 5, queue_id=1)
+    kept = {
+        "consumer_group": "g",
+        "topic": "orders",
+        "broker_name": "broker-a",
+        "queue_id": 1,
+        "next_offset": 9,
+    }
+    append(ledger, CONSUMER_OFFSETS, retained_from.rows([kept], START).to_pylist())  # it says no progress
     positions = {("orders", "broker-a", 0): 2, ("orders", "broker-a", 1): 5, ("%RETRY%g", "broker-a", 0): 8}
     assert handled_offsets(ledger, spark, "g") == positions
     assert CONSUMER_OFFSETS.key[-1] == "batch_id"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
+from delta_tables.consumer_offsets import CONSUMER_OFFSETS
 from delta_tables.dead_letters import DEAD_LETTERS
 from delta_tables.deliveries import DELIVERIES
 from delta_tables.discarded_sends import DISCARDED_SENDS
@@ -65,6 +68,28 @@ def test_what_retention_deletes_is_no_gap_and_what_is_missing_behind_it_is_one(t
     assert progress == [], "what maintenance says is no progress"
     rows = LedgerReader(tmp_path).sql(f"{kept} ORDER BY 1").to_pylist()
     assert [tuple(row.values()) for row in rows] == [("g", 8), ("idle", 5)]
+
+
+@pytest.mark.parametrize("days", [0, -3, 99_999_999])
+def test_days_that_are_none_are_refused_and_nothing_is_deleted(tmp_path: Path, days: int) -> None:
+    ledger = path_ledger(tmp_path)
+    append(ledger, DELIVERIES, [delivery(0)])
+    with pytest.raises(InvalidRequest, match=f"1 to 36500 days, not {days}"):
+        maintain(ledger, keep_days=days)
+    assert LedgerReader(tmp_path).sql("SELECT queue_offset FROM deliveries").num_rows == 1
+
+
+def test_a_ledger_of_an_earlier_version_is_shortened(tmp_path: Path) -> None:
+    ledger = path_ledger(tmp_path)
+    ledger.create(*TABLES)
+    append(ledger, DELIVERIES, [delivery(0), delivery(1, finished_at=START + timedelta(days=20))])
+    shutil.rmtree(ledger.path(CONSUMER_OFFSETS))
+    schema = CONSUMER_OFFSETS.arrow_schema
+    earlier = schema.remove(schema.get_field_index("topic_id"))
+    DeltaTable.create(str(ledger.path(CONSUMER_OFFSETS)), schema=earlier)
+    maintain(ledger, keep_days=10, now=START + timedelta(days=25))
+    left = LedgerReader(tmp_path).sql("SELECT queue_offset FROM deliveries").to_pylist()
+    assert left == [{"queue_offset": 1}]
 
 
 def test_a_parked_message_and_the_attempt_it_waits_for_stay_however_old(tmp_path: Path) -> None:
