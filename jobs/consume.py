@@ -98,7 +98,7 @@ def consume(
             lease = group_lease(client, settings)
             lease.acquire()
             stack.callback(lease.release)
-            stack.push(registration.take_back)
+            stack.push(partial(registration.take_back, lease))
         spark = make_session()
         name_jvm(locks, spark)
         settings.ledger.create_for(WRITTEN, TABLES, spark)

@@ -16,6 +16,8 @@ from jobs.runtime.group_brokers import GroupBrokers
 from jobs.settings import ConsumeSettings
 from lakemq.client import Client
 from lakemq.client.errors import may_pass
+from lakemq.client.group_lease import GroupLease
+from lakemq.client.group_leases import GroupLeases
 from store_native.errors import InvalidRequest, LakeMQError
 from store_native.names import PERM_WRITE, retry_topic
 
@@ -73,12 +75,18 @@ class Registration:
         self._topics.clear()
 
     def take_back(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+        self,
+        lease: GroupLease | GroupLeases,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
     ) -> None:
-        """Deletes what was made where the start has failed; an exit of a context, under the lease."""
-        if kind is None:
+        """Deletes what was made where the start has failed, unless another has the group by now."""
+        if kind is None or not (self._groups or self._topics):
             return
         try:
+            lease.stop_retrying()
+            lease.confirm()  # this process may have stood still for longer than the lease
             for broker in self._groups:
                 broker.delete_group(self._settings.group)
             for broker, topic in self._topics:

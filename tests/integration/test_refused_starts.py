@@ -74,6 +74,23 @@ def test_what_the_broker_refuses_makes_no_group(
     assert left(client, settings) == []
 
 
+def test_a_start_that_stood_still_deletes_nothing_of_the_job_that_has_the_group_by_now(
+    client: Client, settings: ConsumeSettings
+) -> None:
+    def session_after_a_long_stop() -> Any:
+        with pytest.raises(LakeMQError) as held:
+            client.acquire_lease(settings.group, "another", 30_000)
+        client.release_lease(settings.group, held.value.context["owner"])  # as if its time had run out
+        client.acquire_lease(settings.group, "another", 30_000)
+        return no_session()
+
+    with pytest.raises(LakeMQError, match="Spark did not start"):
+        consume(settings, session_after_a_long_stop)
+    assert left(client, settings) == sorted(
+        [settings.group, f"%RETRY%{settings.group}", f"%DLQ%{settings.group}"]
+    )
+
+
 def test_a_ledger_that_another_job_writes_makes_no_group(client: Client, settings: ConsumeSettings) -> None:
     with sole_writer(settings.ledger, WRITTEN), pytest.raises(LakeMQError, match="STORE_LOCKED"):
         consume(settings, no_session)
