@@ -93,6 +93,8 @@ def _load(wanted: HandlerTarget) -> LoadedHandler:
         called = next((vars(base)["__call__"] for base in function.__mro__ if "__call__" in vars(base)), None)
         if called is None:
             raise from_code("ARGUMENT_ILLEGAL", f"{wanted.target} is a class without __call__")
+    is_method = called is not function and not isinstance(called, staticmethod)
+    _check_arguments(wanted.target, called, 2 if is_method else 1)
     takes_batches = is_vectorised(function) if wanted.vectorised == "auto" else wanted.vectorised == "yes"
     is_async = any(
         inspect.iscoroutinefunction(each)
@@ -103,6 +105,24 @@ def _load(wanted: HandlerTarget) -> LoadedHandler:
             "ARGUMENT_ILLEGAL", f"{wanted.target} takes batches: it cannot be a coroutine function"
         )
     return LoadedHandler(function, takes_batches, is_thread_safe(function), is_async)
+
+
+def _check_arguments(target: str, called: Callable[..., Any], count: int) -> None:
+    """Looks whether it can be called with one message, or one batch.
+
+    Raises:
+        InvalidRequest: ARGUMENT_ILLEGAL.
+    """
+    try:
+        signature = inspect.signature(called)
+    except (TypeError, ValueError):
+        return  # of C: it says so itself
+    try:
+        signature.bind(*(None,) * count)
+    except TypeError as error:
+        raise from_code(
+            "ARGUMENT_ILLEGAL", f"{target} is called with one argument, a message or a batch of them: {error}"
+        ) from error
 
 
 def _module(name: str) -> ModuleType:

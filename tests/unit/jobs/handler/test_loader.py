@@ -31,6 +31,38 @@ def test_a_wrong_handler_target_is_refused(target: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "def f(a, b): pass",
+        "def f(): pass",
+        "def f(message, *, must): pass",
+        "class f:\n    def __call__(self): pass",
+    ],
+)
+def test_a_handler_that_cannot_be_called_with_a_message_is_refused(text: str, tmp_path: Path) -> None:
+    name = f"arguments_{abs(hash(text))}"
+    module(tmp_path, name, text)
+    with pytest.raises(InvalidRequest, match="f is called with one argument, a message or a batch of them"):
+        HandlerTarget(f"{name}:f", "auto", (str(tmp_path),)).load()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def f(message, more=1, *rest, **named): pass",
+        "class f:\n    def __call__(self, message): pass",
+        "class f:\n    @staticmethod\n    def __call__(message): pass",
+        "import functools\nf = functools.partial(print, 'x')",
+        "f = print",
+    ],
+)
+def test_whatever_can_be_called_with_a_message_is_taken(text: str, tmp_path: Path) -> None:
+    name = f"fits_{abs(hash(text))}"
+    module(tmp_path, name, text)
+    HandlerTarget(f"{name}:f", "auto", (str(tmp_path),)).load()
+
+
+@pytest.mark.parametrize(
     ("name", "text", "said"),
     [
         (
