@@ -66,13 +66,16 @@ class LocalCluster:
         slaves: How many slaves each master has.
         sync: Masters acknowledge what a slave has; they need one.
         port: The name server's, 0 for a free one.
+
+    Attributes:
+        master_role: What its masters are: sync-master or async-master.
     """
 
     def __init__(self, home: Path, masters: int, slaves: int, *, sync: bool = False, port: int = 0) -> None:
         self._home = home
         self._names = [f"broker-{letter}" for letter in string.ascii_lowercase[:masters]]
         self._slaves = slaves
-        self._master_role = "sync-master" if sync else "async-master"
+        self.master_role = "sync-master" if sync else "async-master"
         self._port = port
         self._on_exit = ExitStack()
         self._starting: BrokerProcess | None = None
@@ -93,7 +96,7 @@ class LocalCluster:
             names = self._start("nameserver", "nameserver", ["--port", str(self._port)])
             for name, first in masters.items():
                 ready = ["--nameserver", names.endpoint]
-                master = self._start(first, self._master_role, ready, name)
+                master = self._start(first, self.master_role, ready, name)
                 for place, broker_id in self._ids_as_slaves(name).items():
                     if place != first:
                         follows = ["--master", master.endpoint, "--broker-id", str(broker_id)]

@@ -65,4 +65,5 @@ class MasterChanges:
         ]
         if not slaves:
             return ""
-        return f"; lakemq ha promote --endpoint {slaves[0].endpoint} makes {slaves[0].name} the master"
+        promote = f"lakemq ha promote --endpoint {slaves[0].endpoint} --role {self._cluster.master_role}"
+        return f"; {promote} makes {slaves[0].name} the master"

@@ -162,7 +162,10 @@ def test_who_is_the_master_is_shown_before_and_behind_a_promotion(
         os.kill(pid_of(tmp_path / "c" / "broker-a" / "store"), signal.SIGKILL)
         ended = up.process.stderr.readline()
         assert ended.startswith("lakemq: broker-a has ended; its log is ")
-        assert f"; lakemq ha promote --endpoint {slave} makes broker-a-slave-1 the master" in ended
+        assert (
+            f"; lakemq ha promote --endpoint {slave} --role sync-master makes broker-a-slave-1 the master"
+            in ended
+        )
         assert main(status) == 1
         assert f"does not answer: no connection to {master}" in capsys.readouterr().out
         assert main(["ha", "promote", "--yes", "--endpoint", slave]) == 0
