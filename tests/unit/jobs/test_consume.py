@@ -34,7 +34,7 @@ def test_maintenance_beside_a_job_is_refused_by_name_and_changes_nothing(tmp_pat
         append(ledger, DELIVERIES, [delivery(offset)])
     version = ledger.open(DELIVERIES).version()
     with sole_writer(ledger, WRITTEN), pytest.raises(Unavailable, match=r"STORE_LOCKED.*writes deliveries"):
-        maintain(ledger, keep_days=0)
+        maintain(ledger, keep_days=1)
     assert ledger.open(DELIVERIES).version() == version
     (report,) = maintain(ledger)
     assert report.files_removed == 3
