@@ -119,7 +119,9 @@ class Broker:
             on_deleted=self.pull_hold.wake_topic,
             check_master=check_master,
         )
-        self.groups = GroupService(store, self.reads, self.settle, self.topics, metrics, check_master)
+        self.groups = GroupService(
+            store, self.leases, self.reads, self.settle, self.topics, metrics, check_master
+        )
         self._aside = OffsetsAside(settings.store.path, self.reads)
         self.group_offsets = GroupOffsets(
             store,

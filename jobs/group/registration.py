@@ -35,7 +35,7 @@ class Registration:
     def __init__(self, client: Client, settings: ConsumeSettings) -> None:
         self._client = client
         self._settings = settings
-        self._groups: list[Client] = []
+        self._groups: list[tuple[str, Client]] = []
         self._topics: list[tuple[Client, str]] = []
 
     def make(self) -> None:
@@ -59,7 +59,7 @@ class Registration:
                 if name in away:
                     continue
                 try:
-                    step(broker)
+                    step(name, broker)
                 except LakeMQError as error:
                     if not may_pass(error):
                         raise
@@ -87,23 +87,23 @@ class Registration:
         try:
             lease.stop_retrying()
             lease.confirm()  # this process may have stood still for longer than the lease
-            for broker in self._groups:
-                broker.delete_group(self._settings.group)
+            for name, broker in self._groups:
+                broker.delete_group(self._settings.group, lease_epoch=lease.epoch_at(name))
             for broker, topic in self._topics:
                 broker.delete_topic(topic)
         except LakeMQError as left:
             _log.warning("group %s was made, and is left at its broker: %s", self._settings.group, left)
 
-    def _check(self, broker: Client) -> None:
+    def _check(self, name: str, broker: Client) -> None:
         _check_tags(broker, self._settings)
         _check_sends(broker, self._settings)
 
-    def _make_at(self, broker: Client) -> None:
+    def _make_at(self, name: str, broker: Client) -> None:
         settings = self._settings
         of_group = [] if settings.mode == "broadcast" else [retry_topic(settings.group), settings.dlq]
         missing = [topic for topic in of_group if not _has_topic(broker, topic)]
         if all(group.group != settings.group for group in broker.groups()):
-            self._groups.append(broker)
+            self._groups.append((name, broker))
         self._topics += ((broker, topic) for topic in missing)
         broker.put_group(settings.group)
         for topic in missing:

@@ -126,9 +126,18 @@ class AdminApi(Scoped):
         return _settled(self._put(config, "groups", group)).read(GroupConfig.from_json)
 
     @on_every_master
-    def delete_group(self, group: str) -> None:
-        """Deletes a group and its committed offsets."""
-        _settled(self._transport.call("DELETE", path_of("groups", group)))
+    def delete_group(self, group: str, *, lease_epoch: int | None = None) -> None:
+        """Deletes a group and its committed offsets.
+
+        Args:
+            group: The group.
+            lease_epoch: The epoch of the group's lease, one broker's; without it a group that is held stays.
+
+        Raises:
+            InvalidRequest: GROUP_NOT_EXIST, or LEASE_CONFLICT as of :meth:`reset_offsets`.
+        """
+        query = {"lease_epoch": lease_epoch}
+        _settled(self._transport.call("DELETE", path_of("groups", group), query=query))
 
     @of_one_broker
     def group_offsets(self, group: str, *, broker_name: str | None = None) -> dict[QueueKey, int]:

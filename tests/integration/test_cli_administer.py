@@ -168,6 +168,21 @@ def test_reset_says_who_holds_the_group_and_creates_none(
     assert client.group_offsets(name) == {(name, 0): 0}
 
 
+def test_delete_says_who_holds_the_group_and_leaves_it(
+    lakemq: Lakemq, name: str, shared_broker: BrokerProcess
+) -> None:
+    client = shared_broker.client()
+    client.put_group(name)
+    lease = client.acquire_lease(name, "spark/here/17", 60_000)
+    code, out, err = lakemq("group", "delete", name, "--yes")
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert err.startswith(f"lakemq: LEASE_CONFLICT: {name} is held by spark/here/17 until ")
+    assert client.acquire_lease(name, "spark/here/17", 60_000).epoch == lease.epoch
+    words = ("group", "delete", name, "--yes", "--lease-epoch", str(lease.epoch))
+    assert lakemq(*words) == (0, f"group {name} is deleted\n", "")
+    assert name not in {group.group for group in client.groups()}
+
+
 def test_reset_of_a_group_without_an_offset_says_where_it_begins(
     lakemq: Lakemq, name: str, shared_broker: BrokerProcess
 ) -> None:

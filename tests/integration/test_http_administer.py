@@ -214,6 +214,27 @@ def test_while_a_lease_is_held_nobody_moves_the_group_without_its_epoch(http: Ht
     assert http.put("/groups/held_group/offsets", commit).status == 200
 
 
+def test_while_a_lease_is_held_nobody_deletes_the_group_without_its_epoch(http: Http) -> None:
+    filled(http, "holding", "kept_group")
+    lease = {"owner": "driver", "ttl_ms": 60_000}
+    epoch = http.post("/groups/kept_group/lease", lease).json["epoch"]
+    problem = http.call("DELETE", "/groups/kept_group").problem(409, "LEASE_CONFLICT")
+    assert (problem["owner"], problem["held_epoch"]) == ("driver", epoch)
+    assert "held by driver" in problem["detail"]
+    http.call("DELETE", f"/groups/kept_group?lease_epoch={epoch + 1}").problem(409, "LEASE_CONFLICT")
+    # It stays with its offsets and its holder, which goes on.
+    assert [o["offset"] for o in http.get("/groups/kept_group/offsets").json["offsets"]] == [6]
+    assert http.post("/groups/kept_group/lease", lease).json["epoch"] == epoch
+    http.call("DELETE", "/groups/nobody_has_it").problem(404, "GROUP_NOT_EXIST")
+
+    assert http.call("DELETE", f"/groups/kept_group?lease_epoch={epoch}").status == 204
+    http.get("/groups/kept_group").problem(404, "GROUP_NOT_EXIST")
+    http.put("/groups/kept_group", {})
+    assert http.post("/groups/kept_group/lease", {**lease, "owner": "next"}).json["epoch"] > epoch
+    assert http.call("DELETE", "/groups/kept_group/lease?owner=next").status == 204
+    assert http.call("DELETE", "/groups/kept_group").status == 204
+
+
 def test_a_reset_of_a_mistyped_group_creates_nothing(http: Http) -> None:
     filled(http, "typo", "typo_group")
     for dry_run in (True, False):

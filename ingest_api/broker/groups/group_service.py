@@ -2,13 +2,15 @@
 
 Owns a group's path from a front door's request to its record in the store.
 
-Invariants: a change is reported as settled only when its record is flushed and every reader sees it.
+Invariants: a change is reported as settled only when its record is flushed and every reader sees it; a group
+that a driver holds is deleted under its lease's epoch only.
 
 Threads: the event loop; the store's part runs on the read pool.
 """
 
 from __future__ import annotations
 
+from ingest_api.broker.groups.leases import Leases
 from ingest_api.broker.mastership import CheckMaster
 from ingest_api.broker.metrics import BrokerMetrics
 from ingest_api.broker.thread_pools import ReadPool
@@ -23,6 +25,7 @@ class GroupService:
 
     Args:
         store: Keeps them.
+        leases: Says who may delete one.
         reads: Runs what may touch the disk.
         settle: Waits for a change.
         topics: Makes and deletes a group's retry topic.
@@ -33,6 +36,7 @@ class GroupService:
     def __init__(
         self,
         store: Store,
+        leases: Leases,
         reads: ReadPool,
         settle: Settle,
         topics: TopicService,
@@ -40,6 +44,7 @@ class GroupService:
         check_master: CheckMaster,
     ) -> None:
         self._store = store
+        self._leases = leases
         self._topics = topics
         self._reads = reads
         self._settle = settle
@@ -94,16 +99,25 @@ class GroupService:
             self._topics.refresh(retry_topic(group))
         return Change(is_new, settled)
 
-    async def delete(self, group: str) -> Change:
-        """Deletes a group and its committed offsets.
+    async def delete(self, group: str, lease_epoch: int | None = None) -> Change:
+        """Deletes a group, its committed offsets and its lease.
+
+        Args:
+            group: The group.
+            lease_epoch: The epoch of the lease it is deleted under; None where nobody holds the group.
 
         Raises:
-            InvalidRequest: GROUP_NOT_EXIST.
+            InvalidRequest: GROUP_NOT_EXIST; LEASE_CONFLICT, nothing was deleted.
             Unavailable: NOT_MASTER.
         """
         self._check_master()
         self.get(group)
-        settled = await self._settle(await self._reads.run(self._store.delete_group, group))
+
+        def delete() -> int:
+            self._leases.check(group, lease_epoch)
+            return self._store.delete_group(group)
+
+        settled = await self._settle(await self._reads.run(delete))
         if settled:
             self._metrics.forget_group(group)
         return Change(False, settled)

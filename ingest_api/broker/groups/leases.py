@@ -1,11 +1,11 @@
-"""Fences group commits: only the driver that holds a group's lease may move its offsets.
+"""Fences a group: only the driver that holds its lease may move its offsets or delete it.
 
 Owns the newest fencing epoch of each group that took a lease since this broker started.
 
 Invariants: a commit with an epoch older than the newest granted one is refused, also after a restart,
 because then no epoch is known and the driver has to renew (the store gives the same owner the same epoch,
-and another owner a higher one); a commit or reset without an epoch is refused while somebody holds the
-group.
+and another owner a higher one); a commit, reset or deletion without an epoch is refused while somebody holds
+the group.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Leases:
         return self._store.release_lease(group, owner)
 
     def check(self, group: str, epoch: int | None) -> None:
-        """Refuses to move a group under another epoch than the newest, or without one while a lease is held.
+        """Refuses to change a group under another epoch than the newest, or without one while it is held.
 
         Raises:
             InvalidRequest: LEASE_CONFLICT; without an epoch it names the owner.
@@ -82,7 +82,7 @@ class Leases:
         raise InvalidRequest(
             "LEASE_CONFLICT",
             f"{group} is held by {owner} until {until} unless renewed, with lease_epoch {epoch}; stop that "
-            "driver first, or move the group in its name with that epoch",
+            "driver first, or act in its name with that epoch",
             owner=owner,
             held_epoch=epoch,
             expires_at=expires_at,

@@ -39,7 +39,7 @@ CODES: dict[str, tuple[str, ...]] = {
     "list_groups": (),
     "get_group": _GROUP,
     "put_group": (*_GROUP, *_CHANGE),
-    "delete_group": (*_GROUP, *_CHANGE),
+    "delete_group": (*_GROUP, *_CHANGE, "LEASE_CONFLICT"),
     "get_group_offsets": _GROUP,
     "commit_offsets": (*_GROUP, *_QUEUE, *_CHANGE, "OFFSET_ILLEGAL", "LEASE_CONFLICT"),
     "offer_offsets": (*_GROUP, *_QUEUE, *_CHANGE, "OFFSET_ILLEGAL", "LEASE_CONFLICT"),

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from ingest_api.broker.broker import Broker
 from ingest_api.http.routes import group_batches, group_leases, group_offsets
+from ingest_api.http.routes.group_offsets import LeaseEpoch
 from ingest_api.http.schemas import (
     DEFAULT_LIMIT,
     PENDING,
@@ -80,9 +81,11 @@ def router(broker: Broker) -> APIRouter:
         return json_answer(groups.get(group), 201 if done.is_new else 200)
 
     @routes.delete("/groups/{group}", status_code=204, response_class=Response, responses=PENDING)
-    async def delete_group(group: GroupPath) -> Response:
-        """Deletes a group and its committed offsets."""
-        done = await groups.delete(group)
+    async def delete_group(
+        group: GroupPath, lease_epoch: Annotated[LeaseEpoch | None, Query()] = None
+    ) -> Response:
+        """Deletes a group and its committed offsets; 409 while a driver holds its lease."""
+        done = await groups.delete(group, lease_epoch)
         return Response(status_code=204) if done.settled else pending(broker.pending_status())
 
     group_offsets.add(routes, broker)

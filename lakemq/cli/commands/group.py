@@ -55,6 +55,8 @@ def register(subparsers: Subparsers) -> None:
         verbs, "show", _show, "show a group and its offsets. Ends with 1 when a broker is left out."
     )
     delete = add_broker_verb(verbs, "delete", _delete, "delete a group and its offsets")
+    _add_lease_epoch(delete, "delete the group")
+    delete.add_argument("--broker", metavar="NAME", help="only at this broker, of several (default: all)")
     options.add_yes(delete)
     offsets = add_broker_verb(
         verbs,
@@ -112,17 +114,21 @@ def _register_reset(verbs: Subparsers) -> argparse.ArgumentParser:
         metavar="QUEUE=OFFSET",
         help="to an offset of one queue (may be repeated)",
     )
-    reset.add_argument(
-        "--lease-epoch",
-        type=options.whole,
-        metavar="N",
-        help="move the group although a driver holds it, in the name of the lease with this epoch",
-    )
+    _add_lease_epoch(reset, "move the group")
     reset.add_argument(
         "--broker", metavar="NAME", help="only the queues of this broker, of several (default: all)"
     )
     reset.add_argument("--execute", action="store_true", help="do it")
     return reset
+
+
+def _add_lease_epoch(verb: argparse.ArgumentParser, what: str) -> None:
+    verb.add_argument(
+        "--lease-epoch",
+        type=options.whole,
+        metavar="N",
+        help=f"{what} although a driver holds it, in the name of the lease with this epoch",
+    )
 
 
 def _register_skip(verbs: Subparsers) -> argparse.ArgumentParser:
@@ -171,9 +177,13 @@ def _show(client: Client, args: argparse.Namespace) -> int:
 
 
 def _delete(client: Client, args: argparse.Namespace) -> None:
+    if args.broker is not None:
+        client = client.broker(args.broker)
+    elif args.lease_epoch is not None and client.is_cluster():
+        raise WrongUsage(f"each broker has a lease of its own: say whose, --broker {min(client.brokers())}")
     config = client.group(args.group)
     options.confirm(args, f"Delete group {config.group}? Its committed offsets are forgotten.")
-    client.delete_group(args.group)
+    client.delete_group(args.group, lease_epoch=args.lease_epoch)
     if args.format == "json":
         print(output.as_json({"group": args.group, "deleted": True}))
     else:

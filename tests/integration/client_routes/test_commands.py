@@ -102,6 +102,30 @@ def test_a_group_is_cloned_at_every_broker_or_at_none(
         assert client.group_offsets("of-two", broker_name=name) == {(topic, 0): at}
 
 
+def test_a_group_that_a_driver_holds_is_deleted_in_its_name_at_one_broker(
+    cluster: BrokersOfCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["group", "delete", "driven", "--yes", "--endpoint", cluster.endpoint]
+    with Client(cluster.endpoint) as client:
+
+        def having_it() -> list[str]:
+            brokers = client.brokers().items()
+            return sorted(name for name, one in brokers if any(g.group == "driven" for g in one.groups()))
+
+        client.put_group("driven")
+        lease = client.acquire_lease("driven", "driver", 60_000, broker_name="broker-b")
+        epoch = ["--lease-epoch", str(lease.epoch)]
+        assert main([*words, *epoch]) == 2
+        assert "--broker broker-a" in capsys.readouterr().err
+        assert having_it() == ["broker-a", "broker-b"]
+        assert main([*words, "--broker", "broker-b"]) == 1
+        assert "driven is held by driver" in capsys.readouterr().err
+        assert main([*words, "--broker", "broker-b", *epoch]) == 0
+        assert having_it() == ["broker-a"]
+        assert main(words) == 0
+        assert having_it() == []
+
+
 def test_a_line_of_text_names_the_broker_of_a_message(
     cluster: BrokersOfCluster, client: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:

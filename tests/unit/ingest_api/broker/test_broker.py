@@ -320,7 +320,11 @@ def test_groups_commit_and_reset_their_offsets_under_a_lease(tmp_path: Path) -> 
             await broker.group_offsets.reset("g", plan[:1], None)
         assert await broker.group_offsets.reset("g", plan[:1], epoch)
         assert broker.group_offsets.rows("g") == [(TOPIC, 0, 0)]
-        assert (await broker.groups.delete("g")).settled
+        for stale in (None, epoch + 1):
+            with pytest.raises(InvalidRequest, match="LEASE_CONFLICT"):
+                await broker.groups.delete("g", stale)
+        assert broker.group_offsets.rows("g") == [(TOPIC, 0, 0)]
+        assert (await broker.groups.delete("g", epoch)).settled
         with pytest.raises(InvalidRequest, match="GROUP_NOT_EXIST"):
             broker.group_offsets.rows("g")
 
