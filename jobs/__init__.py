@@ -9,6 +9,7 @@
     frames/          a user's function of DataFrames, applied to them; spark_group.py runs one in a program
     handler/         a user's handler: found, called, narrowed down where it fails
     redelivery/      what a message that comes back carries, and when it comes
+    tracing/         spans of batches and calls, for OpenTelemetry
     runtime/         what every job runs on: its stream's start and end, its checkpoint, its lease
     arguments.py     the command line of the jobs; entry_points.py for a cluster's tasks
     resources/       the cluster's jobs

@@ -63,6 +63,8 @@ from jobs.runtime.checkpoint import NO_BATCH, StreamCheckpoint
 from jobs.runtime.group_brokers import GroupBrokers
 from jobs.runtime.query_start import start_of
 from jobs.settings import ConsumeSettings
+from jobs.tracing.batch_span import batch_span
+from jobs.tracing.call_spans import TracedBatch
 from lakemq.client import Client
 from lakemq.client.group_lease import GroupLease
 from lakemq.client.group_leases import GroupLeases
@@ -235,37 +237,41 @@ class GroupJob:
         with self._gate.batch():
             query_id = self._spark.sparkContext.getLocalProperty("sql.streaming.queryId")
             assert query_id is not None, "foreachBatch runs outside a streaming query"
-            began = time.monotonic()
-            handled = Handled()
-            covered = self._range(batch_id)
-            if self._settings.on_data_loss == "record":
-                covered.refuse_other_losses()
-            lost = LossRecord(self._spark) if self._settings.on_data_loss == "record" else None
-            if batch_id > self._newest_in_ledger(query_id):
-                handled = self._handle(batch_id, query_id, covered, lost)
-                self._last_in_ledger = batch_id
-                self._after_ledger_commit(batch_id)
-            else:
-                _log.info("batch %s is in the ledger already: its messages are not handled again", batch_id)
-                if self._lanes is not None:
-                    self._lanes.repeated(covered.slices(self._store_id))
-                if lost is not None:
-                    self._read_again(covered, lost)
+            with batch_span(self._settings.group, self._settings.topics, query_id, batch_id) as span:
+                report = self._run(batch_id, query_id)
+                span.came_to(report.messages, report.retried, report.given_up)
+
+    def _run(self, batch_id: int, query_id: str) -> BatchReport:
+        began = time.monotonic()
+        handled = Handled()
+        covered = self._range(batch_id)
+        if self._settings.on_data_loss == "record":
+            covered.refuse_other_losses()
+        lost = LossRecord(self._spark) if self._settings.on_data_loss == "record" else None
+        if batch_id > self._newest_in_ledger(query_id):
+            handled = self._handle(batch_id, query_id, covered, lost)
+            self._last_in_ledger = batch_id
+            self._after_ledger_commit(batch_id)
+        else:
+            _log.info("batch %s is in the ledger already: its messages are not handled again", batch_id)
+            if self._lanes is not None:
+                self._lanes.repeated(covered.slices(self._store_id))
             if lost is not None:
-                app_id = _application(self._settings.group, query_id)
-                lost.write(
-                    self._settings.ledger, self._settings.group, query_id, batch_id, app_id, self._spark
-                )
-            if self._lease is not None:
-                self._lease.check()
-            behind = self._report(batch_id, query_id, covered)
-            self._reach(covered.end.queues)
-            self._checkpoint.reach(batch_id, covered.end)
-            took = time.monotonic() - began
-            report = BatchReport(handled.rows, handled.retried, handled.given_up, took, behind)
-            given_up_as = DEAD if self._lease is not None else DROPPED
-            self._told_batches.tell(f"{query_id}.{batch_id}", report, given_up_as)
-            self._on_batch(report)
+                self._read_again(covered, lost)
+        if lost is not None:
+            app_id = _application(self._settings.group, query_id)
+            lost.write(self._settings.ledger, self._settings.group, query_id, batch_id, app_id, self._spark)
+        if self._lease is not None:
+            self._lease.check()
+        behind = self._report(batch_id, query_id, covered)
+        self._reach(covered.end.queues)
+        self._checkpoint.reach(batch_id, covered.end)
+        took = time.monotonic() - began
+        report = BatchReport(handled.rows, handled.retried, handled.given_up, took, behind)
+        given_up_as = DEAD if self._lease is not None else DROPPED
+        self._told_batches.tell(f"{query_id}.{batch_id}", report, given_up_as)
+        self._on_batch(report)
+        return report
 
     def _reach(self, end: Positions) -> None:
         self.reached.update(end)
@@ -317,6 +323,7 @@ class GroupJob:
             rules,
             self._largest_body,
             skips,
+            TracedBatch.here(settings.group),
         )
         outcomes = frame_of(self._spark, parts, handle, DELIVERIES.ddl)
         if not settings.send_to:

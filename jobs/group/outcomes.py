@@ -41,6 +41,7 @@ from jobs.redelivery.original_position import LAST_ATTEMPT, Positions, original_
 from jobs.redelivery.property_limit import PROPERTIES_TOO_LARGE, leaves_space_for_retry
 from jobs.redelivery.retry_policy import RetryPolicy
 from jobs.settings import Mode
+from jobs.tracing.call_spans import NOT_TRACED, TracedBatch
 
 IN_COMPANY = "failed only together with other messages: the attempt does not count"
 
@@ -67,6 +68,7 @@ class OutcomeTask:
         lanes: what is known of the lanes, in orderly mode.
         largest_body: bytes of a body that every broker takes; None where that is not known.
         skips: messages that an operator gave up.
+        traced: what the spans of the calls say of the batch.
     """
 
     group: str
@@ -81,6 +83,7 @@ class OutcomeTask:
     lanes: LaneRules | None = None
     largest_body: int | None = None
     skips: Skips = NO_SKIPS
+    traced: TracedBatch = NOT_TRACED
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Handles the messages of one task and yields their outcome rows."""
@@ -149,7 +152,7 @@ class OutcomeTask:
         if isinstance(self.handler, DecidedVerdicts):
             return self.handler.of(messages)
         before = self._before(batch, positions, counts) if self.handler.load().vectorised else None
-        return invoke(self.handler, messages, self.policy, before, self.host, order)
+        return invoke(self.handler, messages, self.policy, before, self.host, order, self.traced)
 
     def _before(self, batch: pa.RecordBatch, positions: Positions, counts: AttemptCounts) -> Before:
         """What a failure would mean for each row; worked out when something fails."""

@@ -20,8 +20,9 @@ from delta_tables.deliveries import RETRY
 from jobs.handler.batch_verdicts import batch_verdicts
 from jobs.handler.narrowing import Call, Found, Said, Search, first_slices
 from jobs.handler.results import TIME, Columns, HandlerResults, concat
-from jobs.handler.verdicts import Outcome, failure, kind_of
+from jobs.handler.verdicts import Outcome, failure, kind_of, tell
 from jobs.redelivery.retry_policy import RetryPolicy
+from jobs.tracing.call_spans import NO_SPANS, CallSpans
 from lakemq.handler import Verdict
 
 
@@ -67,18 +68,24 @@ CallBatch = Callable[[pa.RecordBatch], Call[Made]]
 
 
 def call_batch(
-    handle: Callable[[pa.RecordBatch], Any], piece: pa.RecordBatch, policy: RetryPolicy
+    handle: Callable[[pa.RecordBatch], Any],
+    piece: pa.RecordBatch,
+    policy: RetryPolicy,
+    spans: CallSpans = NO_SPANS,
 ) -> Call[Made]:
     """Calls a vectorised handler once; what it raises is the call's result."""
     started = _now_us()
-    try:
-        result = handle(piece)
-        verdicts = batch_verdicts(result, piece.num_rows, policy)
-        said = Said.VERDICTS
-        if isinstance(result, Verdict) and kind_of(result.kind) == RETRY:
-            said = Said.RETRY_ALL
-    except BaseException as error:  # noqa: BLE001 - a handler is foreign code
-        return Call(Made(started, _now_us(), {}, failure(error)), Said.RAISED)
+    with spans.of_batch(piece) as span:
+        try:
+            result = handle(piece)
+            verdicts = batch_verdicts(result, piece.num_rows, policy)
+            said = Said.VERDICTS
+            if isinstance(result, Verdict) and kind_of(result.kind) == RETRY:
+                said = Said.RETRY_ALL
+        except BaseException as error:  # noqa: BLE001 - a handler is foreign code
+            failed = failure(error)
+            tell(span, failed)
+            return Call(Made(started, _now_us(), {}, failed), Said.RAISED)
     return Call(Made(started, _now_us(), verdicts), said, _retried(verdicts))
 
 

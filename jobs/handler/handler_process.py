@@ -68,9 +68,9 @@ def _answer(
 ) -> None:
     batch = pa.ipc.open_stream(question[1]).read_next_batch()
     if question[0] == "batch":
-        with Watchdog(timeout_s + _ALONE_S) as watch:
+        with Watchdog(timeout_s + _ALONE_S) as watch, question[2].calls() as spans:
             watch.begin(0)
-            made = call_batch(handler.call, batch, policy)
+            made = call_batch(handler.call, batch, policy, spans)
             watch.end(0)
         pipe.send(("made", made))
         return
@@ -81,7 +81,8 @@ def _answer(
         with one_at_a_time, contextlib.suppress(OSError):
             pipe.send(what)
 
-    with Watchdog(timeout_s + _ALONE_S) as watch:  # when the worker is gone that would end a call that hangs
+    # When the worker is gone the watch would end a call that hangs.
+    with Watchdog(timeout_s + _ALONE_S) as watch, question[2].calls() as spans:
 
         def began(row: int) -> None:
             watch.begin(row)
@@ -92,7 +93,11 @@ def _answer(
             say("ended", row, started, finished, outcome)
 
         calls = RowCalls(
-            handler, policy, question[2], timeout_s, began=began, ended=ended, tick=lambda: say("tick")
+            *(handler, policy, question[3], timeout_s),
+            began=began,
+            ended=ended,
+            spans=spans,
+            tick=lambda: say("tick"),
         )
-        calls.run(batch, range(batch.num_rows), question[3])
+        calls.run(batch, range(batch.num_rows), question[4])
     say("done")

@@ -25,6 +25,7 @@ from jobs.handler.results import HandlerResults
 from jobs.handler.row_calls import RowCalls
 from jobs.handler.watchdog import Watchdog
 from jobs.redelivery.retry_policy import RetryPolicy
+from jobs.tracing.call_spans import NOT_TRACED, TracedBatch
 
 Isolation = Literal["thread", "process"]
 
@@ -60,6 +61,7 @@ def invoke(
     before: Before | None,
     host: HandlerHost,
     order: CallOrder | None = None,
+    traced: TracedBatch = NOT_TRACED,
 ) -> HandlerResults:
     """Has a batch handled.
 
@@ -70,6 +72,7 @@ def invoke(
         before: of the messages, for a vectorised handler.
         host: where and how it is called.
         order: which calls of a handler of single messages follow each other; None: none does.
+        traced: what the spans of its calls say of the batch.
 
     Returns:
         One verdict per row of the batch, in its order.
@@ -79,11 +82,12 @@ def invoke(
             watch.begin(0)
             handler = opened(target)
             watch.end(0)
-        return invoke_here(handler, batch, policy, before, host, order)
+        return invoke_here(handler, batch, policy, before, host, order, traced)
     process = isolated(target, policy, host.concurrency, host.timeout_s)
     if target.load().vectorised:
-        return handle_batch(batch, process.call_batch, before or Before.nothing(batch.num_rows))
-    return process.call_rows(batch, order)
+        before = before or Before.nothing(batch.num_rows)
+        return handle_batch(batch, lambda piece: process.call_batch(piece, traced), before)
+    return process.call_rows(batch, order, traced)
 
 
 def invoke_here(
@@ -93,11 +97,12 @@ def invoke_here(
     before: Before | None = None,
     host: HandlerHost = DEFAULT_HOST,
     order: CallOrder | None = None,
+    traced: TracedBatch = NOT_TRACED,
 ) -> HandlerResults:
     """Has a batch handled in this process; see `invoke`."""
     # A coroutine is cancelled first; only one that holds the loop is late for the watch.
     grace_s = _CANCEL_S if handler.loop is not None else 0.0
-    with Watchdog(host.timeout_s + grace_s) as watch:
+    with Watchdog(host.timeout_s + grace_s) as watch, traced.calls() as spans:
         if not handler.vectorised:
             calls = RowCalls(
                 handler,
@@ -106,6 +111,7 @@ def invoke_here(
                 host.timeout_s,
                 began=watch.begin,
                 ended=lambda row, *_: watch.end(row),
+                spans=spans,
             )
             return calls.run(batch, range(batch.num_rows), order)
         numbers = itertools.count()
@@ -114,7 +120,7 @@ def invoke_here(
             number = next(numbers)
             watch.begin(number)
             try:
-                return call_batch(handler.call, piece, policy)
+                return call_batch(handler.call, piece, policy, spans)
             finally:
                 watch.end(number)
 

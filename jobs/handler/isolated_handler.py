@@ -37,6 +37,7 @@ from jobs.handler.results import HandlerResults, with_outcomes
 from jobs.handler.row_calls import NOT_CALLED, TICK_S, timed_out
 from jobs.handler.verdicts import Outcome
 from jobs.redelivery.retry_policy import RetryPolicy
+from jobs.tracing.call_spans import NOT_TRACED, TracedBatch
 from store_native.errors import from_code
 
 _START = (
@@ -95,13 +96,13 @@ class IsolatedHandler:
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe: Connection[Any, Any] | None = None
 
-    def call_batch(self, piece: pa.RecordBatch) -> Call[Made]:
+    def call_batch(self, piece: pa.RecordBatch, traced: TracedBatch = NOT_TRACED) -> Call[Made]:
         """Calls a vectorised handler once; a process that dies or hangs is the call's failure."""
         began = self._clock()
         started = time.time_ns() // 1_000
         try:
             pipe = self._ready()
-            self._ask(pipe, ("batch", _as_stream(piece)))
+            self._ask(pipe, ("batch", _as_stream(piece), traced))
             while True:
                 said = self._next(pipe, began)
                 if said[0] == "made":
@@ -111,12 +112,15 @@ class IsolatedHandler:
             failed = Made(started, time.time_ns() // 1_000, {}, died.outcome)
             return Call(failed, Said.RAISED)
 
-    def call_rows(self, batch: pa.RecordBatch, order: CallOrder | None = None) -> HandlerResults:
+    def call_rows(
+        self, batch: pa.RecordBatch, order: CallOrder | None = None, traced: TracedBatch = NOT_TRACED
+    ) -> HandlerResults:
         """Calls a handler of single messages with each row.
 
         Args:
             batch: The messages.
             order: Which calls follow each other; None: none does. Rows that are not called are PARKED.
+            traced: What the spans of the calls say of the batch.
         """
         rows = range(batch.num_rows)
         order = order or CallOrder.at_once(rows)
@@ -125,11 +129,11 @@ class IsolatedHandler:
         in_vain = deaths = 0
         while (left := order.left({row: outcome for row, (_, _, outcome) in found.items()})).lanes:
             known = len(found)
-            died, suspects = self._call_some(batch, left, self._concurrency, found)
+            died, suspects = self._call_some(batch, left, self._concurrency, found, traced)
             if died is None:
                 continue
             for row in sorted(suspects):
-                alone, _ = self._call_some(batch, CallOrder(((row,),)), 1, found)
+                alone, _ = self._call_some(batch, CallOrder(((row,),)), 1, found, traced)
                 if alone is not None:
                     at = time.time_ns() // 1_000
                     found[row] = suspects[row], at, alone
@@ -170,6 +174,7 @@ class IsolatedHandler:
         order: CallOrder,
         concurrency: int,
         found: dict[int, tuple[int | None, int, Outcome | None]],
+        traced: TracedBatch,
     ) -> tuple[Outcome | None, dict[int, int]]:
         """Has rows handled; returns None, or what the process died of and the rows that were under way.
 
@@ -181,7 +186,7 @@ class IsolatedHandler:
         piece = batch if len(rows) == batch.num_rows else batch.take(pa.array(rows, pa.int64()))
         try:
             pipe = self._ready()
-            self._ask(pipe, ("rows", _as_stream(piece), concurrency, order.numbered(rows)))
+            self._ask(pipe, ("rows", _as_stream(piece), traced, concurrency, order.numbered(rows)))
             while True:
                 oldest = min((began for began, _ in under_way.values()), default=None)
                 said = self._next(pipe, oldest)

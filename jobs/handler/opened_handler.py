@@ -22,6 +22,7 @@ from types import FrameType, SimpleNamespace
 from typing import Any
 
 from jobs.handler.loader import HandlerTarget, LoadedHandler
+from jobs.tracing import provider
 
 _ENDS = (signal.SIGHUP, signal.SIGTERM)
 """What Spark's daemon sends its workers, and Spark its daemon, at the end."""
@@ -80,7 +81,7 @@ async def _awaited(result: Any) -> None:
 def opened(target: HandlerTarget) -> OpenedHandler:
     """The handler of this process, opened at the first question."""
     handler = OpenedHandler(target.load())
-    if handler.closes:
+    if handler.closes or provider.tracer() is not None:
         _close_at_end(handler)  # a signal's default ends also a process whose interpreter is held
     return handler
 
@@ -98,6 +99,7 @@ def _close_at_end(handler: OpenedHandler) -> None:
         try:
             handler.close()
         finally:
+            provider.flush()
             os._exit(code)
 
     def end(number: int, frame: FrameType | None) -> None:

@@ -9,7 +9,7 @@ Invariants: what passes is plain data, and a broker takes it (tests hold this ag
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from lakemq.client.message import encode_json
@@ -49,8 +49,13 @@ _INTERNAL_PREFIX = "__LMQ_"
 _CONTROL = frozenset((*map(chr, range(0x20)), "\x7f"))
 
 
-def plain_messages(send: Any) -> tuple[Plain, ...]:
+def plain_messages(send: Any, carried: Callable[[], Mapping[str, str]] = dict) -> tuple[Plain, ...]:
     """The messages of a verdict.
+
+    Args:
+        send: what it holds.
+        carried: gives the properties that say what span sent them; a message that has one of them of its own
+            keeps to its own.
 
     Raises:
         TypeError, ValueError: They are none, too many or too large, or no broker takes one of them.
@@ -58,21 +63,22 @@ def plain_messages(send: Any) -> tuple[Plain, ...]:
     given = tuple(send)
     if len(given) > MOST_MESSAGES:
         raise ValueError(f"a verdict sends {MOST_MESSAGES} messages at most, not {len(given)}")
-    plain = tuple(_plain(message) for message in given)
+    span = carried() if given else {}
+    plain = tuple(_plain(message, span) for message in given)
     size = sum(map(_size, plain))
     if size > MOST_BYTES:
         raise ValueError(f"the messages of a verdict take {MOST_BYTES:,} bytes at most, not {size:,}")
     return plain
 
 
-def _plain(message: Any) -> Plain:
+def _plain(message: Any, carried: Mapping[str, str]) -> Plain:
     if not isinstance(message, Outgoing):
         raise TypeError(f"a verdict sends Outgoing, not {type(message).__name__}")
     return {
         "topic": _text(message.topic, "a topic"),
         "keys": [_key(key) for key in _keys(message.keys)],
         "tags": None if message.tags is None else _text(message.tags, "tags") or None,
-        "properties": _properties(message.properties),
+        "properties": _properties(message.properties, carried),
         "sharding_key": None
         if message.sharding_key is None
         else _text(message.sharding_key, "a sharding key") or None,
@@ -106,13 +112,15 @@ def _key(key: Any) -> str:
     return text
 
 
-def _properties(properties: Any) -> list[tuple[str, str]]:
+def _properties(properties: Any, carried: Mapping[str, str]) -> list[tuple[str, str]]:
     made = {}
     for name, value in dict(properties).items():
         made[_text(name, "a property's name")] = _text(value, "a property's value")
     # A handler may hand on what it got: these are this message's own.
     made.pop(CAUSE, None)
     made.pop(CAUSE_GROUP, None)
+    if carried.keys().isdisjoint(made):
+        made |= carried
     for name, value in made.items():
         if not name or not value:
             raise ValueError(f"a property has a name and a value, neither is empty: {name!r}")

@@ -24,8 +24,9 @@ from delta_tables.deliveries import PARKED, RETRY
 from jobs.handler.call_order import CallOrder, Turns
 from jobs.handler.opened_handler import OpenedHandler
 from jobs.handler.results import HandlerResults, with_outcomes
-from jobs.handler.verdicts import Outcome, failure, outcome_of
+from jobs.handler.verdicts import Outcome, failure, outcome_of, tell
 from jobs.redelivery.retry_policy import RetryPolicy
+from jobs.tracing.call_spans import NO_SPANS, CallSpans
 from lakemq.handler import BatchColumns, DeliveredMessage, Verdict
 
 # What one thread is done with in this time is not worth starting others for.
@@ -55,6 +56,7 @@ class RowCalls:
         timeout_s: How long a coroutine may take; a call on a thread cannot be ended here.
         began: Called with a row before its call, on the call's thread.
         ended: Called with a row, its start and end (epoch us) and outcome (None is ACK) after it.
+        spans: Of the calls.
         tick: Called every TICK_S from where the calls run, as long as they let it: on the event loop, or on a
             thread that needs the interpreter as they do.
     """
@@ -68,6 +70,7 @@ class RowCalls:
         *,
         began: Began = lambda row: None,
         ended: Ended = lambda row, started, finished, outcome: None,
+        spans: CallSpans = NO_SPANS,
         tick: Callable[[], None] | None = None,
     ) -> None:
         self._handler = handler
@@ -76,6 +79,7 @@ class RowCalls:
         self._timeout_s = timeout_s
         self._began = began
         self._ended = ended
+        self._spans = spans
         self._tick = tick
         self._turns = Turns(CallOrder(()))
         self._outcomes: dict[int, tuple[int | None, int, Outcome | None]] = {}
@@ -125,18 +129,27 @@ class RowCalls:
                 thread.join()
 
     def _work(self, columns: BatchColumns) -> None:
-        handle, policy = self._handler.call, self._policy
+        call = self._call if self._spans is NO_SPANS else self._call_traced
         while (row := self._take()) is not None:
             started = _now_us()
-            outcome = None
-            try:
-                result = handle(DeliveredMessage(columns, row))
-                if result is not None and result is not Verdict.ACK:
-                    outcome = outcome_of(result, policy)
-            # Whatever it raises (sys.exit(), a Rust panic, a cancelled task) is a failure of this message.
-            except BaseException as error:  # noqa: BLE001 - a handler is foreign code
-                outcome = failure(error)
+            outcome = call(DeliveredMessage(columns, row))
             self._end(row, started, outcome)
+
+    def _call(self, message: DeliveredMessage) -> Outcome | None:
+        try:
+            result = self._handler.call(message)
+            if result is not None and result is not Verdict.ACK:
+                return outcome_of(result, self._policy)
+        # Whatever it raises (sys.exit(), a Rust panic, a cancelled task) is a failure of this message.
+        except BaseException as error:  # noqa: BLE001 - a handler is foreign code
+            return failure(error)
+        return None
+
+    def _call_traced(self, message: DeliveredMessage) -> Outcome | None:
+        with self._spans.of_message(message) as span:
+            outcome = self._call(message)
+            tell(span, outcome)
+        return outcome
 
     def _run_on(self, loop: asyncio.AbstractEventLoop, columns: BatchColumns, callers: int) -> None:
         """Runs the loop until all rows are handled, also when a handler stops it or exits on it."""
@@ -184,21 +197,24 @@ class RowCalls:
             try:
                 async with limit:
                     # A task of its own: what the handler cancels is its own call.
-                    outcome = await asyncio.create_task(self._call(columns, row))
+                    outcome = await asyncio.create_task(self._call_on_loop(DeliveredMessage(columns, row)))
             except (TimeoutError, asyncio.CancelledError) as error:
                 outcome = failure(error)
             if limit.expired():
                 outcome = timed_out(self._timeout_s)
             self._end(row, started, outcome)
 
-    async def _call(self, columns: BatchColumns, row: int) -> Outcome | None:
-        try:
-            result: Any = await self._handler.call(DeliveredMessage(columns, row))
-            if result is not None and result is not Verdict.ACK:
-                return outcome_of(result, self._policy)
-        except BaseException as error:  # noqa: BLE001  (as on threads)
-            return failure(error)
-        return None
+    async def _call_on_loop(self, message: DeliveredMessage) -> Outcome | None:
+        with self._spans.of_message(message) as span:
+            outcome = None
+            try:
+                result: Any = await self._handler.call(message)
+                if result is not None and result is not Verdict.ACK:
+                    outcome = outcome_of(result, self._policy)
+            except BaseException as error:  # noqa: BLE001  (as on threads)
+                outcome = failure(error)
+            tell(span, outcome)
+        return outcome
 
     def _take(self) -> int | None:
         """The next row; None when all have had their call, or wait for one that is under way."""

@@ -1,8 +1,9 @@
 """What a handler said of one message.
 
-Owns the contract with the handler: what a verdict may hold, and what an exception means. Pure.
+Owns the contract with the handler: what a verdict may hold, and what an exception means.
 
-Invariants: what is no verdict is refused with words for the ledger; what is one is plain data.
+Invariants: what is no verdict is refused with words for the ledger; what is one is plain data. What it
+sends carries the call's span on.
 """
 
 from __future__ import annotations
@@ -15,7 +16,11 @@ from delta_tables.deliveries import ACK, DEAD, RETRY
 from jobs.handler import reasons
 from jobs.handler.outgoing import Plain, plain_messages
 from jobs.redelivery.retry_policy import RetryPolicy
+from jobs.tracing.call_spans import carried_on
+from jobs.tracing.current_span import CurrentSpan
 from lakemq.handler import Verdict
+
+_ACKNOWLEDGED = {"lakemq.verdict": ACK}
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,7 @@ def outcome_of(verdict: Any, policy: RetryPolicy) -> Outcome:
     elif verdict.delay_ms is not None:
         level = policy.level_of_delay(operator.index(verdict.delay_ms))
     kind = kind_of(verdict.kind)
-    outbox = plain_messages(verdict.send) or None
+    outbox = plain_messages(verdict.send, carried_on) or None
     if outbox is not None and kind != ACK:
         raise ValueError(f"only a verdict that acknowledges sends messages, not {kind}")
     return Outcome(kind, level, reasons.reason_text(verdict.reason), outbox=outbox)
@@ -72,3 +77,15 @@ def failure(error: BaseException) -> Outcome:
         error_text=reasons.error_text(error),
         error_trace=reasons.error_trace(error),
     )
+
+
+def tell(span: CurrentSpan, outcome: Outcome | None) -> None:
+    """Says in the span of a call what the call came to; None is ACK."""
+    if outcome is None:
+        span.put(_ACKNOWLEDGED)
+        return
+    span.put({"lakemq.verdict": outcome.verdict})
+    if outcome.reason is not None:
+        span.put({"lakemq.reason": outcome.reason})
+    if outcome.error_type is not None:
+        span.fail(outcome.error_type, outcome.error_text or "", outcome.error_trace or "")

@@ -49,3 +49,31 @@ def test_a_worker_that_is_ended_again_while_it_closes_closes_to_the_end(
 
 def test_a_handler_that_does_not_close_keeps_no_worker(tmp_path: Path) -> None:
     assert ended("NeverClosed", "SIGHUP", tmp_path / "notes") == -signal.SIGALRM
+
+
+TRACED = """
+import os, signal, sys
+import pyspark.daemon
+from jobs.handler.loader import HandlerTarget
+from jobs.handler.opened_handler import opened
+opened(HandlerTarget("tests.unit.jobs.handler.handlers_that_end:dies"))
+from opentelemetry import trace
+trace.get_tracer("handler").start_span("the last one").end()
+{end}
+"""
+
+
+@pytest.mark.parametrize(
+    "end", ["os.kill(os.getpid(), signal.SIGTERM)", "pyspark.daemon.os._exit(0)"], ids=["signal", "socket"]
+)
+def test_a_worker_that_is_ended_sends_its_last_spans(end: str) -> None:
+    code = TRACED.format(end=end)
+    asking = {"OTEL_TRACES_EXPORTER": "console", "OTEL_BSP_SCHEDULE_DELAY": "3600000"}
+    worker = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **asking},
+        capture_output=True,
+        timeout=CLOSE_S + 60,
+        check=True,
+    )
+    assert b'"name": "the last one"' in worker.stdout
