@@ -30,7 +30,7 @@ SHOW = "import sent_prices, sent_discounts; print(sent_prices.FROM, sent_discoun
 LOAD = """
 from jobs.handler.loader import HandlerTarget
 
-print(HandlerTarget("sent_prices:FROM.upper", "auto", ({beside!r},)).load().function())
+print(HandlerTarget("sent_prices:shout", "auto", ({beside!r},)).load().function(None))
 """
 
 
@@ -40,7 +40,7 @@ def here(tmp_path: Path) -> Path:
     sent = tmp_path / "sent"
     sent.mkdir()
     for file in (tmp_path / "sent_prices.py", tmp_path / "sent_discounts.py", sent / "sent_prices.py"):
-        file.write_text(f"FROM = {file.parent.name!r}\n")
+        file.write_text(f"FROM = {file.parent.name!r}\ndef shout(message):\n    return FROM.upper()\n")
     with zipfile.ZipFile(sent / "more.zip", "w") as archive:
         archive.writestr("sent_discounts.py", "FROM = 'sent'\n")
     return tmp_path
