@@ -4,13 +4,13 @@ Owns OPTIMIZE, VACUUM and the deletion of old rows.
 
 Invariants: the streams over `deliveries` go on (compaction changes no data, deletions are passed over by
 `skipChangeCommits`), and no file a reader or a stream may still need goes before the retention hours. A row
-whose messages wait to be sent stays, and so does all that says which of its group's were sent since; what a
-lane of an orderly group waits with stays, however old (kept_rows.py).
+whose messages wait to be sent stays, and so does all that says which of its group's were sent since; what
+retries, dead letters and lanes of orderly groups wait with stays, however old (kept_rows.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from delta_tables.consumer_offsets import CONSUMER_OFFSETS, RETENTION
 from delta_tables.deliveries import DELIVERIES
 from delta_tables.discarded_sends import DISCARDED_SENDS
 from delta_tables.idempotent import append_arrow_once
-from delta_tables.kept_rows import kept_since, others
+from delta_tables.kept_rows import KeptRows, kept_rows
 from delta_tables.ledger.catalog_ledger import CatalogLedger
 from delta_tables.ledger.location import KEPT_DAYS, LedgerLocation
 from delta_tables.ledger.path_ledger import PathLedger
@@ -81,7 +81,7 @@ def maintain(
         ledger: a ledger on a path.
         vacuum_hours: files no longer part of a table are kept so long for readers of older versions: for
             streams that were paused, too. A week at least.
-        keep_days: rows older than that are deleted, but what orderly groups' lanes wait with; None keeps all.
+        keep_days: rows older than that are deleted, but what messages wait with; None keeps all.
             A group that starts without its checkpoint does not know of them: keep more than the broker does.
         now: the time to count from.
 
@@ -98,8 +98,8 @@ def maintain(
         before = (now or datetime.now(UTC)) - timedelta(days=keep_days)
         asked = SENT_MESSAGES in tables
         unsent = LedgerReader(ledger.directory).sql(_unsent(_in_arrow(before))).to_pylist() if asked else []
-        parked = kept_since(ledger) if DELIVERIES in tables else {}
-        old = {table.name: _old(table, before, unsent, parked, _in_arrow) for table in tables}
+        kept = kept_rows(ledger) if DELIVERIES in tables else KeptRows()
+        old = {table.name: _old(table, before, unsent, kept, _in_arrow) for table in tables}
         if DELIVERIES in tables and CONSUMER_OFFSETS in tables:
             _say_from_where(ledger, old[DELIVERIES.name], before)
     return [_maintain(ledger, table, vacuum_hours, old.get(table.name)) for table in tables]
@@ -166,9 +166,9 @@ def maintain_in_catalog(
     # One time for all tables: a row and what came of it, which is younger, go in this order.
     before = None if keep_days is None else datetime.now(UTC) - timedelta(days=keep_days)
     unsent: list[dict[str, Any]] = []
-    parked: dict[str, datetime] = {}
+    kept = KeptRows()
     if before is not None and spark.catalog.tableExists(ledger.qualified(DELIVERIES)):
-        parked = kept_since(ledger, spark)
+        kept = kept_rows(ledger, spark)
     made = (spark.catalog.tableExists(ledger.qualified(table)) for table in (DELIVERIES, SENT_MESSAGES))
     if before is not None and all(made):
         ledger.create(REFUSED_SENDS, DISCARDED_SENDS, spark=spark)  # views name them
@@ -176,7 +176,7 @@ def maintain_in_catalog(
         unsent = found.toArrow().to_pylist()
     if before is not None and DELIVERIES in tables:
         ledger.create_for((DELIVERIES, CONSUMER_OFFSETS), (), spark)
-        question = retained_from.question(_old(DELIVERIES, before, unsent, parked, _in_spark))
+        question = retained_from.question(_old(DELIVERIES, before, unsent, kept, _in_spark))
         found = spark.sql(with_views(ledger, question)).toArrow().to_pylist()
         _append(retained_from.rows(found, before), ledger, before, spark)
     for table in tables:
@@ -184,7 +184,7 @@ def maintain_in_catalog(
         if not spark.catalog.tableExists(name):  # an archive that never ran, say
             continue
         if before is not None:
-            spark.sql(f"DELETE FROM {name} WHERE {_old(table, before, unsent, parked, _in_spark)}")
+            spark.sql(f"DELETE FROM {name} WHERE {_old(table, before, unsent, kept, _in_spark)}")
         spark.sql(f"OPTIMIZE {name}")
         spark.sql(f"VACUUM {name} RETAIN {int(vacuum_hours)} HOURS")
 
@@ -201,31 +201,31 @@ def _old(
     table: Table,
     before: datetime,
     unsent: Sequence[dict[str, Any]],
-    parked: Mapping[str, datetime],
+    kept: KeptRows,
     in_sql: Callable[[datetime], str],
 ) -> str:
     """The condition on the rows to delete.
 
     A group with messages that wait keeps its rows that send, and what became of them, since the oldest of
-    these: without the row that says so, a message that was sent would count as one that waits. An orderly
-    one whose lanes wait keeps all its rows since what these wait for, and so what became of them: dead
+    these: without the row that says so, a message that was sent would count as one that waits. One with
+    retries, dead letters or lanes that wait keeps the rows since these, and so what became of them: dead
     letters that have landed, ranges that are known to be lost, messages that an operator gave up.
     """
     age = _AGE_COLUMN[table.name]
     condition = f"{age} < {in_sql(before)}"
     if table is CONSUMER_OFFSETS:
         # What says from where on a queue is kept goes when the next one is there.
-        return f"{condition} AND (query_id = '{RETENTION}' OR true{others(parked, age, in_sql)})"
+        return f"{condition} AND (query_id = '{RETENTION}' OR true{kept.spared(table, age, in_sql)})"
     if table not in _OF_SENDS:
-        return condition if table is MESSAGES else condition + others(parked, age, in_sql)
+        return condition if table is MESSAGES else condition + kept.spared(table, age, in_sql)
     sends = " AND coalesce(sends, 0) > 0" if table is DELIVERIES else ""
-    kept = [
+    waiting = [
         f"(consumer_group = '{row['consumer_group']}'{sends} AND {age} >= {in_sql(row['oldest'])})"
         for row in unsent
     ]
-    if kept:
-        condition += f" AND NOT ({' OR '.join(kept)})"
-    return condition + others(parked, age, in_sql)
+    if waiting:
+        condition += f" AND NOT ({' OR '.join(waiting)})"
+    return condition + kept.spared(table, age, in_sql)
 
 
 def _in_arrow(at: datetime) -> str:

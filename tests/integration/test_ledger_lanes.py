@@ -12,10 +12,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from delta_tables.deliveries import DELIVERIES
-from delta_tables.kept_rows import kept_since
+from delta_tables.kept_rows import KeptRows, kept_rows
 from delta_tables.ledger import ledger_at
 from delta_tables.ledger.location import LedgerLocation
 from delta_tables.ledger.path_ledger import PathLedger
+from delta_tables.ledger_query import select
 from delta_tables.maintenance import maintain_in_catalog
 from jobs.group.orderly import ledger_lanes
 from jobs.group.orderly.lane import Attempt, Lane
@@ -40,7 +41,9 @@ ROWS = [
     parked(3, attempt=2, source_queue_offset=40, properties=[("RETRY_TOPIC", "orders")]),
     parked(4),
     delivery(4, batch_id=1),
+    delivery(6, consumer_group="other"),
     delivery(5, verdict="RETRY", consumer_group="other"),
+    delivery(7, verdict="DEAD", consumer_group="dead"),
 ]
 
 
@@ -88,10 +91,11 @@ def test_lanes_are_read_from_the_ledger(spark: SparkSession, ledger: LedgerLocat
         ledger_lanes.refuse_parked(ledger, "g", spark)
 
 
-def test_retention_keeps_what_parked_messages_wait_with(spark: SparkSession, ledger: LedgerLocation) -> None:
-    assert kept_since(ledger, spark) == {"g": ROWS[0]["finished_at"]}
+def test_retention_keeps_what_messages_wait_with(spark: SparkSession, ledger: LedgerLocation) -> None:
+    """All of a group whose lanes wait, of others what retries and dead letters wait with."""
+    since = {"g": ROWS[0]["finished_at"], "other": ROWS[-2]["finished_at"], "dead": ROWS[-1]["finished_at"]}
+    assert kept_rows(ledger, spark) == KeptRows({"g": since["g"]}, since)
     if not isinstance(ledger, PathLedger):
         maintain_in_catalog(spark, ledger, keep_days=1, tables=[DELIVERIES])  # type: ignore[arg-type]
-        left = ledger.read(spark, DELIVERIES).select("consumer_group").distinct().collect()
-        assert [row.consumer_group for row in left] == ["g"]
-        assert ledger.read(spark, DELIVERIES).count() == len(ROWS) - 1
+        left = select(ledger, "SELECT consumer_group, queue_offset FROM deliveries ORDER BY 1, 2", spark)
+        assert left == [("dead", 7), *(("g", n) for n in (0, 1, 2, 3, 3, 4, 4)), ("other", 5)]

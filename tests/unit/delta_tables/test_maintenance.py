@@ -105,11 +105,58 @@ def test_a_parked_message_and_the_attempt_it_waits_for_stay_however_old(tmp_path
     assert parked == [{"queue_offset": 3}]
 
 
+def test_a_retry_that_nobody_may_have_sent_stays_with_what_came_of_later_ones(tmp_path: Path) -> None:
+    ledger = path_ledger(tmp_path)
+    ledger.create(*TABLES)
+    waits, followed = delivery(1, verdict="RETRY"), delivery(2, verdict="RETRY")
+    early = delivery(0)["finished_at"]
+    sends = delivery(2, attempt=2, sends=1)
+    append(ledger, DELIVERIES, [delivery(0, verdict="RETRY"), delivery(0, attempt=2, finished_at=early)])
+    append(ledger, DELIVERIES, [waits, followed, sends, delivery(3)])
+    others = [delivery(1, verdict="RETRY"), delivery(1, attempt=2)]
+    append(ledger, DELIVERIES, [row | {"consumer_group": "other"} for row in others])
+    sent = {name: sends[name] for name in SENT_MESSAGES.column_names if name in sends}
+    append(ledger, SENT_MESSAGES, [sent | {"number": 1, "sent_at": sends["finished_at"]}])
+    append(ledger, SKIPPED_MESSAGES, [skipped(1, 1, consumer_group=group) for group in ("g", "other")])
+    maintain(ledger, keep_days=10, now=START + timedelta(days=25))
+    left = "SELECT consumer_group AS g, queue_offset AS n, attempt AS a FROM {} ORDER BY 1, 2, 3"
+    reader = LedgerReader(tmp_path)
+    kept = [("g", 1, 1), ("g", 2, 1), ("g", 2, 2)]
+    assert [tuple(row.values()) for row in reader.sql(left.format("deliveries")).to_pylist()] == kept
+    found = reader.sql(left.format("pending_retries")).to_pylist()
+    assert [tuple(row.values()) for row in found] == [("g", 1, 1)]
+    assert reader.sql("SELECT * FROM pending_sends").to_pylist() == []
+    skips = reader.sql("SELECT consumer_group AS g, queue_offset AS n FROM skipped_messages").to_pylist()
+    assert skips == [{"g": "g", "n": 1}]
+
+    append(ledger, DELIVERIES, [delivery(1, attempt=2)])
+    maintain(ledger, keep_days=10, now=START + timedelta(days=25))
+    assert LedgerReader(tmp_path).sql("SELECT * FROM deliveries").num_rows == 0
+
+
+def test_what_is_given_up_stays_until_it_has_landed_with_what_landed_since(tmp_path: Path) -> None:
+    ledger = path_ledger(tmp_path)
+    given_up = [delivery(n, verdict="DEAD") for n in (1, 2)]
+    append(ledger, DELIVERIES, [delivery(0, verdict="DEAD"), *given_up, delivery(3)])
+    append(ledger, DEAD_LETTERS, [dead_letter(0, 1), dead_letter(2, 1)])
+    maintain(ledger, keep_days=10, now=START + timedelta(days=25))
+    reader = LedgerReader(tmp_path)
+    left = "SELECT queue_offset FROM {} ORDER BY 1"
+    pending = reader.sql(left.format("pending_dead_letters")).to_pylist()
+    assert pending == [{"queue_offset": 1}]
+    rows = reader.sql(left.format("deliveries")).to_pylist()
+    assert [row["queue_offset"] for row in rows] == [1, 2]
+    landed = reader.sql(left.format("dead_letters")).to_pylist()
+    assert landed == [{"queue_offset": 2}]
+
+    append(ledger, DEAD_LETTERS, [dead_letter(1, 1)])
+    maintain(ledger, keep_days=10, now=START + timedelta(days=25))
+    assert LedgerReader(tmp_path).sql("SELECT * FROM deliveries").num_rows == 0
+
+
 def test_an_attempt_that_suspends_a_lane_stays_before_anything_is_parked_behind_it(tmp_path: Path) -> None:
     ledger = path_ledger(tmp_path)
-    append(
-        ledger, DELIVERIES, [delivery(0), delivery(2), delivery(1, verdict="RETRY", consumer_group="other")]
-    )
+    append(ledger, DELIVERIES, [delivery(0), delivery(2), delivery(1, consumer_group="other")])
     append(ledger, DELIVERIES, [delivery(1, verdict="RETRY", properties=[("LMQ_ORDERLY", "1")])])
     maintain(ledger, keep_days=10, now=START + timedelta(days=25))
     left = "SELECT consumer_group AS g, queue_offset AS n FROM deliveries ORDER BY 1, 2"
