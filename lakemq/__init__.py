@@ -5,9 +5,10 @@ module (``lakemq.spark``, ``lakemq.cli``), and the names are loaded when they ar
 this import stays small and quick: commands such as ``lakemq sql`` need no HTTP client.
 
     client/            the HTTP client; aio/ has it and the producer for asyncio
-    producer.py        sends, gathered for a moment (pending_messages.py); lanes.py knows where they go,
-                       producer_numbers.py how long and how much, unsent_messages.py what is said of those
-                       that a program left behind
+    producer.py        sends, gathered for a moment: send_queue.py and pending_messages.py have what waits,
+                       senders.py the threads, batch_sender.py what an answer makes of a batch; lanes.py
+                       knows where they go, producer_numbers.py how long and how much, unsent_messages.py
+                       what is said of those that a program left behind
     upload/            sends files and streams
     handler.py         what a consumer's handler sees and says
     spark.py           a local Spark session, groups of DataFrames; java.py, jvm_output.py, spark_daemon.py,

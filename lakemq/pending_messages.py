@@ -1,22 +1,27 @@
 """What a producer has to send, in lanes: messages of one topic and one lane may go in one request.
 
-Owns the order of what waits.
+Owns the order of what waits, and how the future of a message ends.
 
 Invariants: a lane's messages leave in the order they came, and so do those of one sharding key, whatever its
 lane is meanwhile; messages of different lanes go to different brokers; of one lane, and of one sharding key,
-one batch is on its way at a time.
+one batch is on its way at a time; what the callbacks of a future do ends no thread that sends.
 
-Threads: none of its own; the producer holds its lock.
+Threads: none of its own; send_queue.py has the lock.
 """
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass
 
 from lakemq.client import SendResult
+
+_log = logging.getLogger("lakemq.producer")
 
 
 @dataclass(slots=True)
@@ -29,7 +34,7 @@ class PendingMessage:
         broker_name: The broker of the queue that was selected for it; it goes to no other.
         sharding_key: Its key.
         line: Its NDJSON.
-        number: Counts the messages of the producer.
+        number: Counts the messages of the producer, from when it is put.
         since: When it was put.
         future: Ends when it is known what became of it.
     """
@@ -42,6 +47,16 @@ class PendingMessage:
     number: int
     since: float
     future: Future[SendResult]
+
+    def stored(self, result: SendResult) -> None:
+        """Ends its future with where it is stored."""
+        with _callbacks_contained():
+            self.future.set_result(result)
+
+    def fail(self, error: Exception) -> None:
+        """Ends its future with an error."""
+        with _callbacks_contained():
+            self.future.set_exception(error)
 
 
 @dataclass(slots=True)
@@ -195,3 +210,16 @@ def _key_of(message: PendingMessage) -> tuple[str, str] | None:
     if message.sharding_key is None or message.broker_name is not None:
         return None
     return message.topic, message.sharding_key
+
+
+@contextlib.contextmanager
+def _callbacks_contained() -> Iterator[None]:
+    """Around the end of a future: what its callbacks do ends no sender."""
+    try:
+        yield
+    except InvalidStateError:
+        pass  # close(timeout) was quicker
+    except BaseException as left:
+        if isinstance(left, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+            raise
+        _log.error("a callback of a future ended with %r: the producer goes on", left)

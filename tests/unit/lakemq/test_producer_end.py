@@ -61,6 +61,21 @@ producer.send_later("y", topic="u")
     assert [re.split(":| ", why)[0] for _, why in said] == ["OUTCOME_UNKNOWN", *["SERVICE_NOT_AVAILABLE"] * 2]
 
 
+def test_a_program_that_ends_says_of_a_producer_that_was_dropped_what_it_did_not_send() -> None:
+    code = """
+import socket, warnings
+from lakemq import Producer
+hangs = socket.create_server(("127.0.0.1", 0))
+endpoint = "http://127.0.0.1:%d" % hangs.getsockname()[1]
+producer = Producer(endpoint, "t", linger_ms=3_600_000, timeout_s=0.5)
+producer.send_later("x")
+del producer
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0
+    assert done.stderr.startswith("perhaps not stored: 1 message for topic t at http://127.0.0.1:")
+
+
 def test_producers_that_are_dropped_send_what_they_have_and_leave_no_thread() -> None:
     network = ScriptedNetwork()
     network.decide_all("answered")
@@ -83,7 +98,9 @@ def test_a_dropped_producer_sends_what_lingers_before_its_thread_ends(turns: Tur
     producer = producer_of(turns, network.client(), linger_ms=100)
     producer._owns_client = True  # noqa: SLF001 - as one it made itself, which would have a real network
     future = producer.send_later("x")
+    gone = weakref.ref(producer)
     del producer
+    assert gone() is None, "threads do not hold it"
     turns.settle()
     assert not future.done()
     with pytest.warns(ResourceWarning, match="unclosed"):
@@ -91,6 +108,18 @@ def test_a_dropped_producer_sends_what_lingers_before_its_thread_ends(turns: Tur
     assert future.result(0).queue_offset == 0
     assert not any(thread.is_alive() for thread in turns.threads)
     assert network.closed
+
+
+def test_a_dropped_producer_with_nothing_to_send_is_named_where_it_was_dropped(turns: Turns) -> None:
+    network = ScriptedNetwork(turns)
+    network.decide_all("answered")
+    producer = producer_of(turns, network.client(), linger_ms=0)
+    assert turns.result(producer.send_later("x")).queue_offset == 0
+    with pytest.warns(ResourceWarning, match="unclosed") as warned:
+        del producer
+    assert [one.filename for one in warned] == [__file__]
+    turns.settle()
+    assert not any(thread.is_alive() for thread in turns.threads)
 
 
 def test_a_closed_producer_is_forgotten_and_closes_only_a_client_of_its_own(turns: Turns) -> None:
