@@ -1,11 +1,12 @@
-"""Which rows stay, however old they are: those that a group's messages wait with.
+"""Which rows stay, however old they are: those that a group's messages wait with, and its newest batch's.
 
 Owns the question, for maintenance.
 
 Invariants: a parked message that waits keeps its row, and a message whose lane is suspended the attempt that
 failed, whether anything is parked behind it yet or not. A retry or a dead letter that may not have been sent
-yet keeps the row it is made of. A row goes no later than what came of it, which is younger: else its message
-would seem to wait again.
+yet keeps the row it is made of. The newest batch stays whole: Spark may not have committed it, and by its
+rows the next start knows that it was handled. A row goes no later than what came of it, which is younger:
+else its message would seem to wait again.
 """
 
 from __future__ import annotations
@@ -25,18 +26,31 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _OLDEST = """\
-SELECT consumer_group, of_lanes, min(waits_since) AS since
+SELECT consumer_group, whole, min(waits_since) AS since
 FROM (
-  SELECT consumer_group, true AS of_lanes, parked_at AS waits_since FROM parked_messages
+  SELECT consumer_group, true AS whole, parked_at AS waits_since FROM parked_messages
   UNION ALL
-  SELECT consumer_group, true AS of_lanes, failed_at AS waits_since FROM pending_retries
+  SELECT consumer_group, true AS whole, failed_at AS waits_since FROM pending_retries
   WHERE suspends_lane OR consumer_group IN (SELECT consumer_group FROM parked_messages)
   UNION ALL
-  SELECT consumer_group, false AS of_lanes, failed_at AS waits_since FROM pending_retries
+  SELECT rows_of.consumer_group, true AS whole, rows_of.finished_at AS waits_since
+  FROM deliveries AS rows_of
+  JOIN (
+    SELECT consumer_group, query_id, max(batch_id) AS batch_id,
+      row_number() OVER (PARTITION BY consumer_group ORDER BY max(finished_at) DESC) AS newest_first
+    FROM deliveries
+    GROUP BY consumer_group, query_id
+  ) AS newest
+    ON newest.consumer_group = rows_of.consumer_group
+    AND newest.query_id = rows_of.query_id
+    AND newest.batch_id = rows_of.batch_id
+    AND newest.newest_first = 1
   UNION ALL
-  SELECT consumer_group, false AS of_lanes, given_up_at AS waits_since FROM pending_dead_letters
+  SELECT consumer_group, false AS whole, failed_at AS waits_since FROM pending_retries
+  UNION ALL
+  SELECT consumer_group, false AS whole, given_up_at AS waits_since FROM pending_dead_letters
 ) AS waiting
-GROUP BY consumer_group, of_lanes ORDER BY consumer_group"""
+GROUP BY consumer_group, whole ORDER BY consumer_group"""
 
 _FAILED = f" AND (attempt > 1 OR verdict IN ('{RETRY}', '{DEAD}'))"
 """The rows that retries and dead letters are made of, and those that say what came of them."""
@@ -47,12 +61,12 @@ class KeptRows:
     """From when on the rows of which groups stay.
 
     Attributes:
-        lanes: of groups whose lanes wait for something: all rows.
+        whole: of each group all rows: since its newest batch, or since what its lanes wait for.
         failures: of groups with retries or dead letters that may not have been sent: all rows but those of
             messages that were done at their first attempt.
     """
 
-    lanes: Mapping[str, datetime] = field(default_factory=dict)
+    whole: Mapping[str, datetime] = field(default_factory=dict)
     failures: Mapping[str, datetime] = field(default_factory=dict)
 
     def spared(self, table: Table, age: str, in_sql: Callable[[datetime], str]) -> str:
@@ -66,7 +80,7 @@ class KeptRows:
         failed = _FAILED if table is DELIVERIES else ""
         return "".join(
             f" AND NOT (consumer_group = '{group}' AND {age} >= {in_sql(since)}{kind})"
-            for kept, kind in ((self.lanes, ""), (self.failures, failed))
+            for kept, kind in ((self.whole, ""), (self.failures, failed))
             for group, since in kept.items()
         )
 
@@ -80,5 +94,5 @@ def kept_rows(ledger: LedgerLocation, spark: SparkSession | None = None) -> Kept
     """
     ledger.create(DEAD_LETTERS, spark=spark)  # a view names it
     oldest = select(ledger, _OLDEST, spark)
-    lanes = {group: since for group, of_lanes, since in oldest if of_lanes}
-    return KeptRows(lanes, {group: since for group, of_lanes, since in oldest if not of_lanes})
+    all_since = {group: since for group, whole, since in oldest if whole}
+    return KeptRows(all_since, {group: since for group, whole, since in oldest if not whole})

@@ -7,22 +7,25 @@ fails, the streams over the ledger pass over it, and nothing but the rows older 
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from pyspark.sql import SparkSession
 
 from delta_tables.data_losses import DATA_LOSSES
 from delta_tables.deliveries import DELIVERIES
 from delta_tables.ledger import ledger_at
 from delta_tables.ledger.catalog_ledger import CatalogLedger
+from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.ledger_query import select
-from delta_tables.maintenance import maintain_in_catalog
+from delta_tables.maintenance import maintain, maintain_in_catalog
 from delta_tables.sent_messages import SENT_MESSAGES
 from jobs.consume import WRITTEN, consume
 from jobs.handler.loader import HandlerTarget
 from jobs.settings import ConsumeSettings
+from store_native.errors import InternalError
 from tests.support.broker_process import BrokerProcess
 from tests.support.held_handler import HeldHandler
 from tests.support.ledger_rows import delivery
@@ -73,12 +76,48 @@ def test_tables_of_an_earlier_version_keep_their_log_for_a_month_and_what_was_no
     assert (properties[retention], properties[files]) == ("interval 31 days", "interval 31 days")
 
     old = [delivery(n, finished_at=LONG_AGO, sends=1 if n else None) for n in range(2)]
+    old.append(delivery(2, batch_id=1, finished_at=datetime.now(UTC)))
     made = spark.createDataFrame(pa.Table.from_pylist(old, schema=DELIVERIES.arrow_schema))
     made.write.format("delta").mode("append").saveAsTable(ledger.qualified(DELIVERIES))
     maintain_in_catalog(spark, ledger, keep_days=30, tables=[DELIVERIES, SENT_MESSAGES])
-    assert select(ledger, "SELECT queue_offset FROM deliveries", spark) == [(1,)]
+    assert select(ledger, "SELECT queue_offset FROM deliveries ORDER BY 1", spark) == [(1,), (2,)]
     kept = "SELECT next_offset FROM consumer_offsets WHERE query_id = 'retention'"
     assert select(ledger, kept, spark) == [(1,)]
+
+
+def test_a_batch_that_spark_has_not_committed_is_known_whatever_retention_has_deleted(
+    spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path
+) -> None:
+    """Of a driver that ends between the ledger's commit and Spark's, a month before its next start."""
+    client = shared_broker.client()
+    client.put_topic("kept-batch", read_queue_nums=1, write_queue_nums=1)
+    handler = HeldHandler(tmp_path, f"handler_of_{tmp_path.name}")
+    handler.go_on.touch()
+    ledger = PathLedger(tmp_path / "ledger")
+    settings = ConsumeSettings(
+        group="kept",
+        topics=("kept-batch",),
+        handler=HandlerTarget(f"{handler.module}:hold", "auto", (str(tmp_path),)),
+        ledger=ledger,
+        checkpoint=tmp_path / "checkpoint",
+        endpoint=shared_broker.endpoint,
+        start="earliest",
+        available_now=True,
+    )
+    for texts in (["first"], ["second", "third"]):
+        client.send_ndjson("kept-batch", "\n".join(f'{{"body":"{text}"}}' for text in texts).encode())
+        if len(texts) == 1:
+            consume(settings, lambda: spark)
+
+    def end(batch_id: int) -> None:
+        raise RuntimeError(f"the driver ends behind batch {batch_id}")
+
+    with pytest.raises(InternalError, match="ends behind batch 1"):
+        consume(settings, lambda: spark, after_ledger_commit=end)
+    maintain(ledger, keep_days=10, now=datetime.now(UTC) + timedelta(days=30))
+    consume(settings, lambda: spark)
+    assert handler.calls() == ["0/1", "1/1", "2/1"]
+    assert select(ledger, "SELECT queue_offset FROM deliveries ORDER BY 1") == [(1,), (2,)]
 
 
 def test_maintenance_while_a_batch_is_under_way(
@@ -92,6 +131,7 @@ def test_maintenance_while_a_batch_is_under_way(
     ledger.create(*WRITTEN, spark=spark)
     old = [delivery(n, consumer_group="old", finished_at=LONG_AGO) for n in range(2)]
     young = [delivery(n, consumer_group="young", finished_at=datetime.now(UTC)) for n in range(2)]
+    young.append(delivery(2, consumer_group="old", batch_id=1, finished_at=datetime.now(UTC)))
     for row in (*old, *young):  # a file each: DELETE takes the old ones, OPTIMIZE packs the others
         made = spark.createDataFrame(pa.Table.from_pylist([row], schema=DELIVERIES.arrow_schema))
         made.write.format("delta").mode("append").saveAsTable(ledger.qualified(DELIVERIES))
@@ -140,6 +180,7 @@ def test_maintenance_while_a_batch_is_under_way(
         ("tidy", 2, 1, "ACK"),
         ("tidy", 3, 1, "RETRY"),
         ("tidy", 3, 2, "DEAD"),
+        ("old", 2, 1, "ACK"),
     ]
     assert select(ledger, "SELECT queue_offset FROM dead_letters ORDER BY 1", spark) == [(1,), (3,)]
     assert select(ledger, "SELECT * FROM delivery_gaps", spark) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -13,6 +14,7 @@ from delta_tables.consumer_offsets import CONSUMER_OFFSETS
 from delta_tables.dead_letters import DEAD_LETTERS
 from delta_tables.deliveries import DELIVERIES
 from delta_tables.discarded_sends import DISCARDED_SENDS
+from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.ledger.writer_lock import WriterLock
 from delta_tables.ledger_reader import LedgerReader
 from delta_tables.maintenance import KEPT_HOURS, maintain
@@ -21,6 +23,16 @@ from delta_tables.skipped_messages import SKIPPED_MESSAGES
 from delta_tables.views import TABLES
 from store_native.errors import InvalidRequest, Unavailable
 from tests.support.ledger_rows import START, append, dead_letter, delivery, path_ledger, report, skipped
+
+
+def add_newer_batch(ledger: PathLedger, *groups: str) -> None:
+    """Groups go on with another topic: their newest batch stays, whatever its age."""
+    at: dict[str, Any] = {
+        "topic": "newer",
+        "source_topic": "newer",
+        "finished_at": START + timedelta(days=24),
+    }
+    append(ledger, DELIVERIES, [delivery(0, consumer_group=group, batch_id=1, **at) for group in groups])
 
 
 def test_small_files_become_one_and_no_row_changes(tmp_path: Path) -> None:
@@ -34,11 +46,28 @@ def test_small_files_become_one_and_no_row_changes(tmp_path: Path) -> None:
 
 def test_rows_older_than_asked_are_deleted(tmp_path: Path) -> None:
     ledger = path_ledger(tmp_path)
-    append(ledger, DELIVERIES, [delivery(0), delivery(1, finished_at=START + timedelta(days=20))])
+    append(ledger, DELIVERIES, [delivery(0), delivery(1, finished_at=START + timedelta(days=20), batch_id=1)])
     (report,) = maintain(ledger, keep_days=10, now=START + timedelta(days=25))
     assert report.rows_deleted == 1
     left = LedgerReader(tmp_path).sql("SELECT queue_offset FROM deliveries").to_pylist()
     assert left == [{"queue_offset": 1}]
+
+
+def test_the_newest_batch_stays_whole_with_what_came_of_it(tmp_path: Path) -> None:
+    """The newest of the checkpoint that was in use last."""
+    ledger = path_ledger(tmp_path)
+    append(ledger, DELIVERIES, [delivery(n, query_id="before", batch_id=7) for n in (0, 1)])
+    append(ledger, DELIVERIES, [delivery(n, batch_id=0) for n in (2, 3)])
+    append(ledger, DELIVERIES, [delivery(4, batch_id=1), delivery(5, batch_id=1, verdict="DEAD")])
+    append(ledger, DELIVERIES, [delivery(0, consumer_group="other")])
+    append(ledger, DEAD_LETTERS, [dead_letter(3, 1), dead_letter(5, 1)])
+    maintain(ledger, keep_days=10, now=START + timedelta(days=25))
+    reader = LedgerReader(tmp_path)
+    left = reader.sql(
+        "SELECT consumer_group AS g, queue_offset AS n FROM deliveries ORDER BY 1, 2"
+    ).to_pylist()
+    assert [tuple(row.values()) for row in left] == [("g", 4), ("g", 5), ("other", 0)]
+    assert reader.sql("SELECT queue_offset AS n FROM dead_letters").to_pylist() == [{"n": 5}]
 
 
 def test_what_retention_deletes_is_no_gap_and_what_is_missing_behind_it_is_one(tmp_path: Path) -> None:
@@ -51,12 +80,14 @@ def test_what_retention_deletes_is_no_gap_and_what_is_missing_behind_it_is_one(t
     report(ledger, 0, 5, group="idle")
     idle = [delivery(n, consumer_group="idle", sends=n % 2) for n in range(5)]
     append(ledger, DELIVERIES, idle)  # the rows that send wait, and stay
+    add_newer_batch(ledger, "g", "idle")
     gaps = "SELECT consumer_group AS g, from_offset AS n, missing FROM delivery_gaps"
     missing = [{"g": "g", "n": 6, "missing": 1}]
     assert LedgerReader(tmp_path).sql(gaps).to_pylist() == missing
+    left_of_orders = "SELECT queue_offset AS n FROM deliveries WHERE topic = 'orders' ORDER BY 1"
     for day in (25, 26):  # the second time nothing is left to delete
         maintain(ledger, keep_days=10, now=START + timedelta(days=day))
-        left = LedgerReader(tmp_path).sql("SELECT queue_offset AS n FROM deliveries ORDER BY 1").to_pylist()
+        left = LedgerReader(tmp_path).sql(left_of_orders).to_pylist()
         assert [row["n"] for row in left] == [1, 2, 3, 4, 5, 7]
         assert LedgerReader(tmp_path).sql(gaps).to_pylist() == missing
         kept = "SELECT consumer_group, next_offset FROM consumer_offsets WHERE query_id = 'retention'"
@@ -82,7 +113,7 @@ def test_days_that_are_none_are_refused_and_nothing_is_deleted(tmp_path: Path, d
 def test_a_ledger_of_an_earlier_version_is_shortened(tmp_path: Path) -> None:
     ledger = path_ledger(tmp_path)
     ledger.create(*TABLES)
-    append(ledger, DELIVERIES, [delivery(0), delivery(1, finished_at=START + timedelta(days=20))])
+    append(ledger, DELIVERIES, [delivery(0), delivery(1, finished_at=START + timedelta(days=20), batch_id=1)])
     shutil.rmtree(ledger.path(CONSUMER_OFFSETS))
     schema = CONSUMER_OFFSETS.arrow_schema
     earlier = schema.remove(schema.get_field_index("topic_id"))
@@ -98,8 +129,10 @@ def test_a_parked_message_and_the_attempt_it_waits_for_stay_however_old(tmp_path
     append(ledger, DELIVERIES, [delivery(0), delivery(1, verdict="PARKED"), delivery(1, attempt=1)])
     append(ledger, DELIVERIES, [delivery(2, verdict="RETRY"), delivery(3, verdict="PARKED")])
     append(ledger, DELIVERIES, [delivery(4), delivery(0, consumer_group="other")])
+    add_newer_batch(ledger, "g", "other")
     (report,) = maintain(ledger, keep_days=10, now=START + timedelta(days=25))
-    left = LedgerReader(tmp_path).sql("SELECT queue_offset FROM deliveries ORDER BY 1").to_pylist()
+    of_orders = "SELECT queue_offset FROM deliveries WHERE topic = 'orders' ORDER BY 1"
+    left = LedgerReader(tmp_path).sql(of_orders).to_pylist()
     assert [row["queue_offset"] for row in left] == [2, 3, 4], report
     parked = LedgerReader(tmp_path).sql("SELECT queue_offset FROM parked_messages").to_pylist()
     assert parked == [{"queue_offset": 3}]
@@ -118,8 +151,12 @@ def test_a_retry_that_nobody_may_have_sent_stays_with_what_came_of_later_ones(tm
     sent = {name: sends[name] for name in SENT_MESSAGES.column_names if name in sends}
     append(ledger, SENT_MESSAGES, [sent | {"number": 1, "sent_at": sends["finished_at"]}])
     append(ledger, SKIPPED_MESSAGES, [skipped(1, 1, consumer_group=group) for group in ("g", "other")])
+    add_newer_batch(ledger, "g", "other")
     maintain(ledger, keep_days=10, now=START + timedelta(days=25))
-    left = "SELECT consumer_group AS g, queue_offset AS n, attempt AS a FROM {} ORDER BY 1, 2, 3"
+    left = (
+        "SELECT consumer_group AS g, queue_offset AS n, attempt AS a FROM {} WHERE topic = 'orders' "
+        "ORDER BY 1, 2, 3"
+    )
     reader = LedgerReader(tmp_path)
     kept = [("g", 1, 1), ("g", 2, 1), ("g", 2, 2)]
     assert [tuple(row.values()) for row in reader.sql(left.format("deliveries")).to_pylist()] == kept
@@ -131,7 +168,7 @@ def test_a_retry_that_nobody_may_have_sent_stays_with_what_came_of_later_ones(tm
 
     append(ledger, DELIVERIES, [delivery(1, attempt=2)])
     maintain(ledger, keep_days=10, now=START + timedelta(days=25))
-    assert LedgerReader(tmp_path).sql("SELECT * FROM deliveries").num_rows == 0
+    assert LedgerReader(tmp_path).sql(left.format("deliveries")).num_rows == 0
 
 
 def test_what_is_given_up_stays_until_it_has_landed_with_what_landed_since(tmp_path: Path) -> None:
@@ -139,9 +176,10 @@ def test_what_is_given_up_stays_until_it_has_landed_with_what_landed_since(tmp_p
     given_up = [delivery(n, verdict="DEAD") for n in (1, 2)]
     append(ledger, DELIVERIES, [delivery(0, verdict="DEAD"), *given_up, delivery(3)])
     append(ledger, DEAD_LETTERS, [dead_letter(0, 1), dead_letter(2, 1)])
+    add_newer_batch(ledger, "g")
     maintain(ledger, keep_days=10, now=START + timedelta(days=25))
     reader = LedgerReader(tmp_path)
-    left = "SELECT queue_offset FROM {} ORDER BY 1"
+    left = "SELECT queue_offset FROM {} WHERE topic = 'orders' ORDER BY 1"
     pending = reader.sql(left.format("pending_dead_letters")).to_pylist()
     assert pending == [{"queue_offset": 1}]
     rows = reader.sql(left.format("deliveries")).to_pylist()
@@ -151,15 +189,18 @@ def test_what_is_given_up_stays_until_it_has_landed_with_what_landed_since(tmp_p
 
     append(ledger, DEAD_LETTERS, [dead_letter(1, 1)])
     maintain(ledger, keep_days=10, now=START + timedelta(days=25))
-    assert LedgerReader(tmp_path).sql("SELECT * FROM deliveries").num_rows == 0
+    assert LedgerReader(tmp_path).sql(left.format("deliveries")).num_rows == 0
 
 
 def test_an_attempt_that_suspends_a_lane_stays_before_anything_is_parked_behind_it(tmp_path: Path) -> None:
     ledger = path_ledger(tmp_path)
     append(ledger, DELIVERIES, [delivery(0), delivery(2), delivery(1, consumer_group="other")])
+    add_newer_batch(ledger, "g", "other")
     append(ledger, DELIVERIES, [delivery(1, verdict="RETRY", properties=[("LMQ_ORDERLY", "1")])])
     maintain(ledger, keep_days=10, now=START + timedelta(days=25))
-    left = "SELECT consumer_group AS g, queue_offset AS n FROM deliveries ORDER BY 1, 2"
+    left = (
+        "SELECT consumer_group AS g, queue_offset AS n FROM deliveries WHERE topic = 'orders' ORDER BY 1, 2"
+    )
     assert LedgerReader(tmp_path).sql(left).to_pylist() == [{"g": "g", "n": 1}, {"g": "g", "n": 2}]
 
     append(ledger, DELIVERIES, [delivery(1, attempt=2)])
@@ -175,6 +216,7 @@ def test_what_was_sent_does_not_wait_again_where_parked_messages_keep_its_row(tm
     append(ledger, DELIVERIES, [delivery(0, verdict="RETRY", finished_at=at[0]), sends, parked])
     key = ("consumer_group", "topic", "broker_name", "queue_id", "queue_offset", "attempt")
     append(ledger, SENT_MESSAGES, [{name: sends[name] for name in key} | {"number": 1, "sent_at": at[1]}])
+    add_newer_batch(ledger, "g")
     reader = LedgerReader(tmp_path)
     assert reader.sql("SELECT * FROM pending_sends").to_pylist() == []
     maintain(ledger, keep_days=10, now=START + timedelta(days=25))
@@ -191,6 +233,7 @@ def test_what_was_given_up_does_not_wait_to_land_again_where_parked_messages_kee
     append(ledger, DELIVERIES, [parked | {"finished_at": at[2]}])
     append(ledger, DEAD_LETTERS, [dead_letter(1, 1, last_attempt_at=at[1])])
     append(ledger, DEAD_LETTERS, [dead_letter(1, 1, last_attempt_at=at[1], consumer_group="other")])
+    add_newer_batch(ledger, "g")
     maintain(ledger, keep_days=10, now=START + timedelta(days=25))
     reader = LedgerReader(tmp_path)
     assert reader.sql("SELECT * FROM pending_dead_letters").to_pylist() == []
@@ -220,6 +263,7 @@ def test_a_skip_goes_with_its_time_but_where_a_lane_waits(tmp_path: Path) -> Non
     append(ledger, DELIVERIES, [delivery(1, verdict="RETRY", properties=suspends), delivery(2)])
     rows = [skipped(1, 1), skipped(1, 1, consumer_group="other")]
     append(ledger, SKIPPED_MESSAGES, [*rows, skipped(0, 0, consumer_group="g")])
+    add_newer_batch(ledger, "g")
     reports = maintain(ledger, keep_days=10, now=START + timedelta(days=25))
     assert [report.table for report in reports] == ["skipped_messages", "deliveries"], "a skip goes first"
     left = LedgerReader(tmp_path).sql("SELECT consumer_group AS g, queue_offset AS n FROM skipped_messages")
@@ -241,9 +285,10 @@ def test_a_row_whose_messages_wait_stays_with_what_says_which_were_sent_since(tm
         for row in (sends[0], sends[2], sends[3], others[1])
     ]
     append(ledger, SENT_MESSAGES, sent)
+    add_newer_batch(ledger, "g", "other")
     maintain(ledger, keep_days=10, now=START + timedelta(days=25))
     reader = LedgerReader(tmp_path)
-    left = "SELECT consumer_group AS g, queue_offset AS n FROM {} ORDER BY 1, 2"
+    left = "SELECT consumer_group AS g, queue_offset AS n FROM {} WHERE topic = 'orders' ORDER BY 1, 2"
     assert reader.sql(left.format("deliveries")).to_pylist() == [{"g": "g", "n": n} for n in (1, 2, 3)]
     assert reader.sql(left.format("sent_messages")).to_pylist() == [{"g": "g", "n": n} for n in (2, 3)]
     assert reader.sql(left.format("pending_sends")).to_pylist() == [{"g": "g", "n": 1}]
