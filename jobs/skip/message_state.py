@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
+from delta_tables.consumer_offsets import RETENTION
 from delta_tables.deliveries import ACK, DEAD, DELIVERIES, DROPPED, PARKED, SHARDING_KEY_PROPERTY
 from delta_tables.known_groups import check_group
 from delta_tables.ledger import ledger_at
@@ -33,6 +34,10 @@ SELECT count(*) AS parked FROM parked_messages
 WHERE consumer_group = '{group}' AND {queue} AND sharding_key {key} AND queue_offset > {offset}"""
 _REACHED = """\
 SELECT reached_offset, subscription FROM group_progress WHERE consumer_group = '{group}' AND {queue}"""
+_RETAINED = f"""\
+SELECT max(next_offset) AS next_offset,
+  (SELECT max(subscription) FROM group_progress WHERE consumer_group = '{{group}}' AND {{topic}}) AS tags
+FROM consumer_offsets WHERE consumer_group = '{{group}}' AND {{queue}} AND query_id = '{RETENTION}'"""
 _DONE = {ACK: "is done: acknowledged", DEAD: "is given up already", DROPPED: "is dropped already"}
 
 
@@ -134,8 +139,21 @@ class GroupLedger:
             return replace(found, parked_behind=int(tables.sql(behind).column("parked")[0].as_py()))
         reports = tables.sql(_REACHED.format(group=self.group, queue=queue)).to_pylist()
         if not reports:
-            raise refused(f"group {self.group} has not read that queue with this ledger: {at}")
+            topic = f"topic = {_text(at.topic)}"
+            (left,) = tables.sql(_RETAINED.format(group=self.group, queue=queue, topic=topic)).to_pylist()
+            return self._behind_retention(at, left["next_offset"], left["tags"])
         return Reached(int(reports[0]["reached_offset"]), str(reports[0]["subscription"]))
+
+    def _behind_retention(self, at: Place, kept_from: int | None, tags: str | None) -> Reached:
+        """How far the group has come on a queue of which no report is left."""
+        if kept_from is None:
+            raise refused(f"group {self.group} has not read that queue with this ledger: {at}")
+        if at.queue_offset < kept_from:
+            raise refused(
+                f"group {self.group} is done with it: what became of the messages before offset {kept_from} "
+                f"was deleted by maintenance (--keep-days) ({at})"
+            )
+        return Reached(kept_from, "*" if tags is None else tags)
 
     def _waiting(self, at: Place, rows: Sequence[Mapping[str, Any]]) -> MessageState:
         """What a message waits for, of its rows in order."""

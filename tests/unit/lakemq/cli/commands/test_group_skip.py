@@ -10,13 +10,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from delta_tables import retained_from
+from delta_tables.consumer_offsets import CONSUMER_OFFSETS
 from delta_tables.deliveries import DELIVERIES
 from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.ledger.writer_lock import WriterLock
 from delta_tables.ledger_reader import LedgerReader
 from delta_tables.skipped_messages import SKIPPED_MESSAGES
 from jobs.group.fence import application
-from jobs.skip.message_state import GroupLedger, Place
+from jobs.skip.message_state import GroupLedger, Place, Reached
 from jobs.skip.skip import look
 from lakemq.cli.app import main
 from lakemq.client import Client
@@ -143,6 +145,21 @@ def test_a_message_that_the_group_is_done_with_or_has_passed_is_refused(
         assert main(command(ledger, offset, *more)) == 1
         assert said in capsys.readouterr().err
     assert rows(ledger) == []
+
+
+def test_a_queue_of_which_retention_left_its_own_row_was_read(
+    ledger: PathLedger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What was deleted is done; what comes behind it may be given up, if the broker has it."""
+    queue = {"consumer_group": "g", "topic": "orders", "broker_name": "broker-a", "queue_id": 1}
+    append(ledger, CONSUMER_OFFSETS, retained_from.rows([queue | {"next_offset": 7}], START).to_pylist())
+    assert main(command(ledger, 6, "--queue", "1")) == 1
+    said = capsys.readouterr().err
+    assert "what became of the messages before offset 7 was deleted by maintenance (--keep-days)" in said
+    assert main(command(ledger, 7, "--queue", "1")) == 1
+    assert NOBODY in capsys.readouterr().err
+    found = GroupLedger(str(ledger), "g").state(Place("orders", "broker-a", 1, 7))
+    assert found == Reached(7, "A"), "the tags are those of the topic's other queue"
 
 
 @pytest.mark.parametrize(
