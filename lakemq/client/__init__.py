@@ -17,6 +17,7 @@ sink all call the broker through :class:`Client`; nothing else in the project sp
     recent.py       the topics of which that is remembered
     broker_table.py who answers under a broker's name, and which master counts
     cluster.py      one client for each broker name; where a send goes when a broker fails
+    open_sends.py   who may have stored what got no answer
     scope.py        which brokers any other call goes to
     broker_choice.py     whose turn it is, who is avoided, what an Idempotency-Key means
     broker_transport.py  one broker name: its master, its slaves for reads

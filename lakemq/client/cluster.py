@@ -3,7 +3,8 @@
 Owns the connections to each address, and the rule of where a send goes when its broker fails.
 
 Invariants: a send that got no answer is repeated elsewhere only with an Idempotency-Key, under the same;
-since brokers do not know each other's keys it may be stored twice then, and its result says so; a message
+since brokers do not know each other's keys it may be stored twice then, and its result says so; what got no
+answer and is sent again under its key goes to the broker first that may have stored it; a message
 with a sharding key is never sent to another broker than its key's; of an ordered topic that is the one which
 the topic's list gives, whoever is known at the moment; a newer list that a broker refuses by is gone by.
 
@@ -23,6 +24,7 @@ from lakemq.client.broker_choice import BrokerChoice, in_order_of_key
 from lakemq.client.broker_transport import LOOK_AGAIN_S, BrokerTransport
 from lakemq.client.deadline import Deadline
 from lakemq.client.errors import OutcomeUnknown
+from lakemq.client.open_sends import OpenSends
 from lakemq.client.repeats import repeated
 from lakemq.client.results import BatchResult, SendResult
 from lakemq.client.routes import ASK_TIMEOUT_S, Routes
@@ -72,6 +74,7 @@ class Cluster(Generic[C]):
         self.routes = Routes([t.endpoint for t in self._asking.values()], self._ask)
         self._by_address = {transport.endpoint: transport for transport in self._asking.values()}
         self.choice = BrokerChoice(avoid_slow=avoid_slow)
+        self._open = OpenSends()
 
     @property
     def call_timeout_s(self) -> float:
@@ -146,11 +149,21 @@ class Cluster(Generic[C]):
             pause=self._pause,
             endpoint=",".join(self._asking),
         )
-        keyed = None if in_turn or idempotency_key is None else in_order_of_key(idempotency_key, queues)
+        before = self._open.get(topic, idempotency_key)
+        keyed = before.broker_names_of(queues)
+        if not (in_turn or idempotency_key is None):
+            keyed += in_order_of_key(idempotency_key, queues)
+        # Who may have it answers what it has; what it has not it takes, or refuses by the list of now.
+        if (
+            sharded_to is not None
+            and before.broker_names
+            and before.broker_names[0] in self.routes.holders(topic, deadline)
+        ):
+            sharded_to, conf = before.broker_names[0], before.order_conf
         tried: set[str] = set()
         unanswered: OutcomeUnknown | None = None
         while True:
-            of_key = next((name for name in keyed or () if name not in tried), None)
+            of_key = next((name for name in keyed if name not in tried), None)
             name = sharded_to or of_key or self.choice.choose(queues, tried)
             tried.add(name)
             last = sharded_to is not None or len(tried) > RETRIES_ELSEWHERE or tried >= queues.keys()
@@ -160,6 +173,8 @@ class Cluster(Generic[C]):
                 version = None if conf is None else conf.version
                 result = on(self.broker(name), began if last else began / 2, version)
             except LakeMQError as error:
+                if isinstance(error, InvalidRequest):
+                    self._open.refused(topic, idempotency_key, name)
                 if self.learned(topic, error, conf):
                     sharded_to, conf = self._sharded_to(sharding_keys, topic, deadline, wait=until_deadline)
                     continue
@@ -175,13 +190,16 @@ class Cluster(Generic[C]):
                     unanswered = (
                         error if isinstance(error, OutcomeUnknown) else _unknown(error, idempotency_key)
                     )
+                    self._open.unanswered(topic, idempotency_key, name, conf)
                     last = last or idempotency_key is None
                 if last or deadline.left() <= 0:
                     told = error if conf is None else _stays(error, name, topic)
                     raise _final(told, unanswered, idempotency_key) from error
                 continue
             self.choice.went_well(name, began - deadline.left())
-            return result if unanswered is None else _repeated_elsewhere(result)
+            may_have = self._open.get(topic, idempotency_key).broker_names
+            self._open.ended(topic, idempotency_key)
+            return _repeated_elsewhere(result) if set(may_have) - {name} else result
 
     def _sharded_to(
         self, sharding_keys: Sequence[str], topic: str, deadline: Deadline, *, wait: bool

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from lakemq import Producer, aio
-from lakemq.client import Client, InvalidRequest, Message
+from lakemq.client import Client, InvalidRequest, Message, OutcomeUnknown
 from store_native.order_conf import OrderConf
 from store_native.sharding import in_order, of_sharding_key
 from structured_streaming.options import parse_write
@@ -25,6 +25,7 @@ from structured_streaming.sink.sender import send_all
 from tests.support.http import Http
 from tests.support.name_servers import BrokersOfCluster
 from tests.support.ordered_topics import KEYS
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("all_there")
 
@@ -214,6 +215,31 @@ def test_a_repeat_of_what_was_stored_is_answered_also_where_the_list_has_changed
         client.order_topic(topic, ["broker-b"])
         again = old.send(topic, "x", sharding_key="1", idempotency_key="repeat-1")
     assert (again.message_id, again.broker_name, again.duplicate) == (first.message_id, "broker-a", True)
+
+
+def test_a_repeat_of_what_got_no_answer_is_stored_once_where_the_list_has_changed_since(
+    cluster: BrokersOfCluster, client: Client
+) -> None:
+    topic = "no-answer"
+    client.order_topic(topic, ["broker-a"], queues=2)
+    cluster.wait_for_topic(topic, "broker-a")
+    a = cluster.brokers["broker-a"]
+    with Client(cluster.endpoint, timeout_s=2, retries=0) as sender:
+        sender.send(topic, "before", sharding_key=KEYS[0])
+        os.kill(a.pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(OutcomeUnknown) as unknown:
+                sender.send(topic, "once", sharding_key=KEYS[0], idempotency_key="no-answer-1")
+            newer = client.order_topic(topic, ["broker-b"]).order_conf
+        finally:
+            os.kill(a.pid, signal.SIGCONT)
+        wait_until(lambda: bodies(cluster, "broker-a", topic) == ["before", "once"])
+        sender.cluster_routes.routes.learned(topic, newer)
+        key = unknown.value.idempotency_key
+        again = sender.send(topic, "once", sharding_key=KEYS[0], idempotency_key=key)
+        assert (again.broker_name, again.duplicate, again.repeated_elsewhere) == ("broker-a", True, False)
+        assert sender.send(topic, "next", sharding_key=KEYS[0]).broker_name == "broker-b"
+    assert bodies(cluster, "broker-b", topic) == ["next"]
 
 
 def test_a_send_whose_new_broker_is_away_waits_for_it_with_retry_until(

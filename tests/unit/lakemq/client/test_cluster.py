@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
-from lakemq.client import BatchResult, InvalidRequest, OutcomeUnknown, SendResult, Unavailable
+from lakemq.client import BatchResult, Closed, InvalidRequest, OutcomeUnknown, SendResult, Unavailable
 from lakemq.client.cluster import Cluster
 from lakemq.client.deadline import Deadline
 from tests.support.scripted_endpoints import ONE, TWO, A, B, Endpoints
@@ -69,6 +70,29 @@ def test_each_message_of_a_batch_that_was_repeated_elsewhere_says_so(cluster: Cl
     batch = cluster.send("orders", on, sharding_keys=(), idempotency_key="k", in_turn=True, deadline=deadline)
     assert batch.repeated_elsewhere
     assert [result.repeated_elsewhere for result in batch.results] == [True, True]
+
+
+@pytest.mark.parametrize("key", [f"key-{number}" for number in range(8)])
+def test_a_send_that_no_broker_answered_is_repeated_first_at_the_one_that_may_have_it(
+    cluster: Cluster[str], key: str
+) -> None:
+    """Its key was the producer's own, and its broker the one whose turn it was; the caller gives that key."""
+    tried: list[str] = []
+    answers = iter([OutcomeUnknown.of("no answer", key), Closed("STORE_POISONED", "read-only")])
+
+    def on(name: str, _: float, version: int | None) -> SendResult:
+        tried.append(name)
+        for error in answers:
+            raise error
+        return STORED
+
+    given: Any = {"sharding_keys": (), "idempotency_key": key, "deadline": Deadline(10)}
+    with pytest.raises(Closed):
+        cluster.send("orders", on, in_turn=True, **given)
+    assert cluster.send("orders", on, in_turn=False, **given).repeated_elsewhere, "both may have it"
+    assert len(set(tried)) == 2
+    assert tried[-1] == tried[-2]
+    assert not cluster.send("orders", on, in_turn=False, **given).repeated_elsewhere, "it is known"
 
 
 @pytest.mark.parametrize("key", ["k", None])

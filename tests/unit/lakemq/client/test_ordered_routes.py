@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from lakemq.client import InvalidRequest, SendResult, Unavailable
+from lakemq.client import InvalidRequest, OutcomeUnknown, SendResult, Unavailable
+from lakemq.client.broker_table import MISSING_S
 from lakemq.client.broker_transport import LOOK_AGAIN_S
 from lakemq.client.cluster import Cluster
 from lakemq.client.deadline import Deadline
@@ -166,3 +167,90 @@ def test_a_refusal_by_a_list_that_is_not_newer_is_the_callers(world: Endpoints) 
     clients.refuses_by = NEW
     with pytest.raises(InvalidRequest, match="WRONG_BROKER"):
         clients.send("customer-0")
+
+
+class Answers:
+    """What brokers make of one send after another, and which broker each went to by which version."""
+
+    def __init__(self, clients: Clients) -> None:
+        self._cluster = clients.cluster
+        self.asked: list[tuple[str, int | None]] = []
+
+    def send(self, *answers: SendResult | Exception, key: str | None = "k") -> SendResult:
+        left = iter(answers)
+
+        def on(name: str, _: float, version: int | None) -> SendResult:
+            self.asked.append((name, version))
+            answer = next(left)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        return self._cluster.send(
+            "orders",
+            on,
+            sharding_keys=("customer-0",),
+            idempotency_key=key,
+            in_turn=False,
+            deadline=Deadline(60),
+        )
+
+
+@pytest.fixture
+def moved(world: Endpoints) -> Iterator[tuple[Answers, Clients]]:
+    """A send of b's got no answer, and by a newer list its key is a's."""
+    clients = Clients(world)
+    world.order_confs = {"b": OLD}
+    answers = Answers(clients)
+    with pytest.raises(OutcomeUnknown):
+        answers.send(OutcomeUnknown.of("no answer", "k"))
+    assert clients.cluster.routes.learned("orders", ONLY_A)
+    yield answers, clients
+    clients.cluster.close()
+
+
+ONLY_A = OrderConf.of(3, {"a": 2})
+
+
+def test_a_repeat_of_what_got_no_answer_asks_the_broker_that_may_have_it(
+    moved: tuple[Answers, Clients],
+) -> None:
+    answers, _ = moved
+    sent = answers.send(STORED)
+    assert not sent.repeated_elsewhere
+    assert answers.asked == [("b", 1), ("b", 1)], "by the list of then: it refuses what it does not have"
+    answers.send(STORED)
+    answers.send(STORED, key="another")
+    assert answers.asked[2:] == [("a", 3), ("a", 3)], "that one is known, and others go by the list"
+
+
+def test_a_repeat_that_the_former_broker_refuses_was_not_stored_there(
+    moved: tuple[Answers, Clients],
+) -> None:
+    answers, _ = moved
+    said = {"version": ONLY_A.version, "brokers": ONLY_A.brokers}
+    sent = answers.send(InvalidRequest("WRONG_BROKER", "another's", order_conf=said), STORED)
+    assert not sent.repeated_elsewhere
+    assert answers.asked[1:] == [("b", 1), ("a", 3)]
+
+
+def test_a_repeat_goes_nowhere_else_while_the_broker_that_may_have_it_is_away(
+    moved: tuple[Answers, Clients],
+) -> None:
+    answers, _ = moved
+    for _ in range(2):
+        with pytest.raises(Unavailable):
+            answers.send(Unavailable("SERVICE_NOT_AVAILABLE", "no connection", sent=False))
+    assert answers.asked == [("b", 1)] * 3
+
+
+def test_a_repeat_says_that_it_may_be_stored_twice_once_no_route_has_the_broker_any_more(
+    moved: tuple[Answers, Clients], world: Endpoints
+) -> None:
+    answers, _ = moved
+    world.registered[ONE], world.topics["orders"] = {"a": {"0": A}}, ["a"]
+    world.order_confs = {"a": ONLY_A}
+    world.now += MISSING_S + REFRESH_S
+    sent = answers.send(STORED)
+    assert sent.repeated_elsewhere
+    assert answers.asked[1:] == [("a", 3)]
