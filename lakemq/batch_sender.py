@@ -90,7 +90,9 @@ class BatchSender:
         if isinstance(error, InvalidRequest):
             index = error.context.get("index")
             if isinstance(index, int) and index < len(batch.items):
-                batch.items.pop(index).fail(error)
+                refused = batch.items.pop(index)
+                refused.fail(error)
+                self._queue.note_ended([refused])
                 batch.key = new_key()  # nothing was stored under the old one
                 return True
             if error.context.get("brokers") and several:

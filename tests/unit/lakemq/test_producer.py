@@ -53,6 +53,25 @@ def test_a_message_does_not_linger_after_a_flush_of_others(turns: Turns) -> None
         assert turns.result(lingers).queue_offset == 1, "a flush that gave up still sends"
 
 
+def test_a_flush_does_not_wait_for_what_was_put_behind_it_where_a_batch_has_both(turns: Turns) -> None:
+    network = ScriptedNetwork(turns)
+    with producer_of(turns, network.client(), linger_ms=0) as producer:
+        producer.send_later("under way")
+        first = network.arrived()
+        refused = producer.send_later("refused")
+        flushing = turns.submit(producer.flush)
+        turns.settle()
+        producer.send_later("behind")
+        first.fate.put("answered")
+        both = network.arrived()
+        assert bodies(both.lines) == ["refused", "behind"]
+        both.fate.put(0)
+        behind = network.arrived()
+        assert isinstance(turns.error(refused), InvalidRequest)
+        turns.result(flushing)
+        network.decide_all("answered", behind)
+
+
 def test_a_flush_and_a_close_that_may_wait_give_up_when_their_time_is_over(turns: Turns) -> None:
     network = ScriptedNetwork(turns)
     with producer_of(turns, network.client(), linger_ms=0) as producer:
