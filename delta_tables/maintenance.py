@@ -31,7 +31,7 @@ from delta_tables.refused_sends import REFUSED_SENDS
 from delta_tables.sent_messages import SENT_MESSAGES
 from delta_tables.table import Table
 from delta_tables.views import TABLES
-from store_native.errors import from_code
+from store_native.errors import LakeMQError, from_code
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -86,23 +86,31 @@ def maintain(
         now: the time to count from.
 
     Raises:
-        InvalidRequest: ARGUMENT_ILLEGAL for fewer hours than a week has, or days that are none.
+        InvalidRequest: ARGUMENT_ILLEGAL for fewer hours than a week has, days that are none, or where there
+            is no ledger.
         Unavailable: STORE_LOCKED when a table is being written.
     """
     if vacuum_hours < _LEAST_HOURS:
         raise from_code("ARGUMENT_ILLEGAL", f"files are kept for {_LEAST_HOURS} hours at least")
     _check_days(keep_days)
     tables = [table for table in TABLES if ledger.exists(table)]
+    if not tables:
+        raise _no_ledger(ledger)
     old: dict[str, str] = {}
     if keep_days is not None:
         before = (now or datetime.now(UTC)) - timedelta(days=keep_days)
         asked = SENT_MESSAGES in tables
         unsent = LedgerReader(ledger.directory).sql(_unsent(_in_arrow(before))).to_pylist() if asked else []
         kept = kept_rows(ledger) if DELIVERIES in tables else KeptRows()
-        old = {table.name: _old(table, before, unsent, kept, _in_arrow) for table in tables}
+        marks = DELIVERIES in tables
+        old = {table.name: _old(table, before, unsent, kept, _in_arrow, marks) for table in tables}
         if DELIVERIES in tables and CONSUMER_OFFSETS in tables:
             _say_from_where(ledger, old[DELIVERIES.name], before)
     return [_maintain(ledger, table, vacuum_hours, old.get(table.name)) for table in tables]
+
+
+def _no_ledger(ledger: LedgerLocation) -> LakeMQError:
+    return from_code("ARGUMENT_ILLEGAL", f"there is no ledger at {ledger}: nothing was maintained")
 
 
 def _check_days(keep_days: int | None) -> None:
@@ -161,8 +169,13 @@ def maintain_in_catalog(
     """The same for a ledger in a catalog, or some of its tables, which exclude writers by themselves.
 
     Spark refuses fewer hours than the table's `delta.deletedFileRetentionDuration`.
+
+    Raises:
+        InvalidRequest: ARGUMENT_ILLEGAL for days that are none, or where there is no ledger.
     """
     _check_days(keep_days)
+    if not any(spark.catalog.tableExists(ledger.qualified(table)) for table in TABLES):
+        raise _no_ledger(ledger)
     # One time for all tables: a row and what came of it, which is younger, go in this order.
     before = None if keep_days is None else datetime.now(UTC) - timedelta(days=keep_days)
     unsent: list[dict[str, Any]] = []
@@ -176,7 +189,7 @@ def maintain_in_catalog(
         unsent = found.toArrow().to_pylist()
     if before is not None and DELIVERIES in tables:
         ledger.create_for((DELIVERIES, CONSUMER_OFFSETS), (), spark)
-        question = retained_from.question(_old(DELIVERIES, before, unsent, kept, _in_spark))
+        question = retained_from.question(_old(DELIVERIES, before, unsent, kept, _in_spark, True))
         found = spark.sql(with_views(ledger, question)).toArrow().to_pylist()
         _append(retained_from.rows(found, before), ledger, before, spark)
     for table in tables:
@@ -184,7 +197,8 @@ def maintain_in_catalog(
         if not spark.catalog.tableExists(name):  # an archive that never ran, say
             continue
         if before is not None:
-            spark.sql(f"DELETE FROM {name} WHERE {_old(table, before, unsent, kept, _in_spark)}")
+            old = _old(table, before, unsent, kept, _in_spark, DELIVERIES in tables)
+            spark.sql(f"DELETE FROM {name} WHERE {old}")
         spark.sql(f"OPTIMIZE {name}")
         spark.sql(f"VACUUM {name} RETAIN {int(vacuum_hours)} HOURS")
 
@@ -203,6 +217,7 @@ def _old(
     unsent: Sequence[dict[str, Any]],
     kept: KeptRows,
     in_sql: Callable[[datetime], str],
+    has_new_marks: bool,
 ) -> str:
     """The condition on the rows to delete.
 
@@ -215,7 +230,9 @@ def _old(
     condition = f"{age} < {in_sql(before)}"
     if table is CONSUMER_OFFSETS:
         # What says from where on a queue is kept goes when the next one is there.
-        return f"{condition} AND (query_id = '{RETENTION}' OR true{kept.spared(table, age, in_sql)})"
+        mark = f"query_id = '{RETENTION}'"
+        reports = f"(query_id <> '{RETENTION}'{kept.spared(table, age, in_sql)})"
+        return f"{condition} AND ({mark} OR {reports})" if has_new_marks else f"{condition} AND {reports}"
     if table not in _OF_SENDS:
         return condition if table is MESSAGES else condition + kept.spared(table, age, in_sql)
     sends = " AND coalesce(sends, 0) > 0" if table is DELIVERIES else ""

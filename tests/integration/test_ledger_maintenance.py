@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from delta_tables.consumer_offsets import CONSUMER_OFFSETS
 from delta_tables.data_losses import DATA_LOSSES
 from delta_tables.deliveries import DELIVERIES
 from delta_tables.ledger import ledger_at
@@ -25,7 +26,7 @@ from delta_tables.sent_messages import SENT_MESSAGES
 from jobs.consume import WRITTEN, consume
 from jobs.handler.loader import HandlerTarget
 from jobs.settings import ConsumeSettings
-from store_native.errors import InternalError
+from store_native.errors import InternalError, InvalidRequest
 from tests.support.broker_process import BrokerProcess
 from tests.support.held_handler import HeldHandler
 from tests.support.ledger_rows import delivery
@@ -41,6 +42,11 @@ def test_tables_that_were_never_made_are_left_out_and_a_small_one_takes_few_task
     spark.sql("CREATE SCHEMA small_ledger")
     ledger = ledger_at("spark_catalog.small_ledger")
     assert isinstance(ledger, CatalogLedger)
+    for schema in ("spark_catalog.small_ledger", "spark_catalog.small_ladder"):
+        wrong = ledger_at(schema)
+        assert isinstance(wrong, CatalogLedger)
+        with pytest.raises(InvalidRequest, match=f"there is no ledger at {schema}"):
+            maintain_in_catalog(spark, wrong, keep_days=30)
     ledger.create(DATA_LOSSES, spark=spark)
     context = spark.sparkContext
     context.setJobGroup("a small ledger is maintained", "")
@@ -83,6 +89,9 @@ def test_tables_of_an_earlier_version_keep_their_log_for_a_month_and_what_was_no
     assert select(ledger, "SELECT queue_offset FROM deliveries ORDER BY 1", spark) == [(1,), (2,)]
     kept = "SELECT next_offset FROM consumer_offsets WHERE query_id = 'retention'"
     assert select(ledger, kept, spark) == [(1,)]
+    spark.sql(f"UPDATE {ledger.qualified(CONSUMER_OFFSETS)} SET recorded_at = TIMESTAMP '2020-01-02'")
+    maintain_in_catalog(spark, ledger, keep_days=30, tables=[CONSUMER_OFFSETS])
+    assert select(ledger, kept, spark) == [(1,)], "a queue's mark goes when the next one is there"
 
 
 def test_a_batch_that_spark_has_not_committed_is_known_whatever_retention_has_deleted(

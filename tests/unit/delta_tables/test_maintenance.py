@@ -241,6 +241,12 @@ def test_what_was_given_up_does_not_wait_to_land_again_where_parked_messages_kee
     assert landed == [{"g": "g"}], "another group's is old"
 
 
+def test_a_path_without_a_ledger_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match=f"no ledger at {tmp_path / 'typo'}"):
+        maintain(path_ledger(tmp_path / "typo"), keep_days=10)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_every_table_has_an_age(tmp_path: Path) -> None:
     ledger = path_ledger(tmp_path)
     ledger.create(*TABLES)
