@@ -88,11 +88,15 @@ class ClusterRun:
         """Resolves the start once, on every broker.
 
         Raises:
-            Unavailable: A broker does not answer: where the query begins on it is not known.
+            Unavailable: A broker does not answer: where the query begins on it is not known. Of a job, which
+                knows that, none has answered for as long as retryTimeoutMs says.
         """
         if self._initial is not None:
             return self._initial
-        found = self._from_those_named() if self.options.brokers_join else self._from_all()
+        if self.options.brokers_join:
+            found = retry_until(self._from_those_named, self._timeout_s, waits=_say_that_the_start_waits)
+        else:
+            found = self._from_all()
         self._initial = ClusterOffsets({name: offsets for name, offsets in found.items() if offsets.queues})
         return self._initial
 
@@ -296,6 +300,10 @@ def _nothing_between(begin: Offsets | None, end: Offsets) -> bool:
         and begin.queues.keys() <= end.queues.keys()
         and all(begin.position(queue) == at for queue, at in end.queues.items())
     )
+
+
+def _say_that_the_start_waits(error: LakeMQError) -> None:
+    log.warning("%s; the first batch waits until a broker answers", error)
 
 
 def _say_that_it_waits(error: LakeMQError) -> None:

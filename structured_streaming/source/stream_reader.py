@@ -11,6 +11,7 @@ all state is made at the first hook.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,12 +21,14 @@ from pyspark.sql.types import StructType
 
 from lakemq.client import Client
 from lakemq.client.group_lease import GroupLease
+from store_native.errors import LakeMQError
 from structured_streaming import columns, options
 from structured_streaming.cluster_offsets import ClusterOffsets
 from structured_streaming.offsets import Offsets
 from structured_streaming.option_names import with_environment
 from structured_streaming.readers import open_reader
 from structured_streaming.readers.http import HttpReader, shared_client
+from structured_streaming.retry_timeout import retry_until
 from structured_streaming.source import partitions, query_lease
 from structured_streaming.source.cluster_run import ANSWER_S, ClusterRun, options_of
 from structured_streaming.source.group_progress import GroupProgress
@@ -37,6 +40,8 @@ from structured_streaming.spark_versions import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
+
+log = logging.getLogger("lakemq.spark")
 
 
 class LakeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -115,7 +120,7 @@ class LakeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _planned(self) -> QueryRun | ClusterRun:
         if self._run is None:
-            self._run = _start(self._parsed())
+            self._run = _started(self._parsed())
         return self._run
 
     def _parsed(self) -> options.ReadOptions:
@@ -134,6 +139,17 @@ class LakeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             retry_timeout_s=parsed.retry_timeout_ms / 1000,
             ca_file=parsed.ca_file,
         )
+
+
+def _started(chosen: options.ReadOptions) -> QueryRun | ClusterRun:
+    """Opens the brokers; a job, which has reached them before, waits for who is away meanwhile."""
+    if not chosen.brokers_join:
+        return _start(chosen)
+    return retry_until(lambda: _start(chosen), chosen.retry_timeout_ms / 1000, waits=_say_that_it_waits)
+
+
+def _say_that_it_waits(error: LakeMQError) -> None:
+    log.warning("%s; the job's stream waits for it", error)
 
 
 def _start(chosen: options.ReadOptions) -> QueryRun | ClusterRun:

@@ -11,6 +11,7 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,9 @@ from jobs.settings import ConsumeSettings
 from lakemq.client import Client, Message
 from store_native.errors import Unavailable
 from structured_streaming import columns
+from structured_streaming.cluster_offsets import ClusterOffsets
 from structured_streaming.source.batch_reader import LakeMQBatchReader
+from structured_streaming.source.stream_reader import LakeMQStreamReader
 from tests.support.name_servers import BrokersOfCluster
 from tests.support.processes import free_ports
 from tests.support.spark_streams import (
@@ -143,6 +146,32 @@ def test_a_checkpoint_of_one_broker_goes_on_through_the_name_server(
     together = source(spark, endpoint=cluster.endpoint, **options)
     expected = sorted([*numbered("broker-a", 4, 2), *numbered("broker-b", 0, 4)])
     assert bodies(run_available(together, tmp_path / "c").rows) == expected
+
+
+def test_a_jobs_stream_waits_for_the_name_server_at_its_first_batch_and_a_query_says_that_it_is_away(
+    own_cluster: BrokersOfCluster,
+) -> None:
+    topic = made(own_cluster, "first")
+    for name in BOTH:
+        send(own_cluster, name, topic, *numbered(name, 0, 2))
+    begin = {topic: {f"{name}/{queue}": queue for name in BOTH for queue in (0, 1)}}
+    given = {"endpoint": own_cluster.endpoint, "subscribe": topic, "startingOffsets": json.dumps(begin)}
+    schema = columns.DEFAULT
+    of_query = LakeMQStreamReader(given, schema)
+    of_job = LakeMQStreamReader({**given, "brokersJoin": "true", "retryTimeoutMs": "600000"}, schema)
+    (names,) = own_cluster.name_servers
+    names.kill()
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(of_job.initialOffset)
+        with pytest.raises(Unavailable, match="SERVICE_NOT_AVAILABLE"):
+            of_query.initialOffset()
+        assert not asked.done(), "it waits"
+        names.start()
+        own_cluster.wait_for_topic(topic, *BOTH)
+        start = ClusterOffsets.from_json(asked.result(SPARK_S))
+    found = {f"{queue.broker_name}/{queue.queue_id}": at for queue, at in start.queues.items()}
+    assert found, "of the broker that it knew first"
+    assert found.items() <= begin[topic].items()
 
 
 def test_a_batch_read_needs_every_broker(cluster: BrokersOfCluster) -> None:
