@@ -58,7 +58,7 @@ def status(broker: BrokerProcess) -> dict[str, Any]:
 def test_one_master_is_away_as_a_whole_and_comes_back_with_everything(tmp_path: Path) -> None:
     with BrokersOfCluster(tmp_path) as cluster:
         master = cluster.master("broker-a")
-        with Client(cluster.endpoint, timeout_s=2) as client:
+        with Client(cluster.endpoint, timeout_s=5) as client:
             prepared(cluster, client, "broker-a")
             bodies = sent(client, "broker-a", "1", "2", "3")
             client.put_group("g")

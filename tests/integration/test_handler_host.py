@@ -76,14 +76,14 @@ def test_a_handler_that_ends_or_hangs_costs_its_own_message_only(
         max_reconsume_times=0,
         trigger="100 milliseconds",
         until_idle_s=0.5,
-        host=HandlerHost(concurrency=4, timeout_s=1.0),
+        host=HandlerHost(concurrency=4, timeout_s=5.0),
     )
     consume(settings, lambda: spark)
     found = rows(tmp_path / "ledger", "SELECT attempt, verdict, reason, error_type FROM deliveries")
     assert Counter(tuple(row.values()) for row in found) == {
         (1, "ACK", None, None): 30,
         (1, "DEAD", "worker died (exit status 7)", "WorkerDied"): 2,
-        (1, "DEAD", "the handler did not return within 1 s (consume timeout)", "ConsumeTimeout"): 1,
+        (1, "DEAD", "the handler did not return within 5 s (consume timeout)", "ConsumeTimeout"): 1,
     }
     assert rows(tmp_path / "ledger", "SELECT * FROM duplicate_deliveries") == []
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -287,44 +286,3 @@ def test_a_failed_write_to_the_log_is_final_and_said(
     assert http.post("/topics/t/messages", {"body": "later", "queue_id": 0}).status == 200
     page = http.get("/topics/t/queues/0/messages", offset=0).json
     assert [m["body"] for m in page["messages"]] == ["safe", "later"]
-
-
-def test_a_bulk_load_does_not_hold_up_small_sends(start_broker: Callable[..., BrokerProcess]) -> None:
-    """Bodies over 256 KiB are parsed off the event loop, and written a block at a time.
-
-    The bound is loose, for a busy machine. The figures are printed, and the bench reads the same ones
-    from lakemq_rpc_latency.
-    """
-    broker = start_broker(flush="async")
-    http = Http(broker.endpoint)
-    line = json.dumps({"body": "x" * 1000}).encode() + b"\n"
-    bulk = line * (16 * (1 << 20) // len(line))
-    stop = threading.Event()
-    loads = [0]
-
-    def load() -> None:
-        own = Http(broker.endpoint)
-        while not stop.is_set():
-            assert own.send("bulk", bulk, "application/x-ndjson").status == 200
-            loads[0] += 1
-
-    def p99(count: int) -> float:
-        took = []
-        for n in range(count):
-            started = time.perf_counter()
-            assert http.post("/topics/small/messages", {"body": str(n)}).status == 200
-            took.append(time.perf_counter() - started)
-        return sorted(took)[int(count * 0.99)] * 1000
-
-    p99(50)
-    quiet = p99(400)
-    loader = threading.Thread(target=load)
-    loader.start()
-    try:
-        loaded = p99(400)
-    finally:
-        stop.set()
-        loader.join(60)
-    print(f"small sends p99: {quiet:.2f} ms alone, {loaded:.2f} ms beside {loads[0]} bulk loads of 16 MiB")
-    assert loads[0] >= 1
-    assert loaded < 250

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -44,6 +45,20 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def noted(self: HTTPConnectionPool, method: str, url: str, **how: Any) -> Any:
         made.append(f"{method} {url}")
+        return urlopen(self, method, url, **how)
+
+    monkeypatch.setattr(HTTPConnectionPool, "urlopen", noted)
+    return made
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
+    """How many requests clients have made of each port."""
+    made: Counter[int] = Counter()
+    urlopen = HTTPConnectionPool.urlopen
+
+    def noted(self: HTTPConnectionPool, method: str, url: str, **how: Any) -> Any:
+        made[self.port or 0] += 1
         return urlopen(self, method, url, **how)
 
     monkeypatch.setattr(HTTPConnectionPool, "urlopen", noted)

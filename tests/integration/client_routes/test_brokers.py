@@ -88,14 +88,15 @@ def test_a_broker_name_that_nobody_has_is_refused_and_the_known_ones_are_named(
                 one.queues(topic, broker_name=wrong)
         assert len(one.queues(topic, broker_name="broker-a")) == 2
         assert one.broker("broker-a").queues(topic)
-    began = time.monotonic()
-    with pytest.raises(Unavailable, match="'nonsense'; those that are: broker-a, broker-b"):
-        client.queues(topic, broker_name="nonsense")
-    with pytest.raises(Unavailable, match="'nonsense'; those that are: broker-a, broker-b"):
-        client.broker("nonsense").pull(topic, 0, 0)
-    with pytest.raises(InvalidRequest, match="is broker broker-a"):
-        client.broker("broker-a").queues(topic, broker_name="broker-b")
-    assert time.monotonic() - began < 5, "nobody is waited for"
+    with Client(cluster.endpoint, timeout_s=60) as patient:
+        began = time.monotonic()
+        with pytest.raises(Unavailable, match="'nonsense'; those that are: broker-a, broker-b"):
+            patient.queues(topic, broker_name="nonsense")
+        with pytest.raises(Unavailable, match="'nonsense'; those that are: broker-a, broker-b"):
+            patient.broker("nonsense").pull(topic, 0, 0)
+        with pytest.raises(InvalidRequest, match="is broker broker-a"):
+            patient.broker("broker-a").queues(topic, broker_name="broker-b")
+        assert time.monotonic() - began < 30, "nobody is waited for"
 
 
 def test_two_brokers_of_one_name_are_refused_by_their_addresses(tmp_path: Path) -> None:

@@ -224,7 +224,7 @@ def test_a_repeat_of_what_got_no_answer_is_stored_once_where_the_list_has_change
     client.order_topic(topic, ["broker-a"], queues=2)
     cluster.wait_for_topic(topic, "broker-a")
     a = cluster.brokers["broker-a"]
-    with Client(cluster.endpoint, timeout_s=2, retries=0) as sender:
+    with Client(cluster.endpoint, timeout_s=5, retries=0) as sender:
         sender.send(topic, "before", sharding_key=KEYS[0])
         os.kill(a.pid, signal.SIGSTOP)
         try:
@@ -246,17 +246,17 @@ def test_a_send_whose_new_broker_is_away_waits_for_it_with_retry_until(
     cluster: BrokersOfCluster, client: Client
 ) -> None:
     topic = "new-broker-hangs"
-    with Client(cluster.endpoint, timeout_s=2) as old:
+    with Client(cluster.endpoint, timeout_s=5) as old:
         moved(cluster, client, topic, old)
         b = cluster.brokers["broker-b"]
         os.kill(b.pid, signal.SIGSTOP)
         try:
-            with Producer(old, topic, retry_until=30) as producer:
+            with Producer(old, topic, retry_until=60) as producer:
                 future = producer.send_later("waits", sharding_key=KEYS[0])
                 with pytest.raises(TimeoutError):
                     future.result(3)
                 os.kill(b.pid, signal.SIGCONT)
-                assert future.result(30).broker_name == "broker-b"
+                assert future.result(60).broker_name == "broker-b"
         finally:
             os.kill(b.pid, signal.SIGCONT)
     assert bodies(cluster, "broker-b", topic) == ["waits"]

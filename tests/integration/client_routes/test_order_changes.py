@@ -133,7 +133,7 @@ def test_a_list_is_changed_only_where_all_its_brokers_answer_and_a_removed_one_m
     first = client.topic(topic).order_conf
     b.kill()
     try:
-        with Client(cluster.endpoint, timeout_s=3, retries=0) as fresh:
+        with Client(cluster.endpoint, timeout_s=10, retries=0) as fresh:
             with pytest.raises(Unavailable, match=r"broker broker-b is away.*nothing was changed"):
                 fresh.order_topic(topic, {"broker-a": 4, "broker-b": 4})
             with a.client() as one:

@@ -10,14 +10,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
+from collections import Counter
 from typing import Any
 
 import pytest
 
 from lakemq import Producer
 from lakemq.cli.app import main
-from lakemq.cli.cluster_members import ASK_TIMEOUT_S
 from lakemq.client import Client, Unavailable
 from tests.support.http import Http
 from tests.support.name_servers import BrokersOfCluster
@@ -100,7 +99,7 @@ def test_what_selects_a_queue_gets_those_of_the_list(cluster: BrokersOfCluster, 
     b.kill()
     try:
         forgotten(cluster, "broker-b")
-        with Client(cluster.endpoint, timeout_s=3, retries=0) as fresh, Producer(fresh, topic) as producer:
+        with Client(cluster.endpoint, timeout_s=10, retries=0) as fresh, Producer(fresh, topic) as producer:
             assert fresh.message_queues(topic) == queues
             with pytest.raises(Unavailable, match="broker-b"):
                 producer.send("x", select_queue=lambda offered: offered[3])
@@ -226,15 +225,18 @@ def test_commands_about_groups_and_messages_name_a_broker_that_was_not_asked(
 
 
 def test_a_broker_that_hangs_holds_up_the_status_of_the_others_for_one_question(
-    cluster: BrokersOfCluster, client: Client, capsys: pytest.CaptureFixture[str]
+    cluster: BrokersOfCluster,
+    client: Client,
+    asked: Counter[int],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     ordered(cluster, client, "hangs-beside")
     b = cluster.brokers["broker-b"]
+    asked.clear()
     os.kill(b.pid, signal.SIGSTOP)
     try:
-        began = time.monotonic()
         assert main(["ha", "status", "--endpoint", cluster.endpoint]) == 1
-        assert time.monotonic() - began < 3 * ASK_TIMEOUT_S
+        assert asked[b.port] == 1
         assert "0 slaves follow" in capsys.readouterr().out, "the other one is shown"
     finally:
         os.kill(b.pid, signal.SIGCONT)
@@ -252,7 +254,7 @@ def test_a_topic_whose_only_broker_is_away_is_made_nowhere_else(
     b.kill()
     try:
         forgotten(cluster, "broker-b")
-        with Client(cluster.endpoint, timeout_s=3, retries=0) as fresh:
+        with Client(cluster.endpoint, timeout_s=10, retries=0) as fresh:
             assert sent(fresh, "alone", "1") is None
             with pytest.raises(Unavailable, match="no broker that is known takes messages"):
                 fresh.send("alone", "keyless")
@@ -278,7 +280,7 @@ def test_a_broker_that_is_away_at_a_producers_first_message_fails_its_own_keys_o
     b.kill()
     try:
         forgotten(cluster, "broker-b")
-        with Producer(cluster.endpoint, topic, timeout_s=3, linger_ms=1_000) as producer:
+        with Producer(cluster.endpoint, topic, timeout_s=10, linger_ms=1_000) as producer:
             # One message is a batch that says nothing of lanes: the producer has heard of no route.
             failed = producer.send_later("b's", sharding_key=of_b)
             others = [

@@ -68,23 +68,24 @@ def test_a_process_serves_one_batch_after_the_other(handler: IsolatedHandler) ->
 
 
 def test_a_call_that_hangs_is_killed_and_the_others_have_their_verdicts() -> None:
-    handler = isolated("dies", concurrency=2, timeout_s=2.0)
+    handler = isolated("dies", concurrency=2, timeout_s=5.0)
     try:
         verdicts = said(handler.call_rows(batch([b"hang", b"a", b"b", b"hang", b"c"])))
     finally:
         handler.close()
-    late = ("RETRY", "the handler did not return within 2 s (consume timeout)")
+    late = ("RETRY", "the handler did not return within 5 s (consume timeout)")
     assert verdicts == [late, ("ACK", None), ("ACK", None), late, ("ACK", None)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["holds_the_interpreter", "holds_the_loop"])
 def test_a_call_that_lets_no_other_go_on_is_blamed_alone(name: str) -> None:
-    handler = isolated(name, concurrency=4, timeout_s=1.0)
+    handler = isolated(name, concurrency=4, timeout_s=5.0)
     try:
         verdicts = said(handler.call_rows(batch([b"a", b"b", b"hang", b"c", b"d"])))
     finally:
         handler.close()
-    late = ("RETRY", "the handler did not return within 1 s (consume timeout)")
+    late = ("RETRY", "the handler did not return within 5 s (consume timeout)")
     assert verdicts == [("ACK", None), ("ACK", None), late, ("ACK", None), ("ACK", None)]
 
 
@@ -115,7 +116,9 @@ def test_a_process_that_ended_between_two_batches_is_started_again(handler: Isol
     ("bad", "reason", "timeout_s"),
     [
         (b"exit", "worker died (exit status 7)", 60.0),
-        (b"hang", "the handler did not return within 2 s (consume timeout)", 2.0),
+        pytest.param(
+            *(b"hang", "the handler did not return within 5 s (consume timeout)", 5.0), marks=pytest.mark.long
+        ),
     ],
 )
 def test_a_batch_is_halved_until_the_message_that_ends_the_process_stands_alone(

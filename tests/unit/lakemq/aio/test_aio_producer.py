@@ -14,7 +14,7 @@ from store_native.errors import InvalidRequest
 from tests.support.scripted_network import ENDPOINT, ScriptedNetwork
 from tests.support.waiting import wait_until_async
 
-LONG_S = 5.0
+LONG_S = 30.0  # half of what a send without a fate waits for one
 
 
 def client_of(network: ScriptedNetwork, pool_size: int) -> aio.Client:

@@ -11,6 +11,7 @@ import asyncio
 import gzip
 import json
 import logging
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -116,7 +117,7 @@ def run(
             "inline_bytes": INLINE,
             "max_request_bytes": MOST,
             "max_message_bytes": MESSAGE_MOST,
-            "body_timeout_s": 0.05,
+            "body_timeout_s": 60,
             **limits,
         }
         broker = Broker(
@@ -179,7 +180,7 @@ def test_a_refusal_stores_nothing_and_gives_back_what_it_took(
         assert posting.broker.metrics.errors == ({code: 1} if code else {})
         assert posting.timed() == {}, "a refusal is not a send's time"
 
-    run(tmp_path, scenario)
+    run(tmp_path, scenario, body_timeout_s=0.05 if end == "slow" else 60)
 
 
 def test_another_parameter_is_refused_with_the_name_of_the_one_there_is(tmp_path: Path) -> None:
@@ -217,6 +218,29 @@ def test_a_body_that_waited_too_long_for_a_thread_is_refused_and_gives_back_what
         assert await posting.stored() == []
 
     run(tmp_path, scenario, send_queue_wait_s=0)
+
+
+def test_small_sends_are_answered_while_a_large_one_is_parsed(tmp_path: Path) -> None:
+    async def scenario(posting: Posting) -> None:
+        bulk = posting.broker.bulk
+        go_on = threading.Event()
+        holding = asyncio.ensure_future(bulk.run(go_on.wait))
+        large = asyncio.ensure_future(posting.post([KEEP.ljust(INLINE + 1)], JSON))
+        try:
+            await wait_until_async(lambda: bulk.queued == 2)
+            fast = Connection()
+            assert (await posting.post([KEEP], JSON))[0] == 200
+            assert posting.path.fast_path(fast, "t", [JSON], KEEP)
+            await wait_until_async(lambda: bool(fast.answers))
+            assert not large.done()
+            assert await posting.stored() == ["x", "x"]
+        finally:
+            go_on.set()
+        assert (await large)[0] == 200
+        assert await holding
+        assert await posting.stored() == ["x"] * 3
+
+    run(tmp_path, scenario, bulk_threads=1)
 
 
 def test_a_client_that_has_the_answer_reads_the_message_at_once(tmp_path: Path) -> None:
