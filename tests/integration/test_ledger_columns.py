@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from delta_tables.consumer_offsets import CONSUMER_OFFSETS, QueueProgress, rows
 from delta_tables.deliveries import DELIVERIES
-from delta_tables.idempotent import append_arrow_once, append_once
+from delta_tables.idempotent import NEVER, append_arrow_once, append_once, newest_batch
 from delta_tables.ledger import ledger_at
 from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.ledger_reader import LedgerReader
@@ -128,7 +128,7 @@ def test_a_group_and_an_archive_go_on_over_another_versions_columns(
             assert "note" in names_of(settings.ledger, table.name)
 
 
-def test_tables_in_a_catalog_get_what_they_lack_and_keep_what_they_have(spark: SparkSession) -> None:
+def test_tables_in_a_catalog_get_what_they_lack_and_take_a_version_of_rows_once(spark: SparkSession) -> None:
     schema = "spark_catalog.other_versions"
     spark.sql(f"CREATE SCHEMA {schema}")
     ledger = ledger_at(schema)
@@ -162,5 +162,23 @@ def test_tables_in_a_catalog_get_what_they_lack_and_keep_what_they_have(spark: S
         found = ledger.read(spark, CONSUMER_OFFSETS).select("consumer_group", "next_offset", "note").collect()
         assert sorted(map(tuple, found)) == [("g", 5, None), ("later", None, "kept")]
         assert "recorded_ms" in ledger.read(spark, CONSUMER_OFFSETS).columns
+
+        def append(version: int) -> tuple[bool, bool]:
+            return (
+                append_once(outcomes, ledger, DELIVERIES, app_id="a", version=version),
+                append_arrow_once(
+                    progress, ledger, CONSUMER_OFFSETS, app_id="a", version=version, spark=session
+                ),
+            )
+
+        def counts() -> list[int]:
+            return [ledger.read(spark, table).count() for table in (DELIVERIES, CONSUMER_OFFSETS)]
+
+        assert append(0) == (False, False), "the tables have this version"
+        assert counts() == [2, 2]
+        assert append(1) == (True, True)
+        assert counts() == [3, 3]
+        newest = [newest_batch(ledger, CONSUMER_OFFSETS, query_id=query, spark=spark) for query in ("q", "p")]
+        assert newest == [0, NEVER]
     finally:
         spark.sql(f"DROP SCHEMA {schema} CASCADE")
