@@ -64,9 +64,10 @@ class Audit:
         return {**self._said, **named, "replayed_at": datetime.now(UTC)}
 
     def write(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Writes rows as one commit."""
+        """Writes rows as one commit; the same ones again after one that failed, which may be in."""
         if rows:
-            self._written += 1
+            version = self._written + 1
             table = pa.Table.from_pylist(list(rows), schema=REPLAYS.arrow_schema)
             app_id = f"lakemq/replay/{self.replay_id}"
-            self._choice.location.append_arrow(table, REPLAYS, app_id=app_id, version=self._written)
+            self._choice.location.append_arrow(table, REPLAYS, app_id=app_id, version=version)
+            self._written = version
