@@ -22,6 +22,7 @@ from delta_tables.group_status import ledger_status
 from delta_tables.ledger import ledger_at
 from delta_tables.ledger_query import select
 from delta_tables.ledger_reader import LedgerReader
+from delta_tables.refused_sends import REFUSED_SENDS
 from delta_tables.sent_messages import SENT_MESSAGES
 from delta_tables.views import register_views
 from jobs.consume import consume
@@ -304,6 +305,29 @@ def test_what_a_broker_refuses_waits_and_is_said_and_the_group_goes_on(
     assert group.rows("SELECT count(*) FROM sent_messages") == [(16 + 32,)]
     assert group.rows("SELECT count(*) FROM discarded_sends") == [(16,)]
     assert "16 messages that group refused sends are given up" in capsys.readouterr().out
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_refusal_whose_record_fails_holds_its_message_until_it_is_sent_once(
+    spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path, when: When
+) -> None:
+    faults = CommitFaults()
+    ledger = with_faults(ledger_at(str(tmp_path / "ledger")), faults)
+    group = Group(shared_broker, tmp_path, f"record-{when}", ledger=ledger)
+    with shared_broker.client() as client:
+        client.put_topic(group.invoices, perm=4)
+    group.post(3)
+    faults.arm(REFUSED_SENDS, 2, when)  # the first sets the fence
+    with pytest.raises(LakeMQError, match=f"{when} the commit to refused_sends"):
+        consume(group.settings, lambda: spark)
+    recorded = group.rows("SELECT DISTINCT code FROM refused_sends")
+    assert recorded == ([] if when == "before" else [("NO_PERMISSION",)])
+    assert group.rows("SELECT sum(waiting) FROM pending_sends") == [(6,)]
+    with shared_broker.client() as client:
+        client.put_topic(group.invoices, perm=6)
+    consume(group.settings, lambda: spark)
+    group.check_done()
 
 
 @pytest.mark.nightly
