@@ -7,6 +7,7 @@ attempt and one per message sent, whatever was killed. The run after the last ki
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -32,17 +33,36 @@ def handle(message):
         raise ValueError("at first")
     return Verdict.ack(send=Outgoing("invoices", {"order": number}, sharding_key=str(message.queue_id)))
 """
-KILLS = (
-    ("deliveries", "2", "after"),  # the outcome is committed, nothing of it is sent
-    ("sent_messages", "2", "before"),  # it is sent, and not recorded
-    ("sent_messages", "2", "after"),  # it is recorded, and Spark's checkpoint does not know
+
+
+@dataclass(frozen=True)
+class Kill:
+    """Where the driver is killed: a commit by its table and number (the first sets the fence), and its side.
+
+    Attributes:
+        sent: Whether messages are in the topic then.
+        recorded: Whether the ledger says so.
+    """
+
+    commit: tuple[str, str, str]
+    sent: bool
+    recorded: bool
+
+
+OUTCOME_COMMITTED = Kill(("deliveries", "2", "after"), sent=False, recorded=False)
+SENT = Kill(("sent_messages", "2", "before"), sent=True, recorded=False)
+RECORDED = Kill(("sent_messages", "2", "after"), sent=True, recorded=True)  # Spark's checkpoint does not know
+
+
+@pytest.mark.parametrize(
+    "kills",
+    [
+        pytest.param((SENT,), id="once"),
+        pytest.param((OUTCOME_COMMITTED, SENT, RECORDED), id="everywhere", marks=pytest.mark.nightly),
+    ],
 )
-"""Table and number of the commit (the first sets the fence) and which side of it."""
-
-
-@pytest.mark.nightly
 def test_a_driver_killed_around_the_sending_sends_each_message_once(
-    spark: SparkSession, broker: BrokerProcess, tmp_path: Path
+    spark: SparkSession, broker: BrokerProcess, tmp_path: Path, kills: tuple[Kill, ...]
 ) -> None:
     client = broker.client()
     for topic in ("orders", "invoices"):
@@ -70,19 +90,17 @@ def test_a_driver_killed_around_the_sending_sends_each_message_once(
                 offset = pulled.next_offset
         return found
 
-    there = []
-    for number, kill in enumerate(KILLS):
+    for number, kill in enumerate(kills):
         post(number * BATCH)
-        module = ("tests.support.halted_consumer", *kill)
+        module = ("tests.support.halted_consumer", *kill.commit)
         with ConsumerProcess(tmp_path, *arguments, halt=True, module=module) as consumer:
             consumer.halted_at()
             consumer.kill()
         recorded = LedgerReader(ledger).sql("SELECT count(*) AS n FROM sent_messages").to_pylist()[0]["n"]
-        there.append((len(invoices()) > 0, recorded > 0))
-    assert there == [(False, False), (True, False), (True, True)]
+        assert (len(invoices()) > 0, recorded > 0) == (kill.sent, kill.recorded)
 
-    orders = (len(KILLS) + 1) * BATCH
-    post(len(KILLS) * BATCH)
+    orders = (len(kills) + 1) * BATCH
+    post(len(kills) * BATCH)
     settings = ConsumeSettings(
         group="g",
         topics=("orders",),

@@ -326,16 +326,25 @@ def test_a_commit_that_fails_or_whose_answer_is_lost_on_a_path(
     go_through(group, left_out)
 
 
-@pytest.mark.nightly
+@pytest.mark.parametrize("everywhere", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_a_commit_that_fails_or_whose_answer_is_lost_in_a_catalog(
-    spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path
+    spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path, everywhere: bool
 ) -> None:
     schema = "spark_catalog.ledger_with_faults"
     spark.sql(f"CREATE SCHEMA {schema}")
     try:
         ledger = ledger_at(schema)
         ledger.create(*TABLES, spark=spark)
-        go_through(Group(spark, shared_broker, ledger, tmp_path, "concurrent"))
+        group = Group(spark, shared_broker, ledger, tmp_path, "concurrent")
+        if everywhere:
+            go_through(group)
+        else:
+            group.post()
+            group.fail_alone(Commit(DELIVERIES, 2), "after")
+            group.check_safe()
+            group.post()
+            group.run()
+            group.check_done(FATES)
     finally:
         spark.sql(f"DROP SCHEMA {schema} CASCADE")
 
