@@ -24,7 +24,7 @@ CONSUMER_OFFSETS = Table(
     name="consumer_offsets",
     comment="One row per group, queue and batch: how far the group has come",
     key=("consumer_group", "topic", "broker_name", "queue_id", "query_id", "batch_id"),
-    skipping=("topic", "queue_id", "next_offset", "recorded_at"),
+    skipping=("consumer_group", "topic", "queue_id", "query_id", "next_offset", "recorded_at"),
     columns=columns(
         [
             ("consumer_group", pa.string(), "group"),

@@ -22,7 +22,7 @@ DATA_LOSSES = Table(
     name="data_losses",
     comment="One row per range of positions a group could not read and passed over",
     key=("consumer_group", "topic", "broker_name", "queue_id", "from_offset", "query_id", "batch_id"),
-    skipping=("topic", "queue_id", "from_offset", "to_offset", "recorded_at"),
+    skipping=("consumer_group", "topic", "queue_id", "from_offset", "to_offset", "recorded_at"),
     columns=columns(
         [
             ("consumer_group", pa.string(), "group"),

@@ -36,6 +36,7 @@ _PROPERTIES = {
 _RETENTION = ("delta.logRetentionDuration", "delta.deletedFileRetentionDuration")
 _EARLIER_RETENTION = (("interval 7 days", None), (None, None))
 """What earlier versions made tables with; what an operator set since, of either, is his."""
+_SKIPPING = "delta.dataSkippingStatsColumns"
 
 
 class LedgerLocation(ABC):
@@ -94,9 +95,9 @@ class LedgerLocation(ABC):
         """Adds the columns that tables lack, and this version's properties; raises as `create_for`."""
         for table in tables:
             self._fit_columns(table, spark)
-            stored = self._stored_properties(table, spark)
-            if tuple(map(stored.get, _RETENTION)) in _EARLIER_RETENTION:
-                self._set_properties({name: _PROPERTIES[name] for name in _RETENTION}, table, spark)
+            lacking = _lacking_properties(self._stored_properties(table, spark), table)
+            if lacking:
+                self._set_properties(lacking, table, spark)
 
     def _fit_columns(self, table: Table, spark: SparkSession | None) -> None:
         missing = missing_columns(self._stored_columns(table, spark), table, str(self))
@@ -163,4 +164,17 @@ class LedgerLocation(ABC):
 
 def table_properties(table: Table) -> dict[str, str]:
     """The Delta properties that every table of a ledger is made with."""
-    return {**_PROPERTIES, "delta.dataSkippingStatsColumns": ",".join(table.skipping)}
+    return {**_PROPERTIES, _SKIPPING: ",".join(table.skipping)}
+
+
+def _lacking_properties(stored: Mapping[str, str], table: Table) -> dict[str, str]:
+    """The properties that a table of an earlier version is given; what an operator set stays."""
+    made = table_properties(table)
+    lacking: dict[str, str] = {}
+    if tuple(map(stored.get, _RETENTION)) in _EARLIER_RETENTION:
+        lacking |= {name: made[name] for name in _RETENTION}
+    # Statistics on columns that this version does not name are an operator's, or a later version's.
+    there = {name.strip(" `") for name in stored.get(_SKIPPING, "").split(",")} - {""}
+    if there and there < set(table.skipping):
+        lacking[_SKIPPING] = made[_SKIPPING]
+    return lacking

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -17,8 +18,10 @@ from delta_tables.deliveries import DELIVERIES
 from delta_tables.ledger import path_ledger as module
 from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.ledger.stored_columns import StoredColumn
+from delta_tables.ledger_reader import LedgerReader
 from delta_tables.table import Column, Table
 from store_native.errors import InvalidRequest, Unavailable
+from tests.support.ledger_rows import report
 
 EVENTS = Table(
     "events",
@@ -202,3 +205,32 @@ def test_a_table_of_an_earlier_version_gets_its_retention_and_keeps_what_an_oper
     assert made_with(DELIVERIES, week) == week | month
     own = {retention: "interval 90 days", files: "interval 2 weeks"}
     assert made_with(DATA_LOSSES, own) == own
+
+
+def test_a_table_of_an_earlier_version_gets_statistics_on_what_queries_filter_by(ledger: PathLedger) -> None:
+    skipping = "delta.dataSkippingStatsColumns"
+    before = "topic,queue_id,next_offset,recorded_at"
+    now = ",".join(CONSUMER_OFFSETS.skipping)
+
+    def fitted(name: str, stored: str) -> str:
+        table = replace(CONSUMER_OFFSETS, name=name)
+        DeltaTable.create(
+            str(ledger.path(table)), schema=table.arrow_schema, configuration=cast(Any, {skipping: stored})
+        )
+        ledger.fit(table)
+        return str(ledger.open(table).metadata().configuration[skipping])
+
+    assert set(before.split(",")) < set(now.split(","))
+    assert fitted("earlier", before) == now
+    assert fitted("later", f"{now},broker_name") == f"{now},broker_name"
+    assert fitted("of_an_operator", "topic,broker_name") == "topic,broker_name"
+    assert fitted("spaced", "`topic`, queue_id") == now
+
+
+def test_the_reports_of_other_groups_are_in_files_that_are_not_opened(ledger: PathLedger) -> None:
+    report(ledger, 0, 5, group="other", batch_id=7)
+    for file in ledger.path(CONSUMER_OFFSETS).glob("*.parquet"):
+        file.unlink()
+    report(ledger, 0, 3)
+    reached = "SELECT reached_offset FROM group_progress WHERE consumer_group = 'g'"
+    assert LedgerReader(ledger.directory).sql(reached).to_pylist() == [{"reached_offset": 3}]
