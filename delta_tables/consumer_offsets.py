@@ -4,7 +4,8 @@ Owns its schema and its rows.
 
 Invariants: ranges of one queue follow each other, begin to next, so that `delivery_gaps` can compare what was
 reported done with what is there. A report, not the truth: the truth is `deliveries`, and a row here may be
-one batch late. Rows of the query `RETENTION` are maintenance's (retained_from.py).
+one batch late. Rows of the query `RETENTION` are maintenance's (retained_from.py). No stream of ours follows
+the table, so its log need not be kept: it has a commit a batch.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ CONSUMER_OFFSETS = Table(
     comment="One row per group, queue and batch: how far the group has come",
     key=("consumer_group", "topic", "broker_name", "queue_id", "query_id", "batch_id"),
     skipping=("consumer_group", "topic", "queue_id", "query_id", "next_offset", "recorded_at"),
+    kept_hours=3,
     columns=columns(
         [
             ("consumer_group", pa.string(), "group"),

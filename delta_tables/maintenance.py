@@ -22,14 +22,14 @@ from delta_tables.discarded_sends import DISCARDED_SENDS
 from delta_tables.idempotent import append_arrow_once
 from delta_tables.kept_rows import KeptRows, kept_rows
 from delta_tables.ledger.catalog_ledger import CatalogLedger
-from delta_tables.ledger.location import KEPT_DAYS, LedgerLocation
+from delta_tables.ledger.location import LedgerLocation
 from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.ledger_query import with_views
 from delta_tables.ledger_reader import LedgerReader
 from delta_tables.messages import MESSAGES
 from delta_tables.refused_sends import REFUSED_SENDS
 from delta_tables.sent_messages import SENT_MESSAGES
-from delta_tables.table import Table
+from delta_tables.table import KEPT_DAYS, Table
 from delta_tables.views import TABLES
 from store_native.errors import LakeMQError, from_code
 
@@ -146,7 +146,10 @@ def _maintain(ledger: PathLedger, table: Table, vacuum_hours: int, old: str | No
         if old is not None:
             deleted = int(delta.delete(old).get("num_deleted_rows") or 0)
         packed = delta.optimize.compact()
-        vacuumed = delta.vacuum(retention_hours=vacuum_hours, dry_run=False, enforce_retention_duration=False)
+        # Full: a file that was replaced is older than what the log knows of it.
+        vacuumed = delta.vacuum(
+            retention_hours=vacuum_hours, dry_run=False, enforce_retention_duration=False, full=True
+        )
         return MaintenanceReport(
             table.name,
             int(packed["numFilesRemoved"]),

@@ -64,6 +64,11 @@ class Column:
         return ddl_of(self.type)
 
 
+KEPT_DAYS = 31
+"""How long a table's log and the files that were replaced are there for streams over it: a group that is
+paused for a month goes on where it was."""
+
+
 @dataclass(frozen=True)
 class Table:
     """An append-only ledger table.
@@ -75,6 +80,7 @@ class Table:
         comment: one sentence on what a row means.
         skipping: columns whose minimum and maximum each file's entry holds, for readers to skip files by.
             Keeping them for every column costs more than writing the columns.
+        kept_hours: how long its log and the files that were replaced stay.
     """
 
     name: str
@@ -82,6 +88,7 @@ class Table:
     key: tuple[str, ...]
     comment: str
     skipping: tuple[str, ...]
+    kept_hours: int = KEPT_DAYS * 24
 
     @cached_property
     def arrow_schema(self) -> pa.Schema:

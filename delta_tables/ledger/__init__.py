@@ -2,6 +2,7 @@
 
     location.py        what it is to readers and writers
     path_ledger.py     in a directory; writer_lock.py keeps it to one writing process
+    compaction.py      the small files of its tables are put together while a job appends
     catalog_ledger.py  in a catalog's schema
     stored_columns.py  the columns a table has, held against those this version writes
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from delta_tables.ledger.location import LedgerLocation, table_properties
+from delta_tables.ledger.location import LedgerLocation
 from delta_tables.ledger.stored_columns import StoredColumn
 from delta_tables.ledger.writer_lock import WriterLock
 from delta_tables.table import Column, Table
@@ -66,7 +66,7 @@ class CatalogLedger(LedgerLocation):
         """Creates the tables that are missing, empty."""
         assert spark is not None, "a ledger in a catalog is created through Spark"
         for table in tables:
-            properties = ", ".join(f"'{key}' = '{value}'" for key, value in table_properties(table).items())
+            properties = ", ".join(f"'{key}' = '{value}'" for key, value in self.properties(table).items())
             spark.sql(
                 f"CREATE TABLE IF NOT EXISTS {self.qualified(table)} ({table.ddl}) USING delta "
                 f"TBLPROPERTIES ({properties})"

@@ -22,19 +22,13 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
-KEPT_DAYS = 31
-"""How long a table's log and the files that maintenance replaced are there for streams over it: a group that
-is paused for a month goes on where it was."""
-
 # Small commits follow each other fast: a checkpoint every 50 keeps the log short to read without
 # paying for one every ten batches.
-_PROPERTIES = {
-    "delta.checkpointInterval": "50",
-    "delta.logRetentionDuration": f"interval {KEPT_DAYS} days",
-    "delta.deletedFileRetentionDuration": f"interval {KEPT_DAYS} days",
-}
-_RETENTION = ("delta.logRetentionDuration", "delta.deletedFileRetentionDuration")
-_EARLIER_RETENTION = (("interval 7 days", None), (None, None))
+_PROPERTIES = {"delta.checkpointInterval": "50"}
+LOG_RETENTION = "delta.logRetentionDuration"
+FILE_RETENTION = "delta.deletedFileRetentionDuration"
+_RETENTION = (LOG_RETENTION, FILE_RETENTION)
+_EARLIER_RETENTION = (("interval 31 days", "interval 31 days"), ("interval 7 days", None), (None, None))
 """What earlier versions made tables with; what an operator set since, of either, is his."""
 _SKIPPING = "delta.dataSkippingStatsColumns"
 
@@ -95,7 +89,7 @@ class LedgerLocation(ABC):
         """Adds the columns that tables lack, and this version's properties; raises as `create_for`."""
         for table in tables:
             self._fit_columns(table, spark)
-            lacking = _lacking_properties(self._stored_properties(table, spark), table)
+            lacking = _lacking_properties(self._stored_properties(table, spark), self.properties(table))
             if lacking:
                 self._set_properties(lacking, table, spark)
 
@@ -109,6 +103,11 @@ class LedgerLocation(ABC):
             # In a catalog another job of this version may have been first.
             if missing_columns(self._stored_columns(table, spark), table, str(self)):
                 raise
+
+    def properties(self, table: Table) -> dict[str, str]:
+        """The Delta properties that a table is made with."""
+        kept = interval(table.kept_hours)
+        return {**_PROPERTIES, **dict.fromkeys(_RETENTION, kept), _SKIPPING: ",".join(table.skipping)}
 
     @abstractmethod
     def writer_locks(self, tables: Sequence[Table]) -> list[WriterLock]:
@@ -162,19 +161,20 @@ class LedgerLocation(ABC):
     def _stream_to(self, writer: DataStreamWriter, table: Table) -> StreamingQuery: ...
 
 
-def table_properties(table: Table) -> dict[str, str]:
-    """The Delta properties that every table of a ledger is made with."""
-    return {**_PROPERTIES, _SKIPPING: ",".join(table.skipping)}
+def interval(hours: int) -> str:
+    """So many hours as a property of Delta's writes them."""
+    days, rest = divmod(hours, 24)
+    return f"interval {hours} hours" if rest else f"interval {days} days"
 
 
-def _lacking_properties(stored: Mapping[str, str], table: Table) -> dict[str, str]:
+def _lacking_properties(stored: Mapping[str, str], made: Mapping[str, str]) -> dict[str, str]:
     """The properties that a table of an earlier version is given; what an operator set stays."""
-    made = table_properties(table)
     lacking: dict[str, str] = {}
-    if tuple(map(stored.get, _RETENTION)) in _EARLIER_RETENTION:
+    retention = tuple(map(stored.get, _RETENTION))
+    if retention in _EARLIER_RETENTION and retention != tuple(made[name] for name in _RETENTION):
         lacking |= {name: made[name] for name in _RETENTION}
     # Statistics on columns that this version does not name are an operator's, or a later version's.
     there = {name.strip(" `") for name in stored.get(_SKIPPING, "").split(",")} - {""}
-    if there and there < set(table.skipping):
+    if there and there < set(made[_SKIPPING].split(",")):
         lacking[_SKIPPING] = made[_SKIPPING]
     return lacking

@@ -3,20 +3,22 @@
 Owns the layout of the directory. Small queries and commits go through `deltalake`, without a Spark job.
 
 Invariants: one process of this host writes a table at a time (`writer_locks`), as Delta on a local path
-excludes writers inside one JVM only.
+excludes writers inside one JVM only. Its files stay few: each append looks at them (compaction.py).
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from delta_tables.ledger.location import LedgerLocation, table_properties
+from delta_tables.ledger.compaction import FILE_SIZES, FileSize, compact
+from delta_tables.ledger.location import FILE_RETENTION, LedgerLocation, interval
 from delta_tables.ledger.stored_columns import StoredColumn
 from delta_tables.ledger.writer_lock import WriterLock
-from delta_tables.table import Column, Table
+from delta_tables.table import KEPT_DAYS, Column, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,6 +27,11 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
+_log = logging.getLogger(__name__)
+
+_NAMED_HOURS = 24
+"""How long the log of a table knows a file that was replaced."""
+
 
 @dataclass(frozen=True)
 class PathLedger(LedgerLocation):
@@ -32,9 +39,11 @@ class PathLedger(LedgerLocation):
 
     Attributes:
         directory: absolute.
+        file_sizes: what small files are put together to.
     """
 
     directory: Path
+    file_sizes: tuple[FileSize, ...] = field(default=FILE_SIZES, kw_only=True, compare=False, repr=False)
 
     def __str__(self) -> str:
         return str(self.directory)
@@ -80,6 +89,7 @@ class PathLedger(LedgerLocation):
     def append(self, writer: DataFrameWriter, table: Table) -> None:
         """Ends a writer of rows by appending them to a table."""
         writer.save(str(self.path(table)))
+        self._keep_files_few(table)
 
     def append_arrow(self, rows: pa.Table, table: Table, *, app_id: str, version: int) -> bool:
         """Appends a small Arrow table as Delta's transaction (app_id, version); needs no session.
@@ -99,7 +109,20 @@ class PathLedger(LedgerLocation):
             mode="append",
             commit_properties=CommitProperties(app_transactions=[Transaction(app_id, version)]),
         )
+        self._keep_files_few(table, delta)
         return True
+
+    def _keep_files_few(self, table: Table, delta: DeltaTable | None = None) -> None:
+        """Puts small files together, and deletes replaced ones where no stream needs them."""
+        from deltalake.exceptions import DeltaError
+
+        try:
+            delta = self.open(table) if delta is None else delta
+            if compact(delta, self.file_sizes) and table.kept_hours < KEPT_DAYS * 24:
+                # Full: what the log has forgotten by now is found by its age.
+                delta.vacuum(dry_run=False, full=True)
+        except (DeltaError, OSError) as error:
+            _log.warning("small files of %s of %s were not put together: %s", table.name, self, error)
 
     def create(self, *tables: Table, spark: SparkSession | None = None) -> None:
         """Creates the tables that are missing, empty; needs no session."""
@@ -114,13 +137,21 @@ class PathLedger(LedgerLocation):
                 mode="ignore",
                 name=table.name,
                 description=table.comment,
-                configuration=table_properties(table),
+                configuration=self.properties(table),
             )
 
     def create_for(self, written: Sequence[Table], named: Sequence[Table], spark: SparkSession) -> None:
         """Creates what a job writes and fits it to this version; a query of the views makes the rest."""
         self.create(*written)
         self.fit(*written, spark=spark)
+
+    def properties(self, table: Table) -> dict[str, str]:
+        """As of any ledger, but that the log forgets a replaced file soon.
+
+        Each checkpoint of the log would name all files of a month again. Here nothing deletes files but
+        maintenance, which knows by its age how long one is kept.
+        """
+        return {**super().properties(table), FILE_RETENTION: interval(min(table.kept_hours, _NAMED_HOURS))}
 
     def writer_locks(self, tables: Sequence[Table]) -> list[WriterLock]:
         """A lock for each table."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -315,5 +317,23 @@ def test_files_are_kept_for_streams_that_were_paused_for_a_month(tmp_path: Path)
         maintain(ledger, vacuum_hours=1)
     properties = ledger.open(DELIVERIES).metadata().configuration
     assert properties["delta.logRetentionDuration"] == "interval 31 days"
-    assert properties["delta.deletedFileRetentionDuration"] == "interval 31 days"
     assert KEPT_HOURS == 31 * 24
+
+
+@pytest.mark.parametrize(("days", "left"), [(30, 3), (32, 1)])
+def test_a_file_that_the_log_has_forgotten_is_kept_as_long_as_any(
+    tmp_path: Path, days: int, left: int
+) -> None:
+    ledger = path_ledger(tmp_path)
+    for offset in range(2):
+        append(ledger, DELIVERIES, [delivery(offset)])
+    files = list(ledger.path(DELIVERIES).glob("*.parquet"))
+    ledger.open(DELIVERIES).optimize.compact()
+    at_once = {"delta.deletedFileRetentionDuration": "interval 0 hours"}
+    ledger.open(DELIVERIES).alter.set_table_properties(at_once)
+    ledger.open(DELIVERIES).create_checkpoint()
+    written_at = time.time() - days * 24 * 3600
+    for file in files:
+        os.utime(file, (written_at, written_at))
+    maintain(ledger)
+    assert len(list(ledger.path(DELIVERIES).glob("*.parquet"))) == left

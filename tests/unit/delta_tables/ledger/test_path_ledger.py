@@ -19,6 +19,7 @@ from delta_tables.ledger import path_ledger as module
 from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.ledger.stored_columns import StoredColumn
 from delta_tables.ledger_reader import LedgerReader
+from delta_tables.messages import MESSAGES
 from delta_tables.table import Column, Table
 from store_native.errors import InvalidRequest, Unavailable
 from tests.support.ledger_rows import report
@@ -85,7 +86,7 @@ def test_a_table_is_made_with_its_name_its_sentence_and_its_properties(ledger: P
     assert described.configuration == {
         "delta.checkpointInterval": "50",
         "delta.logRetentionDuration": "interval 31 days",
-        "delta.deletedFileRetentionDuration": "interval 31 days",
+        "delta.deletedFileRetentionDuration": "interval 1 days",
         "delta.dataSkippingStatsColumns": "id,Name",
     }
 
@@ -201,8 +202,11 @@ def test_a_table_of_an_earlier_version_gets_its_retention_and_keeps_what_an_oper
         return dict(ledger.open(table).metadata().configuration)
 
     week = {retention: "interval 7 days", "delta.checkpointInterval": "50"}
-    month = {retention: "interval 31 days", files: "interval 31 days"}
+    month = {retention: "interval 31 days", files: "interval 1 days"}
     assert made_with(DELIVERIES, week) == week | month
+    before = {retention: "interval 31 days", files: "interval 31 days"}
+    assert made_with(MESSAGES, before) == month
+    assert made_with(CONSUMER_OFFSETS, before) == dict.fromkeys(before, "interval 3 hours")
     own = {retention: "interval 90 days", files: "interval 2 weeks"}
     assert made_with(DATA_LOSSES, own) == own
 
