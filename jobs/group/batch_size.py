@@ -47,6 +47,7 @@ class Handled(NamedTuple):
         given_up: Messages that are DEAD or DROPPED.
         parked: Messages that were not handled, since they wait for others (orderly mode).
         skipped: Messages among those given up that an operator gave up.
+        ended: Messages whose call ended its own process, or was given up in it.
     """
 
     rows: int = 0
@@ -55,6 +56,7 @@ class Handled(NamedTuple):
     given_up: int = 0
     parked: int = 0
     skipped: int = 0
+    ended: int = 0
 
 
 class _Sum(AccumulatorParam[Handled]):
@@ -69,6 +71,7 @@ class _Sum(AccumulatorParam[Handled]):
             value1.given_up + value2.given_up,
             value1.parked + value2.parked,
             value1.skipped + value2.skipped,
+            value1.ended + value2.ended,
         )
 
 

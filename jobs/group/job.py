@@ -10,8 +10,8 @@ Invariants, wherever the driver dies:
   - a batch is run by one Spark action over the range Spark planned (batch_plan), so no row is handled twice
     by the job's own doing (a task that Spark repeats does handle its rows again: at-least-once); a function
     of DataFrames is evaluated before it, and decides once about each message (frames/);
-  - a worker that dies ends no group: its batch runs once more, with the handler in a process of its own,
-    and so does every batch after it;
+  - a worker that dies ends no group: what its task has is handled once more, with the handler in a process
+    of its own, and so are the batches after it (quarantine.py);
   - in orderly mode nothing is handled while an earlier message of its lane is not done (orderly/), and what
     has to wait is parked in the ledger by the batch's own commit;
   - what is reported (consumer_offsets, the broker's group offsets) is reported after the ledger commit.
@@ -50,6 +50,7 @@ from jobs.group.orderly.lane_gate import LaneRules
 from jobs.group.orderly.ledger_lanes import refuse_parked
 from jobs.group.orderly.orderly_group import OrderlyGroup
 from jobs.group.outcomes import OutcomeTask
+from jobs.group.quarantine import Quarantine
 from jobs.group.skips.open_skips import SkipWatch
 from jobs.group.skips.skipped_rows import NO_SKIPS, Skips
 from jobs.group.slice_tasks import ReadTask, into_bins, per_bin, reader_of
@@ -135,7 +136,6 @@ class GroupJob:
             self._offset_report = OffsetReport(settings.group, self._brokers, lease)
         self._store_id = "" if self._brokers.several else str(client.cluster()["store_id"])
         self._reader = reader_of(settings, client.endpoint, self._brokers.retry_timeout_ms / 1000)
-        self._host = settings.host
         self._frames: FrameEvaluation | None = None
         if isinstance(settings.handler, FrameHandler):
             settings.handler.check(spark.createDataFrame([], message_schema()))
@@ -152,10 +152,13 @@ class GroupJob:
             settings.handler.target,
         )
         self._lanes: OrderlyGroup | None = None
+        host = settings.host
         if settings.mode == "orderly":
             # A worker that dies has its batch run again while others of the batch may still make calls: a
             # process of the handler's own dies alone.
-            self._host = replace(self._host, isolation="process")
+            host = replace(host, isolation="process")
+        self._quarantine = Quarantine(self._checkpoint.quarantine_file, host, settings.handler.target)
+        if settings.mode == "orderly":
             self._lanes = OrderlyGroup(self._spark, settings, client, self._checkpoint.bound_file)
         self._skips: SkipWatch | None = None
         if settings.mode != "broadcast":
@@ -281,14 +284,14 @@ class GroupJob:
         try:
             return self._write_outcomes(batch_id, query_id, covered, lost)
         except Exception as error:
-            if self._frames or self._host.isolation == "process" or not is_worker_death(error):
+            if self._frames or self._quarantine.host.isolation == "process" or not is_worker_death(error):
                 raise
             _log.warning(
                 "a worker died under the handler: batch %s of group %s is handled again, the handler has a "
                 "process of its own from here on",
                 *(batch_id, self._settings.group),
             )
-            self._host = replace(self._host, isolation="process")
+            self._quarantine.begin()
             if lost is not None:
                 lost.begin_again()
             return self._write_outcomes(batch_id, query_id, covered, lost)
@@ -317,7 +320,7 @@ class GroupJob:
             settings.mode,
             query_id,
             batch_id,
-            self._host,
+            self._quarantine.host,
             time_taken,
             frozenset(settings.send_to),
             rules,
@@ -339,6 +342,7 @@ class GroupJob:
                 outcomes, settings.ledger, DELIVERIES, app_id=app_id, version=batch_id, has_effects=True
             )
         self._size.learn(time_taken.total)
+        self._quarantine.learn(time_taken.total.ended)
         if self._skips is not None:
             self._skips.committed(time_taken.total.skipped)
         if self._lanes is not None:

@@ -17,7 +17,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import pyarrow as pa
@@ -31,11 +31,13 @@ from jobs.group.handled_messages import as_handled, without_repeats
 from jobs.group.orderly.lane import lanes_of
 from jobs.group.orderly.lane_gate import LaneGate, LaneRules
 from jobs.group.skips.skipped_rows import NO_SKIPS, Skips, beside_skipped
+from jobs.group.task_attempt import of_this_task
 from jobs.handler.batch_calls import Before
 from jobs.handler.call_order import CallOrder
 from jobs.handler.invocation import DEFAULT_HOST, HandlerHost, invoke
 from jobs.handler.loader import HandlerTarget
 from jobs.handler.results import HandlerResults
+from jobs.handler.verdicts import CONSUME_TIMEOUT, WORKER_DIED
 from jobs.redelivery.counted_attempts import AttemptCounts, attempt_counts, marked
 from jobs.redelivery.original_position import LAST_ATTEMPT, Positions, original_positions
 from jobs.redelivery.property_limit import PROPERTIES_TOO_LARGE, leaves_space_for_retry
@@ -69,6 +71,7 @@ class OutcomeTask:
         largest_body: bytes of a body that every broker takes; None where that is not known.
         skips: messages that an operator gave up.
         traced: what the spans of the calls say of the batch.
+        attempt_number: says how often Spark has started the task before.
     """
 
     group: str
@@ -84,9 +87,17 @@ class OutcomeTask:
     largest_body: int | None = None
     skips: Skips = NO_SKIPS
     traced: TracedBatch = NOT_TRACED
+    attempt_number: Callable[[], int] = of_this_task
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Handles the messages of one task and yields their outcome rows."""
+        """Handles the messages of one task and yields their outcome rows.
+
+        A task that Spark starts again, as it does when a worker died under the handler, calls it in a process
+        of its own: in the worker the same call would end or hold it as often as Spark tries.
+        """
+        if self.host.isolation == "thread" and self.attempt_number() > 0:
+            yield from replace(self, host=replace(self.host, isolation="process"))(batches)
+            return
         worker = f"{socket.gethostname()}:{os.getpid()}"
         seen: set[tuple[str, int]] = set()
         gate = None if self.lanes is None else LaneGate(self.lanes)
@@ -111,7 +122,8 @@ class OutcomeTask:
                 given_up = sum(verdicts[row] == DEAD for row in skipped)
                 rows = rows.filter(gate.close_behind(lanes, verdicts))
             handled = _handled(rows, results, time.monotonic() - began)
-            self.handled(handled._replace(skipped=given_up))
+            ended = _ended(results) if self.host.isolation == "process" else 0
+            self.handled(handled._replace(skipped=given_up, ended=ended))
             yield rows
 
     def _pieces(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -313,6 +325,14 @@ def _handled(rows: pa.RecordBatch, results: HandlerResults, took: float) -> Hand
     said = Counter(rows.column("verdict").to_pylist())
     parked = said[PARKED]
     return Handled(rows.num_rows - parked, took, said[RETRY], said[DEAD] + said[DROPPED], parked)
+
+
+def _ended(results: HandlerResults) -> int:
+    """How many calls ended their process or did not return."""
+    if results.error_type is None:
+        return 0
+    said = Counter(results.error_type.to_pylist())
+    return said[WORKER_DIED] + said[CONSUME_TIMEOUT]
 
 
 def joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -35,7 +35,7 @@ from jobs.handler.loader import HandlerTarget
 from jobs.handler.narrowing import Call, Said, failures_allowed
 from jobs.handler.results import HandlerResults, with_outcomes
 from jobs.handler.row_calls import NOT_CALLED, TICK_S, timed_out
-from jobs.handler.verdicts import Outcome
+from jobs.handler.verdicts import WORKER_DIED, Outcome
 from jobs.redelivery.retry_policy import RetryPolicy
 from jobs.tracing.call_spans import NOT_TRACED, TracedBatch
 from store_native.errors import from_code
@@ -264,7 +264,7 @@ class IsolatedHandler:
         self.close()
         how = f"signal {-status}" if status < 0 else f"exit status {status}"
         text = f"worker died ({how})"
-        return Outcome(RETRY, reason=text, error_type="WorkerDied", error_text=text)
+        return Outcome(RETRY, reason=text, error_type=WORKER_DIED, error_text=text)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -24,7 +24,7 @@ from delta_tables.deliveries import PARKED, RETRY
 from jobs.handler.call_order import CallOrder, Turns
 from jobs.handler.opened_handler import OpenedHandler
 from jobs.handler.results import HandlerResults, with_outcomes
-from jobs.handler.verdicts import Outcome, failure, outcome_of, tell
+from jobs.handler.verdicts import CONSUME_TIMEOUT, Outcome, failure, outcome_of, tell
 from jobs.redelivery.retry_policy import RetryPolicy
 from jobs.tracing.call_spans import NO_SPANS, CallSpans
 from lakemq.handler import BatchColumns, DeliveredMessage, Verdict
@@ -43,7 +43,7 @@ Ended = Callable[[int, int, int, Outcome | None], None]
 def timed_out(timeout_s: float) -> Outcome:
     """The outcome of a call that was given up."""
     text = f"the handler did not return within {timeout_s:g} s (consume timeout)"
-    return Outcome(RETRY, reason=text, error_type="ConsumeTimeout", error_text=text)
+    return Outcome(RETRY, reason=text, error_type=CONSUME_TIMEOUT, error_text=text)
 
 
 class RowCalls:

@@ -22,6 +22,11 @@ from lakemq.handler import Verdict
 
 _ACKNOWLEDGED = {"lakemq.verdict": ACK}
 
+WORKER_DIED = "WorkerDied"
+"""The error of a call that ended its process."""
+CONSUME_TIMEOUT = "ConsumeTimeout"
+"""The error of a call that was given up."""
+
 
 @dataclass(frozen=True)
 class Outcome:

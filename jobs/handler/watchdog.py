@@ -85,7 +85,7 @@ class Watchdog:
 
 def _end_process(timeout_s: float) -> None:
     print(
-        f"lakemq: the handler did not return within {timeout_s:g} s: its worker ends, the batch runs again",
+        f"lakemq: the handler did not return within {timeout_s:g} s: its worker ends, its task runs again",
         file=sys.stderr,
         flush=True,
     )

@@ -23,6 +23,7 @@ _START_FILE = "lakemq-start.json"
 _PLAN_FILE = "lakemq-plan.json"
 _REACHED_FILE = "lakemq-reached.json"
 _BOUND_FILE = "lakemq-batch-bound.json"
+_QUARANTINE_FILE = "lakemq-quarantine.json"
 NO_BATCH = -1
 
 
@@ -62,6 +63,11 @@ class StreamCheckpoint:
     def bound_file(self) -> Path:
         """Where the job writes how many messages it wants in a batch."""
         return self.directory / _BOUND_FILE
+
+    @property
+    def quarantine_file(self) -> Path:
+        """Where the job notes that its handler has a process of its own."""
+        return self.directory / _QUARANTINE_FILE
 
     def reach(self, batch_id: int, end: ClusterOffsets) -> None:
         """Remembers the end of a batch that is done, so that a restart knows how far the stream is."""

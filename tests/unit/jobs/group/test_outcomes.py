@@ -13,9 +13,11 @@ import pyarrow as pa
 import pytest
 
 from delta_tables.deliveries import DELIVERIES
+from jobs.group.batch_size import Handled
 from jobs.group.orderly.lane import Attempt, Lane
 from jobs.group.orderly.lane_gate import LaneRules
 from jobs.group.outcomes import IN_COMPANY, OutcomeTask
+from jobs.handler.invocation import HandlerHost, Isolation
 from jobs.handler.loader import HandlerTarget, LoadedHandler
 from jobs.redelivery.counted_attempts import attempt_counts
 from jobs.redelivery.original_position import LAST_ATTEMPT, original_positions
@@ -547,3 +549,36 @@ def test_a_lane_goes_on_behind_a_message_that_is_given_up() -> None:
     policy = RetryPolicy.of("10s", [1_000, 10_000], 0)
     rows = in_lanes([message(0, {"raise": "x"}), message(1, {"dead": "y"}), message(2)], policy=policy)
     assert [row["verdict"] for row in rows] == ["DEAD", "DEAD", "ACK"]
+
+
+@pytest.mark.parametrize(
+    ("attempt", "isolation", "apart"), [(0, "thread", False), (1, "thread", True), (3, "process", True)]
+)
+def test_a_task_that_is_started_again_has_the_handler_in_a_process_of_its_own(
+    attempt: int, isolation: Isolation, apart: bool
+) -> None:
+    target = HandlerTarget("tests.unit.jobs.handler.handlers_that_end:says_where")
+    handled: list[Handled] = []
+    task = OutcomeTask(
+        *("g", target, POLICY, "concurrent", "query-1", 5),
+        host=HandlerHost(isolation=isolation),
+        handled=handled.append,
+        attempt_number=lambda: attempt,
+    )
+    (rows,) = task(iter([pa.RecordBatch.from_pylist([message(0)], SCHEMA)]))
+    assert (rows.column("reason")[0].as_py() != str(os.getpid())) == apart
+    assert [piece.ended for piece in handled] == [0]
+
+
+def test_calls_that_end_their_process_are_counted() -> None:
+    target = HandlerTarget("tests.unit.jobs.handler.handlers_that_end:dies")
+    handled: list[Handled] = []
+    task = OutcomeTask(
+        *("g", target, POLICY, "concurrent", "query-1", 5),
+        host=HandlerHost(isolation="process", timeout_s=2.0),
+        handled=handled.append,
+    )
+    bodies = [b"exit", b"a", b"hang", b"raise", b"signal"]
+    messages = [message(offset, body=body) for offset, body in enumerate(bodies)]
+    list(task(iter([pa.RecordBatch.from_pylist(messages, SCHEMA)])))
+    assert [(piece.rows, piece.ended) for piece in handled] == [(5, 3)]

@@ -29,6 +29,11 @@ def dies(message: Any) -> Verdict | None:
     return Verdict.dead("as it was told to") if said == b"dead" else None
 
 
+def says_where(message: Any) -> Verdict:
+    """Says in which process it is called."""
+    return Verdict.dead(str(os.getpid()))
+
+
 def holds_the_interpreter(message: Any) -> None:
     """Hangs in C with the interpreter's lock where the body says so."""
     if message.body == b"hang":
