@@ -33,8 +33,9 @@ _IDLE_QUESTION_S = 0.5
 AWAY_S = 10.0
 """How long a stop waits for batches inside while the broker is away: longer than a broker's restart."""
 STOP_TIMEOUT_S = 30.0
-"""How long a stop waits for batches inside whose handler does not return."""
-_CANCELLED_S = 30.0
+"""How long a stop waits for batches inside whose handler does not return, their end as given up included."""
+_CANCELLED_S = 5.0
+"""Of that time so much is for the end of batches that are given up, a quarter of it at most."""
 _PROXY_LOGGERS = ("py4j.clientserver", "py4j.java_gateway")
 """Where Py4J logs an exception of a foreachBatch function, with the JVM's threads pinned and without."""
 
@@ -53,6 +54,7 @@ class RunLoop:
         self._spark = spark
         self._gate = gate
         self._stop_timeout_s = stop_timeout_s
+        self._cancelled_s = min(_CANCELLED_S, stop_timeout_s / 4)
         self._clock = clock
         self._stop = threading.Event()
         self._unasked = False
@@ -223,7 +225,8 @@ class RunLoop:
     ) -> str | None:
         """Stops all streams between batches and says why the first of them had failed by itself."""
         self._gate.close()
-        why = self._await_batches(is_away)
+        closed_at = self._clock()
+        why = self._await_batches(is_away, closed_at)
         failure = _first_failure(streams)
         with _rejected_batches_unlogged(self._spark):
             if why is not None:
@@ -232,22 +235,22 @@ class RunLoop:
                 give_up()
                 for stream in streams:
                     self._spark.sparkContext.cancelJobGroup(str(stream.query.runId))
-                self._gate.await_empty(_CANCELLED_S)
+                left_s = closed_at + self._stop_timeout_s - self._clock()
+                self._gate.await_empty(max(left_s, self._cancelled_s))
             self._gate.refuse()
             for stream in streams:
                 stream.stop()
         return failure
 
-    def _await_batches(self, is_away: Callable[[], bool]) -> str | None:
+    def _await_batches(self, is_away: Callable[[], bool], closed_at: float) -> str | None:
         """Waits for the batches inside; returns why they are not waited for any longer."""
         away_since: float | None = None
-        closed_at = self._clock()
         while not self._gate.await_empty(_TICK_S):
             if self._gate.all_rest:
                 return "what verdicts send has to wait"
             asked_at = self._clock()
-            if asked_at - closed_at >= self._stop_timeout_s:
-                return f"the batch did not end within {self._stop_timeout_s:g} s of the stop"
+            if asked_at - closed_at >= self._stop_timeout_s - self._cancelled_s:
+                return f"the batch did not end in time for a stop within {self._stop_timeout_s:g} s"
             if not is_away():
                 away_since = None
                 continue

@@ -135,7 +135,7 @@ def test_a_stop_does_not_wait_for_a_handler_that_hangs(
         consumer.wait_for(handler.handling.exists)
         consumer.terminate()
         assert consumer.wait() == 0, consumer.log()
-        assert "did not end within 1 s of the stop: the batch under way is given up" in consumer.log()
+        assert "did not end in time for a stop within 1 s: the batch under way is given up" in consumer.log()
         assert "Traceback" not in consumer.log(), consumer.log()
     handler.go_on.touch()
     settings = ConsumeSettings(

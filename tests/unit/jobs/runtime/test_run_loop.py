@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from typing import Any, cast
 
 import pytest
@@ -11,6 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from jobs.runtime.batch_gate import BatchGate, JobStopped
 from jobs.runtime.run_loop import RunLoop, _first_failure
 from store_native.errors import Unavailable
+from tests.support.waiting import DEADLINE_S
 
 
 class Query:
@@ -67,3 +70,28 @@ class FailedStream:
 )
 def test_a_stream_that_failed_says_why_in_one_sentence(text: str, said: str) -> None:
     assert _first_failure([cast(Any, FailedStream(text))]) == f"the stream 'g group' failed: {said}"
+
+
+def test_a_batch_that_is_given_up_and_does_not_end_is_waited_for_as_long_as_a_stop_may_take() -> None:
+    gate = BatchGate()
+    inside, go_on = threading.Event(), threading.Event()
+
+    def batch() -> None:
+        with gate.batch():
+            inside.set()
+            go_on.wait()
+
+    thread = threading.Thread(target=batch)
+    thread.start()
+    try:
+        assert inside.wait(DEADLINE_S)
+        loop = RunLoop(cast(Any, object()), gate, stop_timeout_s=2.0)
+        loop.stop()
+        began = time.monotonic()
+        given_up: list[float] = []
+        loop.run([], give_up=lambda: given_up.append(time.monotonic() - began))
+        assert len(given_up) == 1
+        assert time.monotonic() - began < 2.0 + 10.0
+    finally:
+        go_on.set()
+        thread.join()
