@@ -11,7 +11,8 @@ Invariants, wherever the driver dies:
     by the job's own doing (a task that Spark repeats does handle its rows again: at-least-once); a function
     of DataFrames is evaluated before it, and decides once about each message (frames/);
   - a worker that dies ends no group: what its task has is handled once more, with the handler in a process
-    of its own, and so are the batches after it (quarantine.py);
+    of its own, and so are the batches after it (quarantine.py), or in parts where that is not enough
+    (parted_batch.py);
   - in orderly mode nothing is handled while an earlier message of its lane is not done (orderly/), and what
     has to wait is parked in the ledger by the batch's own commit;
   - what is reported (consumer_offsets, the broker's group offsets) is reported after the ledger commit.
@@ -27,6 +28,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -50,13 +52,14 @@ from jobs.group.orderly.lane_gate import LaneRules
 from jobs.group.orderly.ledger_lanes import refuse_parked
 from jobs.group.orderly.orderly_group import OrderlyGroup
 from jobs.group.outcomes import OutcomeTask
+from jobs.group.parted_batch import PartedBatch
 from jobs.group.quarantine import Quarantine
 from jobs.group.skips.open_skips import SkipWatch
 from jobs.group.skips.skipped_rows import NO_SKIPS, Skips
 from jobs.group.slice_tasks import ReadTask, into_bins, per_bin, reader_of
 from jobs.group.start import starting_offsets
 from jobs.group.told_batches import ToldBatches
-from jobs.group.worker_death import is_worker_death
+from jobs.group.worker_death import is_worker_death, tries_before
 from jobs.handler.loader import HandlerTarget
 from jobs.redelivery.retry_policy import RetryPolicy
 from jobs.runtime.batch_gate import BatchGate
@@ -80,6 +83,9 @@ from structured_streaming.source.slice_reader import SliceReader
 _log = logging.getLogger(__name__)
 
 Positions = Mapping[MessageQueue, int]
+
+_APART = "the handler has a process of its own from here on"
+_IN_PARTS = "in smaller and smaller parts, until the messages that it dies of stand alone"
 
 
 class GroupJob:
@@ -281,20 +287,25 @@ class GroupJob:
 
     def _handle(self, batch_id: int, query_id: str, covered: BatchRange, lost: LossRecord | None) -> Handled:
         """Writes the batch's outcomes, in spite of a handler that ends its worker."""
-        try:
-            return self._write_outcomes(batch_id, query_id, covered, lost)
-        except Exception as error:
-            if self._frames or self._quarantine.host.isolation == "process" or not is_worker_death(error):
-                raise
+        quarantine = self._quarantine
+        while True:
+            try:
+                return self._write_outcomes(batch_id, query_id, covered, lost)
+            except Exception as error:
+                if self._frames or quarantine.parted(query_id, batch_id) is not None:
+                    raise
+                if not is_worker_death(error):
+                    raise
+                tried_apart = quarantine.host.isolation == "process" or tries_before(error) > 1
+            quarantine.begin()
+            if tried_apart:
+                quarantine.part(query_id, batch_id)
             _log.warning(
-                "a worker died under the handler: batch %s of group %s is handled again, the handler has a "
-                "process of its own from here on",
-                *(batch_id, self._settings.group),
+                "a worker died under the handler: batch %s of group %s is handled again, %s",
+                *(batch_id, self._settings.group, _IN_PARTS if tried_apart else _APART),
             )
-            self._quarantine.begin()
             if lost is not None:
                 lost.begin_again()
-            return self._write_outcomes(batch_id, query_id, covered, lost)
 
     def _write_outcomes(
         self, batch_id: int, query_id: str, covered: BatchRange, lost: LossRecord | None
@@ -328,14 +339,20 @@ class GroupJob:
             skips,
             TracedBatch.here(settings.group),
         )
-        outcomes = frame_of(self._spark, parts, handle, DELIVERIES.ddl)
+        blamed = self._quarantine.parted(query_id, batch_id)
+        if blamed is None:
+            outcomes = frame_of(self._spark, parts, handle, DELIVERIES.ddl)
+        else:
+            note = partial(self._quarantine.part, query_id, batch_id)
+            parted = PartedBatch(self._spark, handle, blamed, note, lambda: self._gate.is_given_up)
+            outcomes = parted.outcomes(parts)
         if not settings.send_to:
             outcomes = outcomes.drop("outbox")  # null in every row, in nine columns of a file
         if self._lease is not None:
             self._lease.check()
         self._before_ledger_commit(batch_id)
         if self._fence is not None:
-            self._fence.append(outcomes, batch_id, has_effects=True)
+            self._fence.append(outcomes, batch_id, has_effects=blamed is None)
         else:
             app_id = _application(settings.group, query_id)
             append_once(

@@ -32,6 +32,7 @@ from jobs.group.orderly.lane import lanes_of
 from jobs.group.orderly.lane_gate import LaneGate, LaneRules
 from jobs.group.skips.skipped_rows import NO_SKIPS, Skips, beside_skipped
 from jobs.group.task_attempt import of_this_task
+from jobs.group.task_part import TaskPart, died_without_a_call
 from jobs.handler.batch_calls import Before
 from jobs.handler.call_order import CallOrder
 from jobs.handler.invocation import DEFAULT_HOST, HandlerHost, invoke
@@ -71,6 +72,7 @@ class OutcomeTask:
         largest_body: bytes of a body that every broker takes; None where that is not known.
         skips: messages that an operator gave up.
         traced: what the spans of the calls say of the batch.
+        part: the messages of a task that are handled; None: all.
         attempt_number: says how often Spark has started the task before.
     """
 
@@ -87,6 +89,7 @@ class OutcomeTask:
     largest_body: int | None = None
     skips: Skips = NO_SKIPS
     traced: TracedBatch = NOT_TRACED
+    part: TaskPart | None = None
     attempt_number: Callable[[], int] = of_this_task
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -103,6 +106,8 @@ class OutcomeTask:
         gate = None if self.lanes is None else LaneGate(self.lanes)
         for batch in self._pieces(batches):
             fresh = without_repeats(batch, self.group, seen)
+            if self.part is not None:
+                fresh = self.part.of(fresh, self.group, gate)
             if fresh.num_rows == 0:
                 continue
             positions = original_positions(fresh, self.group)
@@ -161,6 +166,8 @@ class OutcomeTask:
         order: CallOrder | None,
     ) -> HandlerResults:
         messages = as_handled(batch, positions)
+        if self.part is not None and self.part.died:
+            return died_without_a_call(batch.num_rows, order)
         if isinstance(self.handler, DecidedVerdicts):
             return self.handler.of(messages)
         before = self._before(batch, positions, counts) if self.handler.load().vectorised else None

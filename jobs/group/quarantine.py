@@ -1,9 +1,10 @@
-"""Whether a group's handler has a process of its own since calls of it ended or held their worker.
+"""What a group does about calls of its handler that ended or held their worker, over the next batches.
 
-Owns the note of that beside the checkpoint.
+Owns the note beside the checkpoint of it: that the handler has a process of its own, and the batch that is
+handled in parts since that was not enough.
 
-Invariants: it outlives the driver; it ends when no call has died or been given up for QUIET_BATCHES batches,
-and with another handler. What cannot be read counts as none.
+Invariants: it outlives the driver; the process of its own ends when no call has died or been given up for
+QUIET_BATCHES batches, all of it with another handler. What cannot be read counts as none.
 
 Processes: the driver.
 """
@@ -12,9 +13,12 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from jobs.group.known_attempts import Attempt
 from jobs.handler.invocation import HandlerHost
 
 _log = logging.getLogger(__name__)
@@ -36,7 +40,10 @@ class Quarantine:
         self._file = file
         self._host = host
         self._handler = handler
-        self._left = self._noted()
+        self._left = 0
+        self._parted: tuple[str, int] | None = None
+        self._blamed: frozenset[Attempt] = frozenset()
+        self._read()
 
     @property
     def host(self) -> HandlerHost:
@@ -62,22 +69,48 @@ class Quarantine:
         elif self._left:
             self._stay(self._left - 1)
 
+    def parted(self, query_id: str, batch_id: int) -> frozenset[Attempt] | None:
+        """The messages that a batch's workers are known to die of; None: it is not handled in parts."""
+        return self._blamed if self._parted == (query_id, batch_id) else None
+
+    def part(self, query_id: str, batch_id: int, blamed: Collection[Attempt] = ()) -> None:
+        """Has a batch handled in parts, also when the driver starts again.
+
+        Args:
+            query_id: The streaming query.
+            batch_id: Its batch.
+            blamed: Messages of it that its workers die of.
+        """
+        self._parted = query_id, batch_id
+        self._blamed = frozenset(blamed)
+        self._note()
+
     def _stay(self, batches: int) -> None:
-        if batches == self._left:
-            return
-        self._left = batches
+        if batches != self._left:
+            self._left = batches
+            self._note()
+
+    def _note(self) -> None:
+        parted = None if self._parted is None else [*self._parted, sorted(self._blamed)]
+        note = {"batches": self._left, "of": self._handler, "parted": parted}
         try:
             self._file.parent.mkdir(parents=True, exist_ok=True)
             draft = self._file.with_suffix(".draft")
-            draft.write_text(json.dumps({"batches": batches, "of": self._handler}), encoding="utf-8")
+            draft.write_text(json.dumps(note), encoding="utf-8")
             draft.replace(self._file)
         except OSError as error:
-            _log.warning("that the handler has a process of its own cannot be noted: %s", error)
+            _log.warning("that calls of the handler died cannot be noted: %s", error)
 
-    def _noted(self) -> int:
+    def _read(self) -> None:
         try:
-            found = json.loads(self._file.read_text(encoding="utf-8"))
-            batches, whose = found["batches"], found["of"]
+            found: Any = json.loads(self._file.read_text(encoding="utf-8"))
+            if found["of"] != self._handler:
+                return
+            left = int(found["batches"])
+            if found["parted"] is not None:
+                query_id, batch_id, blamed = found["parted"]
+                blamed = frozenset((str(t), str(b), int(q), int(o), int(a)) for t, b, q, o, a in blamed)
+                self._parted, self._blamed = (str(query_id), int(batch_id)), blamed
+            self._left = max(0, left)
         except (OSError, ValueError, LookupError, TypeError, RecursionError):
-            return 0
-        return batches if isinstance(batches, int) and batches > 0 and whose == self._handler else 0
+            return

@@ -28,14 +28,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from delta_tables.deliveries import RETRY
 from jobs.handler.batch_calls import Made
 from jobs.handler.call_order import CallOrder
 from jobs.handler.loader import HandlerTarget
 from jobs.handler.narrowing import Call, Said, failures_allowed
 from jobs.handler.results import HandlerResults, with_outcomes
 from jobs.handler.row_calls import NOT_CALLED, TICK_S, timed_out
-from jobs.handler.verdicts import WORKER_DIED, Outcome
+from jobs.handler.verdicts import Outcome, worker_died
 from jobs.redelivery.retry_policy import RetryPolicy
 from jobs.tracing.call_spans import NOT_TRACED, TracedBatch
 from store_native.errors import from_code
@@ -262,9 +261,7 @@ class IsolatedHandler:
             _kill(process)
             status = process.wait()
         self.close()
-        how = f"signal {-status}" if status < 0 else f"exit status {status}"
-        text = f"worker died ({how})"
-        return Outcome(RETRY, reason=text, error_type=WORKER_DIED, error_text=text)
+        return worker_died(f"signal {-status}" if status < 0 else f"exit status {status}")
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -84,6 +84,16 @@ def failure(error: BaseException) -> Outcome:
     )
 
 
+def worker_died(how: str | None = None) -> Outcome:
+    """What the end of the process that made a call says of its row.
+
+    Args:
+        how: How it ended, where that is known.
+    """
+    text = "worker died" if how is None else f"worker died ({how})"
+    return Outcome(RETRY, reason=text, error_type=WORKER_DIED, error_text=text)
+
+
 def tell(span: CurrentSpan, outcome: Outcome | None) -> None:
     """Says in the span of a call what the call came to; None is ACK."""
     if outcome is None:

@@ -17,6 +17,7 @@ from jobs.group.batch_size import Handled
 from jobs.group.orderly.lane import Attempt, Lane
 from jobs.group.orderly.lane_gate import LaneRules
 from jobs.group.outcomes import IN_COMPANY, OutcomeTask
+from jobs.group.task_part import TaskPart
 from jobs.handler.invocation import HandlerHost, Isolation
 from jobs.handler.loader import HandlerTarget, LoadedHandler
 from jobs.redelivery.counted_attempts import attempt_counts
@@ -582,3 +583,52 @@ def test_calls_that_end_their_process_are_counted() -> None:
     messages = [message(offset, body=body) for offset, body in enumerate(bodies)]
     list(task(iter([pa.RecordBatch.from_pylist(messages, SCHEMA)])))
     assert [(piece.rows, piece.ended) for piece in handled] == [(5, 3)]
+
+
+def part_outcomes(part: TaskPart, messages: list[dict[str, Any]], mode: Mode = "concurrent") -> list[Any]:
+    task = OutcomeTask(
+        *("g", HandlerTarget(f"{__name__}:obey"), POLICY, mode, "query-1", 5),
+        lanes=LaneRules() if mode == "orderly" else None,
+        part=part,
+    )
+    made = task(iter([pa.RecordBatch.from_pylist(messages, SCHEMA)]))
+    rows = [row for batch in made for row in batch.to_pylist()]
+    return [(row["queue_offset"], row["attempt"], row["verdict"], row["reason"]) for row in rows]
+
+
+def attempt_at(offset: int, attempt: int = 1) -> tuple[str, str, int, int, int]:
+    return "orders", "broker-a", 1, offset, attempt
+
+
+def test_only_the_messages_of_a_part_are_handled() -> None:
+    messages = [message(0), message(1, {"dead": "bad"}), retried(5, 0, 1), message(2, {"dead": "bad"})]
+    part = TaskPart(frozenset({attempt_at(0, 2), attempt_at(1)}))
+    assert part_outcomes(part, messages) == [(1, 1, "DEAD", "bad"), (0, 2, "ACK", None)]
+
+
+def test_a_message_whose_worker_died_before_is_not_called() -> None:
+    part = TaskPart(frozenset({attempt_at(1)}), died=True)
+    assert part_outcomes(part, [message(0), message(1, {"dead": "bad"})]) == [(1, 1, "RETRY", "worker died")]
+    used_up = TaskPart(frozenset({attempt_at(1, 3)}), died=True)
+    assert part_outcomes(used_up, [retried(0, 1, 2)]) == [(1, 3, "DEAD", "worker died")]
+
+
+@pytest.mark.parametrize(
+    ("coming_again", "died", "verdict"),
+    [
+        ((), False, "ACK"),
+        ((1,), False, "ACK"),
+        ((0,), False, "PARKED"),
+        ((0,), True, "PARKED"),
+        ((), True, "RETRY"),
+    ],
+)
+def test_a_part_of_an_orderly_group_finds_its_lanes_as_the_messages_before_it_left_them(
+    coming_again: tuple[int, ...], died: bool, verdict: str
+) -> None:
+    messages = [keyed(message(offset), key) for offset, key in enumerate("abab")]
+    before = frozenset({attempt_at(0), attempt_at(1)})
+    again = frozenset(attempt_at(offset) for offset in coming_again)
+    part = TaskPart(frozenset({attempt_at(2)}), before, again, died)
+    (row,) = part_outcomes(part, messages, "orderly")
+    assert (row[0], row[2]) == (2, verdict)

@@ -66,3 +66,17 @@ def test_a_note_that_cannot_be_written_stops_nobody(tmp_path: Path, caplog: pyte
     chosen.learn(1)
     assert chosen.host.isolation == "process"
     assert "cannot be noted" in caplog.text
+
+
+def test_the_batch_in_parts_and_whom_its_workers_die_of_are_remembered(tmp_path: Path) -> None:
+    chosen = quarantine(tmp_path)
+    assert chosen.parted("query", 3) is None
+    chosen.begin()
+    chosen.part("query", 3)
+    assert quarantine(tmp_path).parted("query", 3) == frozenset()
+    chosen.part("query", 3, [("orders", "broker-a", 0, 7, 1)])
+    again = quarantine(tmp_path)
+    assert again.parted("query", 3) == {("orders", "broker-a", 0, 7, 1)}
+    assert again.host.isolation == "process"
+    assert again.parted("query", 4) is again.parted("other", 3) is None
+    assert quarantine(tmp_path, handler="app:mended").parted("query", 3) is None
