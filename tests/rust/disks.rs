@@ -2,6 +2,7 @@
 
 mod actions;
 mod crashes;
+mod derived;
 mod dice;
 mod io_errors;
 mod jumping_clock;
