@@ -3,7 +3,8 @@
 Owns what the master proved to be, and when something was last heard or said.
 
 Invariants: nothing of a master is taken before it has proved who it is, and nothing that it says for another
-epoch than the one it proved; what is reported was held before.
+epoch than the one it proved; what is reported was held before. A master whose bytes come too slowly to be of
+use is silent.
 
 Threads: one, the driver's (transport/) or the simulation's.
 """
@@ -44,6 +45,7 @@ class SlaveHandshake:
         self._transcript = Transcript()
         self._take: Callable[[Frame], list[bytes]] = self._challenge
         self._opened_at = self._heard_at = self._said_at = opening.now
+        self._unheard_bytes = 0  # that arrived since, of a frame that is not whole
         self._reported = (-1, -1)
         self._reports_flushed = True
         self.epoch = 0
@@ -73,10 +75,11 @@ class SlaveHandshake:
             LinkClosed: The connection is of no more use.
         """
         self._reader.feed(data)
+        self._unheard_bytes += len(data)
         answers: list[bytes] = []
         try:
             while self.cut_at is None and (frame := self._reader.next()) is not None:
-                self._heard_at = now
+                self._heard_at, self._unheard_bytes = now, 0
                 if frame.kind is FrameKind.REFUSAL:
                     refusal = decode(Refusal, frame)
                     # It is claimed, not proved: a higher epoch is found by asking its master.
@@ -84,6 +87,8 @@ class SlaveHandshake:
                 answers += self._take(frame)
         except FrameError as error:
             raise LinkClosed("FRAME_ILLEGAL", str(error)) from error
+        if self._unheard_bytes >= self._limits.progress_bytes:
+            self._heard_at, self._unheard_bytes = now, 0
         return answers + self.report(now)
 
     def report(self, now: float) -> list[bytes]:

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from ha_replicator.identity import LinkClosed
+from ha_replicator.master.link import MasterLink
 from ha_replicator.master.replicas import Replicas
 from ha_replicator.wire.frames import HEADER_BYTES, Frame, FrameKind
 from store_native import ReplicatedLog, Store
 from tests.support.examples import examples
-from tests.support.linked_brokers import SOON_MS, Pair, master_link, open_store, slave_link
+from tests.support.linked_brokers import LIMITS, SOON_MS, Pair, master_link, open_store, slave_link
 
 BODIES = [b"one", b"two " * 20, b"three"]
 
@@ -98,14 +99,69 @@ def test_slave_has_whole_requests_wherever_the_stream_is_cut(stores: tuple[Store
         assert is_prefix(stores)
 
 
-def test_slave_takes_frames_that_arrive_together_or_byte_by_byte(stores: tuple[Store, Store]) -> None:
+def test_slave_takes_frames_that_arrive_byte_by_byte(stores: tuple[Store, Store]) -> None:
     stream = b"".join(frames_of(stores[0].replicated_log()))
     pair = connected(stores)
     looks_every = len(stream) // examples(len(stream))
     for at in range(len(stream)):
-        pair.slave.receive(stream[at : at + 1], float(at % 4))
+        pair.slave.receive(stream[at : at + 1], at / 100)
         assert at % looks_every or is_prefix(stores)
     assert stores[1].watermarks()[0] == stores[0].watermarks()[0]
+
+
+def test_master_that_says_a_byte_a_second_is_gone_after_20_and_leaves_nothing(
+    stores: tuple[Store, Store],
+) -> None:
+    stream = b"".join(frames_of(stores[0].replicated_log()))
+    pair = connected(stores)
+    for second in range(20):
+        pair.slave.receive(stream[second : second + 1], float(second))
+        assert pair.slave.next_deadline() <= 20.0
+    with pytest.raises(LinkClosed, match="TIMEOUT"):
+        pair.slave.receive(stream[20:21], 20.0)
+    assert stores[1].watermarks()[0] == 0
+
+
+def test_frame_that_takes_longer_than_the_20_seconds_arrives_over_a_slow_link(
+    stores: tuple[Store, Store],
+) -> None:
+    end = stores[0].append_message("t", b"x" * 700_000).end_offset
+    assert stores[0].wait_flushed(end, SOON_MS)
+    stream = b"".join(frames_of(stores[0].replicated_log()))
+    pair = connected(stores)
+    a_step = LIMITS.progress_bytes
+    for step, at in enumerate(range(0, len(stream), a_step)):
+        pair.slave.receive(stream[at : at + a_step], step * 19.0)
+    assert stores[1].watermarks()[0] == end
+
+
+def test_slave_that_dribbles_is_silent_whatever_comes_of_it(stores: tuple[Store, Store]) -> None:
+    """Nothing that a slave says is long: bytes that make no frame are no sign of life."""
+    pair = connected(stores)
+    said = b"".join(Frame(FrameKind.REPORT, 0, 0, 1, 1).pieces())
+    for second in range(20):
+        pair.master.receive(said[second : second + 1], float(second))
+        pair.master.pump(float(second))
+    with pytest.raises(LinkClosed, match="TIMEOUT"):
+        pair.master.pump(20.0)
+
+
+@pytest.mark.parametrize("side", ["master", "slave"])
+def test_peer_that_dribbles_before_its_proof_is_closed_after_the_handshakes_time(
+    stores: tuple[Store, Store], side: str
+) -> None:
+    master, slave = (store.replicated_log() for store in stores)
+    ends = {"master": master_link(master), "slave": slave_link(slave)}
+    peer = {"master": FrameKind.HELLO, "slave": FrameKind.CHALLENGE}[side]
+    nonsense = b"".join(Frame(peer, body=b"x" * (1 << 20)).pieces())
+    link = ends[side]
+    says = link.pump if isinstance(link, MasterLink) else link.report
+    for second in range(10):
+        link.receive(nonsense[second << 16 : (second + 1) << 16], float(second))
+        says(float(second))
+    link.receive(nonsense[10 << 16 : 11 << 16], 9.9)
+    with pytest.raises(LinkClosed, match="no handshake within 10 s"):
+        says(10.0)
 
 
 def changed(at: int, to: bytes) -> Callable[[bytes], bytes]:
