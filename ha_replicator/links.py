@@ -49,8 +49,11 @@ class LinkToSlave(Protocol):
     def check(self, now: float) -> None:
         """Ends the connection of a slave that is silent."""
 
+    def is_due(self, now: float) -> bool:
+        """Whether :meth:`pump` has something to do; asked after the log moved or the slave said something."""
+
     def next_deadline(self) -> float:
-        """When :meth:`pump` must be called at the latest."""
+        """When :meth:`pump` must be called at the latest, whatever :meth:`is_due` says."""
 
     def lag(self) -> int:
         """Bytes of the log that the slave did not report yet."""
@@ -83,5 +86,8 @@ class LinkToMaster(Protocol):
     def report(self, now: float) -> list[bytes]:
         """Returns a report when there is something to say."""
 
+    def is_due(self) -> bool:
+        """Whether :meth:`report` has something to say; asked after the log moved."""
+
     def next_deadline(self) -> float:
-        """When :meth:`report` must be called at the latest."""
+        """When :meth:`report` must be called at the latest, whatever :meth:`is_due` says."""

@@ -147,12 +147,31 @@ class MasterLink:
             frame = Frame(FrameKind.HEARTBEAT, self.sent, self.sent, epoch, self._epoch, confirmed)
         else:
             return []
+        if not held:
+            self._pump_at = None  # this told what is confirmed
         self._sent_confirmed = confirmed
         self._said_at = now
         return frame.pieces()
 
+    def is_due(self, now: float) -> bool:
+        """Whether :meth:`pump` has something to do; asked after the log moved or the slave said something."""
+        if not self.following:
+            return False
+        _, _, flushed, confirmed = self._log.marks()
+        if self._catch_up.is_far(self.sent, flushed):
+            return True  # how fast it gets its bytes goes by the log's growth
+        if confirmed > self._sent_confirmed and self._pump_at is None:
+            self._pump_at = self._said_at + self._limits.confirmed_s
+        return (
+            self.superseded
+            or self._snapshot_sent < len(self._snapshot)
+            or (self.sent < flushed and self.sent - self.acked < self._limits.window_bytes)
+            or self._owes_epoch(flushed)
+            or now >= self.next_deadline()
+        )
+
     def next_deadline(self) -> float:
-        """When :meth:`pump` must be called at the latest."""
+        """When :meth:`pump` must be called at the latest, whatever :meth:`is_due` says."""
         if not self.following:
             return self._opened_at + self._limits.handshake_s
         deadline = min(self._heard_at + self._limits.housekeeping_s, self._said_at + self._limits.heartbeat_s)

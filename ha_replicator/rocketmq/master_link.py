@@ -108,6 +108,10 @@ class RocketMQMasterLink:
         if now - self._heard_at >= silent:
             raise LinkClosed("TIMEOUT", f"the slave said nothing for {silent:g} s")
 
+    def is_due(self, now: float) -> bool:
+        """Whether :meth:`pump` may have something to do: it is asked."""
+        return True
+
     def next_deadline(self) -> float:
         """When :meth:`pump` must be called at the latest."""
         if not self.following:

@@ -122,6 +122,10 @@ class RocketMQSlaveLink:
         self._reported, self._said_at = held, now
         return [report(held)]
 
+    def is_due(self) -> bool:
+        """Whether :meth:`report` may have something to say: it is asked."""
+        return True
+
     def next_deadline(self) -> float:
         """When :meth:`report` must be called at the latest."""
         return min(self._heard_at + self._limits.housekeeping_s, self._said_at + self._limits.heartbeat_s)

@@ -109,6 +109,10 @@ class SlaveHandshake:
         self._reported, self._said_at = held, now
         return Frame(FrameKind.REPORT, held[0], held[0], held[1], self.epoch, 0).pieces()
 
+    def is_due(self) -> bool:
+        """Whether :meth:`report` has something new to say; asked after the log moved."""
+        return self.following and self._held() != self._reported
+
     def next_deadline(self) -> float:
         """When :meth:`report` must be called at the latest."""
         if not self.following:

@@ -20,7 +20,7 @@ from ha_replicator.link_place import LinkPlace
 from ha_replicator.links import LinkToMaster
 from ha_replicator.log import ReplicatedLog
 from ha_replicator.transport.peer import Peer, connected
-from ha_replicator.transport.wakeups import Wakeups, wait_until
+from ha_replicator.transport.wakeups import Wakeup, Wakeups
 from store_native.errors import LakeMQError
 
 log = logging.getLogger("lakemq.replication")
@@ -106,35 +106,35 @@ class Follower:
 
     async def _follow(self, peer: Peer) -> bool:
         now = asyncio.get_running_loop().time
-        moved = self._wakeups.add()
+        wakeup = self._wakeups.add(lambda: True)
         reading: asyncio.Task[None] | None = None
         try:
-            await self._all_flushed(moved)
+            await self._all_flushed(wakeup)
             link = self.link = self._make_link(peer.is_local, now())
+            wakeup.is_due = link.is_due
             peer.write(link.begin())
-            reading = asyncio.create_task(self._read(peer, link, moved))
+            reading = asyncio.create_task(self._read(peer, link, wakeup))
             while not reading.done():
                 peer.write(link.report(now()))
                 await peer.drained()
-                await wait_until(moved, link.next_deadline(), now())
+                await wakeup.wait(link.next_deadline)
             await reading
             return link.following
         finally:
             if reading is not None:
                 reading.cancel()
                 await asyncio.gather(reading, return_exceptions=True)
-            self._wakeups.discard(moved)
+            self._wakeups.discard(wakeup)
 
-    async def _all_flushed(self, moved: asyncio.Event) -> None:
+    async def _all_flushed(self, wakeup: Wakeup) -> None:
         """Waits until what is appended is flushed: only that can be compared with the master's log."""
         while True:
             _, appended, flushed, _ = self._log.marks()
             if flushed >= appended:
                 return
-            await moved.wait()
-            moved.clear()
+            await wakeup.wait(_never)
 
-    async def _read(self, peer: Peer, link: LinkToMaster, moved: asyncio.Event) -> None:
+    async def _read(self, peer: Peer, link: LinkToMaster, wakeup: Wakeup) -> None:
         now = asyncio.get_running_loop().time
         try:
             while data := await peer.read():
@@ -150,6 +150,11 @@ class Follower:
                     self.last_failure = None
                     fields = {"master": peer.address, "epoch": link.epoch, "from": self._log.marks()[1]}
                     log.info("this slave follows its master", extra={"fields": fields})
+                    wakeup.set()
                 self._on_change()
         finally:
-            moved.set()
+            wakeup.set()
+
+
+def _never() -> float:
+    return float("inf")

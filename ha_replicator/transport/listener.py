@@ -20,7 +20,7 @@ from ha_replicator.links import LinkToSlave
 from ha_replicator.master.replicas import Replicas
 from ha_replicator.transport.peer import Peer
 from ha_replicator.transport.tls_opening import SlaveOverTls, TlsOpenings
-from ha_replicator.transport.wakeups import Wakeups, wait_until
+from ha_replicator.transport.wakeups import Wakeup, Wakeups
 from store_native.errors import LakeMQError
 
 log = logging.getLogger("lakemq.replication")
@@ -125,9 +125,9 @@ class ReplicationListener:
     async def _serve(self, peer: Peer, task: asyncio.Task[None]) -> None:
         now = asyncio.get_running_loop().time
         link = self._make_link(peer.is_local, now())
-        moved = self._wakeups.add()
+        wakeup = self._wakeups.add(lambda: link.is_due(now()))
         said: LinkClosed | None = None
-        reading = asyncio.create_task(self._read(peer, link, moved, task))
+        reading = asyncio.create_task(self._read(peer, link, wakeup, task))
         try:
             while not reading.done():
                 try:
@@ -137,10 +137,11 @@ class ReplicationListener:
                 if pieces:
                     peer.write(pieces)
                     await self._drained(peer, link, reading)
-                    # What is large goes in pieces, so that the broker's other work comes in between.
-                    await asyncio.sleep(0)
-                else:
-                    await wait_until(moved, link.next_deadline(), now())
+                    if link.is_due(now()):
+                        # What is large goes in pieces, so that the broker's other work comes in between.
+                        await asyncio.sleep(0)
+                        continue
+                await wakeup.wait(link.next_deadline)
             await reading
         except LinkClosed as closed:
             said = closed
@@ -150,7 +151,7 @@ class ReplicationListener:
             reading.cancel()
             # Its end is known, or of no more interest: nobody shall hear of it as of an error that was lost.
             await asyncio.gather(reading, return_exceptions=True)
-            self._wakeups.discard(moved)
+            self._wakeups.discard(wakeup)
             self._replicas.left(link)
             self._on_change()
         await peer.close(said.farewell if said else ())
@@ -168,9 +169,7 @@ class ReplicationListener:
                 await asyncio.gather(drain, return_exceptions=True)
             link.check(now())
 
-    async def _read(
-        self, peer: Peer, link: LinkToSlave, moved: asyncio.Event, task: asyncio.Task[None]
-    ) -> None:
+    async def _read(self, peer: Peer, link: LinkToSlave, wakeup: Wakeup, task: asyncio.Task[None]) -> None:
         now = asyncio.get_running_loop().time
         try:
             while data := await peer.read():
@@ -184,16 +183,17 @@ class ReplicationListener:
                     self._replicas.joined(link)
                     fields = {"slave": peer.address, "id": link.broker_id, "from": link.sent}
                     log.info("a slave follows", extra={"fields": fields})
+                    wakeup.set()
                 elif link.following:
                     self._replicas.reported()
                 self._on_change()
-                moved.set()
+                wakeup.look()
         except LinkClosed as closed:
             if closed.epoch:
                 self._on_epoch(closed.epoch)
             raise
         finally:
-            moved.set()
+            wakeup.set()
 
     def _notify(self, peer: Peer, link: LinkToSlave, said: LinkClosed | None) -> None:
         fields = {"slave": peer.address, "id": link.broker_id}

@@ -1,6 +1,10 @@
 """Who wants to know that the log moved.
 
-Owns the events of the drivers' tasks.
+Owns the drivers' waiting: each for what its link waits for, and for its link's deadline.
+
+Invariants: no move is lost: what comes while a driver does something else is kept until it waits. A driver
+whose link has nothing to do is not woken, and its one timer is set anew only when it has run out: most moves
+of the log, and most of what arrives, leave a link nothing to say.
 
 Threads: the event loop.
 """
@@ -11,8 +15,78 @@ import asyncio
 from collections.abc import Callable
 
 
+class Wakeup:
+    """One driver's waiting.
+
+    Args:
+        is_due: Says at each move whether the driver has something to do before its deadline.
+    """
+
+    def __init__(self, is_due: Callable[[], bool]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._is_set = False
+        self._waiter: asyncio.Future[None] | None = None
+        self._deadline: Callable[[], float] = lambda: float("inf")
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = float("inf")
+        self.is_due = is_due
+
+    def set(self) -> None:
+        """Wakes the driver, or has it not wait the next time."""
+        self._is_set = True
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def look(self) -> None:
+        """Something moved: wakes the driver if that leaves it something to do."""
+        if self._is_set:
+            return
+        if self._waiter is None or self.is_due():
+            self.set()
+        else:
+            self._arm()
+
+    async def wait(self, deadline: Callable[[], float]) -> None:
+        """Waits until there is something to do.
+
+        Args:
+            deadline: The time at which the driver has something to do at the latest; it may change.
+        """
+        if not self._is_set:
+            self._deadline = deadline
+            self._waiter = self._loop.create_future()
+            try:
+                self._arm()
+                await self._waiter
+            finally:
+                self._waiter = None
+        self._is_set = False
+
+    def close(self) -> None:
+        """Ends the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _arm(self) -> None:
+        at = self._deadline()
+        if at == float("inf") or (self._timer is not None and self._timer_at <= at):
+            return
+        self.close()
+        self._timer, self._timer_at = self._loop.call_at(at, self._ring), at
+
+    def _ring(self) -> None:
+        self._timer = None
+        if self._waiter is None:
+            return  # it asks before it waits again
+        if self._deadline() <= self._loop.time():
+            self.set()
+        else:
+            self._arm()
+
+
 class Wakeups:
-    """Sets the events of all who wait.
+    """Has all drivers look.
 
     Args:
         listen: Called when somebody begins to wait.
@@ -20,35 +94,31 @@ class Wakeups:
 
     def __init__(self, listen: Callable[[], None]) -> None:
         self._listen = listen
-        self._events: set[asyncio.Event] = set()
+        self._wakeups: set[Wakeup] = set()
 
     @property
     def wanted(self) -> bool:
         """Whether anybody listens at all."""
-        return bool(self._events)
+        return bool(self._wakeups)
 
-    def add(self) -> asyncio.Event:
-        """Returns an event that is set at each move, until :meth:`discard`."""
-        event = asyncio.Event()
-        self._events.add(event)
+    def add(self, is_due: Callable[[], bool]) -> Wakeup:
+        """Returns a driver's waiting, which hears of each move until :meth:`discard`."""
+        wakeup = Wakeup(is_due)
+        self._wakeups.add(wakeup)
         self._listen()
-        return event
+        return wakeup
 
-    def discard(self, event: asyncio.Event) -> None:
-        """Forgets an event."""
-        self._events.discard(event)
+    def discard(self, wakeup: Wakeup) -> None:
+        """Forgets it."""
+        self._wakeups.discard(wakeup)
+        wakeup.close()
 
     def wake(self) -> None:
         """The log moved."""
-        for event in self._events:
-            event.set()
+        for wakeup in self._wakeups:
+            wakeup.look()
 
-
-async def wait_until(event: asyncio.Event, at: float, now: float) -> None:
-    """Waits for the event, at most until ``at``; clears it."""
-    try:
-        async with asyncio.timeout(max(at - now, 0)):
-            await event.wait()
-    except TimeoutError:
-        pass
-    event.clear()
+    def wake_all(self) -> None:
+        """What the links go by has changed: every driver asks its link."""
+        for wakeup in self._wakeups:
+            wakeup.set()

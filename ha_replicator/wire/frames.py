@@ -37,7 +37,8 @@ MAX_MESSAGE_BYTES = 1 << 20
 _FIELDS = struct.Struct(">4sBBHI")
 _CRC = struct.Struct(">I")
 _NUMBERS = struct.Struct(">qqqqq")
-HEADER_BYTES = _FIELDS.size + _CRC.size + _NUMBERS.size
+_NUMBERS_AT = _FIELDS.size + _CRC.size
+HEADER_BYTES = _NUMBERS_AT + _NUMBERS.size
 
 
 class FrameKind(IntEnum):
@@ -54,7 +55,7 @@ class FrameKind(IntEnum):
     SNAPSHOT = 19
 
 
-_KINDS = frozenset(FrameKind)
+_KINDS = {int(kind): kind for kind in FrameKind}
 _WITHOUT_BODY = frozenset({FrameKind.HEARTBEAT, FrameKind.REPORT})
 
 
@@ -96,7 +97,7 @@ class FrameReader:
     def __init__(self, max_body_bytes: int) -> None:
         self._max_body_bytes = max_body_bytes
         self._held = bytearray()
-        self._allowed: frozenset[FrameKind] = _KINDS
+        self._allowed = frozenset(FrameKind)
 
     def allow(self, *kinds: FrameKind) -> None:
         """Says which frames may come next; bytes of others are refused by their header already."""
@@ -117,24 +118,24 @@ class FrameReader:
             raise FrameError(f"it begins with {bytes(held[:4])!r}, not with {MAGIC!r}")
         if len(held) < HEADER_BYTES:
             return None
-        _, version, kind, zero, length = _FIELDS.unpack_from(held)
+        _, version, number, zero, length = _FIELDS.unpack_from(held)
         if version != VERSION or zero != 0:
             raise FrameError(f"version {version}, this broker speaks {VERSION}")
-        if kind not in _KINDS or FrameKind(kind) not in self._allowed:
-            raise FrameError(f"a frame of kind {kind}, expected: {sorted(k.name for k in self._allowed)}")
-        self._check_length(FrameKind(kind), length)
+        kind = _KINDS.get(number)
+        if kind is None or kind not in self._allowed:
+            raise FrameError(f"a frame of kind {number}, expected: {sorted(k.name for k in self._allowed)}")
+        self._check_length(kind, length)
         end = HEADER_BYTES + length
         if len(held) < end:
             return None
         with memoryview(held) as view:
+            crc = zlib.crc32(view[_NUMBERS_AT:end], zlib.crc32(view[: _FIELDS.size]))
             body = bytes(view[HEADER_BYTES:end])
-        (crc,) = _CRC.unpack_from(held, _FIELDS.size)
-        numbers: tuple[int, int, int, int, int] = _NUMBERS.unpack_from(held, _FIELDS.size + _CRC.size)
-        frame = Frame(FrameKind(kind), *numbers, body)
-        if frame.header()[_FIELDS.size : _FIELDS.size + _CRC.size] != _CRC.pack(crc):
-            raise FrameError(f"the checksum of a frame of kind {FrameKind(kind).name} is wrong")
+        if _CRC.unpack_from(held, _FIELDS.size) != (crc,):
+            raise FrameError(f"the checksum of a frame of kind {kind.name} is wrong")
+        numbers: tuple[int, int, int, int, int] = _NUMBERS.unpack_from(held, _NUMBERS_AT)
         del held[:end]
-        return frame
+        return Frame(kind, *numbers, body)
 
     def _check_length(self, kind: FrameKind, length: int) -> None:
         bound = MAX_MESSAGE_BYTES

@@ -387,6 +387,7 @@ class ReplicationService:
             self._log.become_slave(epoch)
         except Unavailable as error:
             log.warning("a higher epoch came in between", extra={"fields": {"reason": error.detail}})
+        self._wakeups.wake_all()
         log.error(
             "this broker is the master no more: restart it as a slave of the new one",
             extra={"fields": {"epoch": epoch}},

@@ -73,7 +73,7 @@ def test_slave_has_the_log_and_its_rolls_however_the_stream_is_cut(
         del to_slave[:length]
         master.receive(bytes(to_master), 0.0)
         to_master.clear()
-    assert stores[1].wait_dispatched(end, SOON_MS)
+    assert all(store.wait_dispatched(end, SOON_MS) for store in stores)
     assert files(stores[1], end) == files(stores[0], end)
     assert len(files(stores[0], end)) == 3
     assert stores[1].queues("t") == stores[0].queues("t")

@@ -14,6 +14,7 @@ import uvloop
 
 from ha_replicator.http_question import TIMEOUT_S
 from ha_replicator.identity import LinkClosed
+from ha_replicator.master.link import MasterLink
 from ha_replicator.master.replicas import Replicas
 from ha_replicator.master_address import MasterAddress
 from ha_replicator.transport.listener import MAX_UNPROVED, ReplicationListener
@@ -35,16 +36,28 @@ class Listening:
         self.slave = open_store(path / "b", "slave")
         self.log = self.store.replicated_log()
         self.epochs: list[int] = []
+        self.pumps = 0
         self.replicas = Replicas(self.log, needed=1)
         self.wakeups = Wakeups(lambda: None)
         self.listener = ReplicationListener(
-            lambda local, now: master_link(self.log, now, local_peer=local),
+            self._link,
             self.replicas,
             self.wakeups,
             on_change=lambda: None,
             on_epoch=self.epochs.append,
             tls=tls,
         )
+
+    def _link(self, local_peer: bool, now: float) -> MasterLink:
+        link = master_link(self.log, now, local_peer=local_peer)
+        pump = link.pump
+
+        def counted(now: float) -> list[bytes]:
+            self.pumps += 1
+            return pump(now)
+
+        link.pump = counted  # type: ignore[method-assign]  # counts what the driver asks for
+        return link
 
     async def follow(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Connects and shakes hands; returns the connection of a slave that follows."""
@@ -110,6 +123,29 @@ def test_epoch_of_a_slave_that_does_not_read_is_heard_at_once(tmp_path: Path) ->
         await wait_until_async(lambda: link.sent > 4 << 20)  # as much as the socket takes
         writer.writelines(Frame(FrameKind.REPORT, 0, 0, 1, 65).pieces())
         await wait_until_async(lambda: listening.epochs == [65])
+        writer.transport.abort()
+
+    run(tmp_path, scenario)
+
+
+def test_moves_that_leave_a_link_nothing_to_say_do_not_wake_its_driver(tmp_path: Path) -> None:
+    """Of each range a master hears of three moves of its log, and one is the slave's."""
+
+    async def scenario(listening: Listening) -> None:
+        _, writer = await listening.follow()
+        end = listening.store.append_message("t", b"one").end_offset
+        assert listening.store.wait_flushed(end, 30_000)
+        listening.wakeups.wake()
+        await wait_until_async(lambda: listening.replicas.links[0].sent == end)
+        before = listening.pumps
+        for _ in range(1000):
+            listening.wakeups.wake()
+            await asyncio.sleep(0)
+        assert listening.pumps <= before + 10, "a heartbeat each 5 s"
+        later = listening.store.append_message("t", b"two").end_offset
+        assert listening.store.wait_flushed(later, 30_000)
+        listening.wakeups.wake()
+        await wait_until_async(lambda: listening.replicas.links[0].sent == later)
         writer.transport.abort()
 
     run(tmp_path, scenario)
