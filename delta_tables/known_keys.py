@@ -1,6 +1,6 @@
 """What a table knows already of a batch's own positions, without reading its history.
 
-Owns the query and its bounds.
+Owns the question and its bounds; each kind of ledger answers it in its own way (`rows_within`).
 
 Invariants: the answer holds every row of the group at the positions asked for. Delta skips files by the
 minimum and maximum of group, topic, queue and offset that their entries hold, so the cost follows the
@@ -12,32 +12,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from delta_tables.ledger.location import LedgerLocation
-from delta_tables.ledger.path_ledger import PathLedger
+from delta_tables.ledger.spans import Span
 from delta_tables.table import Table
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, SparkSession
+    from pyspark.sql import SparkSession
 
 MOST_SPANS = 64
 """Spans in one query: more of them cost more to compare with each file than they skip."""
 
 Position = tuple[str, str, int, int]
 """topic, broker_name, queue_id, queue_offset"""
-
-
-@dataclass(frozen=True)
-class Span:
-    """Offsets `low` to `high` (both included) of one queue; of all queues of a topic without `queue_id`."""
-
-    topic: str
-    queue_id: int | None
-    low: int
-    high: int
 
 
 def known_rows(
@@ -77,24 +65,7 @@ def rows_within(
     """The rows of a group within some spans, each once; the arguments are those of `known_rows`."""
     if not asked:
         return set()
-    if isinstance(ledger, PathLedger):
-        import pyarrow as pa
-        from deltalake import QueryBuilder
-
-        later = "" if attempts_from is None else f" AND attempt >= {attempts_from}"
-        text = (
-            f"SELECT {', '.join(columns)} FROM {table.name} "
-            f"WHERE consumer_group = {_quoted(group)}{later} AND ({' OR '.join(map(within_sql, asked))})"
-        )
-        found = pa.table(QueryBuilder().register(table.name, ledger.open(table)).execute(text).read_all())
-    else:
-        from pyspark.sql import functions as F
-
-        assert spark is not None, "a ledger in a catalog is read through Spark"
-        where = (F.col("consumer_group") == group) & _any_of(asked)
-        if attempts_from is not None:
-            where = where & (F.col("attempt") >= attempts_from)
-        found = ledger.read(spark, table).where(where).select(*columns).toArrow()
+    found = ledger.rows_within(spark, table, group, asked, columns, attempts_from)
     return {tuple(row.values()) for row in found.to_pylist()}
 
 
@@ -126,24 +97,3 @@ def _split(offsets: list[int], pieces: int) -> list[tuple[int, int]]:
     widest = sorted((gap for gap in gaps if gap[0] > 1), reverse=True)[: pieces - 1]
     cuts = [0, *sorted(at for _, at in widest), len(offsets)]
     return [(offsets[a], offsets[b - 1]) for a, b in itertools.pairwise(cuts)]
-
-
-def within_sql(span: Span) -> str:
-    """A condition on a table's rows, of either engine: a position is within a span."""
-    within = f"(topic = {_quoted(span.topic)} AND queue_offset BETWEEN {span.low} AND {span.high}"
-    return f"{within})" if span.queue_id is None else f"{within} AND queue_id = {span.queue_id})"
-
-
-def _quoted(text: str) -> str:
-    """A text of standard SQL, as DataFusion reads it: a backslash is a character like others."""
-    return "'" + text.replace("'", "''") + "'"
-
-
-def _any_of(asked: Sequence[Span]) -> Column:
-    from pyspark.sql import functions as F
-
-    def condition(span: Span) -> Column:
-        within = (F.col("topic") == span.topic) & F.col("queue_offset").between(span.low, span.high)
-        return within if span.queue_id is None else within & (F.col("queue_id") == span.queue_id)
-
-    return reduce(lambda one, other: one | other, map(condition, asked))

@@ -7,16 +7,21 @@ Invariants: writers are kept apart by Delta itself.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from delta_tables.ledger.location import LedgerLocation
+from delta_tables.ledger.spans import Span
 from delta_tables.ledger.stored_columns import StoredColumn
 from delta_tables.ledger.writer_lock import WriterLock
 from delta_tables.table import Column, Table
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column as SparkColumn
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
@@ -57,6 +62,29 @@ class CatalogLedger(LedgerLocation):
         newest = spark.sql(f"DESCRIBE HISTORY {self.qualified(table)} LIMIT 1").head()
         assert newest is not None, f"{self.qualified(table)} has no history"
         return int(newest["version"])
+
+    @property
+    def versions_hold_s(self) -> float:
+        """Some seconds: an idle group would ask Spark all the time."""
+        return 5.0
+
+    def rows_within(
+        self,
+        spark: SparkSession | None,
+        table: Table,
+        group: str,
+        asked: Sequence[Span],
+        columns: Sequence[str],
+        attempts_from: int | None,
+    ) -> pa.Table:
+        """A group's rows within some spans."""
+        from pyspark.sql import functions as F
+
+        assert spark is not None, "a ledger in a catalog is read through Spark"
+        where = (F.col("consumer_group") == group) & reduce(operator.or_, map(_within, asked))
+        if attempts_from is not None:
+            where = where & (F.col("attempt") >= attempts_from)
+        return self.read(spark, table).where(where).select(*columns).toArrow()
 
     def append(self, writer: DataFrameWriter, table: Table) -> None:
         """Ends a writer of rows by appending them to a table."""
@@ -108,3 +136,10 @@ class CatalogLedger(LedgerLocation):
 
     def _stream_to(self, writer: DataStreamWriter, table: Table) -> StreamingQuery:
         return writer.toTable(self.qualified(table))
+
+
+def _within(span: Span) -> SparkColumn:
+    from pyspark.sql import functions as F
+
+    within = (F.col("topic") == span.topic) & F.col("queue_offset").between(span.low, span.high)
+    return within if span.queue_id is None else within & (F.col("queue_id") == span.queue_id)

@@ -13,11 +13,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from delta_tables.ledger.spans import Span
 from delta_tables.ledger.stored_columns import StoredColumn, missing_columns
 from delta_tables.ledger.writer_lock import WriterLock
 from delta_tables.table import Column, Table
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
@@ -56,6 +58,23 @@ class LedgerLocation(ABC):
     @abstractmethod
     def version(self, spark: SparkSession, table: Table) -> int:
         """The table's newest version."""
+
+    @property
+    @abstractmethod
+    def versions_hold_s(self) -> float:
+        """How long a version that was asked for counts as the newest: where to ask is a query of Spark's."""
+
+    @abstractmethod
+    def rows_within(
+        self,
+        spark: SparkSession | None,
+        table: Table,
+        group: str,
+        asked: Sequence[Span],
+        columns: Sequence[str],
+        attempts_from: int | None,
+    ) -> pa.Table:
+        """A group's rows within some spans, one at least; see `known_keys.known_rows`."""
 
     @abstractmethod
     def append(self, writer: DataFrameWriter, table: Table) -> None:

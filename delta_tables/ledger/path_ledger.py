@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from delta_tables.ledger.compaction import FILE_SIZES, FileSize, compact
 from delta_tables.ledger.location import FILE_RETENTION, LedgerLocation, interval
+from delta_tables.ledger.spans import Span, quoted, within_sql
 from delta_tables.ledger.stored_columns import StoredColumn
 from delta_tables.ledger.writer_lock import WriterLock
 from delta_tables.table import KEPT_DAYS, Column, Table
@@ -85,6 +86,31 @@ class PathLedger(LedgerLocation):
     def version(self, spark: SparkSession, table: Table) -> int:
         """The table's newest version."""
         return self.open(table).version()
+
+    @property
+    def versions_hold_s(self) -> float:
+        """Not at all: to ask is the look into a directory."""
+        return 0.0
+
+    def rows_within(
+        self,
+        spark: SparkSession | None,
+        table: Table,
+        group: str,
+        asked: Sequence[Span],
+        columns: Sequence[str],
+        attempts_from: int | None,
+    ) -> pa.Table:
+        """A group's rows within some spans; needs no session."""
+        import pyarrow as pa
+        from deltalake import QueryBuilder
+
+        later = "" if attempts_from is None else f" AND attempt >= {attempts_from}"
+        text = (
+            f"SELECT {', '.join(columns)} FROM {table.name} "
+            f"WHERE consumer_group = {quoted(group)}{later} AND ({' OR '.join(map(within_sql, asked))})"
+        )
+        return pa.table(QueryBuilder().register(table.name, self.open(table)).execute(text).read_all())
 
     def append(self, writer: DataFrameWriter, table: Table) -> None:
         """Ends a writer of rows by appending them to a table."""

@@ -18,8 +18,9 @@ from pyspark.sql import SparkSession
 from delta_tables.data_losses import DATA_LOSSES, LostRange, rows, without
 from delta_tables.deliveries import DELIVERIES
 from delta_tables.idempotent import append_arrow_once
-from delta_tables.known_keys import Span, rows_within
+from delta_tables.known_keys import rows_within
 from delta_tables.ledger.location import LedgerLocation
+from delta_tables.ledger.spans import Span
 from store_native.errors import from_code
 from structured_streaming.offsets import Offsets, same_topic
 from structured_streaming.source.data_loss import Loss

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from delta_tables.deliveries import PARKED, RETRY, SHARDING_KEY_PROPERTY
-from delta_tables.known_keys import spans, within_sql
+from delta_tables.known_keys import spans
 from delta_tables.ledger.location import LedgerLocation
+from delta_tables.ledger.spans import within_sql
 from delta_tables.ledger_query import select
 from jobs.group.orderly.lane import Attempt, Lane
 from jobs.group.orderly.waiting import LaneRow

@@ -15,9 +15,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from delta_tables.deliveries import ACK, DEAD, DELIVERIES, DROPPED
-from delta_tables.known_keys import MOST_SPANS, Position, Span, rows_within
+from delta_tables.known_keys import MOST_SPANS, Position, rows_within
 from delta_tables.ledger.location import LedgerLocation
-from delta_tables.ledger.path_ledger import PathLedger
+from delta_tables.ledger.spans import Span
 from delta_tables.ledger_query import select
 from delta_tables.skipped_messages import SKIPPED_MESSAGES
 from jobs.group.skips.skipped_rows import Skip, Skips
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _log = logging.getLogger(__name__)
-
-CATALOG_PAUSE_S = 5.0
-"""How long a catalog is not asked again: that is a query of Spark's, on a path the look into a directory."""
 
 _POSITION = ("topic", "broker_name", "queue_id", "queue_offset")
 _OF_GROUP = """\
@@ -90,7 +87,7 @@ class SkipWatch:
         self._group = group
         self._spark = spark
         self._clock = clock
-        self._pause_s = 0.0 if isinstance(ledger, PathLedger) else CATALOG_PAUSE_S
+        self._pause_s = ledger.versions_hold_s
         self._asked_at: float | None = None
         self._version = -1
         self._open: list[OpenSkip] = []
