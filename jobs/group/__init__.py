@@ -3,6 +3,7 @@
 job.py              the job; start.py is where it begins without a checkpoint
 registration.py     what its start makes at brokers, and takes back when it is refused
 slice_tasks.py      a batch is read where it is handled; map_arrow.py is Spark's part of it
+older_checkpoint.py  a checkpoint that is older than the ledger is refused
 batch_range.py      what a batch covers; batch_parts.py first deliveries, and what comes again
 handled_messages.py  messages as a handler sees them; message_frame.py as a DataFrame
 outcomes.py         from messages to rows of `deliveries`; addressing.py: what their verdicts send

@@ -76,4 +76,4 @@ def frame_of(
 ) -> DataFrame:
     """A frame of what is made of all parts' messages, where they are read."""
     frames = [per_bin(spark, part.tasks, ReadAndHandleTask(part.read, handle), schema) for part in parts]
-    return reduce(DataFrame.unionAll, frames)
+    return reduce(lambda one, other: one.unionAll(other), frames)

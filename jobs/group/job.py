@@ -36,7 +36,7 @@ from pyspark.sql.types import StructType
 
 from delta_tables.consumer_offsets import CONSUMER_OFFSETS, QueueProgress, rows
 from delta_tables.deliveries import DEAD, DELIVERIES, DROPPED
-from delta_tables.idempotent import append_arrow_once, append_once, newest_batch
+from delta_tables.idempotent import append_arrow_once, append_once
 from jobs.frames.decided_verdicts import DecidedVerdicts
 from jobs.frames.evaluation import FrameEvaluation
 from jobs.frames.frame_handler import FrameHandler
@@ -48,6 +48,7 @@ from jobs.group.fence import GroupFence
 from jobs.group.loss_record import LossRecord
 from jobs.group.message_frame import MessageTask, message_schema, task_schema
 from jobs.group.offset_report import OffsetReport
+from jobs.group.older_checkpoint import newest_of_its_own, refuse_overtaken
 from jobs.group.orderly.lane_gate import LaneRules
 from jobs.group.orderly.ledger_lanes import refuse_parked
 from jobs.group.orderly.orderly_group import OrderlyGroup
@@ -72,7 +73,6 @@ from jobs.tracing.call_spans import TracedBatch
 from lakemq.client import Client
 from lakemq.client.group_lease import GroupLease
 from lakemq.client.group_leases import GroupLeases
-from store_native.errors import from_code
 from store_native.names import retry_topic
 from structured_streaming.cluster_offsets import ClusterOffsets
 from structured_streaming.offsets import MessageQueue, Offsets
@@ -100,6 +100,7 @@ class GroupJob:
         gate: BatchGate,
         lease: GroupLease | GroupLeases | None,
         *,
+        reader: SliceReader | None = None,
         before_ledger_commit: Callable[[int], None] = lambda batch_id: None,
         after_ledger_commit: Callable[[int], None] = lambda batch_id: None,
         on_batch: Callable[[BatchReport], None] = lambda report: None,
@@ -113,6 +114,7 @@ class GroupJob:
             client: the broker.
             gate: passed by every batch.
             lease: the broker's lease on the group; None in broadcast mode.
+            reader: reads the group's messages; None reads the settings' store or the broker.
             before_ledger_commit: called with the batch id between the last look at the lease and the
                 ledger's commit; tests hold the driver there.
             after_ledger_commit: called with the batch id between the ledger's commit and Spark's own;
@@ -141,7 +143,7 @@ class GroupJob:
         if lease is not None:
             self._offset_report = OffsetReport(settings.group, self._brokers, lease)
         self._store_id = "" if self._brokers.several else str(client.cluster()["store_id"])
-        self._reader = reader_of(settings, client.endpoint, self._brokers.retry_timeout_ms / 1000)
+        self._reader = reader or reader_of(settings, client.endpoint, self._brokers.retry_timeout_ms / 1000)
         self._frames: FrameEvaluation | None = None
         if isinstance(settings.handler, FrameHandler):
             settings.handler.check(spark.createDataFrame([], message_schema()))
@@ -170,6 +172,7 @@ class GroupJob:
         if settings.mode != "broadcast":
             self._skips = SkipWatch(settings.ledger, settings.group, self._spark)
         self._start: dict[MessageQueue, int] = {}
+        self._planned = NO_BATCH
         self._last_in_ledger: int | None = None
         self.reached: dict[MessageQueue, int] = {}
 
@@ -214,6 +217,7 @@ class GroupJob:
         if self._lanes is not None:
             self._lanes.begin(self.reached)
         self._size.begin(single=self._unknown_is_slow)
+        self._planned = self._checkpoint.last_planned()
         source = (
             self._streams.readStream.format("lakemq")
             # Only planned with, never evaluated: tasks read their slices themselves (slice_tasks), and the
@@ -257,7 +261,7 @@ class GroupJob:
         if self._settings.on_data_loss == "record":
             covered.refuse_other_losses()
         lost = LossRecord(self._spark) if self._settings.on_data_loss == "record" else None
-        if batch_id > self._newest_in_ledger(query_id):
+        if batch_id > self._newest_in_ledger(batch_id, query_id, covered):
             handled = self._handle(batch_id, query_id, covered, lost)
             self._last_in_ledger = batch_id
             self._after_ledger_commit(batch_id)
@@ -406,17 +410,16 @@ class GroupJob:
             read = ReadTask(replace(self._reader, schema=light, on_loss=lost), bins)
             per_bin(self._spark, len(bins), read, light.toDDL()).count()
 
-    def _newest_in_ledger(self, query_id: str) -> int:
+    def _newest_in_ledger(self, batch_id: int, query_id: str, covered: BatchRange) -> int:
         """The newest batch of this checkpoint in the ledger; queried once, this job is the only writer."""
         if self._last_in_ledger is None:
-            newest = newest_batch(self._settings.ledger, DELIVERIES, query_id=query_id, spark=self._spark)
-            planned = self._checkpoint.last_planned()
-            if newest > planned > NO_BATCH:
-                raise from_code(
-                    "ARGUMENT_ILLEGAL",
-                    f"the checkpoint {self._checkpoint.directory} is older than the ledger (batch {planned}, "
-                    f"the ledger has {newest}): delete it, the group then goes on where the ledger ends",
-                )
+            checkpoint, ledger = self._checkpoint, self._settings.ledger
+            newest = newest_of_its_own(checkpoint, self._planned, ledger, query_id, self._spark)
+            if self._lease is not None:
+                reached = covered.end.queues
+                if batch_id > newest:
+                    reached = {queue: covered.begin_of(queue) for queue in reached}
+                refuse_overtaken(checkpoint, ledger, self._settings.group, query_id, reached, self._spark)
             self._last_in_ledger = newest
         return self._last_in_ledger
 
