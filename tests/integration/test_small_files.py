@@ -1,7 +1,7 @@
 """Small files are put together under a running group, and nobody but the files notices.
 
-Contract: appends of a group stay blind and are there once, a driver that lost its place still gets nothing in,
-streams over the table read each row once, and the table's small files stay few.
+Contract: appends of a group stay blind and are there once, a driver that lost its place still gets nothing
+in, streams over the table read each row once, and the table's small files stay few.
 """
 
 from __future__ import annotations

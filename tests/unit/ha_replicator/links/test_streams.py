@@ -151,10 +151,9 @@ def test_peer_that_dribbles_before_its_proof_is_closed_after_the_handshakes_time
     stores: tuple[Store, Store], side: str
 ) -> None:
     master, slave = (store.replicated_log() for store in stores)
-    ends = {"master": master_link(master), "slave": slave_link(slave)}
+    link = master_link(master) if side == "master" else slave_link(slave)
     peer = {"master": FrameKind.HELLO, "slave": FrameKind.CHALLENGE}[side]
     nonsense = b"".join(Frame(peer, body=b"x" * (1 << 20)).pieces())
-    link = ends[side]
     says = link.pump if isinstance(link, MasterLink) else link.report
     for second in range(10):
         link.receive(nonsense[second << 16 : (second + 1) << 16], float(second))

@@ -76,7 +76,7 @@ def test_the_batch_in_parts_and_whom_its_workers_die_of_are_remembered(tmp_path:
     assert quarantine(tmp_path).parted("query", 3) == frozenset()
     chosen.part("query", 3, [("orders", "broker-a", 0, 7, 1)])
     again = quarantine(tmp_path)
-    assert again.parted("query", 3) == {("orders", "broker-a", 0, 7, 1)}
+    assert again.parted("query", 3) == frozenset({("orders", "broker-a", 0, 7, 1)})
     assert again.host.isolation == "process"
     assert again.parted("query", 4) is again.parted("other", 3) is None
     assert quarantine(tmp_path, handler="app:mended").parted("query", 3) is None
