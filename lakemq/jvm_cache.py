@@ -6,8 +6,6 @@ it in place of reading and verifying some 20,000 classes.
 
 Invariants: it saves time and is never needed. What is missing, cut short, or of another Java or Spark is left
 alone by the JVM, or made again; a folder that cannot be written is done without. One JVM at a time writes.
-
-Called by ``lakemq.spark.session``, before it starts the JVM and when the session is there.
 """
 
 from __future__ import annotations

@@ -11,7 +11,9 @@ batch_report.py     what a batch came to; told_batches.py tells a broker of it f
 offset_report.py    tells the brokers how far the group is
 waiting_retries.py  what a run leaves for a later one
 batch_size.py       how many messages, by the time they take
-worker_death.py     a handler ended its worker
+worker_death.py     a handler ended its worker; quarantine.py is what the group does about it
+parted_batch.py     a batch that ends workers all the same, part by part; task_part.py is such a part,
+                    task_attempt.py says how often Spark has started a task
 known_attempts.py   retried messages that the ledger has are not handled again
 retry_shares.py     which task handles which of the others
 orderly/            messages that are handled one after the other
