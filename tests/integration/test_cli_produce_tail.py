@@ -15,7 +15,6 @@ import pytest
 
 from lakemq import Client
 from tests.support.broker_process import BrokerProcess
-from tests.support.dispatch_barrier import await_dispatch
 
 ROOT = Path(__file__).resolve().parents[2]
 READ_S = 60
@@ -48,7 +47,6 @@ def started(client: Client, *words: str) -> subprocess.Popen[bytes]:
 def run(client: Client, *words: str, stdin: bytes = b"") -> tuple[int, str, str]:
     process = started(client, *words)
     out, err = process.communicate(stdin, READ_S)
-    await_dispatch(client)
     return process.returncode, out.decode(), err.decode()
 
 
@@ -162,7 +160,6 @@ def bodies(out: str) -> list[str]:
 def test_follow_begins_with_the_last_ten_messages_over_all_queues(client: Client, topic: str) -> None:
     for i in range(25):
         client.send(topic, f"m{i}", queue_id=i % 2, tags="rare" if i == 3 else "common")
-    await_dispatch(client)
     process = started(client, "tail", topic, "--follow")
     assert process.stdout is not None
     first = [process.stdout.readline().decode() for _ in range(10)]
@@ -181,7 +178,6 @@ def test_follow_begins_with_the_last_ten_messages_over_all_queues(client: Client
 
 def test_tail_ends_quietly_when_its_reader_goes_away(client: Client, topic: str) -> None:
     client.send_ndjson(topic, b'{"body":"%s"}\n' % (b"x" * 1000) * 500)
-    await_dispatch(client)
     with started(client, "tail", topic) as process:
         assert process.stdout is not None
         process.stdout.readline()
@@ -193,7 +189,6 @@ def test_tail_ends_quietly_when_its_reader_goes_away(client: Client, topic: str)
 
 def test_tail_of_a_time_starts_there(client: Client, topic: str) -> None:
     client.send(topic, "old")
-    await_dispatch(client)
     assert run(client, "tail", topic, "--from", "1h")[1].endswith("  old\n")
     assert run(client, "tail", topic, "--from", "2099-01-01")[1] == ""
 

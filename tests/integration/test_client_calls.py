@@ -12,7 +12,6 @@ import pytest
 from lakemq import Client, Message
 from lakemq.client import InvalidRequest, QueueRange
 from tests.support.broker_process import BrokerProcess
-from tests.support.dispatch_barrier import await_dispatch
 
 
 @pytest.fixture
@@ -38,7 +37,6 @@ def test_message_comes_back_as_it_was_sent(client: Client, topic: str) -> None:
         sharding_key="s",
     )
     assert (sent.status, sent.topic, sent.queue_id, sent.queue_offset) == ("SEND_OK", topic, 0, 0)
-    await_dispatch(client)
     for found in (
         client.message(sent.message_id),
         client.message(sent.offset_message_id),
@@ -54,14 +52,12 @@ def test_message_comes_back_as_it_was_sent(client: Client, topic: str) -> None:
 
 def test_json_body_is_stored_as_json(client: Client, topic: str) -> None:
     client.send(topic, {"id": 17, "name": "grün"})
-    await_dispatch(client)
     assert client.pull(topic, 0, 0).messages[0].json() == {"id": 17, "name": "grün"}
 
 
 def test_many_messages_are_stored_in_their_order(client: Client, topic: str) -> None:
     result = client.send_many(topic, [Message(str(i)) for i in range(100)])
     assert (result.status, result.count, result.queues) == ("SEND_OK", 100, (QueueRange(0, 0, 100),))
-    await_dispatch(client)
     pulled = client.pull(topic, 0, 0, max=1000)
     assert [message.text for message in pulled.messages] == [str(i) for i in range(100)]
     assert (pulled.status, pulled.next_offset, pulled.max_offset) == ("FOUND", 100, 100)
@@ -104,7 +100,6 @@ def test_a_key_used_for_another_message_is_refused_with_the_first_ones_place(
 def test_arrow_rows_go_in_and_come_out(client: Client, topic: str) -> None:
     rows = pa.table({"body": ["a", "b", "c"], "tags": ["x", "y", "x"], "keys": [["1"], ["2"], ["3"]]})
     assert client.send_arrow(topic, rows).count == 3
-    await_dispatch(client)
     pulled = client.pull_arrow(topic, 0, 0, columns=["queue_offset", "body", "keys"])
     assert pulled.batch.schema.names == ["queue_offset", "body", "keys"]
     assert pulled.batch.to_pylist()[2] == {"queue_offset": 2, "body": b"c", "keys": ["3"]}
@@ -113,7 +108,6 @@ def test_arrow_rows_go_in_and_come_out(client: Client, topic: str) -> None:
 
 def test_arrow_pull_ends_at_the_given_offset_and_filters_by_tag(client: Client, topic: str) -> None:
     client.send_many(topic, [Message(str(i), tags="odd" if i % 2 else "even") for i in range(10)])
-    await_dispatch(client)
     pulled = client.pull_arrow(topic, 0, 2, end_offset=8, tags="odd", columns=["body"])
     assert pulled.batch.column("body").to_pylist() == [b"3", b"5", b"7"]
     assert pulled.next_offset == 8
@@ -139,7 +133,6 @@ def test_long_poll_returns_when_a_message_arrives(client: Client, topic: str) ->
 
 def test_offset_by_time_finds_the_first_message_since(client: Client, topic: str) -> None:
     client.send(topic, "old")
-    await_dispatch(client)
     stored = client.pull(topic, 0, 0).messages[0].store_timestamp
     assert client.offset_by_time(topic, 0, stored) == 0
     assert client.offset_by_time(topic, 0, stored + 3_600_000) == 1
@@ -164,7 +157,6 @@ def test_retry_topic_of_a_group_is_reached_by_its_name(client: Client) -> None:
 
 def test_group_is_at_its_committed_offsets(client: Client, topic: str) -> None:
     client.send_many(topic, [Message(str(i)) for i in range(10)])
-    await_dispatch(client)
     group = client.put_group(f"g-{topic}", retry_max_times=3)
     assert (group.retry_max_times, group.consume_enable) == (3, True)
     client.commit_offsets(group.group, {(topic, 0): 7})

@@ -29,7 +29,6 @@ def http(shared_broker: BrokerProcess) -> Http:
 def fill(http: Http, topic: str, count: int, **fields: object) -> None:
     messages = [{"body": f"m{n}", "queue_id": 0, "tags": "AB"[n % 2], **fields} for n in range(count)]
     assert http.post(f"/topics/{topic}/messages", {"messages": messages}).status == 200
-    http.settle()
 
 
 def test_a_pull_reads_on_from_its_next_offset(http: Http) -> None:
@@ -190,7 +189,6 @@ def test_a_stop_answers_held_pulls_at_once(start_broker: Callable[..., BrokerPro
 
 def test_a_message_is_found_by_each_of_its_ids(http: Http) -> None:
     sent = http.post("/topics/ids/messages", {"body": "x", "message_id": "client/id 1"}).json
-    http.settle()
     assert http.get(f"/messages/{sent['offset_message_id']}").json["body"] == "x"
     assert http.get("/messages/client%2Fid%201").json["offset_message_id"] == sent["offset_message_id"]
     assert http.get("/messages/client%2Fid%201", topic="ids").json["body"] == "x"
@@ -200,7 +198,6 @@ def test_messages_are_found_by_key_and_by_time(http: Http) -> None:
     before = int(time.time() * 1000) - 1
     for n in range(3):
         http.post("/topics/keyed/messages", {"body": str(n), "keys": ["order-1", f"n{n}"], "queue_id": 0})
-    http.settle()
     found = http.get("/topics/keyed/messages", key="order-1").json["messages"]
     assert sorted(m["body"] for m in found) == ["0", "1", "2"]
     assert [m["body"] for m in http.get("/topics/keyed/messages", key="n1").json["messages"]] == ["1"]

@@ -11,7 +11,6 @@ import pytest
 from lakemq import Message, Producer
 from lakemq.client import InvalidRequest, LakeMQError, Unavailable
 from tests.support.broker_process import BrokerProcess
-from tests.support.dispatch_barrier import await_dispatch
 
 FOR_EVER_MS = 3_600_000
 
@@ -23,7 +22,6 @@ def topic_of_one_queue(broker: BrokerProcess) -> str:
 
 
 def bodies(broker: BrokerProcess, topic: str) -> list[str]:
-    await_dispatch(broker.client())
     return [message.text for message in broker.client().pull(topic, 0, 0, max=10_000).messages]
 
 
@@ -141,7 +139,6 @@ def test_a_forked_process_has_connections_and_a_sender_of_its_own(shared_broker:
     said = [line.split(",") for line in ended.stdout.splitlines()]
     assert len({body for body, _, _ in said}) == len(said) == 201
     with shared_broker.client() as client:
-        await_dispatch(client)
         stored: dict[tuple[int, int], str] = {}
         for queue in client.queues("forked"):
             at = 0

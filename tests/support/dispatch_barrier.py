@@ -1,8 +1,9 @@
-"""Waits, without a timer, until what was acknowledged can be read.
+"""Waits, without a timer, until what is in the log can be read.
 
-A send is acknowledged when it is on disk; a moment later the dispatcher makes it readable. The
-dispatcher works in the order of the log, so once a message sent afterwards can be read, everything
-before it has its queue and index entries.
+Who has the answer to a send with sync flush can read it already. What was answered before that (async flush,
+one-way, 202), got no answer or was sent by others is in the log before a message that is sent afterwards: the
+dispatcher works in that order, so once this one can be read, everything before it has its queue and index
+entries.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ _WAIT_MS = 30_000
 
 
 def await_dispatch(client: Client) -> None:
-    """Returns when everything acknowledged before this call can be read and found.
+    """Returns when everything stored before this call can be read and found.
 
     Raises:
         AssertionError: The broker did not get there in time.

@@ -108,10 +108,11 @@ class Http:
         return int(float(line.rpartition(" ")[2]))
 
     def settle(self) -> None:
-        """Returns when everything sent so far can be read.
+        """Returns when everything that the broker took so far can be read.
 
-        A send is answered when it is flushed, and read when it is dispatched, a moment later. A change
-        is answered when it is both, and the log keeps their order.
+        Sends that were answered 200 with sync flush can be read already. Others (async flush, one-way,
+        answered 202, without an answer) are in the log before this change, which is answered when it can be
+        read.
         """
         deadline = time.monotonic() + 30
         # 202: not flushed in time, on a slow disk; asked again until it is.
