@@ -16,7 +16,7 @@ import zstandard
 
 from tests.support.broker_process import BrokerProcess
 from tests.support.http import Http, raw_exchange
-from tests.support.waiting import DEADLINE_S
+from tests.support.waiting import DEADLINE_S, wait_until
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
@@ -26,9 +26,10 @@ MIB = 1 << 20
 
 @pytest.fixture
 def http(shared_broker: BrokerProcess) -> Iterator[Http]:
-    """A broker that must still serve after each test."""
+    """A broker that must still serve after each test, and hold nothing of it."""
     http = Http(shared_broker.endpoint)
     yield http
+    wait_until(http.holds_nothing)
     assert http.get("//readyz").status == 200
     assert http.post("/topics/alive/messages", {"body": "still here"}).status == 200
 

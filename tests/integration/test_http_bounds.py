@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.broker_process import BrokerProcess
 from tests.support.http import Http
+from tests.support.waiting import wait_until
 from tests.support.wire import RawConnection, message, post, request
 
 HEALTH = b"GET /healthz"
@@ -29,6 +30,14 @@ def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     )
     yield broker
     broker.close()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_held(shared_broker: BrokerProcess, strict: BrokerProcess) -> Iterator[None]:
+    """What a test began and left is forgotten."""
+    yield
+    for broker in (shared_broker, strict):
+        wait_until(Http(broker.endpoint).holds_nothing)
 
 
 def test_headers_up_to_the_limit_are_taken_and_more_are_431(shared_broker: BrokerProcess) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import shutil
 import subprocess
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import pytest
 from tests.support.broker_process import BrokerProcess
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.http import Http
+from tests.support.waiting import wait_until
 from tests.support.wire import Answer, RawConnection, message, post, request
 
 DELETE = request(b"DELETE /api/v1/topics/victim")
@@ -26,11 +28,12 @@ HEALTH = b"GET /healthz"
 
 
 @pytest.fixture
-def victim(shared_broker: BrokerProcess) -> Http:
-    """A topic that no request here deletes."""
+def victim(shared_broker: BrokerProcess) -> Iterator[Http]:
+    """A topic that no request here deletes; nothing of a request is held behind the test."""
     http = Http(shared_broker.endpoint)
     assert http.put("/topics/victim", {}).status in (200, 201)
-    return http
+    yield http
+    wait_until(http.holds_nothing)
 
 
 def exchange(broker: BrokerProcess, *pieces: bytes) -> list[Answer]:

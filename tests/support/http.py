@@ -12,6 +12,8 @@ from urllib.parse import quote
 
 import urllib3
 
+from tests.support.metrics import Samples
+
 API = "/api/v1"
 
 
@@ -106,6 +108,15 @@ class Http:
         page = self.get("//metrics").body.decode()
         line = next(line for line in page.splitlines() if 'processor="pull_hold"' in line)
         return int(float(line.rpartition(" ")[2]))
+
+    def holds_nothing(self) -> bool:
+        """Says whether, by the broker's own gauges, no request is inside and no body is held."""
+        samples = Samples(self.get("//metrics").body.decode())
+        inside = samples.named("lakemq_processor_watermark")
+        held = samples.named("lakemq_parsing_bytes")
+        assert len(inside) == 4, "send, bulk_send, flush_wait, pull_hold"
+        assert len(held) == 1
+        return all(sample.value == 0 for sample in (*inside, *held))
 
     def settle(self) -> None:
         """Returns when everything that the broker took so far can be read.

@@ -21,11 +21,12 @@ import pytest
 
 from ingest_api.broker.broker import Broker
 from ingest_api.broker.pull_service import PullRequest
+from ingest_api.broker.send_request import PayloadKind
 from ingest_api.broker.settings import BrokerSettings, LimitSettings, StoreSettings
 from ingest_api.http.messages.send import SendPath
 from ingest_api.http.request.body import BodyReader, Deadlines
 from ingest_api.http.responses.error_responses import ErrorResponses
-from store_native.errors import Closed
+from store_native.errors import Closed, Unavailable
 from tests.support.held_flush import HeldSends
 from tests.support.held_flush import run as run_held
 from tests.support.waiting import wait_until_async
@@ -159,6 +160,10 @@ BOMB = gzip.compress(b" " * (MOST + 1))
         (None, [TEXT, EXPECT, length(MESSAGE_MOST + 1)], b"", "whole", 413, "MESSAGE_TOO_LARGE"),
         (None, [JSON, EXPECT, length(MOST + 1)], b"", "whole", 413, "REQUEST_TOO_LARGE"),
         (None, [JSON, EXPECT], b"results=all", "whole", 422, "ARGUMENT_ILLEGAL"),
+        ([b"x"], [JSON, (b"content-encoding", b"br")], b"", "whole", 415, "UNSUPPORTED_MEDIA_TYPE"),
+        ([b'{"body":"x","colour":1}'], [JSON], b"", "whole", 422, "MESSAGE_ILLEGAL"),
+        ([b'{"body":"x","colour":1}'.ljust(INLINE + 1)], [JSON], b"", "whole", 422, "MESSAGE_ILLEGAL"),
+        ([b'{"body":"x","queue_id":99}'], [JSON], b"", "whole", 404, "QUEUE_NOT_EXIST"),
         ([b"x" * 70_000], [JSON], b"", "gone", 0, None),
         ([b"x" * 70_000], [JSON], b"", "slow", 408, "REQUEST_TIMEOUT"),
     ],
@@ -181,6 +186,39 @@ def test_a_refusal_stores_nothing_and_gives_back_what_it_took(
         assert posting.timed() == {}, "a refusal is not a send's time"
 
     run(tmp_path, scenario, body_timeout_s=0.05 if end == "slow" else 60)
+
+
+def failing(error: Exception) -> Callable[..., Any]:
+    def append(*_: object, **__: object) -> Any:
+        raise error
+
+    return append
+
+
+@pytest.mark.parametrize("size", [len(KEEP), INLINE + 1])
+def test_an_error_of_the_store_gives_back_what_the_send_took(tmp_path: Path, size: int) -> None:
+    """A key of another request, a full disk, a store that takes nothing more, and a defect."""
+
+    async def scenario(posting: Posting) -> None:
+        key = (b"idempotency-key", b"k")
+        body = KEEP.ljust(size)
+        assert (await posting.post([body], JSON, key))[0] == 200
+        status, problem = await posting.post([body.replace(b'"x"', b'"y"')], JSON, key)
+        assert (status, problem["code"]) == (422, "IDEMPOTENCY_KEY_REUSED")
+        assert posting.holds_nothing()
+        kinds = posting.broker.send._append_kind  # noqa: SLF001 - its store fails
+        for error, code in (
+            (Unavailable("DISK_FULL", "full"), (507, "DISK_FULL")),
+            (Closed("STORE_POISONED", "fsync failed"), (503, "STORE_POISONED")),
+            (RuntimeError("a defect"), (500, "SYSTEM_ERROR")),
+        ):
+            kinds[PayloadKind.JSON] = failing(error)
+            status, problem = await posting.post([body], JSON)
+            assert (status, problem["code"]) == code
+            assert posting.holds_nothing()
+        assert await posting.stored() == ["x"]
+
+    run(tmp_path, scenario)
 
 
 def test_another_parameter_is_refused_with_the_name_of_the_one_there_is(tmp_path: Path) -> None:
