@@ -15,6 +15,7 @@ import logging
 import os
 from pathlib import Path
 
+from store_native.durable_files import DISK, FileDisk, replace_file
 from store_native.errors import InvalidRequest, Unavailable
 from store_native.order_conf import OrderConf
 
@@ -29,10 +30,12 @@ class DeletedLists:
 
     Args:
         store_path: The store's directory.
+        disk: Brings the file to the disk.
     """
 
-    def __init__(self, store_path: str | os.PathLike[str]) -> None:
+    def __init__(self, store_path: str | os.PathLike[str], disk: FileDisk = DISK) -> None:
         self._file = Path(store_path) / FILE
+        self._disk = disk
         self._lists = _load(self._file)
 
     def note(self, topic: str, conf: OrderConf) -> None:
@@ -44,7 +47,7 @@ class DeletedLists:
         others = {name: had for name, had in self._lists.items() if name != topic}
         lists = dict([*others.items(), (topic, conf)][-MOST_LISTS:])
         try:
-            _write(self._file, lists)
+            _write(self._file, lists, self._disk)
         except OSError as error:
             detail = f"{self._file}: {error.strerror or error}: the topic's list cannot be remembered"
             raise Unavailable("SERVICE_NOT_AVAILABLE", f"{detail}; nothing was deleted") from error
@@ -67,18 +70,9 @@ class DeletedLists:
             )
 
 
-def _write(file: Path, lists: dict[str, OrderConf]) -> None:
-    draft = file.with_suffix(".draft")
-    with draft.open("w", encoding="utf-8") as out:
-        json.dump({topic: [conf.version, conf.brokers] for topic, conf in lists.items()}, out)
-        out.flush()
-        os.fsync(out.fileno())
-    draft.replace(file)
-    directory = os.open(file.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+def _write(file: Path, lists: dict[str, OrderConf], disk: FileDisk) -> None:
+    said = {topic: [conf.version, conf.brokers] for topic, conf in lists.items()}
+    replace_file(file, json.dumps(said).encode(), disk)
 
 
 def _load(file: Path) -> dict[str, OrderConf]:

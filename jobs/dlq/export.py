@@ -3,7 +3,8 @@
 Owns the forms. Parquet has the columns of `dead_letters`; a line of NDJSON has the same names, the body as
 `body` where it is text and as `body_base64` where it is not.
 
-Invariants: the file is there whole or not at all, and replaces none.
+Invariants: the file is there whole or not at all, and replaces none; once it is written it is there for
+good, since the dead letters may be discarded then.
 """
 
 from __future__ import annotations
@@ -21,14 +22,18 @@ import pyarrow.parquet as pq
 from delta_tables.dead_letters import DEAD_LETTERS
 from jobs.dlq.choice import DeadLetterChoice
 from lakemq.client.message import body_field, encode_json
+from store_native.durable_files import DISK, FileDisk
 from store_native.errors import from_code
 
 FORMS = (".ndjson", ".parquet")
 _ROW_GROUP_BYTES = 16 << 20
 
 
-def export(choice: DeadLetterChoice, file: Path) -> int:
+def export(choice: DeadLetterChoice, file: Path, disk: FileDisk = DISK) -> int:
     """Writes dead letters into a file, as they are at one moment, some at a time and in no order.
+
+    Args:
+        disk: Brings the file to the disk.
 
     Returns:
         How many.
@@ -42,7 +47,7 @@ def export(choice: DeadLetterChoice, file: Path) -> int:
     if file.exists():
         raise from_code("ARGUMENT_ILLEGAL", f"{file} is there already")
     write = _write_parquet if file.suffix == ".parquet" else _write_lines
-    with _whole(file) as out:
+    with _whole(file, disk) as out:
         return write(choice.batches(), out)
 
 
@@ -93,15 +98,15 @@ def _plain(value: Any) -> Any:
 
 
 @contextmanager
-def _whole(file: Path) -> Iterator[IO[bytes]]:
+def _whole(file: Path, disk: FileDisk) -> Iterator[IO[bytes]]:
     """A file that has its name once it is written and on disk."""
     draft = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         with draft.open("xb") as out:
             yield out
-            out.flush()
-            os.fsync(out.fileno())
+            disk.sync(out)
         os.link(draft, file)  # unlike a rename it replaces nothing
+        disk.sync_directory(file.parent)
     except FileExistsError:
         raise from_code("ARGUMENT_ILLEGAL", f"{file} is there already") from None
     finally:

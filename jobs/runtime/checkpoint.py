@@ -4,19 +4,19 @@ Owns three things: the count of batches Spark has planned and finished, the file
 stream began and how far it is, and clearing away what a driver left that ended while Spark planned the
 first batch.
 
-Invariants: a stream's beginning is decided once per checkpoint; without that a driver killed in its first
-batch could begin elsewhere the second time. Nothing depends on what Spark writes into its own files, but
-for a checkpoint of a release that remembered no end.
+Invariants: a stream's beginning is decided once per checkpoint, and on the disk before anybody goes by it;
+without that a driver killed in its first batch could begin elsewhere the second time. Nothing depends on what
+Spark writes into its own files, but for a checkpoint of a release that remembered no end.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from store_native.durable_files import DISK, FileDisk, replace_file
 from structured_streaming.cluster_offsets import ClusterOffsets
 
 _START_FILE = "lakemq-start.json"
@@ -28,10 +28,15 @@ NO_BATCH = -1
 
 
 class StreamCheckpoint:
-    """One stream's checkpoint on a local or mounted path."""
+    """One stream's checkpoint on a local or mounted path.
 
-    def __init__(self, directory: Path) -> None:
+    Args:
+        disk: Brings the files to the disk.
+    """
+
+    def __init__(self, directory: Path, disk: FileDisk = DISK) -> None:
         self.directory = directory
+        self._disk = disk
 
     def prepare(self) -> str:
         """The directory as the option checkpointLocation takes it, ready for a start.
@@ -121,14 +126,7 @@ class StreamCheckpoint:
         return self._end_in_sparks_log(self.last_planned())
 
     def _write(self, name: str, value: dict[str, Any]) -> None:
-        self.directory.mkdir(parents=True, exist_ok=True)
-        file = self.directory / name
-        draft = file.with_suffix(".draft")
-        with draft.open("w", encoding="utf-8") as out:
-            json.dump(value, out)
-            out.flush()
-            os.fsync(out.fileno())
-        draft.replace(file)
+        replace_file(self.directory / name, json.dumps(value).encode(), self._disk)
 
     def _newest(self, log: str) -> int:
         names = (entry.name for entry in self._entries(log))

@@ -22,6 +22,7 @@ from urllib.request import url2pathname
 
 from lakemq.client import Client
 from lakemq.client.errors import may_pass
+from store_native.durable_files import DISK, FileDisk, replace_file
 from store_native.errors import LakeMQError, Unavailable
 from structured_streaming.offsets import illegal
 from structured_streaming.options import WriteOptions
@@ -40,7 +41,12 @@ class _Found:
 
 
 def with_brokers(
-    chosen: WriteOptions, given: Mapping[str, str], *, streaming: bool, has_sent: bool = True
+    chosen: WriteOptions,
+    given: Mapping[str, str],
+    *,
+    streaming: bool,
+    has_sent: bool = True,
+    disk: FileDisk = DISK,
 ) -> WriteOptions:
     """Returns the options with the brokers to send to; none are named where a job's endpoint is one broker.
 
@@ -49,6 +55,7 @@ def with_brokers(
         given: As Spark gives them: the checkpoint's place is among them.
         streaming: A query, whose batches may be repeated after a restart.
         has_sent: Batches that its checkpoint has finished may have sent something, though it names no broker.
+        disk: Brings the list to the disk.
 
     Raises:
         LakeMQError: ARGUMENT_ILLEGAL when there is no place to keep the list, the checkpoint does not tell
@@ -65,7 +72,7 @@ def with_brokers(
         if not found.several and file is None and not chosen.brokers:
             return chosen
     if file is not None and wanted != noted:
-        _note(file, wanted)
+        _note(file, wanted, disk)
     return replace(chosen, brokers=wanted)
 
 
@@ -138,11 +145,8 @@ def _noted(file: Path | None) -> tuple[str, ...]:
     return tuple(sorted(json.loads(file.read_text(encoding="utf-8"))["brokers"]))
 
 
-def _note(file: Path, names: Sequence[str]) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    draft = file.with_suffix(".draft")
-    draft.write_text(json.dumps({"v": 1, "brokers": list(names)}), encoding="utf-8")
-    draft.replace(file)
+def _note(file: Path, names: Sequence[str], disk: FileDisk) -> None:
+    replace_file(file, json.dumps({"v": 1, "brokers": list(names)}).encode(), disk)
 
 
 def _has_batches(checkpoint: Path) -> bool:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ingest_api.broker.thread_pools import ReadPool
+from store_native.durable_files import DISK, FileDisk, replace_file
 from store_native.errors import Unavailable
 
 log = logging.getLogger("lakemq.replication")
@@ -66,11 +67,13 @@ class OffsetsAside:
     Args:
         store_path: The store's directory.
         disk: Runs the writing of the file.
+        files: Brings the file to the disk.
     """
 
-    def __init__(self, store_path: str | os.PathLike[str], disk: ReadPool) -> None:
+    def __init__(self, store_path: str | os.PathLike[str], disk: ReadPool, files: FileDisk = DISK) -> None:
         self._file = Path(store_path) / FILE
         self._disk = disk
+        self._files = files
         self._changing = asyncio.Lock()
         self._kept = _load(self._file)
 
@@ -116,7 +119,7 @@ class OffsetsAside:
         if kept == self._kept:
             return
         try:
-            await self._disk.run(_write, self._file, kept)
+            await self._disk.run(_write, self._file, kept, self._files)
         except OSError as error:
             detail = f"{self._file}: {error.strerror or error}: offsets cannot be kept for the master"
             raise Unavailable("SERVICE_NOT_AVAILABLE", detail) from error
@@ -134,20 +137,9 @@ def to_json(kept: KeptOffset) -> dict[str, Any]:
     }
 
 
-def _write(file: Path, kept: Mapping[str, Mapping[tuple[str, int], KeptOffset]]) -> None:
+def _write(file: Path, kept: Mapping[str, Mapping[tuple[str, int], KeptOffset]], disk: FileDisk) -> None:
     groups = {group: [to_json(offset) for offset in own.values()] for group, own in kept.items()}
-    file.parent.mkdir(exist_ok=True)
-    draft = file.with_suffix(".draft")
-    with draft.open("w", encoding="utf-8") as out:
-        json.dump({"v": VERSION, "groups": groups}, out)
-        out.flush()
-        os.fsync(out.fileno())
-    draft.replace(file)
-    directory = os.open(file.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    replace_file(file, json.dumps({"v": VERSION, "groups": groups}).encode(), disk)
 
 
 def _load(file: Path) -> _Kept:
