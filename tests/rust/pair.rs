@@ -1,4 +1,5 @@
 //! Two stores, a master and a slave, and how the one follows the other.
+#![allow(dead_code, reason = "each test file uses its part")]
 
 use crate::support::*;
 use lakemq_store::message::NewMessage;
