@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.redelivery.backoff import Backoff
-from lakemq.argument_types import DURATION_HELP, between, duration_ms, lasting, positive, whole
+from lakemq.argument_types import DURATION_HELP, between, duration_ms, lasting, memory_bytes, positive, whole
 from lakemq.client.endpoint import add_endpoint, chosen_endpoints
 from lakemq.duration import parse_ms
 from store_native.errors import InvalidRequest
@@ -173,9 +173,15 @@ def _add_handler(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--isolation",
         choices=("thread", "process"),
-        default="thread",
         help="where the handler is called: in Spark's worker, or in a process that may hang and die, which "
-        "is chosen by itself after a worker died (default: %(default)s)",
+        "is chosen by itself after a worker died (default: thread; with --handler-memory process)",
+    )
+    parser.add_argument(
+        "--handler-memory",
+        type=memory_bytes,
+        metavar="SIZE",
+        help="what that process may have in memory, such as 512m or 2g, 128m at the least: it is killed "
+        "above, and the message that needs it is found (default: any)",
     )
     parser.add_argument(
         "--vectorised",
@@ -283,9 +289,14 @@ def _handler(args: argparse.Namespace) -> HandlerTarget | FrameHandler:
 
 
 def _host(args: argparse.Namespace) -> HandlerHost:
-    from jobs.handler.invocation import HandlerHost
+    from jobs.handler.invocation import HandlerHost, Isolation
 
-    return HandlerHost(args.concurrency, args.consume_timeout / 1000, args.isolation)
+    if args.isolation == "thread" and args.handler_memory is not None:
+        raise InvalidRequest(
+            "ARGUMENT_ILLEGAL", "--handler-memory bounds a process of the handler's own: --isolation process"
+        )
+    isolation: Isolation = args.isolation or ("thread" if args.handler_memory is None else "process")
+    return HandlerHost(args.concurrency, args.consume_timeout / 1000, isolation, args.handler_memory)
 
 
 def archive_settings(args: argparse.Namespace) -> ArchiveSettings:

@@ -17,6 +17,7 @@ _MEMORY = re.compile(r"([1-9][0-9]{0,9})([kmgt])", re.IGNORECASE)
 _MEMORY_UNIT = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _LEAST_MEMORY = 512 << 20
 """Spark does not start with less than 450 MiB of heap."""
+_LEAST_OF_A_PROCESS = 128 << 20
 
 
 def duration_ms(text: str) -> int:
@@ -68,6 +69,15 @@ def whole(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
     return int(text)
+
+
+def memory_bytes(text: str) -> int:
+    """Reads what a handler's process may have in memory; with Python and Arrow it has most of 128m."""
+    found = _MEMORY.fullmatch(text)
+    size = 0 if found is None else int(found[1]) * _MEMORY_UNIT[found[2].lower()]
+    if size < _LEAST_OF_A_PROCESS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 2g or 512m, 128m at the least")
+    return size
 
 
 def memory(text: str) -> str:

@@ -3,7 +3,7 @@
 Owns the child's side of the pipe: batches in, a line before and after each call out.
 
 Invariants: the worker hears of a call before the handler does, so that a call that kills the process is
-known; the process ends when its worker does.
+known; the process ends when its worker does, and before it where memory is short.
 
 Threads: one reads the pipe, so that the worker's end is seen while a call is under way.
 """
@@ -14,6 +14,7 @@ import contextlib
 import os
 import threading
 from multiprocessing.connection import Connection
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
@@ -34,6 +35,7 @@ _ENDED_S = 5.0
 
 def serve(pipe: Connection[Any, Any]) -> None:
     """Handles what comes until the pipe is closed."""
+    go_first()
     target, policy, timeout_s = pipe.recv()
     try:
         handler = OpenedHandler(target.load())
@@ -61,6 +63,12 @@ def serve(pipe: Connection[Any, Any]) -> None:
         pass  # the worker is gone
     handler.close()
     done.set()
+
+
+def go_first() -> None:
+    """Has the system, where it is short of memory, end this process before Spark's own."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
 
 
 def _answer(

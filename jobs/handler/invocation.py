@@ -44,11 +44,13 @@ class HandlerHost:
         timeout_s: how long one call may take.
         isolation: `thread` calls it in Spark's worker, `process` in a process beside it, which can be killed
             and can die alone.
+        memory: bytes that such a process may have in memory; None: any.
     """
 
     concurrency: int = CONCURRENCY
     timeout_s: float = CONSUME_TIMEOUT_S
     isolation: Isolation = "thread"
+    memory: int | None = None
 
 
 DEFAULT_HOST = HandlerHost()
@@ -83,7 +85,7 @@ def invoke(
             handler = opened(target)
             watch.end(0)
         return invoke_here(handler, batch, policy, before, host, order, traced)
-    process = isolated(target, policy, host.concurrency, host.timeout_s)
+    process = isolated(target, policy, host.concurrency, host.timeout_s, host.memory)
     if target.load().vectorised:
         before = before or Before.nothing(batch.num_rows)
         return handle_batch(batch, lambda piece: process.call_batch(piece, traced), before)

@@ -1,7 +1,7 @@
 """A handler in a process beside Spark's worker.
 
-Owns that process: it is started when there is something to handle, killed when a call takes too long, and
-started again when it died.
+Owns that process: it is started when there is something to handle, killed when a call takes too long or it
+has too much in memory, and started again when it died.
 
 Invariants: a process that dies takes no message's verdict along: those whose calls were under way are called
 alone in a process of their own, so that only the message whose own call dies is blamed. So they are when a
@@ -49,6 +49,8 @@ _READY_S = 120.0
 _DIED_S = 5.0
 _GRACE_S = 1.0
 """What a coroutine that is cancelled in the child gets before the child is killed."""
+LOOK_S = 0.05
+"""So often it is looked at what the process has in memory."""
 _STILL_S = 5 * TICK_S
 """Without a tick for so long, the calls do not hang each by itself."""
 DEATHS_WITHOUT_A_CALL = 3
@@ -75,6 +77,7 @@ class IsolatedHandler:
         policy: For delays a verdict names.
         concurrency: Calls at a time, for a handler of single messages.
         timeout_s: How long one may take.
+        memory: Bytes that the process may have in memory, looked at every LOOK_S; None: any. On Linux.
         clock: Seconds that never go back.
     """
 
@@ -84,6 +87,7 @@ class IsolatedHandler:
         policy: RetryPolicy,
         concurrency: int,
         timeout_s: float,
+        memory: int | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -91,7 +95,9 @@ class IsolatedHandler:
         self._policy = policy
         self._concurrency = concurrency
         self._timeout_s = timeout_s
+        self._memory = memory
         self._clock = clock
+        self._looked_at = -LOOK_S
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe: Connection[Any, Any] | None = None
 
@@ -216,16 +222,31 @@ class IsolatedHandler:
         """What the child says next.
 
         Raises:
-            HandlerProcessDied: It died, or was killed because a call that began then took too long.
+            HandlerProcessDied: It died, or was killed: a call that began then took too long, or it had too
+                much in memory.
         """
-        left = None if began is None else began + self._timeout_s + _GRACE_S - self._clock()
+        until = None if began is None else began + self._timeout_s + _GRACE_S
         try:
-            if left is not None and not pipe.poll(max(left, 0.0)):
-                self.close()
-                raise HandlerProcessDied(timed_out(self._timeout_s))
-            return pipe.recv()
+            while True:
+                self._check_memory()
+                left = None if until is None else max(until - self._clock(), 0.0)
+                wait = left if self._memory is None else min(LOOK_S, LOOK_S if left is None else left)
+                if wait is None or pipe.poll(wait):
+                    return pipe.recv()
+                if until is not None and self._clock() >= until:
+                    self.close()
+                    raise HandlerProcessDied(timed_out(self._timeout_s))
         except (EOFError, OSError):
             raise HandlerProcessDied(self._end_of_process()) from None
+
+    def _check_memory(self) -> None:
+        """Kills a process that has more in memory than it may."""
+        if self._memory is None or self._process is None or self._clock() - self._looked_at < LOOK_S:
+            return
+        self._looked_at = self._clock()
+        if in_memory(self._process.pid) > self._memory:
+            self.close()
+            raise HandlerProcessDied(worker_died(f"more than {self._memory >> 20} MiB in memory"))
 
     def _ready(self) -> Connection[Any, Any]:
         """The pipe to a process that has opened the handler."""
@@ -264,6 +285,15 @@ class IsolatedHandler:
         return worker_died(f"signal {-status}" if status < 0 else f"exit status {status}")
 
 
+def in_memory(pid: int) -> int:
+    """How many bytes of a process are in memory; none where the system does not say so as Linux does."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+    except (OSError, LookupError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
 def _kill(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
@@ -280,7 +310,7 @@ def _as_stream(batch: pa.RecordBatch) -> bytes:
 
 @cache
 def isolated(
-    target: HandlerTarget, policy: RetryPolicy, concurrency: int, timeout_s: float
+    target: HandlerTarget, policy: RetryPolicy, concurrency: int, timeout_s: float, memory: int | None
 ) -> IsolatedHandler:
     """The isolated handler of this worker; its process ends with the worker."""
-    return IsolatedHandler(target, policy, concurrency, timeout_s)
+    return IsolatedHandler(target, policy, concurrency, timeout_s, memory)

@@ -6,7 +6,7 @@ import argparse
 
 import pytest
 
-from lakemq.argument_types import between, duration_ms, lasting, memory
+from lakemq.argument_types import between, duration_ms, lasting, memory, memory_bytes
 
 
 @pytest.mark.parametrize("text", ["0", "0s", "0ms", "0.0h", "0.4ms"])
@@ -45,3 +45,14 @@ def test_a_size_of_memory_stays_as_it_was_written(text: str) -> None:
 def test_what_a_jvm_does_not_start_with_is_refused(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="is not a size such as 2g"):
         memory(text)
+
+
+@pytest.mark.parametrize(("text", "size"), [("128m", 128 << 20), ("2G", 2 << 30), ("131072k", 128 << 20)])
+def test_what_a_process_may_have_in_memory_is_read_as_bytes(text: str, size: int) -> None:
+    assert memory_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["127m", "512", "2gb", "-1g", ""])
+def test_what_a_process_cannot_do_with_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="128m at the least"):
+        memory_bytes(text)

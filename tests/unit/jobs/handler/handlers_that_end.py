@@ -6,6 +6,7 @@ import asyncio
 import ctypes
 import os
 import signal
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,34 @@ def dies(message: Any) -> Verdict | None:
         os._exit(7)
     if said == b"signal":
         signal.raise_signal(signal.SIGSEGV)
+    if said == b"kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if said == b"deep":
+        overflow()
     if said == b"hang":
         threading.Event().wait()
     if said == b"raise":
         raise ValueError("as it was told to")
     return Verdict.dead("as it was told to") if said == b"dead" else None
+
+
+def overflow() -> None:
+    """Goes on calling itself through C until the stack ends."""
+    sys.setrecursionlimit(1 << 30)
+    again = ctypes.CFUNCTYPE(None)(overflow)
+    again()
+
+
+def eats(message: Any) -> None:
+    """Takes and holds as many MiB as the body says, for a while."""
+    held = b"x" * (int(message.body) << 20)
+    threading.Event().wait(0.3)
+    assert held
+
+
+def says_who_is_first_to_go(message: Any) -> Verdict:
+    """Says how soon the system ends this process where it is short of memory."""
+    return Verdict.dead(Path("/proc/self/oom_score_adj").read_text().strip())
 
 
 def says_where(message: Any) -> Verdict:
@@ -56,6 +80,14 @@ def batch_dies(batch: pa.RecordBatch) -> None:
             os._exit(7)
         if said == b"hang":
             threading.Event().wait()
+
+
+@vectorised
+def batch_eats(batch: pa.RecordBatch) -> None:
+    """The same as `eats` for whole batches."""
+    held = [b"x" * (int(said) << 20) for said in batch.column("body").to_pylist()]
+    threading.Event().wait(0.3)
+    assert held
 
 
 class Opened:

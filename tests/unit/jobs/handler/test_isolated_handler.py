@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -24,8 +25,10 @@ def batch(bodies: list[bytes]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"body": pa.array(bodies, pa.binary())})
 
 
-def isolated(name: str, concurrency: int = 4, timeout_s: float = 60.0) -> IsolatedHandler:
-    return IsolatedHandler(HandlerTarget(f"{HANDLERS}:{name}"), POLICY, concurrency, timeout_s)
+def isolated(
+    name: str, concurrency: int = 4, timeout_s: float = 60.0, memory: int | None = None
+) -> IsolatedHandler:
+    return IsolatedHandler(HandlerTarget(f"{HANDLERS}:{name}"), POLICY, concurrency, timeout_s, memory)
 
 
 @pytest.fixture
@@ -55,6 +58,42 @@ def test_only_the_messages_that_end_their_process_are_blamed(handler: IsolatedHa
     started = results.started_at.cast(pa.int64()).to_pylist()
     finished = results.finished_at.cast(pa.int64()).to_pylist()
     assert all(0 < begin <= end for begin, end in zip(started, finished, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"), [(b"kill", "worker died (signal 9)"), (b"deep", "worker died (signal 11)")]
+)
+def test_a_process_that_the_system_ends_is_said_by_its_signal(
+    handler: IsolatedHandler, bad: bytes, reason: str
+) -> None:
+    verdicts = said(handler.call_rows(batch([b"a", b"b", bad, b"c"])))
+    assert verdicts == [("ACK", None), ("ACK", None), ("RETRY", reason), ("ACK", None)]
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is looked at where Linux says it")
+@pytest.mark.parametrize("name", ["eats", "batch_eats"])
+def test_the_message_that_needs_more_memory_than_there_may_be_is_blamed_alone(name: str) -> None:
+    handler = isolated(name, memory=400 << 20)
+    try:
+        bodies = batch([b"1", b"1", b"900", b"1"])
+        results = (
+            handler.call_rows(bodies)
+            if name == "eats"
+            else handle_batch(bodies, handler.call_batch, Before.nothing(4))
+        )
+    finally:
+        handler.close()
+    too_much = ("RETRY", "worker died (more than 400 MiB in memory)")
+    assert said(results) == [("ACK", None), ("ACK", None), too_much, ("ACK", None)]
+
+
+@pytest.mark.skipif(not Path("/proc/self/oom_score_adj").exists(), reason="it is Linux's")
+def test_where_memory_is_short_the_process_is_the_first_to_go() -> None:
+    handler = isolated("says_who_is_first_to_go")
+    try:
+        assert said(handler.call_rows(batch([b"a"]))) == [("DEAD", "1000")]
+    finally:
+        handler.close()
 
 
 def test_a_process_serves_one_batch_after_the_other(handler: IsolatedHandler) -> None:

@@ -93,6 +93,7 @@ def test_every_time_says_how_it_is_written() -> None:
                 ("--max-batch", "0"),
                 ("--max-reconsume-times", "-1"),
                 ("--driver-memory", "much"),
+                ("--handler-memory", "127m"),
             ]
         ),
         (["archive", "--topic", "t", "--trigger", "0s"], "--trigger"),
