@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from ha_replicator.throughput import Throughput
+
 
 class LinkToSlave(Protocol):
     """A slave's connection, on its master.
@@ -20,6 +22,7 @@ class LinkToSlave(Protocol):
         sent: The log up to there was sent.
         acked: The slave reported it up to there.
         acked_at: When it last did.
+        throughput: How fast that goes.
         counts: Whether its reports confirm messages.
         superseded: Another slave of its id came later: the next :meth:`pump` ends it.
         bootstraps: It has no store yet, and is not one to rely on.
@@ -29,6 +32,7 @@ class LinkToSlave(Protocol):
     sent: int
     acked: int
     acked_at: float
+    throughput: Throughput
     superseded: bool
     bootstraps: bool
 

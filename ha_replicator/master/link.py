@@ -22,6 +22,7 @@ from ha_replicator.identity import MAX_EPOCH_STEP, LinkClosed
 from ha_replicator.link_opening import LinkOpening
 from ha_replicator.log import ReplicatedLog, digest_range
 from ha_replicator.master.catch_up import PIECE_BYTES, CatchUp
+from ha_replicator.throughput import Throughput
 from ha_replicator.wire.credentials import Transcript
 from ha_replicator.wire.frames import Frame, FrameError, FrameKind, FrameReader
 from ha_replicator.wire.handshake import (
@@ -80,6 +81,7 @@ class MasterLink:
         self.sent = 0
         self.acked = 0
         self.acked_at = opening.now
+        self.throughput = Throughput()
 
     def receive(self, data: bytes, now: float) -> list[bytes]:
         """Takes what arrived; returns what is to be sent.
@@ -95,6 +97,7 @@ class MasterLink:
                 answers += self._take(frame)
                 if frame.kind is FrameKind.REPORT:
                     self.acked_at = now
+                    self.throughput.note(self.acked, now)
         except FrameError as error:
             raise LinkClosed("FRAME_ILLEGAL", str(error)) from error
         if answers:

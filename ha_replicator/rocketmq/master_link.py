@@ -15,6 +15,7 @@ from ha_replicator.link_limits import LinkLimits
 from ha_replicator.master.catch_up import CatchUp
 from ha_replicator.rocketmq.frames import TRANSFER_BYTES, ReportReader, WireError, header
 from ha_replicator.rocketmq.raw_log import RawLog
+from ha_replicator.throughput import Throughput
 
 
 class RocketMQMasterLink:
@@ -43,6 +44,7 @@ class RocketMQMasterLink:
         self.sent = 0
         self.acked = 0
         self.acked_at = now
+        self.throughput = Throughput()
 
     def receive(self, data: bytes, now: float) -> list[bytes]:
         """Takes reports; answers nothing by itself.
@@ -54,6 +56,7 @@ class RocketMQMasterLink:
             for offset in self._reports.feed(data):
                 self._report(offset)
                 self._heard_at = self.acked_at = now
+                self.throughput.note(offset, now)
         except WireError as error:
             raise LinkClosed("FRAME_ILLEGAL", str(error)) from error
         return []

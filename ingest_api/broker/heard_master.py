@@ -42,6 +42,11 @@ class HeardMaster:
         self._end: int | None = None
         self._heard_at: float | None = None
 
+    @property
+    def end(self) -> int | None:
+        """How far its log went at least, when it was heard last; None: it never was."""
+        return self._end
+
     def note(self, end: int, now: float) -> None:
         """Takes how far the master's log goes at least, of what it said just now."""
         self._end, self._heard_at = end, now

@@ -16,6 +16,7 @@ import asyncio
 import errno
 import logging
 import secrets
+import time
 from collections.abc import Callable, Sequence
 
 from ha_replicator.identity import MAX_EPOCH_STEP, BrokerIdentity, BrokerRole, HaProtocol, next_epoch
@@ -23,6 +24,7 @@ from ha_replicator.link_limits import LinkLimits
 from ha_replicator.link_opening import LinkOpening
 from ha_replicator.links import LinkToMaster, LinkToSlave
 from ha_replicator.living_master import LivingMaster, LivingMasters
+from ha_replicator.log_age import stored_at_ms
 from ha_replicator.master.catch_up import CatchUp, CatchUpRate
 from ha_replicator.master.link import MasterLink
 from ha_replicator.master.replicas import Replicas
@@ -281,10 +283,23 @@ class ReplicationService:
             in_reach=self.in_reach(),
             following=link is not None and link.following,
             failure=follower.last_failure if follower else None,
-            slaves=[
-                SlaveStatus(link.broker_id, link.acked, link.lag(), round(now - link.acked_at, 3))
-                for link in self._replicas.links
-            ],
+            master_end=None if self.is_master else self._heard.end,
+            slaves=[self._slave_status(link, now) for link in [*self._replicas.links]],
+        )
+
+    def _slave_status(self, link: LinkToSlave, now: float) -> SlaveStatus:
+        lag_bytes = link.lag()
+        lag_s: float | None = 0.0
+        if lag_bytes:
+            stored = stored_at_ms(self._log, link.acked)
+            lag_s = None if stored is None else round(max(0.0, time.time() - stored / 1000), 3)
+        return SlaveStatus(
+            broker_id=link.broker_id,
+            acked=link.acked,
+            lag_bytes=lag_bytes,
+            lag_s=lag_s,
+            bytes_per_s=round(link.throughput.bytes_per_s(now), 1),
+            silent_s=round(now - link.acked_at, 3),
         )
 
     def _replicas_of(self, role: BrokerRole) -> Replicas:

@@ -16,12 +16,16 @@ class SlaveStatus:
         broker_id: None for a RocketMQ slave, which does not say.
         acked: It reported the log up to there.
         lag_bytes: What it did not report yet.
+        lag_s: Since the first message of that was stored; 0 where there is none, None where it is not known.
+        bytes_per_s: What it reported in the last 10 s, or since it follows.
         silent_s: Since its last report.
     """
 
     broker_id: int | None
     acked: int
     lag_bytes: int
+    lag_s: float | None
+    bytes_per_s: float
     silent_s: float
 
 
@@ -35,6 +39,7 @@ class ReplicationStatus:
         in_reach: Whether enough slaves can have a message soon; True where none is asked.
         following: A slave's: whether it follows its master now.
         failure: A slave's: why it does not.
+        master_end: A slave's: its master's log went so far at least when it was heard last; None: it was not.
     """
 
     cluster: str
@@ -53,4 +58,10 @@ class ReplicationStatus:
     in_reach: bool
     following: bool
     failure: str | None
+    master_end: int | None
     slaves: list[SlaveStatus]
+
+    @property
+    def lag_bytes(self) -> int | None:
+        """What a slave lacks of its master's log, as far as it heard of that; None on a master."""
+        return None if self.master_end is None else max(0, self.master_end - self.appended)

@@ -238,9 +238,41 @@ def replication_families(families: Families, status: ReplicationStatus) -> Itera
         "replication_following", "1 while a slave follows its master.", [({}, float(status.following))]
     )
     yield families.gauge(
+        "replication_log_offset_bytes",
+        "How far the log is appended, flushed and confirmed.",
+        (({"mark": mark}, getattr(status, mark)) for mark in ("appended", "flushed", "confirmed")),
+    )
+    if status.lag_bytes is not None:
+        yield families.gauge(
+            "replication_lag_bytes",
+            "What this slave lacks of its master's log, as far as it heard of that.",
+            [({}, status.lag_bytes)],
+        )
+    slaves = [({"broker_id": str(slave.broker_id)}, slave) for slave in status.slaves]
+    yield families.gauge(
+        "replication_slave_acked_offset_bytes",
+        "A slave that follows has reported the log up to there.",
+        ((labels, slave.acked) for labels, slave in slaves),
+    )
+    yield families.gauge(
         "replication_slave_lag_bytes",
         "What a slave that follows has not reported yet.",
-        (({"broker_id": str(slave.broker_id)}, slave.lag_bytes) for slave in status.slaves),
+        ((labels, slave.lag_bytes) for labels, slave in slaves),
+    )
+    yield families.gauge(
+        "replication_slave_lag_seconds",
+        "Since the first message of that was stored.",
+        ((labels, slave.lag_s) for labels, slave in slaves if slave.lag_s is not None),
+    )
+    yield families.gauge(
+        "replication_slave_bytes_per_second",
+        "What a slave that follows reported in the last 10 s.",
+        ((labels, slave.bytes_per_s) for labels, slave in slaves),
+    )
+    yield families.gauge(
+        "replication_slave_silent_seconds",
+        "Since the last report of a slave that follows.",
+        ((labels, slave.silent_s) for labels, slave in slaves),
     )
 
 

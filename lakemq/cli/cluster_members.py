@@ -30,6 +30,8 @@ _COLUMNS = (
     "log_end",
     "confirmed",
     "behind",
+    "behind_s",
+    "bytes_per_s",
     "endpoint",
     "state",
 )
@@ -106,7 +108,7 @@ def _named_by(topics: Sequence[str]) -> str:
 def table(members: Sequence[ClusterMember]) -> str:
     """The members as a person reads them."""
     behind = {
-        (member.broker_name, slave["broker_id"]): slave["lag_bytes"]
+        (member.broker_name, slave["broker_id"]): slave
         for member in members
         if member.status is not None
         for slave in member.status["slaves"]
@@ -114,11 +116,13 @@ def table(members: Sequence[ClusterMember]) -> str:
     rows = []
     for member in members:
         said = member.status or {}
-        lag = behind.get((member.broker_name, said.get("broker_id"))) if member.is_slave else None
+        lag = behind.get((member.broker_name, said.get("broker_id")), {}) if member.is_slave else {}
         rows.append(
             [
                 *(member.broker_name, *(said.get(name) for name in ("broker_id", "role", "epoch"))),
-                *(said.get("appended"), said.get("confirmed"), lag, member.endpoint, state_of(member)),
+                *(said.get("appended"), said.get("confirmed")),
+                *(lag.get(name) for name in ("lag_bytes", "lag_s", "bytes_per_s")),  # of the same release
+                *(member.endpoint, state_of(member)),
             ]
         )
     return output.table(_COLUMNS, rows, widest=output.WHOLE_NAMES)

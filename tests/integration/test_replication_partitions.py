@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from lakemq.cli import app
 from lakemq.client import Client, Unavailable
 from structured_streaming.offsets import MessageQueue, Offsets
 from structured_streaming.options import parse_read
@@ -16,6 +17,8 @@ from structured_streaming.readers.http import HttpReader
 from structured_streaming.source.query_run import QueryRun
 from tests.integration.test_replication import Cluster, bodies, post, status, wait_following
 from tests.support.broker_process import BrokerProcess
+from tests.support.http import Http
+from tests.support.metrics import Samples
 from tests.support.plain_log import read_log
 from tests.support.tcp_proxy import Direction, TcpProxy
 from tests.support.waiting import wait_until
@@ -63,6 +66,61 @@ def test_send_that_no_slave_answered_for_is_not_ok(
     wait_until(lambda: sorted(bodies(parted.master)) == ["before", "held"], otherwise="it counts later")
     assert post(parted.master, "after")["status"] == "SEND_OK"
     assert parted.slave_has("after")
+
+
+def test_how_far_a_slave_is_behind_is_shown_in_bytes_and_seconds(
+    parted: Parted, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def samples(broker: BrokerProcess) -> Samples:
+        return Samples(Http(broker.endpoint).get("//metrics").body.decode())
+
+    def of_slave(name: str) -> float:
+        (found,) = samples(parted.master).named(f"lakemq_replication_slave_{name}")
+        assert found.labels["broker_id"] == "1"
+        return found.value
+
+    def of(broker: BrokerProcess, name: str) -> dict[str, float]:
+        found = samples(broker).named(f"lakemq_replication_{name}")
+        return {
+            sample.labels.get("role") or sample.labels.get("mark") or "": sample.value for sample in found
+        }
+
+    assert post(parted.master, "x" * 50_000)["status"] == "SEND_OK"
+    wait_until(lambda: of_slave("lag_bytes") == 0)
+    assert of_slave("lag_seconds") == 0
+    assert of_slave("bytes_per_second") > 100, "what it got just now"
+    parted.proxy.hold("to client")
+    end = post(parted.master, "held")
+    assert end["status"] == "FLUSH_SLAVE_TIMEOUT"
+    wait_until(lambda: of_slave("lag_seconds") > 1, otherwise="it grows while the slave has not got it")
+    (shown,) = status(parted.master)["slaves"]
+    assert shown["lag_bytes"] == of_slave("lag_bytes") > 0
+    assert shown["lag_s"] > 1
+    assert shown["acked"] == of_slave("acked_offset_bytes")
+    assert of_slave("silent_seconds") < 20
+    marks = of(parted.master, "log_offset_bytes")
+    assert marks["appended"] == marks["flushed"] == shown["acked"] + shown["lag_bytes"]
+    assert marks["confirmed"] == shown["acked"]
+    assert of(parted.master, "role") == {"sync-master": 1, "async-master": 0, "slave": 0}
+    assert of(parted.slave, "role")["slave"] == 1
+    assert of(parted.master, "epoch") == of(parted.slave, "epoch") == {"": 1}
+    assert of(parted.master, "in_reach") == of(parted.slave, "following") == {"": 1}
+    assert of(parted.slave, "lag_bytes") == {"": 0}, "of what it heard of"
+    ready = Http(parted.master.endpoint).get("//readyz").json["replication"]
+    assert (ready["role"], ready["epoch"], ready["in_reach"]) == ("sync-master", 1, True)
+    assert ready["slaves"][0]["lag_bytes"] == shown["lag_bytes"]
+    assert ready["slaves"][0]["lag_s"] >= shown["lag_s"]
+    ready = Http(parted.slave.endpoint).get("//readyz").json["replication"]
+    assert (ready["role"], ready["following"], ready["lag_bytes"]) == ("slave", True, 0)
+    assert app.main(["ha", "status", "--endpoint", parted.master.endpoint]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    columns = next(line.split() for line in lines if line.startswith("broker_id"))
+    row = dict(zip(columns, lines[-1].split(), strict=True))
+    assert int(row["lag_bytes"]) == shown["lag_bytes"]
+    assert float(row["lag_s"]) >= shown["lag_s"]
+    assert float(row["bytes_per_s"]) >= 0
+    parted.proxy.hold()
+    wait_until(lambda: of_slave("lag_bytes") == 0 == of_slave("lag_seconds"))
 
 
 def test_connection_that_is_cut_makes_the_slave_unavailable_until_it_is_back(parted: Parted) -> None:

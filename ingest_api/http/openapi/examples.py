@@ -171,6 +171,18 @@ ANSWERS: dict[str, Any] = {
     },
     "register_broker": {"topics_wanted": False, "master_address": None, "master_replication_address": None},
     "healthz": {"status": "alive"},
-    "readyz": {"status": "ready", "flush": "sync", "recovery": {"clean": True}},
+    "readyz": {
+        "status": "ready",
+        "flush": "sync",
+        "recovery": {"clean": True},
+        "replication": {
+            "role": "sync-master",
+            "epoch": 1,
+            "in_reach": True,
+            "following": False,
+            "lag_bytes": None,
+            "slaves": [{"broker_id": 1, "lag_bytes": 0, "lag_s": 0.0, "bytes_per_s": 104857.6}],
+        },
+    },
 }
 """Of the answer 200 (and 201)."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from ingest_api.broker.broker import Broker
 from ingest_api.http.schemas import PROBLEMS
@@ -17,15 +17,37 @@ class Alive(BaseModel):
     status: str
 
 
-class Ready(BaseModel):
-    """The store is open and takes messages.
+class ReadySlave(BaseModel, from_attributes=True):
+    """A slave that follows, and how far it is behind."""
 
-    ``recovery`` says what opening it had to do.
+    broker_id: int | None
+    lag_bytes: int
+    lag_s: float | None
+    bytes_per_s: float
+
+
+class ReadyReplication(BaseModel):
+    """What the broker is to the others of its name; `/replication` has more."""
+
+    role: str
+    epoch: int
+    in_reach: Annotated[bool, Field(description="Whether enough slaves can have a message soon.")]
+    following: Annotated[bool, Field(description="Whether a slave follows its master.")]
+    lag_bytes: Annotated[int | None, Field(description="What a slave lacks of its master's log.")]
+    slaves: list[ReadySlave]
+
+
+class Ready(BaseModel):
+    """The store is open and serves.
+
+    ``recovery`` says what opening it had to do. A broker is ready whatever ``replication`` says: a slave
+    without a master serves reads, and a master without its slaves answers what it does not promise.
     """
 
     status: str
     flush: str
     recovery: dict[str, Any]
+    replication: ReadyReplication
 
 
 def router(broker: Broker) -> APIRouter:
@@ -41,6 +63,12 @@ def router(broker: Broker) -> APIRouter:
     async def readyz() -> Ready:
         """Says that the broker has recovered and serves; send no traffic while this fails."""
         broker.check_ready()
-        return Ready(status="ready", flush=broker.settings.store.flush, recovery=broker.recovery)
+        status = broker.replication.status()
+        return Ready(
+            status="ready",
+            flush=broker.settings.store.flush,
+            recovery=broker.recovery,
+            replication=ReadyReplication.model_validate(status, from_attributes=True),
+        )
 
     return routes

@@ -32,7 +32,14 @@ class Slave(BaseModel):
 
     broker_id: Annotated[int | None, Field(description="Null for a RocketMQ slave, which does not say.")]
     acked: Offset
-    lag_bytes: int
+    lag_bytes: Annotated[int, Field(description="What it did not report yet.")]
+    lag_s: Annotated[
+        float | None,
+        Field(description="Since the first message of that was stored; 0: none, null: not known."),
+    ]
+    bytes_per_s: Annotated[
+        float, Field(description="What it reported in the last 10 s, or since it follows.")
+    ]
     silent_s: Annotated[float, Field(description="Since its last report.")]
 
 
@@ -55,6 +62,13 @@ class Replication(BaseModel):
     in_reach: Annotated[bool, Field(description="Whether enough slaves can have a message soon.")]
     following: bool
     failure: Annotated[str | None, Field(description="Why a slave does not follow.")]
+    lag_bytes: Annotated[
+        int | None,
+        Field(
+            description="What a slave lacks of its master's log, as far as it heard of that; null: it heard "
+            "of none since its start, or is a master.",
+        ),
+    ]
     slaves: list[Slave]
 
 
@@ -93,8 +107,8 @@ def router(broker: Broker) -> APIRouter:
         return Replication(
             epochs=[EpochStart(epoch=epoch, start_offset=start) for epoch, start in status.epochs],
             slaves=[
-                Slave(broker_id=s.broker_id, acked=s.acked, lag_bytes=s.lag_bytes, silent_s=s.silent_s)
-                for s in status.slaves
+                Slave(**{name: getattr(slave, name) for name in Slave.model_fields})
+                for slave in status.slaves
             ],
             **fields,
         )

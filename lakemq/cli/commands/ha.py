@@ -108,12 +108,15 @@ def _print(
     else:
         reach = "" if status["in_reach"] else ", NOT ENOUGH SLAVES IN REACH"
         print(f"takes slaves on port {status['ha_port']}, needs {status['min_in_sync']}{reach}")
-        columns = ["broker_id", "acked", "lag_bytes", "silent_s"]
-        print(output.table(columns, [[slave[name] for name in columns] for slave in status["slaves"]]))
+        columns = ["broker_id", "acked", "lag_bytes", "lag_s", "bytes_per_s", "silent_s"]
+        print(output.table(columns, [[slave.get(name) for name in columns] for slave in status["slaves"]]))
 
 
 def _following(status: dict[str, Any]) -> str:
-    return "follows" if status["following"] else f"does not follow: {status['failure'] or 'not tried yet'}"
+    if not status["following"]:
+        return f"does not follow: {status['failure'] or 'not tried yet'}"
+    lacks = status.get("lag_bytes")
+    return "follows" if lacks is None else f"follows, lacks {lacks} bytes of what it heard of"
 
 
 def _promote(client: Client, args: argparse.Namespace) -> None:
