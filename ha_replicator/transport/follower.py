@@ -40,6 +40,7 @@ class Follower:
         find_master: Says where the master takes slaves; raises LakeMQError or OSError when nobody knows.
         wakeups: Say when the log moved.
         on_change: Called when something of :attr:`link` changed.
+        pause: Waits between two tries; given in tests.
 
     Attributes:
         link: The connection there is now.
@@ -54,12 +55,14 @@ class Follower:
         wakeups: Wakeups,
         *,
         on_change: Callable[[], None],
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._make_link = make_link
         self._log = replicated_log
         self._find_master = find_master
         self._wakeups = wakeups
         self._on_change = on_change
+        self._pause = pause
         self._chance = random.SystemRandom()
         self.link: LinkToMaster | None = None
         self.last_failure: str | None = None
@@ -90,7 +93,7 @@ class Follower:
             self.last_failure = str(reason)
             lasted = followed and asyncio.get_running_loop().time() - begun >= LASTING_S
             pause = FIRST_PAUSE_S if lasted else min(pause * 2, LONGEST_PAUSE_S)
-            await asyncio.sleep(pause * self._chance.uniform(0.5, 1.0))
+            await self._pause(pause * self._chance.uniform(0.5, 1.0))
 
     async def _follow_once(self) -> bool:
         """Follows until the connection ends; returns whether it got as far as following."""

@@ -11,7 +11,7 @@ import pytest
 
 from ha_replicator.identity import LinkClosed
 from ha_replicator.link_limits import LinkLimits
-from ha_replicator.master.replicas import Replicas
+from ha_replicator.master.replicas import MAX_FALL_BEHIND_BYTES, Replicas
 from ha_replicator.wire.credentials import Credentials
 from ha_replicator.wire.handshake import Refusal, frame_of
 from store_native import Store
@@ -40,9 +40,10 @@ class Brokers:
         self._on_exit.callback(store.close)
         return store
 
-    def connect(self, **slave: Any) -> Pair:
+    def connect(self, master: dict[str, Any] | None = None, **slave: Any) -> Pair:
         log = self.slave.replicated_log()
-        return Pair(master_link(self.master.replicated_log()), slave_link(log, **slave), log, self.replicas)
+        link = master_link(self.master.replicated_log(), **(master or {}))
+        return Pair(link, slave_link(log, **slave), log, self.replicas)
 
     def send(self, *bodies: str, topic: str = "t") -> int:
         end = 0
@@ -200,6 +201,21 @@ def test_slave_without_the_secret_gets_nothing(brokers: Brokers, secret: bytes |
     assert brokers.slave.watermarks()[0] == 0
 
 
+@pytest.mark.parametrize("far", ["slave", "master"])
+def test_without_a_secret_a_peer_of_another_machine_is_refused(brokers: Brokers, far: str) -> None:
+    """By whichever side sees it: a tunnel's end is on one machine for one of them only."""
+    brokers.send("one")
+    none = {"credentials": Credentials(None)}
+    pair = brokers.connect({**none, "local_peer": far != "slave"}, **none, local_peer=far != "master")
+    with pytest.raises(LinkClosed, match=rf"NO_PERMISSION: without a cluster secret only {far}s of this"):
+        pair.settle()
+    assert not pair.master.following
+    assert brokers.slave.watermarks()[0] == 0
+    local = brokers.connect(none, **none)
+    local.settle()
+    assert local.master.following, "on one machine none is needed"
+
+
 def test_logs_of_two_brokers_of_one_name_are_not_mixed(brokers: Brokers, tmp_path: Path) -> None:
     brokers.send("one of this", "and more")
     other = open_store(tmp_path / "c")
@@ -319,3 +335,56 @@ def test_slave_knows_how_much_of_its_masters_log_it_lacks(brokers: Brokers) -> N
         pair.carry()
     assert brokers.slave.watermarks()[0] < end
     assert pair.slave.master_end == end
+
+
+def test_message_counts_when_as_many_slaves_have_it_as_are_asked(tmp_path: Path) -> None:
+    with ExitStack() as on_exit:
+        brokers = Brokers(tmp_path, on_exit)
+        brokers.replicas = Replicas(brokers.master.replicated_log(), needed=2)
+        third = brokers.open("c", "slave")
+        end = brokers.send("one", "two")
+        first = brokers.connect()
+        settle(brokers, first, end)
+        assert first.master.acked == end
+        assert brokers.master.watermarks()[3] == 0, "one of two has it"
+        assert not brokers.replicas.in_reach(0.0)
+        log = third.replicated_log()
+        second = Pair(
+            master_link(brokers.master.replicated_log()),
+            slave_link(log, me=identity(2), nonce="4" * 32),
+            log,
+            brokers.replicas,
+        )
+        second.settle()
+        assert third.wait_flushed(end, SOON_MS)
+        second.settle()
+        assert brokers.replicas.in_reach(0.0)
+        assert brokers.master.watermarks()[3] == end
+        later = brokers.send("three")
+        second.settle()
+        assert third.wait_flushed(later, SOON_MS)
+        second.settle()
+        assert second.master.acked == later
+        assert brokers.master.watermarks()[3] == end, "the other one lacks it"
+        settle(brokers, first, later)
+        assert brokers.master.watermarks()[3] == later
+
+
+def test_slave_further_behind_than_the_bound_is_not_in_reach(brokers: Brokers) -> None:
+    pair = brokers.connect()
+    pair.settle()
+    lag = brokers.send("x" * 2000)
+    brokers.replicas = Replicas(brokers.master.replicated_log(), needed=1, max_fall_behind_bytes=lag)
+    brokers.replicas.joined(pair.master)
+    assert pair.master.lag() == lag
+    assert brokers.replicas.in_reach(0.0), "at the bound it is"
+    more = brokers.send("one byte more")
+    assert pair.master.lag() > lag
+    assert not brokers.replicas.in_reach(0.0), "a sender hears SLAVE_NOT_AVAILABLE instead of waiting"
+    settle(brokers, pair, more)
+    assert brokers.replicas.in_reach(0.0)
+    assert not brokers.replicas.in_reach(20.0), "nor is one that is silent"
+
+
+def test_bound_of_a_slave_that_is_behind_is_rocketmqs() -> None:
+    assert MAX_FALL_BEHIND_BYTES == 256 << 20
