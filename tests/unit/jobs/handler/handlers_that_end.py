@@ -58,6 +58,27 @@ def says_where(message: Any) -> Verdict:
     return Verdict.dead(str(os.getpid()))
 
 
+def by_script(message: Any) -> Verdict | None:
+    """Does what its body says for this attempt, and notes each call in the file that its tag names."""
+    script = message.json()
+    said = script[min(message.attempt, len(script)) - 1]
+    with Path(message.tags).open("a", encoding="utf-8") as notes:
+        notes.write(f"{message.queue_offset} {message.attempt}\n")
+    if said == "raise":
+        raise ValueError("as it was told to")
+    if said == "exit":
+        os._exit(7)
+    if said in ("SIGKILL", "SIGSEGV"):
+        signal.raise_signal(signal.Signals[said])
+    if said == "hang":
+        threading.Event().wait()
+    if said == "slow":
+        threading.Event().wait(0.1)
+    if said == "dead":
+        return Verdict.dead("as it was told to")
+    return Verdict.retry(None if said == "retry" else int(said)) if said not in ("ok", "slow") else None
+
+
 def holds_the_interpreter(message: Any) -> None:
     """Hangs in C with the interpreter's lock where the body says so."""
     if message.body == b"hang":
