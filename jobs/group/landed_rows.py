@@ -8,6 +8,9 @@ conflict with every other group's.
 
 from __future__ import annotations
 
+from collections.abc import Set
+from typing import Any
+
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -33,10 +36,17 @@ def without_landed(
     """
     attempts = [*DELIVERY_KEY[1:]]
     asked = {tuple(row.values()) for row in rows.select(*attempts).toArrow().to_pylist()}
-    positions = (attempt[:4] for attempt in asked)
-    names = table.key[1 : len(DELIVERY_KEY)]
-    landed = asked & known_rows(spark, ledger, table, group, positions, names)
+    landed = landed_among(asked, spark, ledger, table, group)
     if not landed:
         return rows
     known = rows.sparkSession.createDataFrame(sorted(landed), _TYPES)
     return rows.join(F.broadcast(known), attempts, "left_anti").select(*rows.columns)
+
+
+def landed_among(
+    asked: Set[tuple[Any, ...]], spark: SparkSession, ledger: LedgerLocation, table: Table, group: str
+) -> Set[tuple[Any, ...]]:
+    """Which of some attempts (position and number) a table has; arguments as for `without_landed`."""
+    positions = (attempt[:4] for attempt in asked)
+    names = table.key[1 : len(DELIVERY_KEY)]
+    return asked & known_rows(spark, ledger, table, group, positions, names)

@@ -78,12 +78,14 @@ class ModelBroker:
             self.send(topic, 0, message)
 
     def deliver(self, which: Iterable[int], *, twice: bool = False) -> None:
-        """The time of some delayed messages has come, in this order."""
-        chosen = list(dict.fromkeys(which))
-        for at in chosen:
-            for _ in range(1 + twice):
+        """The time of some delayed messages has come, in this order; `twice`: they come again later."""
+        chosen = set()
+        for at in which:
+            if at not in chosen:
                 self.send(self.delayed[at][0], 0, self.delayed[at][1])
-        self.delayed = [each for at, each in enumerate(self.delayed) if at not in chosen]
+                chosen.add(at)
+        if not twice:
+            self.delayed = [each for at, each in enumerate(self.delayed) if at not in chosen]
 
     def ends(self, topics: Iterable[str]) -> dict[MessageQueue, int]:
         """How far the queues of some topics are."""
