@@ -11,7 +11,6 @@ import pytest
 from ha_replicator.identity import LinkClosed
 from ha_replicator.master.link import MasterLink
 from ha_replicator.master.replicas import Replicas
-from ha_replicator.slave.link import SlaveLink
 from ha_replicator.wire.frames import HEADER_BYTES, Frame, FrameKind
 from store_native import ReplicatedLog, Store
 from tests.support.examples import examples
