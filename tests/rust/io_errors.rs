@@ -1,107 +1,320 @@
 //! The store on a disk of which one call fails, and which loses power later.
 //!
 //! Contract: whichever call it is, and whatever the error, nothing acknowledged is lost and nothing is stored by half,
-//! neither before a restart nor after it; a store that takes no more says why; one that goes on shows all it
-//! acknowledged. A start that fails leaves what the next one needs.
-//! `LAKEMQ_ERROR_SEEDS` sets the number of seeds (default 3, and 1 for the syncs), `LAKEMQ_ERROR_SEED` runs one alone.
+//! neither before a restart nor after it; only what the call was for is refused, unless the store takes no more, and
+//! then it says why; one that goes on shows all it acknowledged. A start that fails leaves what the next one needs.
+//!
+//! The calls of a run are counted. Then each fails in a run of its own, once with each error; one that writes also
+//! with half of its bytes, and with all of them, in the file. The same dice do the same again: a case that fails says
+//! what replays it. `LAKEMQ_ERROR_CHANCE` is the chance in a hundred of each case to be tried (default 5; 100 takes
+//! all), `LAKEMQ_ERROR_SEEDS` sets the number of seeds (default 2), `LAKEMQ_ERROR_SEED` runs one alone and
+//! `LAKEMQ_ERROR_CASE` one case of it.
 
+use std::fmt;
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use lakemq_store::environment::Environment;
+use lakemq_store::error::Result;
+use lakemq_store::store::{Store, Work};
 
+use crate::actions::UNSYNCED;
 use crate::dice::Dice;
-use crate::power_disk::{Ailment, Failure, PowerDisk, Synced, Unsynced};
+use crate::power::open_at_rest_on;
+use crate::power_disk::{Ailment, Call, Failure, PowerDisk, Synced, Unsynced};
 use crate::support::{SOON, environment};
 use crate::workload::{Done, Left, Worked, check, open_in, scratch, seeds, step};
 
 const STEPS: usize = 25;
+const ERRORS: [(&str, i32); 4] = [
+    ("EIO", libc::EIO),
+    ("ENOSPC", libc::ENOSPC),
+    ("EMFILE", libc::EMFILE),
+    ("EINTR", libc::EINTR),
+];
 
-/// Works on a disk of which one call fails, with restarts and at last a power cut; false when the call was not reached.
-fn run(seed: u64, failure: Failure) -> bool {
-    let mut dice = Dice(seed);
-    let home = scratch();
-    let root = home.path().join("store");
-    fs::create_dir_all(&root).expect("a directory");
-    let done = Mutex::new(Done::default());
-    let ailment = Ailment {
-        failure: Some(failure),
-        ..Ailment::default()
-    };
-    let disk = Arc::new(PowerDisk::new(&root, ailment, |_, _| ()));
-    let label = format!("seed {seed}, {failure:?}");
-    let look = |label: String, directory| {
-        let now = done.lock().expect("no panic").clone();
-        check(&Left {
-            label,
-            directory,
-            before: now.clone(),
-            after: now,
-        });
-    };
-    let open = || {
+/// A call that fails, with what replays it.
+struct Case {
+    seed: u64,
+    failure: Option<Failure>,
+    worked: Worked,
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (seed, worked) = (self.seed, self.worked);
+        match self.failure {
+            Some(failure) if failure.of.is_none() && worked == Worked::ByDice => {
+                let of = ERRORS.iter().find(|(_, error)| *error == failure.error);
+                let (number, name) = (failure.number, of.map_or("?", |(name, _)| name));
+                let leaves = failure.leaves;
+                write!(
+                    f,
+                    "LAKEMQ_ERROR_SEED={seed} LAKEMQ_ERROR_CASE={number}-{name}-{leaves}"
+                )
+            }
+            failure => write!(f, "seed {seed}, {worked:?}, {failure:?}"),
+        }
+    }
+}
+
+/// Says what was under way when a check fails.
+struct UnderWay<'c>(&'c Case);
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("again: {}", self.0);
+        }
+    }
+}
+
+/// A store on the disk of a case, and what was done there.
+struct Run<'c> {
+    case: &'c Case,
+    home: &'c Path,
+    disk: Arc<PowerDisk>,
+    root: PathBuf,
+    done: Mutex<Done>,
+    cuts: usize,
+}
+
+impl Run<'_> {
+    /// Works, with restarts and power cuts.
+    fn all(&mut self, dice: &mut Dice) {
+        let mut left = STEPS;
+        while left > 0 {
+            let store = self.started(dice);
+            let until_restart = left.min(1 + dice.below(STEPS));
+            for _ in 0..until_restart {
+                self.step(&store, dice);
+            }
+            left -= until_restart;
+            if store.poisoned().is_none() {
+                self.dispatched(&store);
+            }
+            for unsynced in [Unsynced::Lost, Unsynced::Mixed] {
+                self.look_after_a_cut(unsynced, dice);
+            }
+            match dice.below(3) {
+                0 => {
+                    // A stop that fails is an unclean one.
+                    drop(store.close());
+                    drop(store);
+                }
+                1 => self.disk.kill(store),
+                _ => {
+                    self.disk.kill(store);
+                    self.lose_power(dice);
+                }
+            }
+            self.look(self.case.to_string(), &self.root);
+        }
+    }
+
+    fn open(&self, dice: &mut Dice) -> Result<Store> {
+        if self.case.worked == Worked::ByDice {
+            return open_at_rest_on(&self.disk, &self.root, dice);
+        }
+        let disk = self.disk.clone();
         open_in(
-            &root,
+            &self.root,
             Environment {
-                disk: disk.clone(),
+                disk,
                 ..environment()
             },
         )
-    };
-    let mut left = STEPS;
-    while left > 0 {
-        let again = |_| {
-            open().unwrap_or_else(|error| panic!("{label}: the second start failed: {error:?}"))
+    }
+
+    /// A start may fail at the call; the next one does not.
+    fn started(&self, dice: &mut Dice) -> Store {
+        let failures = self.disk.failures();
+        self.open(dice).unwrap_or_else(|error| {
+            assert!(self.disk.failures() > failures, "no start: {error:?}");
+            self.open(dice)
+                .unwrap_or_else(|error| panic!("the second start failed: {error:?}"))
+        })
+    }
+
+    fn step(&self, store: &Store, dice: &mut Dice) {
+        let failures = self.disk.failures();
+        let Err(error) = step(store, self.case.worked, dice, &self.done) else {
+            return;
         };
-        let store = open().unwrap_or_else(again);
-        let until_restart = left.min(1 + dice.below(STEPS));
-        for _ in 0..until_restart {
-            if let Err(error) = step(&store, Worked::ByThreads, &mut dice, &done) {
-                assert!(disk.failures() > 0, "{label}: {error} before it");
+        let failed = self.disk.failures() > failures;
+        // A thread may have met the failure before.
+        let by_threads = self.case.worked == Worked::ByThreads && failures > 0;
+        assert!(
+            failed || by_threads || store.poisoned().is_some(),
+            "for no reason: {error}"
+        );
+    }
+
+    /// What is stored is dispatched, whatever failed before.
+    fn dispatched(&self, store: &Store) {
+        let appended = store.watermarks().0;
+        if self.case.worked == Worked::ByDice {
+            let failures = self.disk.failures();
+            let work = || store.work(Work::Flush).and(store.work(Work::Dispatch));
+            if let Err(error) = work() {
+                assert!(self.disk.failures() > failures, "no work: {error:?}");
+                if store.poisoned().is_some() {
+                    return;
+                }
+                work().expect("the call fails once");
+            }
+            let dispatched = store.watermarks().2;
+            assert_eq!(dispatched, appended, "what is stored is not dispatched");
+        } else {
+            let came = store.wait_dispatched(appended, SOON);
+            assert!(came, "what is stored is not dispatched");
+        }
+    }
+
+    fn look_after_a_cut(&mut self, unsynced: Unsynced, dice: &mut Dice) {
+        self.cuts += 1;
+        let directory = self.home.join(format!("cut-{}", self.cuts));
+        self.disk
+            .look(|durable| durable.lose_power(unsynced, dice, &directory));
+        self.look(format!("{}, unsynced {unsynced:?}", self.case), &directory);
+        fs::remove_dir_all(&directory).expect("removed");
+    }
+
+    /// Goes on with what a power cut leaves.
+    fn lose_power(&mut self, dice: &mut Dice) {
+        self.cuts += 1;
+        let directory = self.home.join(format!("store-{}", self.cuts));
+        let unsynced = UNSYNCED[dice.below(4)];
+        self.disk.lose_power(unsynced, dice, &directory);
+        fs::remove_dir_all(&self.root).expect("removed");
+        self.root = directory;
+        let mut done = self.done.lock().expect("no panic");
+        done.forget_places_of_what_may_be_lost();
+    }
+
+    fn look(&self, label: String, directory: &Path) {
+        let now = self.done.lock().expect("no panic").clone();
+        check(&Left {
+            label,
+            directory: directory.to_owned(),
+            before: now.clone(),
+            after: now,
+        });
+    }
+}
+
+/// Runs a case on a disk of its own, which is given back.
+fn run(case: &Case) -> Arc<PowerDisk> {
+    let _under_way = UnderWay(case);
+    let home = scratch();
+    let root = home.path().join("store");
+    fs::create_dir_all(&root).expect("a directory");
+    let ailment = Ailment {
+        failure: case.failure,
+        ..Ailment::default()
+    };
+    let disk = Arc::new(PowerDisk::new(&root, ailment, |_, _| ()));
+    let mut run = Run {
+        case,
+        home: home.path(),
+        disk: Arc::clone(&disk),
+        root,
+        done: Mutex::new(Done::default()),
+        cuts: 0,
+    };
+    run.all(&mut Dice(case.seed));
+    disk
+}
+
+fn failing(seed: u64, number: usize, error: i32, leaves: usize) -> Case {
+    let failure = Some(Failure {
+        of: None,
+        number,
+        times: 1,
+        error,
+        leaves,
+    });
+    Case {
+        seed,
+        failure,
+        worked: Worked::ByDice,
+    }
+}
+
+/// The case that `LAKEMQ_ERROR_CASE` names.
+fn asked_for(seed: u64) -> Option<Case> {
+    let text = std::env::var("LAKEMQ_ERROR_CASE").ok()?;
+    let [at, error, leaves] = text.split('-').collect::<Vec<_>>()[..] else {
+        panic!("no case: {text}");
+    };
+    let known = ERRORS.iter().find(|(name, _)| *name == error);
+    let (_, error) = known.unwrap_or_else(|| panic!("no error: {error}"));
+    let number = |text: &str| text.parse().unwrap_or_else(|_| panic!("no number: {text}"));
+    Some(failing(seed, number(at), *error, number(leaves)))
+}
+
+/// Tries the cases of a seed that the chance takes; gives how many there were.
+fn each_call_fails(seed: u64, chance: u64) -> usize {
+    if let Some(case) = asked_for(seed) {
+        assert!(run(&case).failures() > 0, "{case}: not so many calls");
+        return 1;
+    }
+    let whole = Case {
+        seed,
+        failure: None,
+        worked: Worked::ByDice,
+    };
+    let asked = run(&whole).asked();
+    let mut chosen = Dice(seed.wrapping_mul(977));
+    let mut count = 0;
+    for (number, call) in (1..).zip(asked) {
+        // Of a write that failed nothing may stand in the file, a half, or all.
+        let left: &[usize] = if call == Call::Write {
+            &[0, 50, 100]
+        } else {
+            &[0]
+        };
+        for (_, error) in ERRORS {
+            for leaves in left {
+                if chosen.in_a_hundred(chance) {
+                    let case = failing(seed, number, error, *leaves);
+                    assert!(run(&case).failures() > 0, "{case}: the call was not made");
+                    count += 1;
+                }
             }
         }
-        left -= until_restart;
-        if store.poisoned().is_none() {
-            let appended = store.watermarks().0;
-            assert!(
-                store.wait_dispatched(appended, SOON),
-                "{label}: what is stored is not dispatched"
-            );
-        }
-        for unsynced in [Unsynced::Lost, Unsynced::Mixed] {
-            let directory = home.path().join(format!("cut-{left}-{unsynced:?}"));
-            disk.look(|durable| durable.lose_power(unsynced, &mut dice, &directory));
-            look(format!("{label}, unsynced {unsynced:?}"), directory);
-        }
-        if dice.in_a_hundred(50) {
-            // A stop that fails is an unclean one.
-            drop(store.close());
-            drop(store);
-        } else {
-            disk.kill(store);
-        }
-        look(label.clone(), root.clone());
     }
-    disk.failures() > 0
+    count
+}
+
+fn chance() -> u64 {
+    let text = std::env::var("LAKEMQ_ERROR_CHANCE").ok();
+    text.and_then(|text| text.parse().ok()).unwrap_or(5)
 }
 
 #[test]
 fn test_whichever_call_of_the_disk_fails_nothing_acknowledged_is_lost_and_all_heals() {
-    for seed in seeds("LAKEMQ_ERROR_SEEDS", "LAKEMQ_ERROR_SEED", 3) {
+    let seeds = seeds("LAKEMQ_ERROR_SEEDS", "LAKEMQ_ERROR_SEED", 2);
+    let tried = seeds
+        .into_iter()
+        .map(|seed| each_call_fails(seed, chance()));
+    println!("{} calls failed", tried.sum::<usize>());
+}
+
+/// Threads meet the failure in an order that no dice say: call n is not the same one again.
+#[test]
+fn test_whichever_call_of_its_threads_fails_nothing_acknowledged_is_lost_and_all_heals() {
+    for seed in seeds("LAKEMQ_ERROR_SEEDS", "LAKEMQ_ERROR_SEED", 1) {
         let mut dice = Dice(seed.wrapping_mul(977));
         let mut number = 1 + dice.below(7);
         loop {
-            let error = [libc::EIO, libc::ENOSPC, libc::EMFILE, libc::EINTR][dice.below(4)];
-            if !run(
-                seed,
-                Failure {
-                    of: None,
-                    number,
-                    times: 1,
-                    error,
-                    leaves: [0, 50, 100][dice.below(3)],
-                },
-            ) {
+            let (_, error) = ERRORS[dice.below(4)];
+            let case = Case {
+                worked: Worked::ByThreads,
+                ..failing(seed, number, error, [0, 50, 100][dice.below(3)])
+            };
+            if run(&case).failures() == 0 {
                 break;
             }
             number += 1 + dice.below(13);
@@ -113,27 +326,36 @@ fn test_whichever_call_of_the_disk_fails_nothing_acknowledged_is_lost_and_all_he
 fn test_whichever_sync_fails_what_it_was_about_is_written_again() {
     for seed in seeds("LAKEMQ_ERROR_SEEDS", "LAKEMQ_ERROR_SEED", 1) {
         for of in [
+            Synced::Log,
+            Synced::LogNames,
             Synced::Index,
             Synced::Queue,
             Synced::Keys,
             Synced::Own,
             Synced::OwnNames,
-            Synced::LogNames,
+            Synced::Config,
+            Synced::ConfigNames,
+            Synced::Root,
+            Synced::RootNames,
         ] {
-            for number in 1.. {
-                if !run(
+            let fails = |number| {
+                let failure = Some(Failure {
+                    of: Some(of),
+                    number,
+                    times: 1,
+                    error: libc::EIO,
+                    leaves: 0,
+                });
+                let worked = Worked::ByDice;
+                let case = Case {
                     seed,
-                    Failure {
-                        of: Some(of),
-                        number,
-                        times: 1,
-                        error: libc::EIO,
-                        leaves: 0,
-                    },
-                ) {
-                    break;
-                }
-            }
+                    failure,
+                    worked,
+                };
+                run(&case).failures() > 0
+            };
+            assert!(fails(1), "{of:?} is never synced");
+            (2..).find(|number| !fails(*number));
         }
     }
 }

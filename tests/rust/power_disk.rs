@@ -64,6 +64,13 @@ pub struct Failure {
     pub leaves: usize,
 }
 
+/// What a disk was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Call {
+    Write,
+    Other,
+}
+
 /// What is wrong with a disk beside its power.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Ailment {
@@ -94,7 +101,7 @@ pub struct Durable {
     root: PathBuf,
     files: HashMap<u64, Platter>,
     names: HashMap<PathBuf, BTreeMap<OsString, Node>>,
-    calls: usize,
+    asked: Vec<Call>,
 }
 
 struct State {
@@ -126,7 +133,7 @@ impl PowerDisk {
             root: root.to_owned(),
             files: HashMap::new(),
             names: HashMap::new(),
-            calls: 0,
+            asked: Vec::new(),
         };
         let state = State {
             durable,
@@ -142,6 +149,11 @@ impl PowerDisk {
         };
         disk.settle();
         disk
+    }
+
+    /// The calls so far.
+    pub fn asked(&self) -> Vec<Call> {
+        self.lock().durable.asked.clone()
     }
 
     /// How many calls failed so far.
@@ -190,19 +202,27 @@ impl PowerDisk {
 
     /// Counts a call; `Err` where it is the one that fails.
     fn called(&self) -> (MutexGuard<'_, State>, io::Result<()>) {
-        self.called_for(None)
+        self.called_for(None, Call::Other)
     }
 
-    fn called_for(&self, synced: Option<Synced>) -> (MutexGuard<'_, State>, io::Result<()>) {
+    fn called_to_sync(&self, synced: Synced) -> (MutexGuard<'_, State>, io::Result<()>) {
+        self.called_for(Some(synced), Call::Other)
+    }
+
+    fn called_for(
+        &self,
+        synced: Option<Synced>,
+        call: Call,
+    ) -> (MutexGuard<'_, State>, io::Result<()>) {
         let mut state = self.lock();
         if state.dying {
             return (state, Err(io::Error::from_raw_os_error(libc::EIO)));
         }
-        state.durable.calls += 1;
+        state.durable.asked.push(call);
         let State {
             durable, on_call, ..
         } = &mut *state;
-        on_call(durable, durable.calls);
+        on_call(durable, durable.asked.len());
         let Some(failure) = state.failure.filter(|f| f.of.is_none() || f.of == synced) else {
             return (state, Ok(()));
         };
@@ -509,7 +529,7 @@ impl Disk for PowerDisk {
     }
 
     fn write(&self, file: &File, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let (mut state, outcome) = self.called();
+        let (mut state, outcome) = self.called_for(None, Call::Write);
         let leaves = state
             .failure
             .filter(|_| !state.dying)
@@ -528,7 +548,7 @@ impl Disk for PowerDisk {
     fn sync(&self, file: &File) -> io::Result<()> {
         let path = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
         let kind = self.kind(&path, false);
-        let (mut state, outcome) = self.called_for(Some(kind));
+        let (mut state, outcome) = self.called_to_sync(kind);
         if outcome.is_err() {
             if !state.dying {
                 state.durable.forget(file)?;
@@ -547,7 +567,7 @@ impl Disk for PowerDisk {
 
     fn sync_directory(&self, directory: &Path) -> io::Result<()> {
         let kind = self.kind(directory, true);
-        let (mut state, outcome) = self.called_for(Some(kind));
+        let (mut state, outcome) = self.called_to_sync(kind);
         outcome?;
         let inside = directory.starts_with(&state.durable.root);
         if inside && self.ailment.lies_about != Some(kind) {
@@ -557,7 +577,7 @@ impl Disk for PowerDisk {
     }
 
     fn sync_file_system(&self, _any: &File) -> io::Result<()> {
-        let (mut state, outcome) = self.called_for(Some(Synced::FileSystem));
+        let (mut state, outcome) = self.called_to_sync(Synced::FileSystem);
         outcome?;
         if self.ailment.lies_about != Some(Synced::FileSystem) {
             let root = state.durable.root.clone();

@@ -39,6 +39,15 @@ pub struct Done {
     expired: bool,
 }
 
+impl Done {
+    /// The power failed: another request may have the place of one that was not acknowledged.
+    pub fn forget_places_of_what_may_be_lost(&mut self) {
+        for sent in self.sent.iter_mut().filter(|sent| !sent.acknowledged) {
+            sent.first = None;
+        }
+    }
+}
+
 /// A directory to be looked at, with what was done before and after it came to be.
 #[derive(Clone)]
 pub struct Left {
