@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::commitlog::epochs::{EpochFile, EpochStart};
 use crate::directory::{take_lock, write_abort};
-use crate::environment::Environment;
+use crate::environment::{Disk, Environment, RealDisk};
 use crate::error::{Result, StoreError};
 use crate::paths::{self, StorePaths};
 use crate::snapshot::Snapshot;
@@ -33,15 +33,18 @@ impl Bootstrap {
     /// # Errors
     /// Any I/O error.
     pub fn is_wanted(root: &Path) -> Result<bool> {
-        let paths = StorePaths::new(root);
-        if paths.bootstrap().exists() {
+        Self::is_wanted_at(&StorePaths::new(root), &RealDisk)
+    }
+
+    fn is_wanted_at(paths: &StorePaths, disk: &dyn Disk) -> Result<bool> {
+        let context = |e| StoreError::io("listing the commit log", e);
+        if disk.exists(&paths.bootstrap()).map_err(context)? {
             return Ok(true);
         }
-        if !paths.commitlog().exists() {
+        if !disk.exists(&paths.commitlog()).map_err(context)? {
             return Ok(true);
         }
-        let files = paths::numbered_files(&paths.commitlog())
-            .map_err(|e| StoreError::io("listing the commit log", e))?;
+        let files = paths::numbered_files(&paths.commitlog(), disk).map_err(context)?;
         Ok(files.is_empty())
     }
 
@@ -57,8 +60,8 @@ impl Bootstrap {
             .and_then(|()| paths::create_directory(&paths.lakemq(), disk))
             .and_then(|()| paths::create_directory(&paths.commitlog(), disk))
             .map_err(context)?;
-        let lock = take_lock(&paths)?;
-        if !Self::is_wanted(root)? {
+        let lock = take_lock(&paths, disk)?;
+        if !Self::is_wanted_at(&paths, disk)? {
             let detail =
                 format!("{} holds messages: only an empty store becomes its master's", root.display());
             return Err(StoreError::invalid("ARGUMENT_ILLEGAL", detail));
@@ -167,7 +170,7 @@ impl Bootstrap {
     fn remove_leftovers(&self) -> std::io::Result<()> {
         let (paths, disk) = (&self.paths, &*self.environment.disk);
         let mut leftovers: Vec<PathBuf> =
-            paths::numbered_files(&paths.commitlog())?.into_iter().map(|(_, path)| path).collect();
+            paths::numbered_files(&paths.commitlog(), disk)?.into_iter().map(|(_, path)| path).collect();
         leftovers.extend([
             paths.identity(),
             paths.snapshot(),
@@ -179,15 +182,16 @@ impl Bootstrap {
             paths.checkpoint(),
             paths.abort(),
         ]);
-        for path in leftovers.iter().filter(|path| path.exists()) {
-            disk.remove(path)?;
+        for path in &leftovers {
+            if disk.exists(path)? {
+                disk.remove(path)?;
+            }
         }
-        for tree in [paths.consumequeue(), paths.index()].iter().filter(|tree| tree.exists()) {
-            #[allow(
-                clippy::disallowed_methods,
-                reason = "made of a log that is gone; begun anew until it is"
-            )]
-            std::fs::remove_dir_all(tree)?;
+        // Made of a log that is gone; begun anew until it is.
+        for tree in [paths.consumequeue(), paths.index()] {
+            if disk.exists(&tree)? {
+                disk.remove_tree(&tree)?;
+            }
         }
         for directory in [paths.commitlog(), paths.lakemq(), paths.root().to_owned()] {
             disk.sync_directory(&directory)?;

@@ -1,6 +1,6 @@
 //! RocketMQ's checkpoint file: up to which store timestamps the parts of the store are on the disk.
 //!
-//! Invariants: the file is replaced whole. Nothing here depends on it: one that is missing or short reads as zeros.
+//! Invariants: the file is replaced whole. Nobody reads it here.
 
 use std::path::Path;
 
@@ -44,20 +44,5 @@ impl Checkpoint {
             self.master_flushed_offset,
             self.confirmed_offset,
         ]
-    }
-
-    /// Reads the file; zeros when it is missing or short.
-    pub fn read(path: &Path) -> Self {
-        let bytes = std::fs::read(path).unwrap_or_default();
-        let long = |at: usize| {
-            bytes.get(at * 8..at * 8 + 8).and_then(|b| b.try_into().ok()).map_or(0, i64::from_be_bytes)
-        };
-        Self {
-            log_timestamp: long(0),
-            queues_timestamp: long(1),
-            index_timestamp: long(2),
-            master_flushed_offset: long(3),
-            confirmed_offset: long(4),
-        }
     }
 }

@@ -4,7 +4,6 @@
 //! master's (`bootstrap.rs`) is no store yet.
 
 use std::fs::{File, OpenOptions};
-use std::io::Write;
 
 use crate::environment::Disk;
 use crate::error::{Result, StoreError};
@@ -15,22 +14,17 @@ use crate::sys;
 ///
 /// # Errors
 /// `STORE_LOCKED`; any I/O error.
-pub fn take_lock(paths: &StorePaths) -> Result<File> {
+pub fn take_lock(paths: &StorePaths, disk: &dyn Disk) -> Result<File> {
     let context = |e| StoreError::io("locking the store", e);
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(paths.lock())
-        .map_err(context)?;
+    let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).clone();
+    let file = disk.open(&options, &paths.lock()).map_err(context)?;
     if !sys::try_lock(&file).map_err(context)? {
         return Err(StoreError::Unavailable {
             code: "STORE_LOCKED",
             detail: format!("{} belongs to another process", paths.root().display()),
         });
     }
-    (&file).write_all(b"lock").map_err(context)?;
+    disk.write(&file, 0, b"lock").map_err(context)?;
     Ok(file)
 }
 
@@ -50,9 +44,10 @@ pub fn write_abort(paths: &StorePaths, disk: &dyn Disk) -> Result<()> {
 /// Refuses a directory in which a bootstrap was begun and not finished.
 ///
 /// # Errors
-/// `DATA_CORRUPT`.
-pub fn refuse_unfinished(paths: &StorePaths) -> Result<()> {
-    if paths.bootstrap().exists() {
+/// `DATA_CORRUPT`; any I/O error: what is not known is refused.
+pub fn refuse_unfinished(paths: &StorePaths, disk: &dyn Disk) -> Result<()> {
+    let begun = disk.exists(&paths.bootstrap());
+    if begun.map_err(|e| StoreError::io("looking for an unfinished store", e))? {
         return Err(StoreError::corrupt(format!(
             "{} was being made from its master's store: start it as a slave, which begins that anew",
             paths.root().display()

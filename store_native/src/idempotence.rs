@@ -259,7 +259,7 @@ fn rewrite(
     mut keep: impl FnMut(&str, KeyPlace) -> bool,
 ) -> Result<usize> {
     let context = |e| StoreError::io("reading the idempotence keys", e);
-    let text = match std::fs::read(paths.idempotence_keys()) {
+    let text = match disk.read(&paths.idempotence_keys()) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(0),
         Err(error) => return Err(context(error)),

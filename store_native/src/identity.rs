@@ -3,8 +3,6 @@
 //! Invariants: written once, when a store is made; from then on what is written counts. Other lengths that are
 //! asked for are refused, unless they are the defaults.
 
-use std::path::Path;
-
 use serde::{Deserialize, Serialize};
 
 use crate::consumequeue::ENTRY_BYTES;
@@ -37,11 +35,11 @@ impl Identity {
     ///
     /// # Errors
     /// `DATA_CORRUPT` when it is not readable, or says what no store was made with; any I/O error.
-    pub fn read(paths: &StorePaths) -> Result<Option<Self>> {
+    pub fn read(paths: &StorePaths, disk: &dyn Disk) -> Result<Option<Self>> {
         let corrupt = |e: &dyn std::fmt::Display| {
             StoreError::corrupt(format!("{} is not readable: {e}", paths.identity().display()))
         };
-        match std::fs::read(paths.identity()) {
+        match disk.read(&paths.identity()) {
             Ok(text) => {
                 let identity: Self = serde_json::from_slice(&text).map_err(|e| corrupt(&e))?;
                 identity.check().map_err(|e| corrupt(&e))?;
@@ -82,7 +80,8 @@ impl Identity {
 /// # Errors
 /// `ARGUMENT_ILLEGAL` when the store was made with other lengths of files than are asked for; as [`Identity::read`].
 pub fn load_or_create(paths: &StorePaths, options: &Options, environment: &Environment) -> Result<Identity> {
-    if let Some(identity) = Identity::read(paths)? {
+    let disk = &*environment.disk;
+    if let Some(identity) = Identity::read(paths, disk)? {
         let differs = [
             ("commitlog_file_size", identity.commitlog_file_size, options.commitlog_file_size),
             (
@@ -102,24 +101,22 @@ pub fn load_or_create(paths: &StorePaths, options: &Options, environment: &Envir
         }
         return Ok(identity);
     }
-    let first_length = |directory: &Path| {
-        let files = paths::numbered_files(directory).ok()?;
-        files.iter().filter_map(|(_, p)| p.metadata().ok()).map(|m| m.len()).find(|n| *n > 0)
-    };
-    let found_queue_bytes = found_file_bytes(&paths.consumequeue());
+    let found_log_bytes = paths::found_length(&paths.commitlog(), disk)
+        .map_err(|e| StoreError::io("reading the commit log", e))?;
+    let found_queue_bytes = found_file_bytes(&paths.consumequeue(), disk)?;
     let identity = Identity {
         store_id: environment.random.iter().map(|b| format!("{b:02x}")).collect(),
         cluster: options.cluster.clone(),
         broker_name: options.broker_name.clone(),
         epoch: 1,
-        commitlog_file_size: first_length(&paths.commitlog()).unwrap_or(options.commitlog_file_size),
+        commitlog_file_size: found_log_bytes.unwrap_or(options.commitlog_file_size),
         consumequeue_file_entries: found_queue_bytes
             .and_then(|bytes| u32::try_from(bytes / ENTRY_BYTES as u64).ok())
             .unwrap_or(options.consumequeue_file_entries),
         index_slots: options.index_slots,
         index_entries: options.index_entries,
     };
-    identity.write(paths, &*environment.disk)?;
+    identity.write(paths, disk)?;
     Ok(identity)
 }
 

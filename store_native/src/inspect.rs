@@ -12,6 +12,7 @@ use crate::commitlog::scan::{Scanned, next_record_after_damage, scan_at};
 use crate::consumequeue::files::found_file_bytes;
 use crate::consumequeue::{QueueFiles, QueueTable};
 use crate::directory::refuse_unfinished;
+use crate::environment::RealDisk;
 use crate::error::Result;
 use crate::message::RecordView;
 use crate::paths::StorePaths;
@@ -44,8 +45,8 @@ const LISTED: usize = 100;
 /// any I/O error.
 pub fn verify(root: &Path) -> Result<Verification> {
     let paths = StorePaths::new(root);
-    refuse_unfinished(&paths)?;
-    paths.require_store()?;
+    refuse_unfinished(&paths, &RealDisk)?;
+    paths.require_store(&RealDisk)?;
     let log = CommitLog::open_for_reading(&paths.commitlog())?;
     let marks = Watermarks::open_for_reading(&paths.watermarks())?;
     let mut out = Verification { log_min_offset: log.min_offset(), ..Verification::default() };
@@ -89,7 +90,7 @@ pub fn verify(root: &Path) -> Result<Verification> {
 
 fn verify_queues(paths: &StorePaths, log: &CommitLog, readable: i64, out: &mut Verification) -> Result<()> {
     let directory = paths.consumequeue();
-    let Some(file_bytes) = found_file_bytes(&directory) else { return Ok(()) };
+    let Some(file_bytes) = found_file_bytes(&directory, &RealDisk)? else { return Ok(()) };
     let table = QueueTable::new(Arc::new(QueueFiles::for_reading(&directory, file_bytes)));
     table.load_all()?;
     for queue in table.all() {
@@ -131,9 +132,9 @@ impl Dump {
     /// `ARGUMENT_ILLEGAL` when the directory holds no store; any I/O error.
     pub fn open(root: &Path, from_offset: i64, limit: Option<u64>) -> Result<Self> {
         let paths = StorePaths::new(root);
-        paths.require_store()?;
+        paths.require_store(&RealDisk)?;
         let log = CommitLog::open_for_reading(&paths.commitlog())?;
-        let identity = crate::identity::Identity::read(&paths)?;
+        let identity = crate::identity::Identity::read(&paths, &RealDisk)?;
         let mut offset = log.min_offset();
         if from_offset > offset {
             offset =

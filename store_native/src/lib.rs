@@ -37,6 +37,7 @@ pub mod confirmation;
 pub mod consumequeue;
 pub mod delay_times;
 pub mod directory;
+pub mod disk;
 pub mod dispatch;
 pub mod environment;
 pub mod error;

@@ -14,7 +14,7 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::environment::Disk;
+use crate::environment::{Disk, RealDisk};
 use crate::error::{Result, StoreError};
 use crate::mapping::Mapping;
 use crate::sys::next_data;
@@ -104,7 +104,7 @@ impl MappedFile {
     /// Any I/O error; an empty file is `DATA_CORRUPT`.
     pub fn open_for_reading(path: &Path) -> Result<Self> {
         let context = |e| StoreError::io(format!("opening {}", path.display()), e);
-        let file = File::open(path).map_err(context)?;
+        let file = RealDisk.open_for_reading(path).map_err(context)?;
         if file.metadata().map_err(context)?.len() == 0 {
             return Err(StoreError::corrupt(format!("{} is empty", path.display())));
         }
@@ -121,7 +121,7 @@ impl MappedFile {
     pub fn is_current(&self) -> bool {
         use std::os::unix::fs::MetadataExt;
         let identity = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
-        let named = std::fs::metadata(&self.path).map(identity);
+        let named = RealDisk.metadata(&self.path).map(identity);
         named.is_ok_and(|named| self.file.metadata().map(identity).is_ok_and(|mapped| mapped == named))
     }
 

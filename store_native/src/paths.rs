@@ -3,6 +3,7 @@
 //! Invariants: a small file is replaced whole: a crash leaves the old or the new content, never a mixture.
 
 use std::fs::OpenOptions;
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -37,17 +38,17 @@ impl StorePaths {
     ///
     /// # Errors
     /// `ARGUMENT_ILLEGAL`; any I/O error.
-    pub fn require_store(&self) -> Result<()> {
+    pub fn require_store(&self, disk: &dyn Disk) -> Result<()> {
         let lacks = |what: &str| {
             let detail = format!("{} is no store: it has {what}", self.root.display());
             Err(StoreError::invalid("ARGUMENT_ILLEGAL", detail))
         };
-        if !self.commitlog().is_dir() {
+        let context = |e| StoreError::io("listing the commit log", e);
+        if !disk.exists(&self.commitlog()).map_err(context)? {
             return lacks("no commitlog");
         }
-        let files =
-            numbered_files(&self.commitlog()).map_err(|e| StoreError::io("listing the commit log", e))?;
-        if files.is_empty() && !self.identity().is_file() {
+        let files = numbered_files(&self.commitlog(), disk).map_err(context)?;
+        if files.is_empty() && !disk.exists(&self.identity()).map_err(context)? {
             return lacks("no log files");
         }
         Ok(())
@@ -138,14 +139,10 @@ pub fn next_file_name(offset: i64) -> String {
 ///
 /// # Errors
 /// Any I/O error.
-pub fn next_files(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
-    let mut out = Vec::new();
-    for entry in std::fs::read_dir(directory)? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|e| e == "next") {
-            out.push(path);
-        }
-    }
+pub fn next_files(directory: &Path, disk: &dyn Disk) -> std::io::Result<Vec<PathBuf>> {
+    let paths = disk.list(directory)?.into_iter().map(|entry| entry.path());
+    let mut out: Vec<PathBuf> = paths.filter(|path| path.extension().is_some_and(|e| e == "next")).collect();
+    out.sort_unstable();
     Ok(out)
 }
 
@@ -154,15 +151,9 @@ pub fn next_files(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
 ///
 /// # Errors
 /// Any I/O error but a missing directory.
-pub fn numbered_files(directory: &Path) -> std::io::Result<Vec<(i64, PathBuf)>> {
-    let entries = match std::fs::read_dir(directory) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(error),
-    };
+pub fn numbered_files(directory: &Path, disk: &dyn Disk) -> std::io::Result<Vec<(i64, PathBuf)>> {
     let mut out = Vec::new();
-    for entry in entries {
-        let entry = entry?;
+    for entry in list_if_there(directory, disk)? {
         let name = entry.file_name();
         if let Some(offset) = name.to_str().filter(|n| n.len() == 20).and_then(|n| n.parse::<i64>().ok()) {
             out.push((offset, entry.path()));
@@ -170,6 +161,31 @@ pub fn numbered_files(directory: &Path) -> std::io::Result<Vec<(i64, PathBuf)>> 
     }
     out.sort_unstable_by_key(|(offset, _)| *offset);
     Ok(out)
+}
+
+/// What is in a directory; a missing one has nothing.
+///
+/// # Errors
+/// As [`Disk::list`].
+pub fn list_if_there(directory: &Path, disk: &dyn Disk) -> std::io::Result<Vec<std::fs::DirEntry>> {
+    match disk.list(directory) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        outcome => outcome,
+    }
+}
+
+/// Length of the first file in `directory`, of those named by their start offset, that has any.
+///
+/// # Errors
+/// Any I/O error.
+pub fn found_length(directory: &Path, disk: &dyn Disk) -> std::io::Result<Option<u64>> {
+    for (_, path) in numbered_files(directory, disk)? {
+        let length = disk.metadata(&path)?.len();
+        if length > 0 {
+            return Ok(Some(length));
+        }
+    }
+    Ok(None)
 }
 
 /// Replaces a small file so that a crash leaves the old or the new content, never a mixture.
@@ -190,9 +206,32 @@ pub fn replace_file(path: &Path, content: &[u8], disk: &dyn Disk) -> std::io::Re
 /// # Errors
 /// Any I/O error.
 pub fn create_directory(directory: &Path, disk: &dyn Disk) -> std::io::Result<()> {
-    let missing = directory.ancestors().take_while(|path| !path.is_dir() && *path != Path::new("")).count();
-    std::fs::create_dir_all(directory)?;
+    let missing = create_directories(directory, disk)?;
     sync_names_above(directory, missing, disk)
+}
+
+/// As [`create_directory`], but the names may not be durable. Returns how many were missing.
+///
+/// # Errors
+/// Any I/O error; some may be made then.
+pub fn create_directories(directory: &Path, disk: &dyn Disk) -> std::io::Result<usize> {
+    match disk.create_directory(directory) {
+        Ok(()) => Ok(1),
+        Err(error) if error.kind() == ErrorKind::NotFound => match directory.parent() {
+            // Relative to where the process is.
+            Some(parent) if parent != Path::new("") => {
+                let above = create_directories(parent, disk)?;
+                Ok(above + create_directories(directory, disk)?)
+            }
+            _ => Err(error),
+        },
+        Err(error) if disk.metadata(directory).is_ok_and(|found| found.is_dir()) => {
+            // Where nothing may be made either: on a disk that is read only, say.
+            drop(error);
+            Ok(0)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Returns when the names of a directory and of those above it are on the disk, `levels` of them, the highest first,
@@ -202,12 +241,12 @@ pub fn create_directory(directory: &Path, disk: &dyn Disk) -> std::io::Result<()
 /// # Errors
 /// Any other I/O error.
 pub fn sync_names_above(directory: &Path, levels: usize, disk: &dyn Disk) -> std::io::Result<()> {
-    use std::io::ErrorKind::{InvalidInput, PermissionDenied, Unsupported};
+    use ErrorKind::{InvalidInput, PermissionDenied, Unsupported};
 
-    let device = std::fs::metadata(directory)?.dev();
+    let device = disk.metadata(directory)?.dev();
     let parents = directory.ancestors().skip(1).take(levels);
     let parents = parents.map(|parent| if parent == Path::new("") { Path::new(".") } else { parent });
-    let same = |parent: &&Path| parent.metadata().is_ok_and(|found| found.dev() == device);
+    let same = |parent: &&Path| disk.metadata(parent).is_ok_and(|found| found.dev() == device);
     let parents: Vec<&Path> = parents.take_while(same).collect();
     for parent in parents.into_iter().rev() {
         match disk.sync_directory(parent) {

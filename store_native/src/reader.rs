@@ -16,7 +16,7 @@ use std::time::Duration;
 use crate::commitlog::CommitLog;
 use crate::consumequeue::files::found_file_bytes;
 use crate::consumequeue::{ENTRY_BYTES, Queue, QueueFiles, QueueTable};
-use crate::environment::{Clock, RealDisk, Stopwatch, SystemClock};
+use crate::environment::{Clock, Disk, RealDisk, Stopwatch, SystemClock};
 use crate::error::{Result, StoreError};
 use crate::identity::Identity;
 use crate::index::{Index, Shape};
@@ -56,19 +56,19 @@ impl Reader {
     /// `ARGUMENT_ILLEGAL` when it is no store; `DATA_CORRUPT`; any I/O error.
     pub fn open(root: &Path) -> Result<Self> {
         let paths = StorePaths::new(root);
-        if !paths.commitlog().is_dir() {
+        if !RealDisk.exists(&paths.commitlog()).map_err(|e| StoreError::io("opening the commit log", e))? {
             let detail = format!("{} is no store: it has no commitlog", root.display());
             return Err(StoreError::invalid("ARGUMENT_ILLEGAL", detail));
         }
-        crate::directory::refuse_unfinished(&paths)?;
-        let identity = Identity::read(&paths)?;
+        crate::directory::refuse_unfinished(&paths, &RealDisk)?;
+        let identity = Identity::read(&paths, &RealDisk)?;
         let marks = Watermarks::open_for_reading(&paths.watermarks())?;
         let generation = AtomicI64::new(marks.as_ref().map_or(0, Watermarks::generation));
         let log = Arc::new(CommitLog::open_for_reading(&paths.commitlog())?);
         let directory = paths.consumequeue();
         let file_bytes = match &identity {
             Some(identity) => u64::from(identity.consumequeue_file_entries) * ENTRY_BYTES as u64,
-            None => found_file_bytes(&directory).unwrap_or(ROCKETMQ_QUEUE_FILE_BYTES),
+            None => found_file_bytes(&directory, &RealDisk)?.unwrap_or(ROCKETMQ_QUEUE_FILE_BYTES),
         };
         let queues = Arc::new(QueueTable::new(Arc::new(QueueFiles::for_reading(&directory, file_bytes))));
         let shape = identity.as_ref().map_or(Shape { slots: 5_000_000, entries: 20_000_000 }, |i| Shape {
@@ -95,7 +95,7 @@ impl Reader {
     pub fn is_current(&self) -> bool {
         match &self.marks {
             Some(marks) => marks.is_current(),
-            None => !self.paths.watermarks().exists(),
+            None => !RealDisk.exists(&self.paths.watermarks()).unwrap_or(false),
         }
     }
 

@@ -92,7 +92,7 @@ impl Snapshot {
         let fresh = paths.snapshot().with_extension("new");
         paths::replace_file(&fresh, &out, disk).map_err(context)?;
         halfway();
-        if paths.snapshot().exists() {
+        if disk.exists(&paths.snapshot()).map_err(context)? {
             disk.rename(&paths.snapshot(), &paths.snapshot_before()).map_err(context)?;
         }
         disk.rename(&fresh, &paths.snapshot()).map_err(context)?;
@@ -100,11 +100,23 @@ impl Snapshot {
         Ok(out.len())
     }
 
-    /// The newest readable one.
-    pub fn read(paths: &StorePaths) -> Option<Self> {
-        [paths.snapshot(), paths.snapshot().with_extension("new"), paths.snapshot_before()]
-            .iter()
-            .find_map(|path| Self::decode(&std::fs::read(path).ok()?))
+    /// The newest whole one.
+    ///
+    /// # Errors
+    /// Any I/O error: an older one would pass for the newest, and what only that tells be lost.
+    pub fn read(paths: &StorePaths, disk: &dyn Disk) -> Result<Option<Self>> {
+        for path in [paths.snapshot(), paths.snapshot().with_extension("new"), paths.snapshot_before()] {
+            match disk.read(&path) {
+                Ok(bytes) => {
+                    if let Some(snapshot) = Self::decode(&bytes) {
+                        return Ok(Some(snapshot));
+                    }
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => return Err(StoreError::io(format!("reading {}", path.display()), error)),
+            }
+        }
+        Ok(None)
     }
 
     /// Reads the file's bytes; `None` when the checksum is wrong or it is of another version.

@@ -124,17 +124,13 @@ pub(crate) fn allocate(fd: RawFd, offset: u64, length: u64) -> io::Result<()> {
         return Ok(());
     }
     let (offset, length) = (offset as libc::off_t, length as libc::off_t);
-    loop {
-        // SAFETY: a plain system call on a descriptor the caller holds open.
-        if unsafe { libc::fallocate(fd, libc::FALLOC_FL_KEEP_SIZE, offset, length) } == 0 {
-            return Ok(());
-        }
-        let error = io::Error::last_os_error();
-        match error.raw_os_error() {
-            Some(libc::EINTR) => {}
-            Some(libc::EOPNOTSUPP) => break,
-            _ => return Err(error),
-        }
+    // SAFETY: a plain system call on a descriptor the caller holds open.
+    if unsafe { libc::fallocate(fd, libc::FALLOC_FL_KEEP_SIZE, offset, length) } == 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    if error.raw_os_error() != Some(libc::EOPNOTSUPP) {
+        return Err(error);
     }
     // SAFETY: as above; it returns the error number instead of setting errno.
     match unsafe { libc::posix_fallocate(fd, offset, length) } {

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::environment::RealDisk;
 use crate::error::Result;
 use crate::filter::Filter;
 use crate::paths::StorePaths;
@@ -28,7 +29,7 @@ impl TopicView {
     /// # Errors
     /// `DATA_CORRUPT`; any I/O error.
     pub fn read(paths: &StorePaths) -> Result<Self> {
-        let state = rocketmq_files::read_topics(paths)?;
+        let state = rocketmq_files::read_topics(paths, &RealDisk)?;
         let changes = i64::try_from(state.topics_version.counter).unwrap_or(i64::MAX);
         Ok(Self { topics: state.topics, changes, next: state.topics_at })
     }

@@ -7,7 +7,7 @@
 
 use std::path::Path;
 
-use crate::environment::Disk;
+use crate::environment::{Disk, RealDisk};
 use crate::error::{Result, StoreError};
 use crate::page::Page;
 use crate::sync::atomic::Ordering;
@@ -54,7 +54,7 @@ impl Watermarks {
     /// # Errors
     /// `DATA_CORRUPT` when it is no watermarks file; any I/O error.
     pub fn open_for_reading(path: &Path) -> Result<Option<Self>> {
-        if !path.exists() {
+        if !RealDisk.exists(path).map_err(|e| StoreError::io("opening the watermarks", e))? {
             return Ok(None);
         }
         let marks = Self(Page::open_for_reading(path)?);

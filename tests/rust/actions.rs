@@ -41,11 +41,19 @@ pub enum Action {
     },
     /// Calls of the disk fail from now on.
     Fail(Failure),
+    /// A read of the next start fails.
+    FailRead {
+        number: usize,
+        error: i32,
+    },
     CleanStop,
     Kill,
     PowerCut(Unsynced, u64),
     Look,
 }
+
+/// Reads of a start, about.
+const READS: usize = 60;
 
 /// What there is in a run, beside what there always is.
 #[derive(Debug, Clone, Copy)]
@@ -69,8 +77,26 @@ pub fn run(dice: &mut Dice) -> (Flush, Vec<Action>) {
         jumps: dice.in_a_hundred(40),
     };
     let many = 20 + dice.below(60);
-    let actions = (0..many).map(|_| action(dice, run)).collect();
+    let mut actions: Vec<Action> = (0..many).map(|_| action(dice, run)).collect();
+    if run.fails {
+        fail_reads_of_starts(&mut actions, &mut Dice(dice.roll()));
+    }
     (if sync { Flush::Sync } else { Flush::Async }, actions)
+}
+
+/// Before some of the stops; by dice of its own, so that a seed does otherwise what it did before this was here.
+fn fail_reads_of_starts(actions: &mut Vec<Action>, dice: &mut Dice) {
+    for at in (0..actions.len()).rev() {
+        let stops = matches!(
+            actions[at],
+            Action::CleanStop | Action::Kill | Action::PowerCut(..)
+        );
+        if stops && dice.in_a_hundred(40) {
+            let number = 1 + dice.below(READS);
+            let error = [libc::EIO, libc::EMFILE, libc::EINTR][dice.below(3)];
+            actions.insert(at, Action::FailRead { number, error });
+        }
+    }
 }
 
 fn action(dice: &mut Dice, run: Run) -> Action {

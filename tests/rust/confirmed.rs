@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use lakemq_store::environment::Environment;
+use lakemq_store::environment::{Environment, RealDisk};
 use lakemq_store::message::NewMessage;
 use lakemq_store::paths::StorePaths;
 use lakemq_store::snapshot::Snapshot;
@@ -38,6 +38,11 @@ fn confirm(store: &Store) {
     store.work(Work::Flush).expect("flushed");
     store.replicated(store.watermarks().1);
     store.work(Work::Dispatch).expect("dispatched");
+}
+
+fn newest_snapshot(root: &Path) -> Snapshot {
+    let snapshot = Snapshot::read(&StorePaths::new(root), &RealDisk);
+    snapshot.expect("readable").expect("a snapshot")
 }
 
 #[test]
@@ -71,7 +76,7 @@ fn test_nothing_is_dispatched_before_the_replicas_hold_it() {
             .is_empty()
     );
     assert!(!store.topics().contains_key("later"));
-    let snapshot = Snapshot::read(&StorePaths::new(dir.path())).expect("a snapshot");
+    let snapshot = newest_snapshot(dir.path());
     assert_eq!(snapshot.applied_offset, first.end_offset);
 
     store.replicated(second.end_offset);
@@ -102,7 +107,7 @@ fn test_a_stop_confirms_nothing_by_itself() {
         .expect("stored");
     store.close().expect("closed");
     drop(store);
-    let snapshot = Snapshot::read(&StorePaths::new(dir.path())).expect("a snapshot");
+    let snapshot = newest_snapshot(dir.path());
     assert_eq!(snapshot.applied_offset, first.end_offset);
     // Opened as a master that asks nobody, all of the log counts.
     let store = open(dir.path());

@@ -4,6 +4,7 @@ mod actions;
 mod crashes;
 mod derived;
 mod dice;
+mod failing_reads;
 mod io_errors;
 mod jumping_clock;
 mod looks;

@@ -5,8 +5,8 @@
 //! then it says why; one that goes on shows all it acknowledged. A start that fails leaves what the next one needs.
 //!
 //! The calls of a run are counted. Then each fails in a run of its own, once with each error; one that writes also
-//! with half of its bytes, and with all of them, in the file. The same dice do the same again: a case that fails says
-//! what replays it. `LAKEMQ_ERROR_CHANCE` is the chance in a hundred of each case to be tried (default 5; 100 takes
+//! with half of its bytes, and with all of them, in the file; one that reads also with half of what is there. The same
+//! dice do the same again: a case that fails says what replays it. `LAKEMQ_ERROR_CHANCE` is the chance in a hundred of each case to be tried (default 5; 100 takes
 //! all), `LAKEMQ_ERROR_SEEDS` sets the number of seeds (default 2), `LAKEMQ_ERROR_SEED` runs one alone and
 //! `LAKEMQ_ERROR_CASE` one case of it.
 
@@ -22,7 +22,7 @@ use lakemq_store::store::{Store, Work};
 use crate::actions::UNSYNCED;
 use crate::dice::Dice;
 use crate::power::open_at_rest_on;
-use crate::power_disk::{Ailment, Call, Failure, PowerDisk, Synced, Unsynced};
+use crate::power_disk::{Ailment, Call, FailingRead, Failure, PowerDisk, Synced, Unsynced};
 use crate::support::{SOON, environment};
 use crate::workload::{Done, Left, Worked, check, open_in, scratch, seeds, step};
 
@@ -34,28 +34,39 @@ const ERRORS: [(&str, i32); 4] = [
     ("EINTR", libc::EINTR),
 ];
 
+#[derive(Debug, Clone, Copy)]
+enum Fault {
+    Nothing,
+    Call(Failure),
+    Read(usize, FailingRead),
+}
+
 /// A call that fails, with what replays it.
 struct Case {
     seed: u64,
-    failure: Option<Failure>,
+    fault: Fault,
     worked: Worked,
 }
 
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (seed, worked) = (self.seed, self.worked);
-        match self.failure {
-            Some(failure) if failure.of.is_none() && worked == Worked::ByDice => {
-                let of = ERRORS.iter().find(|(_, error)| *error == failure.error);
-                let (number, name) = (failure.number, of.map_or("?", |(name, _)| name));
-                let leaves = failure.leaves;
-                write!(
-                    f,
-                    "LAKEMQ_ERROR_SEED={seed} LAKEMQ_ERROR_CASE={number}-{name}-{leaves}"
-                )
+        let name = |error| {
+            let of = ERRORS.iter().find(|(_, of)| *of == error);
+            of.map_or("?", |(name, _)| name)
+        };
+        let case = match self.fault {
+            Fault::Call(failure) if failure.of.is_none() && worked == Worked::ByDice => {
+                let error = name(failure.error);
+                format!("call-{}-{error}-{}", failure.number, failure.leaves)
             }
-            failure => write!(f, "seed {seed}, {worked:?}, {failure:?}"),
-        }
+            Fault::Read(number, FailingRead::With(error)) => {
+                format!("read-{number}-{}", name(error))
+            }
+            Fault::Read(number, FailingRead::Short) => format!("read-{number}-short"),
+            fault => return write!(f, "seed {seed}, {worked:?}, {fault:?}"),
+        };
+        write!(f, "LAKEMQ_ERROR_SEED={seed} LAKEMQ_ERROR_CASE={case}")
     }
 }
 
@@ -210,11 +221,12 @@ fn run(case: &Case) -> Arc<PowerDisk> {
     let home = scratch();
     let root = home.path().join("store");
     fs::create_dir_all(&root).expect("a directory");
-    let ailment = Ailment {
-        failure: case.failure,
-        ..Ailment::default()
-    };
-    let disk = Arc::new(PowerDisk::new(&root, ailment, |_, _| ()));
+    let disk = Arc::new(PowerDisk::new(&root, Ailment::default(), |_, _| ()));
+    match case.fault {
+        Fault::Nothing => {}
+        Fault::Call(failure) => disk.fail(Some(failure)),
+        Fault::Read(number, failing) => disk.fail_read(Some((number, failing))),
+    }
     let mut run = Run {
         case,
         home: home.path(),
@@ -227,65 +239,82 @@ fn run(case: &Case) -> Arc<PowerDisk> {
     disk
 }
 
-fn failing(seed: u64, number: usize, error: i32, leaves: usize) -> Case {
-    let failure = Some(Failure {
+fn by_dice(seed: u64, fault: Fault) -> Case {
+    Case {
+        seed,
+        fault,
+        worked: Worked::ByDice,
+    }
+}
+
+fn call(number: usize, error: i32, leaves: usize) -> Fault {
+    Fault::Call(Failure {
         of: None,
         number,
         times: 1,
         error,
         leaves,
-    });
-    Case {
-        seed,
-        failure,
-        worked: Worked::ByDice,
-    }
+    })
 }
 
 /// The case that `LAKEMQ_ERROR_CASE` names.
 fn asked_for(seed: u64) -> Option<Case> {
     let text = std::env::var("LAKEMQ_ERROR_CASE").ok()?;
-    let [at, error, leaves] = text.split('-').collect::<Vec<_>>()[..] else {
-        panic!("no case: {text}");
-    };
-    let known = ERRORS.iter().find(|(name, _)| *name == error);
-    let (_, error) = known.unwrap_or_else(|| panic!("no error: {error}"));
     let number = |text: &str| text.parse().unwrap_or_else(|_| panic!("no number: {text}"));
-    Some(failing(seed, number(at), *error, number(leaves)))
+    let error = |text: &str| {
+        let known = ERRORS.iter().find(|(name, _)| *name == text);
+        known.unwrap_or_else(|| panic!("no error: {text}")).1
+    };
+    let fault = match text.split('-').collect::<Vec<_>>()[..] {
+        ["call", at, of, leaves] => call(number(at), error(of), number(leaves)),
+        ["read", at, "short"] => Fault::Read(number(at), FailingRead::Short),
+        ["read", at, of] => Fault::Read(number(at), FailingRead::With(error(of))),
+        _ => panic!("no case: {text}"),
+    };
+    Some(by_dice(seed, fault))
 }
 
-/// Tries the cases of a seed that the chance takes; gives how many there were.
-fn each_call_fails(seed: u64, chance: u64) -> usize {
-    if let Some(case) = asked_for(seed) {
-        assert!(run(&case).failures() > 0, "{case}: not so many calls");
-        return 1;
-    }
-    let whole = Case {
-        seed,
-        failure: None,
-        worked: Worked::ByDice,
-    };
-    let asked = run(&whole).asked();
-    let mut chosen = Dice(seed.wrapping_mul(977));
-    let mut count = 0;
-    for (number, call) in (1..).zip(asked) {
+/// The cases of a run in which these calls and reads are made.
+fn cases(calls: &[Call], reads: &[bool]) -> Vec<Fault> {
+    let mut cases = Vec::new();
+    for (number, of) in (1..).zip(calls) {
         // Of a write that failed nothing may stand in the file, a half, or all.
-        let left: &[usize] = if call == Call::Write {
+        let left: &[usize] = if *of == Call::Write {
             &[0, 50, 100]
         } else {
             &[0]
         };
         for (_, error) in ERRORS {
-            for leaves in left {
-                if chosen.in_a_hundred(chance) {
-                    let case = failing(seed, number, error, *leaves);
-                    assert!(run(&case).failures() > 0, "{case}: the call was not made");
-                    count += 1;
-                }
-            }
+            cases.extend(left.iter().map(|leaves| call(number, error, *leaves)));
         }
     }
-    count
+    for (number, may_be_short) in (1..).zip(reads) {
+        // No read needs space.
+        for error in [libc::EIO, libc::EMFILE, libc::EINTR] {
+            cases.push(Fault::Read(number, FailingRead::With(error)));
+        }
+        if *may_be_short {
+            cases.push(Fault::Read(number, FailingRead::Short));
+        }
+    }
+    cases
+}
+
+/// Tries the cases of a seed that the chance takes; gives how many there were.
+fn each_call_fails(seed: u64, chance: u64) -> usize {
+    let tries = |case: Case| {
+        let failures = run(&case).failures();
+        assert!(failures > 0, "{case}: the call was not made");
+    };
+    if let Some(case) = asked_for(seed) {
+        tries(case);
+        return 1;
+    }
+    let whole = run(&by_dice(seed, Fault::Nothing));
+    let mut chosen = Dice(seed.wrapping_mul(977));
+    let cases = cases(&whole.asked(), &whole.reads()).into_iter();
+    let cases = cases.filter(|_| chosen.in_a_hundred(chance));
+    cases.map(|fault| tries(by_dice(seed, fault))).count()
 }
 
 fn chance() -> u64 {
@@ -311,8 +340,9 @@ fn test_whichever_call_of_its_threads_fails_nothing_acknowledged_is_lost_and_all
         loop {
             let (_, error) = ERRORS[dice.below(4)];
             let case = Case {
+                seed,
+                fault: call(number, error, [0, 50, 100][dice.below(3)]),
                 worked: Worked::ByThreads,
-                ..failing(seed, number, error, [0, 50, 100][dice.below(3)])
             };
             if run(&case).failures() == 0 {
                 break;
@@ -339,20 +369,14 @@ fn test_whichever_sync_fails_what_it_was_about_is_written_again() {
             Synced::RootNames,
         ] {
             let fails = |number| {
-                let failure = Some(Failure {
+                let failure = Failure {
                     of: Some(of),
                     number,
                     times: 1,
                     error: libc::EIO,
                     leaves: 0,
-                });
-                let worked = Worked::ByDice;
-                let case = Case {
-                    seed,
-                    failure,
-                    worked,
                 };
-                run(&case).failures() > 0
+                run(&by_dice(seed, Fault::Call(failure))).failures() > 0
             };
             assert!(fails(1), "{of:?} is never synced");
             (2..).find(|number| !fails(*number));

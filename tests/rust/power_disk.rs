@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirEntry, File, Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -71,6 +71,13 @@ pub enum Call {
     Other,
 }
 
+/// A read that fails once; a short one answers with half of the bytes.
+#[derive(Debug, Clone, Copy)]
+pub enum FailingRead {
+    With(i32),
+    Short,
+}
+
 /// What is wrong with a disk beside its power.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Ailment {
@@ -111,6 +118,9 @@ struct State {
     of_kind: usize,
     /// Calls that failed.
     failures: usize,
+    /// Reads since the disk was told which fails, by whether one may be short.
+    reads: Vec<bool>,
+    failing_read: Option<(usize, FailingRead)>,
     /// The process is being killed: nothing that it still does counts.
     dying: bool,
     on_call: OnCall,
@@ -140,6 +150,8 @@ impl PowerDisk {
             failure: ailment.failure,
             of_kind: 0,
             failures: 0,
+            reads: Vec::new(),
+            failing_read: None,
             dying: false,
             on_call: Box::new(on_call),
         };
@@ -165,6 +177,18 @@ impl PowerDisk {
     pub fn fail(&self, failure: Option<Failure>) {
         let mut state = self.lock();
         (state.failure, state.of_kind) = (failure, 0);
+    }
+
+    /// The read of this number fails from now on; none where there is none. Reads are counted by themselves: they change
+    /// nothing, so that it is all the same where among them the power is cut.
+    pub fn fail_read(&self, failing: Option<(usize, FailingRead)>) {
+        let mut state = self.lock();
+        (state.failing_read, state.reads) = (failing, Vec::new());
+    }
+
+    /// The reads since; true for those that may be short.
+    pub fn reads(&self) -> Vec<bool> {
+        self.lock().reads.clone()
     }
 
     /// Kills the process that holds what is dropped here: nothing that it does on its way reaches a file. What it
@@ -232,6 +256,22 @@ impl PowerDisk {
         }
         state.failures += 1;
         (state, Err(io::Error::from_raw_os_error(failure.error)))
+    }
+
+    /// Counts a read; how it fails where it is the one.
+    fn called_to_read(&self, may_be_short: bool) -> io::Result<Option<FailingRead>> {
+        let mut state = self.lock();
+        if state.dying {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+        state.reads.push(may_be_short);
+        let number = state.reads.len();
+        let fails = state.failing_read.filter(|(of, _)| *of == number);
+        state.failures += usize::from(fails.is_some());
+        match fails {
+            Some((_, FailingRead::With(error))) => Err(io::Error::from_raw_os_error(error)),
+            fails => Ok(fails.map(|(_, failing)| failing)),
+        }
     }
 
     fn kind(&self, path: &Path, names: bool) -> Synced {
@@ -521,6 +561,58 @@ impl Disk for PowerDisk {
     fn remove(&self, path: &Path) -> io::Result<()> {
         let (_state, outcome) = self.called();
         outcome.and_then(|()| fs::remove_file(path))
+    }
+
+    fn create_directory(&self, path: &Path) -> io::Result<()> {
+        let (_state, outcome) = self.called();
+        outcome.and_then(|()| fs::create_dir(path))
+    }
+
+    /// One that fails takes the first of what is there.
+    fn remove_tree(&self, directory: &Path) -> io::Result<()> {
+        let (state, outcome) = self.called();
+        if outcome.is_ok() {
+            return fs::remove_dir_all(directory);
+        }
+        let first = if state.dying {
+            None
+        } else {
+            listing(directory)?.into_iter().next()
+        };
+        match first {
+            Some((name, Node::Directory)) => fs::remove_dir_all(directory.join(name))?,
+            Some((name, Node::File(_))) => fs::remove_file(directory.join(name))?,
+            None => {}
+        }
+        outcome
+    }
+
+    fn open_for_reading(&self, path: &Path) -> io::Result<File> {
+        self.called_to_read(false)?;
+        File::open(path)
+    }
+
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        self.called_to_read(false)?;
+        fs::read(path)
+    }
+
+    fn read_at(&self, file: &File, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
+        let length = match self.called_to_read(bytes.len() > 1)? {
+            Some(FailingRead::Short) => bytes.len() / 2,
+            _ => bytes.len(),
+        };
+        file.read_at(&mut bytes[..length], offset)
+    }
+
+    fn list(&self, directory: &Path) -> io::Result<Vec<DirEntry>> {
+        self.called_to_read(false)?;
+        RealDisk.list(directory)
+    }
+
+    fn metadata(&self, path: &Path) -> io::Result<Metadata> {
+        self.called_to_read(false)?;
+        fs::metadata(path)
     }
 
     fn allocate(&self, file: &File, offset: u64, length: u64) -> io::Result<()> {

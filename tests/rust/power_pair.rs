@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use lakemq_store::bootstrap::Bootstrap;
-use lakemq_store::environment::Environment;
+use lakemq_store::environment::{Environment, RealDisk};
 use lakemq_store::paths::numbered_files;
 use lakemq_store::store::{Options, Role, Store, Work};
 
@@ -427,7 +427,7 @@ fn test_a_store_that_is_given_up_leaves_no_message_whenever_the_power_fails() {
         for left in cut_at_each_call(&label, &mut dice, home.path(), before, work) {
             let label = &left.label;
             let marker = left.root.join("lakemq/bootstrap");
-            let files = numbered_files(&left.root.join("commitlog")).expect("listed");
+            let files = numbered_files(&left.root.join("commitlog"), &RealDisk).expect("listed");
             assert!(
                 marker.exists() || files.is_empty(),
                 "{label}: {files:?} without a marker"

@@ -21,7 +21,7 @@ use crate::actions::{Action, UNSYNCED, run};
 use crate::dice::Dice;
 use crate::jumping_clock::JumpingClock;
 use crate::model::{Event, Model};
-use crate::power_disk::{Ailment, Failure, PowerDisk, Synced, Unsynced};
+use crate::power_disk::{Ailment, FailingRead, Failure, PowerDisk, Synced, Unsynced};
 use crate::support::{environment, options};
 use crate::workload::{scratch, seeds};
 
@@ -53,6 +53,8 @@ pub struct Simulation<'h> {
     pub held: Option<Held>,
     /// A flush failed: its thread is gone.
     pub flusher_ended: bool,
+    /// The read of the next start that fails.
+    failing_read: Option<(usize, FailingRead)>,
 }
 
 /// Who holds the group, and until when by the time that passes.
@@ -87,6 +89,7 @@ impl<'h> Simulation<'h> {
             expired: false,
             held: None,
             flusher_ended: false,
+            failing_read: None,
         };
         simulation.store = Some(simulation.open().expect("the store opens"));
         simulation
@@ -166,6 +169,9 @@ impl<'h> Simulation<'h> {
             }
             Action::Expire { all } => self.expire(*all),
             Action::Fail(failure) => self.disk.fail(Some(*failure)),
+            Action::FailRead { number, error } => {
+                self.failing_read = Some((*number, FailingRead::With(*error)));
+            }
             Action::CleanStop => self.restart(Stop::Clean),
             Action::Kill => self.restart(Stop::Killed),
             Action::PowerCut(unsynced, seed) => self.restart(Stop::PowerCut(*unsynced, *seed)),
@@ -249,6 +255,7 @@ impl<'h> Simulation<'h> {
         }
         self.starts += 1;
         let mut dice = Dice(self.starts);
+        self.disk.fail_read(self.failing_read.take());
         while self.store.is_none() {
             let failures = self.disk.failures();
             match self.open() {
@@ -262,6 +269,7 @@ impl<'h> Simulation<'h> {
                 }
             }
         }
+        self.disk.fail_read(None);
         self.flusher_ended = false;
         self.started(least);
         assert!(

@@ -133,9 +133,9 @@ impl Appender {
         disk.sync(&kept).map_err(context)?;
         disk.sync_directory(&directory).map_err(context)?;
         let mut cuts = Vec::new();
-        for entry in std::fs::read_dir(&directory).map_err(context)? {
-            let path = entry.map_err(context)?.path();
-            cuts.push((path.metadata().and_then(|m| m.modified()).map_err(context)?, path));
+        for entry in disk.list(&directory).map_err(context)? {
+            let path = entry.path();
+            cuts.push((disk.metadata(&path).and_then(|m| m.modified()).map_err(context)?, path));
         }
         cuts.sort();
         for (_, path) in cuts.iter().take(cuts.len().saturating_sub(KEPT_CUTS)) {

@@ -38,8 +38,8 @@ struct Content {
 impl Content {
     /// # Errors
     /// `DATA_CORRUPT` when it is not readable or not in order; any I/O error.
-    fn read(paths: &StorePaths) -> Result<Option<Self>> {
-        let text = match std::fs::read(paths.epochs()) {
+    fn read(paths: &StorePaths, disk: &dyn Disk) -> Result<Option<Self>> {
+        let text = match disk.read(&paths.epochs()) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(StoreError::io("reading the epoch file", error)),
@@ -68,8 +68,8 @@ impl EpochFile {
     ///
     /// # Errors
     /// `DATA_CORRUPT` when it is not readable; any I/O error.
-    pub fn role(paths: &StorePaths) -> Result<Option<(Role, bool)>> {
-        let content = Content::read(paths)?;
+    pub fn role(paths: &StorePaths, disk: &dyn Disk) -> Result<Option<(Role, bool)>> {
+        let content = Content::read(paths, disk)?;
         Ok(content.map(|c| match c.master_of {
             Some(_) => (Role::Master, c.asks_replicas),
             None => (Role::Slave, false),
@@ -89,7 +89,7 @@ impl EpochFile {
         (log_min, end): (i64, i64),
         disk: Arc<dyn Disk>,
     ) -> Result<Self> {
-        match Content::read(paths)? {
+        match Content::read(paths, &*disk)? {
             Some(content) => {
                 if role == Role::Master && content.master_of.is_none() {
                     let detail = format!(

@@ -24,7 +24,7 @@ use crate::sync::atomic::{AtomicI64, Ordering};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::environment::Disk;
+use crate::environment::{Disk, RealDisk};
 use crate::error::{Result, StoreError};
 use crate::mapped_file::MappedFile;
 use crate::message::{RecordView, ViewError};
@@ -65,17 +65,17 @@ impl CommitLog {
     pub fn open_owned(
         directory: &Path,
         file_size: u64,
-        may_end_at: impl Fn(i64) -> bool,
+        may_end_at: impl Fn(i64) -> Result<bool>,
         disk: &dyn Disk,
     ) -> Result<Self> {
         paths::create_directory(directory, disk).map_err(|e| StoreError::io("creating the commit log", e))?;
         let mut files = Vec::new();
-        let listed = Self::list(directory)?;
+        let listed = Self::list(directory, disk)?;
         let last = listed.last().map(|(base, _)| *base);
         for (base, path) in listed {
-            let length =
-                std::fs::metadata(&path).map_err(|e| StoreError::io("reading the commit log", e))?.len();
-            if length == 0 && Some(base) != last && !may_end_at(base) {
+            let found = disk.metadata(&path).map_err(|e| StoreError::io("reading the commit log", e))?;
+            let length = found.len();
+            if length == 0 && Some(base) != last && !may_end_at(base)? {
                 let detail = format!("{} is empty, and log files lie behind it", path.display());
                 return Err(StoreError::corrupt(detail));
             }
@@ -111,8 +111,8 @@ impl CommitLog {
         Ok(log)
     }
 
-    fn list(directory: &Path) -> Result<Vec<(i64, PathBuf)>> {
-        paths::numbered_files(directory).map_err(|e| StoreError::io("listing the commit log", e))
+    fn list(directory: &Path, disk: &dyn Disk) -> Result<Vec<(i64, PathBuf)>> {
+        paths::numbered_files(directory, disk).map_err(|e| StoreError::io("listing the commit log", e))
     }
 
     /// Takes up new files and lets go of deleted ones, also where a new one has the name of an old one
@@ -121,13 +121,13 @@ impl CommitLog {
     /// # Errors
     /// Any I/O error but a file that vanished in between.
     pub fn refresh(&self) -> Result<()> {
-        let listed = Self::list(&self.directory)?;
+        let listed = Self::list(&self.directory, &RealDisk)?;
         let mut files = self.write_files();
         let mut next: Vec<LogFile> = Vec::with_capacity(listed.len());
         for (base, path) in listed {
             if let Some(known) = files.iter().find(|f| f.base == base && f.file.is_current()) {
                 next.push(known.clone());
-            } else if path.metadata().is_ok_and(|m| m.len() > 0) {
+            } else if RealDisk.metadata(&path).is_ok_and(|m| m.len() > 0) {
                 match MappedFile::open_for_reading(&path) {
                     Ok(file) => next.push(LogFile { base, file: Arc::new(file) }),
                     Err(StoreError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {}

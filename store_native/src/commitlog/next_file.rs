@@ -37,8 +37,8 @@ impl NextFile {
     /// # Errors
     /// Any I/O error.
     pub fn open(directory: &Path, size: u64, disk: &dyn Disk) -> Result<Self> {
-        let left =
-            paths::next_files(directory).map_err(|e| StoreError::io("listing log files made ahead", e))?;
+        let left = paths::next_files(directory, disk)
+            .map_err(|e| StoreError::io("listing log files made ahead", e))?;
         for path in left {
             disk.remove(&path).map_err(|e| StoreError::io("removing a log file made ahead", e))?;
         }

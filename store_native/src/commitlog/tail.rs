@@ -21,7 +21,7 @@ pub fn erase_behind(log: &CommitLog, paths: &StorePaths, end: i64, disk: &dyn Di
     log.remove_behind(end, disk)?;
     let Some(file) = log.file_at(end) else { return Ok(0) };
     let (mark, context) = (paths.erasing(), |e| StoreError::io("erasing the log's tail", e));
-    let again = mark.exists();
+    let again = disk.exists(&mark).map_err(context)?;
     if !again {
         paths::replace_file(&mark, b"", disk).map_err(context)?;
     }

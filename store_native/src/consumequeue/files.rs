@@ -9,14 +9,13 @@
 use crate::sync::atomic::{AtomicU64, Ordering};
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::entry::{ENTRY_BYTES, Entry};
 use super::handles::Handles;
 use super::store::{QueueKey, QueueStore};
-use crate::environment::Disk;
+use crate::environment::{Disk, RealDisk};
 use crate::error::{Result, StoreError};
 use crate::message::MAX_FOREIGN_QUEUE_ID;
 use crate::paths;
@@ -31,8 +30,9 @@ pub struct QueueFiles {
     directory: PathBuf,
     /// Length of each file in bytes.
     file_bytes: i64,
+    disk: Arc<dyn Disk>,
     /// Where files go that are to be deleted; `None` for a reader, which changes nothing.
-    owned: Option<(PathBuf, Arc<dyn Disk>)>,
+    trash: Option<PathBuf>,
     handles: Handles,
     removed: AtomicU64,
 }
@@ -49,7 +49,7 @@ const SECTOR: u64 = 512;
 impl QueueFiles {
     /// For the owner. `trash` is a directory of the same file system.
     pub fn owned(directory: &Path, file_bytes: u64, trash: &Path, disk: Arc<dyn Disk>) -> Self {
-        Self { owned: Some((trash.to_owned(), disk)), ..Self::for_reading(directory, file_bytes) }
+        Self { disk, trash: Some(trash.to_owned()), ..Self::for_reading(directory, file_bytes) }
     }
 
     /// For a reader beside the owner.
@@ -57,14 +57,16 @@ impl QueueFiles {
         Self {
             directory: directory.to_owned(),
             file_bytes: (file_bytes as i64).max(ENTRY),
-            owned: None,
+            disk: Arc::new(RealDisk),
+            trash: None,
             handles: Handles::new(),
             removed: AtomicU64::new(0),
         }
     }
 
+    /// The owner's disk, to change something there.
     fn disk(&self) -> Result<&dyn Disk> {
-        self.owned.as_ref().map(|(_, disk)| &**disk).ok_or_else(StoreError::closed)
+        self.trash.as_ref().map(|_| &*self.disk).ok_or_else(StoreError::closed)
     }
 
     fn queue_directory(&self, queue: &QueueKey) -> PathBuf {
@@ -83,15 +85,28 @@ impl QueueFiles {
 
     fn files(&self, queue: &QueueKey) -> Result<Vec<(i64, PathBuf)>> {
         let directory = self.queue_directory(queue);
-        paths::numbered_files(&directory)
+        paths::numbered_files(&directory, &*self.disk)
             .map_err(|e| StoreError::io(format!("listing {}", directory.display()), e))
+    }
+
+    /// Length of a file; 0 for one that is missing.
+    fn length(&self, path: &Path) -> Result<u64> {
+        match self.disk.metadata(path) {
+            Ok(found) => Ok(found.len()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+            Err(error) => Err(StoreError::io(format!("reading {}", path.display()), error)),
+        }
     }
 
     /// The file as it is, or `None`. To the owner, one of a wrong length is none.
     fn file(&self, queue: &QueueKey, base: i64) -> Result<Option<Arc<File>>> {
         let path = self.path(queue, base);
-        let owned = self.owned.is_some();
-        let open = || match OpenOptions::new().read(true).write(owned).open(&path) {
+        let owned = self.trash.is_some();
+        let found = || match owned {
+            true => self.disk.open(OpenOptions::new().read(true).write(true), &path),
+            false => self.disk.open_for_reading(&path),
+        };
+        let open = || match found() {
             Ok(file) if owned && file.metadata()?.len() != self.file_bytes as u64 => Ok(None),
             Ok(file) => Ok(Some(file)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -110,7 +125,7 @@ impl QueueFiles {
         let path = self.path(queue, base);
         let disk = self.disk()?;
         let make = || {
-            std::fs::create_dir_all(self.queue_directory(queue))?;
+            paths::create_directories(&self.queue_directory(queue), disk)?;
             let file =
                 disk.open(OpenOptions::new().read(true).write(true).create(true).truncate(false), &path)?;
             // Blanks first: a file that has its length is taken for a whole one.
@@ -144,7 +159,7 @@ impl QueueFiles {
         let length = file.metadata().map_err(context)?.len();
         if length == self.file_bytes as u64 {
             let mut near = [0u8; 4096];
-            let count = file.read_at(&mut near, place).map_err(context)?;
+            let count = self.disk.read_at(file, &mut near, place).map_err(context)?;
             let behind = place + count as u64;
             let clear = near.iter().take(count).all(|b| *b == 0);
             if clear && (behind >= length || !has_data_behind(file, behind).map_err(context)?) {
@@ -197,7 +212,7 @@ impl QueueStore for QueueFiles {
         let out = out.get_mut(..room).unwrap_or_default();
         let mut count = 0;
         while let Some(rest) = out.get_mut(count..).filter(|r| !r.is_empty()) {
-            match file.read_at(rest, place + count as u64) {
+            match self.disk.read_at(&file, rest, place + count as u64) {
                 Ok(0) => break,
                 Ok(read) => count += read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -213,7 +228,7 @@ impl QueueStore for QueueFiles {
     fn extent(&self, queue: &QueueKey) -> Result<Option<(i64, i64)>> {
         let files = self.files(queue)?;
         let (Some((first, _)), Some((last, path))) = (files.first(), files.last()) else { return Ok(None) };
-        let length = path.metadata().map_or(0, |m| m.len()).min(self.file_bytes as u64) as i64;
+        let length = self.length(path)?.min(self.file_bytes as u64) as i64;
         Ok(Some((first / ENTRY, (last + length) / ENTRY)))
     }
 
@@ -221,7 +236,7 @@ impl QueueStore for QueueFiles {
         let mut offset = from;
         while offset < to {
             let (base, _) = self.place(offset);
-            let length = self.path(queue, base).metadata().map_or(0, |m| m.len());
+            let length = self.length(&self.path(queue, base))?;
             if length != self.file_bytes as u64 {
                 return Ok(offset);
             }
@@ -281,7 +296,7 @@ impl QueueStore for QueueFiles {
 
     fn sync_all(&self) -> Result<()> {
         let context = |e| StoreError::io("syncing the consume queues", e);
-        match File::open(&self.directory) {
+        match self.disk.open_for_reading(&self.directory) {
             Ok(directory) => self.disk()?.sync_file_system(&directory).map_err(context),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(context(error)),
@@ -291,8 +306,9 @@ impl QueueStore for QueueFiles {
     fn remove_topic(&self, topic: &str) -> Result<()> {
         let context = |e| StoreError::io(format!("removing the queues of {topic}"), e);
         self.handles.clear();
-        let Some((trash, disk)) = &self.owned else { return Err(StoreError::closed()) };
-        std::fs::create_dir_all(trash).map_err(context)?;
+        let Some(trash) = &self.trash else { return Err(StoreError::closed()) };
+        let disk = &*self.disk;
+        paths::create_directories(trash, disk).map_err(context)?;
         loop {
             let number = self.removed.fetch_add(1, Ordering::Relaxed);
             match disk.rename(&self.directory.join(topic), &trash.join(number.to_string())) {
@@ -311,21 +327,23 @@ impl QueueStore for QueueFiles {
     }
 
     fn sweep(&self) {
-        let Some((trash, _)) = &self.owned else { return };
+        let Some(trash) = &self.trash else { return };
+        let mut left: Vec<_> =
+            self.disk.list(trash).into_iter().flatten().map(|entry| entry.path()).collect();
+        left.sort_unstable();
         // The directory itself stays: a topic may be on its way into it.
-        for entry in std::fs::read_dir(trash).into_iter().flatten().flatten() {
+        for path in left {
             // What cannot be deleted now is tried again by the next sweep.
-            #[allow(clippy::disallowed_methods, reason = "what lies in the trash is nobody's any more")]
-            let _ = std::fs::remove_dir_all(entry.path());
+            let _ = self.disk.remove_tree(&path);
         }
     }
 
     fn topics(&self) -> Result<Vec<String>> {
-        subdirectories(&self.directory)
+        subdirectories(&self.directory, &*self.disk)
     }
 
     fn queues(&self, topic: &str) -> Result<Vec<u32>> {
-        let names = subdirectories(&self.directory.join(topic))?;
+        let names = subdirectories(&self.directory.join(topic), &*self.disk)?;
         Ok(names.iter().filter_map(|name| name.parse().ok()).filter(|id| *id <= MAX_QUEUE_ID).collect())
     }
 
@@ -339,27 +357,28 @@ impl QueueStore for QueueFiles {
 }
 
 /// Length of the first queue file found below `directory`: that of all files of its store.
-pub fn found_file_bytes(directory: &Path) -> Option<u64> {
-    let queues = subdirectories(directory).ok()?.into_iter().flat_map(|topic| {
+///
+/// # Errors
+/// Any I/O error.
+pub fn found_file_bytes(directory: &Path, disk: &dyn Disk) -> Result<Option<u64>> {
+    for topic in subdirectories(directory, disk)? {
         let topic = directory.join(topic);
-        subdirectories(&topic).unwrap_or_default().into_iter().map(move |queue| topic.join(queue))
-    });
-    queues.into_iter().find_map(|queue| {
-        let files = paths::numbered_files(&queue).ok()?;
-        files.iter().filter_map(|(_, path)| path.metadata().ok()).map(|m| m.len()).find(|n| *n > 0)
-    })
+        for queue in subdirectories(&topic, disk)? {
+            let found = paths::found_length(&topic.join(queue), disk)
+                .map_err(|e| StoreError::io("reading the consume queues", e))?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+    }
+    Ok(None)
 }
 
-fn subdirectories(directory: &Path) -> Result<Vec<String>> {
-    let entries = match std::fs::read_dir(directory) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(StoreError::io(format!("listing {}", directory.display()), error)),
-    };
+fn subdirectories(directory: &Path, disk: &dyn Disk) -> Result<Vec<String>> {
+    let context = |e| StoreError::io(format!("listing {}", directory.display()), e);
     let mut out = Vec::new();
-    for entry in entries {
-        let entry = entry.map_err(|e| StoreError::io(format!("listing {}", directory.display()), e))?;
-        if entry.file_type().is_ok_and(|t| t.is_dir())
+    for entry in paths::list_if_there(directory, disk).map_err(context)? {
+        if entry.file_type().map_err(context)?.is_dir()
             && let Ok(name) = entry.file_name().into_string()
         {
             out.push(name);

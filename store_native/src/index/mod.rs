@@ -15,8 +15,9 @@ use std::sync::{Arc, PoisonError};
 
 pub use file::{Header, IndexFile, Shape, key_hash};
 
-use crate::environment::Disk;
+use crate::environment::{Disk, RealDisk};
 use crate::error::{Result, StoreError};
+use crate::paths;
 
 /// The files of an index, oldest first.
 #[derive(Debug)]
@@ -52,10 +53,11 @@ impl Index {
     /// Any I/O error.
     pub fn open(directory: &Path, shape: Shape, owned: bool, disk: &dyn Disk) -> Result<Self> {
         if owned {
-            std::fs::create_dir_all(directory).map_err(|e| StoreError::io("creating the index", e))?;
+            paths::create_directories(directory, disk)
+                .map_err(|e| StoreError::io("creating the index", e))?;
         }
         let mut files = Vec::new();
-        for path in Self::list(directory)? {
+        for path in Self::list(directory, disk)? {
             let opened = if owned {
                 IndexFile::open_owned(&path, shape, disk)
             } else {
@@ -79,14 +81,12 @@ impl Index {
         })
     }
 
-    fn list(directory: &Path) -> Result<Vec<PathBuf>> {
-        let entries = match std::fs::read_dir(directory) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(StoreError::io("listing the index", error)),
-        };
+    fn list(directory: &Path, disk: &dyn Disk) -> Result<Vec<PathBuf>> {
+        let entries = paths::list_if_there(directory, disk)
+            .map_err(|error| StoreError::io("listing the index", error))?;
         let mut out: Vec<PathBuf> = entries
-            .filter_map(|e| Some(e.ok()?.path()))
+            .into_iter()
+            .map(|entry| entry.path())
             .filter(|p| {
                 p.file_name().and_then(|n| n.to_str()).is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()))
             })
@@ -106,7 +106,7 @@ impl Index {
     pub fn refresh(&self) -> Result<()> {
         let known = self.read();
         let mut next = Vec::new();
-        for path in Self::list(&self.directory)? {
+        for path in Self::list(&self.directory, &RealDisk)? {
             if let Some(file) = known.iter().find(|f| f.path() == path && f.is_current()) {
                 next.push(Arc::clone(file));
             } else if let Ok(file) = IndexFile::open_for_reading(&path, self.shape) {
@@ -254,7 +254,7 @@ impl Index {
     pub fn remove_given_up(&self, disk: &dyn Disk) -> Result<()> {
         let kept = self.read();
         let mut removed = false;
-        for path in Self::list(&self.directory)? {
+        for path in Self::list(&self.directory, disk)? {
             if !kept.iter().any(|file| file.path() == path) {
                 disk.remove(&path).map_err(|e| StoreError::io("removing an index file", e))?;
                 removed = true;

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::errors::raise;
-use crate::environment::Environment;
+use crate::environment::{Environment, RealDisk};
 use crate::error::{Result, StoreError};
 use crate::events::Event;
 use crate::inspect::Dump;
@@ -34,7 +34,7 @@ pub fn recover(py: Python<'_>, path: PathBuf) -> PyResult<Py<PyAny>> {
     let environment = py.detach(|| Environment::real("")).map_err(|e| raise(py, e))?;
     let events = Arc::clone(&environment.events);
     let outcome = py.detach(|| {
-        StorePaths::new(&path).require_store()?;
+        StorePaths::new(&path).require_store(&RealDisk)?;
         Store::rebuild(&path, Options::default(), environment)
     });
     log_events(py, events.take())?;

@@ -129,7 +129,7 @@ impl Parts<'_> {
                 path.display()
             ));
         }
-        rocketmq_files::take_over(self.paths, dispatcher.state_mut())?;
+        rocketmq_files::take_over(self.paths, dispatcher.state_mut(), &*self.environment.disk)?;
         for (key, place) in dispatcher.take_unknown_keys() {
             keys.insert(&key, place);
         }
@@ -142,8 +142,9 @@ impl Parts<'_> {
 
     /// The snapshot, or a substitute that starts at the log's beginning with what RocketMQ's files say.
     fn load_snapshot(&self, log_min: i64) -> Result<(Snapshot, bool)> {
-        let Some(mut snapshot) = Snapshot::read(self.paths) else {
-            return Ok((Snapshot::empty(log_min, rocketmq_files::read(self.paths)?), false));
+        let disk = &*self.environment.disk;
+        let Some(mut snapshot) = Snapshot::read(self.paths, disk)? else {
+            return Ok((Snapshot::empty(log_min, rocketmq_files::read(self.paths, disk)?), false));
         };
         let end = self.log.capacity_end();
         if snapshot.applied_offset > end && !self.rebuild {

@@ -51,7 +51,7 @@ impl Written {
 /// # Errors
 /// `DISK_FULL` or any I/O error; a file is replaced whole or not at all.
 pub fn write(paths: &StorePaths, state: &MetaState, disk: &dyn Disk) -> Result<()> {
-    std::fs::create_dir_all(paths.config()).map_err(|e| StoreError::io("creating config", e))?;
+    make_directory(paths, disk)?;
     put(&paths.topics_json(), topics(state), disk)?;
     put(&paths.groups_json(), groups(state), disk)?;
     put(&paths.consumer_offsets_json(), offsets(state), disk)?;
@@ -70,7 +70,7 @@ pub fn write_changed(
     offsets_due: bool,
     disk: &dyn Disk,
 ) -> Result<()> {
-    std::fs::create_dir_all(paths.config()).map_err(|e| StoreError::io("creating config", e))?;
+    make_directory(paths, disk)?;
     let mut outcome = Ok(());
     let mut bring = |is: &mut DataVersion, now: DataVersion, path: &Path, table: fn(&MetaState) -> Value| {
         if *is != now {
@@ -89,13 +89,18 @@ pub fn write_changed(
     outcome
 }
 
+fn make_directory(paths: &StorePaths, disk: &dyn Disk) -> Result<()> {
+    let made = paths::create_directories(&paths.config(), disk);
+    made.map(drop).map_err(|e| StoreError::io("creating config", e))
+}
+
 fn put(path: &Path, mut value: Value, disk: &dyn Disk) -> Result<()> {
     if let Some(fields) = value.as_object_mut() {
         fields.insert(WRITER.into(), WRITER_LAKEMQ.into());
     }
     let context = || format!("writing {}", path.display());
     let text = serde_json::to_vec_pretty(&value).map_err(|e| StoreError::io(context(), e.into()))?;
-    if std::fs::read(path).is_ok_and(|old| old == text) {
+    if disk.read(path).is_ok_and(|old| old == text) {
         return Ok(());
     }
     paths::replace_file(path, &text, disk).map_err(|e| StoreError::io(context(), e))
@@ -160,15 +165,15 @@ fn delay(state: &MetaState) -> Value {
 ///
 /// # Errors
 /// `DATA_CORRUPT` when a file is no JSON even in RocketMQ's dialect; any I/O error.
-pub fn read(paths: &StorePaths) -> Result<MetaState> {
-    let mut state = read_topics(paths)?;
-    if let Some(value) = load(&paths.groups_json())? {
+pub fn read(paths: &StorePaths, disk: &dyn Disk) -> Result<MetaState> {
+    let mut state = read_topics(paths, disk)?;
+    if let Some(value) = load(&paths.groups_json(), disk)? {
         state.groups_version = read_version(&value);
         for (name, config) in entries(&value, "subscriptionGroupTable") {
             state.groups.insert(name.clone(), read_group(config));
         }
     }
-    if let Some(value) = load(&paths.consumer_offsets_json())? {
+    if let Some(value) = load(&paths.consumer_offsets_json(), disk)? {
         state.offsets_version = read_version(&value);
         for (key, queues) in entries(&value, "offsetTable") {
             if let (Some((topic, group)), Some(queues)) = (key.split_once('@'), queues.as_object()) {
@@ -178,7 +183,7 @@ pub fn read(paths: &StorePaths) -> Result<MetaState> {
             }
         }
     }
-    if let Some(value) = load(&paths.delay_offsets_json())? {
+    if let Some(value) = load(&paths.delay_offsets_json(), disk)? {
         state.delay_version = read_version(&value);
         if let Some(table) = value.get("offsetTable").and_then(Value::as_object) {
             state.delay = numbers(table).collect();
@@ -191,9 +196,9 @@ pub fn read(paths: &StorePaths) -> Result<MetaState> {
 ///
 /// # Errors
 /// As [`read`].
-pub fn read_topics(paths: &StorePaths) -> Result<MetaState> {
+pub fn read_topics(paths: &StorePaths, disk: &dyn Disk) -> Result<MetaState> {
     let mut state = MetaState::default();
-    if let Some(value) = load(&paths.topics_json())? {
+    if let Some(value) = load(&paths.topics_json(), disk)? {
         state.topics_version = read_version(&value);
         state.topics_at = value.get(TOPICS_AT).and_then(Value::as_i64).unwrap_or(0);
         for (name, config) in entries(&value, "topicConfigTable") {
@@ -210,16 +215,16 @@ pub fn read_topics(paths: &StorePaths) -> Result<MetaState> {
 ///
 /// # Errors
 /// As [`read`].
-pub fn take_over(paths: &StorePaths, state: &mut MetaState) -> Result<()> {
+pub fn take_over(paths: &StorePaths, state: &mut MetaState, disk: &dyn Disk) -> Result<()> {
     let foreign = |path: &Path| {
-        Ok(load(path)?.is_some_and(|v| v.get(WRITER).and_then(Value::as_str) != Some(WRITER_LAKEMQ)))
+        Ok(load(path, disk)?.is_some_and(|v| v.get(WRITER).and_then(Value::as_str) != Some(WRITER_LAKEMQ)))
     };
     let (topics, groups) = (foreign(&paths.topics_json())?, foreign(&paths.groups_json())?);
     let (offsets, delay) = (foreign(&paths.consumer_offsets_json())?, foreign(&paths.delay_offsets_json())?);
     if !(topics || groups || offsets || delay) {
         return Ok(());
     }
-    let theirs = read(paths)?;
+    let theirs = read(paths, disk)?;
     if topics {
         for (topic, mut config) in theirs.topics {
             if let (true, Some(ours)) = (config.topic_id.is_empty(), state.topics.get(&topic)) {
@@ -263,8 +268,10 @@ pub fn put_aside_unreadable(paths: &StorePaths, disk: &dyn Disk) -> Result<Vec<P
     for path in
         [paths.topics_json(), paths.groups_json(), paths.consumer_offsets_json(), paths.delay_offsets_json()]
     {
-        if let Err(StoreError::Corrupt { .. }) = load(&path)
-            && !beside(&path, ".bak").exists()
+        if let Err(StoreError::Corrupt { .. }) = load(&path, disk)
+            && !disk
+                .exists(&beside(&path, ".bak"))
+                .map_err(|e| StoreError::io(format!("looking beside {}", path.display()), e))?
         {
             put_aside(&path, disk)
                 .map_err(|e| StoreError::io(format!("putting {} aside", path.display()), e))?;
@@ -342,8 +349,8 @@ fn read_group(value: &Value) -> GroupConfig {
     }
 }
 
-fn load(path: &Path) -> Result<Option<Value>> {
-    let text = match std::fs::read(path) {
+fn load(path: &Path, disk: &dyn Disk) -> Result<Option<Value>> {
+    let text = match disk.read(path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(StoreError::io(format!("reading {}", path.display()), error)),
@@ -397,7 +404,7 @@ mod tests {
         let text = "{\n\t\"dataVersion\":{\"counter\":3,\"timestamp\":9},\n\t\"offsetTable\":{\"a,1:b@g\":{0:3,1:4\n\t\t}\n\t}\n}";
         std::fs::write(paths.consumer_offsets_json(), text).expect("a file");
         std::fs::write(paths.delay_offsets_json(), "{\"offsetTable\":{1:6,18:2}}").expect("a file");
-        let state = read(&paths).expect("readable");
+        let state = read(&paths, &RealDisk).expect("readable");
         assert_eq!(state.offsets["g"]["a,1:b"], BTreeMap::from([(0, 3), (1, 4)]));
         assert_eq!(state.delay, BTreeMap::from([(1, 6), (18, 2)]));
         assert_eq!(state.offsets_version.counter, 3);
@@ -413,11 +420,11 @@ mod tests {
         write(&paths, &state, &RealDisk).expect("disk space");
         state.apply(Op::CommitOffsets { group: "g".into(), offsets: vec![("t".into(), 0, 5)] }, 2);
         let before = state.clone();
-        take_over(&paths, &mut state).expect("readable");
+        take_over(&paths, &mut state, &RealDisk).expect("readable");
         assert_eq!(state, before, "our own snapshot is older than the log");
         std::fs::write(paths.consumer_offsets_json(), "{\"offsetTable\":{\"t@g\":{0:9}}}").expect("a file");
         std::fs::write(paths.delay_offsets_json(), "{\"offsetTable\":{1:6,2:0}}").expect("a file");
-        take_over(&paths, &mut state).expect("readable");
+        take_over(&paths, &mut state, &RealDisk).expect("readable");
         assert_eq!(state.offsets["g"]["t"][&0], 9);
         assert_eq!(state.delay[&1], 6);
     }
@@ -439,6 +446,6 @@ mod tests {
         state.apply(Op::CommitOffsets { group: "g".into(), offsets: vec![("t".into(), 1, 7)] }, 7);
         state.delay_reached(2, 9, 8);
         write(&paths, &state, &RealDisk).expect("disk space");
-        assert_eq!(read(&paths).expect("readable"), state);
+        assert_eq!(read(&paths, &RealDisk).expect("readable"), state);
     }
 }

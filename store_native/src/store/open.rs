@@ -81,7 +81,7 @@ impl Store {
     /// # Errors
     /// As [`Store::open`].
     pub fn rebuild(root: &Path, options: Options, environment: Environment) -> Result<Report> {
-        let known = EpochFile::role(&StorePaths::new(root))?;
+        let known = EpochFile::role(&StorePaths::new(root), &*environment.disk)?;
         let (role, asks_replicas) = known.unwrap_or((options.role, options.asks_replicas));
         let options = Options { role, asks_replicas, ..options };
         let store = Self::open_without_threads(root, options, environment, true)?;
@@ -167,16 +167,17 @@ impl Opened {
     fn open(root: &Path, options: Options, environment: Environment) -> Result<Self> {
         options.validate()?;
         let paths = StorePaths::new(root);
-        paths::create_directory(root, &*environment.disk)
-            .and_then(|()| match paths.identity().exists() {
+        let disk = &*environment.disk;
+        paths::create_directory(root, disk)
+            .and_then(|()| match disk.exists(&paths.identity())? {
                 true => Ok(()),
                 // A start that was killed may have made any of them, and synced none.
-                false => paths::sync_names_above(root, usize::MAX, &*environment.disk),
+                false => paths::sync_names_above(root, usize::MAX, disk),
             })
-            .and_then(|()| paths::create_directory(&paths.lakemq(), &*environment.disk))
+            .and_then(|()| paths::create_directory(&paths.lakemq(), disk))
             .map_err(|e| StoreError::io(format!("creating the store at {}", root.display()), e))?;
-        let lock_file = take_lock(&paths)?;
-        refuse_unfinished(&paths)?;
+        let lock_file = take_lock(&paths, disk)?;
+        refuse_unfinished(&paths, disk)?;
         let identity = identity::load_or_create(&paths, &options, &environment)?;
         let options = Arc::new(Options {
             broker_name: identity.broker_name.clone(),
@@ -187,14 +188,14 @@ impl Opened {
             index_entries: identity.index_entries,
             ..options
         });
-        let disk = &*environment.disk;
-        let clean = !paths.abort().exists();
-        write_abort(&paths, &*environment.disk)?;
+        let unclean = disk.exists(&paths.abort());
+        let clean = !unclean.map_err(|e| StoreError::io("looking for the abort file", e))?;
+        write_abort(&paths, disk)?;
         let marks = Arc::new(Watermarks::open_owned(&paths.watermarks(), disk)?);
         // A crash may have taken the length of a file only behind what is known to have been stored.
         let may_end_at = |base: i64| {
-            let known = || Snapshot::read(&paths).map(|s| s.applied_offset.max(marks.flushed()));
-            !clean && known().is_some_and(|known| base >= known)
+            let snapshot = if clean { None } else { Snapshot::read(&paths, disk)? };
+            Ok(snapshot.is_some_and(|s| base >= s.applied_offset.max(marks.flushed())))
         };
         let size = options.commitlog_file_size;
         let log = Arc::new(CommitLog::open_owned(&paths.commitlog(), size, may_end_at, disk)?);

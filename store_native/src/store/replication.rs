@@ -168,7 +168,9 @@ impl Store {
     /// `SERVICE_NOT_AVAILABLE` when the newest snapshot is of what expired, or cannot be read.
     pub fn bootstrap_snapshot(&self) -> Result<(i64, Vec<u8>)> {
         let log_min = self.log.min_offset();
-        let Some(snapshot) = Snapshot::read(&self.paths).filter(|s| s.applied_offset >= log_min) else {
+        let Some(snapshot) =
+            Snapshot::read(&self.paths, &*self.environment.disk)?.filter(|s| s.applied_offset >= log_min)
+        else {
             let detail = "no snapshot fits the log; the next checkpoint writes one".to_owned();
             return Err(StoreError::Unavailable { code: "SERVICE_NOT_AVAILABLE", detail });
         };

@@ -144,12 +144,12 @@ pub fn epochs(bytes: &[u8]) {
 pub fn identity(bytes: &[u8]) {
     let paths = empty_store();
     fs::write(paths.identity(), bytes).expect("written");
-    match Identity::read(&paths) {
+    match Identity::read(&paths, &Unsynced) {
         Ok(None) => panic!("the file is there"),
         Ok(Some(found)) => {
             found.write(&paths, &Unsynced).expect("disk space");
             assert_eq!(
-                Identity::read(&paths).expect("its own"),
+                Identity::read(&paths, &Unsynced).expect("its own"),
                 Some(found.clone())
             );
             let asked = Options {
@@ -182,8 +182,8 @@ pub fn config(bytes: &[u8]) {
         fs::write(file, bytes).expect("written");
     }
     let mut taken_over = MetaState::default();
-    let outcome = rocketmq_files::take_over(&paths, &mut taken_over);
-    match rocketmq_files::read(&paths) {
+    let outcome = rocketmq_files::take_over(&paths, &mut taken_over, &Unsynced);
+    match rocketmq_files::read(&paths, &Unsynced) {
         Ok(mut state) => {
             outcome.expect("it is readable");
             for topic in state.topics.keys() {
@@ -192,9 +192,12 @@ pub fn config(bytes: &[u8]) {
             // Kept in the log alone.
             state.topics.remove(names::META_TOPIC);
             rocketmq_files::write(&paths, &state, &Unsynced).expect("disk space");
-            assert_eq!(rocketmq_files::read(&paths).expect("its own"), state);
+            assert_eq!(
+                rocketmq_files::read(&paths, &Unsynced).expect("its own"),
+                state
+            );
             let before = taken_over.clone();
-            rocketmq_files::take_over(&paths, &mut taken_over).expect("its own");
+            rocketmq_files::take_over(&paths, &mut taken_over, &Unsynced).expect("its own");
             assert_eq!(taken_over, before, "what this store wrote is no news to it");
             let aside = rocketmq_files::put_aside_unreadable(&paths, &Unsynced).expect("looked at");
             assert!(aside.is_empty(), "{aside:?}");
@@ -204,7 +207,7 @@ pub fn config(bytes: &[u8]) {
             is_damage_of(&outcome.expect_err("it is not readable"), &files[0]);
             let aside = rocketmq_files::put_aside_unreadable(&paths, &Unsynced).expect("renamed");
             assert_eq!(aside, files);
-            let none = rocketmq_files::read(&paths).expect("files that are not there");
+            let none = rocketmq_files::read(&paths, &Unsynced).expect("files that are not there");
             assert_eq!(none, MetaState::default());
         }
     }

@@ -25,7 +25,7 @@ impl Rolling {
         let disk = &*environment.disk;
         let (commitlog, ahead) = (dir.path().join("commitlog"), dir.path().join("lakemq"));
         std::fs::create_dir(&ahead).expect("a directory");
-        let log = CommitLog::open_owned(&commitlog, SIZE, |_| true, disk).expect("a log");
+        let log = CommitLog::open_owned(&commitlog, SIZE, |_| Ok(true), disk).expect("a log");
         let next = NextFile::open(&ahead, SIZE, disk).expect("nothing is left");
         Arc::new(Self {
             dir,

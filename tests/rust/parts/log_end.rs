@@ -30,7 +30,7 @@ impl Bench {
             disk: Arc::clone(&disk) as Arc<dyn Disk>,
             ..Environment::real("").expect("randomness")
         };
-        let log = CommitLog::open_owned(&root.join("log"), FILE_BYTES, |_| true, &*disk);
+        let log = CommitLog::open_owned(&root.join("log"), FILE_BYTES, |_| Ok(true), &*disk);
         fs::create_dir_all(root.join("ahead")).expect("a directory");
         let next = NextFile::open(&root.join("ahead"), FILE_BYTES, &*disk).expect("nothing there");
         Self {

@@ -9,7 +9,7 @@ use lakemq_store::consumequeue::files::found_file_bytes;
 use lakemq_store::consumequeue::{
     ENTRY_BYTES, Entry, Queue, QueueFiles, QueueKey, QueueStore, QueueTable, Staged, TailState,
 };
-use lakemq_store::environment::Disk;
+use lakemq_store::environment::{Disk, RealDisk};
 
 use crate::records::CountingDisk;
 
@@ -434,7 +434,10 @@ fn test_storage_is_made_where_it_begins_and_is_found_by_whoever_looks() {
         assert_eq!(store.begins_storage(from, to), begins, "{from} to {to}");
     }
     let directory = dir.path().join("consumequeue");
-    assert_eq!(found_file_bytes(&directory), None);
+    assert_eq!(
+        found_file_bytes(&directory, &RealDisk).expect("listed"),
+        None
+    );
     assert_eq!(store.extent(&key()).expect("readable"), None);
     store.reserve(&key(), 15, 41).expect("disk space");
     let names = || {
@@ -449,7 +452,10 @@ fn test_storage_is_made_where_it_begins_and_is_found_by_whoever_looks() {
         .map(|base| std::ffi::OsString::from(format!("{:020}", base * ENTRY_BYTES)))
         .into();
     assert_eq!(names(), wanted);
-    assert_eq!(found_file_bytes(&directory), Some(BYTES));
+    assert_eq!(
+        found_file_bytes(&directory, &RealDisk).expect("listed"),
+        Some(BYTES)
+    );
     assert_eq!(store.extent(&key()).expect("readable"), Some((10, 50)));
     let intact = |from, to| store.intact_until(&key(), from, to).expect("readable");
     assert_eq!(
