@@ -161,6 +161,15 @@ class _Reads:
         Raises:
             InvalidRequest: TOPIC_NOT_EXIST.
         """
+    def queue_epochs(self, topic: str) -> tuple[bool, list[tuple[int, int, int, int, list[tuple[int, int]]]]]:
+        """As `queues`, each with (epoch, its first queue offset), oldest first, of the epochs that it shows.
+
+        The first value says whether these are all epochs of the log. Of epochs that begin at the same offset
+        there is only the newest.
+
+        Raises:
+            InvalidRequest: TOPIC_NOT_EXIST.
+        """
     def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """(min offset, max offset) of one queue."""
     def read_json(
@@ -254,6 +263,9 @@ class Store(_Reads):
         """
     @property
     def cluster(self) -> str: ...
+    @property
+    def log_epoch(self) -> int:
+        """Of the log's newest bytes: a slave may have heard of a higher one (`epoch`)."""
     @property
     def store_host(self) -> tuple[str, int]: ...
     @property

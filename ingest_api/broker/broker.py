@@ -162,6 +162,11 @@ class Broker:
         return self.store.epoch
 
     @property
+    def log_epoch(self) -> int:
+        """Of the log's newest bytes: a slave may have heard of a higher one."""
+        return self.store.log_epoch
+
+    @property
     def delay_levels_ms(self) -> list[int]:
         """Milliseconds of delay level 1 and so on."""
         return self.store.delay_levels()

@@ -17,13 +17,39 @@ from store_native.errors import InvalidRequest
 
 
 @dataclass(frozen=True, slots=True)
+class EpochOffset:
+    """An epoch of the log, and the first queue offset that it, or a later one, gave in a queue."""
+
+    epoch: int
+    first_offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class QueueBounds:
-    """Where a queue begins and ends: ``min_offset <= offset < confirmed_offset`` can be read."""
+    """Where a queue begins and ends: ``min_offset <= offset < confirmed_offset`` can be read.
+
+    ``epochs`` has the oldest first; of epochs with the same first offset only the newest.
+    """
 
     queue_id: int
     min_offset: int
     max_offset: int
     confirmed_offset: int
+    epochs: list[EpochOffset]
+
+
+@dataclass(frozen=True, slots=True)
+class QueuesOfTopic:
+    """The queues of a topic.
+
+    Attributes:
+        queues: By queue id.
+        settled: They show the log's newest epoch; else it begins behind what they show, which may be less
+            than the broker's master before showed.
+    """
+
+    queues: list[QueueBounds]
+    settled: bool
 
 
 class LookupService:
@@ -82,13 +108,15 @@ class LookupService:
             max_bytes=self._max_query_bytes,
         )
 
-    async def queues(self, topic: str) -> list[QueueBounds]:
+    async def queues(self, topic: str) -> QueuesOfTopic:
         """Returns the queues of a topic.
 
         Raises:
             InvalidRequest: TOPIC_NOT_EXIST.
         """
-        return [QueueBounds(*queue) for queue in await self._reads.run(self._store.queues, topic)]
+        settled, rows = await self._reads.run(self._store.queue_epochs, topic)
+        found = [QueueBounds(*row[:4], [EpochOffset(*at) for at in row[4]]) for row in rows]
+        return QueuesOfTopic(found, settled)
 
     async def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         """Returns the first offset stored at or after a time (epoch ms); the maximum when there is none.

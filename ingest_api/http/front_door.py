@@ -49,6 +49,7 @@ class FrontDoor:
             self.errors,
             limits.max_wait_ms,
             lambda: broker.replication.may_be_behind,
+            lambda: broker.log_epoch,
         )
 
     def begin_stop(self) -> None:

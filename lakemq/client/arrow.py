@@ -85,4 +85,5 @@ def _pull_of(headers: Mapping[str, str], body: bytes) -> ArrowPull:
         max_offset=int(headers["X-LakeMQ-Max-Offset"]),
         status=headers["X-LakeMQ-Status"],
         damaged=tuple((int(start), int(end)) for start, end in damaged),
+        epoch=int(headers.get("X-LakeMQ-Epoch") or 0),
     )

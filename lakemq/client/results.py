@@ -163,6 +163,7 @@ class ArrowPull:
         damaged: Ranges [from, to) of queue offsets the store skipped because their bytes fail the
             checksum.
         from_slave: As in :class:`PullResult`.
+        epoch: Of the newest bytes of the broker's log, once all of it was read; 0: the broker does not say.
     """
 
     batch: pa.RecordBatch
@@ -172,13 +173,16 @@ class ArrowPull:
     status: str
     damaged: tuple[tuple[int, int], ...] = ()
     from_slave: bool = False
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class QueueBounds:
     """The offsets a queue holds: min_offset <= offset < confirmed_offset can be read.
 
-    ``from_slave`` means what it means in :class:`PullResult`.
+    ``from_slave`` means what it means in :class:`PullResult`. ``epochs`` are those that the broker's log is
+    made of, oldest first, each with the first queue offset that it, or a later one, gave; of those with the
+    same offset there is only the newest. A broker of an older release says none.
     """
 
     queue_id: int
@@ -186,6 +190,7 @@ class QueueBounds:
     max_offset: int
     confirmed_offset: int
     from_slave: bool = False
+    epochs: tuple[tuple[int, int], ...] = ()
 
     @classmethod
     def from_json(cls, answer: Mapping[str, Any]) -> QueueBounds:
@@ -195,6 +200,7 @@ class QueueBounds:
             int(answer["min_offset"]),
             int(answer["max_offset"]),
             int(answer["confirmed_offset"]),
+            epochs=tuple((int(at["epoch"]), int(at["first_offset"])) for at in answer.get("epochs", ())),
         )
 
 

@@ -14,6 +14,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use crate::commitlog::CommitLog;
+use crate::commitlog::epochs::read_starts;
 use crate::consumequeue::files::found_file_bytes;
 use crate::consumequeue::{ENTRY_BYTES, Queue, QueueFiles, QueueTable};
 use crate::environment::{Clock, Disk, RealDisk, Stopwatch, SystemClock};
@@ -22,7 +23,7 @@ use crate::identity::Identity;
 use crate::index::{Index, Shape};
 use crate::message::RecordView;
 use crate::paths::StorePaths;
-use crate::read::{Bounds, QueueReader, SliceMeta, SliceRequest};
+use crate::read::{Bounds, QueueEpochs, QueueReader, ShownEpochs, SliceMeta, SliceRequest};
 use crate::state::{PERM_READ, TopicConfig};
 use crate::topic_view::TopicView;
 use crate::watermarks::Watermarks;
@@ -88,6 +89,15 @@ impl Reader {
 
     pub fn broker_name(&self) -> &str {
         self.identity.as_ref().map_or("broker-a", |identity| identity.broker_name.as_str())
+    }
+
+    /// The epoch of the log's newest bytes: its master changed with each.
+    ///
+    /// # Errors
+    /// `DATA_CORRUPT` when the epoch file is not readable; any I/O error.
+    pub fn epoch(&self) -> Result<i64> {
+        let made_with = self.identity.as_ref().map_or(1, |identity| identity.epoch);
+        Ok(read_starts(&self.paths)?.last().map_or(made_with, |last| last.epoch))
     }
 
     /// Whether the directory is still the store that was opened. A slave's that was empty may have become its master's:
@@ -176,6 +186,32 @@ impl Reader {
             }
             if self.is_generation(generation) && self.check_recovery(recovery).is_ok() {
                 return Ok(out.into_iter().collect());
+            }
+        }
+    }
+
+    /// The queues of a topic with their bounds and where the epochs of the log begin in them; and whether those are all
+    /// of its epochs, since one that begins behind what is dispatched is not shown yet.
+    ///
+    /// # Errors
+    /// As [`Reader::queues`]; `DATA_CORRUPT` when the epoch file is not readable.
+    pub fn queue_epochs(&self, topic: &str) -> Result<(bool, Vec<QueueEpochs>)> {
+        loop {
+            let recovery = self.settled_recovery()?;
+            let generation = self.refresh_log()?;
+            let epochs = read_starts(&self.paths)?;
+            let shown = ShownEpochs::new(&epochs, self.readable());
+            let found: Result<Vec<QueueEpochs>> = self
+                .queues(topic)?
+                .into_iter()
+                .map(|(id, bounds)| {
+                    shown.of(id, self.queue_reader.queues().get(topic, id).as_deref(), bounds)
+                })
+                .collect();
+            // Messages of an epoch that began meanwhile may be within the bounds.
+            let is_same = self.is_generation(generation) && self.check_recovery(recovery).is_ok();
+            if is_same && read_starts(&self.paths)? == epochs {
+                return Ok((shown.is_settled(), found?));
             }
         }
     }

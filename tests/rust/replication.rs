@@ -7,6 +7,7 @@
 
 mod bootstrapped;
 mod cuts;
+mod epoch_offsets;
 mod page_cache;
 mod pair;
 mod support;

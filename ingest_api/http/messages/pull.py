@@ -34,6 +34,7 @@ class PullPath:
         errors: Answers errors.
         max_wait_ms: The longest long poll.
         may_be_behind: Whether the broker may lack the end of what was shown in its place.
+        log_epoch: The epoch of the log's newest bytes.
     """
 
     def __init__(
@@ -43,12 +44,14 @@ class PullPath:
         errors: ErrorResponses,
         max_wait_ms: int,
         may_be_behind: Callable[[], bool],
+        log_epoch: Callable[[], int],
     ) -> None:
         self._service = service
         self._metrics = metrics
         self._errors = errors
         self._max_wait_ms = max_wait_ms
         self._may_be_behind = may_be_behind
+        self._log_epoch = log_epoch
         self._ok = JsonResponse(200)
         self._ok_behind = JsonResponse(200, _MAY_BE_BEHIND)
 
@@ -68,7 +71,8 @@ class PullPath:
             return
         self._service.count(request, piece, len(messages))
         if request.arrow:
-            start = _arrow_start(piece, len(messages))
+            # After all was read: no message is of a later epoch.
+            start = _arrow_start(piece, len(messages), self._log_epoch())
             if behind:
                 start["headers"].append(_MAY_BE_BEHIND)
             await send(start)
@@ -101,7 +105,7 @@ def _json_answer(piece: Slice, messages: bytes) -> bytes:
     )
 
 
-def _arrow_start(piece: Slice, length: int) -> Message:
+def _arrow_start(piece: Slice, length: int, epoch: int) -> Message:
     return {
         "type": "http.response.start",
         "status": 200,
@@ -115,5 +119,6 @@ def _arrow_start(piece: Slice, length: int) -> Message:
             (b"x-lakemq-count", b"%d" % piece.count),
             (b"x-lakemq-damaged", json.dumps(piece.damaged).encode()),
             (b"x-lakemq-suggested-broker-id", b"0"),
+            (b"x-lakemq-epoch", b"%d" % epoch),
         ],
     }

@@ -29,7 +29,9 @@ _LONGEST_HOST = 253 + len("[]:65535")
 _PREFLIGHT_AGE_S = 600
 _EXPOSED = (
     b"X-LakeMQ-Status, X-LakeMQ-Next-Offset, X-LakeMQ-Min-Offset, X-LakeMQ-Max-Offset, X-LakeMQ-Count, "
-    b"X-LakeMQ-Damaged, X-LakeMQ-Suggested-Broker-Id, " + MAY_BE_BEHIND_HEADER.encode() + b", "
+    b"X-LakeMQ-Damaged, X-LakeMQ-Suggested-Broker-Id, X-LakeMQ-Epoch, "
+    + MAY_BE_BEHIND_HEADER.encode()
+    + b", "
     b"X-Request-Id, Retry-After"
 )
 

@@ -13,8 +13,17 @@ from ingest_api.http.schemas import MAX_LONG, QueueIdPath, TopicPath, noun_route
 from store_native.names import MAY_BE_BEHIND_HEADER
 
 
+class EpochOffset(BaseModel):
+    """An epoch of the broker's log, and the first queue offset that it, or a later one, gave."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    epoch: int
+    first_offset: int
+
+
 class QueueBounds(BaseModel):
-    """min_offset <= offset < confirmed_offset can be read."""
+    """min_offset <= offset < confirmed_offset can be read. Of epochs that begin at one offset the newest."""
 
     model_config = ConfigDict(from_attributes=True)
 
@@ -22,6 +31,7 @@ class QueueBounds(BaseModel):
     min_offset: int
     max_offset: int
     confirmed_offset: int
+    epochs: list[EpochOffset]
 
 
 class OffsetByTime(BaseModel):
@@ -37,9 +47,11 @@ def router(broker: Broker) -> APIRouter:
     @routes.get("/topics/{topic}/queues", response_model=list[QueueBounds])
     async def list_queues(topic: TopicPath, response: Response) -> list[QueueBounds]:
         """Lists the queues of a topic with their offsets."""
-        if broker.replication.may_be_behind:
+        behind = broker.replication.may_be_behind
+        found = await broker.lookups.queues(topic)
+        if behind or not found.settled:
             response.headers[MAY_BE_BEHIND_HEADER] = "true"
-        return [QueueBounds.model_validate(bounds) for bounds in await broker.lookups.queues(topic)]
+        return [QueueBounds.model_validate(bounds) for bounds in found.queues]
 
     @routes.get("/topics/{topic}/queues/{queue_id}/offset", response_model=OffsetByTime)
     async def offset_by_time(

@@ -31,7 +31,7 @@ pub use topics::TopicChange;
 use crate::ages::AgeClock;
 use crate::commitlog::CommitLog;
 use crate::commitlog::batch::{Batch, RequestFacts};
-use crate::commitlog::epochs::EpochFile;
+use crate::commitlog::epochs::{EpochFile, KnownEpochs};
 use crate::commitlog::scan::{Scanned, scan_at};
 use crate::commitlog::writer::LogWriter;
 use crate::delay_times::DelayTimes;
@@ -109,6 +109,8 @@ pub struct Appender {
     /// The epoch that this broker is the master of, and the log's end when it became so or was opened; changed under the
     /// append lock, and read without it: a large request holds that for long.
     mastership: Mutex<Option<(i64, i64)>>,
+    /// The epochs of the log, read without the append lock as well.
+    epochs: KnownEpochs,
     pub counters: AppendCounters,
 }
 
@@ -142,6 +144,7 @@ impl Appender {
         Self {
             ids: UniqKeys::new(options.store_host.ip(), &environment.random),
             mastership: Mutex::new((role == Role::Master).then(|| (end.epochs.seen(), end.writer.end()))),
+            epochs: end.epochs.known(),
             end: Mutex::new(end),
             counters: AppendCounters::default(),
             options,

@@ -52,7 +52,12 @@ impl Appender {
 
     /// The epochs of its log, oldest first.
     pub fn epochs(&self) -> Vec<EpochStart> {
-        lock(&self.end).epochs.epochs().to_vec()
+        self.epochs.all().to_vec()
+    }
+
+    /// The epoch of the log's newest bytes.
+    pub fn log_epoch(&self) -> i64 {
+        self.epochs.last()
     }
 
     /// The epoch that wrote the byte at `offset`, and where its bytes end at the latest.

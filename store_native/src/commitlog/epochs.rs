@@ -9,8 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::environment::Disk;
 use crate::error::{Result, StoreError};
+use crate::lock::lock;
 use crate::options::Role;
 use crate::paths::{self, StorePaths};
+use crate::sync::Mutex;
 
 /// Epochs remembered at most; of an older log nobody can tell any more where it parted from this one.
 const MAX_EPOCHS: usize = 10_000;
@@ -56,14 +58,57 @@ impl Content {
     }
 }
 
+/// The epochs of a store's log by its file, oldest first: for readers beside the owner. None where there is no file.
+///
+/// # Errors
+/// `DATA_CORRUPT` when it is not readable or not in order; any I/O error.
+pub fn read_starts(paths: &StorePaths) -> Result<Vec<EpochStart>> {
+    Ok(Content::read(paths)?.map(|content| content.epochs).unwrap_or_default())
+}
+
+/// The epochs of a log as its file says them, for who does not hold the append lock.
+#[derive(Debug, Clone)]
+pub struct KnownEpochs(Arc<Mutex<Arc<[EpochStart]>>>);
+
+impl KnownEpochs {
+    fn new(epochs: &[EpochStart]) -> Self {
+        Self(Arc::new(Mutex::new(epochs.into())))
+    }
+
+    fn set(&self, epochs: &[EpochStart]) {
+        *lock(&*self.0) = epochs.into();
+    }
+
+    /// All epochs, oldest first.
+    pub fn all(&self) -> Arc<[EpochStart]> {
+        Arc::clone(&lock(&*self.0))
+    }
+
+    /// The epoch of the log's newest bytes.
+    pub fn last(&self) -> i64 {
+        lock(&*self.0).last().map_or(0, |last| last.epoch)
+    }
+}
+
 /// The epoch file, `lakemq/epochs.json`; the log's owner keeps it under the append lock.
 pub struct EpochFile {
     paths: StorePaths,
     disk: Arc<dyn Disk>,
     content: Content,
+    known: KnownEpochs,
 }
 
 impl EpochFile {
+    fn new(paths: &StorePaths, disk: Arc<dyn Disk>, content: Content) -> Self {
+        let known = KnownEpochs::new(&content.epochs);
+        Self { paths: paths.clone(), disk, content, known }
+    }
+
+    /// The same epochs from here on, without the append lock.
+    pub fn known(&self) -> KnownEpochs {
+        self.known.clone()
+    }
+
     /// Whose store it is by its file, and whether that master asks replicas; `None` where there is none yet.
     ///
     /// # Errors
@@ -98,7 +143,7 @@ impl EpochFile {
                     );
                     return Err(StoreError::invalid("ARGUMENT_ILLEGAL", detail));
                 }
-                let mut file = Self { paths: paths.clone(), disk, content };
+                let mut file = Self::new(paths, disk, content);
                 file.forget_behind(end)?;
                 if role == Role::Slave {
                     file.hear_of(file.seen())?;
@@ -110,7 +155,7 @@ impl EpochFile {
                 let master_of = (role == Role::Master).then_some(first_epoch);
                 let content =
                     Content { seen: first_epoch, master_of, asks_replicas: false, epochs: vec![first] };
-                let file = Self { paths: paths.clone(), disk, content };
+                let file = Self::new(paths, disk, content);
                 file.write(&file.content)?;
                 Ok(file)
             }
@@ -134,7 +179,7 @@ impl EpochFile {
         };
         let content =
             Content { seen: last.epoch, master_of: None, asks_replicas: false, epochs: epochs.clone() };
-        let file = Self { paths: paths.clone(), disk, content };
+        let file = Self::new(paths, disk, content);
         file.write(&file.content)
     }
 
@@ -147,6 +192,7 @@ impl EpochFile {
 
     fn change(&mut self, content: Content) -> Result<()> {
         self.write(&content)?;
+        self.known.set(&content.epochs);
         self.content = content;
         Ok(())
     }

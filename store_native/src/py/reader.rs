@@ -9,7 +9,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use super::convert::json_array;
+use super::convert::{QueueRow, json_array, queue_rows};
 use super::errors::raise;
 use super::slice::{Form, PySlice, ReadArguments, read};
 use crate::error::{Result, StoreError};
@@ -52,7 +52,7 @@ impl PyReader {
 
     #[getter]
     fn epoch(&self, py: Python<'_>) -> PyResult<i64> {
-        Ok(self.reader(py)?.identity().map_or(1, |i| i.epoch))
+        self.run(py, Reader::epoch)
     }
 
     fn is_current(&self, py: Python<'_>) -> PyResult<bool> {
@@ -73,6 +73,10 @@ impl PyReader {
 
     fn queues(&self, py: Python<'_>, topic: &str) -> PyResult<Vec<(u32, i64, i64, i64)>> {
         self.run(py, |r| Ok(r.queues(topic)?.into_iter().map(|(id, b)| (id, b.min, b.max, b.max)).collect()))
+    }
+
+    fn queue_epochs(&self, py: Python<'_>, topic: &str) -> PyResult<(bool, Vec<QueueRow>)> {
+        self.run(py, |r| r.queue_epochs(topic).map(|(settled, rows)| (settled, queue_rows(rows))))
     }
 
     fn queue_bounds(&self, py: Python<'_>, topic: &str, queue_id: u32) -> PyResult<(i64, i64)> {

@@ -13,7 +13,7 @@ use pyo3::types::{PyBytes, PyDict};
 
 use super::append::Append;
 use super::appended::PyAppended;
-use super::convert::{HostPair, json_array};
+use super::convert::{HostPair, QueueRow, json_array, queue_rows};
 use super::errors::raise;
 use super::inspect::to_python;
 use super::listing;
@@ -92,6 +92,10 @@ impl PyStore {
     fn epoch(&self, py: Python<'_>) -> i64 {
         // The append lock says it, which a large request holds for long.
         py.detach(|| self.store.role().1)
+    }
+    #[getter]
+    fn log_epoch(&self) -> i64 {
+        self.store.log_epoch()
     }
     #[getter]
     fn store_host(&self) -> HostPair {
@@ -213,6 +217,10 @@ impl PyStore {
 
     fn queues(&self, py: Python<'_>, topic: &str) -> PyResult<Vec<(u32, i64, i64, i64)>> {
         self.run(py, |s| Ok(s.queues(topic)?.into_iter().map(|(id, b)| (id, b.min, b.max, b.max)).collect()))
+    }
+
+    fn queue_epochs(&self, py: Python<'_>, topic: &str) -> PyResult<(bool, Vec<QueueRow>)> {
+        self.run(py, |s| s.queue_epochs(topic).map(|(settled, rows)| (settled, queue_rows(rows))))
     }
 
     fn queue_bounds(&self, py: Python<'_>, topic: &str, queue_id: u32) -> PyResult<(i64, i64)> {

@@ -9,7 +9,7 @@ use super::Store;
 use crate::consumequeue::Queue;
 use crate::error::{Result, StoreError};
 use crate::message::RecordView;
-use crate::read::{Bounds, SliceMeta, SliceRequest, Status};
+use crate::read::{Bounds, QueueEpochs, ShownEpochs, SliceMeta, SliceRequest, Status};
 use crate::state::names;
 
 impl Store {
@@ -39,6 +39,27 @@ impl Store {
                 (id, queue.map_or(Bounds { min: 0, max: 0 }, |(_, q)| Self::bounds_of(q)))
             })
             .collect())
+    }
+
+    /// The queues of a topic with their bounds and where the epochs of the log begin in them; and whether those are all
+    /// of its epochs, since one that begins behind what is dispatched is not shown yet.
+    ///
+    /// # Errors
+    /// `TOPIC_ILLEGAL`, `TOPIC_NOT_EXIST`; any I/O error.
+    pub fn queue_epochs(&self, topic: &str) -> Result<(bool, Vec<QueueEpochs>)> {
+        loop {
+            let (generation, epochs) = (self.marks.generation(), self.appender.epochs());
+            let shown = ShownEpochs::new(&epochs, self.marks.dispatched());
+            let found: Result<Vec<QueueEpochs>> = self
+                .queues(topic)?
+                .into_iter()
+                .map(|(id, bounds)| shown.of(id, self.queues.get(topic, id).as_deref(), bounds))
+                .collect();
+            // Messages of an epoch that began meanwhile may be within the bounds.
+            if self.marks.generation() == generation && self.appender.epochs() == epochs {
+                return Ok((shown.is_settled(), found?));
+            }
+        }
     }
 
     /// The queue, or `None` when it exists and is empty.

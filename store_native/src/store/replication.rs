@@ -47,6 +47,11 @@ impl Store {
         self.appender.epochs()
     }
 
+    /// The epoch of its log's newest bytes: what it heard of may be a higher one.
+    pub fn log_epoch(&self) -> i64 {
+        self.appender.log_epoch()
+    }
+
     /// Up to which offset its log is the same as one with these epochs that ends at `others_end`; `None` when they have
     /// no epoch in common.
     pub fn common_end(&self, others: &[EpochStart], others_end: i64) -> Option<i64> {

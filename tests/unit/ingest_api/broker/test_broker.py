@@ -24,7 +24,7 @@ from ingest_api.broker.broker import Broker
 from ingest_api.broker.gauges import Gauges, GroupLag
 from ingest_api.broker.groups.offsets import QueueReset, ResetTarget
 from ingest_api.broker.housekeeping import EVERY_S
-from ingest_api.broker.lookup_service import QueueBounds
+from ingest_api.broker.lookup_service import EpochOffset, QueueBounds
 from ingest_api.broker.pull_service import PullRequest
 from ingest_api.broker.send_request import MessageFields, PayloadKind, SendRequest
 from ingest_api.broker.send_service import SendResult
@@ -216,8 +216,8 @@ def test_messages_are_looked_up(tmp_path: Path) -> None:
         assert bodies(await lookups.messages_by_key(TOPIC, "k", 0, first - 1, 9)) == []
         with pytest.raises(InvalidRequest, match="TOPIC_NOT_EXIST"):
             await lookups.messages_by_key("nowhere", "k", 0, 1, 1)
-        queues = await lookups.queues(TOPIC)
-        assert queues[0] == QueueBounds(0, 0, 5, 5)
+        queues = (await lookups.queues(TOPIC)).queues
+        assert queues[0] == QueueBounds(0, 0, 5, 5, [EpochOffset(1, 0)])
         assert {queue.max_offset for queue in queues[1:]} == {0}
         assert await lookups.offset_by_time(TOPIC, 0, first) == 0
         assert await lookups.offset_by_time(TOPIC, 0, first + 3_600_000) == 5
