@@ -5,7 +5,8 @@ Owns the offset JSON, which is final because checkpoints outlive releases:
     {"v":1,"epoch":1,"topics":{"orders":{"id":"<topic id>","brokers":{"broker-a":{"0":12,"1":7}}}}}
 
 Each number is the *next* queue offset to read. The topic id tells a topic that was deleted and made again
-from one whose old messages expired; the epoch tells a log that was put back to an older state.
+from one whose old messages expired; the epoch tells a log that was put back to an older state, or that goes
+on under another master, which may have lacked its end.
 
 Invariants: equal positions give equal JSON text, because Spark compares offsets as text. Pure.
 """
@@ -32,11 +33,35 @@ class MessageQueue(NamedTuple):
         return f"topic {self.topic}, broker {self.broker_name}, queue {self.queue_id}"
 
 
+class EpochOffset(NamedTuple):
+    """An epoch of a log, and the first queue offset that it, or a later one, gave in a queue."""
+
+    epoch: int
+    first_offset: int
+
+
 class Bounds(NamedTuple):
-    """What a queue holds now: min_offset <= offset < max_offset can be read (confirmed only)."""
+    """What a queue holds now: min_offset <= offset < max_offset can be read (confirmed only).
+
+    ``epochs`` are those that the log is made of, oldest first; empty where the store does not say.
+    """
 
     min_offset: int
     max_offset: int
+    epochs: tuple[EpochOffset, ...] = ()
+
+    def common_end(self, epoch: int) -> int | None:
+        """Returns up to where the queue is what it was in an earlier epoch; None when all of it is."""
+        return next((first for later, first in self.epochs if later > epoch), None)
+
+    def ends_before(self, epoch: int) -> bool:
+        """Says whether its log surely has nothing of an epoch yet."""
+        return bool(self.epochs) and self.epochs[-1].epoch < epoch
+
+    def as_of(self, epoch: int) -> Bounds:
+        """Returns the queue without what later epochs gave, whose first offsets stay known."""
+        common = self.common_end(epoch)
+        return self if common is None else self._replace(max_offset=min(self.max_offset, common))
 
 
 @dataclass(frozen=True)
@@ -44,7 +69,7 @@ class TopicMetadata:
     """The subscribed queues of a store at one moment.
 
     Attributes:
-        epoch: The store's epoch.
+        epoch: The store's epoch; no queue shows messages of a later one.
         topic_ids: Subscribed topics that exist, with their ids ("" in a store RocketMQ wrote).
         bounds: What each subscribed queue holds.
         from_slave: A slave said some of it, whose queues may end before its master's.
@@ -161,16 +186,30 @@ def advance(
     return seen if seen == start else Offsets(metadata.epoch, topic_ids, carried | dict(ends))
 
 
+def begins_at(start: Offsets, end: Offsets, queue: MessageQueue, held: Bounds) -> int:
+    """Returns the same where it is known what the queue holds: no further than the two logs are one.
+
+    Args:
+        start, end: The batch.
+        queue: The queue.
+        held: What it holds now.
+    """
+    at = start_in(start, end, queue)
+    common = held.common_end(start.epoch)
+    return at if common is None else min(at, common)
+
+
 def still_valid(end: Offsets, metadata: TopicMetadata) -> dict[MessageQueue, Bounds]:
     """Returns what the store holds of the queues in which a planned end still means what it meant.
 
     A batch that is run again may find a topic made again or an older store: what is there now is
-    for a later batch, which begins at 0.
+    for a later batch, which begins at 0. It may find a later epoch as well: what that gave is for a later
+    batch, too.
     """
     if metadata.epoch < end.epoch:
         return {}
     return {
-        queue: bounds
+        queue: bounds.as_of(end.epoch)
         for queue, bounds in metadata.bounds.items()
         if same_topic(end.topic_ids.get(queue.topic), metadata.topic_ids[queue.topic])
     }
@@ -182,7 +221,8 @@ def not_behind(
     """Returns what a slave said as if it held all that positions say there was.
 
     What a slave has not got yet (messages, queues, topics, an epoch), or has no longer, its master may have:
-    the query waits where it is.
+    the query waits where it is. Of one whose log ends in an earlier epoch than the positions nothing is read:
+    nobody knows up to where it is the log that they were taken in.
 
     Args:
         metadata: What the store said; a master's word is left as it is.
@@ -191,7 +231,11 @@ def not_behind(
     """
     if not metadata.from_slave:
         return metadata
-    bounds = dict(metadata.bounds)
+    bounds = {
+        queue: held
+        for queue, held in metadata.bounds.items()
+        if queue in position.queues or not held.ends_before(position.epoch)
+    }
     topic_ids = dict(metadata.topic_ids)
     for queue, at in position.queues.items():
         if not covers(queue):
@@ -200,7 +244,14 @@ def not_behind(
         if not same_topic(topic_ids.setdefault(queue.topic, topic_id), topic_id):
             continue
         held = bounds.get(queue, Bounds(0, at))
-        bounds[queue] = Bounds(min(held.min_offset, at), max(held.max_offset, at))
+        if held.ends_before(position.epoch):
+            held = Bounds(held.min_offset, at)
+        common = held.common_end(position.epoch)
+        if common is not None:
+            at = min(at, common)
+        bounds[queue] = held._replace(
+            min_offset=min(held.min_offset, at), max_offset=max(held.max_offset, at)
+        )
     return replace(metadata, epoch=max(metadata.epoch, position.epoch), topic_ids=topic_ids, bounds=bounds)
 
 

@@ -3,14 +3,14 @@
 Owns the step from a subscription to queues.
 
 Invariants: names and patterns are looked up at every trigger, so new topics and new queues join a running
-query.
+query; all queues are shown as of one epoch, though a slave may be promoted between two requests.
 
 Processes: the driver.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from store_native.errors import LakeMQError, from_code
 from structured_streaming.offsets import Bounds, MessageQueue, TopicMetadata
@@ -44,15 +44,18 @@ def load(reader: StoreReader, subscription: Subscription) -> TopicMetadata:
             queue = MessageQueue(topic, reader.broker_name, queue_id)
             if subscription.covers(queue):
                 bounds[queue] = limits
-    return TopicMetadata(epoch, topic_ids, bounds, from_slave=reader.slave_answers != before)
+    shown = {held.epochs[-1].epoch if held.epochs else epoch for held in bounds.values()}
+    epoch = min(shown, default=epoch)
+    return TopicMetadata(epoch, topic_ids, _as_of(epoch, bounds), from_slave=reader.slave_answers != before)
 
 
 def of_one_store(one: TopicMetadata, other: TopicMetadata) -> TopicMetadata:
     """Returns two looks at one store as one; if it was replaced between them, the older counts."""
+    epoch = min(one.epoch, other.epoch)
     return TopicMetadata(
-        min(one.epoch, other.epoch),
+        epoch,
         {**other.topic_ids, **one.topic_ids},
-        {**other.bounds, **one.bounds},
+        _as_of(epoch, {**other.bounds, **one.bounds}),
         from_slave=one.from_slave or other.from_slave,
     )
 
@@ -87,6 +90,10 @@ def check_exists(metadata: TopicMetadata, subscription: Subscription) -> None:
         missing = queue_ids - {queue.queue_id for queue in metadata.bounds if queue.topic == topic}
         if missing:
             raise from_code("QUEUE_NOT_EXIST", f"topic {topic} has no queue {min(missing)}", topic=topic)
+
+
+def _as_of(epoch: int, bounds: Mapping[MessageQueue, Bounds]) -> dict[MessageQueue, Bounds]:
+    return {queue: held.as_of(epoch) for queue, held in bounds.items()}
 
 
 def _bounds(reader: StoreReader, topic: str) -> dict[int, Bounds] | None:

@@ -426,7 +426,7 @@ class GroupJob:
     def _range(self, batch_id: int) -> BatchRange:
         plan = batch_plan.take(self._checkpoint.plan_file)
         assert plan is not None, f"Spark runs batch {batch_id} without having asked for its partitions"
-        begin, end = plan
+        begin, end, truncated = plan
         if batch_id == NO_BATCH + 1:
             # Where the group began is decided once; the source asks the broker of today at each repeat.
             # A broker that came since is read from where the source found it.
@@ -439,7 +439,7 @@ class GroupJob:
                     for name, at in end.brokers.items()
                 }
             )
-        return BatchRange(begin, end)
+        return BatchRange(begin, end, truncated)
 
     def _report(self, batch_id: int, query_id: str, covered: BatchRange) -> int | None:
         """Reports how far the group is; returns how many messages it is behind, where the broker says it."""

@@ -3,12 +3,13 @@
 Owns the accumulator tasks add lost ranges to, and which losses a group may go on behind: expired and
 damaged ranges.
 
-Invariants: a topic that is gone or made again, or a store put back, is refused, since its positions would
-give the ledger's keys a second time.
+Invariants: a topic that is gone or made again, a store put back, or a log whose new master gives offsets
+again that the group has read, is refused, since its positions would give the ledger's keys a second time.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,6 +23,7 @@ from delta_tables.known_keys import rows_within
 from delta_tables.ledger.location import LedgerLocation
 from delta_tables.ledger.spans import Span
 from store_native.errors import from_code
+from store_native.names import is_retry_topic
 from structured_streaming.offsets import Offsets, same_topic
 from structured_streaming.source.data_loss import Loss
 
@@ -53,7 +55,7 @@ class LossRecord:
         found = [
             LostRange(*loss.queue, loss.start, loss.end, loss.reason)
             for loss in losses
-            if loss.queue is not None and loss.end > loss.start
+            if loss.queue is not None and loss.is_range and loss.end > loss.start
         ]
         if found:
             self._ranges.add(found)
@@ -95,6 +97,26 @@ def _delivered(
         for (topic, queue_id), parts in queues.items()
     ]
     return rows_within(spark, ledger, DELIVERIES, group, asked, _POSITION)
+
+
+def refuse_truncated(found: Iterable[tuple[str, str]]) -> None:
+    """Refuses to go on where a broker has given offsets a second time that the group has read.
+
+    On its retry topic a group goes on: those rows are keyed by the positions of the original messages.
+
+    Args:
+        found: Topic and words of each range.
+
+    Raises:
+        LakeMQError: OFFSET_ILLEGAL, naming the queues and ranges.
+    """
+    said = [what for topic, what in found if not is_retry_topic(topic)]
+    if said:
+        raise from_code(
+            "OFFSET_ILLEGAL",
+            f"{'; '.join(said)}. The ledger has these offsets already, as those of the messages that are "
+            "gone. Use another group or ledger for what is there now",
+        )
 
 
 def refuse_other_losses(begin: Offsets, end: Offsets) -> None:

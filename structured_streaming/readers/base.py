@@ -26,6 +26,7 @@ class Chunk(NamedTuple):
         next_offset: Where to read next.
         min_offset, max_offset: What the queue holds now.
         damaged: Ranges [from, to) the store skipped because their bytes fail the checksum.
+        epoch: Of the log's newest bytes when all of it was read; 0 where the store does not say.
     """
 
     status: str
@@ -34,6 +35,7 @@ class Chunk(NamedTuple):
     min_offset: int
     max_offset: int
     damaged: tuple[tuple[int, int], ...]
+    epoch: int = 0
 
 
 class StoreReader(Protocol):
@@ -63,7 +65,7 @@ class StoreReader(Protocol):
         """Returns a topic's id ("" for a store RocketMQ wrote), or None when there is none."""
 
     def bounds(self, topic: str) -> dict[int, Bounds]:
-        """Returns what each queue of a topic holds, confirmed messages only."""
+        """Returns what each queue of a topic holds, confirmed messages only, and its epochs."""
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
         """Returns the first offset stored at or after a time (epoch ms), the end when none is."""

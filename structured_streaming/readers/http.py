@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from lakemq.client import Client
 from store_native.errors import LakeMQError, Unavailable
-from structured_streaming.offsets import Bounds
+from structured_streaming.offsets import Bounds, EpochOffset
 from structured_streaming.readers.base import Chunk
 
 BATCH_ROWS = 10_000
@@ -57,8 +57,12 @@ class HttpReader:
             raise
 
     def bounds(self, topic: str) -> dict[int, Bounds]:
-        queues = self._client.queues(topic)
-        return {queue.queue_id: Bounds(queue.min_offset, queue.confirmed_offset) for queue in queues}
+        return {
+            queue.queue_id: Bounds(
+                queue.min_offset, queue.confirmed_offset, tuple(EpochOffset(*at) for at in queue.epochs)
+            )
+            for queue in self._client.queues(topic)
+        }
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
         return self._client.offset_by_time(topic, queue_id, timestamp)
@@ -84,7 +88,15 @@ class HttpReader:
                 f"{offset} to {end}",
             )
         batch = pull.batch if pull.batch.num_rows else None
-        return Chunk(pull.status, batch, pull.next_offset, pull.min_offset, pull.max_offset, pull.damaged)
+        return Chunk(
+            pull.status,
+            batch,
+            pull.next_offset,
+            pull.min_offset,
+            pull.max_offset,
+            pull.damaged,
+            pull.epoch,
+        )
 
 
 def shared_client(endpoint: str, ca_file: str | None) -> Client:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from store_native import Reader
 from store_native.errors import LakeMQError
-from structured_streaming.offsets import Bounds
+from structured_streaming.offsets import Bounds, EpochOffset
 from structured_streaming.readers.base import Chunk
 
 BATCH_ROWS = 10_000
@@ -35,10 +35,10 @@ class LocalReader:
     """
 
     ahead = False
-    slave_answers = 0
 
     def __init__(self, path: str) -> None:
         self._path = path
+        self.slave_answers = 0
         self._open()
         self.broker_name: str = self._reader.broker_name
         self.store_id: str = self._reader.store_id
@@ -61,8 +61,13 @@ class LocalReader:
             raise
 
     def bounds(self, topic: str) -> dict[int, Bounds]:
-        queues = self._reader_of(topic).queues(topic)
-        return {queue_id: Bounds(low, confirmed) for queue_id, low, _, confirmed in queues}
+        settled, queues = self._reader_of(topic).queue_epochs(topic)
+        # An epoch that begins behind what is shown is a slave's that was promoted a moment ago.
+        self.slave_answers += not settled
+        return {
+            queue_id: Bounds(low, confirmed, tuple(EpochOffset(*at) for at in epochs))
+            for queue_id, low, _, confirmed, epochs in queues
+        }
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
         return int(self._reader_of(topic).offset_by_time(topic, queue_id, timestamp))
@@ -82,7 +87,15 @@ class LocalReader:
         )
         batch = pa.record_batch(part.batch) if part.count else None
         damaged = tuple(part.damaged)
-        return Chunk(part.status, batch, part.next_offset, part.min_offset, part.max_offset, damaged)
+        return Chunk(
+            part.status,
+            batch,
+            part.next_offset,
+            part.min_offset,
+            part.max_offset,
+            damaged,
+            self.epoch(),
+        )
 
     def _reader_of(self, topic: str) -> Reader:
         """Returns a reader that has not mapped an earlier topic of this name.

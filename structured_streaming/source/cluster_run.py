@@ -28,6 +28,7 @@ from structured_streaming.options import ReadOptions
 from structured_streaming.retry_timeout import retry_until
 from structured_streaming.source import batch_bound, batch_plan, partitions, query_lease
 from structured_streaming.source.broker_asks import BrokerAsks
+from structured_streaming.source.data_loss import Loss
 from structured_streaming.source.query_run import Planned, QueryRun
 from structured_streaming.source.read_limit import limit_ends
 from structured_streaming.starting_offsets import ByBroker
@@ -176,6 +177,7 @@ class ClusterRun:
         # Only below Spark 4.2, where the first batch of a run knows no start.
         self._left_out |= {name: at for name, at in start.brokers.items() if name not in end.brokers}
         slices: list[partitions.QueueSlice] = []
+        truncated: list[Loss] = []
         for name, reached in sorted(end.brokers.items()):
             if _nothing_between(begins.get(name), reached):
                 begins.setdefault(name, reached)
@@ -189,12 +191,13 @@ class ClusterRun:
                     begins[name] = run.joins()
                 pieces = run.slices(begins[name], reached)
                 begins[name] = run.planned_from or begins[name]
+                truncated.extend(run.truncated)
                 return pieces
 
             slices += retry_until(cut, self._timeout_s, waits=_say_that_it_waits)
         if self.options.plan_file is not None:
             of_batch = {name: at for name, at in begins.items() if name in end.brokers}
-            batch_plan.write(Path(self.options.plan_file), ClusterOffsets(of_batch), end)
+            batch_plan.write(Path(self.options.plan_file), ClusterOffsets(of_batch), end, truncated)
         return partitions.split(
             sorted(slices, key=lambda piece: (piece.queue, piece.start)),
             min_partitions=self.options.min_partitions,

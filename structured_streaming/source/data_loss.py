@@ -3,8 +3,9 @@
 Owns the comparison of a checkpoint's positions with what the store holds now, and the words for each kind
 of loss.
 
-Invariants: no loss is silent; failOnDataLoss decides between the error and going on with a count. Pure but
-for the log line of a loss.
+Invariants: no loss is silent, nor is it when a broker gives queue offsets a second time, which loses nothing
+to a query that has read them: a position past the common point is a "truncated log"; failOnDataLoss decides
+between the error and going on with a count. Pure but for the log line of a loss.
 
 Processes: the driver compares positions; executors say what their reads found gone.
 """
@@ -13,10 +14,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from store_native.errors import LakeMQError, from_code
-from structured_streaming.offsets import MessageQueue, Offsets, TopicMetadata, same_topic
+from structured_streaming.offsets import (
+    MessageQueue,
+    Offsets,
+    TopicMetadata,
+    planned_from,
+    same_topic,
+    start_in,
+)
 
 log = logging.getLogger("lakemq.spark")
 
@@ -25,6 +33,10 @@ _GROUP_ENDS = (
     "A Spark query goes on with failOnDataLoss=false; lakemq consume ends here whatever --on-data-loss says, "
     "for its ledger has the old positions: use another group or ledger for what is there now"
 )
+
+
+TRUNCATED_LOG = "truncated log"
+"""The reason where a broker gave queue offsets a second time."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +60,7 @@ class Loss:
     @property
     def is_range(self) -> bool:
         """Whether the positions behind it mean what they did: a group may pass over it."""
-        return self.queue is not None
+        return self.queue is not None and self.reason != TRUNCATED_LOG
 
 
 def expired(queue: MessageQueue, start: int, min_offset: int) -> Loss:
@@ -67,6 +79,23 @@ def damaged(queue: MessageQueue, start: int, end: int) -> Loss:
 def cut_off(queue: MessageQueue, start: int, max_offset: int) -> Loss:
     """The queue ends before the position: its log was truncated or put back."""
     return Loss(f"{queue}: the query is at {start} but the queue now ends at {max_offset} (log truncated?)")
+
+
+def truncated(queue: MessageQueue, start: int, end: int, epoch: int, now: int) -> Loss:
+    """A slave that was promoted lacked messages, and gives their offsets a second time.
+
+    Args:
+        queue: The queue.
+        start: The first offset that its master alone had given.
+        end: Where the query was.
+        epoch: In which epoch it was there.
+        now: The epoch of the log as it is.
+    """
+    what = (
+        f"{queue}: {TRUNCATED_LOG}: offsets [{start}, {end}) were other messages in epoch {epoch}, which the "
+        f"master of epoch {now} lacks; its own go on at offset {start}"
+    )
+    return Loss(what, None, queue, start, end, TRUNCATED_LOG)
 
 
 @dataclass(frozen=True)
@@ -98,9 +127,17 @@ def reconcile(
     """
     losses, restarted = _restarted(start, metadata)
     starts: dict[MessageQueue, int] = {}
-    for queue, (min_offset, max_offset) in metadata.bounds.items():
+    for queue, held in metadata.bounds.items():
+        min_offset, max_offset = held.min_offset, held.max_offset
         position = 0 if queue.topic in restarted else start.position(queue)
-        if position > max_offset:
+        common = held.common_end(start.epoch)
+        if common is not None and position > common:
+            loss = truncated(queue, common, position, start.epoch, held.epochs[-1].epoch)
+            if common == min_offset > 0:
+                loss = replace(loss, what=f"{loss.what}; if it gave messages before that, they have expired")
+            losses.append(loss)
+            position = common
+        elif position > max_offset:
             losses.append(cut_off(queue, position, max_offset))
             position = max_offset
         elif position < min_offset:
@@ -122,7 +159,7 @@ def reconcile(
 def _restarted(start: Offsets, metadata: TopicMetadata) -> tuple[list[Loss], set[str]]:
     """Topics whose positions mean nothing any more: re-created, or the whole store put back.
 
-    A higher epoch is a failover, which keeps all that readers have seen, so positions stay good.
+    A higher epoch is a failover: positions stay good up to the common point.
     """
     if metadata.epoch < start.epoch:
         what = (
@@ -142,6 +179,36 @@ def _restarted(start: Offsets, metadata: TopicMetadata) -> tuple[list[Loss], set
             losses.append(Loss(what))
             restarted.add(topic)
     return losses, restarted
+
+
+def truncated_before(start: Offsets, end: Offsets, metadata: TopicMetadata) -> list[Loss]:
+    """Says what before a planned batch was given a second time; arguments as of `truncated_plan`."""
+    before = planned_from(start, end)
+    held = {queue: bounds for queue, bounds in metadata.bounds.items() if queue in before.queues}
+    found = reconcile(before, replace(metadata, bounds=held), lambda queue: False).losses
+    return [loss for loss in found if loss.reason == TRUNCATED_LOG]
+
+
+def truncated_plan(start: Offsets, end: Offsets, metadata: TopicMetadata) -> list[Loss]:
+    """Says what of a planned batch was given a second time since it was planned.
+
+    Args:
+        start, end: The batch.
+        metadata: What the store holds now of the batch's queues.
+    """
+    losses = []
+    for queue, reached in end.queues.items():
+        held = metadata.bounds.get(queue)
+        if held is None or not same_topic(
+            end.topic_ids.get(queue.topic), metadata.topic_ids.get(queue.topic)
+        ):
+            continue
+        common = held.common_end(end.epoch)
+        begin = start_in(start, end, queue)
+        if common is not None and common < reached and begin < reached:
+            now = held.epochs[-1].epoch
+            losses.append(truncated(queue, max(begin, common), reached, end.epoch, now))
+    return losses
 
 
 def report(losses: Iterable[Loss], fail: bool) -> int:

@@ -16,20 +16,22 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql.datasource import InputPartition
 
-from structured_streaming.offsets import Bounds, MessageQueue, Offsets, start_in
+from structured_streaming.offsets import Bounds, MessageQueue, Offsets, begins_at
 
 
 @dataclass(frozen=True)
 class QueueSlice(InputPartition):
     """Queue offsets [start, end) of one queue; pickled from the driver to an executor.
 
-    ``store_id`` is the store the driver planned for: another host may hold another one.
+    ``store_id`` is the store the driver planned for: another host may hold another one. ``epoch`` is the one
+    it was planned in; 0 where that does not matter.
     """
 
     queue: MessageQueue
     start: int
     end: int
     store_id: str = ""
+    epoch: int = 0
 
     def __len__(self) -> int:
         return self.end - self.start
@@ -41,16 +43,18 @@ def slices_between(
     """Returns one slice per queue with something to read between two offsets, in queue order.
 
     Only queues of ``held`` are read, and only what they still hold: the caller has reported what
-    expired. An end before its start is empty: it is a first batch that Spark runs again after the
-    starting position, not yet in any checkpoint, has moved on.
+    expired, or was given a second time in a later epoch. An end before its start is empty: it is a first
+    batch that Spark runs again after the starting position, not yet in any checkpoint, has moved on.
     """
     slices: list[QueueSlice] = []
     for queue in sorted(end.queues):
         if queue not in held:
             continue
-        begin = max(start_in(start, end, queue), held[queue].min_offset)
-        if end.queues[queue] > begin:
-            slices.append(QueueSlice(queue, begin, end.queues[queue], store_id))
+        begin = max(begins_at(start, end, queue, held[queue]), held[queue].min_offset)
+        common = held[queue].common_end(end.epoch)
+        upto = end.queues[queue] if common is None else min(common, end.queues[queue])
+        if upto > begin:
+            slices.append(QueueSlice(queue, begin, upto, store_id, end.epoch))
     return slices
 
 

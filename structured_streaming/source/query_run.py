@@ -11,7 +11,7 @@ Processes: the driver's; one object for a query's run.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +64,7 @@ class QueryRun:
 
     Attributes:
         planned_from: Where the batch that was cut into slices last begins.
+        truncated: What of that batch, and before it, the broker has given a second time.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class QueryRun:
         self._initial: Offsets | None = None
         self._joined: Offsets | None = None
         self.planned_from: Offsets | None = None
+        self.truncated: list[data_loss.Loss] = []
         self._moving: frozenset[MessageQueue] = frozenset()
         self._frozen: Mapping[MessageQueue, int] | None = None
         self._metadata: TopicMetadata | None = None
@@ -166,6 +168,7 @@ class QueryRun:
         metadata = topic_metadata.load(self._reader, self.options.subscription)
         metadata = self._metadata = offsets.not_behind(metadata, start, self._covers)
         sound = self._check(start, metadata)
+        start = self._carried(start, metadata)
         ends = {q: max(sound.starts[q], bounds.max_offset) for q, bounds in metadata.bounds.items()}
         if self._frozen is not None:
             ends = {q: max(sound.starts[q], min(end, self._frozen.get(q, 0))) for q, end in ends.items()}
@@ -216,9 +219,13 @@ class QueryRun:
                     metadata, position, lambda queue: queue in left_out or self._covers(queue)
                 )
             self._check(begin, metadata, also=left_out)
-        self.planned_from = start
+            data_loss.report(data_loss.truncated_plan(start, end, metadata), self.options.fail_on_data_loss)
+        follows = data_loss.truncated_before(start, end, metadata)
+        at = {loss.queue: loss.start for loss in follows if loss.queue is not None}
+        self.planned_from = replace(start, queues={**start.queues, **at}) if at else start
+        self.truncated = follows + data_loss.truncated_plan(start, end, metadata)
         if self.options.plan_file is not None:
-            batch_plan.write(Path(self.options.plan_file), start, end)
+            batch_plan.write(Path(self.options.plan_file), self.planned_from, end, self.truncated)
         return partitions.split(
             partitions.slices_between(start, end, offsets.still_valid(end, metadata), self._reader.store_id),
             min_partitions=self.options.min_partitions,
@@ -264,6 +271,27 @@ class QueryRun:
             for queue, reached in end.queues.items()
             if not self._covers(queue) and reached > offsets.start_in(start, end, queue)
         }
+
+    def _carried(self, start: Offsets, metadata: TopicMetadata) -> Offsets:
+        """Returns positions that a batch of a later epoch may carry along for queues the query has no more.
+
+        They are no further than the two logs are one: nobody notices it later, when the epoch is noted.
+        """
+        others = {queue for queue in start.queues if not self._covers(queue)}
+        if metadata.epoch <= start.epoch or not others:
+            return start
+        there = topic_metadata.load(self._reader, Subscription.of(others))
+        if there.epoch < metadata.epoch:
+            raise Unavailable(
+                "SERVICE_NOT_AVAILABLE",
+                f"broker {self._reader.broker_name}: who answers has a log of epoch {there.epoch}, not of "
+                f"{metadata.epoch}",
+            )
+        found = data_loss.reconcile(start, there, lambda queue: False)
+        cut = [loss for loss in found.losses if loss.reason == data_loss.TRUNCATED_LOG]
+        data_loss.report(cut, fail=False)
+        moved = {loss.queue: loss.start for loss in cut if loss.queue is not None}
+        return replace(start, queues={**start.queues, **moved})
 
     def _began(self, start: Offsets, others: TopicMetadata) -> Offsets:
         """Returns where this store's first batch began, with the queues the query has no more."""

@@ -3,7 +3,8 @@
 Owns the read loop on executors.
 
 Invariants: exactly the messages of [start, end) that the tags let through are given, in queue order, once;
-what is missing or damaged is an error or a logged count.
+what is missing or damaged is an error or a logged count; of a log whose epoch is another one than the plan's
+nothing is given behind the common point.
 
 Processes: made on the driver, pickled inside the readers (it holds values only), run on executors.
 
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from store_native.errors import InternalError
+from store_native.errors import InternalError, Unavailable
 from structured_streaming.readers import Chunk, StoreReader, open_reader
 from structured_streaming.retry_timeout import RETRY_TIMEOUT_MS, retry_until
 from structured_streaming.source import data_loss
@@ -98,16 +99,42 @@ class SliceReader:
                     return
 
     def _fetch(self, reader: StoreReader, piece: QueueSlice, offset: int) -> Chunk:
+        return retry_until(lambda: self._of_the_plan(reader, piece, offset), self.retry_timeout_s)
+
+    def _of_the_plan(self, reader: StoreReader, piece: QueueSlice, offset: int) -> Chunk:
+        """Reads what the plan meant: a slave may have been promoted since, or answer for its master.
+
+        Raises:
+            Unavailable: Who answers has a log that ends in an earlier epoch.
+        """
+        chunk = self._read(reader, piece, offset, piece.end)
+        if not chunk.epoch or not piece.epoch or chunk.epoch == piece.epoch:
+            return chunk
+        if chunk.epoch < piece.epoch:
+            what = f"broker {piece.queue.broker_name}: its master is away, and who answers has a log of epoch"
+            raise Unavailable("SERVICE_NOT_AVAILABLE", f"{what} {chunk.epoch}, not of {piece.epoch}")
+        held = reader.bounds(piece.queue.topic).get(piece.queue.queue_id)
+        common = None if held is None else held.common_end(piece.epoch)
+        if common is None or common >= max(offset + 1, min(piece.end, chunk.next_offset)):
+            return chunk
+        if common <= offset:
+            return chunk._replace(status=data_loss.TRUNCATED_LOG, batch=None, next_offset=piece.end)
+        # All before the common point is the same in both epochs.
+        return self._read(reader, piece, offset, common)._replace(max_offset=piece.end)
+
+    def _read(self, reader: StoreReader, piece: QueueSlice, offset: int, end: int) -> Chunk:
         queue = piece.queue
         tags = "*" if queue.topic in self.unfiltered else self.tags
-        return reader.read(queue.topic, queue.queue_id, offset, piece.end, self.schema.fieldNames(), tags)
+        return reader.read(queue.topic, queue.queue_id, offset, end, self.schema.fieldNames(), tags)
 
     def _next(self, piece: QueueSlice, offset: int, chunk: Chunk) -> int:
         """Returns where to read on, after checking that nothing was left out."""
         queue = piece.queue
         losses = [data_loss.damaged(queue, a, b) for a, b in chunk.damaged]
         following = chunk.next_offset
-        if chunk.status == "OFFSET_ILLEGAL" and chunk.min_offset > offset:
+        if chunk.status == data_loss.TRUNCATED_LOG:
+            losses = [data_loss.truncated(queue, offset, piece.end, piece.epoch, chunk.epoch)]
+        elif chunk.status == "OFFSET_ILLEGAL" and chunk.min_offset > offset:
             # Retention ran between planning and reading.
             following = min(chunk.min_offset, piece.end)
             losses.append(data_loss.expired(queue, offset, following))

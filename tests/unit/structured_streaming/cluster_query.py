@@ -43,7 +43,7 @@ class Broker(ModelBroker):
         if self.slave_end is None:
             return found
         self.slave_answers += 1
-        return {queue: Bounds(low, self.slave_end) for queue, (low, _) in found.items()}
+        return {queue: Bounds(low, self.slave_end) for queue, (low, *_) in found.items()}
 
 
 class Lease:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from store_native.errors import from_code
-from structured_streaming.offsets import Bounds
+from structured_streaming.offsets import Bounds, EpochOffset
 from structured_streaming.readers import Chunk
 
 CHUNK_ROWS = 3
@@ -34,6 +34,7 @@ class ModelQueue:
     low: int = 0
     high: int = 0
     hidden: bool = False
+    epochs: list[EpochOffset] = field(default_factory=list)
     short: bool = False  # put back behind the query's position, and the query has not looked since
 
 
@@ -54,7 +55,8 @@ class ModelBroker:
     slave_answers = 0
 
     def __init__(self) -> None:
-        self.epoch_now = 5
+        self.epoch_now = self.first_epoch = 5
+        self.forced = False
         self.held: dict[str, ModelTopic] = {}
         self._numbers = itertools.count(1)
 
@@ -91,7 +93,50 @@ class ModelBroker:
         if topic not in self.held:
             raise from_code("TOPIC_NOT_EXIST", topic)
         queues = self.held[topic].queues
-        return {i: Bounds(queue.low, queue.high) for i, queue in queues.items() if not queue.hidden}
+        return {
+            i: Bounds(queue.low, queue.high, self.epochs_of(queue))
+            for i, queue in queues.items()
+            if not queue.hidden
+        }
+
+    def epochs_of(self, queue: ModelQueue) -> tuple[EpochOffset, ...]:
+        """The epochs of a queue, where promotions by force have made any."""
+        if not self.forced:
+            return ()
+        began = [EpochOffset(self.first_epoch, 0), *queue.epochs]
+        if began[-1].epoch != self.epoch_now:
+            began.append(EpochOffset(self.epoch_now, 0))  # the queue was made since
+        found: dict[int, EpochOffset] = {}
+        for epoch, at in began:
+            offset = min(max(at, queue.low), queue.high)
+            found[offset] = EpochOffset(epoch, offset)
+        return tuple(found.values())
+
+    def fail_over(self) -> None:
+        """A slave that has everything is the master of the next epoch."""
+        self.promote({})
+
+    def put_back(self, epoch: int) -> None:
+        """It is an older store now, of which this is the only epoch."""
+        self.epoch_now = self.first_epoch = epoch
+        for held in self.held.values():
+            for queue in held.queues.values():
+                queue.epochs.clear()
+
+    def promote_by_force(self, ends: dict[tuple[str, int], int]) -> None:
+        """A slave that has the queues up to these ends is the master of the next epoch."""
+        self.forced = True
+        self.promote(ends)
+
+    def promote(self, ends: dict[tuple[str, int], int]) -> None:
+        """A slave that has the queues up to these ends, or whole, is the master of the next epoch."""
+        self.epoch_now += 1
+        for topic, held in self.held.items():
+            for queue_id, queue in held.queues.items():
+                end = ends.get((topic, queue_id), queue.high)
+                queue.high = end
+                queue.epochs = [at for at in queue.epochs if at.first_offset < end]
+                queue.epochs.append(EpochOffset(self.epoch_now, end))
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
         raise NotImplementedError
@@ -99,11 +144,15 @@ class ModelBroker:
     def read(
         self, topic: str, queue_id: int, offset: int, end: int, columns: Sequence[str], tags: str
     ) -> Chunk:
-        low, high = self.bounds(topic)[queue_id]
+        low, high, _ = self.bounds(topic)[queue_id]
         if not low <= offset <= high:
-            return Chunk("OFFSET_ILLEGAL", None, offset, low, high, ())
+            return Chunk("OFFSET_ILLEGAL", None, offset, low, high, (), self.log_epoch())
         upto = min(end, offset + CHUNK_ROWS, high)
         if upto == offset:
-            return Chunk("NO_NEW_MSG", None, offset, low, high, ())
+            return Chunk("NO_NEW_MSG", None, offset, low, high, (), self.log_epoch())
         rows = pa.record_batch({"queue_offset": pa.array(range(offset, upto), pa.int64())})
-        return Chunk("FOUND", rows, upto, low, high, ())
+        return Chunk("FOUND", rows, upto, low, high, (), self.log_epoch())
+
+    def log_epoch(self) -> int:
+        """The epoch of the newest bytes, where the store says it."""
+        return self.epoch_now if self.forced else 0

@@ -167,9 +167,9 @@ def test_the_plan_names_where_each_broker_begins(tmp_path: Path) -> None:
     start = query.run.initial()
     end = query.run.latest(start, None)
     query.run.slices(start, end)
-    assert batch_plan.take(tmp_path / "plan") == (start, end)
+    assert batch_plan.take(tmp_path / "plan") == batch_plan.Plan(start, end)
     query.run.slices(ClusterOffsets({"broker-a": start.brokers["broker-a"]}), end)
-    assert batch_plan.take(tmp_path / "plan") == (start, end), "b joined in this batch"
+    assert batch_plan.take(tmp_path / "plan") == batch_plan.Plan(start, end), "b joined in this batch"
 
 
 def test_an_open_batch_of_a_broker_that_joined_is_read_as_planned_by_a_query_of_fewer_topics(
@@ -192,7 +192,7 @@ def test_an_open_batch_of_a_broker_that_joined_is_read_as_planned_by_a_query_of_
     assert [(p.queue.topic, p.start, p.end) for p in fewer.run.slices(first, second)] == wanted
     plan = batch_plan.take(plan_file)
     assert plan is not None
-    begins, _ = plan
+    begins = plan.begin
     assert {queue.topic: at for queue, at in begins.queues.items() if queue.broker_name == "broker-b"} == {
         "t0": 15,
         "t1": 12,

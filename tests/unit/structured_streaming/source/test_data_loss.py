@@ -8,8 +8,16 @@ import pytest
 from hypothesis import given
 
 from store_native.errors import InvalidRequest
-from structured_streaming.offsets import Bounds, MessageQueue, Offsets, TopicMetadata
-from structured_streaming.source.data_loss import Loss, cut_off, damaged, reconcile, report
+from structured_streaming.offsets import Bounds, EpochOffset, MessageQueue, Offsets, TopicMetadata
+from structured_streaming.source.data_loss import (
+    Loss,
+    cut_off,
+    damaged,
+    reconcile,
+    report,
+    truncated_before,
+    truncated_plan,
+)
 from tests.unit.structured_streaming.strategies import metadata_values, offsets
 
 Q0, Q1 = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-a", 1)
@@ -64,6 +72,58 @@ def test_a_store_put_back_restarts_all_topics() -> None:
 def test_a_failover_to_a_higher_epoch_keeps_positions() -> None:
     sound = reconcile(start({Q0: 5}, epoch=4), metadata({Q0: Bounds(0, 9)}, epoch=5), everything)
     assert (sound.starts, sound.losses) == ({Q0: 5}, [])
+
+
+def held_since(*epochs: tuple[int, int], low: int = 0, high: int = 9) -> Bounds:
+    return Bounds(low, high, tuple(EpochOffset(*at) for at in epochs))
+
+
+def test_a_position_past_the_common_point_is_said_with_its_range_and_goes_on_there() -> None:
+    held = metadata({Q0: held_since((1, 0), (65, 2)), Q1: held_since((1, 0), (65, 3))}, epoch=65)
+    sound = reconcile(start({Q0: 5, Q1: 3}), held, everything)
+    assert sound.starts == {Q0: 2, Q1: 3}
+    (loss,) = sound.losses
+    assert (loss.queue, loss.start, loss.end, loss.messages) == (Q0, 2, 5, None)
+    assert loss.what.startswith(f"{Q0}: truncated log: offsets [2, 5) were other messages in epoch 1")
+    assert not loss.is_range, "a group's ledger has these offsets"
+    with pytest.raises(InvalidRequest, match=r"truncated log: offsets \[2, 5\).*use another group or ledger"):
+        report(sound.losses, fail=True)
+
+
+def test_a_truncated_log_that_is_short_yet_is_said_with_the_same_range() -> None:
+    held = metadata({Q0: held_since((1, 0), (65, 2), high=3)}, epoch=65)
+    sound = reconcile(start({Q0: 5}), held, everything)
+    assert sound.starts == {Q0: 2}
+    assert ["truncated log: offsets [2, 5)" in loss.what for loss in sound.losses] == [True]
+
+
+def test_the_common_point_is_that_of_the_oldest_epoch_behind_the_positions() -> None:
+    epochs = ((1, 0), (65, 2), (130, 4), (200, 8))
+    for epoch, common in ((1, 2), (64, 2), (65, 4), (66, 4), (130, 8), (199, 8)):
+        held = metadata({Q0: held_since(*epochs)}, epoch=200)
+        assert reconcile(start({Q0: 9}, epoch), held, everything).starts == {Q0: common}, epoch
+    noted = reconcile(start({Q0: 9}, 200), metadata({Q0: held_since(*epochs)}, epoch=200), everything)
+    assert (noted.starts, noted.losses) == ({Q0: 9}, []), "what was noted is not said again"
+
+
+def test_a_common_point_that_has_expired_is_said_to_be_no_further_than_the_first_message() -> None:
+    held = metadata({Q0: held_since((65, 4), low=4)}, epoch=65)
+    sound = reconcile(start({Q0: 7}), held, everything)
+    assert sound.starts == {Q0: 4}
+    assert sound.losses[0].what.endswith("if it gave messages before that, they have expired")
+    before = reconcile(start({Q0: 3}), held, everything)
+    assert [loss.reason for loss in before.losses] == ["expired before they were read"]
+
+
+def test_what_of_a_planned_batch_is_given_a_second_time_is_said() -> None:
+    now = metadata({Q0: held_since((1, 0), (65, 4))}, epoch=65)
+    planned = truncated_plan(start({Q0: 3}), start({Q0: 7}), now)
+    assert [(loss.start, loss.end) for loss in planned] == [(4, 7)]
+    assert truncated_plan(start({Q0: 3}), start({Q0: 4}), now) == []
+    assert truncated_plan(start({Q0: 7}), start({Q0: 7}), now) == [], "nothing of it is read"
+    follows = truncated_before(start({Q0: 7}), start({Q0: 6}, 65), now)
+    assert [(loss.start, loss.end) for loss in follows] == [(4, 7)]
+    assert truncated_before(start({Q0: 4}), start({Q0: 6}, 65), now) == []
 
 
 def test_a_queue_shorter_than_the_position_goes_on_at_its_end() -> None:

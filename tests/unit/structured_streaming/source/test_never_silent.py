@@ -1,9 +1,10 @@
 """A query over a broker to which everything happens: each message is read once, or its loss is said.
 
 The broker is a model, the source is the real one, from planning to the read loop; Spark's part is what its
-micro-batch loop does: an offset log, a commit log, a crash between two steps. Left out is what no checkpoint
-can show: an older store that has the query's epoch, by itself or by a failover before the query noted it,
-whose queues end where the query has not been, or were refilled before it looked.
+micro-batch loop does: an offset log, a commit log, a crash between two steps. A slave that lacks the newest
+messages may be promoted at any moment and give their offsets again. Left out is what no checkpoint can show:
+an older store that has the query's epoch, by itself or by a failover before the query noted it, whose queues
+end where the query has not been, or were refilled before it looked.
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ class QueryOverABroker(RuleBasedStateMachine):
         self.delivered: dict[int, list[int]] = {}
         self.known: set[int] = set()
         self.excused: set[Message] = set()
+        self.to_be_said: dict[tuple[str, int], int] = {}
         self.fell = False
         self.said = Said(self.broker)
         self.heard = 0
@@ -128,7 +130,38 @@ class QueryOverABroker(RuleBasedStateMachine):
     @rule()
     @precondition(lambda self: self.is_noted())
     def fail_over(self) -> None:
-        self.broker.epoch_now += 1
+        self.broker.fail_over()
+
+    @rule(lacks=st.lists(st.integers(0, 5), min_size=6, max_size=6))
+    @precondition(lambda self: self.is_noted())
+    def promote_by_force(self, lacks: list[int]) -> None:
+        """A slave without some newest messages is the master: it gives their offsets to others."""
+        ends: dict[tuple[str, int], int] = {}
+        found = [(t, i) for t, topic in self.broker.held.items() for i in topic.queues]
+        for (topic, queue_id), most in zip(found, lacks, strict=False):
+            queue = self.queue(topic, queue_id)
+            assert queue is not None
+            end = ends[topic, queue_id] = max(queue.low, queue.high - most)
+            if end < queue.high:
+                self.cut(topic, queue_id, end)
+        self.broker.promote_by_force(ends)
+
+    def cut(self, topic: str, queue_id: int, end: int) -> None:
+        """What comes behind ``end`` now has the offsets of what is gone, which nobody owes any more."""
+        queue = self.broker.held[topic].queues[queue_id]
+        before, known = self.delivered.get(queue.life, []), queue.life in self.known
+        gone = {message for message in self.broker.messages(topic, queue_id) if message.offset >= end}
+        if self.offset_log and known:
+            logged = self.logged(-1)
+            same = logged.topic_ids.get(topic) == self.broker.held[topic].topic_id
+            if same and logged.position(self.name(topic, queue_id)) > end:
+                self.to_be_said[topic, queue_id] = queue.life
+        queue.high = end
+        self.owe_anew(topic, queue_id)
+        self.excused |= gone
+        self.delivered[queue.life] = [offset for offset in before if offset < end]
+        if known:
+            self.known.add(queue.life)
 
     @rule(topic=names, queue_id=queue_ids, data=st.data())
     @precondition(lambda self: self.is_noted())
@@ -156,7 +189,7 @@ class QueryOverABroker(RuleBasedStateMachine):
     def put_the_store_back(self, cut: list[int]) -> None:
         """An older store of an older epoch: what it holds is owed anew."""
         before = set(self.owed)
-        self.broker.epoch_now = min(self.broker.epoch_now, self.logged(-1).epoch) - 1
+        self.broker.put_back(min(self.broker.epoch_now, self.logged(-1).epoch) - 1)
         self.fell = True
         for (topic, found), most in zip(self.broker.held.items(), cut, strict=False):
             for queue_id, queue in found.queues.items():
@@ -265,6 +298,13 @@ class QueryOverABroker(RuleBasedStateMachine):
         if self.fell:
             assert any("the store is at epoch" in words for _, words in self.said.words)
             self.fell = False
+            self.to_be_said.clear()
+        for (topic, queue_id), life in self.to_be_said.items():
+            queue = self.queue(topic, queue_id)
+            if queue is not None and not queue.hidden and queue.life in self.known:
+                said = f"{self.name(topic, queue_id)}: truncated log"
+                assert any(life < at and words.startswith(said) for at, words in self.said.words), said
+        self.to_be_said.clear()
         self.listen()
 
     def goes_on(self, run: QueryRun) -> None:

@@ -7,7 +7,7 @@ import pickle
 from hypothesis import given
 from hypothesis import strategies as st
 
-from structured_streaming.offsets import Bounds, MessageQueue, Offsets, TopicMetadata, advance
+from structured_streaming.offsets import Bounds, EpochOffset, MessageQueue, Offsets, TopicMetadata, advance
 from structured_streaming.source.partitions import QueueSlice, slices_between, split
 from tests.unit.structured_streaming.strategies import metadata_values, offsets
 
@@ -20,11 +20,11 @@ def at(positions: dict[MessageQueue, int]) -> Offsets:
 
 
 def test_one_slice_per_queue_with_something_to_read() -> None:
-    assert slices_between(at({Q0: 5, Q1: 7}), at({Q0: 9, Q1: 7}), HELD) == [QueueSlice(Q0, 5, 9)]
+    assert slices_between(at({Q0: 5, Q1: 7}), at({Q0: 9, Q1: 7}), HELD) == [QueueSlice(Q0, 5, 9, epoch=1)]
 
 
 def test_a_new_queue_is_read_from_0() -> None:
-    assert slices_between(at({Q0: 9}), at({Q0: 9, Q1: 3}), HELD) == [QueueSlice(Q1, 0, 3)]
+    assert slices_between(at({Q0: 9}), at({Q0: 9, Q1: 3}), HELD) == [QueueSlice(Q1, 0, 3, epoch=1)]
 
 
 def test_an_end_before_the_start_is_empty() -> None:
@@ -32,7 +32,16 @@ def test_an_end_before_the_start_is_empty() -> None:
 
 
 def test_what_expired_since_is_left_out() -> None:
-    assert slices_between(at({Q0: 1}), at({Q0: 9}), {Q0: Bounds(4, 20)}) == [QueueSlice(Q0, 4, 9)]
+    assert slices_between(at({Q0: 1}), at({Q0: 9}), {Q0: Bounds(4, 20)}) == [QueueSlice(Q0, 4, 9, epoch=1)]
+
+
+def test_nothing_is_read_behind_the_common_point_of_another_epoch() -> None:
+    later = {Q0: Bounds(0, 1000, (EpochOffset(1, 0), EpochOffset(65, 7)))}
+    assert slices_between(at({Q0: 5}), at({Q0: 9}), later) == [QueueSlice(Q0, 5, 7, epoch=1)]
+    assert slices_between(at({Q0: 8}), at({Q0: 9}), later) == []
+    planned = Offsets(65, {"orders": "a1"}, {Q0: 9})
+    assert slices_between(at({Q0: 20}), planned, later) == [QueueSlice(Q0, 7, 9, epoch=65)]
+    assert slices_between(at({Q0: 5}), planned, later) == [QueueSlice(Q0, 5, 9, epoch=65)]
 
 
 @given(offsets(), metadata_values())
@@ -69,7 +78,7 @@ def test_min_partitions_cuts_the_larger_slices_more() -> None:
 
 
 def test_a_slice_says_which_store_it_was_planned_for() -> None:
-    assert slices_between(at({Q0: 5}), at({Q0: 9}), HELD, "s") == [QueueSlice(Q0, 5, 9, "s")]
+    assert slices_between(at({Q0: 5}), at({Q0: 9}), HELD, "s") == [QueueSlice(Q0, 5, 9, "s", 1)]
 
 
 def test_one_slice_is_cut_and_enough_of_them_are_not() -> None:

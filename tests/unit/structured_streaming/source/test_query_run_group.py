@@ -281,7 +281,7 @@ def test_begin_and_end_of_a_batch_are_written_where_the_job_takes_them(tmp_path:
     end = query.latest(start, None)
     assert not file.exists()
     query.slices(start, end)
-    assert batch_plan.take(file) == (ClusterOffsets.of(start), ClusterOffsets.of(end))
+    assert batch_plan.take(file) == batch_plan.Plan(ClusterOffsets.of(start), ClusterOffsets.of(end))
 
 
 def test_without_being_asked_a_query_takes_what_there_is_and_goes_on_from_there_within_its_limit() -> None:

@@ -1,0 +1,165 @@
+"""A slave that was behind is promoted at any moment of a query: no offset is taken for another epoch's.
+
+Contract: a query past the common point says "truncated log" with queue and range, and goes on at the later
+epoch's messages where it may; a batch that is read while the slave is promoted ends at the common point; of
+who answers with a log of an earlier epoch nothing is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from pyspark.sql.types import LongType, StructField, StructType
+
+from store_native.errors import InvalidRequest, Unavailable
+from structured_streaming.offsets import Bounds, EpochOffset, Offsets, TopicMetadata, not_behind
+from structured_streaming.options import parse_read
+from structured_streaming.readers import Chunk
+from structured_streaming.source.data_loss import Loss
+from structured_streaming.source.partitions import QueueSlice
+from structured_streaming.source.query_run import QueryRun
+from structured_streaming.source.slice_reader import SliceReader
+from tests.unit.structured_streaming.cluster_query import A0, Broker, Query, at
+
+SCHEMA = StructType([StructField("queue_offset", LongType())])
+
+
+def run(broker: Broker, **given: str) -> QueryRun:
+    options = {"path": "/a", "subscribe": "t0", "startingOffsets": "earliest", **given}
+    return QueryRun(parse_read(options, streaming=True), broker)
+
+
+def reader(*, fail: bool, lost: list[Loss] | None = None) -> SliceReader:
+    on_loss = None if lost is None else lost.extend
+    return SliceReader(None, None, SCHEMA, "*", fail, on_loss, retry_timeout_s=0.0)
+
+
+def offsets_of(read: Any) -> list[int]:
+    return [offset for batch in read for offset in batch.column("queue_offset").to_pylist()]
+
+
+def test_a_query_past_the_common_point_goes_on_there_and_says_so_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    broker = Broker("broker-a", 10)
+    done = run(broker).latest(run(broker).initial(), None)
+    broker.promote_by_force({("t0", 0): 6})
+    broker.grow(15)
+    with pytest.raises(InvalidRequest, match=r"broker broker-a, queue 0: truncated log: offsets \[6, 10\)"):
+        run(broker).latest(done, None)
+    going = run(broker, failOnDataLoss="false")
+    end = going.latest(done, None)
+    assert (end.epoch, end.queues) == (6, {A0: 15})
+    for planned in (going, run(broker, failOnDataLoss="false")):
+        assert [(p.start, p.end) for p in planned.slices(done, end)] == [(6, 15)]
+    caplog.clear()
+    assert going.latest(end, None) == end == run(broker).latest(end, None)
+    assert not caplog.records
+
+
+def test_a_query_before_the_common_point_is_told_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    broker = Broker("broker-a", 10)
+    done = run(broker).latest(run(broker).initial(), 6)
+    broker.promote_by_force({("t0", 0): 6})
+    broker.grow(15)
+    going = run(broker)
+    assert [(p.start, p.end) for p in going.slices(done, going.latest(done, None))] == [(6, 15)]
+    assert not caplog.records
+
+
+def test_a_planned_batch_is_read_up_to_the_common_point() -> None:
+    broker = Broker("broker-a", 10)
+    start = run(broker).latest(run(broker).initial(), 3)
+    planned = run(broker).latest(start, None)
+    broker.promote_by_force({("t0", 0): 6})
+    broker.grow(15)
+    with pytest.raises(InvalidRequest, match=r"truncated log: offsets \[6, 10\)"):
+        run(broker).slices(start, planned)
+    going = run(broker, failOnDataLoss="false")
+    assert [(p.start, p.end) for p in going.slices(start, planned)] == [(3, 6)]
+    following = going.latest(planned, None)
+    assert [(p.start, p.end) for p in going.slices(planned, following)] == [(6, 15)]
+
+
+def test_queues_that_the_query_has_no_more_are_carried_along_no_further_than_the_common_point(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    broker = Broker("broker-a", 10)
+    broker.create("t1", 1)
+    broker.grow(10, "t1")
+    both = run(broker, subscribe="t0,t1")
+    done = both.latest(both.initial(), None)
+    broker.promote_by_force({("t0", 0): 10, ("t1", 0): 4})
+    broker.grow(15, "t1")
+    fewer = run(broker).latest(done, None)
+    assert {queue.topic: position for queue, position in fewer.queues.items()} == {"t0": 10, "t1": 4}
+    assert "topic t1, broker broker-a, queue 0: truncated log: offsets [4, 10)" in caplog.text
+    again = run(broker, subscribe="t0,t1")
+    assert [(p.start, p.end) for p in again.slices(fewer, again.latest(fewer, None))] == [(4, 15)]
+
+
+class PromotedMeanwhile(Broker):
+    """A broker whose slave, which has six messages, takes over once a chunk was read."""
+
+    def read(
+        self, topic: str, queue_id: int, offset: int, end: int, columns: Sequence[str], tags: str
+    ) -> Chunk:
+        if offset >= 3 and not self.forced:
+            self.promote_by_force({("t0", 0): 5})
+            self.grow(15)
+        return super().read(topic, queue_id, offset, end, columns, tags)
+
+
+def test_a_batch_that_is_read_while_a_slave_is_promoted_ends_at_the_common_point() -> None:
+    lost: list[Loss] = []
+    piece = QueueSlice(A0, 0, 10, epoch=5)
+    read = reader(fail=False, lost=lost).read_from(PromotedMeanwhile("broker-a", 10), piece)
+    assert offsets_of(read) == [0, 1, 2, 3, 4]
+    assert [(loss.start, loss.end, loss.reason) for loss in lost] == [(5, 10, "truncated log")]
+    with pytest.raises(
+        InvalidRequest, match=r"truncated log: offsets \[5, 10\) were other messages in epoch 5"
+    ):
+        offsets_of(reader(fail=True).read_from(PromotedMeanwhile("broker-a", 10), piece))
+    short = QueueSlice(A0, 0, 5, epoch=5)
+    assert offsets_of(reader(fail=True).read_from(PromotedMeanwhile("broker-a", 10), short)) == [
+        0,
+        1,
+        2,
+        3,
+        4,
+    ]
+
+
+def test_a_log_of_an_earlier_epoch_is_waited_for() -> None:
+    broker = Broker("broker-a", 10)
+    broker.promote_by_force({})
+    with pytest.raises(Unavailable, match="has a log of epoch 6, not of 7"):
+        offsets_of(reader(fail=True).read_from(broker, QueueSlice(A0, 0, 10, epoch=7)))
+
+
+def test_of_a_slave_whose_log_ends_in_an_earlier_epoch_nothing_is_planned() -> None:
+    """It may be the old master, whose end the new one lacks."""
+    position = Offsets(65, {"t0": "x"}, {A0: 5})
+    stale = TopicMetadata(1, {"t0": "x"}, {A0: Bounds(0, 9, (EpochOffset(1, 0),))}, from_slave=True)
+    seen = not_behind(stale, position, lambda queue: True)
+    assert (seen.epoch, seen.bounds) == (65, {A0: Bounds(0, 5)})
+    new = A0._replace(queue_id=1)
+    more = {A0: stale.bounds[A0], new: stale.bounds[A0]}
+    seen = not_behind(TopicMetadata(1, {"t0": "x"}, more, from_slave=True), position, lambda queue: True)
+    assert seen.bounds == {A0: Bounds(0, 5)}
+
+
+def test_over_several_brokers_only_the_one_that_was_promoted_goes_back() -> None:
+    a, b = Broker("broker-a", 10), Broker("broker-b", 10)
+    query = Query(a, b, failOnDataLoss="false")
+    done = query.run.latest(query.run.initial(), None)
+    a.promote_by_force({("t0", 0): 6})
+    a.grow(12)
+    b.grow(11)
+    for going in (query.run, query.again()):
+        end = going.latest(done, None)
+        assert at(end) == {"broker-a": 12, "broker-b": 11}
+        pieces = [(p.queue.broker_name, p.start, p.end) for p in going.slices(done, end)]
+        assert pieces == [("broker-a", 6, 12), ("broker-b", 10, 11)]
