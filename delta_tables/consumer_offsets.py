@@ -43,6 +43,11 @@ CONSUMER_OFFSETS = Table(
             ("recorded_at", TIMESTAMP, "when the row was written"),
             ("recorded_ms", pa.int64(), "the same as epoch ms, for arithmetic every SQL engine knows"),
             ("topic_id", pa.string(), "id of the topic: another one once it was deleted and created again"),
+            (
+                "epoch",
+                pa.int64(),
+                "epoch of the broker's log: a later one may give offsets again; null in older rows",
+            ),
         ]
     ),
 )
@@ -59,6 +64,7 @@ class QueueProgress:
     next_offset: int
     max_offset: int | None
     topic_id: str | None = None
+    epoch: int | None = None
 
 
 def rows(
@@ -89,6 +95,7 @@ def rows(
                 "recorded_at": recorded_at,
                 "recorded_ms": round(recorded_at.timestamp() * 1000),
                 "topic_id": queue.topic_id or None,
+                "epoch": queue.epoch,
             }
             for queue in moved
         ],

@@ -453,6 +453,7 @@ class GroupJob:
                 end,
                 maxima.get(queue),
                 covered.end.brokers[queue.broker_name].topic_ids.get(queue.topic),
+                covered.end.brokers[queue.broker_name].epoch,
             )
             for queue, end in covered.end.queues.items()
         ]

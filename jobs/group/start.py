@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING
 from delta_tables.consumer_offsets import RETENTION
 from delta_tables.ledger.location import LedgerLocation
 from delta_tables.ledger_query import select
+from jobs.group.loss_record import refuse_truncated
 from jobs.runtime.group_brokers import GroupBrokers, awaited
 from jobs.settings import ConsumeSettings, From
 from lakemq.client.errors import may_pass
 from lakemq.client.results import QueueBounds
-from store_native.errors import LakeMQError, from_code
+from store_native.errors import LakeMQError, Unavailable, from_code
 from store_native.names import is_retry_topic
 from structured_streaming.offsets import MessageQueue
+from structured_streaming.source.data_loss import truncated
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,11 +64,52 @@ def starting_offsets(
                 "messages. Use another group or ledger for it",
             )
         handled.pop(queue, None)  # of the retry topic rows are keyed by original positions
+    handled |= _common_ends(handled, _epochs(settings.ledger, spark, settings.group), queues)
     start = _of_those_there(settings, brokers, handled, reported, queues)
     for queue, at in handled.items() if brokers.several else ():
         if queue.topic in start and queue.broker_name not in there:
             start[queue.topic][brokers.key(queue)] = at
     return start
+
+
+def _common_ends(
+    handled: Mapping[MessageQueue, int],
+    epochs: Mapping[MessageQueue, int],
+    queues: Mapping[str, Mapping[MessageQueue, QueueBounds]],
+) -> dict[MessageQueue, int]:
+    """Where the group goes on with queues whose offsets a promoted slave gives a second time: retry topics.
+
+    Raises:
+        LakeMQError: OFFSET_ILLEGAL for those of any other topic.
+        Unavailable: Who answers has a log of an earlier epoch: a slave, while the master is away.
+    """
+    found: dict[MessageQueue, int] = {}
+    said: list[tuple[str, str]] = []
+    for queue, held in ((queue, held) for part in queues.values() for queue, held in part.items()):
+        at, epoch = handled.get(queue), epochs.get(queue)
+        if at is None or epoch is None or not held.epochs:
+            continue
+        now = held.epochs[-1][0]
+        if now < epoch:
+            what = f"broker {queue.broker_name}: its master is away, and who answers has a log of epoch"
+            raise Unavailable("SERVICE_NOT_AVAILABLE", f"{what} {now}, not of {epoch}")
+        common = next((first for later, first in held.epochs if later > epoch), at)
+        if at > common:
+            found[queue] = common
+            said.append((queue.topic, truncated(queue, common, at, epoch, now).what))
+    refuse_truncated(said)
+    return found
+
+
+def _epochs(ledger: LedgerLocation, spark: SparkSession, group: str) -> dict[MessageQueue, int]:
+    """The newest epoch of each queue's broker that the group's reports say."""
+    rows = select(
+        ledger,
+        "SELECT topic, broker_name, queue_id, max(epoch) AS epoch FROM consumer_offsets "
+        f"WHERE consumer_group = '{group}' AND epoch IS NOT NULL GROUP BY topic, broker_name, queue_id",
+        spark,
+    )
+    return {MessageQueue(topic, broker_name, queue_id): epoch for topic, broker_name, queue_id, epoch in rows}
 
 
 def _of_those_there(

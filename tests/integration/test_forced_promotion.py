@@ -3,7 +3,9 @@
 Contract: a query whose position lies past the common point is told "truncated log" with topic, queue and
 range and goes on, where it may, at the first message of the new epoch: none is skipped, none is taken for
 another. One that had not come so far is told nothing, and the way by which a store is read makes no
-difference.
+difference. A group past the common point is refused with the range, with its checkpoint or without, whatever
+its --on-data-loss says, since its ledger has those offsets as other messages'; another group handles what is
+there now.
 """
 
 from __future__ import annotations
@@ -14,9 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
-from store_native.errors import InvalidRequest
+from delta_tables.ledger import ledger_at
+from delta_tables.ledger_reader import LedgerReader
+from jobs.consume import consume
+from jobs.handler.loader import HandlerTarget
+from jobs.settings import ConsumeSettings
+from store_native.errors import InvalidRequest, LakeMQError
 from structured_streaming.offsets import Offsets
 from structured_streaming.options import parse_read
 from structured_streaming.readers import open_reader
@@ -110,3 +118,55 @@ def test_a_checkpoint_moves_between_a_brokers_address_and_its_path_after_a_promo
     assert query.run(by_path(brokers.slave), 2) == new[1:3]
     assert query.run(by_http(brokers.slave)) == new[3:]
     assert query.run(by_path(brokers.slave)) == []
+
+
+def test_a_group_past_the_common_point_is_refused_and_one_that_was_behind_goes_on(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    module = f"handlers_{tmp_path.name}"
+    (tmp_path / f"{module}.py").write_text("def handle(message):\n    pass\n")
+    place = tmp_path / "ledger"
+
+    def handle_all(broker: BrokerProcess, group: str, **changes: Any) -> None:
+        values: dict[str, Any] = {
+            "group": group,
+            "topics": (TOPIC,),
+            "handler": HandlerTarget(f"{module}:handle", "auto", (str(tmp_path),)),
+            "ledger": ledger_at(str(place)),
+            "endpoint": broker.endpoint,
+            "start": "earliest",
+            "trigger": "100 milliseconds",
+            "until_idle_s": 0.5,
+        }
+        consume(ConsumeSettings(**(values | changes)), lambda: spark)
+
+    def handled(group: str) -> list[int]:
+        text = f"SELECT queue_offset FROM deliveries WHERE consumer_group = '{group}' ORDER BY 1"
+        return [row["queue_offset"] for row in LedgerReader(place).sql(text).to_pylist()]
+
+    with ForcedPromotion(tmp_path / "brokers") as brokers:
+        handle_all(brokers.master, "behind")
+        handle_all(brokers.master, "ahead")
+        brokers.lose(3)
+        handle_all(brokers.master, "ahead")
+        brokers.promote()
+        send(brokers.slave, [f"new {number}" for number in range(6)])
+        said = (
+            rf"topic {TOPIC}, broker broker-a, queue 0: truncated log: offsets \[2, 5\).*[Uu]se another group"
+        )
+        lost: dict[str, Any] = {"checkpoint": tmp_path / "another"}
+        record: dict[str, Any] = {"on_data_loss": "record"}
+        for changes in ({}, record, record, {}, lost, {**lost, **record}):
+            with pytest.raises(LakeMQError, match=said):
+                handle_all(brokers.slave, "ahead", **changes)
+        assert handled("ahead") == [0, 1, 2, 3, 4]
+        handle_all(brokers.slave, "behind")
+        assert handled("behind") == [0, 1, 2, 3, 4, 5, 6, 7]
+        handle_all(brokers.slave, "new")
+        assert handled("new") == [0, 1, 2, 3, 4, 5, 6, 7]
+        handle_all(brokers.slave, "behind", checkpoint=tmp_path / "lost")
+    assert LedgerReader(place).sql("SELECT * FROM duplicate_deliveries").num_rows == 0
+    assert LedgerReader(place).sql("SELECT * FROM delivery_gaps").num_rows == 0
+    text = "SELECT DISTINCT consumer_group, epoch FROM consumer_offsets ORDER BY 1, 2"
+    epochs = [tuple(row.values()) for row in LedgerReader(place).sql(text).to_pylist()]
+    assert epochs == [("ahead", 1), ("behind", 1), ("behind", 65), ("new", 65)]

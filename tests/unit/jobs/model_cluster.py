@@ -22,6 +22,7 @@ class ModelCluster:
         self.names = list(names)
         self.topics = topics
         self.several = several
+        self.epochs: tuple[tuple[int, int], ...] = ()
         self.topic_ids: dict[str, str] = {}
         self.gone: tuple[str, ...] = ()  # deleted since they were listed
         self.away: set[str] = set()
@@ -51,7 +52,7 @@ class _Broker:
         if topic not in self._cluster.topics:
             raise from_code("TOPIC_NOT_EXIST", topic)
         end = self._cluster.ends[self._name]
-        return [QueueBounds(0, 0, end, end)]
+        return [QueueBounds(0, 0, end, end, epochs=self._cluster.epochs)]
 
     def topics(self) -> list[TopicConfig]:
         self._answer()

@@ -103,3 +103,31 @@ def test_a_retry_topic_that_was_made_again_begins_at_its_beginning(ledger: PathL
 def test_a_groups_start_names_its_only_broker_too(ledger: PathLedger) -> None:
     cluster = ModelCluster("broker-a", topics=("orders", RETRIES), several=False)
     assert started(cluster, ledger)["orders"] == {"broker-a/0": 4}
+
+
+def test_a_position_of_the_ledger_past_the_common_point_is_refused_with_its_range(ledger: PathLedger) -> None:
+    cluster = ModelCluster(*BOTH, topics=("orders", RETRIES))
+    cluster.epochs = ((1, 0), (65, 5))
+    known = {"broker-a/0": 4, "broker-b/0": 6}
+    assert started(cluster, ledger)["orders"] == known, "a ledger of an older release does not say the epoch"
+    report(ledger, 6, 6, broker_name="broker-b", epoch=1, batch_id=1)
+    report(ledger, 0, 7, broker_name="broker-b", epoch=1, batch_id=2)
+    said = r"topic orders, broker broker-b, queue 0: truncated log: offsets \[5, 7\).*Use another group"
+    with pytest.raises(InvalidRequest, match=said):
+        started(cluster, ledger)
+    cluster.epochs = ((1, 0), (65, 7))
+    assert started(cluster, ledger)["orders"]["broker-b/0"] == 7, "the slave lacked nothing that was read"
+    report(ledger, 7, 9, broker_name="broker-b", epoch=65, batch_id=3)
+    assert started(cluster, ledger)["orders"]["broker-b/0"] == 9
+    cluster.epochs = ((1, 0),)
+    with pytest.raises(Unavailable, match=r"broker broker-b: .* has a log of epoch 1, not of 65"):
+        started(cluster, ledger)
+
+
+def test_a_retry_topic_whose_offsets_are_given_again_is_read_from_the_common_point(
+    ledger: PathLedger,
+) -> None:
+    report(ledger, 0, 7, topic=RETRIES, epoch=1, batch_id=1)
+    cluster = ModelCluster("broker-a", topics=("orders", RETRIES), several=False)
+    cluster.epochs = ((1, 0), (65, 5))
+    assert started(cluster, ledger)[RETRIES] == {"broker-a/0": 5}
