@@ -27,7 +27,7 @@ from weakref import WeakMethod
 
 from lakemq.batch_sender import SendTimes
 from lakemq.client import Client, Message, SendResult
-from lakemq.client.message import Body
+from lakemq.client.message import Body, message_of
 from lakemq.lanes import Lanes, QueueSelector
 from lakemq.pending_messages import PendingMessage
 from lakemq.producer_numbers import BATCH_BYTES, LINGER_MS, MAX_PENDING_BYTES, check_numbers, check_timeout
@@ -150,7 +150,7 @@ class Producer:
         """
         if self._queue.is_closed:
             raise closed()
-        chosen, message = self._topic_of(topic), _message(body, fields)
+        chosen, message = self._topic_of(topic), message_of(body, fields)
         message, broker_name = self._lanes.selected(chosen, message, select_queue)
         return self._lanes.client_to(broker_name).send_message(
             chosen,
@@ -159,6 +159,29 @@ class Producer:
             retry_until=self._retry_until if retry_until is None else retry_until,
             in_turn=idempotency_key is None,
         )
+
+    def send_one_way(
+        self,
+        body: Body | Message,
+        *,
+        topic: str | None = None,
+        select_queue: QueueSelector | None = None,
+        **fields: Any,
+    ) -> None:
+        """Sends one message now, and returns once a broker has it in its log, before any flush or slave does.
+
+        It is not repeated where it may be stored already; otherwise as :meth:`send`.
+
+        Raises:
+            OutcomeUnknown: No answer came; it may be stored.
+            Closed: The producer was closed.
+            LakeMQError: As :meth:`lakemq.client.Client.send_one_way`.
+        """
+        if self._queue.is_closed:
+            raise closed()
+        chosen = self._topic_of(topic)
+        message, broker_name = self._lanes.selected(chosen, message_of(body, fields), select_queue)
+        self._lanes.client_to(broker_name).send_one_way(chosen, message)
 
     def send_later(
         self,
@@ -182,7 +205,7 @@ class Producer:
             Closed: The producer was closed.
         """
         chosen = self._topic_of(topic)
-        message, broker_name = self._lanes.selected(chosen, _message(body, fields), select_queue)
+        message, broker_name = self._lanes.selected(chosen, message_of(body, fields), select_queue)
         line = message.to_line()
         lane = self._lanes.lane_of(chosen, message, broker_name)
         since = self._clock()
@@ -250,11 +273,3 @@ class Producer:
         if chosen is None:
             raise InvalidRequest("TOPIC_ILLEGAL", "no topic: Producer(endpoint, topic) or send(topic=...)")
         return chosen
-
-
-def _message(body: Body | Message, fields: dict[str, Any]) -> Message:
-    if isinstance(body, Message):
-        if fields:
-            raise TypeError("give fields inside the Message, or a body and fields")
-        return body
-    return Message(body, **fields)

@@ -80,6 +80,7 @@ class Client:
 
     send = _awaited(synchronous.Client.send)
     send_message = _awaited(synchronous.Client.send_message)
+    send_one_way = _awaited(synchronous.Client.send_one_way)
     send_many = _awaited(synchronous.Client.send_many)
     send_ndjson = _awaited(synchronous.Client.send_ndjson)
     send_arrow = _awaited(synchronous.Client.send_arrow)

@@ -82,6 +82,18 @@ class Producer:
         within_s = self._producer.send_timeout_s if retry_until is None else retry_until
         return await self._threads.run_within(within_s, send)
 
+    async def send_one_way(
+        self,
+        body: Body | Message,
+        *,
+        topic: str | None = None,
+        select_queue: QueueSelector | None = None,
+        **fields: Any,
+    ) -> None:
+        """Sends one message and waits for no flush and no slave; as :meth:`lakemq.Producer.send_one_way`."""
+        send = partial(self._producer.send_one_way, body, topic=topic, select_queue=select_queue, **fields)
+        await self._threads.run_within(self._producer.send_timeout_s, send)
+
     async def send_later(
         self,
         body: Body | Message,

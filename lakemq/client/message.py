@@ -183,3 +183,16 @@ def _body_of(message: Mapping[str, Any]) -> bytes:
         return base64.b64decode(message["body_base64"])
     body: str = message.get("body", "")
     return body.encode("utf-8")
+
+
+def message_of(body: Body | Message, fields: Mapping[str, Any]) -> Message:
+    """Returns the message that a call was given: whole, or as its body and fields.
+
+    Raises:
+        TypeError: A whole one and fields.
+    """
+    if isinstance(body, Message):
+        if fields:
+            raise TypeError("give fields inside the Message, or a body and fields")
+        return body
+    return Message(body, **fields)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from lakemq.client import arrow
 from lakemq.client.cluster import Sent
 from lakemq.client.deadline import Deadline
-from lakemq.client.message import Body, Message, encode_json
+from lakemq.client.message import Body, Message, encode_json, message_of
 from lakemq.client.results import BatchResult, SendResult
 from lakemq.client.scope import Scoped
 from lakemq.client.transport import check_retry_until, path_of
@@ -105,6 +105,27 @@ class ProduceApi(Scoped):
             retry_until,
             sharding_keys=lambda: keys,
             in_turn=in_turn,
+        )
+
+    def send_one_way(self, topic: str, body: Body | Message) -> None:
+        """Sends one message and returns once a broker has it in its log, before any flush or slave does.
+
+        It is never repeated at a broker that may have it: where that one's disk or process fails, or the
+        answer is lost, the message may be lost too.
+
+        Args:
+            topic: The topic.
+            body: The body, or a whole :class:`~lakemq.client.Message`.
+
+        Raises:
+            LakeMQError: As :meth:`send` without a key; the connection and the broker's refusals are noticed.
+        """
+        message = message_of(body, {})
+        keys = () if message.sharding_key is None else (message.sharding_key,)
+        data = encode_json(message.to_json())
+        build = SendResult.from_json
+        self._post(
+            topic, data, "application/json", build, None, None, sharding_keys=lambda: keys, one_way=True
         )
 
     def send_many(
@@ -203,22 +224,26 @@ class ProduceApi(Scoped):
         sharding_keys: Callable[[], Sequence[str]] = tuple,
         in_turn: bool = False,
         order_version: int | None = None,
+        one_way: bool = False,
     ) -> Sent:
         check_retry_until(retry_until)
         deadline = Deadline(self.call_timeout_s if retry_until is None else retry_until)
 
         def on(client: ProduceApi, within_s: float | None, order_version: int | None) -> Sent:
-            by_list = {} if order_version is None else {ORDER_VERSION_HEADER: str(order_version)}
+            more = {} if order_version is None else {ORDER_VERSION_HEADER: str(order_version)}
+            if one_way:
+                more["Prefer"] = "respond-async"
             answer = client._transport.call(
                 "POST",
                 path_of("topics", topic, "messages"),
                 query={"results": "full" if full_results else None},
                 body=data,
-                headers={"Content-Type": content_type, **by_list},
+                headers={"Content-Type": content_type, **more},
                 stores=build,
                 idempotency_key=idempotency_key,
                 retry_until=retry_until,
                 within_s=within_s,
+                once=one_way,
             )
             result: Sent = answer.result
             if isinstance(result, BatchResult) and answer.broker_name:
@@ -238,7 +263,7 @@ class ProduceApi(Scoped):
             idempotency_key=idempotency_key,
             in_turn=in_turn,
             deadline=deadline,
-            until_deadline=retry_until is not None or self.repeats_until_time,
+            until_deadline=not one_way and (retry_until is not None or self.repeats_until_time),
         )
 
 
