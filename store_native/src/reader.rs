@@ -97,7 +97,7 @@ impl Reader {
     /// `DATA_CORRUPT` when the epoch file is not readable; any I/O error.
     pub fn epoch(&self) -> Result<i64> {
         let made_with = self.identity.as_ref().map_or(1, |identity| identity.epoch);
-        Ok(read_starts(&self.paths)?.last().map_or(made_with, |last| last.epoch))
+        Ok(read_starts(&self.paths, &RealDisk)?.last().map_or(made_with, |last| last.epoch))
     }
 
     /// Whether the directory is still the store that was opened. A slave's that was empty may have become its master's:
@@ -199,7 +199,7 @@ impl Reader {
         loop {
             let recovery = self.settled_recovery()?;
             let generation = self.refresh_log()?;
-            let epochs = read_starts(&self.paths)?;
+            let epochs = read_starts(&self.paths, &RealDisk)?;
             let shown = ShownEpochs::new(&epochs, self.readable());
             let found: Result<Vec<QueueEpochs>> = self
                 .queues(topic)?
@@ -210,7 +210,7 @@ impl Reader {
                 .collect();
             // Messages of an epoch that began meanwhile may be within the bounds.
             let is_same = self.is_generation(generation) && self.check_recovery(recovery).is_ok();
-            if is_same && read_starts(&self.paths)? == epochs {
+            if is_same && read_starts(&self.paths, &RealDisk)? == epochs {
                 return Ok((shown.is_settled(), found?));
             }
         }

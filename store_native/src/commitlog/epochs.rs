@@ -62,8 +62,8 @@ impl Content {
 ///
 /// # Errors
 /// `DATA_CORRUPT` when it is not readable or not in order; any I/O error.
-pub fn read_starts(paths: &StorePaths) -> Result<Vec<EpochStart>> {
-    Ok(Content::read(paths)?.map(|content| content.epochs).unwrap_or_default())
+pub fn read_starts(paths: &StorePaths, disk: &dyn Disk) -> Result<Vec<EpochStart>> {
+    Ok(Content::read(paths, disk)?.map(|content| content.epochs).unwrap_or_default())
 }
 
 /// The epochs of a log as its file says them, for who does not hold the append lock.
