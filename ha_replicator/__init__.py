@@ -1,7 +1,8 @@
 """What copies a broker's log to others and tells clients where to find brokers.
 
 identity.py        who a broker is to the others of its name
-log.py             the log as replication sees it
+log.py             the log as replication sees it; log_age.py how old what a slave lacks is, throughput.py how
+                   fast a slave takes it
 links.py           what transport/ asks of a connection's state machine, whatever protocol it speaks
 link_opening.py    what a broker begins a connection with; link_limits.py has its bounds
 link_place.py      where a slave connects
