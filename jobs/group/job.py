@@ -173,6 +173,7 @@ class GroupJob:
             self._skips = SkipWatch(settings.ledger, settings.group, self._spark)
         self._start: dict[MessageQueue, int] = {}
         self._planned = NO_BATCH
+        self._newest_of_its_own: int | None = None
         self._last_in_ledger: int | None = None
         self.reached: dict[MessageQueue, int] = {}
 
@@ -217,7 +218,7 @@ class GroupJob:
         if self._lanes is not None:
             self._lanes.begin(self.reached)
         self._size.begin(single=self._unknown_is_slow)
-        self._planned = self._checkpoint.last_planned()
+        self._find_own_batches()
         source = (
             self._streams.readStream.format("lakemq")
             # Only planned with, never evaluated: tasks read their slices themselves (slice_tasks), and the
@@ -410,11 +411,21 @@ class GroupJob:
             read = ReadTask(replace(self._reader, schema=light, on_loss=lost), bins)
             per_bin(self._spark, len(bins), read, light.toDDL()).count()
 
+    def _find_own_batches(self) -> None:
+        """Before Spark plans: behind a plan, a checkpoint that lost a batch looks as if it never had."""
+        self._planned = self._checkpoint.last_planned()
+        query_id = self._checkpoint.query_id()
+        if query_id is not None:
+            at = (self._checkpoint, self._planned, self._settings.ledger)
+            self._newest_of_its_own = newest_of_its_own(*at, query_id, self._spark)
+
     def _newest_in_ledger(self, batch_id: int, query_id: str, covered: BatchRange) -> int:
         """The newest batch of this checkpoint in the ledger; queried once, this job is the only writer."""
         if self._last_in_ledger is None:
             checkpoint, ledger = self._checkpoint, self._settings.ledger
-            newest = newest_of_its_own(checkpoint, self._planned, ledger, query_id, self._spark)
+            newest = self._newest_of_its_own
+            if newest is None:
+                newest = newest_of_its_own(checkpoint, self._planned, ledger, query_id, self._spark)
             if self._lease is not None:
                 reached = covered.end.queues
                 if batch_id > newest:

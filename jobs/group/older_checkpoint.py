@@ -20,7 +20,7 @@ from delta_tables.known_keys import MOST_SPANS
 from delta_tables.ledger.location import LedgerLocation
 from delta_tables.ledger.spans import quoted
 from delta_tables.ledger_query import select
-from jobs.runtime.checkpoint import NO_BATCH, StreamCheckpoint
+from jobs.runtime.checkpoint import StreamCheckpoint
 from store_native.errors import InvalidRequest, from_code
 from store_native.names import is_retry_topic
 from structured_streaming.offsets import MessageQueue
@@ -44,7 +44,7 @@ def newest_of_its_own(
     """The newest batch of the checkpoint's query in the ledger.
 
     Args:
-        checkpoint: the checkpoint, in which Spark has planned the batch that is about to run.
+        checkpoint: the checkpoint.
         planned: the newest batch that was planned in it before the query was started: a batch that the ledger
             has and that is planned since may have another range.
         ledger: the ledger.
@@ -55,7 +55,7 @@ def newest_of_its_own(
         InvalidRequest: ARGUMENT_ILLEGAL, the checkpoint did not know of that batch.
     """
     newest = newest_batch(ledger, DELIVERIES, query_id=query_id, spark=spark)
-    if newest > planned and checkpoint.last_planned() > NO_BATCH:
+    if newest > planned:
         raise _older(checkpoint, f"batch {planned}, the ledger has {newest}")
     return newest
 

@@ -59,6 +59,14 @@ class StreamCheckpoint:
         """The newest batch Spark has finished, NO_BATCH when none."""
         return self._newest("commits")
 
+    def query_id(self) -> str | None:
+        """The id of the stream's query, which Spark notes before it plans; None where it cannot be read."""
+        try:
+            found = json.loads((self.directory / "metadata").read_text(encoding="utf-8"))["id"]
+        except (OSError, ValueError, LookupError, TypeError):
+            return None
+        return found if isinstance(found, str) else None
+
     @property
     def plan_file(self) -> Path:
         """Where the stream's source writes the range of the batch it is about to run."""

@@ -148,7 +148,7 @@ class ModelQuery:
             (self._directory / log).mkdir(parents=True, exist_ok=True)
         self._id_file = self._directory / "metadata"
         if not self._id_file.exists():
-            self._id_file.write_text(str(uuid.uuid4()))
+            self._id_file.write_text(json.dumps({"id": str(uuid.uuid4())}))
 
     def run_batch(
         self,
@@ -179,7 +179,7 @@ class ModelQuery:
         ends = (self._end_of(number - 1), self._end_of(number))
         first, behind = map(_offsets, ends)
         batch_plan.write(self._plan_file, first, behind)
-        self._properties["sql.streaming.queryId"] = self._id_file.read_text()
+        self._properties["sql.streaming.queryId"] = json.loads(self._id_file.read_text())["id"]
         self._run(None, number)
         ran()
         (self._directory / "commits" / str(number)).write_text("v1\n{}\n")

@@ -445,7 +445,13 @@ class GroupModel(RuleBasedStateMachine):
     def running(self) -> Driver:
         """The group's driver."""
         if self.driver is None:
-            self.driver = Driver(self.around, self.checkpoint)
+            try:
+                self.driver = Driver(self.around, self.checkpoint)
+            except LakeMQError as error:
+                if error.code != "ARGUMENT_ILLEGAL" or self.copy is None:
+                    raise
+                self.checkpoints += 1
+                self.driver = Driver(self.around, self.checkpoint)
         return self.driver
 
     def batch(

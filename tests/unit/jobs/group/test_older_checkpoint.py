@@ -118,8 +118,9 @@ def test_a_checkpoint_is_refused_that_does_not_know_of_its_last_batch(
     shutil.copytree(tmp_path / "a", tmp_path / "copy")
     assert run(driver)
     send(around, b"")
-    with pytest.raises(InvalidRequest, match="older than the ledger"):
-        run(Driver(around, tmp_path / "copy"))
+    for _ in range(2):  # nothing of it is planned by then
+        with pytest.raises(InvalidRequest, match="older than the ledger"):
+            run(Driver(around, tmp_path / "copy"))
     assert run(Driver(around, tmp_path / "b"))
     assert handler.had == offsets(around) == list(range(done + 2))
 
