@@ -37,5 +37,14 @@ def names_in(path: Path) -> set[str]:
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".rs":
         return set(re.findall(r"#\[test\]\s*(?:#\[[^\]]*\]\s*)*fn (\w+)", text))
-    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-    return {node.name for node in ast.walk(ast.parse(text)) if isinstance(node, functions)}
+    nodes = list(ast.walk(ast.parse(text)))
+    functions = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    # A machine of rules: hypothesis has its test under such a name.
+    machines = {
+        target.id
+        for node in nodes
+        if isinstance(node, ast.Assign) and ast.unparse(node.value).endswith(".TestCase")
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    return functions | machines
