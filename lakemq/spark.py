@@ -301,6 +301,9 @@ def _delta() -> dict[str, str]:
         "spark.jars.ivy": str(Path.home() / ".ivy2.5.2"),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        # 128 MiB by default: each time small files of a ledger are put together, the one they grow to is
+        # written anew.
+        "spark.databricks.delta.autoCompact.maxFileSize": str(16 << 20),
     }
 
 

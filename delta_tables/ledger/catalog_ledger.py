@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from delta_tables.ledger.location import LedgerLocation
+from delta_tables.ledger.location import AUTO_COMPACT, LedgerLocation
 from delta_tables.ledger.spans import Span
 from delta_tables.ledger.stored_columns import StoredColumn
 from delta_tables.ledger.writer_lock import WriterLock
@@ -104,6 +104,10 @@ class CatalogLedger(LedgerLocation):
         """Creates what a job writes and what views name; what it writes fits this version's rows then."""
         self.create(*dict.fromkeys([*written, *named]), spark=spark)
         self.fit(*written, spark=spark)
+
+    def properties(self, table: Table) -> dict[str, str]:
+        """As of any ledger, and Delta keeps its small files few: of two writers that do, one goes without."""
+        return {**super().properties(table), AUTO_COMPACT: "true"}
 
     def writer_locks(self, tables: Sequence[Table]) -> list[WriterLock]:
         """None are needed."""

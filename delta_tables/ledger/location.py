@@ -33,6 +33,8 @@ _RETENTION = (LOG_RETENTION, FILE_RETENTION)
 _EARLIER_RETENTION = (("interval 31 days", "interval 31 days"), ("interval 7 days", None), (None, None))
 """What earlier versions made tables with; what an operator set since, of either, is his."""
 _SKIPPING = "delta.dataSkippingStatsColumns"
+AUTO_COMPACT = "delta.autoOptimize.autoCompact"
+"""Has Spark put a table's small files together behind a commit of its own, once there are 50."""
 
 
 class LedgerLocation(ABC):
@@ -196,4 +198,6 @@ def _lacking_properties(stored: Mapping[str, str], made: Mapping[str, str]) -> d
     there = {name.strip(" `") for name in stored.get(_SKIPPING, "").split(",")} - {""}
     if there and there < set(made[_SKIPPING].split(",")):
         lacking[_SKIPPING] = made[_SKIPPING]
+    if AUTO_COMPACT in made and AUTO_COMPACT not in stored:
+        lacking[AUTO_COMPACT] = made[AUTO_COMPACT]
     return lacking

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from delta_tables.ledger.compaction import FILE_SIZES, FileSize, compact
-from delta_tables.ledger.location import FILE_RETENTION, LedgerLocation, interval
+from delta_tables.ledger.location import AUTO_COMPACT, FILE_RETENTION, LedgerLocation, interval
 from delta_tables.ledger.spans import Span, quoted, within_sql
 from delta_tables.ledger.stored_columns import StoredColumn
 from delta_tables.ledger.writer_lock import WriterLock
+from delta_tables.messages import MESSAGES
 from delta_tables.table import KEPT_DAYS, Column, Table
 
 if TYPE_CHECKING:
@@ -177,7 +178,9 @@ class PathLedger(LedgerLocation):
         Each checkpoint of the log would name all files of a month again. Here nothing deletes files but
         maintenance, which knows by its age how long one is kept.
         """
-        return {**super().properties(table), FILE_RETENTION: interval(min(table.kept_hours, _NAMED_HOURS))}
+        made = {**super().properties(table), FILE_RETENTION: interval(min(table.kept_hours, _NAMED_HOURS))}
+        # A stream of Spark's writes the archive, without an append of ours.
+        return made | ({AUTO_COMPACT: "true"} if table.name == MESSAGES.name else {})
 
     def writer_locks(self, tables: Sequence[Table]) -> list[WriterLock]:
         """A lock for each table."""

@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from delta_tables.deliveries import DELIVERIES
+from delta_tables.ledger import ledger_at
 from delta_tables.ledger.compaction import FileSize
 from delta_tables.ledger.location import LedgerLocation
 from delta_tables.ledger.path_ledger import PathLedger
@@ -38,7 +39,11 @@ class Lease:
 
 
 def fence(spark: SparkSession, ledger: LedgerLocation, epoch: int) -> GroupFence:
-    return GroupFence(spark.newSession(), ledger, DELIVERIES, "g", cast(Any, Lease(epoch)))
+    session = spark.newSession()
+    session.conf.set(
+        "spark.databricks.delta.autoCompact.minNumFiles", str(MOST + 1)
+    )  # on a path it is not asked
+    return GroupFence(session, ledger, DELIVERIES, "g", cast(Any, Lease(epoch)))
 
 
 def log_of(directory: Path) -> list[dict[str, Any]]:
@@ -48,10 +53,15 @@ def log_of(directory: Path) -> list[dict[str, Any]]:
     return [action["commitInfo"] for action in actions if "commitInfo" in action]
 
 
-@pytest.fixture
-def ledger(spark: SparkSession, tmp_path: Path) -> LedgerLocation:
+@pytest.fixture(params=["path", "catalog"])
+def ledger(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> LedgerLocation:
     """An empty ledger whose tables may have few small files."""
-    location = PathLedger(tmp_path / "ledger", file_sizes=(FileSize(1 << 20, MOST),))
+    location: LedgerLocation
+    if request.param == "path":
+        location = PathLedger(tmp_path / "ledger", file_sizes=(FileSize(1 << 20, MOST),))
+    else:
+        spark.sql("CREATE SCHEMA small_files")
+        location = ledger_at("spark_catalog.small_files")
     location.create(DELIVERIES, spark=spark)
     return location
 

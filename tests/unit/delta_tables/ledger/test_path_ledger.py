@@ -14,6 +14,7 @@ from deltalake.schema import ArrayType, MapType, PrimitiveType
 
 from delta_tables.consumer_offsets import CONSUMER_OFFSETS
 from delta_tables.data_losses import DATA_LOSSES
+from delta_tables.dead_letters import DEAD_LETTERS
 from delta_tables.deliveries import DELIVERIES
 from delta_tables.ledger import path_ledger as module
 from delta_tables.ledger.path_ledger import PathLedger
@@ -205,7 +206,8 @@ def test_a_table_of_an_earlier_version_gets_its_retention_and_keeps_what_an_oper
     month = {retention: "interval 31 days", files: "interval 1 days"}
     assert made_with(DELIVERIES, week) == week | month
     before = {retention: "interval 31 days", files: "interval 31 days"}
-    assert made_with(MESSAGES, before) == month
+    assert made_with(DEAD_LETTERS, before) == month
+    assert made_with(MESSAGES, before) == month | {"delta.autoOptimize.autoCompact": "true"}
     assert made_with(CONSUMER_OFFSETS, before) == dict.fromkeys(before, "interval 3 hours")
     own = {retention: "interval 90 days", files: "interval 2 weeks"}
     assert made_with(DATA_LOSSES, own) == own
