@@ -11,8 +11,8 @@ this import stays small and quick: commands such as ``lakemq sql`` need no HTTP 
                        what is said of those that a program left behind
     upload/            sends files and streams
     handler.py         what a consumer's handler sees and says
-    spark.py           a local Spark session, groups of DataFrames; java.py, jvm_cache.py, jvm_output.py,
-                       spark_daemon.py, own_packages.py, sent_files.py and worker_site/ are what it needs
+    spark.py           a local Spark session, groups of DataFrames; java.py, jvm_output.py, spark_daemon.py,
+                       own_packages.py, sent_files.py and worker_site/ are what it needs
     cli/               the ``lakemq`` command; __main__.py is ``python -m lakemq``
     terminal/          what a person sees of it
     quickstart/        the whole path once

@@ -10,15 +10,13 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
 from xml.sax.saxutils import quoteattr
 
 from lakemq import sent_files
 from lakemq.java import require_java
-from lakemq.jvm_cache import JvmCache, cache_home
 from lakemq.jvm_output import JvmOutput
 from store_native.errors import from_code
 
@@ -55,12 +53,6 @@ SHIPPED_WITH_SPARK = (
     "org.xerial.snappy:*",
 )
 
-# A session with one of these finds its JARs by itself.
-_NAMES_OF_JARS = frozenset(
-    ("spark.jars", "spark.jars.excludes", "spark.jars.repositories", "spark.jars.ivySettings")
-)
-_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-
 _WORKER_SITE = str(Path(__file__).with_name("worker_site"))
 """On their path, workers start in a third of the time: see its sitecustomize.py."""
 
@@ -91,8 +83,7 @@ def session(
 
     >>> spark = session("orders", **{"spark.driver.memory": "2g"})
 
-    The first call on a machine fetches Delta's JARs (7 files, 13 MB) from Maven Central, and its JVM leaves
-    an archive of the classes it loaded, with which later ones start sooner (`lakemq.jvm_cache`).
+    The first call on a machine fetches Delta's JARs (7 files, 13 MB) from Maven Central.
 
     Args:
         app_name: Shown in Spark's logs and progress.
@@ -128,12 +119,6 @@ def session(
     settings |= {name: str(value) for name, value in conf.items()}
     if any(packages):
         settings["spark.jars.packages"] = ",".join(str(package) for package in packages if package)
-    cache = _cache_of_machine() if is_local(master) else None
-    has_deltas_alone = delta and packages[1] is None and not _NAMES_OF_JARS.intersection(conf)
-    jars = cache.jars() if cache and has_deltas_alone else []
-    if jars:
-        del settings["spark.jars.packages"]
-        settings["spark.jars"] = ",".join(jars)
     builder = SparkSession.builder.master(master).appName(app_name)
     with tempfile.TemporaryDirectory(prefix="lakemq-ivy-") as scratch:
         if delta and "spark.jars.ivySettings" not in settings:
@@ -143,11 +128,9 @@ def session(
         for name, value in settings.items():
             builder = builder.config(name, value)
         with _worker_path(), _said_into(starts_into) as jvm:
-            _start_jvm({"spark.master": master, "spark.app.name": app_name} | settings, jvm, cache)
+            _start_jvm({"spark.master": master, "spark.app.name": app_name} | settings, jvm)
             spark = builder.getOrCreate()
             spark.sparkContext.setLogLevel("ERROR")
-    if cache and has_deltas_alone and not jars:
-        cache.keep_jars(_paths(spark.sparkContext.getConf().get("spark.jars") or ""))
     sent_files.take_wheels()
     for file in py_files:
         spark.sparkContext.addPyFile(os.fspath(file))
@@ -205,19 +188,7 @@ def _said_into(file: str | os.PathLike[str] | None) -> Iterator[dict[str, int]]:
     output.pass_on()
 
 
-def _cache_of_machine() -> JvmCache:
-    from pyspark.find_spark_home import _find_spark_home
-
-    return JvmCache(cache_home(), Path(_find_spark_home()) / "jars", delta_package())
-
-
-def _paths(uris: str) -> list[str]:
-    """Returns what a list of Spark's names as a path on this machine, or nothing where one is elsewhere."""
-    parts = [urlsplit(uri) for uri in filter(None, uris.split(","))]
-    return [unquote(part.path) for part in parts] if {part.scheme for part in parts} <= {"file", ""} else []
-
-
-def _start_jvm(settings: dict[str, str], how: dict[str, int], cache: JvmCache | None) -> None:
+def _start_jvm(settings: dict[str, str], how: dict[str, int]) -> None:
     """Starts the JVM, unless there is one, in a process group of its own.
 
     A signal to this process's group (``timeout``, a supervisor) is for this process: a JVM that got it too
@@ -227,16 +198,9 @@ def _start_jvm(settings: dict[str, str], how: dict[str, int], cache: JvmCache | 
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
-    if SparkContext._gateway is not None:
-        return
-    # Classes lie in an archive by their class path.
-    own_classes = None if "spark.driver.extraClassPath" in settings else cache
-    with own_classes.archive() if own_classes else nullcontext(("", ())) as (options, inherited):
-        java = " ".join(filter(None, (options, settings.get(_JAVA_OPTIONS))))
-        conf = SparkConf().setAll(list((settings | {_JAVA_OPTIONS: java} if java else settings).items()))
-        gateway = launch_gateway(  # type: ignore[no-untyped-call]
-            conf, {"start_new_session": True, "pass_fds": inherited, **how}
-        )
+    if SparkContext._gateway is None:
+        conf = SparkConf().setAll(list(settings.items()))
+        gateway = launch_gateway(conf, {"start_new_session": True, **how})  # type: ignore[no-untyped-call]
         SparkContext._ensure_initialized(gateway=gateway)
 
 

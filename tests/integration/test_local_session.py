@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.support.broker_process import BrokerProcess
-from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.long
 
@@ -59,50 +56,3 @@ def test_work_that_is_cut_short_leaves_no_stack(broker: BrokerProcess, tmp_path:
     assert ended.stdout.splitlines() == ["read 1", "zipped False", "took [0, 1]"]
     for word in ("BrokenPipeError", "ConnectionResetError", "Traceback", "\tat "):
         assert word not in ended.stderr, ended.stderr
-
-
-SECOND = """\
-import sys
-import lakemq.spark
-
-spark = lakemq.spark.session(master="local[1]", starts_into=sys.argv[1])
-arguments = spark._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getInputArguments()
-print([str(option).split("=")[0] for option in arguments if "rchive" in option])
-print(spark._jvm.Class.forName("org.apache.spark.sql.delta.DeltaLog", False, spark._jvm.Thread.currentThread()
-      .getContextClassLoader()).getSimpleName())
-"""
-
-
-def _is_free(lock: Path) -> bool:
-    with lock.open() as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-    return True
-
-
-@pytest.mark.nightly
-def test_the_second_session_of_a_machine_asks_no_ivy_and_maps_the_classes_of_the_first(
-    tmp_path: Path,
-) -> None:
-    own = {name: value for name, value in os.environ.items() if name != "SPARK_SUBMIT_OPTS"}
-    said = []
-    for run in ("first", "second"):
-        log = tmp_path / f"{run}.log"
-        ended = subprocess.run(
-            [sys.executable, "-c", SECOND, str(log)],
-            env={**own, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(tmp_path / "cache")},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=600,
-        )
-        assert ended.returncode == 0, ended.stderr
-        said.append((ended.stdout.splitlines(), ":: resolving dependencies" in log.read_text()))
-        (lock,) = (tmp_path / "cache").glob("lakemq/spark-*/lock")
-        wait_until(partial(_is_free, lock), 300)  # the JVM writes when it ends
-    assert said == [
-        (["['-XX:ArchiveClassesAtExit']", "DeltaLog"], True),
-        (["['-XX:SharedArchiveFile']", "DeltaLog"], False),
-    ]
