@@ -112,5 +112,5 @@ class Quarantine:
                 blamed = frozenset((str(t), str(b), int(q), int(o), int(a)) for t, b, q, o, a in blamed)
                 self._parted, self._blamed = (str(query_id), int(batch_id)), blamed
             self._left = max(0, left)
-        except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        except (OSError, ValueError, LookupError, TypeError, RecursionError, OverflowError):
             return

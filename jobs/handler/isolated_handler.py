@@ -152,7 +152,9 @@ class IsolatedHandler:
                 break
             in_vain = in_vain + 1 if len(found) == known else 0
             if in_vain == DEATHS_WITHOUT_A_CALL:
+                # It ended before a call: that says nothing of any message.
                 at = time.time_ns() // 1_000
+                in_company = set(left.heads)
                 found.update(dict.fromkeys(left.heads, (at, at, died)))
                 break
         not_called = None, time.time_ns() // 1_000, NOT_CALLED

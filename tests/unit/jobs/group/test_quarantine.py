@@ -53,7 +53,17 @@ def test_a_group_that_asked_for_a_process_notes_nothing(tmp_path: Path) -> None:
     assert isolation(tmp_path) == "thread"
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"batches": "7", "of": "app:handle"}', "[" * 100_000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"batches": "7", "of": "app:handle"}',
+        '{"batches": 1e400, "of": "app:handle", "parted": null}',
+        "[" * 100_000,
+    ],
+)
 def test_a_note_that_cannot_be_read_is_none(tmp_path: Path, text: str) -> None:
     (tmp_path / "checkpoint").mkdir()
     (tmp_path / "checkpoint" / "quarantine.json").write_text(text)

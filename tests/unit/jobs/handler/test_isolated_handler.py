@@ -87,6 +87,18 @@ def test_the_message_that_needs_more_memory_than_there_may_be_is_blamed_alone(na
     assert said(results) == [("ACK", None), ("ACK", None), too_much, ("ACK", None)]
 
 
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is looked at where Linux says it")
+def test_a_process_that_is_killed_before_it_calls_anything_is_held_against_no_message() -> None:
+    handler = isolated("dies", memory=1 << 20)  # what Python itself takes is more
+    try:
+        results = handler.call_rows(batch([b"a", b"b", b"c"]))
+    finally:
+        handler.close()
+    assert said(results) == [("RETRY", "worker died (more than 1 MiB in memory)")] * 3
+    assert results.in_company is not None
+    assert results.in_company.to_pylist() == [True] * 3, "their attempts do not count"
+
+
 @pytest.mark.skipif(not Path("/proc/self/oom_score_adj").exists(), reason="it is Linux's")
 def test_where_memory_is_short_the_process_is_the_first_to_go() -> None:
     handler = isolated("says_who_is_first_to_go")
