@@ -51,12 +51,14 @@ class HeardMaster:
         """Takes how far the master's log goes at least, of what it said just now."""
         self._end, self._heard_at = end, now
 
-    def refuse_loss(self, first: int, appended: int) -> None:
+    def refuse_loss(self, first: int, appended: int, seen_epoch: int, held_epoch: int) -> None:
         """Refuses the promotion of a slave that is known to lack something.
 
         Args:
             first: The first byte of the slave's log.
             appended: Its end.
+            seen_epoch: The highest that the slave heard of.
+            held_epoch: The newest that its log has.
 
         Raises:
             InvalidRequest: ARGUMENT_ILLEGAL.
@@ -65,6 +67,9 @@ class HeardMaster:
         if self._end is None:
             if appended == first:
                 lacks = "this slave is empty and has not followed its master since it started"
+            elif held_epoch < seen_epoch:
+                # A master of before whose log could not be cut, say: it follows nobody.
+                lacks = f"this slave's log is of epoch {held_epoch}, and has nothing of epoch {seen_epoch}"
         elif appended < self._end:
             lacks = f"this slave lacks {self._end - appended} bytes at least of what its master had"
         if lacks is not None:

@@ -220,7 +220,9 @@ class ReplicationService:
                 )
             first, appended, _, _ = self._log.marks()
             if not force:
-                self._heard.refuse_loss(first, appended)
+                seen = self._log.role()[1]
+                held = self._log.epochs()
+                self._heard.refuse_loss(first, appended, seen, held[-1][0] if held else seen)
             living = await self._living.find()
             if living is not None and not force:
                 self._heard.refuse_beside(living, appended)
