@@ -107,7 +107,7 @@ class ProduceApi(Scoped):
             in_turn=in_turn,
         )
 
-    def send_one_way(self, topic: str, body: Body | Message) -> None:
+    def send_one_way(self, /, topic: str, body: Body | Message, **fields: Any) -> None:
         """Sends one message and returns once a broker has it in its log, before any flush or slave does.
 
         It is never repeated at a broker that may have it: where that one's disk or process fails, or the
@@ -116,11 +116,12 @@ class ProduceApi(Scoped):
         Args:
             topic: The topic.
             body: The body, or a whole :class:`~lakemq.client.Message`.
+            fields: Those of the message besides its body, as for :meth:`send`.
 
         Raises:
             LakeMQError: As :meth:`send` without a key; the connection and the broker's refusals are noticed.
         """
-        message = message_of(body, {})
+        message = message_of(body, fields)
         keys = () if message.sharding_key is None else (message.sharding_key,)
         data = encode_json(message.to_json())
         build = SendResult.from_json
