@@ -173,7 +173,10 @@ pub trait Disk: Send + Sync {
     fn exists(&self, path: &Path) -> io::Result<bool> {
         match self.metadata(path) {
             Ok(_) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            // What lies above it may be a file: then it is not there either.
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                Ok(false)
+            }
             Err(error) => Err(error),
         }
     }

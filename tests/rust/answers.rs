@@ -9,6 +9,7 @@ use std::fs;
 
 use lakemq_store::inspect::{Dump, verify};
 use lakemq_store::message::NewMessage;
+use lakemq_store::reader::Reader;
 use lakemq_store::store::{AppendRequest, Appended, GroupChange, TopicChange};
 use lakemq_store::wire::answer::AppendAnswer;
 use support::*;
@@ -135,6 +136,18 @@ fn test_pages_of_topics_and_groups_hold_every_name_once_and_in_order() {
         .collect();
     assert_eq!([first, rest].concat(), groups);
     assert!(store.group("committed").is_some() && store.group("group-9").is_none());
+}
+
+#[test]
+fn test_a_reader_of_a_file_is_told_that_it_is_no_store() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("file");
+    fs::write(&file, "text").expect("written");
+    for path in [file.clone(), file.join("below")] {
+        let refused = Reader::open(&path).expect_err("no store");
+        assert_eq!(refused.code(), "ARGUMENT_ILLEGAL", "{refused}");
+        assert!(refused.detail().contains("is no store"), "{refused}");
+    }
 }
 
 #[test]

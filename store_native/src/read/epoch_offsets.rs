@@ -49,6 +49,8 @@ impl<'a> ShownEpochs<'a> {
     /// Any I/O error.
     pub fn of(&self, queue_id: u32, queue: Option<&Queue>, bounds: Bounds) -> Result<QueueEpochs> {
         let first = |start: i64| match queue {
+            // The log's first epoch, and nearly always the only one: nothing is searched for it.
+            Some(_) if start <= 0 => Ok(bounds.min),
             Some(queue) => queue.first_at_or_behind(start, bounds.min, bounds.max),
             None => Ok(bounds.max),
         };
