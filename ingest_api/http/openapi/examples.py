@@ -120,7 +120,15 @@ ANSWERS: dict[str, Any] = {
     "list_topics": {"topics": [_TOPIC], "next": None},
     "get_topic": _TOPIC,
     "put_topic": _TOPIC,
-    "list_queues": [{"queue_id": 0, "min_offset": 0, "max_offset": 1, "confirmed_offset": 1}],
+    "list_queues": [
+        {
+            "queue_id": 0,
+            "min_offset": 0,
+            "max_offset": 1,
+            "confirmed_offset": 1,
+            "epochs": [{"epoch": 1, "first_offset": 0}],
+        }
+    ],
     "offset_by_time": {"offset": 0},
     "list_groups": {"groups": [_GROUP], "next": None},
     "get_group": _GROUP,
