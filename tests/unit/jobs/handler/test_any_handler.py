@@ -134,7 +134,7 @@ class Group:
 def one_process() -> Iterator[None]:
     """The process of the handler's own lives over all examples, as far as they let it."""
     yield
-    isolated(TARGET, POLICY, CONCURRENCY, TIMEOUT_S).close()
+    isolated(TARGET, POLICY, CONCURRENCY, TIMEOUT_S, None).close()
 
 
 @pytest.mark.parametrize("isolation", ["process", "thread"])
