@@ -148,7 +148,7 @@ class FlushWaits(RuleBasedStateMachine):
         self.store.dispatched = min(self.store.dispatched + by, end)
         self.moved()
 
-    @precondition(lambda self: self.store.poisoned is None and not self.closed and self.store.appended > 20)
+    @precondition(lambda self: self.store.poisoned is None and not self.closed and (self.waiting or self.store.appended > 9))
     @rule()
     def poison(self) -> None:
         self.store.poisoned = "fsync failed"
@@ -222,7 +222,7 @@ class FlushWaits(RuleBasedStateMachine):
         self.loop.now += seconds
         self.loop.turn()
 
-    @precondition(lambda self: not self.closed and self.waiting and self.store.appended > 20)
+    @precondition(lambda self: not self.closed and self.waiting)
     @rule()
     def stop(self) -> None:
         self.waiter.close()

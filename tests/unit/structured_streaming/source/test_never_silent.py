@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from pyspark.sql.types import LongType, StructField, StructType
 
+from store_native.errors import LakeMQError
 from structured_streaming.offsets import MessageQueue, Offsets
 from structured_streaming.options import parse_read
 from structured_streaming.source.query_run import QueryRun
@@ -71,6 +72,7 @@ class QueryOverABroker(RuleBasedStateMachine):
         self.fell = False
         self.said = Said(self.broker)
         self.heard = 0
+        self.fail_on_data_loss = False
         LOG.addHandler(self.said)
         LOG.propagate = False
 
@@ -200,6 +202,21 @@ class QueryOverABroker(RuleBasedStateMachine):
 
     # What happens to the query.
 
+    @rule(limit=st.none() | st.integers(1, 7))
+    @precondition(lambda self: self.offset_log)
+    def trigger_that_fails_on_data_loss(self, limit: int | None) -> None:
+        """It ends at a loss with nothing committed; where it goes on without a word, `settle` sees what it lost."""
+        committed = self.committed
+        self.run, self.fail_on_data_loss = None, True
+        try:
+            self.trigger(limit, None)
+        except LakeMQError as error:
+            assert error.code == "OFFSET_ILLEGAL"
+            assert "messages are lost to this query" in error.detail
+            assert self.committed == committed
+        finally:
+            self.run, self.fail_on_data_loss = None, False
+
     @rule(limit=st.none() | st.integers(1, 7), crash=crashes)
     def trigger(self, limit: int | None, crash: str | None) -> None:
         run = self.started()
@@ -224,7 +241,7 @@ class QueryOverABroker(RuleBasedStateMachine):
                 self.run = None
                 return
         start = self.logged(-2) if len(self.offset_log) > 1 else run.initial()
-        reader = SliceReader(None, None, SCHEMA, "*", fail_on_data_loss=False)
+        reader = SliceReader(None, None, SCHEMA, "*", fail_on_data_loss=self.fail_on_data_loss)
         rows: list[Message] = []
         pieces = run.slices(start, self.logged(-1))
         self.listen()
@@ -266,7 +283,8 @@ class QueryOverABroker(RuleBasedStateMachine):
 
     def started(self) -> QueryRun:
         if self.run is None:
-            given = {"path": "/a", "startingOffsets": "earliest", "failOnDataLoss": "false"} | self.given
+            fails = str(self.fail_on_data_loss).lower()
+            given = {"path": "/a", "startingOffsets": "earliest", "failOnDataLoss": fails} | self.given
             self.run = QueryRun(parse_read(given, streaming=True), self.broker)
         return self.run
 
