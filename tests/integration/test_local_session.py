@@ -1,4 +1,4 @@
-"""A user's `lakemq.spark.session()` leaves no stacks behind."""
+"""A user's `lakemq.spark.session()` leaves no stacks behind, and no process for each file of a checkpoint."""
 
 from __future__ import annotations
 
@@ -37,16 +37,30 @@ print("zipped", spark.range(1).select(udf(zipped, "boolean")("id")).first()[0])
 # The JVM closes the sockets of workers that have more to give than it wants.
 same = udf(lambda number: number, "bigint")
 print("took", [row[0] for row in spark.range(0, 3_000_000, 1, 1).select(same("id")).take(2)])
+stream = spark.readStream.format("lakemq").option("endpoint", sys.argv[1]).option("subscribe", "t")
+query = stream.option("startingOffsets", "earliest").load().writeStream.format("noop")
+query.option("checkpointLocation", "checkpoint").trigger(availableNow=True).start().awaitTermination()
 spark.stop()
 """
 
+READLINK = """\
+#!/bin/sh
+echo "$@" >> "{noted}"
+"""
 
-def test_work_that_is_cut_short_leaves_no_stack(broker: BrokerProcess, tmp_path: Path) -> None:
+
+def test_work_that_is_cut_short_leaves_no_stack_and_a_checkpoint_starts_no_process(
+    broker: BrokerProcess, tmp_path: Path
+) -> None:
     (tmp_path / "mine.py").write_text(SCRIPT)
+    first_of_path, noted = tmp_path / "bin", tmp_path / "noted"
+    first_of_path.mkdir()
+    (first_of_path / "readlink").write_text(READLINK.format(noted=noted))
+    (first_of_path / "readlink").chmod(0o755)
     ended = subprocess.run(
         [sys.executable, "mine.py", broker.endpoint],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{first_of_path}:{os.environ['PATH']}"},
         capture_output=True,
         text=True,
         check=False,
@@ -56,3 +70,6 @@ def test_work_that_is_cut_short_leaves_no_stack(broker: BrokerProcess, tmp_path:
     assert ended.stdout.splitlines() == ["read 1", "zipped False", "took [0, 1]"]
     for word in ("BrokenPipeError", "ConnectionResetError", "Traceback", "\tat "):
         assert word not in ended.stderr, ended.stderr
+    assert (tmp_path / "checkpoint/commits/0").exists()
+    asked = noted.read_text() if noted.exists() else ""
+    assert "checkpoint" not in asked, asked
