@@ -27,6 +27,7 @@ from benchmarks import (
     retrying,
     sending,
     starting,
+    waiting,
 )
 from benchmarks.machine import describe
 from benchmarks.measurement import Comparison, Measurement
@@ -44,6 +45,7 @@ GOALS: dict[str, Callable[[Path, Scale], Iterator[Comparison]]] = {
     "P8": reading.over_http,
     "P9": ledger.group_job,
     "P11": pulling.pulls,
+    "P12": waiting.slow_handler,
     "P13": latency.tail,
     "P14": latency.isolation,
     "P15": starting.starts,

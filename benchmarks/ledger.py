@@ -50,46 +50,69 @@ def group_job(directory: Path, scale: Scale) -> Iterator[Comparison]:
 
 
 def _consume(spark: SparkSession, lakemq: LakeMQ, topic: str, rows: int, directory: Path) -> Measure:
-    runs = iter(range(1_000_000))
-
     def measure() -> float:
-        ledger = Path(tempfile.mkdtemp(prefix="ledger-", dir=directory))
-        group = f"bench-{next(runs)}"
-        rate: list[float] = []
-
-        def watch(loop: RunLoop) -> None:
-            query = next(query for query in spark.streams.active if query.name == f"{group} group")
-
-            def wait() -> None:
-                try:
-                    wait_until(
-                        lambda: not query.isActive or _reached(query.recentProgress, topic, rows),
-                        RUN_TIMEOUT_S,
-                    )
-                    batches = [progress for progress in query.recentProgress if _carried(progress, topic)]
-                    milliseconds = sum(progress["durationMs"]["triggerExecution"] for progress in batches)
-                    rate.append(rows / (milliseconds / 1000))
-                finally:
-                    loop.stop()
-
-            threading.Thread(target=wait).start()
-
-        settings = ConsumeSettings(
-            group=group,
-            topics=(topic,),
-            handler=HandlerTarget("benchmarks.trivial_handler:acknowledge", search_path=(str(REPOSITORY),)),
-            ledger=ledger_at(str(ledger)),
-            endpoint=lakemq.endpoint,
-            path=str(lakemq.store),
-            start="earliest",
+        batches = run_group(
+            *(spark, lakemq, topic, rows, directory, "benchmarks.trivial_handler:acknowledge"),
             trigger="0 seconds",
             max_messages_per_batch=BATCH_ROWS,
         )
-        consume(settings, lambda: spark, started=watch)
-        shutil.rmtree(ledger, ignore_errors=True)
-        return rate[0]
+        return rows / (sum(float(batch["durationMs"]["triggerExecution"]) for batch in batches) / 1000)
 
     return measure
+
+
+def run_group(
+    spark: SparkSession,
+    lakemq: LakeMQ,
+    topic: str,
+    rows: int,
+    directory: Path,
+    handler: str,
+    **settings: Any,
+) -> list[Any]:
+    """Runs a new group with a ledger of its own until it has handled a topic.
+
+    Args:
+        spark, lakemq: Where it runs, and what it reads: the store by its path.
+        topic, rows: What to handle; with the last of the rows it ends.
+        directory: Where its ledger is for as long as it runs.
+        handler: As ``module:function``.
+        settings: Of the group, other than its defaults.
+
+    Returns:
+        Spark's progress of the micro-batches that carried rows.
+    """
+    ledger = Path(tempfile.mkdtemp(prefix="ledger-", dir=directory))
+    group = ledger.name
+    batches: list[Any] = []
+
+    def watch(loop: RunLoop) -> None:
+        query = next(query for query in spark.streams.active if query.name == f"{group} group")
+
+        def wait() -> None:
+            try:
+                wait_until(
+                    lambda: not query.isActive or _reached(query.recentProgress, topic, rows), RUN_TIMEOUT_S
+                )
+                batches.extend(progress for progress in query.recentProgress if _carried(progress, topic))
+            finally:
+                loop.stop()
+
+        threading.Thread(target=wait).start()
+
+    of_the_group = ConsumeSettings(
+        group=group,
+        topics=(topic,),
+        handler=HandlerTarget(handler, search_path=(str(REPOSITORY),)),
+        ledger=ledger_at(str(ledger)),
+        endpoint=lakemq.endpoint,
+        path=str(lakemq.store),
+        start="earliest",
+        **settings,
+    )
+    consume(of_the_group, lambda: spark, started=watch)
+    shutil.rmtree(ledger, ignore_errors=True)
+    return batches
 
 
 def _reached(progresses: list[Any], topic: str, rows: int) -> bool:

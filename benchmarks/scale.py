@@ -19,6 +19,7 @@ class Scale:
         appended: messages appended in Rust.
         rows: (body bytes, rows) of the source's topics.
         ledger_rows: rows of the group job.
+        slow_messages: messages of a handler that takes 100 ms for each.
         long_log_bytes, short_log_bytes: logs of the crash starts.
         queues: queues of the clean start, a multiple of 1,000.
         history_rows: rows a long ledger holds.
@@ -32,6 +33,7 @@ class Scale:
     appended: int
     rows: tuple[tuple[int, int], ...]
     ledger_rows: int
+    slow_messages: int
     long_log_bytes: int
     short_log_bytes: int
     queues: int
@@ -41,10 +43,10 @@ class Scale:
 
 
 FULL = Scale(
-    *(6, 60_000, 300_000, 1_000_000, ((1024, 600_000), (100, 1_500_000)), 400_000),
+    *(6, 60_000, 300_000, 1_000_000, ((1024, 600_000), (100, 1_500_000)), 400_000, 10_000),
     *(8 << 30, 1 << 30, 10_000, 10_000_000, 256_000, 5 << 30),
 )
 QUICK = Scale(
-    *(2, 8_000, 40_000, 200_000, ((1024, 60_000), (100, 100_000)), 40_000),
+    *(2, 8_000, 40_000, 200_000, ((1024, 60_000), (100, 100_000)), 40_000, 2_000),
     *(512 << 20, 64 << 20, 1_000, 200_000, 64_000, 256 << 20),
 )

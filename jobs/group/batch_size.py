@@ -26,8 +26,10 @@ from structured_streaming.source import batch_bound
 
 _log = logging.getLogger(__name__)
 
-FIRST_CALLS = 20
+FIRST_CALLS = 2
 """Calls for each thread in the first batch of a handler of single messages, which may be a slow one."""
+MOST_GROWTH = 10
+"""A batch is at most so many times the one before: what was quick may have been no measure of what comes."""
 MOST_ROWS_OF_A_TASK = 10_000
 """So many are always worth a second task; below, it costs more than it saves unless the handler is slow."""
 _WORTH_A_TASK_S = 0.5
@@ -163,10 +165,13 @@ class BatchSize:
         busy = min(1.0, called / self._concurrency)
         rate = called / handled.seconds / busy  # messages a second, in one task
         cores = self._cores()
-        fits = int(rate * cores * self._batch_time_s)
-        rows = max(self._concurrency * cores, min(fits, self._most))
+        before = batch_bound.read(self._file, self._handler)
+        fits = min(int(rate * cores * self._batch_time_s), self._most)
+        if before is not None:
+            fits = min(fits, before * MOST_GROWTH)
+        rows = max(self._concurrency * cores, fits)
         self._rows_of_a_task = max(1, min(int(rate * _WORTH_A_TASK_S), MOST_ROWS_OF_A_TASK))
-        if rows != batch_bound.read(self._file, self._handler):
+        if rows != before:
             self._write(rows)
 
     def _write(self, rows: int) -> None:

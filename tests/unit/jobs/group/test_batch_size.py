@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.group.batch_size import FIRST_CALLS, MOST_ROWS_OF_A_TASK, BatchSize, Handled
+from jobs.group.batch_size import FIRST_CALLS, MOST_GROWTH, MOST_ROWS_OF_A_TASK, BatchSize, Handled
 from structured_streaming.source import batch_bound
 
 
@@ -61,6 +61,20 @@ def test_a_batch_that_only_parked_lets_the_next_be_twice_as_large(tmp_path: Path
     for rows in (80, 100, 100):
         chosen.learn(Handled(0, 0.1, parked=30))
         assert bound(tmp_path) == rows
+
+
+def test_calls_that_were_quick_at_first_make_no_batch_of_hours(tmp_path: Path) -> None:
+    chosen = size(tmp_path)
+    chosen.begin(single=True)
+    rows = FIRST_CALLS * 20 * 2
+    for _ in range(3):
+        chosen.learn(Handled(rows, 0.01))  # as with an answer from a cache
+        rows *= MOST_GROWTH
+        assert bound(tmp_path) == rows
+    chosen.learn(Handled(rows, 0.01))
+    assert bound(tmp_path) == 200_000
+    chosen.learn(Handled(200_000, 10_000.0))  # a second a message: the next one fits
+    assert bound(tmp_path) == 400
 
 
 def test_a_restart_goes_on_with_what_was_measured(tmp_path: Path) -> None:
