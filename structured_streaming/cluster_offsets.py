@@ -66,7 +66,7 @@ class ClusterOffsets:
         for name in sorted({queue.broker_name for queue in offsets.queues}):
             queues = {queue: at for queue, at in offsets.queues.items() if queue.broker_name == name}
             ids = {queue.topic: offsets.topic_ids[queue.topic] for queue in queues}
-            found[name] = Offsets(offsets.epoch, ids, queues)
+            found[name] = Offsets(offsets.epoch, ids, queues, offsets.is_marked)
         return cls(found)
 
 

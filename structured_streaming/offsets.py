@@ -2,11 +2,13 @@
 
 Owns the offset JSON, which is final because checkpoints outlive releases:
 
-    {"v":1,"epoch":1,"topics":{"orders":{"id":"<topic id>","brokers":{"broker-a":{"0":12,"1":7}}}}}
+    {"v":1,"epoch":1,"epoch_of":"log",
+     "topics":{"orders":{"id":"<topic id>","brokers":{"broker-a":{"0":12,"1":7}}}}}
 
 Each number is the *next* queue offset to read. The topic id tells a topic that was deleted and made again
 from one whose old messages expired; the epoch tells a log that was put back to an older state, or that goes
-on under another master, which may have lacked its end.
+on under another master, which may have lacked its end. Releases that wrote no ``epoch_of`` took the epoch, by
+a store's path, from where it says 1 for ever.
 
 Invariants: equal positions give equal JSON text, because Spark compares offsets as text. Pure.
 """
@@ -20,6 +22,7 @@ from typing import Any, NamedTuple
 from store_native.errors import LakeMQError, from_code
 
 VERSION = 1
+_EPOCH_OF = "log"
 
 
 class MessageQueue(NamedTuple):
@@ -89,11 +92,22 @@ class Offsets:
         epoch: The store's epoch when the positions were taken.
         topic_ids: The id of each topic named in ``queues``.
         queues: The next offset of each queue. A queue that is not named starts at 0.
+        is_marked: The text says that the epoch is the log's.
     """
 
     epoch: int
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     queues: Mapping[MessageQueue, int] = field(default_factory=dict)
+    is_marked: bool = field(default=True, compare=False)
+
+    @property
+    def says_epoch(self) -> bool:
+        """Whether the epoch is the log's for sure, however the store was read."""
+        return self.is_marked or self.epoch != 1
+
+    def in_epoch(self, epoch: int) -> Offsets:
+        """Returns the same positions as of an epoch of the log."""
+        return replace(self, epoch=epoch, is_marked=True)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the checkpoint's form, in one order whatever the order of the mappings."""
@@ -101,7 +115,8 @@ class Offsets:
         for queue in sorted(self.queues):
             entry = topics.setdefault(queue.topic, {"id": self.topic_ids[queue.topic], "brokers": {}})
             entry["brokers"].setdefault(queue.broker_name, {})[str(queue.queue_id)] = self.queues[queue]
-        return {"v": VERSION, "epoch": self.epoch, "topics": topics}
+        mark = {"epoch_of": _EPOCH_OF} if self.is_marked else {}
+        return {"v": VERSION, "epoch": self.epoch, **mark, "topics": topics}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Offsets:
@@ -126,7 +141,7 @@ class Offsets:
                 for broker_name, positions in entry["brokers"].items():
                     for queue_id, offset in positions.items():
                         queues[MessageQueue(topic, broker_name, int(queue_id))] = int(offset)
-            return cls(int(value["epoch"]), topic_ids, queues)
+            return cls(int(value["epoch"]), topic_ids, queues, value.get("epoch_of") == _EPOCH_OF)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise illegal(f"this is not an offset of the lakemq source: {value!r}") from error
 

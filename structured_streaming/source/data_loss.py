@@ -181,6 +181,25 @@ def _restarted(start: Offsets, metadata: TopicMetadata) -> tuple[list[Loss], set
     return losses, restarted
 
 
+def say_unknown_epoch(position: Offsets, metadata: TopicMetadata) -> None:
+    """Logs which positions, of a checkpoint that says no epoch, may lie past the common point of two epochs.
+
+    Whether they do nobody can know: they are gone on with.
+    """
+    said = []
+    for queue, held in sorted(metadata.bounds.items()):
+        common, at = held.common_end(position.epoch), position.position(queue)
+        if common is not None and at > common:
+            said.append(f"{queue} is at {at}, and offsets from {common} on are of later epochs")
+    if said:
+        more = f"; and {len(said) - 5} more" if len(said) > 5 else ""
+        log.warning(
+            "the checkpoint is of a release that read a store by its path and noted no epoch: whether a "
+            "promotion has given its offsets a second time is not known, going on: %s%s",
+            *("; ".join(said[:5]), more),
+        )
+
+
 def truncated_before(start: Offsets, end: Offsets, metadata: TopicMetadata) -> list[Loss]:
     """Says what before a planned batch was given a second time; arguments as of `truncated_plan`."""
     before = planned_from(start, end)

@@ -166,6 +166,9 @@ class QueryRun:
         if not first:
             self.done(start)
         metadata = topic_metadata.load(self._reader, self.options.subscription)
+        if not self._says_epoch(start):
+            data_loss.say_unknown_epoch(start, metadata)
+            start = start.in_epoch(metadata.epoch)
         metadata = self._metadata = offsets.not_behind(metadata, start, self._covers)
         sound = self._check(start, metadata)
         start = self._carried(start, metadata)
@@ -205,6 +208,9 @@ class QueryRun:
         """Cuts [start, end) into slices, without what is no longer there."""
         self.hold_lease()
         metadata = self._metadata
+        if not (self._says_epoch(start) and self._says_epoch(end)):
+            metadata = metadata or topic_metadata.load(self._reader, self.options.subscription)
+            start, end = (at if self._says_epoch(at) else at.in_epoch(metadata.epoch) for at in (start, end))
         left_out = self._left_out(start, end)
         if metadata is None or left_out or start != self._checked:
             metadata = topic_metadata.load(self._reader, self.options.subscription)
@@ -260,6 +266,10 @@ class QueryRun:
         """Ends the run."""
         if self._lease is not None:
             self._lease.release()
+
+    def _says_epoch(self, position: Offsets) -> bool:
+        """Whether a position says the log's epoch: an older release by a path did not, and is believed."""
+        return position.says_epoch or self.options.path is None
 
     def _left_out(self, start: Offsets, end: Offsets) -> Set[MessageQueue]:
         """Queues a batch was planned to read whose query was started again without them, the batch open.

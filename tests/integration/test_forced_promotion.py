@@ -120,6 +120,21 @@ def test_a_checkpoint_moves_between_a_brokers_address_and_its_path_after_a_promo
     assert query.run(by_path(brokers.slave)) == []
 
 
+def test_a_checkpoint_that_a_path_gave_before_epochs_were_read_is_told_nothing(
+    brokers: ForcedPromotion,
+) -> None:
+    brokers.promote()
+    new = send(brokers.slave, [f"new {number}" for number in range(6)])
+    with brokers.slave.client() as client:
+        topic_id = client.topic(TOPIC).topic_id
+    query = Query()
+    topics = {TOPIC: {"id": topic_id, "brokers": {"broker-a": {"0": 5}}}}
+    query.position = {"v": 1, "epoch": 1, "topics": topics}
+    assert query.run(by_path(brokers.slave)) == new[3:]
+    assert query.position["epoch"] == 65
+    assert query.run(by_path(brokers.slave)) == []
+
+
 def test_a_group_past_the_common_point_is_refused_and_one_that_was_behind_goes_on(
     spark: SparkSession, tmp_path: Path
 ) -> None:

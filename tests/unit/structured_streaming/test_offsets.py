@@ -30,9 +30,25 @@ ORDERS_1 = MessageQueue("orders", "broker-a", 1)
 
 def test_json_is_the_published_form() -> None:
     value = Offsets(3, {"orders": "a1"}, {ORDERS_1: 7, ORDERS_0: 12})
-    published = '{"v":1,"epoch":3,"topics":{"orders":{"id":"a1","brokers":{"broker-a":{"0":12,"1":7}}}}}'
+    topics = '"topics":{"orders":{"id":"a1","brokers":{"broker-a":{"0":12,"1":7}}}}}'
+    published = '{"v":1,"epoch":3,"epoch_of":"log",' + topics
     assert json.dumps(value.to_json(), separators=(",", ":")) == published
     assert Offsets.from_json(json.loads(published)) == value
+    before = json.loads('{"v":1,"epoch":3,' + topics)
+    assert Offsets.from_json(before) == value
+    assert Offsets.from_json(before).to_json() == before, "Spark compares text: nothing new is no new offset"
+
+
+@pytest.mark.parametrize(
+    ("epoch", "mark", "said"),
+    [(1, {}, False), (65, {}, True), (1, {"epoch_of": "log"}, True), (65, {"epoch_of": "log"}, True)],
+)
+def test_an_offset_of_before_the_mark_says_no_epoch_where_it_says_the_first(
+    epoch: int, mark: dict[str, str], said: bool
+) -> None:
+    """Releases that read a store by its path wrote 1, whatever the log's epoch was."""
+    assert Offsets.from_json({"v": 1, "epoch": epoch, **mark, "topics": {}}).says_epoch is said
+    assert Offsets(epoch).says_epoch
 
 
 @given(offsets())

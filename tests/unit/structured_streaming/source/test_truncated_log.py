@@ -100,6 +100,46 @@ def test_queues_that_the_query_has_no_more_are_carried_along_no_further_than_the
     assert [(p.start, p.end) for p in again.slices(fewer, again.latest(fewer, None))] == [(4, 15)]
 
 
+def of_before_the_mark(position: Offsets) -> Offsets:
+    """The position as a release had it in its checkpoint that read the store by its path."""
+    said = {**position.to_json(), "epoch": 1}
+    said.pop("epoch_of", None)
+    return Offsets.from_json(said)
+
+
+def test_a_position_that_a_path_gave_before_epochs_were_read_is_told_of_no_epoch(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    broker = Broker("broker-a", 6)
+    broker.put_back(1)
+    broker.promote_by_force({})
+    broker.grow(10)
+    before = of_before_the_mark(run(broker).latest(run(broker).initial(), None))
+    going = run(broker)
+    noted = going.latest(before, None)
+    assert noted.to_json()["epoch"] == 2, "the first trigger notes it"
+    assert (noted.queues, going.slices(before, noted)) == ({A0: 10}, [])
+    assert "queue 0 is at 10, and offsets from 6 on are of later epochs" in caplog.text
+    caplog.clear()
+    broker.grow(12)
+    planned = of_before_the_mark(run(broker).latest(noted, None))
+    assert [(p.start, p.end) for p in run(broker).slices(before, planned)] == [(10, 12)]
+    broker.promote_by_force({("t0", 0): 8})
+    with pytest.raises(InvalidRequest, match=r"truncated log: offsets \[8, 10\)"):
+        run(broker).latest(noted, None)
+
+
+def test_of_an_endpoint_the_first_epoch_is_an_epoch() -> None:
+    broker = Broker("broker-a", 10)
+    broker.put_back(1)
+    before = of_before_the_mark(run(broker).latest(run(broker).initial(), None))
+    broker.promote_by_force({("t0", 0): 6})
+    broker.grow(15)
+    asked = QueryRun(parse_read({"endpoint": "http://a", "subscribe": "t0"}, streaming=True), broker)
+    with pytest.raises(InvalidRequest, match=r"truncated log: offsets \[6, 10\)"):
+        asked.latest(before, None)
+
+
 class PromotedMeanwhile(Broker):
     """A broker whose slave, which has six messages, takes over once a chunk was read."""
 
