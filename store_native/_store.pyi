@@ -161,10 +161,14 @@ class _Reads:
         Raises:
             InvalidRequest: TOPIC_NOT_EXIST.
         """
-    def queue_epochs(self, topic: str) -> tuple[bool, list[tuple[int, int, int, int, list[tuple[int, int]]]]]:
-        """As `queues`, each with (epoch, its first queue offset), oldest first, of the epochs that it shows.
+    def queue_epochs(
+        self, topic: str
+    ) -> tuple[bool, list[tuple[int, int, int, int, list[tuple[int, int, bool]]]]]:
+        """As `queues`, each with (epoch, its first queue offset, whether it is a bound) of the epochs shown.
 
-        The first value says whether these are all epochs of the log. Of epochs that begin at the same offset
+        The oldest epoch is first. A bound: it may have been an earlier offset, which retention has taken.
+
+        The first value says whether these are all epochs of the log. Of epochs of which the same is told
         there is only the newest.
 
         Raises:

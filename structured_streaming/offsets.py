@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from store_native.errors import LakeMQError, from_code
+from store_native.errors import LakeMQError, Unavailable, from_code
 
 VERSION = 1
 _EPOCH_OF = "log"
@@ -37,10 +37,14 @@ class MessageQueue(NamedTuple):
 
 
 class EpochOffset(NamedTuple):
-    """An epoch of a log, and the first queue offset that it, or a later one, gave in a queue."""
+    """An epoch of a log, and the first queue offset that it, or a later one, gave in a queue.
+
+    ``at_or_before``: it may have been an earlier one, which retention has taken.
+    """
 
     epoch: int
     first_offset: int
+    at_or_before: bool = False
 
 
 class Bounds(NamedTuple):
@@ -54,8 +58,15 @@ class Bounds(NamedTuple):
     epochs: tuple[EpochOffset, ...] = ()
 
     def common_end(self, epoch: int) -> int | None:
-        """Returns up to where the queue is what it was in an earlier epoch; None when all of it is."""
-        return next((first for later, first in self.epochs if later > epoch), None)
+        """Returns up to where at most the queue is as in an earlier epoch; None when all of it is."""
+        return next((at.first_offset for at in self.epochs if at.epoch > epoch), None)
+
+    def past(self, position: int, epoch: int) -> EpochOffset | None:
+        """Returns where a later epoch begins that a position may lie behind, which was taken in an epoch."""
+        later = next((at for at in self.epochs if at.epoch > epoch), None)
+        if later is None or position == 0:
+            return None
+        return later if position > later.first_offset or later.at_or_before else None
 
     def ends_before(self, epoch: int) -> bool:
         """Says whether its log surely has nothing of an epoch yet."""
@@ -64,7 +75,9 @@ class Bounds(NamedTuple):
     def as_of(self, epoch: int) -> Bounds:
         """Returns the queue without what later epochs gave, whose first offsets stay known."""
         common = self.common_end(epoch)
-        return self if common is None else self._replace(max_offset=min(self.max_offset, common))
+        if common is None:
+            return self
+        return self._replace(max_offset=max(self.min_offset, min(self.max_offset, common)))
 
 
 @dataclass(frozen=True)
@@ -237,12 +250,16 @@ def not_behind(
 
     What a slave has not got yet (messages, queues, topics, an epoch), or has no longer, its master may have:
     the query waits where it is. Of one whose log ends in an earlier epoch than the positions nothing is read:
-    nobody knows up to where it is the log that they were taken in.
+    nobody knows up to where it is the log that they were taken in. One that does not know that itself is not
+    believed either.
 
     Args:
         metadata: What the store said; a master's word is left as it is.
         position: Where the query is.
         covers: Whether a queue belongs to the query.
+
+    Raises:
+        Unavailable: Retention has taken what tells a slave where a later epoch than the position's begins.
     """
     if not metadata.from_slave:
         return metadata
@@ -261,9 +278,15 @@ def not_behind(
         held = bounds.get(queue, Bounds(0, at))
         if held.ends_before(position.epoch):
             held = Bounds(held.min_offset, at)
-        common = held.common_end(position.epoch)
-        if common is not None:
-            at = min(at, common)
+        past = held.past(at, position.epoch)
+        if past is not None and past.at_or_before:
+            raise Unavailable(
+                "SERVICE_NOT_AVAILABLE",
+                f"{queue}: a slave, or a master that was promoted a moment ago, does not say up to where its "
+                f"log is that of epoch {position.epoch}",
+            )
+        if past is not None:
+            at = past.first_offset
         bounds[queue] = held._replace(
             min_offset=min(held.min_offset, at), max_offset=max(held.max_offset, at)
         )

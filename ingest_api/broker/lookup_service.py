@@ -18,17 +18,21 @@ from store_native.errors import InvalidRequest
 
 @dataclass(frozen=True, slots=True)
 class EpochOffset:
-    """An epoch of the log, and the first queue offset that it, or a later one, gave in a queue."""
+    """An epoch of the log, and the first queue offset that it, or a later one, gave in a queue.
+
+    ``at_or_before``: it may have been an earlier one, which retention has taken.
+    """
 
     epoch: int
     first_offset: int
+    at_or_before: bool
 
 
 @dataclass(frozen=True, slots=True)
 class QueueBounds:
     """Where a queue begins and ends: ``min_offset <= offset < confirmed_offset`` can be read.
 
-    ``epochs`` has the oldest first; of epochs with the same first offset only the newest.
+    ``epochs`` has the oldest first; of epochs of which the same is told only the newest.
     """
 
     queue_id: int

@@ -23,8 +23,8 @@ from lakemq.client.errors import may_pass
 from lakemq.client.results import QueueBounds
 from store_native.errors import LakeMQError, Unavailable, from_code
 from store_native.names import is_retry_topic
-from structured_streaming.offsets import MessageQueue
-from structured_streaming.source.data_loss import truncated
+from structured_streaming.offsets import Bounds, EpochOffset, MessageQueue
+from structured_streaming.source.data_loss import past_common
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -89,14 +89,15 @@ def _common_ends(
         at, epoch = handled.get(queue), epochs.get(queue)
         if at is None or epoch is None or not held.epochs:
             continue
-        now = held.epochs[-1][0]
+        now = held.epochs[-1].epoch
         if now < epoch:
             what = f"broker {queue.broker_name}: its master is away, and who answers has a log of epoch"
             raise Unavailable("SERVICE_NOT_AVAILABLE", f"{what} {now}, not of {epoch}")
-        common = next((first for later, first in held.epochs if later > epoch), at)
-        if at > common:
-            found[queue] = common
-            said.append((queue.topic, truncated(queue, common, at, epoch, now).what))
+        bounds = Bounds(held.min_offset, held.max_offset, tuple(EpochOffset(*it) for it in held.epochs))
+        past = past_common(queue, at, epoch, bounds)
+        if past is not None:
+            found[queue] = past.start
+            said.append((queue.topic, past.what))
     refuse_truncated(said)
     return found
 

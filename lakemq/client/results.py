@@ -176,13 +176,24 @@ class ArrowPull:
     epoch: int = 0
 
 
+class QueueEpoch(NamedTuple):
+    """An epoch of a broker's log, and the first queue offset that it, or a later one, gave.
+
+    ``at_or_before``: it may have been an earlier one, which retention has taken.
+    """
+
+    epoch: int
+    first_offset: int
+    at_or_before: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class QueueBounds:
     """The offsets a queue holds: min_offset <= offset < confirmed_offset can be read.
 
     ``from_slave`` means what it means in :class:`PullResult`. ``epochs`` are those that the broker's log is
-    made of, oldest first, each with the first queue offset that it, or a later one, gave; of those with the
-    same offset there is only the newest. A broker of an older release says none.
+    made of, oldest first; of those of which the same is told there is only the newest. A broker of an older
+    release says none.
     """
 
     queue_id: int
@@ -190,7 +201,7 @@ class QueueBounds:
     max_offset: int
     confirmed_offset: int
     from_slave: bool = False
-    epochs: tuple[tuple[int, int], ...] = ()
+    epochs: tuple[QueueEpoch, ...] = ()
 
     @classmethod
     def from_json(cls, answer: Mapping[str, Any]) -> QueueBounds:
@@ -200,7 +211,10 @@ class QueueBounds:
             int(answer["min_offset"]),
             int(answer["max_offset"]),
             int(answer["confirmed_offset"]),
-            epochs=tuple((int(at["epoch"]), int(at["first_offset"])) for at in answer.get("epochs", ())),
+            epochs=tuple(
+                QueueEpoch(int(at["epoch"]), int(at["first_offset"]), bool(at.get("at_or_before")))
+                for at in answer.get("epochs", ())
+            ),
         )
 
 

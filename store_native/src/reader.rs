@@ -23,7 +23,7 @@ use crate::identity::Identity;
 use crate::index::{Index, Shape};
 use crate::message::RecordView;
 use crate::paths::StorePaths;
-use crate::read::{Bounds, QueueEpochs, QueueReader, ShownEpochs, SliceMeta, SliceRequest};
+use crate::read::{Bounds, EpochMemory, QueueEpochs, QueueReader, ShownEpochs, SliceMeta, SliceRequest};
 use crate::state::{PERM_READ, TopicConfig};
 use crate::topic_view::TopicView;
 use crate::watermarks::Watermarks;
@@ -44,6 +44,7 @@ pub struct Reader {
     index: Arc<Index>,
     marks: Option<Watermarks>,
     queue_reader: QueueReader,
+    epoch_memory: EpochMemory,
     /// The topic table as it was looked at last.
     topics: Mutex<TopicView>,
     /// The owner's generation under which the files were mapped.
@@ -78,8 +79,8 @@ impl Reader {
         });
         let index = Arc::new(Index::open(&paths.index(), shape, false, &RealDisk)?);
         let queue_reader = QueueReader::new(&log, &queues, &index);
-        let topics = Mutex::new(TopicView::read(&paths)?);
-        Ok(Self { paths, identity, log, index, marks, queue_reader, topics, generation })
+        let (topics, epoch_memory) = (Mutex::new(TopicView::read(&paths)?), EpochMemory::default());
+        Ok(Self { paths, identity, log, index, marks, queue_reader, epoch_memory, topics, generation })
     }
 
     /// Who the store is; `None` for one that RocketMQ wrote.
@@ -200,18 +201,21 @@ impl Reader {
             let recovery = self.settled_recovery()?;
             let generation = self.refresh_log()?;
             let epochs = read_starts(&self.paths, &RealDisk)?;
-            let shown = ShownEpochs::new(&epochs, self.readable());
+            let mut shown = ShownEpochs::new(&epochs, self.readable(), &self.epoch_memory, generation);
             let found: Result<Vec<QueueEpochs>> = self
                 .queues(topic)?
                 .into_iter()
                 .map(|(id, bounds)| {
-                    shown.of(id, self.queue_reader.queues().get(topic, id).as_deref(), bounds)
+                    let queue = self.queue_reader.queues().get(topic, id);
+                    shown.of(id, queue.as_deref(), bounds, || self.log_min())
                 })
                 .collect();
             // Messages of an epoch that began meanwhile may be within the bounds.
             let is_same = self.is_generation(generation) && self.check_recovery(recovery).is_ok();
             if is_same && read_starts(&self.paths, &RealDisk)? == epochs {
-                return Ok((shown.is_settled(), found?));
+                let answer = (shown.is_settled(), found?);
+                shown.keep();
+                return Ok(answer);
             }
         }
     }

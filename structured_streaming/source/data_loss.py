@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 
 from store_native.errors import LakeMQError, from_code
 from structured_streaming.offsets import (
+    Bounds,
     MessageQueue,
     Offsets,
     TopicMetadata,
@@ -98,6 +99,38 @@ def truncated(queue: MessageQueue, start: int, end: int, epoch: int, now: int) -
     return Loss(what, None, queue, start, end, TRUNCATED_LOG)
 
 
+def past_common(queue: MessageQueue, position: int, epoch: int, held: Bounds, begin: int = 0) -> Loss | None:
+    """What of [begin, position), which a query had come to in an epoch, was, or may have been, given again.
+
+    Where retention has taken the common point, nobody knows whether the position lies behind it.
+    """
+    past = held.past(position, epoch)
+    if past is None:
+        return None
+    now = held.epochs[-1].epoch
+    if past.at_or_before:
+        return truncated_somewhere(queue, past.first_offset, position, epoch, now, held.min_offset)
+    return truncated(queue, max(begin, past.first_offset), position, epoch, now)
+
+
+def truncated_somewhere(
+    queue: MessageQueue, bound: int, end: int, epoch: int, now: int, goes_on: int
+) -> Loss:
+    """The same as `truncated` where the first offset of the later epoch has expired.
+
+    Args:
+        queue, end, epoch, now: As of `truncated`.
+        bound: The later epoch began there or before.
+        goes_on: The queue's first message now.
+    """
+    what = (
+        f"{queue}: {TRUNCATED_LOG}: the query had come to {end} in epoch {epoch}; the log as it is, of epoch "
+        f"{now}, is another one from offset {bound} on, or from before: retention has taken where. It goes "
+        f"on at offset {goes_on}"
+    )
+    return Loss(what, None, queue, min(bound, end), end, TRUNCATED_LOG)
+
+
 @dataclass(frozen=True)
 class Reconciled:
     """Positions that can be read from, and what was lost before them.
@@ -130,14 +163,13 @@ def reconcile(
     for queue, held in metadata.bounds.items():
         min_offset, max_offset = held.min_offset, held.max_offset
         position = 0 if queue.topic in restarted else start.position(queue)
-        common = held.common_end(start.epoch)
-        if common is not None and position > common:
-            loss = truncated(queue, common, position, start.epoch, held.epochs[-1].epoch)
-            if common == min_offset > 0:
-                loss = replace(loss, what=f"{loss.what}; if it gave messages before that, they have expired")
-            losses.append(loss)
-            position = common
-        elif position > max_offset:
+        again = past_common(queue, position, start.epoch, held)
+        if again is not None:
+            losses.append(again)
+            common = held.past(position, start.epoch)
+            # What has expired is said with it where it is not known from where on.
+            position = common.first_offset if common and not common.at_or_before else min_offset
+        if position > max_offset:
             losses.append(cut_off(queue, position, max_offset))
             position = max_offset
         elif position < min_offset:
@@ -222,11 +254,10 @@ def truncated_plan(start: Offsets, end: Offsets, metadata: TopicMetadata) -> lis
             end.topic_ids.get(queue.topic), metadata.topic_ids.get(queue.topic)
         ):
             continue
-        common = held.common_end(end.epoch)
         begin = start_in(start, end, queue)
-        if common is not None and common < reached and begin < reached:
-            now = held.epochs[-1].epoch
-            losses.append(truncated(queue, max(begin, common), reached, end.epoch, now))
+        again = past_common(queue, reached, end.epoch, held, begin) if begin < reached else None
+        if again is not None:
+            losses.append(again)
     return losses
 
 

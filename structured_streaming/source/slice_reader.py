@@ -114,10 +114,12 @@ class SliceReader:
             what = f"broker {piece.queue.broker_name}: its master is away, and who answers has a log of epoch"
             raise Unavailable("SERVICE_NOT_AVAILABLE", f"{what} {chunk.epoch}, not of {piece.epoch}")
         held = reader.bounds(piece.queue.topic).get(piece.queue.queue_id)
-        common = None if held is None else held.common_end(piece.epoch)
-        if common is None or common >= max(offset + 1, min(piece.end, chunk.next_offset)):
+        upto = max(offset + 1, min(piece.end, chunk.next_offset))
+        past = None if held is None else held.past(upto, piece.epoch)
+        if past is None:
             return chunk
-        if common <= offset:
+        common = past.first_offset
+        if past.at_or_before or common <= offset:
             return chunk._replace(status=data_loss.TRUNCATED_LOG, batch=None, next_offset=piece.end)
         # All before the common point is the same in both epochs.
         return self._read(reader, piece, offset, common)._replace(max_offset=piece.end)
@@ -133,7 +135,15 @@ class SliceReader:
         losses = [data_loss.damaged(queue, a, b) for a, b in chunk.damaged]
         following = chunk.next_offset
         if chunk.status == data_loss.TRUNCATED_LOG:
-            losses = [data_loss.truncated(queue, offset, piece.end, piece.epoch, chunk.epoch)]
+            epochs = (piece.epoch, chunk.epoch)
+            if offset < chunk.min_offset:
+                losses = [
+                    data_loss.truncated_somewhere(
+                        queue, chunk.min_offset, piece.end, *epochs, chunk.min_offset
+                    )
+                ]
+            else:
+                losses = [data_loss.truncated(queue, offset, piece.end, *epochs)]
         elif chunk.status == "OFFSET_ILLEGAL" and chunk.min_offset > offset:
             # Retention ran between planning and reading.
             following = min(chunk.min_offset, piece.end)

@@ -219,7 +219,7 @@ def test_queues_show_their_bounds(http: Http) -> None:
     queues = http.get("/topics/bounds/queues").json
     assert [q["queue_id"] for q in queues] == [0, 1, 2, 3]
     bounds = {"queue_id": 0, "min_offset": 0, "max_offset": 3, "confirmed_offset": 3}
-    assert queues[0] == bounds | {"epochs": [{"epoch": 1, "first_offset": 0}]}
+    assert queues[0] == bounds | {"epochs": [{"epoch": 1, "first_offset": 0, "at_or_before": False}]}
 
 
 def test_a_reader_follows_a_writer_without_a_gap(http: Http) -> None:

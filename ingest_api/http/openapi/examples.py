@@ -126,7 +126,7 @@ ANSWERS: dict[str, Any] = {
             "min_offset": 0,
             "max_offset": 1,
             "confirmed_offset": 1,
-            "epochs": [{"epoch": 1, "first_offset": 0}],
+            "epochs": [{"epoch": 1, "first_offset": 0, "at_or_before": False}],
         }
     ],
     "offset_by_time": {"offset": 0},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from ingest_api.broker.broker import Broker
@@ -20,10 +20,13 @@ class EpochOffset(BaseModel):
 
     epoch: int
     first_offset: int
+    at_or_before: Annotated[
+        bool, Field(description="It may have been an earlier offset, which retention has taken.")
+    ]
 
 
 class QueueBounds(BaseModel):
-    """min_offset <= offset < confirmed_offset can be read. Of epochs that begin at one offset the newest."""
+    """min_offset <= offset < confirmed_offset can be read. Of epochs of which the same is told the newest."""
 
     model_config = ConfigDict(from_attributes=True)
 

@@ -72,6 +72,11 @@ impl Queue {
         self.key.queue_id
     }
 
+    /// Tells the queue from one made again.
+    pub fn serial(&self) -> u64 {
+        self.key.serial
+    }
+
     pub(super) fn key(&self) -> &QueueKey {
         &self.key
     }
@@ -346,12 +351,13 @@ impl Queue {
         Ok(first > min)
     }
 
-    /// Gives back the space of entries before the minimum. Returns how many files went.
+    /// Gives back the space of entries before the minimum, but of the last one: it tells readers in other processes
+    /// where the queue ends, and what has expired before an epoch began. Returns how many files went.
     ///
     /// # Errors
     /// Any I/O error.
     pub fn drop_expired(&self) -> Result<usize> {
-        self.store.expire(&self.key, self.min_offset())
+        self.store.expire(&self.key, self.min_offset().min(self.max_offset() - 1).max(0))
     }
 
     /// Clears every place from `offset` on (recovery only).

@@ -53,6 +53,27 @@ impl Queue {
         Ok((min, max))
     }
 
+    /// First offset before `end` of a message at or behind `log_offset` of which the entry is stored; `end` when there is
+    /// none. Entries of messages that have expired count, too, as long as their file is there.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn first_stored_at_or_behind(&self, log_offset: i64, end: i64) -> Result<i64> {
+        let Some((low, _)) = self.store().extent(self.key())? else { return Ok(end) };
+        self.first_at_or_behind(log_offset, low.min(end), end)
+    }
+
+    /// Whether the message before this queue offset is stored and lies before `log_offset`; of the first there is none.
+    ///
+    /// # Errors
+    /// Any I/O error.
+    pub fn lies_before(&self, offset: i64, log_offset: i64) -> Result<bool> {
+        if offset <= 0 {
+            return Ok(true);
+        }
+        Ok(self.entry(offset - 1)?.is_some_and(|e| !e.is_blank() && e.physical_offset < log_offset))
+    }
+
     /// Whether the entries between the bounds stand in the store. Those of records before `durable` are on
     /// the disk for sure; the others may have been lost with the power, and are looked at one by one.
     /// `applied` is where the log was when the bounds were noted. `in_log` says whether an entry's record is the one

@@ -10,13 +10,14 @@ use crate::read::QueueEpochs;
 /// A host as Python has it.
 pub type HostPair = (String, u16);
 
-/// Queue id, minimum, maximum, confirmed offset, and (epoch, first queue offset) of each epoch, as Python has them.
-pub type QueueRow = (u32, i64, i64, i64, Vec<(i64, i64)>);
+/// Queue id, minimum, maximum, confirmed offset, and (epoch, first queue offset, whether it is only a
+/// bound) of each epoch, as Python has them.
+pub type QueueRow = (u32, i64, i64, i64, Vec<(i64, i64, bool)>);
 
 /// Queues as Python has them.
 pub fn queue_rows(queues: Vec<QueueEpochs>) -> Vec<QueueRow> {
     let row = |queue: QueueEpochs| {
-        let epochs = queue.epochs.iter().map(|at| (at.epoch, at.first_offset)).collect();
+        let epochs = queue.epochs.iter().map(|at| (at.epoch, at.first_offset, at.at_or_before)).collect();
         (queue.queue_id, queue.bounds.min, queue.bounds.max, queue.bounds.max, epochs)
     };
     queues.into_iter().map(row).collect()

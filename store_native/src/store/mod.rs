@@ -42,7 +42,7 @@ use crate::lifecycle::Lifecycle;
 use crate::maintenance::Maintenance;
 use crate::message::NewMessage;
 use crate::paths::StorePaths;
-use crate::read::QueueReader;
+use crate::read::{EpochMemory, QueueReader};
 use crate::schedule::Scheduler;
 use crate::state::TopicConfig;
 use crate::watermarks::Watermarks;
@@ -74,6 +74,7 @@ pub struct Store {
     lifecycle: Arc<Lifecycle>,
     next_file: Arc<NextFile>,
     reads: QueueReader,
+    epoch_memory: EpochMemory,
     appender: Arc<Appender>,
     confirmation: Arc<Confirmation>,
     flusher: Arc<Flusher>,

@@ -34,7 +34,7 @@ use crate::lock::lock;
 use crate::maintenance::{Maintained, Maintenance};
 use crate::options::{Flush, Options, Role};
 use crate::paths::{self, StorePaths};
-use crate::read::QueueReader;
+use crate::read::{EpochMemory, QueueReader};
 use crate::recovery::{Parts, Recovered, Report};
 use crate::schedule::Scheduler;
 use crate::snapshot::Snapshot;
@@ -341,6 +341,7 @@ impl Opened {
         );
         Ok(Store {
             reads: QueueReader::new(&log, &queues, &index),
+            epoch_memory: EpochMemory::default(),
             options,
             identity,
             paths,

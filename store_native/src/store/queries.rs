@@ -49,15 +49,21 @@ impl Store {
     pub fn queue_epochs(&self, topic: &str) -> Result<(bool, Vec<QueueEpochs>)> {
         loop {
             let (generation, epochs) = (self.marks.generation(), self.appender.epochs());
-            let shown = ShownEpochs::new(&epochs, self.marks.dispatched());
+            let dispatched = self.marks.dispatched();
+            let mut shown = ShownEpochs::new(&epochs, dispatched, &self.epoch_memory, generation);
             let found: Result<Vec<QueueEpochs>> = self
                 .queues(topic)?
                 .into_iter()
-                .map(|(id, bounds)| shown.of(id, self.queues.get(topic, id).as_deref(), bounds))
+                .map(|(id, bounds)| {
+                    let queue = self.queues.get(topic, id);
+                    shown.of(id, queue.as_deref(), bounds, || self.marks.log_min())
+                })
                 .collect();
             // Messages of an epoch that began meanwhile may be within the bounds.
             if self.marks.generation() == generation && self.appender.epochs() == epochs {
-                return Ok((shown.is_settled(), found?));
+                let answer = (shown.is_settled(), found?);
+                shown.keep();
+                return Ok(answer);
             }
         }
     }

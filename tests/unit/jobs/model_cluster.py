@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from lakemq.client import Client
-from lakemq.client.results import QueueBounds, TopicConfig
+from lakemq.client.results import QueueBounds, QueueEpoch, TopicConfig
 from store_native.errors import Unavailable, from_code
 
 
@@ -22,7 +22,7 @@ class ModelCluster:
         self.names = list(names)
         self.topics = topics
         self.several = several
-        self.epochs: tuple[tuple[int, int], ...] = ()
+        self.epochs: tuple[tuple[int, int] | tuple[int, int, bool], ...] = ()
         self.topic_ids: dict[str, str] = {}
         self.gone: tuple[str, ...] = ()  # deleted since they were listed
         self.away: set[str] = set()
@@ -52,7 +52,7 @@ class _Broker:
         if topic not in self._cluster.topics:
             raise from_code("TOPIC_NOT_EXIST", topic)
         end = self._cluster.ends[self._name]
-        return [QueueBounds(0, 0, end, end, epochs=self._cluster.epochs)]
+        return [QueueBounds(0, 0, end, end, epochs=tuple(QueueEpoch(*at) for at in self._cluster.epochs))]
 
     def topics(self) -> list[TopicConfig]:
         self._answer()

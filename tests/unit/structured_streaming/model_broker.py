@@ -37,6 +37,13 @@ class ModelQueue:
     epochs: list[EpochOffset] = field(default_factory=list)
     short: bool = False  # put back behind the query's position, and the query has not looked since
 
+    def forget(self) -> None:
+        """Where an epoch began among what has expired is not known any more."""
+        self.epochs = [
+            EpochOffset(at.epoch, self.low, at_or_before=True) if 0 < at.first_offset <= self.low else at
+            for at in self.epochs
+        ]
+
 
 @dataclass
 class ModelTopic:
@@ -106,11 +113,7 @@ class ModelBroker:
         began = [EpochOffset(self.first_epoch, 0), *queue.epochs]
         if began[-1].epoch != self.epoch_now:
             began.append(EpochOffset(self.epoch_now, 0))  # the queue was made since
-        found: dict[int, EpochOffset] = {}
-        for epoch, at in began:
-            offset = min(max(at, queue.low), queue.high)
-            found[offset] = EpochOffset(epoch, offset)
-        return tuple(found.values())
+        return tuple({at[1:]: at for at in began}.values())
 
     def fail_over(self) -> None:
         """A slave that has everything is the master of the next epoch."""

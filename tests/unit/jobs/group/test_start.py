@@ -124,6 +124,18 @@ def test_a_position_of_the_ledger_past_the_common_point_is_refused_with_its_rang
         started(cluster, ledger)
 
 
+def test_a_position_of_the_ledger_is_refused_where_retention_has_taken_the_common_point(
+    ledger: PathLedger,
+) -> None:
+    cluster = ModelCluster(*BOTH, topics=("orders", RETRIES))
+    report(ledger, 0, 5, broker_name="broker-b", epoch=1, batch_id=1)
+    cluster.epochs = ((1, 0), (65, 5, True))
+    with pytest.raises(InvalidRequest, match=r"broker broker-b, queue 0: truncated log: .* or from before"):
+        started(cluster, ledger)
+    report(ledger, 6, 7, broker_name="broker-b", epoch=65, batch_id=2)
+    assert started(cluster, ledger)["orders"]["broker-b/0"] == 7, "it was noted in the epoch that goes on"
+
+
 def test_a_retry_topic_whose_offsets_are_given_again_is_read_from_the_common_point(
     ledger: PathLedger,
 ) -> None:

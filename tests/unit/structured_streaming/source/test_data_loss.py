@@ -74,7 +74,7 @@ def test_a_failover_to_a_higher_epoch_keeps_positions() -> None:
     assert (sound.starts, sound.losses) == ({Q0: 5}, [])
 
 
-def held_since(*epochs: tuple[int, int], low: int = 0, high: int = 9) -> Bounds:
+def held_since(*epochs: tuple[int, int] | tuple[int, int, bool], low: int = 0, high: int = 9) -> Bounds:
     return Bounds(low, high, tuple(EpochOffset(*at) for at in epochs))
 
 
@@ -106,13 +106,44 @@ def test_the_common_point_is_that_of_the_oldest_epoch_behind_the_positions() -> 
     assert (noted.starts, noted.losses) == ({Q0: 9}, []), "what was noted is not said again"
 
 
-def test_a_common_point_that_has_expired_is_said_to_be_no_further_than_the_first_message() -> None:
-    held = metadata({Q0: held_since((65, 4), low=4)}, epoch=65)
+def test_a_common_point_before_the_oldest_message_is_told_with_what_has_expired_behind_it() -> None:
+    held = metadata({Q0: held_since((1, 0), (65, 2), low=4)}, epoch=65)
     sound = reconcile(start({Q0: 7}), held, everything)
     assert sound.starts == {Q0: 4}
-    assert sound.losses[0].what.endswith("if it gave messages before that, they have expired")
-    before = reconcile(start({Q0: 3}), held, everything)
-    assert [loss.reason for loss in before.losses] == ["expired before they were read"]
+    assert [(loss.start, loss.end, loss.messages) for loss in sound.losses] == [(2, 7, None), (2, 4, 2)]
+    for at in (0, 2):
+        sound = reconcile(start({Q0: at}), held, everything)
+        assert [(loss.start, loss.end, loss.messages) for loss in sound.losses] == [(at, 4, 4 - at)]
+
+
+def test_a_position_at_or_before_a_common_point_that_has_expired_is_never_passed_over() -> None:
+    held = metadata({Q0: held_since((1, 0), (65, 4, True), (129, 6), low=4)}, epoch=129)
+    for at in (1, 3, 4, 5):
+        sound = reconcile(start({Q0: at}), held, everything)
+        assert sound.starts == {Q0: 4}
+        (loss,) = sound.losses
+        assert (loss.reason, loss.is_range) == ("truncated log", False)
+        said = f"{Q0}: truncated log: the query had come to {at} in epoch 1; the log as it is, of epoch 129, "
+        assert loss.what.startswith(said + "is another one from offset 4 on, or from before"), loss.what
+        assert loss.what.endswith("It goes on at offset 4")
+    unread = reconcile(start({Q0: 0}), held, everything)
+    assert [loss.reason for loss in unread.losses] == ["expired before they were read"]
+
+
+def test_a_position_of_the_epoch_that_began_at_a_bound_is_told_nothing() -> None:
+    held = metadata({Q0: held_since((1, 0), (65, 4, True), low=4)}, epoch=65)
+    for at in (4, 5, 9):
+        assert reconcile(start({Q0: at}, epoch=65), held, everything).losses == [], at
+    sound = reconcile(start({Q0: 3}, epoch=65), held, everything)
+    assert [(loss.start, loss.end, loss.messages) for loss in sound.losses] == [(3, 4, 1)]
+
+
+def test_a_planned_batch_behind_a_common_point_that_has_expired_is_said() -> None:
+    now = metadata({Q0: held_since((1, 0), (65, 4, True), low=4)}, epoch=65)
+    for begin, end in ((1, 3), (3, 7)):
+        (loss,) = truncated_plan(start({Q0: begin}), start({Q0: end}), now)
+        assert f"the query had come to {end} in epoch 1" in loss.what
+    assert truncated_plan(start({Q0: 3}, 65), start({Q0: 7}, 65), now) == []
 
 
 def test_what_of_a_planned_batch_is_given_a_second_time_is_said() -> None:

@@ -99,13 +99,15 @@ class QueryOverABroker(RuleBasedStateMachine):
         queue.high += count
         self.owed.update(self.broker.message(topic, queue_id, queue.high - i) for i in range(1, count + 1))
 
-    @rule(topic=names, queue_id=queue_ids, count=st.integers(1, 6))
-    def expire(self, topic: str, queue_id: int, count: int) -> None:
+    @rule(topic=names, queue_id=queue_ids, count=st.integers(1, 6), forgets=st.booleans())
+    def expire(self, topic: str, queue_id: int, count: int, forgets: bool) -> None:
         queue = self.queue(topic, queue_id)
         if queue is None:
             return
         taken = self.broker.messages(topic, queue_id)[:count]
         queue.low += len(taken)
+        if forgets:
+            queue.forget()
         self.lose(taken)
 
     @rule(topic=names)
@@ -365,6 +367,9 @@ def _covers(words: str, message: Message) -> bool:
     if named := re.match(rf"{QUEUE}: the query is at \d+ but the queue now ends at (\d+)", words):
         where = (named[1], int(named[2])) == (message.topic, message.queue_id)
         return where and int(named[3]) <= message.offset
+    if named := re.match(rf"{QUEUE}: truncated log: the query had come to .* goes on at offset (\d+)", words):
+        where = (named[1], int(named[2])) == (message.topic, message.queue_id)
+        return where and message.offset < int(named[3])
     if named := re.match(rf"{QUEUE}: the queue no longer exists", words):
         return (named[1], int(named[2])) == (message.topic, message.queue_id)
     if named := re.match(r"topic (\S+) no longer exists", words):

@@ -140,6 +140,39 @@ def test_of_an_endpoint_the_first_epoch_is_an_epoch() -> None:
         asked.latest(before, None)
 
 
+def test_a_batch_behind_a_common_point_that_has_expired_reads_nothing_and_is_said() -> None:
+    broker = Broker("broker-a", 10)
+    start = run(broker).latest(run(broker).initial(), 3)
+    planned = run(broker).latest(start, 4)
+    broker.promote_by_force({("t0", 0): 5})
+    broker.grow(15)
+    queue = broker.held["t0"].queues[0]
+    queue.low = 9
+    queue.forget()
+    said = r"truncated log: the query had come to 7 in epoch 5; .* from offset 9 on, or from before"
+    with pytest.raises(InvalidRequest, match=said):
+        offsets_of(reader(fail=True).read_from(broker, QueueSlice(A0, 3, 7, epoch=5)))
+    with pytest.raises(InvalidRequest, match=r"truncated log: the query had come to . in epoch 5"):
+        run(broker).slices(start, planned)
+    going = run(broker, failOnDataLoss="false")
+    assert going.slices(start, planned) == []
+    following = going.latest(planned, None)
+    assert [(p.start, p.end) for p in going.slices(planned, following)] == [(9, 15)]
+
+
+def test_of_a_slave_that_cannot_say_where_an_epoch_began_nothing_is_planned() -> None:
+    """Its master may say it: only where that does not know it either is the position in doubt."""
+    position = Offsets(1, {"t0": "x"}, {A0: 5})
+    held = Bounds(5, 9, (EpochOffset(1, 0), EpochOffset(65, 5, at_or_before=True)))
+    for from_slave in (True, False):
+        metadata = TopicMetadata(65, {"t0": "x"}, {A0: held}, from_slave=from_slave)
+        if from_slave:
+            with pytest.raises(Unavailable, match="does not say up to where"):
+                not_behind(metadata, position, lambda queue: True)
+        else:
+            assert not_behind(metadata, position, lambda queue: True) == metadata
+
+
 class PromotedMeanwhile(Broker):
     """A broker whose slave, which has six messages, takes over once a chunk was read."""
 
