@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 TABLE = Path(".ci/mutants-python.toml")
-LOGGED = r"^\s*log\.\w+\("
+LOGGED = r"^\s*_?log\.\w+\("
 # A change that makes the tests hang ends after (their own time + constant) * multiplier.
 TIMEOUT = {"timeout_constant": 4, "timeout_multiplier": 5}
 

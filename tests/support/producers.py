@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 
 from lakemq import Producer
 from lakemq.client import Client
+from lakemq.client.broker_transport import BrokerTransport
 from lakemq.client.cluster import Cluster
 from tests.support.scripted_endpoints import A, B, Endpoints
 from tests.support.scripted_network import Fate, ScriptedNetwork
@@ -43,13 +44,20 @@ def in_callback(future: Future[Any], function: Callable[[], Any]) -> list[Any]:
 
 
 def client_of_two(
-    network: ScriptedNetwork, monkeypatch: pytest.MonkeyPatch, endpoints: Endpoints | None = None
+    network: ScriptedNetwork | Mapping[str, ScriptedNetwork],
+    monkeypatch: pytest.MonkeyPatch,
+    endpoints: Endpoints | None = None,
 ) -> Client:
-    """The client of brokers a and b; the requests of both come to one network."""
+    """The client of brokers a and b; the requests of both come to one network, or to one of each name."""
     endpoints = endpoints or Endpoints()
     client = Client([A, B], retries=0)
     settings = {"timeout_s": 30.0, "retries": 0, "pool_size": 1, "retry_until": None}
-    cluster = Cluster((A, B), settings, lambda transport: network.client(retries=0))
+
+    def client_over(transport: BrokerTransport) -> Client:
+        to = network if isinstance(network, ScriptedNetwork) else network[transport.name]
+        return to.client(retries=0)
+
+    cluster = Cluster((A, B), settings, client_over)
     cluster.routes = endpoints.routes(A, B)
     monkeypatch.setattr(client, "_cluster", cluster)
     return client

@@ -21,7 +21,7 @@ def test_every_file_and_each_of_its_tests_exists(file: str) -> None:
     tests = TABLE[file]["tests"]
     assert tests
     assert len(set(tests)) == len(tests)
-    for test in [*tests, *TABLE[file].get("without", [])]:
+    for test in [*tests, *TABLE[file].get("without", []), *TABLE[file].get("programs", [])]:
         path, _, name = test.partition("::")
         assert (ROOT / path).is_file(), f"there is no {path}"
         assert not name or f"def {name.partition('[')[0]}(" in (ROOT / path).read_text(encoding="utf-8")

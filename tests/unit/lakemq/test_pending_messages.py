@@ -95,3 +95,26 @@ def test_messages_without_a_lane_are_put_into_theirs_by_number_and_keep_the_orde
     assert pending.size == 0
     pending.put_apart(lambda message: "b")
     assert not pending
+
+
+def test_of_a_lane_with_keys_and_of_those_without_a_lane_one_batch_is_on_its_way_at_a_time() -> None:
+    for put, lane in ((("a/k", "a/l", "b"), "a"), (("-", "-//u", "b"), None)):
+        pending = waiting(*put, batch_bytes=1)
+        first = pending.oldest()
+        assert first is not None
+        batch = pending.take_batch(first)
+        other = pending.oldest()
+        assert other is not None
+        assert (first.lane, other.lane) == (lane, "b"), "the second of the lane waits for the first"
+        pending.ended(lane, batch)
+        second = pending.oldest()
+        assert second is not None
+        assert second.number == 1
+
+
+def test_what_has_a_key_is_laid_out_anew_where_it_is_known_whose_it_is_and_keeps_its_lane_elsewhere() -> None:
+    pending = waiting("a/k", "a/l", "a", "b/m", "a/k")
+    known = {"k": "b", "m": "c"}
+    pending.lay_out(lambda message: known.get(message.sharding_key or ""))
+    assert pending.size == 5 * len(LINE)
+    assert batches(pending) == [[0, 4], [1, 2], [3]]

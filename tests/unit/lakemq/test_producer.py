@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from lakemq import Message, Producer
-from lakemq.client import InvalidRequest, MessageQueue, OutcomeUnknown, Unavailable
+from lakemq.client import Closed, InvalidRequest, MessageQueue, OutcomeUnknown, Unavailable
 from tests.support.producers import FOR_EVER_MS, REPEATED, bodies, producer_of
 from tests.support.scripted_network import ScriptedNetwork
 from tests.support.turns import Turns
@@ -70,6 +70,19 @@ def test_a_flush_does_not_wait_for_what_was_put_behind_it_where_a_batch_has_both
         assert isinstance(turns.error(refused), InvalidRequest)
         turns.result(flushing)
         network.decide_all("answered", behind)
+
+
+def test_a_flush_that_gives_up_counts_what_it_waited_for(turns: Turns) -> None:
+    network = ScriptedNetwork(turns)
+    with producer_of(turns, network.client(), linger_ms=0) as producer:
+        producer.send_later("x")
+        flushing = turns.submit(producer.flush, 5.0)
+        request = network.arrived()
+        producer.send_later("behind")
+        turns.pass_time(5.0)
+        with pytest.raises(TimeoutError, match=r"^1 messages are still on their way"):
+            flushing.result(0)
+        network.decide_all("answered", request)
 
 
 def test_a_flush_and_a_close_that_may_wait_give_up_when_their_time_is_over(turns: Turns) -> None:
@@ -182,6 +195,39 @@ def test_a_batch_that_is_too_large_goes_in_parts_and_the_next_ones_are_smaller(t
     turns.result(producer_flush)
     assert alone.exception(0).code == "REQUEST_TOO_LARGE"  # type: ignore[union-attr]  # it is an error
     producer.close()
+
+
+def test_two_messages_that_are_too_large_together_go_one_by_one_under_keys_of_their_own(turns: Turns) -> None:
+    network = ScriptedNetwork(turns)
+    producer = producer_of(turns, network.client(), linger_ms=FOR_EVER_MS)
+    futures = [producer.send_later(body) for body in "xy"]
+    turns.submit(producer.flush)
+    both = network.arrived()
+    both.fate.put("too large")
+    first = network.arrived()
+    assert bodies(first.lines) == ["x"]
+    producer.close(0)
+    unknown = futures[0].exception(0)
+    assert isinstance(unknown, OutcomeUnknown)
+    assert unknown.idempotency_key == first.key != both.key
+    assert isinstance(futures[1].exception(0), Closed)
+    network.decide_all("answered", first)
+    turns.settle()
+
+
+@pytest.mark.parametrize("index", [2, 3])
+def test_a_refusal_that_names_no_message_of_the_batch_is_heard_of_in_each_future(
+    turns: Turns, index: int
+) -> None:
+    network = ScriptedNetwork(turns)
+    with producer_of(turns, network.client(), linger_ms=FOR_EVER_MS) as producer:
+        futures = [producer.send_later(body) for body in "xy"]
+        turns.submit(producer.flush)
+        network.arrived().fate.put(index)
+        assert {type(turns.error(future)) for future in futures} == {InvalidRequest}
+        network.decide_all("answered")
+        after = producer.send_later("z")
+    assert after.result(0).queue_offset == 0
 
 
 def test_a_topic_of_the_message_goes_before_the_producers(turns: Turns) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
 
 from lakemq import Message
-from lakemq.client import InvalidRequest, OutcomeUnknown, Unavailable
+from lakemq.client import InvalidRequest, OutcomeUnknown, SendResult, Unavailable
 from lakemq.client.routes import ASK_TIMEOUT_S, REFRESH_S
 from store_native.sharding import in_order, of_sharding_key
 from tests.support.producers import FOR_EVER_MS, bodies, client_of_two, producer_of
@@ -290,3 +291,115 @@ def test_a_key_whose_broker_nobody_ever_tells_fails_when_the_time_of_a_send_is_o
         at_once = producer.send_later("x", sharding_key="one")
         assert isinstance(turns.error(at_once), Unavailable)
     assert network.is_idle()
+
+
+def test_batches_without_keys_go_to_the_brokers_in_turn_and_a_selected_queue_to_its_own(
+    turns: Turns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    networks, endpoints = {name: ScriptedNetwork(turns) for name in "ab"}, Endpoints()
+    endpoints.topics["t"] = ["a", "b"]
+    for network in networks.values():
+        network.decide_all("answered")
+    client = client_of_two(networks, monkeypatch, endpoints)
+    with producer_of(turns, client, linger_ms=0, batch_bytes=1) as producer:
+        for count in range(1, 21):
+            assert turns.result(producer.send_later("x")).status == "SEND_OK"
+            assert {len(network.stored.get("t", ())) for network in networks.values()} == {
+                count // 2,
+                (count + 1) // 2,
+            }
+        for _ in range(3):
+            turns.result(producer.send_later("b's", select_queue=lambda queues: queues[-1]))
+    assert bodies(networks["b"].stored["t"])[-3:] == ["b's"] * 3
+    assert "b's" not in bodies(networks["a"].stored["t"])
+
+
+@pytest.mark.parametrize("key", [None, "customer-7"])
+def test_behind_a_selected_broker_that_hangs_only_what_is_for_it_fails(
+    turns: Turns, monkeypatch: pytest.MonkeyPatch, key: str | None
+) -> None:
+    networks, endpoints = {name: ScriptedNetwork(turns) for name in "ab"}, Endpoints()
+    endpoints.topics["t"] = ["a", "b"]
+    client = client_of_two(networks, monkeypatch, endpoints)
+    broker_of_key = client.lane("t", "customer-7")
+    hangs, answers = ("a", "b") if broker_of_key == "b" else ("b", "a")
+
+    def put(broker_name: str) -> Future[SendResult]:
+        chosen = {"a": 0, "b": -1}[broker_name]
+        return producer.send_later("x", sharding_key=key, select_queue=lambda queues: queues[chosen])
+
+    with producer_of(turns, client, linger_ms=0, batch_bytes=1) as producer:
+        hung, late = put(hangs), put(hangs)
+        others = [put(answers), put(answers)]
+        first, beside = networks[hangs].arrived(), networks[answers].arrived()
+        turns.pass_time(30.0)
+        first.fate.put("lost")
+        assert isinstance(turns.error(hung), OutcomeUnknown)
+        assert isinstance(late.exception(0), Unavailable)
+        assert not any(future.done() for future in others)
+        networks[answers].decide_all("answered", beside)
+        assert [turns.result(future).queue_offset for future in others] == [0, 1]
+
+
+def test_behind_a_key_of_which_nobody_had_said_whose_it_is_only_what_is_of_its_broker_fails(
+    turns: Turns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    networks, endpoints = {name: ScriptedNetwork(turns) for name in "ab"}, Endpoints()
+    endpoints.topics["t"] = ["a", "b"]
+    client = client_of_two(networks, monkeypatch, endpoints)
+    of_broker: dict[str, str] = {}
+    for number in range(8):
+        of_broker.setdefault(of_sharding_key(f"{number}", in_order({"a": 2, "b": 2})), f"{number}")
+    with producer_of(turns, client, linger_ms=FOR_EVER_MS, batch_bytes=1) as producer:
+        hung, late, *others = (producer.send_later("x", sharding_key=of_broker[name]) for name in "aabb")
+        turns.submit(producer.flush)
+        first, beside = networks["a"].arrived(), networks["b"].arrived()
+        turns.pass_time(30.0)
+        first.fate.put("lost")
+        assert isinstance(turns.error(hung), OutcomeUnknown)
+        assert isinstance(late.exception(0), Unavailable)
+        assert not any(future.done() for future in others)
+        networks["b"].decide_all("answered", beside)
+        assert [turns.result(future).queue_offset for future in others] == [0, 1]
+
+
+def test_what_a_broker_refuses_as_of_several_and_was_told_as_of_one_goes_one_by_one(
+    turns: Turns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network, endpoints = ScriptedNetwork(turns), Endpoints()
+    endpoints.topics["t"] = ["a", "b"]
+    client = client_of_two(network, monkeypatch, endpoints)
+    keys = {client.lane("t", f"{number}"): f"{number}" for number in range(8)}
+    for ask in ("lane", "known_lane"):
+        monkeypatch.setattr(client, ask, lambda topic, sharding_key: "as it was told")
+    with producer_of(turns, client, linger_ms=FOR_EVER_MS) as producer:
+        futures = [producer.send_later(name, sharding_key=keys[name]) for name in "ab"]
+        network.decide_all("answered")
+    assert [future.result(0).queue_offset for future in futures] == [0, 1]
+    assert bodies(network.stored["t"]) == ["a", "b"]
+
+
+def test_the_time_that_the_question_whose_a_key_is_took_is_not_given_to_its_send(
+    turns: Turns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network, endpoints = ScriptedNetwork(turns), Endpoints()
+    endpoints.topics["t"] = ["a", "b"]
+    endpoints.down = {A, B}
+    client = client_of_two(network, monkeypatch, endpoints)
+    given_s: list[float] = []
+    send = client.send_ndjson
+
+    def send_ndjson(*what: Any, **how: Any) -> Any:
+        given_s.append(how["retry_until"])
+        return send(*what, **how)
+
+    monkeypatch.setattr(client, "send_ndjson", send_ndjson)
+    with producer_of(turns, client, linger_ms=0, retry_until=60.0) as producer:
+        producer.send_later("x", sharding_key="k")
+        turns.settle()
+        turns.pass_time(50.0)
+        endpoints.down, endpoints.now = set(), endpoints.now + REFRESH_S
+        turns.pass_time(1.0)
+        network.arrived().fate.put("answered")
+    assert len(given_s) == 1
+    assert 9.0 <= given_s[0] <= 10.0

@@ -73,6 +73,7 @@ def test_a_callback_that_flushes_is_refused_and_nothing_waits_for_it(turns: Turn
     assert turns.result(second).queue_offset == 1
     for error in refused:
         assert isinstance(error[0], InvalidRequest)
+        assert error[0].code == "ARGUMENT_ILLEGAL"
         assert "in a future's callback" in error[0].detail
     producer.close()
 
@@ -100,6 +101,8 @@ def test_a_callback_waits_for_no_room_and_may_put_what_fits(turns: Turns) -> Non
     turns.result(second)
     assert isinstance(refused[0], Unavailable)
     assert refused[0].code == "SYSTEM_BUSY"
+    assert refused[0].context["sent"] is False
+    assert f"{line} bytes wait to be sent" in refused[0].detail
     assert isinstance(put[0], Future)
     assert turns.result(put[0]).queue_offset == 2
     producer.close()
