@@ -209,6 +209,7 @@ def test_two_messages_that_are_too_large_together_go_one_by_one_under_keys_of_th
     producer.close(0)
     unknown = futures[0].exception(0)
     assert isinstance(unknown, OutcomeUnknown)
+    assert None not in (first.key, both.key), "a repeat after a lost answer would be stored twice"
     assert unknown.idempotency_key == first.key != both.key
     assert isinstance(futures[1].exception(0), Closed)
     network.decide_all("answered", first)
