@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from lakemq.client.routes import REFRESH_S
 from lakemq.producer import MOST_SENDERS
 from tests.support.producers import FOR_EVER_MS, bodies, client_of_two, producer_of
-from tests.support.scripted_endpoints import Endpoints
+from tests.support.scripted_endpoints import A, B, Endpoints
 from tests.support.scripted_network import ScriptedNetwork
 from tests.support.turns import Turns
 
@@ -88,13 +89,19 @@ def test_threads_that_wait_are_told_when_it_is_known_whose_the_messages_are(
     endpoints.topics |= {"t": ["a", "b"], "u": ["a", "b"]}
     client = client_of_two(network, monkeypatch, endpoints)
     names = {client.lane("t", f"{number}"): f"{number}" for number in range(8)}
-    with producer_of(turns, client, linger_ms=0, batch_bytes=1) as producer:
+    with producer_of(turns, client, linger_ms=0, batch_bytes=1, retry_until=60.0) as producer:
         known = [producer.send_later("x", sharding_key=key) for key in names.values()]
         for request in (network.arrived(), network.arrived()):
             request.fate.put("answered")
         assert [turns.result(future).topic for future in known] == ["t", "t"]
+        endpoints.down = {A, B}
         for body in ("a1", "a2", "b1"):
             producer.send_later(body, topic="u", sharding_key=names[body[0]])
+        turns.settle()
+        assert network.is_idle(), "nobody says whose they are"
+        endpoints.down = set()
+        endpoints.now += REFRESH_S
+        turns.pass_time(1.0)
         requests = {bodies(request.lines)[0]: request for request in (network.arrived(), network.arrived())}
         assert requests.keys() == {"a1", "b1"}, "b1 does not wait for the answer to a1"
         assert senders(turns) == 2
