@@ -12,7 +12,8 @@ ONLY ?=
 ROUNDS ?= 100
 SEED ?= 1
 ROLLS ?= 100000
-SEEDS ?= 300
+SEEDS ?=
+CHANCE ?= 100
 EVERY ?= 1
 SECONDS ?= 600
 
@@ -63,7 +64,7 @@ help:
 	@echo "make check-spark-versions   the path on PySpark 4.0 and 4.1, in environments of their own"
 	@echo "make check-lowest-versions   the lowest versions that pyproject.toml allows, in environments of their own"
 	@echo "make bench        the measurements of docs/performance.md [ONLY=P7] (Maven)"
-	@echo "make chaos        kill -9 under load; rolls of the log    [ONLY=R1 ROUNDS=100 SEED=1] [ONLY=R2 ROUNDS=100 BROKERS=3 MIN_IN_SYNC=2] [ONLY=DRIVER ROUNDS=20] [ONLY=ROLL ROLLS=100000] [ONLY=POWER SEEDS=300] [ONLY=SIMULATION SEEDS=10000] [ONLY=ORDERS] [ONLY=THREADS] [ONLY=MIRI]"
+	@echo "make chaos        kill -9 under load; rolls of the log    [ONLY=R1 ROUNDS=100 SEED=1] [ONLY=R2 ROUNDS=100 BROKERS=3 MIN_IN_SYNC=2] [ONLY=DRIVER ROUNDS=20] [ONLY=ROLL ROLLS=100000] [ONLY=POWER SEEDS=300] [ONLY=SIMULATION SEEDS=10000] [ONLY=CRASHES SEEDS=4 CHANCE=100: of each call to cut, hours for all] [ONLY=ERRORS SEEDS=2 CHANCE=100] [ONLY=ORDERS] [ONLY=THREADS] [ONLY=MIRI]"
 	@echo "make fuzz         bytes of chance against whatever reads bytes [ONLY=record SECONDS=600] (cargo-fuzz, nightly Rust)"
 	@echo "make mutants      changes in the code that hurt, one at a time, against their tests [ONLY=path/of/a/file] [EVERY=10: of Python's a sample]"
 	@echo "make wheel        dist/lakemq-*.whl"
@@ -137,7 +138,7 @@ bench: $(VENV)/.built
 	$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY))
 
 chaos: $(VENV)/.built
-	@[[ " R1 R2 DRIVER ROLL POWER SIMULATION ORDERS THREADS MIRI " = *" $(or $(ONLY),R1) "* ]] || { echo "no chaos scenario $(ONLY); there are R1, R2, DRIVER, ROLL, POWER, SIMULATION, ORDERS, THREADS and MIRI"; exit 2; }
+	@[[ " R1 R2 DRIVER ROLL POWER SIMULATION CRASHES ERRORS ORDERS THREADS MIRI " = *" $(or $(ONLY),R1) "* ]] || { echo "no chaos scenario $(ONLY); there are R1, R2, DRIVER, ROLL, POWER, SIMULATION, CRASHES, ERRORS, ORDERS, THREADS and MIRI"; exit 2; }
 ifneq ($(filter R1,$(or $(ONLY),R1)),)
 	$(BIN)/python -m tests.cluster.chaos.r1 --rounds $(ROUNDS) --seed $(SEED)
 endif
@@ -152,10 +153,16 @@ ifneq ($(filter ROLL,$(or $(ONLY),ROLL)),)
 	TMPDIR=$(or $(wildcard /dev/shm),/tmp) LAKEMQ_TEST_ROLLS=$(ROLLS) $(CARGO_TEST) --release --test failure rolls:: -- --nocapture
 endif
 ifneq ($(filter POWER,$(or $(ONLY),POWER)),)
-	LAKEMQ_POWER_SEEDS=$(SEEDS) $(CARGO_TEST) --test disks any_call
+	LAKEMQ_POWER_SEEDS=$(or $(SEEDS),300) $(CARGO_TEST) --test disks any_call
 endif
 ifneq ($(filter SIMULATION,$(or $(ONLY),SIMULATION)),)
-	LAKEMQ_SIMULATION_SEEDS=$(SEEDS) $(CARGO_TEST) --test disks simulation
+	LAKEMQ_SIMULATION_SEEDS=$(or $(SEEDS),300) $(CARGO_TEST) --test disks simulation
+endif
+ifneq ($(filter CRASHES,$(or $(ONLY),R1)),)
+	TMPDIR=$(or $(wildcard /dev/shm),/tmp) LAKEMQ_CRASH_CHANCE=$(CHANCE) LAKEMQ_CRASH_SEEDS=$(or $(SEEDS),4) $(CARGO_TEST) --test disks crashes:: -- --nocapture
+endif
+ifneq ($(filter ERRORS,$(or $(ONLY),R1)),)
+	TMPDIR=$(or $(wildcard /dev/shm),/tmp) LAKEMQ_ERROR_CHANCE=$(CHANCE) LAKEMQ_ERROR_SEEDS=$(or $(SEEDS),2) $(CARGO_TEST) --test disks io_errors:: -- --nocapture
 endif
 ifneq ($(filter ORDERS,$(or $(ONLY),R1)),)
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=store_native/target/orders $(CARGO_TEST) --test orders
