@@ -25,7 +25,7 @@ FAST := tests/integration/test_http_produce.py tests/integration/test_client_cal
 	tests/integration/test_sink_columns.py::test_every_column_arrives \
 	tests/integration/test_ledger_spark.py::test_a_batch_is_appended_once_per_checkpoint \
 	tests/integration/test_ledger_consume.py::test_a_vectorised_handler_over_http_with_a_tag_filter
-# Workers for the fast tests, half of which wait: for processes, clocks, disks.
+# Workers for the tests, of which many wait: for processes, clocks, disks.
 HALF_MORE := $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) * 3 / 2)))
 
 # Rust's tests that run a whole workload for each call of a disk: `make test` has them.
@@ -93,6 +93,7 @@ quickstart: $(VENV)/.built
 	$(BIN)/lakemq quickstart
 
 # With Maven installed, the tests against RocketMQ's own broker run too.
+test test-all: export PYTEST_XDIST_AUTO_NUM_WORKERS = $(HALF_MORE)
 test: $(VENV)/.built $(VENV)/spark-classes.jsa
 	$(call BESIDE,-m "not nightly",)
 
