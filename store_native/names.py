@@ -20,6 +20,9 @@ PERM_ALL: Final = PERM_READ_WRITE | PERM_INHERIT
 MAY_BE_BEHIND_HEADER: Final = "X-LakeMQ-May-Be-Behind"
 """A broker says by it that its answer may lack the end of what was shown before, as a slave's may."""
 
+LOG_PARTED_HEADER: Final = "X-LakeMQ-Log-Parted"
+"""A slave says by it that its log is not its master's: who asked it in its master's place asks another."""
+
 ORDER_VERSION_HEADER: Final = "LakeMQ-Order-Version"
 """The version of the ordered topic's list of brokers that a send went by. Brokers of older releases refuse an
 X-LakeMQ header beside JSON, and pass over this one."""

@@ -202,6 +202,8 @@ class Registrar:
             if topics
             else None
         )
+        if not registration.log_parted:
+            del content["log_parted"]  # an older release may not know it
         path = _path_of(_place_of(registration))
         answer = await self._send("PUT", nameserver, path, json.dumps(content).encode())
         ordered = [topic for topic in content["topics"] or () if "order_conf" in topic]

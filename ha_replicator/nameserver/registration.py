@@ -42,6 +42,7 @@ class BrokerRegistration:
         store_id: Of two brokers under one name and id the first counts while it lives; it is known by it.
         heartbeat_s: How often it registers when nothing changes; 0: it does not say.
         epoch: Of a master: its own. The one of the higher counts, of two that answer to one name.
+        log_parted: Of a slave: its log is not its master's, and no route has it.
     """
 
     cluster: str
@@ -54,3 +55,4 @@ class BrokerRegistration:
     epoch: int = 0
     store_id: str = ""
     heartbeat_s: float = 0.0
+    log_parted: bool = False

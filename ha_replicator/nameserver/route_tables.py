@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ha_replicator.identity import MASTER_ID
 from ha_replicator.nameserver.registration import BrokerRegistration, QueueData
@@ -28,12 +28,21 @@ MOST_ORDER_CONFS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class BrokerData:
-    """The addresses behind one broker name, by broker id, and the epoch of the master if there is one."""
+    """The addresses behind one broker name, by broker id, and the epoch of the master if there is one.
+
+    ``parted`` are the ids of slaves whose log is not the master's.
+    """
 
     cluster: str
     broker_name: str
     addresses: dict[int, str]
     epoch: int | None = None
+    parted: set[int] = field(default_factory=set)
+
+    def to_read(self) -> BrokerData:
+        """Returns the same without those that nobody is to read."""
+        kept = {key: address for key, address in self.addresses.items() if key not in self.parted}
+        return replace(self, addresses=kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +169,7 @@ class RouteTables:
         order_conf = self._order_conf(topic, queues)
         if not queues and order_conf is None:
             return None
-        brokers = [data for data in self.brokers() if data.broker_name in queues]
+        brokers = [data.to_read() for data in self.brokers() if data.broker_name in queues]
         return Route(dict(queues), brokers, order_conf)
 
     def brokers(self) -> list[BrokerData]:
@@ -171,6 +180,8 @@ class RouteTables:
             epoch = live.registration.epoch if broker_id == MASTER_ID else None
             data = found.setdefault(name, BrokerData(live.registration.cluster, name, {}, epoch))
             data.addresses[broker_id] = live.registration.address
+            if live.registration.log_parted:
+                data.parted.add(broker_id)
         return list(found.values())
 
     def _is_late(self, live: _Live, now: float | None = None) -> bool:

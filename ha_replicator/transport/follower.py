@@ -27,6 +27,8 @@ log = logging.getLogger("lakemq.replication")
 
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
+LOG_REFUSED = frozenset({"LOG_DIVERGED", "LOG_EXPIRED"})
+"""What says that this log is not, or is perhaps not, the master's."""
 LASTING_S = 10.0
 """A connection that ended sooner counts as failed: what ends it at once would do so again and again."""
 
@@ -45,6 +47,7 @@ class Follower:
     Attributes:
         link: The connection there is now.
         last_failure: Why there is none.
+        refusal: Why the log is not the master's, if that was said since it last followed.
     """
 
     def __init__(
@@ -66,6 +69,7 @@ class Follower:
         self._chance = random.SystemRandom()
         self.link: LinkToMaster | None = None
         self.last_failure: str | None = None
+        self.refusal: str | None = None
 
     async def run(self) -> None:
         """Follows; returns only by being cancelled."""
@@ -77,6 +81,8 @@ class Follower:
                 reason = LinkClosed("CONNECTION_LOST", "the master closed the connection")
             except LinkClosed as closed:
                 followed, reason = self.link is not None and self.link.following, closed
+                if closed.code in LOG_REFUSED:
+                    self.refusal = str(closed)
             except (LakeMQError, OSError, TimeoutError) as error:
                 followed = self.link is not None and self.link.following
                 reason = LinkClosed("MASTER_UNREACHABLE", str(error) or type(error).__name__)
@@ -150,7 +156,7 @@ class Follower:
                 except LakeMQError as error:
                     raise LinkClosed(error.code, error.detail) from error
                 if link.following and not following:
-                    self.last_failure = None
+                    self.last_failure = self.refusal = None
                     fields = {"master": peer.address, "epoch": link.epoch, "from": self._log.marks()[1]}
                     log.info("this slave follows its master", extra={"fields": fields})
                     wakeup.set()

@@ -120,4 +120,5 @@ class RegistrationService:
             epoch=self._store.epoch if self._replication.is_master else 0,
             store_id=self._store.store_id,
             heartbeat_s=self._settings.nameserver_heartbeat_s,
+            log_parted=self._replication.log_parted is not None,
         )

@@ -39,6 +39,7 @@ from ha_replicator.transport.wakeups import Wakeups
 from ha_replicator.wire.credentials import Credentials
 from ingest_api.broker.heard_master import HeardMaster, Promotion
 from ingest_api.broker.mastership import not_master
+from ingest_api.broker.parted_log import PartedLog
 from ingest_api.broker.replication_status import ReplicationStatus, SlaveStatus
 from ingest_api.broker.settings import BrokerSettings
 from ingest_api.broker.store_events import StoreEvents
@@ -106,6 +107,8 @@ class ReplicationService:
             self._addresses, self._settings.master, settings.nameservers, self.identity, trust
         )
         self._heard = HeardMaster()
+        self._parted = PartedLog(self._log)
+        self._look_at_log()
         self._shown_before = self._log.marks()[1] if self.asks_replicas else 0
 
     @property
@@ -134,7 +137,17 @@ class ReplicationService:
         """Whether this is a slave that follows nobody, and could keep something for the next master."""
         link = self._follower.link if self._follower else None
         is_following = link is not None and link.following
-        return not self.is_master and not is_following and self._protocol is HaProtocol.LAKEMQ
+        could = not self.is_master and not is_following and self._protocol is HaProtocol.LAKEMQ
+        return could and self.log_parted is None
+
+    @property
+    def log_parted(self) -> str | None:
+        """Why this slave's log is not its master's, and is not read in its place; None: it may be."""
+        return self._parted.reason
+
+    def _look_at_log(self) -> bool:
+        speaks_of_epochs = self._protocol is HaProtocol.LAKEMQ
+        return self._parted.look(is_slave=not self.is_master and speaks_of_epochs, follower=self._follower)
 
     def check_master(self) -> None:
         """Returns where this broker may change topics, groups, offsets and leases.
@@ -246,6 +259,7 @@ class ReplicationService:
                 raise
             self.role, self._replicas, self._listener = role, replicas, listener
             self._catch_up = self._catch_up_of(replicas)
+            self._look_at_log()
             self._role_changed()
         return promotion
 
@@ -285,6 +299,7 @@ class ReplicationService:
             in_reach=self.in_reach(),
             following=link is not None and link.following,
             failure=follower.last_failure if follower else None,
+            log_parted=self.log_parted,
             master_end=None if self.is_master else self._heard.end,
             slaves=[self._slave_status(link, now) for link in [*self._replicas.links]],
         )
@@ -356,6 +371,12 @@ class ReplicationService:
         link = self._follower.link if self._follower else None
         if link is not None and link.master_end is not None:
             self._heard.note(link.master_end, self._loop.time())
+        if self._look_at_log():
+            if self.log_parted is not None:
+                log.error(
+                    "this slave is not read in its master's place", extra={"fields": {"why": self.log_parted}}
+                )
+            self._role_changed()
         self._master_heard()
 
     def _link_to_slave(self, local_peer: bool, now: float) -> LinkToSlave:
@@ -404,6 +425,8 @@ class ReplicationService:
             self._log.become_slave(epoch)
         except Unavailable as error:
             log.warning("a higher epoch came in between", extra={"fields": {"reason": error.detail}})
+        if self._look_at_log():
+            self._role_changed()
         self._wakeups.wake_all()
         log.error(
             "this broker is the master no more: restart it as a slave of the new one",

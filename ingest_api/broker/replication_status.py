@@ -39,6 +39,7 @@ class ReplicationStatus:
         in_reach: Whether enough slaves can have a message soon; True where none is asked.
         following: A slave's: whether it follows its master now.
         failure: A slave's: why it does not.
+        log_parted: A slave's: why its log is not its master's, and is not read in its place; None: it may be.
         master_end: A slave's: its master's log went so far at least when it was heard last; None: it was not.
     """
 
@@ -58,6 +59,7 @@ class ReplicationStatus:
     in_reach: bool
     following: bool
     failure: str | None
+    log_parted: str | None
     master_end: int | None
     slaves: list[SlaveStatus]
 

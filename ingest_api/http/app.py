@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Any
 
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from ingest_api.http.front_door import FrontDoor
 from ingest_api.http.guarded_app import GuardedApp
@@ -30,6 +30,9 @@ from ingest_api.http.routes import (
     topics,
 )
 from store_native.errors import InvalidRequest, Unavailable
+from store_native.names import LOG_PARTED_HEADER
+
+_PARTED = (LOG_PARTED_HEADER.lower().encode(), b"true")
 
 
 def create_app(door: FrontDoor) -> BrokerApp:
@@ -72,6 +75,8 @@ class BrokerApp(GuardedApp):
         """Hands a request to its door; returns the coroutine instead of awaiting it, which is cheaper."""
         if scope["type"] != "http":
             return super().__call__(scope, receive, send)
+        if self._broker.replication.log_parted is not None:
+            send = _marked(send)
         if b"%" in scope["raw_path"] and b"%2f" in scope["raw_path"].lower():
             return self._escaped_slash(scope, receive, send)
         path: str = scope["path"]
@@ -113,3 +118,14 @@ class BrokerApp(GuardedApp):
         code = "GROUP_ILLEGAL" if path.startswith(f"{API}/groups/") else "TOPIC_ILLEGAL"
         error = InvalidRequest(code, "a name has no slash", parameter="path")
         await self.errors.respond(error, scope, receive, send, Body())
+
+
+def _marked(send: Send) -> Send:
+    """Answers of a slave whose log is not its master's say so, all of them."""
+
+    async def marked(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message["headers"], _PARTED]}
+        await send(message)
+
+    return marked

@@ -133,6 +133,8 @@ def state_of(member: ClusterMember) -> str:
     status = member.status
     if status is None:
         return str(member.failure)
+    if status.get("log_parted") is not None:
+        return f"NOT READ IN ITS MASTER'S PLACE: {status['log_parted']}"
     if member.is_slave:
         return (
             "follows" if status["following"] else f"does not follow: {status['failure'] or 'not tried yet'}"

@@ -3,10 +3,10 @@
 Owns the order in which the addresses of one broker name are tried.
 
 Invariants: what changes something goes to the master only, but for what slaves may take too; that, and a
-read, goes to a slave when the master does not answer; what a slave does not know is not known, for its master
-may have it; an error names the broker; all of a call, name servers included, is within its time, but a long
-poll has that time at each address. A master that did not answer is tried last for a while, so that not every
-read waits for it.
+read, goes to a slave when the master does not answer, but to none whose log is known to be another one; what
+a slave does not know is not known, for its master may have it; an error names the broker; all of a call, name
+servers included, is within its time, but a long poll has that time at each address. A master that did not
+answer is tried last for a while, so that not every read waits for it.
 
 Threads: any.
 """
@@ -103,6 +103,7 @@ class BrokerTransport:
         """Asks each address that may answer, and looks at the routes a second time."""
         failed: LakeMQError | None = None
         tried: set[str] = set()
+        parted: list[str] = []
         # A second look at the routes: another broker may be the master by now.
         for _ in range(2):
             at_slaves = method == "GET" or how.get("at_slaves", False)
@@ -131,12 +132,17 @@ class BrokerTransport:
                         raise
                     failed = _behind(refused)
                     continue
+                if answer.log_parted and address != master:
+                    parted.append(address)
+                    continue
                 self._away_until.pop(address, None)
                 behind = answer.from_slave or address != master
                 self.slave_answers += behind
                 return replace(answer, from_slave=behind, broker_name=self.name)
             if failed is not None and deadline.left() <= 0:
                 break
+        if parted:
+            failed = _parted(parted, failed)
         if failed is None:
             raise self._unknown(deadline)
         raise self._named(failed) from failed
@@ -183,6 +189,14 @@ class BrokerTransport:
     def _named(self, error: LakeMQError) -> LakeMQError:
         context = {**error.context, "broker_name": self.name}
         return type(error)(error.code, f"broker {self.name}: {error.detail}", **context)
+
+
+def _parted(addresses: list[str], failed: LakeMQError | None) -> Unavailable:
+    """What it comes to that none answers but slaves that say that their log is not their master's."""
+    what = f"{', '.join(addresses)}: a slave whose log parted from its master's is not read in its place"
+    context = {} if failed is None else failed.context
+    detail = what if failed is None else f"{failed.detail}; {what}"
+    return Unavailable("SERVICE_NOT_AVAILABLE", detail, **context)
 
 
 def _behind(refused: InvalidRequest) -> Unavailable:

@@ -35,7 +35,7 @@ from lakemq.client.forks import tell_in_child
 from lakemq.client.repeats import repeated
 from lakemq.tls.trust import in_words
 from store_native.errors import Closed, InvalidRequest, LakeMQError, Unavailable
-from store_native.names import MAY_BE_BEHIND_HEADER
+from store_native.names import LOG_PARTED_HEADER, MAY_BE_BEHIND_HEADER
 
 API = "/api/v1"
 _CONNECT_TIMEOUT_S = 3.0
@@ -61,6 +61,7 @@ class Answer:
         from_slave: A slave gave it, or a promoted master that may lack the end of what was shown before: it
             may be behind.
         broker_name: Which of several brokers gave it; empty where the endpoint is one broker's.
+        log_parted: A slave gave it whose log is not its master's.
     """
 
     status: int
@@ -70,6 +71,7 @@ class Answer:
     result: Any = None
     from_slave: bool = False
     broker_name: str = ""
+    log_parted: bool = False
 
     def read(self, build: Callable[[Any], Result]) -> Result:
         """Parses the body and builds a result of it.
@@ -243,7 +245,12 @@ class Transport:
         if 200 <= answer.status < 300:
             behind = MAY_BE_BEHIND_HEADER in answer.headers
             self.slave_answers += behind
-            given = Answer(answer.status, answer.headers, answer.data, self.endpoint, from_slave=behind)
+            parted = LOG_PARTED_HEADER in answer.headers
+            given = Answer(
+                *(answer.status, answer.headers, answer.data, self.endpoint),
+                from_slave=behind,
+                log_parted=parted,
+            )
             return self._whole(request, given)
         refusal = from_problem(answer.status, answer.headers, answer.data)
         if request.stores is not None and answer.status >= 500 and not is_brokers_own(answer.data):

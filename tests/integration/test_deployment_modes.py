@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from lakemq.cli.app import main
 from lakemq.client import Client, Unavailable
 from tests.support.broker_process import BrokerProcess
 from tests.support.name_servers import BrokersOfCluster
@@ -77,7 +78,7 @@ def test_one_master_is_away_as_a_whole_and_comes_back_with_everything(tmp_path: 
 
 
 def test_of_masters_with_asynchronous_slaves_one_that_dies_loses_what_its_slave_had_not_received(
-    tmp_path: Path,
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with BrokersOfCluster(tmp_path) as cluster:
         masters = {name: cluster.master(name, "--role", "async-master") for name in NAMES}
@@ -116,6 +117,21 @@ def test_of_masters_with_asynchronous_slaves_one_that_dies_loses_what_its_slave_
             returned = cluster.returned("broker-a", slaves["broker-a"], follows=False)
             wait_until(lambda: "the log cannot be cut" in str(status(returned)["failure"]))
             assert not status(slaves["broker-a"])["slaves"]
+            # Nor does it stand in for the new master, whose messages it does not have.
+            server = cluster.name_servers[0]
+            wait_until(lambda: "2" in server.addresses()["broker-a"], otherwise="ha status shows it")
+            wait_until(lambda: "2" not in server.route(TOPIC)["broker-a"], otherwise="no route has it")
+            slaves["broker-a"].kill()
+            for _ in range(2):
+                with pytest.raises(Unavailable, match="whose log parted from its master's"):
+                    a.queues(TOPIC)
+                returned.kill()
+                returned.start()  # it knows it without a master, too
+            with returned.client() as by_its_address:
+                assert "not replicated" in found(by_its_address)
+            assert main(["ha", "status", "--endpoint", returned.endpoint]) == 0
+            shown = capsys.readouterr().out.splitlines()[0]
+            assert "NOT READ IN ITS MASTER'S PLACE: its log parted" in shown
             returned.stop()
             assert "not replicated" in [r.body.decode() for r in read_log(returned.store_path).records]
 

@@ -58,6 +58,10 @@ class NameServer:
         """Returns addresses by broker name and id."""
         return {entry["broker_name"]: entry["addresses"] for entry in self.get("/cluster")["brokers"]}
 
+    def route(self, topic: str) -> dict[str, dict[str, str]]:
+        """Returns the addresses of a topic's route, by broker name and id."""
+        return {entry["broker_name"]: entry["addresses"] for entry in self.get(f"/routes/{topic}")["brokers"]}
+
     def holders(self, topic: str) -> list[str]:
         """Returns the names of the brokers that hold a topic."""
         answer = Http(self.url).get(f"/routes/{topic}")

@@ -18,7 +18,7 @@ import httptools
 from ingest_api.advertised import parsed
 from ingest_api.process_settings import HttpSettings
 from store_native.errors import InvalidRequest, LakeMQError
-from store_native.names import MAY_BE_BEHIND_HEADER
+from store_native.names import LOG_PARTED_HEADER, MAY_BE_BEHIND_HEADER
 
 RawHeaders = list[tuple[bytes, bytes]]
 
@@ -30,7 +30,7 @@ _PREFLIGHT_AGE_S = 600
 _EXPOSED = (
     b"X-LakeMQ-Status, X-LakeMQ-Next-Offset, X-LakeMQ-Min-Offset, X-LakeMQ-Max-Offset, X-LakeMQ-Count, "
     b"X-LakeMQ-Damaged, X-LakeMQ-Suggested-Broker-Id, X-LakeMQ-Epoch, "
-    + MAY_BE_BEHIND_HEADER.encode()
+    + f"{MAY_BE_BEHIND_HEADER}, {LOG_PARTED_HEADER}".encode()
     + b", "
     b"X-Request-Id, Retry-After"
 )

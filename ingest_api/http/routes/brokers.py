@@ -49,6 +49,7 @@ class Registration(_Told):
     epoch: Annotated[int, Field(ge=0, le=MAX_LONG, description="A master's own.")] = 0
     store_id: Annotated[str, Field(max_length=64)] = ""
     heartbeat_s: Annotated[float, Field(ge=0, le=3_600, description="How often it registers.")] = 0.0
+    log_parted: Annotated[bool, Field(description="A slave's log is not its master's.")] = False
     data_version: Annotated[str, Field(max_length=128, description="Changes whenever topics does.")]
     topics: Annotated[
         list[TopicQueues] | None,
@@ -99,6 +100,7 @@ def router(name_server: NameServer) -> APIRouter:
                 epoch=registration.epoch,
                 store_id=registration.store_id,
                 heartbeat_s=registration.heartbeat_s,
+                log_parted=registration.log_parted,
             ),
             await _signed(request),
         )

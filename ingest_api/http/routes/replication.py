@@ -62,6 +62,12 @@ class Replication(BaseModel):
     in_reach: Annotated[bool, Field(description="Whether enough slaves can have a message soon.")]
     following: bool
     failure: Annotated[str | None, Field(description="Why a slave does not follow.")]
+    log_parted: Annotated[
+        str | None,
+        Field(
+            description="Why a slave's log is not its master's, and is not read in its place; null: it is."
+        ),
+    ]
     lag_bytes: Annotated[
         int | None,
         Field(

@@ -95,7 +95,7 @@ def _print(
     )
     print(
         f"{status['broker_name']} of {status['cluster']}, id {status['broker_id']}: {status['role']}, "
-        f"epoch {status['epoch']}{rate}"
+        f"epoch {status['epoch']}{rate}{_parted(status)}"
     )
     print(
         f"log [{status['first_offset']}, {status['appended']}), flushed to {status['flushed']}, "
@@ -110,6 +110,11 @@ def _print(
         print(f"takes slaves on port {status['ha_port']}, needs {status['min_in_sync']}{reach}")
         columns = ["broker_id", "acked", "lag_bytes", "lag_s", "bytes_per_s", "silent_s"]
         print(output.table(columns, [[slave.get(name) for name in columns] for slave in status["slaves"]]))
+
+
+def _parted(status: dict[str, Any]) -> str:
+    why = status.get("log_parted")
+    return "" if why is None else f", NOT READ IN ITS MASTER'S PLACE: {why}"
 
 
 def _following(status: dict[str, Any]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ha_replicator.nameserver import BrokerRegistration, QueueData, RouteTables, route_tables
@@ -46,6 +48,17 @@ def test_a_route_names_the_brokers_that_hold_the_topic() -> None:
     assert only is not None
     assert [b.addresses for b in only.brokers] == [{0: "http://broker-a:8090"}]
     assert names.route("v") is None
+
+
+def test_no_route_has_a_slave_whose_log_parted_from_its_masters() -> None:
+    names, _ = tables()
+    names.register(broker(topics={"t": FOUR}))
+    for parted in (False, True, False):
+        names.register(replace(broker(broker_id=1), log_parted=parted))
+        route = names.route("t")
+        assert route is not None
+        assert [sorted(b.addresses) for b in route.brokers] == [[0] if parted else [0, 1]]
+        assert [sorted(b.addresses) for b in names.brokers()] == [[0, 1]], "it is there, and is shown"
 
 
 def test_a_changed_table_replaces_the_old_one() -> None:

@@ -21,9 +21,11 @@ class Pair:
 
     def __init__(self) -> None:
         self.raises: dict[str, LakeMQError | None] = {MASTER: None, SLAVE: None}
+        self.slaves: tuple[str, ...] = (SLAVE,)
+        self.parted: set[str] = set()
 
     def brokers(self, deadline: object = None) -> dict[str, BrokerRoute]:
-        return {"broker-a": BrokerRoute("broker-a", MASTER, (SLAVE,))}
+        return {"broker-a": BrokerRoute("broker-a", MASTER, self.slaves)}
 
     def failed(self) -> None:
         pass
@@ -34,7 +36,7 @@ class Pair:
                 error = self.raises[address]
                 if error is not None:
                     raise error
-                return Answer(200, {}, b"{}", address)
+                return Answer(200, {}, b"{}", address, log_parted=address in self.parted)
 
         return cast(Transport, To())
 
@@ -52,6 +54,21 @@ def test_answers_of_slaves_are_counted() -> None:
     assert transport.slave_answers == 0
     pair.raises[MASTER] = Unavailable("SERVICE_NOT_AVAILABLE", "no connection")
     assert transport.call("GET", "/x").from_slave
+    assert transport.slave_answers == 1
+
+
+def test_a_slave_whose_log_parted_from_its_masters_is_not_read_in_its_place() -> None:
+    pair = Pair()
+    pair.parted.add(SLAVE)
+    transport = pair.transport()
+    assert transport.call("GET", "/x").endpoint == MASTER
+    pair.raises[MASTER] = Unavailable("SERVICE_NOT_AVAILABLE", "no connection")
+    for _ in range(2):  # the second time the slave is asked first
+        with pytest.raises(Unavailable, match=f"no connection; {SLAVE}: a slave whose log parted from"):
+            transport.call("GET", "/x")
+    pair.slaves = (SLAVE, "http://another")
+    pair.raises["http://another"] = None
+    assert transport.call("GET", "/x").endpoint == "http://another"
     assert transport.slave_answers == 1
 
 
