@@ -14,6 +14,7 @@ import pytest
 
 from delta_tables.deliveries import DELIVERIES
 from jobs.group.batch_size import Handled
+from jobs.group.handled_messages import without_repeats
 from jobs.group.orderly.lane import Attempt, Lane
 from jobs.group.orderly.lane_gate import LaneRules
 from jobs.group.outcomes import IN_COMPANY, OutcomeTask
@@ -167,6 +168,9 @@ def test_a_delayed_message_put_twice_is_handled_once() -> None:
         [retried(1, 4, 1), retried(2, 5, 1), retried(3, 4, 1)], [retried(4, 5, 1), retried(5, 4, 2)]
     )
     assert [(r["queue_offset"], r["attempt"]) for r in rows] == [(4, 2), (5, 2), (4, 3)]
+    seen: set[tuple[str, int]] = set()
+    alone = (pa.RecordBatch.from_pylist([retried(offset, 4, 1)], SCHEMA) for offset in (1, 2))
+    assert [without_repeats(batch, "g", seen).num_rows for batch in alone] == [1, 0]
 
 
 def test_broadcast_mode_drops_what_fails() -> None:
