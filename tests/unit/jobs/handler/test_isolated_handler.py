@@ -66,8 +66,12 @@ def test_only_the_messages_that_end_their_process_are_blamed(handler: IsolatedHa
 def test_a_process_that_the_system_ends_is_said_by_its_signal(
     handler: IsolatedHandler, bad: bytes, reason: str
 ) -> None:
-    verdicts = said(handler.call_rows(batch([b"a", b"b", bad, b"c"])))
-    assert verdicts == [("ACK", None), ("ACK", None), ("RETRY", reason), ("ACK", None)]
+    results = handler.call_rows(batch([b"a", b"b", bad, b"c"]))
+    assert said(results) == [("ACK", None), ("ACK", None), ("RETRY", reason), ("ACK", None)]
+    assert results.error_type is not None
+    assert results.error_type.to_pylist() == [None, None, "WorkerDied", None]
+    assert results.error_text is not None
+    assert results.error_text.to_pylist() == [None, None, reason, None]
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is looked at where Linux says it")
