@@ -23,6 +23,10 @@ mod queue_files;
 mod records;
 #[path = "parts/recoveries.rs"]
 mod recoveries;
+#[path = "parts/refused_queues.rs"]
+mod refused_queues;
+#[path = "parts/refusing_disk.rs"]
+mod refusing_disk;
 #[path = "parts/rounds.rs"]
 mod rounds;
 #[path = "parts/starts.rs"]

@@ -153,6 +153,37 @@ mod tests {
     }
 
     #[test]
+    fn test_a_file_that_is_closed_is_opened_again() {
+        let handles = Handles::with_limit(3);
+        let null = || File::open("/dev/null").map(Some);
+        for number in 0..3 {
+            handles.get((number, 0), null).expect("opened");
+        }
+        handles.close((0, 0));
+        handles.close((9, 9));
+        let held = |number| handles.get((number, 0), || Ok(None)).expect("no error").is_some();
+        assert_eq!([held(0), held(1), held(2)], [false, true, true]);
+    }
+
+    #[test]
+    fn test_of_those_who_open_at_the_same_time_one_is_held_and_none_beyond_the_limit() {
+        let handles = Handles::with_limit(2);
+        let null = || File::open("/dev/null").map(Some);
+        let meanwhile = |other: FileKey| {
+            let null = &null;
+            let handles = &handles;
+            move || {
+                handles.get(other, null)?;
+                null()
+            }
+        };
+        handles.get((1, 0), meanwhile((1, 0))).expect("opened");
+        assert_eq!(handles.len(), 1, "one file, opened twice");
+        handles.get((2, 0), meanwhile((3, 0))).expect("opened");
+        assert_eq!(handles.len(), 2);
+    }
+
+    #[test]
     fn test_without_descriptors_those_held_are_given_up() {
         let handles = Handles::with_limit(3);
         handles.get((1, 0), || File::open("/dev/null").map(Some)).expect("opened");

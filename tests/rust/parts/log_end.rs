@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use lakemq_store::commitlog::CommitLog;
 use lakemq_store::commitlog::next_file::NextFile;
@@ -11,6 +12,7 @@ use lakemq_store::environment::{Disk, Environment};
 use lakemq_store::message::record::end_of_file;
 
 use crate::records::CountingDisk;
+use crate::refusing_disk::RefusingDisk;
 
 const FILE_BYTES: u64 = 1 << 20;
 const END: usize = 8;
@@ -218,4 +220,64 @@ fn test_a_request_that_was_not_finished_is_overwritten_by_the_next() {
         (10, FILE_BYTES as usize - 10)
     );
     assert_eq!(write(&mut writer, 5), 10);
+}
+
+/// Contract: of two names that are not on the disk a power cut may leave the later one alone, a log with a hole.
+#[test]
+fn test_no_file_gets_its_name_before_that_of_the_one_before_it_is_on_the_disk() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let bench = Bench::new(dir.path());
+    let directories = || bench.disk.directories.load(Ordering::SeqCst);
+    let mut writer = bench.writer(0);
+    write(&mut writer, 10);
+    let before = directories();
+    writer.close_file().expect("disk space");
+    assert_eq!(directories(), before + 1, "the first one's");
+    bench.log.sync_names(&*bench.disk).expect("synced");
+    let before = directories();
+    writer.close_file().expect("disk space");
+    assert_eq!(directories(), before, "a flush has brought it there");
+}
+
+#[test]
+fn test_blocks_begin_their_way_to_the_disk_as_they_are_written_where_a_flush_follows_and_nowhere_else()
+ {
+    for flush_follows in [true, false] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let disk = Arc::new(RefusingDisk::default());
+        let bench = Bench::new(dir.path());
+        let environment = Environment {
+            disk: Arc::clone(&disk) as Arc<dyn Disk>,
+            ..bench.environment.clone()
+        };
+        let (log, next) = (Arc::clone(&bench.log), Arc::clone(&bench.next));
+        let mut writer =
+            LogWriter::new(log, next, environment, 0, flush_follows).expect("disk space");
+        writer.reserve(1).expect("disk space");
+        writer.close_file().expect("disk space");
+        // In the second file, a place of the log is none of the file.
+        let base = writer.end();
+        for sizes in [vec![100], vec![BLOCK - 50, 60, BLOCK, 5]] {
+            writer.reserve(sizes.iter().sum()).expect("disk space");
+            for size in &sizes {
+                writer.put(*size, |out| out.fill(1)).expect("written");
+            }
+            writer.finish().expect("written");
+        }
+        let (block, at) = (BLOCK as u64, writer.end() - base);
+        assert_eq!(at as usize, 100 + BLOCK - 50 + 60 + BLOCK + 5);
+        let blocks = vec![
+            (100, block - 50),
+            (100 + block - 50, 60),
+            (100 + block + 10, block),
+        ];
+        let wanted = if flush_follows { blocks } else { vec![] };
+        let begun = std::mem::take(&mut *disk.begun.lock().expect("no panic"));
+        assert_eq!(begun, wanted, "the last of each waits for its flush");
+        // A record that is larger than a block and the first of its request has nothing before it.
+        writer.reserve(BLOCK + 1).expect("disk space");
+        writer.put(BLOCK + 1, |out| out.fill(1)).expect("written");
+        writer.finish().expect("written");
+        assert!(disk.begun.lock().expect("no panic").is_empty());
+    }
 }

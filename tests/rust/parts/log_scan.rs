@@ -161,3 +161,14 @@ fn test_a_request_of_several_is_whole_when_all_its_records_are() {
     };
     assert!(!request_is_whole(&file, &found), "the last of it is torn");
 }
+
+#[test]
+fn test_the_size_of_a_request_is_found_in_any_file_of_the_log() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let place = 2 * FILE_BYTES as i64 + 50;
+    let bytes = at(place);
+    let log = log(dir.path(), 3, &[(place, &bytes)]);
+    let file = log.file_at(place).expect("a file");
+    assert_eq!(request_size(&file, place), Some(bytes.len()));
+    assert_eq!(request_size(&file, place + 1), None);
+}

@@ -4,7 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use lakemq_store::consumequeue::{ENTRY_BYTES, Entry, Queue, QueueFiles, QueueKey, TailState};
+use lakemq_store::consumequeue::{
+    ENTRY_BYTES, Entry, Queue, QueueFiles, QueueKey, QueueStore, TailState,
+};
 use lakemq_store::environment::RealDisk;
 
 /// Bytes of each record.
@@ -78,4 +80,15 @@ fn test_of_an_entry_over_two_sectors_the_log_says_whether_it_is_the_one_that_was
     bytes[102 * ENTRY_BYTES..102 * ENTRY_BYTES + 8].fill(0);
     fs::write(&file, &bytes).expect("written");
     assert_eq!(tail_state(102, Some(false)), until(102));
+}
+
+#[test]
+fn test_only_an_entry_that_lies_over_two_sectors_can_be_torn() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let files = QueueFiles::for_reading(dir.path(), 200 * ENTRY_BYTES as u64);
+    let torn = (0..200).filter(|offset| files.can_be_torn(*offset));
+    // Entry 127 ends with the fifth sector.
+    assert_eq!(torn.collect::<Vec<_>>(), [25, 51, 76, 102, 153, 179]);
+    let second_file = (200..328).filter(|offset| files.can_be_torn(*offset));
+    assert_eq!(second_file.collect::<Vec<_>>(), [225, 251, 276, 302]);
 }
