@@ -25,6 +25,7 @@ def test_a_silent_broker_is_dropped_and_named_once(caplog: pytest.LogCaptureFixt
         now = 120.5
         await wait_until_async(lambda: len(tables.brokers()) == 1)
         await scan.stop()
+        assert asyncio.all_tasks() == {asyncio.current_task()}, "it has ended, and not only been told to"
         await scan.stop()
 
     with caplog.at_level(logging.WARNING, "lakemq.nameserver"):
