@@ -11,10 +11,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from jobs.handler.call_order import CallOrder
 from jobs.handler.invocation import HandlerHost, invoke_here
 from jobs.handler.loader import HandlerTarget, LoadedHandler
 from jobs.handler.opened_handler import OpenedHandler
 from jobs.handler.results import HandlerResults
+from jobs.handler.row_calls import RowCalls
+from jobs.handler.verdicts import Outcome
 from jobs.redelivery.retry_policy import RetryPolicy
 from lakemq.handler import Verdict
 from store_native.errors import InvalidRequest
@@ -135,6 +138,8 @@ def test_a_coroutine_that_takes_too_long_is_cancelled_and_its_message_comes_agai
     assert result.verdict.to_pylist() == ["ACK", "RETRY", "ACK"]
     assert result.reason is not None
     assert result.reason[1].as_py() == "the handler did not return within 0.05 s (consume timeout)"
+    assert result.error_type is not None
+    assert result.error_type.to_pylist() == [None, "ConsumeTimeout", None]
     assert ended == ["really"]
 
 
@@ -184,6 +189,67 @@ def test_a_coroutine_that_exits_is_a_failure_of_its_own_message() -> None:
     result = handled(LoadedHandler(handle, False, is_async=True), 3)
     assert result.verdict is not None
     assert result.verdict.to_pylist() == ["ACK", "RETRY", "ACK"]
+
+
+Call = tuple[int, int, int, str]
+
+
+def fail_one(message: Any) -> None:
+    """A handler whose second message fails."""
+    if message.body == b"1":
+        raise ValueError("one")
+
+
+async def fail_one_on_loop(message: Any) -> None:
+    """As fail_one, a coroutine."""
+    await asyncio.sleep(0)
+    fail_one(message)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("concurrency", [1, 3])
+def test_the_calls_of_a_lane_follow_each_other_up_to_a_failure_and_each_is_told_of(
+    is_async: bool, concurrency: int
+) -> None:
+    began: list[int] = []
+    ended: list[Call] = []
+
+    def end(row: int, started: int, finished: int, outcome: Outcome | None) -> None:
+        ended.append((row, started, finished, "ACK" if outcome is None else outcome.verdict))
+
+    loaded = LoadedHandler(fail_one_on_loop if is_async else fail_one, False, is_async=is_async)
+    with closing(OpenedHandler(loaded)) as handler:
+        calls = RowCalls(handler, POLICY, concurrency, 60.0, began=began.append, ended=end)
+        results = calls.run(numbered(6), range(6), CallOrder(((0, 3, 5), (1, 4))))
+    assert results.verdict is not None
+    assert results.verdict.to_pylist() == ["ACK", "RETRY", "PARKED", "ACK", "PARKED", "ACK"]
+    times = zip(results.started_at.cast(pa.int64()), results.finished_at.cast(pa.int64()), strict=True)
+    told = [(started.as_py(), finished.as_py()) for started, finished in times]
+    verdicts = {0: "ACK", 1: "RETRY", 3: "ACK", 5: "ACK"}
+    assert sorted(ended) == [(row, *told[row], verdict) for row, verdict in verdicts.items()]
+    assert sorted(began) == [0, 1, 3, 5]
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_while_calls_run_and_let_it_somebody_is_told_again_and_again(is_async: bool) -> None:
+    ticks, told, on_loop = [0], threading.Event(), asyncio.Event()
+
+    def tick() -> None:
+        ticks[0] += 1
+        if ticks[0] == 3:
+            told.set()
+            on_loop.set()
+
+    def handle(message: Any) -> None:
+        assert told.wait(DEADLINE_S)
+
+    async def handle_on_loop(message: Any) -> None:
+        await asyncio.wait_for(on_loop.wait(), DEADLINE_S)
+
+    loaded = LoadedHandler(handle_on_loop if is_async else handle, False, is_async=is_async)
+    with closing(OpenedHandler(loaded)) as handler:
+        results = RowCalls(handler, POLICY, 1, 60.0, tick=tick).run(numbered(1), range(1))
+    assert results.verdict is None
 
 
 def test_a_mark_on_the_call_of_a_class_counts() -> None:
