@@ -6,6 +6,8 @@ mod delays;
 mod deliveries;
 #[path = "parts/dispatching.rs"]
 mod dispatching;
+#[path = "parts/index_edges.rs"]
+mod index_edges;
 #[path = "parts/index_files.rs"]
 mod index_files;
 mod jumping_clock;
@@ -17,6 +19,8 @@ mod log_end;
 mod log_scan;
 #[path = "parts/long_recoveries.rs"]
 mod long_recoveries;
+#[path = "parts/queue_edges.rs"]
+mod queue_edges;
 #[path = "parts/queue_files.rs"]
 mod queue_files;
 #[path = "parts/records.rs"]

@@ -1,12 +1,15 @@
 //! Idempotence keys by themselves: which are remembered, for how long, and what of them the file keeps.
 
 use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use lakemq_store::idempotence::{IdempotenceTable, KeyFile, KeyPlace};
 use lakemq_store::paths::StorePaths;
 
 use crate::records::CountingDisk;
+use crate::refusing_disk::{Call, RefusingDisk};
 
 fn place(physical_offset: i64) -> KeyPlace {
     KeyPlace {
@@ -173,4 +176,63 @@ fn test_the_file_is_written_anew_when_most_of_it_is_forgotten() {
     assert_eq!(lines(), 4106);
     append(&mut again, 8208..8209, 5, 8204);
     assert_eq!(lines(), 5);
+}
+
+#[test]
+fn test_keys_that_cannot_be_read_or_removed_are_not_taken_for_none() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (paths, disk) = (paths(dir.path()), RefusingDisk::default());
+    let mut file = KeyFile::new(&paths);
+    let load = |file: &mut KeyFile| file.load(0, 9, &mut table(100, i64::MAX), &disk);
+    assert_eq!(load(&mut file).expect("there is no file"), 0);
+    file.clear(&disk).expect("there is no file");
+    for offset in 1..=3 {
+        file.note(&format!("k{offset}"), place(offset));
+    }
+    file.pending().append(3, 0, &disk).expect("disk space");
+    disk.refuse(Call::Read, ErrorKind::PermissionDenied, 1);
+    load(&mut file).expect_err("refused");
+    assert_eq!(load(&mut file).expect("readable"), 3, "lines");
+    assert_eq!(file.pending().in_file(), 3);
+    disk.refuse(Call::Remove, ErrorKind::PermissionDenied, 1);
+    file.clear(&disk).expect_err("refused");
+    assert!(paths.idempotence_keys().exists());
+    file.clear(&disk).expect("removed");
+    assert!(!paths.idempotence_keys().exists());
+    assert_eq!(file.pending().in_file(), 0);
+}
+
+#[test]
+fn test_a_start_leaves_a_key_file_alone_whose_lines_are_all_of_use() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (paths, disk) = (paths(dir.path()), CountingDisk::default());
+    let mut file = KeyFile::new(&paths);
+    for offset in 1..=3 {
+        file.note(&format!("k{offset}"), place(offset));
+    }
+    file.pending().append(3, 0, &disk).expect("disk space");
+    let which = || {
+        fs::metadata(paths.idempotence_keys())
+            .expect("a file")
+            .ino()
+    };
+    let (before, mut known) = (which(), table(100, i64::MAX));
+    file.load(0, 9, &mut known, &disk).expect("readable");
+    assert!(!known.is_empty() && which() == before);
+    file.load(2, 9, &mut known, &disk).expect("readable");
+    assert_ne!(which(), before, "one is of no more use");
+}
+
+#[test]
+fn test_what_is_noted_while_nothing_is_written_waits_for_the_next_checkpoint() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (paths, disk) = (paths(dir.path()), CountingDisk::default());
+    let mut file = KeyFile::new(&paths);
+    let nothing = file.pending();
+    file.note("first", place(0));
+    file.written(&nothing);
+    file.pending().append(1, 0, &disk).expect("disk space");
+    let mut known = table(100, i64::MAX);
+    file.load(0, 9, &mut known, &disk).expect("readable");
+    assert_eq!(known.get("first"), Some(place(0)));
 }
