@@ -102,9 +102,10 @@ fn entries(directory: &Path, min: usize, max: usize) -> Vec<[u8; ENTRY]> {
 fn check_searches(label: &str, store: &Store, rebuilt: &Store, keys: &[(&str, String)]) {
     for (topic, key) in keys {
         let found = |store: &Store| store.messages_json(topic, key, (0, i64::MAX), 10).ok();
+        let (is, should) = (found(store), found(rebuilt));
         assert!(
-            found(store) == found(rebuilt),
-            "{label}: {key:.20} of {topic} is not found as in a rebuild"
+            is == should,
+            "{label}: {key:.20} of {topic} is not found as in a rebuild: {is:.300?}, not {should:.300?}"
         );
     }
 }
