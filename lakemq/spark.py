@@ -107,15 +107,12 @@ def session(
     except ImportError as error:
         raise ImportError("a Spark session needs: pip install 'lakemq[spark]'") from error
 
-    is_new = SparkSession.getActiveSession() is None
-    if is_new:
+    if SparkSession.getActiveSession() is None:
         require_java()
     # Workers would run the first python3 of the PATH, which has neither pyarrow nor lakemq.
     os.environ["PYSPARK_PYTHON"] = str(conf.get("spark.pyspark.python", sys.executable))
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     settings = _base() | (_delta() if delta else {}) | (_of_one_machine() if is_local(master) else {})
-    if is_new and is_local(master):  # a platform's own session has its platform's way
-        settings["spark.sql.streaming.checkpointFileManagerClass"] = _checkpoint_files()
     if warehouse is not None:
         settings["spark.sql.warehouse.dir"] = os.fspath(Path(warehouse).absolute())
     packages = [settings.get("spark.jars.packages"), conf.pop("spark.jars.packages", None)]
@@ -147,6 +144,23 @@ def is_local(master: str) -> bool:
     (True, False)
     """
     return master.split("[")[0] == "local"
+
+
+def write_checkpoints_alone(spark: SparkSession) -> None:
+    """Has a session's queries write checkpoints of this machine's disks for half of an empty batch's time.
+
+    Spark's default renames through Hadoop's FileContext, which starts eight ``readlink`` for each file where
+    Hadoop's native library is missing, as it is in PySpark. Both look whether a name is taken, then rename;
+    here two writers at the same moment more often both find it free, so this is for queries that have a lock
+    or a lease, as those of ``lakemq consume`` and ``lakemq archive``. A setting of the user's stays.
+    """
+    import pyspark
+
+    name = "spark.sql.streaming.checkpointFileManagerClass"
+    if spark.conf.get(name, None) is None:
+        version = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
+        package = "streaming.checkpointing" if version >= (4, 1) else "streaming"
+        spark.conf.set(name, f"org.apache.spark.sql.execution.{package}.FileSystemBasedCheckpointFileManager")
 
 
 def group(name: str, **options: object) -> SparkGroup:
@@ -252,19 +266,6 @@ def _of_one_machine() -> dict[str, str]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
     }
-
-
-def _checkpoint_files() -> str:
-    """Returns how a query writes its checkpoint on this machine: half of an empty batch's processor time.
-
-    Spark's default renames through Hadoop's FileContext, which starts eight ``readlink`` for each file where
-    Hadoop's native library is missing, as it is in PySpark. Both look whether the name is taken, then rename.
-    """
-    import pyspark
-
-    version = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
-    package = "streaming.checkpointing" if version >= (4, 1) else "streaming"
-    return f"org.apache.spark.sql.execution.{package}.FileSystemBasedCheckpointFileManager"
 
 
 def delta_package() -> str:

@@ -130,7 +130,7 @@ def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerPr
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one Spark session of a test run, with Delta: starting one costs seconds."""
-    from lakemq.spark import session
+    from lakemq.spark import session, write_checkpoints_alone
 
     home = tmp_path_factory.mktemp("spark")
     spark = session(
@@ -147,5 +147,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.sql.streaming.checkpointLocation": str(home / "checkpoints"),
         },
     )
+    write_checkpoints_alone(spark)
     yield spark
     spark.stop()

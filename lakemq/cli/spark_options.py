@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from lakemq.argument_types import memory
 from lakemq.cli import spark_log
 from lakemq.cli.options import pair
-from lakemq.spark import is_local
+from lakemq.spark import is_local, write_checkpoints_alone
 from store_native.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -71,6 +71,8 @@ class SparkOptions:
         made = spark_log.session(
             app_name, self.log, master=self.master, py_files=[str(file) for file in self.py_files], conf=conf
         )
+        if is_local(self.master):
+            write_checkpoints_alone(made)
         if self.ui:
             print(f"Spark's page is {made.sparkContext.uiWebUrl}", flush=True)
         return made

@@ -210,7 +210,9 @@ class QueryRun:
         metadata = self._metadata
         if not (self._says_epoch(start) and self._says_epoch(end)):
             metadata = metadata or topic_metadata.load(self._reader, self.options.subscription)
-            start, end = (at if self._says_epoch(at) else at.in_epoch(metadata.epoch) for at in (start, end))
+            # A batch is of the epoch that it was planned in, whatever was promoted since.
+            planned_in = end.epoch if self._says_epoch(end) else metadata.epoch
+            start, end = (at if self._says_epoch(at) else at.in_epoch(planned_in) for at in (start, end))
         left_out = self._left_out(start, end)
         if metadata is None or left_out or start != self._checked:
             metadata = topic_metadata.load(self._reader, self.options.subscription)

@@ -1,4 +1,4 @@
-"""A user's `lakemq.spark.session()` leaves no stacks behind, and no process for each file of a checkpoint."""
+"""A user's `lakemq.spark.session()` leaves no stacks behind; checkpoints written alone start no process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SCRIPT = """\
 import sys
 import lakemq
 from pyspark.sql.functions import udf
-from lakemq.spark import session
+from lakemq.spark import session, write_checkpoints_alone
 
 spark = session(delta=False, master="local[2]", **{"spark.driver.memory": "1g"})
 lakemq.Client(sys.argv[1]).send("t", "x")
@@ -37,6 +37,8 @@ print("zipped", spark.range(1).select(udf(zipped, "boolean")("id")).first()[0])
 # The JVM closes the sockets of workers that have more to give than it wants.
 same = udf(lambda number: number, "bigint")
 print("took", [row[0] for row in spark.range(0, 3_000_000, 1, 1).select(same("id")).take(2)])
+write_checkpoints_alone(spark)
+print("kept", spark.newSession().conf.get("spark.sql.streaming.checkpointFileManagerClass", None))
 stream = spark.readStream.format("lakemq").option("endpoint", sys.argv[1]).option("subscribe", "t")
 query = stream.option("startingOffsets", "earliest").load().writeStream.format("noop")
 query.option("checkpointLocation", "checkpoint").trigger(availableNow=True).start().awaitTermination()
@@ -67,7 +69,7 @@ def test_work_that_is_cut_short_leaves_no_stack_and_a_checkpoint_starts_no_proce
         timeout=300,
     )
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.splitlines() == ["read 1", "zipped False", "took [0, 1]"]
+    assert ended.stdout.splitlines() == ["read 1", "zipped False", "took [0, 1]", "kept None"]
     for word in ("BrokenPipeError", "ConnectionResetError", "Traceback", "\tat "):
         assert word not in ended.stderr, ended.stderr
     assert (tmp_path / "checkpoint/commits/0").exists()

@@ -129,6 +129,18 @@ def test_a_position_that_a_path_gave_before_epochs_were_read_is_told_of_no_epoch
         run(broker).latest(noted, None)
 
 
+@pytest.mark.parametrize("epoch", [1, 2])
+def test_a_batch_behind_such_a_position_is_the_same_after_a_promotion_that_lost_nothing(epoch: int) -> None:
+    broker = Broker("broker-a", 12)
+    broker.put_back(epoch)
+    before = of_before_the_mark(run(broker).latest(run(broker).initial(), None))
+    broker.grow(16)
+    end = run(broker).latest(before, None)
+    assert end.epoch == epoch
+    broker.promote_by_force({})
+    assert [(p.start, p.end) for p in run(broker).slices(before, end)] == [(12, 16)]
+
+
 def test_of_an_endpoint_the_first_epoch_is_an_epoch() -> None:
     broker = Broker("broker-a", 10)
     broker.put_back(1)
