@@ -13,7 +13,7 @@ ROUNDS ?= 100
 SEED ?= 1
 ROLLS ?= 100000
 SEEDS ?=
-CHANCE ?= 100
+CHANCE ?=
 EVERY ?= 1
 SECONDS ?= 600
 
@@ -64,7 +64,7 @@ help:
 	@echo "make check-spark-versions   the path on PySpark 4.0 and 4.1, in environments of their own"
 	@echo "make check-lowest-versions   the lowest versions that pyproject.toml allows, in environments of their own"
 	@echo "make bench        the measurements of docs/performance.md [ONLY=P7] (Maven)"
-	@echo "make chaos        kill -9 under load; rolls of the log    [ONLY=R1 ROUNDS=100 SEED=1] [ONLY=R2 ROUNDS=100 BROKERS=3 MIN_IN_SYNC=2] [ONLY=DRIVER ROUNDS=20] [ONLY=ROLL ROLLS=100000] [ONLY=POWER SEEDS=300] [ONLY=SIMULATION SEEDS=10000] [ONLY=CRASHES SEEDS=4 CHANCE=100: of each call to cut, hours for all] [ONLY=ERRORS SEEDS=2 CHANCE=100] [ONLY=ORDERS] [ONLY=THREADS] [ONLY=MIRI]"
+	@echo "make chaos        kill -9 under load; rolls of the log    [ONLY=R1 ROUNDS=100 SEED=1] [ONLY=R2 ROUNDS=100 BROKERS=3 MIN_IN_SYNC=2] [ONLY=DRIVER ROUNDS=20] [ONLY=ROLL ROLLS=100000] [ONLY=POWER SEEDS=300] [ONLY=SIMULATION SEEDS=10000] [ONLY=CRASHES SEEDS=4 CHANCE=10: of a hundred calls to cut; all take hours] [ONLY=ERRORS SEEDS=2 CHANCE=100] [ONLY=ORDERS] [ONLY=THREADS] [ONLY=MIRI]"
 	@echo "make fuzz         bytes of chance against whatever reads bytes [ONLY=record SECONDS=600] (cargo-fuzz, nightly Rust)"
 	@echo "make mutants      changes in the code that hurt, one at a time, against their tests [ONLY=path/of/a/file] [EVERY=10: of Python's a sample]"
 	@echo "make wheel        dist/lakemq-*.whl"
@@ -160,10 +160,10 @@ ifneq ($(filter SIMULATION,$(or $(ONLY),SIMULATION)),)
 	LAKEMQ_SIMULATION_SEEDS=$(or $(SEEDS),300) $(CARGO_TEST) --test disks simulation
 endif
 ifneq ($(filter CRASHES,$(or $(ONLY),R1)),)
-	TMPDIR=$(or $(wildcard /dev/shm),/tmp) LAKEMQ_CRASH_CHANCE=$(CHANCE) LAKEMQ_CRASH_SEEDS=$(or $(SEEDS),4) $(CARGO_TEST) --test disks crashes:: -- --nocapture
+	TMPDIR=$(or $(wildcard /dev/shm),/tmp) LAKEMQ_CRASH_CHANCE=$(or $(CHANCE),10) LAKEMQ_CRASH_SEEDS=$(or $(SEEDS),4) $(CARGO_TEST) --test disks crashes:: -- --nocapture
 endif
 ifneq ($(filter ERRORS,$(or $(ONLY),R1)),)
-	TMPDIR=$(or $(wildcard /dev/shm),/tmp) LAKEMQ_ERROR_CHANCE=$(CHANCE) LAKEMQ_ERROR_SEEDS=$(or $(SEEDS),2) $(CARGO_TEST) --test disks io_errors:: -- --nocapture
+	TMPDIR=$(or $(wildcard /dev/shm),/tmp) LAKEMQ_ERROR_CHANCE=$(or $(CHANCE),100) LAKEMQ_ERROR_SEEDS=$(or $(SEEDS),2) $(CARGO_TEST) --test disks io_errors:: -- --nocapture
 endif
 ifneq ($(filter ORDERS,$(or $(ONLY),R1)),)
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=store_native/target/orders $(CARGO_TEST) --test orders

@@ -33,6 +33,8 @@ mod refused_queues;
 mod refusing_disk;
 #[path = "parts/rounds.rs"]
 mod rounds;
+#[path = "parts/small_index.rs"]
+mod small_index;
 #[path = "parts/starts.rs"]
 mod starts;
 mod support;

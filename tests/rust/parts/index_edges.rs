@@ -1,38 +1,15 @@
 //! The index where files come and go beside it, and where a start gives some of them up.
 
 use std::fs;
-use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use lakemq_store::index::{Index, Shape};
-use lakemq_store::message::RecordView;
+use lakemq_store::index::Index;
 
-use crate::records::{CountingDisk, Sketch, record};
-
-const SHAPE: Shape = Shape {
-    slots: 7,
-    entries: 6,
-};
-
-fn index(directory: &Path, disk: &CountingDisk) -> Index {
-    Index::open(directory, SHAPE, true, disk).expect("an index")
-}
+use crate::records::CountingDisk;
+use crate::small_index::{self, SHAPE, found, index};
 
 fn put(index: &Index, disk: &CountingDisk, properties: &[(&str, &str)], offset: i64) {
-    let bytes = record(
-        &Sketch {
-            store_timestamp: 10 * offset,
-            properties,
-            ..Sketch::default()
-        },
-        offset,
-    );
-    let record = RecordView::parse(&bytes).expect("a record");
-    index.put(&record, disk).expect("disk space");
-}
-
-fn found(index: &Index, key: &str) -> Vec<i64> {
-    index.find("t", key, 0, i64::MAX, 100)
+    small_index::put(index, disk, properties, (offset, 10 * offset));
 }
 
 #[test]

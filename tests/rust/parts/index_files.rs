@@ -1,41 +1,19 @@
 //! The index by itself: searches by time, files that are full, damaged ones, and what a start takes back.
 
 use std::fs;
-use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use lakemq_store::index::{Index, IndexFile, Shape, key_hash};
-use lakemq_store::message::RecordView;
+use lakemq_store::index::{Index, IndexFile, key_hash};
 
-use crate::records::{CountingDisk, Sketch, record};
+use crate::records::CountingDisk;
+use crate::small_index::{self, SHAPE, found, index};
 
-const SHAPE: Shape = Shape {
-    slots: 7,
-    entries: 6,
-};
 /// Entries that a file holds: the first place is never used.
 const HELD: usize = 5;
 
-fn index(directory: &Path, disk: &CountingDisk) -> Index {
-    Index::open(directory, SHAPE, true, disk).expect("an index")
-}
-
 /// Puts a record with these keys into the index.
 fn put(index: &Index, disk: &CountingDisk, keys: &str, offset: i64, time: i64) {
-    let bytes = record(
-        &Sketch {
-            store_timestamp: time,
-            properties: &[("KEYS", keys)],
-            ..Sketch::default()
-        },
-        offset,
-    );
-    let record = RecordView::parse(&bytes).expect("a record");
-    index.put(&record, disk).expect("disk space");
-}
-
-fn found(index: &Index, key: &str) -> Vec<i64> {
-    index.find("t", key, 0, i64::MAX, 100)
+    small_index::put(index, disk, &[("KEYS", keys)], (offset, time));
 }
 
 #[test]
