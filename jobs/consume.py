@@ -1,4 +1,4 @@
-"""A consumer group's application: the group, retry, dead_letter and outbox streams in one Spark application.
+"""A consumer group's application: the group, reactions and outbox streams in one Spark application.
 
 Owns the order of a start: locks, lease, session, tables, streams; it is the composition root of the jobs of a
 group.
@@ -127,10 +127,9 @@ def _run(
     started: Callable[[RunLoop], None],
     on_batch: Callable[[BatchReport], None],
 ) -> None:
-    from jobs.dead_letter import DeadLetterJob
     from jobs.group.job import GroupJob
     from jobs.outbox.job import OutboxJob, is_needed
-    from jobs.retry import RetryJob
+    from jobs.reactions import ReactionJob
 
     brokers = GroupBrokers(client)
     gate = BatchGate()
@@ -144,7 +143,7 @@ def _run(
         ledger_streams: list[LedgerConsumer] = []
         if settings.mode != "broadcast":
             assert lease is not None, "a group holds its lease, but in broadcast mode"
-            jobs: list[type[LedgerConsumer]] = [RetryJob, DeadLetterJob]
+            jobs: list[type[LedgerConsumer]] = [ReactionJob]
             if is_needed(settings, spark):
                 jobs.append(OutboxJob)
             ledger_streams = [job(spark, settings, client.endpoint, gate, lease) for job in jobs]

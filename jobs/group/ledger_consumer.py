@@ -2,8 +2,8 @@
 
 Owns how such a stream begins, passes the gate and is named.
 
-Invariants: its start is decided before any stream of the group writes, so it misses no row. The retry,
-the dead_letter and the outbox job say what is done with the rows; `consume` starts them.
+Invariants: its start is decided before any stream of the group writes, so it misses no row. The reactions
+and the outbox job say what is done with the rows; `consume` starts them.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Owns the broker's limit and the counting of bytes against it, in Arrow for the outcomes and in Spark SQL for
 the dead letters. Pure.
 
-Invariants: what counts as fitting is taken by the broker, so that no single message stops the retry or the
-dead_letter stream.
+Invariants: what counts as fitting is taken by the broker, so that no single message stops the
+reactions stream.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 Owns the arithmetic of attempts and delay levels. No Spark, no broker.
 
-Invariants: the retry and the dead_letter job read the decision from the ledger's row (verdict), they never
-decide again.
+Invariants: the reactions job reads the decision from the ledger's row (verdict), it never decides again.
 
 Processes: built on the driver from the broker's delay levels, used on executors.
 """

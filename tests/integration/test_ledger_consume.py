@@ -224,7 +224,7 @@ def test_a_job_that_ended_while_spark_planned_its_first_batches_starts_again(
     )
     drafts = []
     for checkpoint in (
-        *(chosen.checkpoint_of(job) for job in ("group", "retry", "dead_letter")),
+        *(chosen.checkpoint_of(job) for job in ("group", "reactions")),
         archived.checkpoint_directory,
     ):
         draft = checkpoint / "offsets" / ".0.74e08250-6253-4f45-ab01-8eec40eaf3db.tmp"

@@ -5,7 +5,7 @@ the ledger is not handled again; no offset (consumer_offsets, the broker's) is a
 retry and each dead letter is sent once and recorded once.
 
 One group goes through all the faults: each run of a stream ends at the next one, and its successor goes on
-from the checkpoint it left. The group's stream and the one of its dead letters fail alone, so that a run
+from the checkpoint it left. The group's stream and its reactions fail alone, so that a run
 costs one stream's start; the last run is the whole group's. Each run of the group's stream has four messages
 of its own, one of each fate. The empty commits that set the fence fail nightly: they are the same on a path
 and in a catalog but for the way a table is named.
@@ -32,10 +32,8 @@ from delta_tables.ledger_query import select
 from delta_tables.table import Table
 from delta_tables.views import TABLES
 from jobs.consume import consume
-from jobs.dead_letter import DeadLetterJob
-from jobs.group.ledger_consumer import LedgerConsumer
 from jobs.handler.loader import HandlerTarget
-from jobs.retry import RetryJob
+from jobs.reactions import NAME, ReactionJob
 from jobs.runtime.batch_gate import BatchGate
 from jobs.runtime.checkpoint import StreamCheckpoint
 from jobs.runtime.job_lease import job_lease
@@ -173,14 +171,13 @@ class Group:
             driver.stop()
 
     @contextmanager
-    def alone(self, job: type[LedgerConsumer]) -> Iterator[StartedStream]:
-        """Runs one of the streams over the ledger."""
+    def reactions_alone(self) -> Iterator[StartedStream]:
+        """Runs the stream over what failed."""
         lease = job_lease(self._client, self._group, LeaseOwner.here("alone"), 600_000)
         lease.acquire()
         try:
-            consumer = job(
-                self._spark.newSession(), self._settings, self._client.endpoint, BatchGate(), lease
-            )
+            session = self._spark.newSession()
+            consumer = ReactionJob(session, self._settings, self._client.endpoint, BatchGate(), lease)
             stream = StartedStream(consumer.start)
             try:
                 yield stream
@@ -190,16 +187,16 @@ class Group:
             lease.release()
 
     def fail_dead_letters(self, commit: Commit, when: When) -> None:
-        """Runs the stream of the dead letters until a commit fails."""
+        """Runs the reactions stream until a commit of the dead letters fails."""
         self.faults.arm(commit.table, commit.number, when)
-        with self.alone(DeadLetterJob) as stream:
+        with self.reactions_alone() as stream:
             wait_until(lambda: not stream.goes_on(), WAIT_S, "the commit did not fail")
             assert _said(commit, when) in str(stream.failure())
 
-    def send_retries_without_a_commit(self) -> None:
-        """Runs the stream of the retries, which ends when they are sent and before Spark's own commit."""
-        checkpoint = self._checkpoint / "retry"
-        with self.alone(RetryJob) as stream:
+    def react_without_a_commit(self) -> None:
+        """Runs the reactions stream, which ends when all is sent, before Spark's own commit."""
+        checkpoint = self._checkpoint / NAME
+        with self.reactions_alone() as stream:
 
             def is_through() -> bool:
                 assert stream.goes_on(), stream.failure()
@@ -307,7 +304,7 @@ def go_through(group: Group, left_out: tuple[Commit, ...] = ()) -> None:
         for when in BEFORE_AND_AFTER:
             group.fail_dead_letters(commit, when)
             group.check_safe()
-    group.send_retries_without_a_commit()
+    group.react_without_a_commit()
     group.post()
     group.run()
     group.check_done(FATES)
