@@ -26,7 +26,7 @@ from structured_streaming.source import batch_bound
 
 _log = logging.getLogger(__name__)
 
-FIRST_CALLS = 20
+FIRST_CALLS = 2
 """Calls for each thread in the first batch of a handler of single messages, which may be a slow one."""
 MOST_GROWTH = 10
 """A batch is at most so many times the one before: what was quick may have been no measure of what comes."""

@@ -29,7 +29,7 @@ from tests.support.held_handler import HeldHandler
 from tests.support.two_drivers import WAIT_S, Driver
 
 ROUNDS = int(os.environ.get("LAKEMQ_FENCE_ROUNDS", "2"))
-EACH = 10
+EACH = 2
 
 Ledger = Callable[[str], LedgerLocation]
 

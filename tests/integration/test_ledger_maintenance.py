@@ -30,6 +30,7 @@ from store_native.errors import InternalError, InvalidRequest
 from tests.support.broker_process import BrokerProcess
 from tests.support.held_handler import HeldHandler
 from tests.support.ledger_rows import delivery
+from tests.support.measured_handler import as_measured
 from tests.support.waiting import wait_until
 
 WAIT_S = 240.0
@@ -172,7 +173,7 @@ def test_maintenance_while_a_batch_is_under_way(
 
     with ThreadPoolExecutor(1) as pool:
         tidied = pool.submit(tidy_up)
-        consume(settings, lambda: spark)
+        consume(as_measured(settings, rows=len(texts)), lambda: spark)
         tidied.result(WAIT_S)
 
     rows = select(

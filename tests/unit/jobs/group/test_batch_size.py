@@ -84,7 +84,7 @@ def test_calls_that_were_quick_at_first_make_no_batch_of_hours(tmp_path: Path) -
     chosen = size(tmp_path)
     chosen.begin(single=True)
     rows = FIRST_CALLS * 20 * 2
-    for _ in range(2):
+    for _ in range(3):
         chosen.learn(Handled(rows, 0.01))  # as with an answer from a cache
         rows *= MOST_GROWTH
         assert bound(tmp_path) == rows
