@@ -15,7 +15,8 @@ def as_measured(settings: ConsumeSettings, *, rows: int) -> ConsumeSettings:
 
     Args:
         settings: of the group, which has no checkpoint yet.
-        rows: Messages of its first batch.
+        rows: The bound of its first batch, which should last ten seconds: what half a second of that is, one
+            task handles.
 
     Returns:
         The settings.
