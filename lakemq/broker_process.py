@@ -18,9 +18,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, Self
+from typing import IO, Literal, Protocol, Self
 
 START_TIMEOUT_S = 100.0
 """A store of many files that was killed is recovered first."""
@@ -55,6 +55,35 @@ class NotReady(RuntimeError):
         self.cause = cause_in(log_end)
 
 
+class Process(Protocol):
+    """What is asked of a process that was started: the part of `subprocess.Popen` that is needed here."""
+
+    pid: int
+
+    @property
+    def stdin(self) -> IO[bytes] | None:
+        """Its standard input, if a pipe was asked for."""
+
+    @property
+    def stdout(self) -> IO[bytes] | None:
+        """Its standard output, if a pipe was asked for."""
+
+    def poll(self) -> int | None:
+        """Returns its exit code, or None while it runs."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Returns its exit code; raises TimeoutExpired when it runs on."""
+
+    def send_signal(self, sig: int) -> None:
+        """Sends a signal, if it still runs."""
+
+    def terminate(self) -> None:
+        """Sends SIGTERM, if it still runs."""
+
+    def kill(self) -> None:
+        """Sends SIGKILL, if it still runs."""
+
+
 class BrokerProcess:
     """One run of a broker; a context manager that stops it. Constructing it starts the process.
 
@@ -66,6 +95,7 @@ class BrokerProcess:
         directory: Its working directory; this process's if none is given.
         command: ``serve``, or ``nameserver``, which says that it is ready in the same words.
         ends_with_caller: It stops also when this process is killed: a pipe between them ends then.
+        starts: Makes the process, with the arguments of `subprocess.Popen`.
 
     Attributes:
         endpoint: Its URL, ``http://127.0.0.1:port`` (``https`` with a certificate); empty until it is ready.
@@ -83,6 +113,7 @@ class BrokerProcess:
         directory: Path | None = None,
         command: Literal["serve", "nameserver"] = "serve",
         ends_with_caller: bool = False,
+        starts: Callable[..., Process] = subprocess.Popen,
     ) -> None:
         self.endpoint = ""
         self.port = 0
@@ -91,7 +122,7 @@ class BrokerProcess:
         watching = ["--until-stdin-ends"] if ends_with_caller else []
         with log.open("ab") as errors:
             self._log_begins = errors.tell()
-            self._process = subprocess.Popen(
+            self._process: Process = starts(
                 [*prefix, sys.executable, "-m", "lakemq.cli", command, *watching, *arguments],
                 stdin=subprocess.PIPE if ends_with_caller else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,

@@ -47,7 +47,7 @@ ROWS = [
 ]
 
 
-@pytest.fixture(params=["path", "catalog"])
+@pytest.fixture(params=["path", pytest.param("catalog", marks=pytest.mark.nightly)])
 def ledger(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Iterator[LedgerLocation]:
     if request.param == "path":
         path = ledger_at(str(tmp_path))

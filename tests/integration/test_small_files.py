@@ -53,7 +53,7 @@ def log_of(directory: Path) -> list[dict[str, Any]]:
     return [action["commitInfo"] for action in actions if "commitInfo" in action]
 
 
-@pytest.fixture(params=["path", "catalog"])
+@pytest.fixture(params=["path", pytest.param("catalog", marks=pytest.mark.nightly)])
 def ledger(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> LedgerLocation:
     """An empty ledger whose tables may have few small files."""
     location: LedgerLocation

@@ -8,11 +8,13 @@ Invariants: whatever a test did, :meth:`BrokerProcess.close` leaves no process b
 from __future__ import annotations
 
 import signal
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakemq import broker_process
+from tests.support.fork_server import ForkedProcess, can_fork
 
 if TYPE_CHECKING:
     from lakemq.client import Client
@@ -106,12 +108,14 @@ class BrokerProcess:
         """
         if self._run is not None and self._run.alive:
             return
+        forked = can_fork(self._environment or {}, self._prefix)
         self._run = broker_process.BrokerProcess(
             ["--port", str(self._port), *self._arguments],
             self.log_path,
             environment=self._environment,
             prefix=self._prefix,
             directory=Path(__file__).resolve().parents[2],
+            starts=ForkedProcess if forked else subprocess.Popen,
         )
         self._port = self._run.wait_ready().port
         self._scheme = self._run.endpoint.partition(":")[0]

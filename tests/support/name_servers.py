@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from lakemq.broker_process import BrokerProcess as Process
 from tests.support.broker_process import BrokerProcess
+from tests.support.fork_server import ForkedProcess
 from tests.support.http import Http
 from tests.support.waiting import wait_until
 
@@ -32,7 +33,8 @@ class NameServer:
     def start(self) -> None:
         """Starts it, on the same port again."""
         arguments = [*self._arguments, "--port", str(self.port)]
-        self._process = Process(arguments, self._log, command="nameserver").wait_ready()
+        self._process = Process(arguments, self._log, command="nameserver", starts=ForkedProcess)
+        self._process.wait_ready()
         self.port = self._process.port
 
     @property
