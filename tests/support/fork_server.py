@@ -115,8 +115,9 @@ class ForkedProcess:
             left = None if deadline is None else deadline - time.monotonic()
             if timeout is not None and left is not None and left <= 0:
                 raise subprocess.TimeoutExpired(_COMMAND, timeout)
-            # Another thread that waits may take the report first: it is looked for again within a second.
-            select.select([self._report], [], [], 1.0 if left is None else min(left, 1.0))
+            # Another thread that waits may take the report and close it first: `poll` says so then.
+            with contextlib.suppress(OSError):
+                select.select([self._report], [], [], 1.0 if left is None else min(left, 1.0))
         return code
 
     def send_signal(self, sig: int) -> None:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,15 @@ def test_signals_end_it_as_they_end_a_process(tmp_path: Path) -> None:
     assert broker.close() == 0
     assert served(tmp_path).kill() == -signal.SIGKILL
     assert not Path(f"/proc/{broker.pid}").exists()  # nobody is left to be reaped
+
+
+def test_all_threads_that_wait_for_its_end_see_it(tmp_path: Path) -> None:
+    broker = served(tmp_path)
+    with ThreadPoolExecutor(8) as threads:
+        waiting = [threads.submit(broker.wait, 60) for _ in range(8)]
+        broker.send_signal(signal.SIGTERM)
+        assert [each.result() for each in waiting] == [0] * 8
+    broker.close()
 
 
 def test_a_signal_that_the_caller_ignores_is_ignored(tmp_path: Path) -> None:
