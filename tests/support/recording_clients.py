@@ -17,6 +17,7 @@ from urllib3.exceptions import HTTPError
 
 from lakemq import Client
 from lakemq.client import LakeMQError
+from lakemq.client.routes import FIRST_REFRESH_S
 from tests.support.history import FOR_EVER, Commit, Grant, History, Look, Pull, Release, Send, Span
 from tests.support.http import Http
 
@@ -24,6 +25,8 @@ TOPIC = "orders"
 READ = "read"
 QUEUES = 2
 SENDS = 150
+BEHIND = 10
+"""So many sends and commits of each client come when the broker is back, however fast the others were."""
 COMMITS = 100
 LEASE_MS = 200
 
@@ -67,6 +70,8 @@ class RecordingClients:
         pauses = _pauses()
         with self._client() as client:
             for number in range(SENDS):
+                if number == SENDS - BEHIND:
+                    self.restarted.wait()
                 body, queue = f"{name}-{number}", (name + number) % QUEUES
                 began = time.monotonic()
                 send = Send(Span(began, FOR_EVER), queue, body, None)
@@ -76,7 +81,9 @@ class RecordingClients:
                         send = Send(Span(began, time.monotonic()), queue, body, result.queue_offset)
                 except LakeMQError:
                     pass
-                if send.offset is None:
+                if send.offset is None and self.restarted.is_set():
+                    self.done.wait(FIRST_REFRESH_S / 2)  # not until then are routes asked for again
+                elif send.offset is None:
                     self.restarted.wait(next(pauses))
                 with self._noting:
                     self.history.sends.append(send)
@@ -117,6 +124,8 @@ class RecordingClients:
         with self._broker() as client:
             http: Http | None = None
             for number in range(COMMITS):
+                if number == COMMITS - BEHIND:
+                    self.restarted.wait()
                 offset, began = 1 + 2 * number + name, time.monotonic()
                 place = {"topic": READ, "queue_id": 0, "offset": offset}
                 ended = FOR_EVER
