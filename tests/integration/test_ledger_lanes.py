@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from delta_tables.deliveries import DELIVERIES
 from delta_tables.kept_rows import KeptRows, kept_rows
 from delta_tables.ledger import ledger_at
+from delta_tables.ledger.catalog_ledger import CatalogLedger
 from delta_tables.ledger.location import LedgerLocation
 from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.ledger_query import select
@@ -47,7 +48,7 @@ ROWS = [
 ]
 
 
-@pytest.fixture(params=["path", pytest.param("catalog", marks=pytest.mark.nightly)])
+@pytest.fixture(params=["path", "catalog"])
 def ledger(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Iterator[LedgerLocation]:
     if request.param == "path":
         path = ledger_at(str(tmp_path))
@@ -95,7 +96,7 @@ def test_retention_keeps_what_messages_wait_with(spark: SparkSession, ledger: Le
     """All of a group whose lanes wait; of others the newest batch, and what failures wait with."""
     since = {"g": ROWS[0]["finished_at"], "other": ROWS[-2]["finished_at"], "dead": ROWS[-1]["finished_at"]}
     assert kept_rows(ledger, spark) == KeptRows(since, since)
-    if not isinstance(ledger, PathLedger):
-        maintain_in_catalog(spark, ledger, keep_days=1, tables=[DELIVERIES])  # type: ignore[arg-type]
+    if isinstance(ledger, CatalogLedger):
+        maintain_in_catalog(spark, ledger, keep_days=1, tables=[DELIVERIES])
         left = select(ledger, "SELECT consumer_group, queue_offset FROM deliveries ORDER BY 1, 2", spark)
         assert left == [("dead", 7), *(("g", n) for n in (0, 1, 2, 3, 3, 4, 4)), ("other", 5)]

@@ -50,7 +50,7 @@ class ForkedProcess:
 
     Args:
         command: ``python -m lakemq.cli`` of this interpreter, and its arguments.
-        stdin: None to read from; an open file is not known here.
+        stdin: DEVNULL: nothing else reaches a fork.
         stdout: A pipe, whose end is `stdout`.
         stderr: An open file that it writes to.
         bufsize: As Popen's; pipes have no buffer here.
