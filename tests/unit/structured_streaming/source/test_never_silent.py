@@ -370,6 +370,9 @@ def _covers(words: str, message: Message) -> bool:
     if named := re.match(rf"{QUEUE}: truncated log: the query had come to .* goes on at offset (\d+)", words):
         where = (named[1], int(named[2])) == (message.topic, message.queue_id)
         return where and message.offset < int(named[3])
+    if named := re.match(rf"{QUEUE}: truncated log: offsets \[(\d+), \d+\) were other messages", words):
+        where = (named[1], int(named[2])) == (message.topic, message.queue_id)
+        return where and int(named[3]) <= message.offset
     if named := re.match(rf"{QUEUE}: the queue no longer exists", words):
         return (named[1], int(named[2])) == (message.topic, message.queue_id)
     if named := re.match(r"topic (\S+) no longer exists", words):
