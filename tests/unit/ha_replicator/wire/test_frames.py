@@ -10,7 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ha_replicator.wire.frames import HEADER_BYTES, Frame, FrameError, FrameKind, FrameReader
-from ha_replicator.wire.handshake import Challenge, Hello, Proof, Refusal, Welcome, decode, frame_of
+from ha_replicator.wire.handshake import (
+    MAX_EPOCHS,
+    MAX_OFFSET,
+    Challenge,
+    Hello,
+    Proof,
+    Refusal,
+    Welcome,
+    decode,
+    frame_of,
+)
 
 NUMBERS = st.integers(min_value=0, max_value=(1 << 63) - 1)
 FRAMES = st.one_of(
@@ -147,3 +157,61 @@ def test_what_a_later_version_says_more_is_passed_over() -> None:
 
 def test_header_is_as_long_as_it_says() -> None:
     assert len(Frame(FrameKind.DATA, body=b"x").header()) == HEADER_BYTES == 56
+
+
+@pytest.mark.parametrize(("at", "value"), [(4, 2), (4, 0), (6, 1), (7, 1)])
+def test_frame_of_another_version_is_refused_whatever_else_it_says(at: int, value: int) -> None:
+    header = bytearray(Frame(FrameKind.REPORT).header())
+    header[at] = value
+    reader = FrameReader(1000)
+    reader.feed(bytes(header))
+    with pytest.raises(FrameError, match="this broker speaks 1"):
+        reader.next()
+
+
+def test_frame_without_a_body_is_one_piece() -> None:
+    frame = Frame(FrameKind.HEARTBEAT, 1, 2, 3, 4, 5)
+    assert frame.pieces() == [frame.header()]
+
+
+@pytest.mark.parametrize("found", ["[]", "7", "null", '"digest"'])
+def test_message_that_is_no_object_is_refused(found: str) -> None:
+    with pytest.raises(FrameError, match="Proof: its body is no object"):
+        decode(Proof, Frame(FrameKind.PROOF, body=found.encode()))
+
+
+def said(message: Any, **change: Any) -> Frame:
+    """The frame of a message with other fields."""
+    frame = frame_of(message)
+    return Frame(frame.kind, body=json.dumps(json.loads(frame.body) | change).encode())
+
+
+@pytest.mark.parametrize(
+    ("name", "least", "most"),
+    [("broker_id", 1, (1 << 31) - 1), ("seen_epoch", 0, MAX_OFFSET)],
+)
+def test_number_is_taken_up_to_its_bounds(name: str, least: int, most: int) -> None:
+    for value in (least, most):
+        assert getattr(decode(Hello, said(MESSAGES[0], **{name: value})), name) == value
+    for value in (least - 1, most + 1):
+        with pytest.raises(FrameError, match=name):
+            decode(Hello, said(MESSAGES[0], **{name: value}))
+
+
+@pytest.mark.parametrize("name", ["", "a" * 128, "a b", "ä", "a\n"])
+def test_name_of_another_form_is_refused(name: str) -> None:
+    assert decode(Hello, said(MESSAGES[0], cluster="a" * 127)).cluster == "a" * 127
+    with pytest.raises(FrameError, match="cluster"):
+        decode(Hello, said(MESSAGES[0], cluster=name))
+
+
+@pytest.mark.parametrize("pair", [[1], [1, 2, 3], [], [1, -1], [-1, 1], ["1", 2], "12", {"1": 2, "2": 3}, 7])
+def test_epoch_that_is_no_pair_of_numbers_is_refused(pair: Any) -> None:
+    with pytest.raises(FrameError, match="epochs"):
+        decode(Proof, said(MESSAGES[2], epochs=[[1, 0], pair]))
+
+
+def test_epochs_are_taken_up_to_their_number() -> None:
+    assert len(decode(Proof, said(MESSAGES[2], epochs=[[1, 0]] * MAX_EPOCHS)).epochs) == MAX_EPOCHS
+    with pytest.raises(FrameError, match="epochs"):
+        decode(Proof, said(MESSAGES[2], epochs=[[1, 0]] * (MAX_EPOCHS + 1)))
