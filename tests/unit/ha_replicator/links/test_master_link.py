@@ -161,6 +161,17 @@ def test_slave_that_does_not_fit_hears_why(change: dict[str, str], code: str, de
     assert slave.link.hello is None
 
 
+@pytest.mark.parametrize(("secret", "local"), [(None, True), (None, False), (SECRET, False)])
+def test_without_a_secret_only_slaves_of_this_machine_are_taken(secret: bytes | None, local: bool) -> None:
+    slave = Slave(log_of(), credentials=Credentials(secret), local_peer=local)
+    if secret or local:
+        assert slave.hello().authenticated is (secret is not None)
+    else:
+        why = "without a cluster secret only slaves of this machine are taken"
+        _, heard = refused(slave.hello, "NO_PERMISSION")
+        assert heard == Refusal("NO_PERMISSION", why, EPOCH)
+
+
 def test_slave_of_a_broker_that_is_no_master_hears_of_its_epoch() -> None:
     log = log_of()
     slave = Slave(log)
