@@ -215,3 +215,8 @@ def test_epochs_are_taken_up_to_their_number() -> None:
     assert len(decode(Proof, said(MESSAGES[2], epochs=[[1, 0]] * MAX_EPOCHS)).epochs) == MAX_EPOCHS
     with pytest.raises(FrameError, match="epochs"):
         decode(Proof, said(MESSAGES[2], epochs=[[1, 0]] * (MAX_EPOCHS + 1)))
+
+
+def test_each_message_has_a_frame_of_its_own_kind() -> None:
+    kinds = [frame_of(message).kind.name for message in MESSAGES]
+    assert kinds == ["HELLO", "CHALLENGE", "PROOF", "WELCOME", "WELCOME", "REFUSAL"]
