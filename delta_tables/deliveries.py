@@ -69,7 +69,7 @@ DELIVERIES = Table(
             (
                 "started_at",
                 TIMESTAMP,
-                "when the handler was called or the message skipped, null when PARKED",
+                "when the handler was called or the message skipped, null when PARKED or put off",
             ),
             ("finished_at", TIMESTAMP, "when it returned, or when the message was parked"),
             ("next_attempt_at", TIMESTAMP, "due time of the next attempt, RETRY only"),

@@ -54,12 +54,12 @@ SELECT topic, count(*) AS attempts, count(CASE WHEN verdict <> 'ACK' THEN 1 END)
   approx_percentile_cont(0.95) WITHIN GROUP (ORDER BY {_TOOK_US}) / 1000.0 AS p95_ms,
   max({_TOOK_US}) / 1000.0 AS max_ms
 FROM deliveries
-WHERE consumer_group = '{{group}}' AND verdict <> 'PARKED' AND finished_at > TIMESTAMP '{{since}}'
+WHERE consumer_group = '{{group}}' AND started_at IS NOT NULL AND finished_at > TIMESTAMP '{{since}}'
 GROUP BY topic ORDER BY failed DESC, mean_ms DESC, topic"""
 _ERROR = """\
 SELECT finished_at AS at, topic, message_id, attempt, verdict, error_type,
   coalesce(error_text, reason) AS error
-FROM deliveries WHERE consumer_group = '{group}' AND verdict <> 'ACK' AND verdict <> 'PARKED'
+FROM deliveries WHERE consumer_group = '{group}' AND verdict <> 'ACK' AND started_at IS NOT NULL
 ORDER BY finished_at DESC, queue_offset DESC LIMIT 1"""
 _RATE = """\
 SELECT coalesce(sum(next_offset - begin_offset), 0) AS messages FROM consumer_offsets

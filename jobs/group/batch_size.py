@@ -33,6 +33,8 @@ MOST_GROWTH = 10
 MOST_ROWS_OF_A_TASK = 10_000
 """So many are always worth a second task; below, it costs more than it saves unless the handler is slow."""
 _WORTH_A_TASK_S = 0.5
+LONGEST_BATCH = 3
+"""After so many times what a batch should last none of its calls is begun: the outcomes wait for all."""
 
 
 _ROWS_OF_A_FRAME = 500
@@ -50,6 +52,7 @@ class Handled(NamedTuple):
         parked: Messages that were not handled, since they wait for others (orderly mode).
         skipped: Messages among those given up that an operator gave up.
         ended: Messages whose call ended its own process, or was given up in it.
+        put_off: Messages that were not handled, since their task's time was up.
     """
 
     rows: int = 0
@@ -59,6 +62,7 @@ class Handled(NamedTuple):
     parked: int = 0
     skipped: int = 0
     ended: int = 0
+    put_off: int = 0
 
 
 class _Sum(AccumulatorParam[Handled]):
@@ -74,6 +78,7 @@ class _Sum(AccumulatorParam[Handled]):
             value1.parked + value2.parked,
             value1.skipped + value2.skipped,
             value1.ended + value2.ended,
+            value1.put_off + value2.put_off,
         )
 
 

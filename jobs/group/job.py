@@ -43,7 +43,14 @@ from jobs.frames.frame_handler import FrameHandler
 from jobs.group.batch_parts import BatchPart, frame_of, parts_of
 from jobs.group.batch_range import BatchRange
 from jobs.group.batch_report import BatchReport
-from jobs.group.batch_size import MOST_ROWS_OF_A_TASK, BatchSize, Handled, HandlingTime, calls_at_a_time
+from jobs.group.batch_size import (
+    LONGEST_BATCH,
+    MOST_ROWS_OF_A_TASK,
+    BatchSize,
+    Handled,
+    HandlingTime,
+    calls_at_a_time,
+)
 from jobs.group.fence import GroupFence
 from jobs.group.loss_record import LossRecord
 from jobs.group.message_frame import MessageTask, message_schema, task_schema
@@ -343,6 +350,7 @@ class GroupJob:
             self._largest_body,
             skips,
             TracedBatch.here(settings.group),
+            limit_s=LONGEST_BATCH * settings.batch_time_s,
         )
         blamed = self._quarantine.parted(query_id, batch_id)
         if blamed is None:

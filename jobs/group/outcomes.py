@@ -5,7 +5,8 @@ Owns the making of an outcome row.
 Invariants: one row per message, keyed by its original position and attempt; a failed attempt becomes RETRY
 while attempts are left and the broker can take it back, DEAD otherwise, DROPPED in broadcast mode; what a
 verdict sends is in its own row. The handler is not called for a message that an operator gave up: it is DEAD.
-In an orderly group a message behind one that comes again is PARKED, by the same commit.
+In an orderly group a message behind one that comes again is PARKED, by the same commit. What is put off when
+a task takes too long is RETRY, an attempt that does not count; PARKED in an orderly group.
 
 Processes: made on the driver, pickled to executors.
 """
@@ -35,6 +36,7 @@ from jobs.group.task_attempt import of_this_task
 from jobs.group.task_part import TaskPart, died_without_a_call
 from jobs.handler.batch_calls import Before
 from jobs.handler.call_order import CallOrder
+from jobs.handler.deadline import NEVER, Deadline
 from jobs.handler.invocation import DEFAULT_HOST, HandlerHost, invoke
 from jobs.handler.loader import HandlerTarget
 from jobs.handler.results import HandlerResults
@@ -73,6 +75,8 @@ class OutcomeTask:
         skips: messages that an operator gave up.
         traced: what the spans of the calls say of the batch.
         part: the messages of a task that are handled; None: all.
+        limit_s: seconds from a task's first call in which calls are begun; None: any. Not for parts, and not
+            in broadcast mode, where nothing comes again.
         attempt_number: says how often Spark has started the task before.
     """
 
@@ -90,6 +94,7 @@ class OutcomeTask:
     skips: Skips = NO_SKIPS
     traced: TracedBatch = NOT_TRACED
     part: TaskPart | None = None
+    limit_s: float | None = None
     attempt_number: Callable[[], int] = of_this_task
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -104,6 +109,8 @@ class OutcomeTask:
         worker = f"{socket.gethostname()}:{os.getpid()}"
         seen: set[tuple[str, int]] = set()
         gate = None if self.lanes is None else LaneGate(self.lanes)
+        unlimited = self.part is not None or self.mode == "broadcast"
+        deadline = Deadline(None if unlimited else self.limit_s)
         for batch in self._pieces(batches):
             fresh = without_repeats(batch, self.group, seen)
             if self.part is not None:
@@ -115,13 +122,14 @@ class OutcomeTask:
             skipped = self.skips.among(positions)
             began = time.monotonic()
             if gate is None:
-                results = self._results(fresh, positions, counts, skipped)
+                results = self._results(fresh, positions, counts, skipped, deadline)
                 rows = self._rows(fresh, positions, counts, results, worker)
                 given_up = len(skipped)
             else:
                 lanes = lanes_of(fresh, positions)
                 last = pc.indices_nonzero(self._last_chances(fresh, positions, counts)).to_pylist()
-                results = self._results(fresh, positions, counts, skipped, gate.order(lanes, last))
+                order = gate.order(lanes, last)
+                results = self._results(fresh, positions, counts, skipped, deadline, order)
                 rows = self._rows(fresh, positions, counts, results, worker)
                 verdicts = rows.column("verdict").to_pylist()
                 given_up = sum(verdicts[row] == DEAD for row in skipped)
@@ -145,17 +153,19 @@ class OutcomeTask:
         positions: Positions,
         counts: AttemptCounts,
         skipped: Mapping[int, str],
+        deadline: Deadline,
         order: CallOrder | None = None,
     ) -> HandlerResults:
         """The results of all rows; the handler is called for those that nobody gave up."""
         if not skipped:
-            return self._called(batch, positions, counts, order)
+            return self._called(batch, positions, counts, deadline, order)
         called = [row for row in range(batch.num_rows) if row not in skipped]
         results = None
         if called:
             rows = pa.array(called, pa.int64())
             left = None if order is None else order.only(set(called)).numbered(called)
-            results = self._called(batch.take(rows), positions.take(rows), counts.take(rows), left)
+            some = batch.take(rows), positions.take(rows), counts.take(rows)
+            results = self._called(*some, deadline, left)
         return beside_skipped(results, called, skipped, order)
 
     def _called(
@@ -163,6 +173,7 @@ class OutcomeTask:
         batch: pa.RecordBatch,
         positions: Positions,
         counts: AttemptCounts,
+        deadline: Deadline,
         order: CallOrder | None,
     ) -> HandlerResults:
         messages = as_handled(batch, positions)
@@ -171,7 +182,14 @@ class OutcomeTask:
         if isinstance(self.handler, DecidedVerdicts):
             return self.handler.of(messages)
         before = self._before(batch, positions, counts) if self.handler.load().vectorised else None
-        return invoke(self.handler, messages, self.policy, before, self.host, order, self.traced)
+        results = invoke(self.handler, messages, self.policy, before, self.host, order, self.traced, deadline)
+        if results.put_off is None:
+            return results
+        stuck = pc.indices_nonzero(pc.and_(results.put_off, _cannot_return(batch, positions)))
+        if len(stuck) == 0:
+            return results
+        some = batch.take(stuck), positions.take(stuck), counts.take(stuck)
+        return results.replaced(stuck.to_pylist(), self._called(*some, NEVER, None))
 
     def _before(self, batch: pa.RecordBatch, positions: Positions, counts: AttemptCounts) -> Before:
         """What a failure would mean for each row; worked out when something fails."""
@@ -244,7 +262,9 @@ class OutcomeTask:
         outbox = results.outbox
         nowhere = _constant(False, pa.bool_(), rows)
         in_company = nowhere if results.in_company is None else results.in_company
+        put_off = nowhere if results.put_off is None else results.put_off
         isolated = nowhere if results.isolated is None else results.isolated
+        not_counted = pc.or_(in_company, put_off)
         reason = results.reason if results.reason is not None else pa.nulls(rows, pa.string())
         if outbox is not None:
             ids = batch.column("message_id")
@@ -258,7 +278,7 @@ class OutcomeTask:
             reason = pc.if_else(in_company, IN_COMPANY, reason)
             beyond = pc.greater(counts.counted, self.policy.max_reconsume_times)
             used_up = pc.or_(
-                pc.and_(pc.invert(in_company), beyond), pc.equal(positions.attempt, LAST_ATTEMPT)
+                pc.and_(pc.invert(not_counted), beyond), pc.equal(positions.attempt, LAST_ATTEMPT)
             )
             used_up = pc.and_(pc.equal(verdict, RETRY), used_up)
             verdict = pc.if_else(used_up, DEAD, verdict)
@@ -292,13 +312,13 @@ class OutcomeTask:
         kept = pc.if_else(not_done, kept, pa.scalar(None, pa.int32()))
         for name in ("flag", "properties", "body"):
             columns[name] = batch.column(name).take(kept)
-        # One that is parked stays what it is: its marks are of the attempt before.
+        # What was not called stays what it is: its marks are of the attempt before.
         parked = pc.equal(verdict, PARKED)
-        uncounted = pc.add(counts.uncounted, in_company.cast(pa.int32()))
+        uncounted = pc.add(counts.uncounted, not_counted.cast(pa.int32()))
         columns["properties"] = marked(
             columns["properties"],
             pc.if_else(pc.or_(comes_again, parked), uncounted, 0),
-            pc.if_else(parked, counts.isolated, pc.if_else(comes_again, isolated, False)),
+            pc.if_else(pc.or_(parked, put_off), counts.isolated, pc.if_else(comes_again, isolated, False)),
             comes_again if self.mode == "orderly" else nowhere,
         )
         return columns
@@ -326,12 +346,15 @@ def _cannot_return(batch: pa.RecordBatch, positions: Positions) -> pa.Array:
 
 
 def _handled(rows: pa.RecordBatch, results: HandlerResults, took: float) -> Handled:
-    """Counts what was handled among some rows; what was parked was not."""
+    """Counts what was handled among some rows; what was parked or put off was not."""
     if results.verdict is None:
         return Handled(rows.num_rows, took)
     said = Counter(rows.column("verdict").to_pylist())
     parked = said[PARKED]
-    return Handled(rows.num_rows - parked, took, said[RETRY], said[DEAD] + said[DROPPED], parked)
+    put_off = 0 if results.put_off is None else results.put_off.true_count
+    called = rows.num_rows - parked - put_off
+    given_up = said[DEAD] + said[DROPPED]
+    return Handled(called, took, said[RETRY] - put_off, given_up, parked, put_off=put_off)
 
 
 def _ended(results: HandlerResults) -> int:

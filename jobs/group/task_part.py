@@ -21,8 +21,7 @@ from jobs.group.orderly.lane import lanes_of
 from jobs.group.orderly.lane_gate import LaneGate
 from jobs.handler.call_order import CallOrder
 from jobs.handler.results import HandlerResults, with_outcomes
-from jobs.handler.row_calls import NOT_CALLED
-from jobs.handler.verdicts import worker_died
+from jobs.handler.verdicts import NOT_CALLED, worker_died
 from jobs.redelivery.original_position import original_positions
 
 

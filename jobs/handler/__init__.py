@@ -3,7 +3,8 @@
 loader.py            found
 opened_handler.py    made and opened in the process that calls it
 invocation.py        called on a batch: how often at a time, how long, where
-row_calls.py         one message after the other, several at a time; call_order.py: which follow which
+row_calls.py         one message after the other, several at a time; call_order.py: which follow which;
+                     deadline.py: when no more is begun
 batch_calls.py       whole batches; narrowing.py finds the messages that make it fail
 watchdog.py          a call that does not return ends its worker
 isolated_handler.py  in a process that may hang and die; handler_process.py is that process

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from delta_tables.deliveries import RETRY
-from jobs.handler.verdicts import Outcome
+from jobs.handler.verdicts import NOT_CALLED, PUT_OFF, Outcome
 
 Rows = tuple[int, ...]
 
@@ -27,15 +27,17 @@ class CallOrder:
     Attributes:
         lanes: rows in the order of their calls.
         given_up: rows that cannot come again: should they fail, their lane goes on.
+        otherwise: the outcome of a row that is not called.
     """
 
     lanes: tuple[Rows, ...]
     given_up: frozenset[int] = frozenset()
+    otherwise: Outcome = NOT_CALLED
 
     @classmethod
     def at_once(cls, rows: Iterable[int]) -> CallOrder:
-        """Each row is a lane of its own."""
-        return cls(tuple((row,) for row in rows))
+        """Each row is a lane of its own; one that is not called was put off."""
+        return cls(tuple((row,) for row in rows), otherwise=PUT_OFF)
 
     def goes_on(self, row: int, outcome: Outcome | None) -> bool:
         """Whether the lane's next row is called after this outcome (None is ACK)."""
@@ -44,7 +46,7 @@ class CallOrder:
     def left(self, outcomes: Mapping[int, Outcome | None]) -> CallOrder:
         """What is still to be called, behind these outcomes."""
         lanes = (self._left_of(lane, outcomes) for lane in self.lanes)
-        return CallOrder(tuple(lane for lane in lanes if lane), self.given_up)
+        return replace(self, lanes=tuple(lane for lane in lanes if lane))
 
     def _left_of(self, lane: Rows, outcomes: Mapping[int, Outcome | None]) -> Rows:
         for at, row in enumerate(lane):
@@ -57,14 +59,15 @@ class CallOrder:
     def only(self, rows: Collection[int]) -> CallOrder:
         """The same order of some of the rows."""
         chosen = (tuple(row for row in lane if row in rows) for lane in self.lanes)
-        return CallOrder(tuple(lane for lane in chosen if lane), self.given_up)
+        return replace(self, lanes=tuple(lane for lane in chosen if lane))
 
     def numbered(self, rows: Sequence[int]) -> CallOrder:
         """The same order where a row is known by its place among `rows`."""
         place = {row: at for at, row in enumerate(rows)}
-        return CallOrder(
-            tuple(tuple(place[row] for row in lane) for lane in self.lanes),
-            frozenset(place[row] for row in self.given_up if row in place),
+        return replace(
+            self,
+            lanes=tuple(tuple(place[row] for row in lane) for lane in self.lanes),
+            given_up=frozenset(place[row] for row in self.given_up if row in place),
         )
 
     @property

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from jobs.handler import reasons
 from jobs.handler.batch_calls import call_batch
+from jobs.handler.deadline import Deadline
 from jobs.handler.opened_handler import OpenedHandler
 from jobs.handler.row_calls import RowCalls
 from jobs.handler.verdicts import Outcome
@@ -105,6 +106,7 @@ def _answer(
             began=began,
             ended=ended,
             spans=spans,
+            deadline=Deadline(question[5]),
             tick=lambda: say("tick"),
         )
         calls.run(batch, range(batch.num_rows), question[4])

@@ -10,6 +10,7 @@ Processes: executors.
 from __future__ import annotations
 
 import itertools
+import time
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,12 +18,14 @@ import pyarrow as pa
 
 from jobs.handler.batch_calls import Before, Made, call_batch, handle_batch
 from jobs.handler.call_order import CallOrder
+from jobs.handler.deadline import NEVER, Deadline
 from jobs.handler.isolated_handler import isolated
 from jobs.handler.loader import HandlerTarget
 from jobs.handler.narrowing import Call
 from jobs.handler.opened_handler import OpenedHandler, opened
-from jobs.handler.results import HandlerResults
+from jobs.handler.results import HandlerResults, of_calls
 from jobs.handler.row_calls import RowCalls
+from jobs.handler.verdicts import PUT_OFF
 from jobs.handler.watchdog import Watchdog
 from jobs.redelivery.retry_policy import RetryPolicy
 from jobs.tracing.call_spans import NOT_TRACED, TracedBatch
@@ -64,6 +67,7 @@ def invoke(
     host: HandlerHost,
     order: CallOrder | None = None,
     traced: TracedBatch = NOT_TRACED,
+    deadline: Deadline = NEVER,
 ) -> HandlerResults:
     """Has a batch handled.
 
@@ -75,21 +79,27 @@ def invoke(
         host: where and how it is called.
         order: which calls of a handler of single messages follow each other; None: none does.
         traced: what the spans of its calls say of the batch.
+        deadline: from when on what has not begun is put off; of a vectorised handler, the whole batch.
 
     Returns:
         One verdict per row of the batch, in its order.
     """
+    vectorised = target.load().vectorised
+    if vectorised:
+        before = before or Before.nothing(batch.num_rows)
+        if deadline.passed:
+            return of_calls(range(batch.num_rows), {}, PUT_OFF, time.time_ns() // 1_000)
+        deadline.begin()
     if host.isolation == "thread":
         with Watchdog(host.timeout_s) as watch:  # open() may hang as well
             watch.begin(0)
             handler = opened(target)
             watch.end(0)
-        return invoke_here(handler, batch, policy, before, host, order, traced)
+        return invoke_here(handler, batch, policy, before, host, order, traced, deadline)
     process = isolated(target, policy, host.concurrency, host.timeout_s, host.memory)
-    if target.load().vectorised:
-        before = before or Before.nothing(batch.num_rows)
+    if vectorised and before is not None:
         return handle_batch(batch, lambda piece: process.call_batch(piece, traced), before)
-    return process.call_rows(batch, order, traced)
+    return process.call_rows(batch, order, traced, deadline)
 
 
 def invoke_here(
@@ -100,6 +110,7 @@ def invoke_here(
     host: HandlerHost = DEFAULT_HOST,
     order: CallOrder | None = None,
     traced: TracedBatch = NOT_TRACED,
+    deadline: Deadline = NEVER,
 ) -> HandlerResults:
     """Has a batch handled in this process; see `invoke`."""
     # A coroutine is cancelled first; only one that holds the loop is late for the watch.
@@ -114,6 +125,7 @@ def invoke_here(
                 began=watch.begin,
                 ended=lambda row, *_: watch.end(row),
                 spans=spans,
+                deadline=deadline,
             )
             return calls.run(batch, range(batch.num_rows), order)
         numbers = itertools.count()

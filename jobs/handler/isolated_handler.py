@@ -30,10 +30,11 @@ import pyarrow as pa
 
 from jobs.handler.batch_calls import Made
 from jobs.handler.call_order import CallOrder
+from jobs.handler.deadline import NEVER, Deadline
 from jobs.handler.loader import HandlerTarget
 from jobs.handler.narrowing import Call, Said, failures_allowed
-from jobs.handler.results import HandlerResults, with_outcomes
-from jobs.handler.row_calls import NOT_CALLED, TICK_S, timed_out
+from jobs.handler.results import CallMade, HandlerResults, of_calls
+from jobs.handler.row_calls import TICK_S, timed_out
 from jobs.handler.verdicts import Outcome, worker_died
 from jobs.redelivery.retry_policy import RetryPolicy
 from jobs.tracing.call_spans import NOT_TRACED, TracedBatch
@@ -118,23 +119,31 @@ class IsolatedHandler:
             return Call(failed, Said.RAISED)
 
     def call_rows(
-        self, batch: pa.RecordBatch, order: CallOrder | None = None, traced: TracedBatch = NOT_TRACED
+        self,
+        batch: pa.RecordBatch,
+        order: CallOrder | None = None,
+        traced: TracedBatch = NOT_TRACED,
+        deadline: Deadline = NEVER,
     ) -> HandlerResults:
         """Calls a handler of single messages with each row.
 
         Args:
             batch: The messages.
-            order: Which calls follow each other; None: none does. Rows that are not called are PARKED.
+            order: Which calls follow each other, and the outcome of rows that are not called; None: none.
             traced: What the spans of the calls say of the batch.
+            deadline: From when on no call is begun, but to find the one that ended the process.
         """
         rows = range(batch.num_rows)
         order = order or CallOrder.at_once(rows)
-        found: dict[int, tuple[int | None, int, Outcome | None]] = {}
+        found: dict[int, CallMade] = {}
         in_company: set[int] = set()
         in_vain = deaths = 0
-        while (left := order.left({row: outcome for row, (_, _, outcome) in found.items()})).lanes:
+        while True:
+            left = order.left({row: outcome for row, (_, _, outcome) in found.items()})
+            if deadline.passed or not left.lanes:
+                break
             known = len(found)
-            died, suspects = self._call_some(batch, left, self._concurrency, found, traced)
+            died, suspects = self._call_some(batch, left, self._concurrency, found, traced, deadline)
             if died is None:
                 continue
             for row in sorted(suspects):
@@ -157,12 +166,7 @@ class IsolatedHandler:
                 in_company = set(left.heads)
                 found.update(dict.fromkeys(left.heads, (at, at, died)))
                 break
-        not_called = None, time.time_ns() // 1_000, NOT_CALLED
-        all_of_them = [found.get(row, not_called) for row in rows]
-        others = {row: outcome for row, (_, _, outcome) in enumerate(all_of_them) if outcome is not None}
-        results = with_outcomes(
-            batch.num_rows, [began for began, _, _ in all_of_them], [at for _, at, _ in all_of_them], others
-        )
+        results = of_calls(rows, found, order.otherwise, time.time_ns() // 1_000)
         if in_company:
             results.in_company = pa.array([row in in_company for row in rows])
         return results
@@ -180,8 +184,9 @@ class IsolatedHandler:
         batch: pa.RecordBatch,
         order: CallOrder,
         concurrency: int,
-        found: dict[int, tuple[int | None, int, Outcome | None]],
+        found: dict[int, CallMade],
         traced: TracedBatch,
+        deadline: Deadline = NEVER,
     ) -> tuple[Outcome | None, dict[int, int]]:
         """Has rows handled; returns None, or what the process died of and the rows that were under way.
 
@@ -193,12 +198,14 @@ class IsolatedHandler:
         piece = batch if len(rows) == batch.num_rows else batch.take(pa.array(rows, pa.int64()))
         try:
             pipe = self._ready()
-            self._ask(pipe, ("rows", _as_stream(piece), traced, concurrency, order.numbered(rows)))
+            numbered = order.numbered(rows)
+            self._ask(pipe, ("rows", _as_stream(piece), traced, concurrency, numbered, deadline.left_s))
             while True:
                 oldest = min((began for began, _ in under_way.values()), default=None)
                 said = self._next(pipe, oldest)
                 moved = self._clock()
                 if said[0] == "began":
+                    deadline.begin()
                     under_way[rows[said[1]]] = self._clock(), time.time_ns() // 1_000
                 elif said[0] == "ended":
                     del under_way[rows[said[1]]]

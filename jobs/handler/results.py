@@ -7,7 +7,7 @@ Processes: executors, and the processes handlers are isolated in.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +15,11 @@ import pyarrow as pa
 
 from delta_tables.deliveries import ACK
 from delta_tables.table import OUTBOX
-from jobs.handler.verdicts import Outcome
+from jobs.handler.verdicts import PUT_OFF, Outcome
 
 TIME = pa.timestamp("us", "UTC")
 Columns = dict[str, pa.Array | None]
+CallMade = tuple[int | None, int, Outcome | None]
 
 
 @dataclass
@@ -26,7 +27,8 @@ class HandlerResults:
     """Verdicts of some consecutive rows, as Arrow columns; a None column means null everywhere.
 
     `verdict` None means that every row is acknowledged and sends nothing: the common case carries no column.
-    `in_company` and `isolated` (None: nowhere) are those of `narrowing.Found`.
+    `in_company` and `isolated` (None: nowhere) are those of `narrowing.Found`; `put_off` marks the rows of
+    `verdicts.PUT_OFF`.
     """
 
     rows: int
@@ -41,12 +43,19 @@ class HandlerResults:
     outbox: pa.Array | None = None
     in_company: pa.Array | None = None
     isolated: pa.Array | None = None
+    put_off: pa.Array | None = None
 
     def take(self, rows: pa.Array) -> HandlerResults:
         """The results of some rows, in their order."""
         columns = {name: column for name, column in vars(self).items() if name != "rows"}
         taken = {name: None if column is None else column.take(rows) for name, column in columns.items()}
         return HandlerResults(len(rows), **taken)
+
+    def replaced(self, rows: Sequence[int], others: HandlerResults) -> HandlerResults:
+        """These results with others in the place of some rows'."""
+        place_of = dict(enumerate(range(self.rows)))
+        place_of.update((row, self.rows + place) for place, row in enumerate(rows))
+        return concat([self, others]).take(pa.array(place_of.values(), pa.int64()))
 
 
 def with_outcomes(
@@ -55,6 +64,28 @@ def with_outcomes(
     """Results of so many rows: their times (epoch us), and the outcomes of all not simply acknowledged."""
     times = [pa.array(at, pa.int64()).cast(TIME) for at in (started, finished)]
     return HandlerResults(rows, *times, **columns_of(others, rows))
+
+
+def of_calls(
+    rows: Sequence[int], made: Mapping[int, CallMade], otherwise: Outcome, now_us: int
+) -> HandlerResults:
+    """Results of the calls that were made with some rows.
+
+    Args:
+        rows: The rows, in the order of their results.
+        made: The start, end (epoch us) and outcome (None is ACK) of each call, by its row.
+        otherwise: The outcome of the rows that have no call.
+        now_us: When that was decided.
+    """
+    not_called: CallMade = None, now_us, otherwise
+    found = [made.get(row, not_called) for row in rows]
+    others = {place: outcome for place, (_, _, outcome) in enumerate(found) if outcome is not None}
+    results = with_outcomes(
+        len(rows), [began for began, _, _ in found], [ended for _, ended, _ in found], others
+    )
+    if otherwise is PUT_OFF and len(made) < len(rows):
+        results.put_off = pa.array([call is not_called for call in found])
+    return results
 
 
 def columns_of(others: dict[int, Outcome], rows: int) -> Columns:
@@ -83,7 +114,7 @@ _VALUES = {
     "error_text": (pa.string(), None),
     "error_trace": (pa.string(), None),
 }
-_MARKS = {"in_company": (pa.bool_(), False), "isolated": (pa.bool_(), False)}
+_MARKS = {name: (pa.bool_(), False) for name in ("in_company", "isolated", "put_off")}
 _SENDS = {"outbox": (OUTBOX, None)}
 
 

@@ -3,7 +3,8 @@
 Owns the threads and the turns of the event loop that make the calls.
 
 Invariants: one outcome per row that is called; what a call raises is a failure of its own row only; one that
-is not thread-safe runs on the task's own thread; no call is under way when `run` returns.
+is not thread-safe runs on the task's own thread; no call is under way when `run` returns, and none is begun
+when it is late.
 
 Threads: up to `concurrency` for the length of one `run`; they are daemons, so that a call that never returns
 ends with its process.
@@ -20,10 +21,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from delta_tables.deliveries import PARKED, RETRY
+from delta_tables.deliveries import RETRY
 from jobs.handler.call_order import CallOrder, Turns
+from jobs.handler.deadline import NEVER, Deadline
 from jobs.handler.opened_handler import OpenedHandler
-from jobs.handler.results import HandlerResults, with_outcomes
+from jobs.handler.results import CallMade, HandlerResults, of_calls
 from jobs.handler.verdicts import CONSUME_TIMEOUT, Outcome, failure, outcome_of, tell
 from jobs.redelivery.retry_policy import RetryPolicy
 from jobs.tracing.call_spans import NO_SPANS, CallSpans
@@ -32,9 +34,6 @@ from lakemq.handler import BatchColumns, DeliveredMessage, Verdict
 # What one thread is done with in this time is not worth starting others for.
 _ALONE_S = 0.002
 TICK_S = 0.3
-
-NOT_CALLED = Outcome(PARKED)
-"""Of a row that waits for one before it."""
 
 Began = Callable[[int], None]
 Ended = Callable[[int, int, int, Outcome | None], None]
@@ -57,6 +56,7 @@ class RowCalls:
         began: Called with a row before its call, on the call's thread.
         ended: Called with a row, its start and end (epoch us) and outcome (None is ACK) after it.
         spans: Of the calls.
+        deadline: From when on no call is begun.
         tick: Called every TICK_S from where the calls run, as long as they let it: on the event loop, or on a
             thread that needs the interpreter as they do.
     """
@@ -71,6 +71,7 @@ class RowCalls:
         began: Began = lambda row: None,
         ended: Ended = lambda row, started, finished, outcome: None,
         spans: CallSpans = NO_SPANS,
+        deadline: Deadline = NEVER,
         tick: Callable[[], None] | None = None,
     ) -> None:
         self._handler = handler
@@ -80,9 +81,10 @@ class RowCalls:
         self._began = began
         self._ended = ended
         self._spans = spans
+        self._deadline = deadline
         self._tick = tick
         self._turns = Turns(CallOrder(()))
-        self._outcomes: dict[int, tuple[int | None, int, Outcome | None]] = {}
+        self._outcomes: dict[int, CallMade] = {}
 
     def run(
         self, batch: pa.RecordBatch, rows: Sequence[int], order: CallOrder | None = None
@@ -92,11 +94,11 @@ class RowCalls:
         Args:
             batch: The batch.
             rows: The rows.
-            order: Which of them follow each other; None calls each when there is a thread for it. Rows that
-                are not called are PARKED.
+            order: Which of them follow each other, and the outcome of those that are not called; None calls
+                each when there is a thread for it.
         """
         order = order or CallOrder.at_once(rows)
-        self._turns = Turns(order)
+        self._turns, self._outcomes = Turns(order), {}
         columns = BatchColumns(batch)
         callers = min(self._concurrency, len(order.lanes))
         if self._handler.loop is not None:
@@ -107,12 +109,7 @@ class RowCalls:
                     self._work(columns)
                 else:
                     self._on_threads(columns, callers)
-        not_called = None, _now_us(), NOT_CALLED
-        found = [self._outcomes.pop(row, not_called) for row in rows]
-        others = {place: outcome for place, (_, _, outcome) in enumerate(found) if outcome is not None}
-        return with_outcomes(
-            len(rows), [started for started, _, _ in found], [ended for _, ended, _ in found], others
-        )
+        return of_calls(rows, self._outcomes, order.otherwise, _now_us())
 
     def _on_threads(self, columns: BatchColumns, callers: int) -> None:
         threads = [
@@ -217,9 +214,10 @@ class RowCalls:
         return outcome
 
     def _take(self) -> int | None:
-        """The next row; None when all have had their call, or wait for one that is under way."""
-        row = self._turns.take()
+        """The next row; None when all have had their call or wait for one under way, or when it is late."""
+        row = None if self._deadline.passed else self._turns.take()
         if row is not None:
+            self._deadline.begin()
             self._began(row)
         return row
 

@@ -12,7 +12,7 @@ import operator
 from dataclasses import dataclass
 from typing import Any
 
-from delta_tables.deliveries import ACK, DEAD, RETRY
+from delta_tables.deliveries import ACK, DEAD, PARKED, RETRY
 from jobs.handler import reasons
 from jobs.handler.outgoing import Plain, plain_messages
 from jobs.redelivery.retry_policy import RetryPolicy
@@ -39,6 +39,12 @@ class Outcome:
     error_text: str | None = None
     error_trace: str | None = None
     outbox: tuple[Plain, ...] | None = None
+
+
+NOT_CALLED = Outcome(PARKED)
+"""Of a row that waits for one before it."""
+PUT_OFF = Outcome(RETRY, delay_level=1, reason="put off: its batch took too long, no call had begun")
+"""Of a row whose call had not begun when its task's time was up: that says nothing of it."""
 
 
 def outcome_of(verdict: Any, policy: RetryPolicy) -> Outcome:

@@ -17,8 +17,10 @@ _ADDED = {
     RETRY_TOPIC: "topic",
     ORIGIN_MESSAGE_ID: "message_id",
     ORIGIN: POSITION_SQL,
+    # One that was put off had no call: it has the time of that.
     FIRST_ATTEMPT_PROPERTY: (
-        f"coalesce(properties['{FIRST_ATTEMPT_PROPERTY}'], CAST(unix_millis(started_at) AS STRING))"
+        f"coalesce(properties['{FIRST_ATTEMPT_PROPERTY}'],"
+        " CAST(unix_millis(coalesce(started_at, finished_at)) AS STRING))"
     ),
 }
 

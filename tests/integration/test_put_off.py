@@ -1,0 +1,83 @@
+"""A batch of a handler that became slow: what is done is in the ledger soon, the rest is handled next."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from delta_tables.group_status import ledger_status
+from delta_tables.ledger import ledger_at
+from delta_tables.ledger_reader import LedgerReader
+from jobs.consume import consume
+from jobs.group.batch_report import BatchReport
+from jobs.handler.invocation import HandlerHost
+from jobs.handler.loader import HandlerTarget
+from jobs.handler.verdicts import PUT_OFF
+from jobs.settings import ConsumeSettings, Mode
+from lakemq import Message
+from tests.support.broker_process import BrokerProcess
+from tests.support.dispatch_barrier import await_dispatch
+
+MESSAGES = 6
+# One call takes longer than a batch may: of each task the first message is handled.
+SLOW = """
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+
+def slow(message):
+    threading.Event().wait(0.3)
+    with (Path(__file__).parent / "calls").open("a") as calls:
+        calls.write(message.text + "\\n")
+"""
+
+
+@pytest.mark.parametrize("mode", ["concurrent", "orderly"])
+def test_a_slow_handler_holds_nothing_back_and_each_message_is_handled_once(
+    spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path, mode: Mode
+) -> None:
+    (tmp_path / f"slow_in_{mode}.py").write_text(SLOW)
+    topic = f"slow-{mode}"
+    with shared_broker.client() as client:
+        client.put_topic(topic, read_queue_nums=1, write_queue_nums=1)
+        client.send_many(topic, [Message(str(number)) for number in range(MESSAGES)])
+        await_dispatch(client)
+    reports: list[BatchReport] = []
+    settings = ConsumeSettings(
+        group=topic,
+        topics=(topic,),
+        handler=HandlerTarget(f"slow_in_{mode}:slow", "auto", (str(tmp_path),)),
+        ledger=ledger_at(str(tmp_path / "ledger")),
+        endpoint=shared_broker.endpoint,
+        start="earliest",
+        mode=mode,
+        max_reconsume_times=0,  # being put off is no attempt: nothing is DEAD
+        trigger="100 milliseconds",
+        until_idle_s=0.2,
+        batch_time_s=0.05,
+        host=HandlerHost(concurrency=1, isolation="process" if mode == "orderly" else "thread"),
+    )
+    consume(settings, lambda: spark, on_batch=reports.append)
+
+    def rows(text: str) -> list[tuple[Any, ...]]:
+        return [tuple(row.values()) for row in LedgerReader(tmp_path / "ledger").sql(text).to_pylist()]
+
+    calls = [int(line) for line in (tmp_path / "calls").read_text().split()]
+    assert sorted(calls) == list(range(MESSAGES)), "each is called once"
+    if mode == "orderly":
+        assert calls == list(range(MESSAGES))
+    done = rows("SELECT queue_offset FROM deliveries WHERE verdict = 'ACK' ORDER BY queue_offset")
+    assert done == [(number,) for number in range(MESSAGES)]
+    others = rows("SELECT DISTINCT verdict, reason FROM deliveries WHERE verdict <> 'ACK'")
+    assert others == [("RETRY", PUT_OFF.reason) if mode == "concurrent" else ("PARKED", None)]
+    assert rows("SELECT * FROM duplicate_deliveries") == rows("SELECT * FROM delivery_gaps") == []
+    assert sum(report.messages for report in reports) == MESSAGES
+    assert sum(report.retried for report in reports) == 0
+    status = ledger_status(LedgerReader(tmp_path / "ledger"), topic, datetime.now(UTC))
+    assert status.last_error is None
+    assert sum(handling.attempts for handling in status.handling) == MESSAGES
+    assert sum(handling.failed for handling in status.handling) == 0
