@@ -149,7 +149,7 @@ class SlaveHandshake:
         if (challenge.cluster, challenge.broker_name) != (me.cluster, me.broker_name):
             raise LinkClosed("WRONG_BROKER", f"it is {challenge.broker_name} of {challenge.cluster}")
         if challenge.authenticated != credentials.required:
-            whose = "the master asks for" if challenge.authenticated else "the master has no"
+            whose = "the master asks for a" if challenge.authenticated else "the master has no"
             raise refused("NO_PERMISSION", f"{whose} cluster secret")
         if not credentials.required and not self._opening.local_peer:
             raise refused("NO_PERMISSION", "without a cluster secret only masters of this machine are taken")

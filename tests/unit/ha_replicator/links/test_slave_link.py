@@ -154,7 +154,7 @@ def test_master_that_is_another_gets_no_proof(change: dict[str, Any], code: str,
 def test_master_that_asks_for_a_secret_is_told_that_there_is_none() -> None:
     master = Master(log_of(), credentials=Credentials(None))
     (frame,) = closed_by(master.challenge, "NO_PERMISSION")
-    assert decode(Refusal, frame).detail == "the master asks for cluster secret"
+    assert decode(Refusal, frame).detail == "the master asks for a cluster secret"
 
 
 @pytest.mark.parametrize("local", [True, False])
