@@ -144,6 +144,7 @@ def test_of_two_drivers_that_both_hold_brokers_the_one_with_the_first_goes_on() 
     with_a.away, with_b.away = {"broker-b"}, {"broker-a"}
     for driver in (with_a, with_b):
         driver.leases.acquire()
+    for driver in (with_a, with_b):  # each has one by now: the first would take the other's as well
         driver.away = set()
 
     def is_with_b_lost() -> bool:
