@@ -1,7 +1,8 @@
 -- One row per group and message, its attempts as an array in order.
 -- state: ACK done; RETRY waits for another attempt; DEAD given up at the last attempt (a replay makes further ones);
 -- DROPPED failed in broadcast mode; PARKED waits for an earlier message of its lane (orderly mode): its next attempt
--- was not made yet, and is none of its attempts.
+-- was not made yet, and is none of its attempts. Nor is one that was put off (its batch took too long, the handler was
+-- not called): numbers of attempts leave it out.
 -- Ask by message_id, or by position: both reach the files' statistics.
 SELECT
   consumer_group,
@@ -20,10 +21,11 @@ SELECT
     WHEN max(CASE WHEN verdict = 'DROPPED' THEN 1 ELSE 0 END) = 1 THEN 'DROPPED'
     ELSE 'RETRY'
   END AS state,
-  count(CASE WHEN verdict <> 'PARKED' THEN 1 END) AS attempt_count,
+  count(CASE WHEN verdict <> 'PARKED' AND (verdict <> 'RETRY' OR started_at IS NOT NULL) THEN 1 END) AS attempt_count,
   min(started_at) AS first_started_at,
-  max(CASE WHEN verdict <> 'PARKED' THEN finished_at END) AS last_finished_at,
-  CASE WHEN max(CASE WHEN verdict <> 'PARKED' THEN 1 END) = 1 THEN array_sort(array_agg(named_struct(
+  max(CASE WHEN verdict <> 'PARKED' AND (verdict <> 'RETRY' OR started_at IS NOT NULL) THEN finished_at END)
+    AS last_finished_at,
+  CASE WHEN max(CASE WHEN verdict <> 'PARKED' AND (verdict <> 'RETRY' OR started_at IS NOT NULL) THEN 1 END) = 1 THEN array_sort(array_agg(named_struct(
     'attempt', attempt,
     'verdict', verdict,
     'started_at', started_at,
@@ -33,6 +35,6 @@ SELECT
     'error_type', error_type,
     'error_text', error_text,
     'worker', worker
-  )) FILTER (WHERE verdict <> 'PARKED')) END AS attempts
+  )) FILTER (WHERE verdict <> 'PARKED' AND (verdict <> 'RETRY' OR started_at IS NOT NULL))) END AS attempts
 FROM deliveries
 GROUP BY consumer_group, topic, broker_name, queue_id, queue_offset, message_id

@@ -1,10 +1,10 @@
 -- One row per event of a message; its attempts, dead letters and replays keep its message_id. Times are in UTC.
 -- event and event_at: STORED, when a broker stored it (what lakemq archive landed, the retry topic's copies
--- where that is archived too); ATTEMPT, when a group's handler returned; PARKED, when it had
--- to wait for an earlier message of its lane (orderly mode); DEAD_LETTER, when the last attempt of a
+-- where that is archived too); ATTEMPT, when a group's handler returned; PUT_OFF, when its batch took too long and the
+-- handler was not called; PARKED, when it had to wait for an earlier message of its lane (orderly mode); DEAD_LETTER, when the last attempt of a
 -- message given up ended; REPLAY, DISCARD and SKIP, when an operator did so; SENT, when a message that a verdict about
 -- it sends was stored; SEND_REFUSED, when a broker did not take one; SEND_DISCARDED, when an operator gave one up.
--- attempt: attempts made by then, an attempt itself included. ORDER BY event_at, attempt, event is the order of
+-- attempt: attempts made by then, an attempt itself included; of PUT_OFF its number, which no other attempt has. ORDER BY event_at, attempt, event is the order of
 -- events, also where an attempt and what came of it have one time.
 -- Position: the original message's, but STORED has the one it was stored at.
 -- Ask by message_id, by position or by event_at: they reach the statistics of all files. A condition on
@@ -14,7 +14,11 @@
 SELECT
   message_id,
   finished_at AS event_at,
-  CASE WHEN verdict = 'PARKED' THEN 'PARKED' ELSE 'ATTEMPT' END AS event,
+  CASE
+    WHEN verdict = 'PARKED' THEN 'PARKED'
+    WHEN verdict = 'RETRY' AND started_at IS NULL THEN 'PUT_OFF'
+    ELSE 'ATTEMPT'
+  END AS event,
   consumer_group,
   topic,
   broker_name,

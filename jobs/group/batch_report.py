@@ -17,7 +17,8 @@ class BatchReport:
         retried: of them come again.
         given_up: of them are DEAD, or DROPPED in broadcast mode.
         seconds: from its plan to its report.
-        behind: messages of the subscription not handled yet, as the broker last said; None when it did not.
+        behind: messages of the subscription not read yet, as the broker last said; None when it did not.
+        put_off: not handled, since the batch took too long: they come again.
     """
 
     messages: int
@@ -25,6 +26,7 @@ class BatchReport:
     given_up: int
     seconds: float
     behind: int | None
+    put_off: int = 0
 
     @property
     def acknowledged(self) -> int:

@@ -111,6 +111,7 @@ class GroupJob:
         before_ledger_commit: Callable[[int], None] = lambda batch_id: None,
         after_ledger_commit: Callable[[int], None] = lambda batch_id: None,
         on_batch: Callable[[BatchReport], None] = lambda report: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Puts the job together without starting it.
 
@@ -127,6 +128,7 @@ class GroupJob:
             after_ledger_commit: called with the batch id between the ledger's commit and Spark's own;
                 tests kill the process there.
             on_batch: called with each batch that is handled and reported.
+            clock: of the tasks, see `OutcomeTask`; travels to the executors.
         """
         # A session of its own: nobody else's commits are taken for the ledger's, see append_once.
         self._spark = spark.newSession()
@@ -139,6 +141,7 @@ class GroupJob:
         self._before_ledger_commit = before_ledger_commit
         self._after_ledger_commit = after_ledger_commit
         self._on_batch = on_batch
+        self._clock = clock
         self._fence: GroupFence | None = None
         if lease is not None:
             self._fence = GroupFence(self._spark, settings.ledger, DELIVERIES, settings.group, lease)
@@ -288,7 +291,7 @@ class GroupJob:
         self._reach(covered.end.queues)
         self._checkpoint.reach(batch_id, covered.end)
         took = time.monotonic() - began
-        report = BatchReport(handled.rows, handled.retried, handled.given_up, took, behind)
+        report = BatchReport(handled.rows, handled.retried, handled.given_up, took, behind, handled.put_off)
         given_up_as = DEAD if self._lease is not None else DROPPED
         self._told_batches.tell(f"{query_id}.{batch_id}", report, given_up_as)
         self._on_batch(report)
@@ -350,7 +353,9 @@ class GroupJob:
             self._largest_body,
             skips,
             TracedBatch.here(settings.group),
-            limit_s=LONGEST_BATCH * settings.batch_time_s,
+            # What is put off would be left to a later run, and this one is asked for all that is there.
+            limit_s=None if settings.available_now else LONGEST_BATCH * settings.batch_time_s,
+            clock=self._clock,
         )
         blamed = self._quarantine.parted(query_id, batch_id)
         if blamed is None:

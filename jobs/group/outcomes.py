@@ -78,6 +78,7 @@ class OutcomeTask:
         limit_s: seconds from a task's first call in which calls are begun; None: any. Not for parts, and not
             in broadcast mode, where nothing comes again.
         attempt_number: says how often Spark has started the task before.
+        clock: seconds that never go back, for `limit_s` and the time that is reported.
     """
 
     group: str
@@ -96,6 +97,7 @@ class OutcomeTask:
     part: TaskPart | None = None
     limit_s: float | None = None
     attempt_number: Callable[[], int] = of_this_task
+    clock: Callable[[], float] = time.monotonic
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Handles the messages of one task and yields their outcome rows.
@@ -110,7 +112,7 @@ class OutcomeTask:
         seen: set[tuple[str, int]] = set()
         gate = None if self.lanes is None else LaneGate(self.lanes)
         unlimited = self.part is not None or self.mode == "broadcast"
-        deadline = Deadline(None if unlimited else self.limit_s)
+        deadline = Deadline(None if unlimited else self.limit_s, self.clock)
         for batch in self._pieces(batches):
             fresh = without_repeats(batch, self.group, seen)
             if self.part is not None:
@@ -120,7 +122,7 @@ class OutcomeTask:
             positions = original_positions(fresh, self.group)
             counts = attempt_counts(fresh, positions, self.group)
             skipped = self.skips.among(positions)
-            began = time.monotonic()
+            began = self.clock()
             if gate is None:
                 results = self._results(fresh, positions, counts, skipped, deadline)
                 rows = self._rows(fresh, positions, counts, results, worker)
@@ -134,7 +136,7 @@ class OutcomeTask:
                 verdicts = rows.column("verdict").to_pylist()
                 given_up = sum(verdicts[row] == DEAD for row in skipped)
                 rows = rows.filter(gate.close_behind(lanes, verdicts))
-            handled = _handled(rows, results, time.monotonic() - began)
+            handled = _handled(rows, results, self.clock() - began)
             ended = _ended(results) if self.host.isolation == "process" else 0
             self.handled(handled._replace(skipped=given_up, ended=ended))
             yield rows
@@ -202,7 +204,7 @@ class OutcomeTask:
         def cannot_return() -> list[bool]:
             return list(_cannot_return(batch, positions).to_pylist())
 
-        again = pc.greater(positions.attempt, 1).to_pylist()
+        again = pc.greater(counts.begun, 1).to_pylist()
         isolated = counts.isolated.to_pylist()
         if self.mode == "broadcast":  # nothing comes again: each failure is the last, and decided about now
             return Before(again, isolated, lambda row: True, lambda row: True)
@@ -290,7 +292,9 @@ class OutcomeTask:
             reason = pc.if_else(stuck, why, reason)
         comes_again = pc.equal(verdict, RETRY)
         level = pc.if_else(
-            comes_again, self._levels(positions, results, comes_again), pa.scalar(None, pa.int32())
+            comes_again,
+            self._levels(counts.begun, results, comes_again, put_off),
+            pa.scalar(None, pa.int32()),
         )
         level_us = pa.array([ms * 1_000 for ms in self.policy.level_ms], pa.int64())
         wait = pc.take(level_us, pc.subtract(level, pa.scalar(1, pa.int32())))
@@ -314,29 +318,34 @@ class OutcomeTask:
             columns[name] = batch.column(name).take(kept)
         # What was not called stays what it is: its marks are of the attempt before.
         parked = pc.equal(verdict, PARKED)
-        uncounted = pc.add(counts.uncounted, not_counted.cast(pa.int32()))
+        waits = pc.or_(comes_again, parked)
         columns["properties"] = marked(
             columns["properties"],
-            pc.if_else(pc.or_(comes_again, parked), uncounted, 0),
+            pc.if_else(waits, pc.add(counts.uncounted, not_counted.cast(pa.int32())), 0),
+            pc.if_else(waits, pc.add(counts.put_off, put_off.cast(pa.int32())), 0),
             pc.if_else(pc.or_(parked, put_off), counts.isolated, pc.if_else(comes_again, isolated, False)),
             comes_again if self.mode == "orderly" else nowhere,
         )
         return columns
 
-    def _levels(self, positions: Positions, results: HandlerResults, comes_again: pa.Array) -> pa.Array:
-        usual = self._drawn(positions, comes_again) if self.policy.backoff else self._listed(positions)
+    def _levels(
+        self, begun: pa.Array, results: HandlerResults, comes_again: pa.Array, put_off: pa.Array
+    ) -> pa.Array:
+        """The delays, by the attempts that were begun; the shortest of what is put off."""
+        usual = self._drawn(begun, comes_again) if self.policy.backoff else self._listed(begun)
+        usual = pc.if_else(put_off, pa.scalar(self.policy.shortest_level, pa.int32()), usual)
         return usual if results.delay_level is None else pc.coalesce(results.delay_level, usual)
 
-    def _drawn(self, positions: Positions, comes_again: pa.Array) -> pa.Array:
-        rows = zip(positions.attempt.to_pylist(), comes_again.to_pylist(), strict=True)
+    def _drawn(self, begun: pa.Array, comes_again: pa.Array) -> pa.Array:
+        rows = zip(begun.to_pylist(), comes_again.to_pylist(), strict=True)
         level = self.policy.level_of_attempt
         return pa.array([level(attempt) if again else None for attempt, again in rows], pa.int32())
 
-    def _listed(self, positions: Positions) -> pa.Array:
+    def _listed(self, begun: pa.Array) -> pa.Array:
         levels = pa.array(self.policy.delay_levels, pa.int32())
         last = pa.scalar(len(self.policy.delay_levels), pa.int32())
         first = pa.scalar(1, pa.int32())
-        nth = pc.subtract(pc.max_element_wise(pc.min_element_wise(positions.attempt, last), first), first)
+        nth = pc.subtract(pc.max_element_wise(pc.min_element_wise(begun, last), first), first)
         return pc.take(levels, nth)
 
 

@@ -43,7 +43,7 @@ class Outcome:
 
 NOT_CALLED = Outcome(PARKED)
 """Of a row that waits for one before it."""
-PUT_OFF = Outcome(RETRY, delay_level=1, reason="put off: its batch took too long, no call had begun")
+PUT_OFF = Outcome(RETRY, reason="put off: its batch took too long, no call had begun")
 """Of a row whose call had not begun when its task's time was up: that says nothing of it."""
 
 

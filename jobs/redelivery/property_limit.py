@@ -27,8 +27,10 @@ RETRY_PROPERTIES = (RETRY_TOPIC, ORIGIN_MESSAGE_ID, ORIGIN, FIRST_ATTEMPT_PROPER
 
 _SEPARATORS = 2
 _FIXED_NAMES = ("KEYS", "TAGS", "UNIQ_KEY", *RETRY_PROPERTIES)
-# The longest "/queue_id/queue_offset", time, count and mark: all attempts of a message count the same.
-_NUMBERS = len("/2147483647/9223372036854775807") + len("9223372036854775807") + len("2147483647") + len("11")
+# The longest "/queue_id/queue_offset", time, two counts and marks: all attempts of a message count the same.
+_NUMBERS = (
+    len("/2147483647/9223372036854775807") + len("9223372036854775807") + 2 * len("2147483647") + len("11")
+)
 _FIXED_BYTES = sum(len(name) + _SEPARATORS for name in _FIXED_NAMES) + _NUMBERS
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jobs.redelivery.backoff import Backoff, drawn
 from lakemq.duration import format_ms, parse_ms
@@ -72,12 +72,17 @@ class RetryPolicy:
             first = min(_FIRST_DEFAULT_LEVEL, len(level_ms))
             backoff = None if retry_backoff is None else _backoff(retry_backoff, level_ms, uniform)
             usual = tuple(range(first, len(level_ms) + 1))
-            levels = (level_ms.index(min(level_ms)) + 1,) if shortest else usual
-            return cls(max_reconsume_times, levels, tuple(level_ms), backoff)
+            policy = cls(max_reconsume_times, usual, tuple(level_ms), backoff)
+            return replace(policy, delay_levels=(policy.shortest_level,)) if shortest else policy
         levels = tuple(_level_of(delay, level_ms) for delay in retry_delays.replace(",", " ").split())
         if not levels:
             raise from_code("ARGUMENT_ILLEGAL", '--retry-delays is empty: write "10s 30s 1m"')
         return cls(max_reconsume_times, levels, tuple(level_ms))
+
+    @property
+    def shortest_level(self) -> int:
+        """The store's level that waits least."""
+        return self.level_of_delay(0)
 
     def level_of_attempt(self, attempt: int) -> int:
         """The delay level after a failed attempt (1 is the first)."""

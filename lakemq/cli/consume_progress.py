@@ -30,7 +30,7 @@ class ConsumeProgress:
         self._show = show
         self._clock = clock
         self._began: float | None = None
-        self._messages = self._retried = self._given_up = 0
+        self._messages = self._retried = self._given_up = self._put_off = 0
         self._left: WaitingRetries | None = None
 
     @property
@@ -47,6 +47,7 @@ class ConsumeProgress:
         self._messages += batch.messages
         self._retried += batch.retried
         self._given_up += batch.given_up
+        self._put_off += batch.put_off
         rate = batch.messages / batch.seconds if batch.seconds > 0 else 0.0
         behind = "" if batch.behind is None else f", {batch.behind:,} behind"
         self._show(f"{self._sums()}; {rate:,.0f} a second{behind}; last batch {batch.seconds:.1f} s")
@@ -76,4 +77,4 @@ class ConsumeProgress:
         return (
             f"{self._messages:,} handled: {done:,} acknowledged, {self._retried:,} to come again, "
             f"{self._given_up:,} given up"
-        )
+        ) + (f"; {self._put_off:,} times put off to a later batch" if self._put_off else "")

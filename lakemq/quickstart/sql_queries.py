@@ -47,7 +47,10 @@ class SqlQueries:
         )
         return Counts(
             consumed=self._number(f"count(*) FROM deliveries WHERE {self._mine} AND verdict = 'ACK'"),
-            retried=self._number(f"count(*) FROM deliveries WHERE {self._mine} AND verdict = 'RETRY'"),
+            retried=self._number(
+                f"count(*) FROM deliveries WHERE {self._mine} AND verdict = 'RETRY'"
+                " AND started_at IS NOT NULL"
+            ),
             dead_lettered=self._number(f"count(*) FROM dead_letters WHERE {self._mine}"),
             finished=self._number(f"count(*) FROM ({finished})"),
             gaps=self._number(f"coalesce(sum(missing), 0) FROM delivery_gaps WHERE {self._mine}"),
@@ -92,7 +95,8 @@ class SqlQueries:
         """Returns five rows of delivery_history, those that did not go well first."""
         mine = self._mine if key is None else f"{self._mine} AND keys = {literal(key)}"
         return self._rows(
-            "SELECT topic, queue_id, queue_offset, state, attempt_count, attempts FROM delivery_history"
+            "SELECT topic, queue_id, queue_offset, state, attempt_count, attempts, first_started_at"
+            " FROM delivery_history"
             f" WHERE {mine} ORDER BY attempt_count DESC, topic, queue_id, queue_offset LIMIT 5"
         )
 

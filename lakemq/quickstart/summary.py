@@ -78,8 +78,8 @@ def _history(rows: list[Row]) -> str:
                 row["queue_offset"],
                 row["state"],
                 row["attempt_count"],
-                " ".join(attempt["verdict"] for attempt in row["attempts"]),
-                row["attempts"][0]["started_at"],
+                " ".join(attempt["verdict"] for attempt in row["attempts"] or ()),
+                row["first_started_at"],
             ]
             for row in rows
         ],

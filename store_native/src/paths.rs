@@ -215,16 +215,24 @@ pub fn create_directory(directory: &Path, disk: &dyn Disk) -> std::io::Result<()
 /// # Errors
 /// Any I/O error; some may be made then.
 pub fn create_directories(directory: &Path, disk: &dyn Disk) -> std::io::Result<usize> {
-    match disk.create_directory(directory) {
-        Ok(()) => Ok(1),
+    match create_one(directory, disk) {
         Err(error) if error.kind() == ErrorKind::NotFound => match directory.parent() {
             // Relative to where the process is.
             Some(parent) if parent != Path::new("") => {
                 let above = create_directories(parent, disk)?;
-                Ok(above + create_directories(directory, disk)?)
+                // Once: where nothing may be made (/proc, a directory that was removed) it is not found again.
+                Ok(above + create_one(directory, disk)?)
             }
             _ => Err(error),
         },
+        made => made,
+    }
+}
+
+/// Makes a directory unless it is there. Returns how many were missing.
+fn create_one(directory: &Path, disk: &dyn Disk) -> std::io::Result<usize> {
+    match disk.create_directory(directory) {
+        Ok(()) => Ok(1),
         Err(error) if disk.metadata(directory).is_ok_and(|found| found.is_dir()) => {
             // Where nothing may be made either: on a disk that is read only, say.
             drop(error);

@@ -36,31 +36,39 @@ def slow(message):
 """
 
 
-@pytest.mark.parametrize("mode", ["concurrent", "orderly"])
-def test_a_slow_handler_holds_nothing_back_and_each_message_is_handled_once(
-    spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path, mode: Mode
-) -> None:
-    (tmp_path / f"slow_in_{mode}.py").write_text(SLOW)
-    topic = f"slow-{mode}"
-    with shared_broker.client() as client:
+def settings_for(
+    broker: BrokerProcess, directory: Path, topic: str, mode: Mode, **more: Any
+) -> ConsumeSettings:
+    """A group of some messages, with a handler that takes longer than a batch may."""
+    module = topic.replace("-", "_")
+    (directory / f"{module}.py").write_text(SLOW)
+    with broker.client() as client:
         client.put_topic(topic, read_queue_nums=1, write_queue_nums=1)
         client.send_many(topic, [Message(str(number)) for number in range(MESSAGES)])
         await_dispatch(client)
-    reports: list[BatchReport] = []
-    settings = ConsumeSettings(
+    return ConsumeSettings(
         group=topic,
         topics=(topic,),
-        handler=HandlerTarget(f"slow_in_{mode}:slow", "auto", (str(tmp_path),)),
-        ledger=ledger_at(str(tmp_path / "ledger")),
-        endpoint=shared_broker.endpoint,
+        handler=HandlerTarget(f"{module}:slow", "auto", (str(directory),)),
+        ledger=ledger_at(str(directory / "ledger")),
+        endpoint=broker.endpoint,
         start="earliest",
         mode=mode,
         max_reconsume_times=0,  # being put off is no attempt: nothing is DEAD
         trigger="100 milliseconds",
-        until_idle_s=0.2,
         batch_time_s=0.05,
         host=HandlerHost(concurrency=1, isolation="process" if mode == "orderly" else "thread"),
+        **more,
     )
+
+
+@pytest.mark.parametrize("mode", ["concurrent", "orderly"])
+def test_a_slow_handler_holds_nothing_back_and_each_message_is_handled_once(
+    spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path, mode: Mode
+) -> None:
+    reports: list[BatchReport] = []
+    topic = f"slow-{mode}"
+    settings = settings_for(shared_broker, tmp_path, topic, mode, until_idle_s=0.2)
     consume(settings, lambda: spark, on_batch=reports.append)
 
     def rows(text: str) -> list[tuple[Any, ...]]:
@@ -81,3 +89,13 @@ def test_a_slow_handler_holds_nothing_back_and_each_message_is_handled_once(
     assert status.last_error is None
     assert sum(handling.attempts for handling in status.handling) == MESSAGES
     assert sum(handling.failed for handling in status.handling) == 0
+
+
+def test_a_run_over_what_is_there_leaves_nothing_for_a_later_one(
+    spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path
+) -> None:
+    settings = settings_for(shared_broker, tmp_path, "slow-there", "concurrent", available_now=True)
+    consume(settings, lambda: spark)
+    text = "SELECT verdict, attempt FROM deliveries"
+    done = LedgerReader(tmp_path / "ledger").sql(text).to_pylist()
+    assert done == [{"verdict": "ACK", "attempt": 1}] * MESSAGES

@@ -54,6 +54,16 @@ fn test_what_a_rocketmq_broker_wrote_while_it_owned_the_store_counts() {
 }
 
 #[test]
+fn test_a_store_where_nothing_can_be_made_is_refused() {
+    // The kernel finds no name there, whatever lies above it.
+    for place in ["/proc/store", "/proc/below/store"] {
+        let refused = Store::open(Path::new(place), options(), environment()).map(drop);
+        let said = refused.expect_err("nothing can be made").to_string();
+        assert!(said.contains(place), "{said}");
+    }
+}
+
+#[test]
 fn test_a_log_that_lacks_its_last_file_is_refused_until_a_rebuild_is_asked_for() {
     let dir = tempfile::tempdir().expect("a directory");
     let store = open(dir.path());

@@ -462,6 +462,23 @@ def test_a_parked_message_waits_and_is_neither_a_gap_nor_a_duplicate(ledger: Pat
     assert [tuple(row.values()) for row in events] == [("PARKED", 0), ("ATTEMPT", 1)]
 
 
+def test_a_message_that_was_put_off_had_no_attempt_then(ledger: PathLedger) -> None:
+    put_off = {"verdict": "RETRY", "started_at": None}
+    append(ledger, DELIVERIES, [delivery(0, **put_off), delivery(1, **put_off)])
+    later = START + timedelta(seconds=90)
+    append(ledger, DELIVERIES, [delivery(1, attempt=2, started_at=later, finished_at=later)])
+    columns = "state, attempt_count, attempts, first_started_at, last_finished_at"
+    waits, done = query(ledger, f"SELECT {columns} FROM delivery_history ORDER BY queue_offset")
+    assert tuple(waits.values()) == ("RETRY", 0, None, None, None)
+    assert (done["state"], done["attempt_count"], done["first_started_at"]) == ("ACK", 1, later)
+    assert [attempt["attempt"] for attempt in done["attempts"]] == [2]
+    events = query(
+        ledger, "SELECT event, attempt FROM message_trace WHERE queue_offset = 1 ORDER BY event_at"
+    )
+    assert [tuple(row.values()) for row in events] == [("PUT_OFF", 1), ("ATTEMPT", 2)]
+    assert [row["queue_offset"] for row in query(ledger, "SELECT queue_offset FROM pending_retries")] == [0]
+
+
 def test_a_message_that_was_parked_twice_at_one_attempt_is_a_duplicate(ledger: PathLedger) -> None:
     append(ledger, DELIVERIES, [delivery(0, verdict="PARKED"), delivery(0, verdict="PARKED"), delivery(0)])
     assert [row["copies"] for row in query(ledger, "SELECT copies FROM duplicate_deliveries")] == [2]

@@ -19,6 +19,7 @@ from jobs.handler.invocation import HandlerHost
 from jobs.handler.loader import HandlerTarget, LoadedHandler
 from jobs.handler.verdicts import PUT_OFF
 from jobs.redelivery.original_position import LAST_ATTEMPT
+from jobs.redelivery.retry_policy import RetryPolicy
 from jobs.settings import Mode
 from tests.unit.jobs.group.test_outcomes import POLICY, SCHEMA, attempt_at, message, retried
 
@@ -53,7 +54,27 @@ def test_what_was_put_off_comes_again_after_the_shortest_delay_with_all_that_it_
     assert put_off["started_at"] is put_off["error_type"] is None
     assert put_off["next_attempt_at"] - put_off["finished_at"] == timedelta(seconds=1)
     assert json.loads(put_off["body"]) == {"dead": "not called"}
-    assert put_off["properties"] == [("colour", "red"), ("LMQ_UNCOUNTED", "1")]
+    assert put_off["properties"] == [("colour", "red"), ("LMQ_UNCOUNTED", "1"), ("LMQ_PUT_OFF", "1")]
+
+
+def test_it_waits_for_the_shortest_of_the_brokers_delays_wherever_that_is_listed() -> None:
+    policy = RetryPolicy.of("1m", [60_000, 1_000], 2)
+    task = OutcomeTask("g", OBEY, policy, "concurrent", "query-1", 5, host=ONE, limit_s=NO_TIME_S)
+    (made,) = task(pieces([message(0), message(1)]))
+    _, put_off = made.to_pylist()
+    assert put_off["delay_level"] == 2
+    assert put_off["next_attempt_at"] - put_off["finished_at"] == timedelta(seconds=1)
+
+
+def test_the_delay_behind_a_failure_is_that_of_the_attempts_that_were_begun() -> None:
+    waiting = message(0)
+    for times in range(1, 6):
+        _, put_off = outcomes([message(9), waiting])
+        assert (put_off["attempt"], put_off["reason"]) == (times, PUT_OFF.reason)
+        waiting = retried(0, 0, times, {"raise": "x"}, properties=put_off["properties"])
+        waiting["properties"] += [("RETRY_TOPIC", "orders"), ("LMQ_ORIGIN", "broker-a/1/0")]
+    (failed,) = outcomes([waiting])
+    assert (failed["attempt"], failed["delay_level"]) == (6, POLICY.delay_levels[0])
 
 
 def test_a_message_on_its_last_attempt_keeps_it_and_what_is_known_of_it() -> None:

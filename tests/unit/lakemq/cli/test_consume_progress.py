@@ -27,6 +27,16 @@ def test_the_line_has_the_sums_and_the_last_batch() -> None:
     assert progress.summary() == ("1,210 handled: 1,175 acknowledged, 30 to come again, 5 given up in 12 s")
 
 
+def test_what_was_put_off_is_counted_apart() -> None:
+    shown: list[str] = []
+    progress = ConsumeProgress(shown.append, clock=lambda: 0.0)
+    progress.begin()
+    progress.add(BatchReport(3, 0, 0, 2.0, 0, put_off=1_021))
+    counted = "3 handled: 3 acknowledged, 0 to come again, 0 given up; 1,021 times put off to a later batch"
+    assert shown == [f"{counted}; 2 a second, 0 behind; last batch 2.0 s"]
+    assert progress.summary() == f"{counted} in 0 s"
+
+
 def test_the_summary_says_what_a_later_run_has_to_do() -> None:
     progress = ConsumeProgress(lambda line: None, clock=lambda: 0.0)
     progress.begin()
