@@ -463,8 +463,7 @@ def test_a_parked_message_waits_and_is_neither_a_gap_nor_a_duplicate(ledger: Pat
 
 
 def test_a_message_that_was_put_off_had_no_attempt_then(ledger: PathLedger) -> None:
-    put_off = {"verdict": "RETRY", "started_at": None}
-    append(ledger, DELIVERIES, [delivery(0, **put_off), delivery(1, **put_off)])
+    append(ledger, DELIVERIES, [delivery(n, verdict="RETRY", started_at=None) for n in (0, 1)])
     later = START + timedelta(seconds=90)
     append(ledger, DELIVERIES, [delivery(1, attempt=2, started_at=later, finished_at=later)])
     columns = "state, attempt_count, attempts, first_started_at, last_finished_at"
