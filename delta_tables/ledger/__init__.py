@@ -27,10 +27,17 @@ def ledger_at(text: str) -> LedgerLocation:
     """Reads `--ledger`: two plain names with a dot are catalog.schema, anything else is a path.
 
     Raises:
-        InvalidRequest: ARGUMENT_ILLEGAL for an empty text, which would be the working directory.
+        InvalidRequest: ARGUMENT_ILLEGAL for an empty text, which would be the working directory, and for an
+            address (`s3://...`), which would be a directory of that name.
     """
     if not text.strip():
         raise from_code("ARGUMENT_ILLEGAL", "the ledger's name is empty: give a directory, or catalog.schema")
+    if "://" in text:
+        raise from_code(
+            "ARGUMENT_ILLEGAL",
+            f"{text} is an address: a ledger is a directory of this machine, or catalog.schema, whose "
+            "tables may be anywhere",
+        )
     if _CATALOG_NAME.fullmatch(text) and not Path(text).exists():
         return CatalogLedger(text)
     return PathLedger(Path(text).absolute())

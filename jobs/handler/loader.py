@@ -128,7 +128,7 @@ def _check_arguments(target: str, called: Callable[..., Any], count: int) -> Non
 def _module(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
             raise from_code("ARGUMENT_ILLEGAL", f"there is no module {name!r} to import here") from error
         # It is there, and fails by itself, or something it imports is not there.

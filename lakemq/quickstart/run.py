@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from lakemq.java import require_java
 from lakemq.quickstart import broker as quickstart_broker
 from lakemq.quickstart import flights, summary
 from lakemq.quickstart.consumer import Consumption
+from lakemq.quickstart.home import empty_home
 from lakemq.quickstart.report import Report
 from lakemq.quickstart.sql_queries import SqlQueries
 from lakemq.terminal.failure import CommandFailed
@@ -29,7 +29,6 @@ from lakemq.upload import bulk, ndjson
 GROUP = "arrivals"
 FLIGHTS_HANDLER = "lakemq.quickstart.handlers:arrived"
 ACCEPT_ALL = "lakemq.quickstart.handlers:accept"
-_MARK = ".lakemq-quickstart"
 _BATCH = 2_000
 _BATCH_BYTES = 1 << 20
 _CONNECTIONS = 2
@@ -105,18 +104,6 @@ def run(settings: Settings, say: Callable[[str], None] = say_now) -> Report:
         say(summary.outcome(queries, report, broker.endpoint, GROUP))
         _show_next_steps(settings, home, broker, report, say)
     return report
-
-
-def empty_home(directory: Path) -> Path:
-    """Empties a directory of an earlier quick start; refuses one that is somebody else's."""
-    if directory.exists() and any(directory.iterdir()) and not (directory / _MARK).exists():
-        raise CommandFailed(f"{directory} is not empty and no quick start made it; give another --dir")
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / _MARK).touch()
-    for name in ("store", "ledger", "checkpoint"):
-        shutil.rmtree(directory / name, ignore_errors=True)
-    (directory / "report.json").unlink(missing_ok=True)
-    return directory
 
 
 def _input(

@@ -84,6 +84,11 @@ impl Appender {
         known: Option<TopicConfig>,
         change: &TopicChange,
     ) -> Result<TopicConfig> {
+        let way_out = if known.is_none() {
+            "give it as many read queues"
+        } else {
+            "shrink write_queue_nums first, or force"
+        };
         let mut config = known.unwrap_or_else(|| TopicConfig {
             topic_id: self.new_topic_id(),
             read_queue_nums: change.write_queue_nums.unwrap_or(self.options.default_queue_nums),
@@ -112,7 +117,7 @@ impl Appender {
         if config.read_queue_nums < config.write_queue_nums && !change.force {
             let detail = format!(
                 "topic[{topic}] would have {} read and {} write queues: messages in the queues that are not \
-                 read would be stranded; shrink write_queue_nums first, or force",
+                 read would be stranded; {way_out}",
                 config.read_queue_nums, config.write_queue_nums
             );
             return Err(StoreError::invalid("TOPIC_CONFLICT", detail));

@@ -33,6 +33,12 @@ def test_a_delivery_is_keyed_by_group_original_position_and_attempt() -> None:
     assert DELIVERIES.column_names[:6] == list(DELIVERY_KEY)
 
 
+@pytest.mark.parametrize("text", ["s3://bucket/ledger", "file:///tmp/ledger", "abfss://c@a.net/l"])
+def test_an_address_is_no_ledger(text: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"{text} is an address: a ledger is a directory"):
+        ledger_at(text)
+
+
 @pytest.mark.parametrize(
     ("text", "schema"), [("main.lmq", "main.lmq"), ("./main.lmq", None), ("ledger", None), ("/a/b.c", None)]
 )

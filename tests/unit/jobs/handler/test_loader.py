@@ -71,6 +71,7 @@ def test_whatever_can_be_called_with_a_message_is_taken(text: str, tmp_path: Pat
             r"'surely_missing_module' \(.*there\.py:1\)",
         ),
         ("does_not_parse", "\ndef f(:\n", r"SyntaxError: invalid syntax \(does_not_parse\.py, line 2\)"),
+        ("ends_python", "\nraise SystemExit(7)\n", r"SystemExit: 7 \(.*python\.py:2\)"),
         ("raises_by_itself", "\nint('x')\n", r"ValueError: invalid literal .*: 'x' \(.*itself\.py:2\)"),
         ("lacks_a_name", "import json\njson.lod\n", r"AttributeError: .*'lod' \(.*lacks_a_name\.py:2\)"),
     ],
