@@ -68,6 +68,8 @@ class _ServedBroker:
     async def close(self) -> None:
         if not self._broker.stopped:
             await self._broker.stop()
+        if self._broker.stop_failure is not None:
+            raise self._broker.stop_failure
 
 
 def _host_in_ids(host: str) -> str:

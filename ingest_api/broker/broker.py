@@ -42,7 +42,7 @@ from ingest_api.broker.thread_pools import BulkPool, ReadPool
 from ingest_api.broker.topics import TopicService
 from lakemq.tls.trust import Trust
 from store_native import Store
-from store_native.errors import Closed, Unavailable
+from store_native.errors import Closed, LakeMQError, Unavailable
 
 log = logging.getLogger("lakemq.broker")
 
@@ -73,6 +73,7 @@ class Broker:
         self.settings = settings
         self.address = address
         self.stopped = False
+        self.stop_failure: LakeMQError | None = None
         self.store = store = open_store(settings, store_host)
         self.metrics = metrics = BrokerMetrics(group_exists=lambda group: store.group_json(group) is not None)
         self.tables = RouteTables()
@@ -205,7 +206,10 @@ class Broker:
         self.pull_hold.close()
 
     async def stop(self) -> None:
-        """Ends threads and closes the store; called once, after the last request."""
+        """Ends threads and closes the store; called once, after the last request.
+
+        A store that cannot be closed is as after a crash: `stop_failure` says why.
+        """
         self.stopped = True
         self.begin_stop()
         await self.registration.stop()
@@ -219,8 +223,14 @@ class Broker:
         await self.housekeeping.stop()
         try:
             await loop.run_in_executor(None, self.store.close)
+        except LakeMQError as error:
+            self.stop_failure = error
         finally:
             self.housekeeping.log_events()  # nobody takes them later
+        if self.stop_failure is not None:
+            fields = {"path": self.settings.store.path, "reason": str(self.stop_failure)}
+            log.error("the store is not closed, its next start recovers it", extra={"fields": fields})
+            return
         log.info("store closed", extra={"fields": {"path": self.settings.store.path}})
 
     def _role_changed(self) -> None:

@@ -10,9 +10,13 @@ away is given up: it too runs at the next start.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+
+_log = logging.getLogger(__name__)
 
 
 class JobStopped(Exception):
@@ -45,7 +49,10 @@ class BatchGate:
             yield
         except Exception as error:
             if self._given_up:
-                raise JobStopped("the job stopped without this batch; it runs at the next start") from error
+                _log.debug("the batch that was given up ended", exc_info=error)
+                # Without its cause: Spark searches the text for an interruption, with an expression that ends
+                # in a StackOverflowError where a Java stack stands in it.
+                raise JobStopped("the job stopped without this batch; it runs at the next start") from None
             raise
         finally:
             with self._changed:

@@ -55,9 +55,16 @@ def session(
     return made
 
 
+class _QuietFile(logging.FileHandler):
+    """A log whose disk may be full: what ends the command is said by its last line."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        """See :meth:`logging.Handler.handleError`, which prints both stacks."""
+
+
 def move_py4j_to(path: Path) -> None:
     """Sends what Py4J logs in this process, some of it as nobody, into a file from now on."""
-    file = logging.FileHandler(path, encoding="utf-8", delay=True)
+    file = _QuietFile(path, encoding="utf-8", delay=True)
     py4j = logging.getLogger("py4j")
     py4j.addHandler(file)
     py4j.propagate = False

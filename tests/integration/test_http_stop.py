@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import threading
 from collections.abc import Callable
@@ -82,3 +83,16 @@ def test_a_broker_that_is_to_outlive_its_terminal_does(start_broker: Callable[..
     os.kill(broker.pid, signal.SIGHUP)
     assert Http(broker.endpoint).post("/topics/t/messages", {"body": "x"}).status == 200
     assert broker.stop() == 0
+
+
+def test_a_store_that_was_removed_is_said_in_one_line_at_the_end(
+    start_broker: Callable[..., BrokerProcess],
+) -> None:
+    broker = start_broker()
+    assert Http(broker.endpoint).post("/topics/t/messages", {"body": "x"}).status == 200
+    shutil.rmtree(broker.store_path)
+    assert broker.stop() == 1
+    log = broker.log()
+    assert "the store is not closed, its next start recovers it" in log
+    assert log.splitlines()[-1].startswith("lakemq: SYSTEM_ERROR: ")
+    assert "Traceback" not in log

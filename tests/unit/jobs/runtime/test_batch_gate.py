@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import traceback
 from contextlib import suppress
 
 import pytest
@@ -72,3 +73,19 @@ def test_a_batch_that_rests_is_known_to_and_ended_by_a_stop() -> None:
     assert ended == ["the job is stopping; what is left of this batch runs at the next start"]
     assert gate.await_empty(0)
     assert not gate.all_rest
+
+
+def test_a_failure_of_a_batch_that_was_given_up_is_told_without_its_java_stack() -> None:
+    gate = BatchGate()
+    with pytest.raises(JobStopped) as ended, gate.batch():
+        gate.give_up()
+        raise RuntimeError("An error occurred while calling o1.save: a Java stack")
+    # As Py4J tells Spark, which searches the text.
+    told = "".join(traceback.format_exception(ended.value))
+    assert "the job stopped without this batch" in told
+    assert "Java stack" not in told
+
+
+def test_a_failure_of_any_other_batch_is_told_as_it_is() -> None:
+    with pytest.raises(RuntimeError, match="a Java stack"), BatchGate().batch():
+        raise RuntimeError("a Java stack")

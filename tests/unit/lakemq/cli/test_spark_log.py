@@ -26,6 +26,22 @@ def test_log_is_bounded() -> None:
     assert value_of("appender.file.strategy.max", "/x") == "2"
 
 
+def test_log_on_a_full_disk_says_nothing_on_the_terminal() -> None:
+    code = """
+import logging, pathlib
+from lakemq.cli.spark_log import move_py4j_to
+move_py4j_to(pathlib.Path("/dev/full"))
+try:
+    raise OSError("no space")
+except OSError:
+    logging.getLogger("py4j.clientserver").exception("with a stack")
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert ended.stderr == ""
+
+
 def test_what_py4j_logs_with_and_without_its_name_is_in_the_file_alone(tmp_path: Path) -> None:
     code = f"""
 import logging, pathlib
