@@ -15,7 +15,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-
 _log = logging.getLogger(__name__)
 
 

@@ -58,7 +58,7 @@ def session(
 class _QuietFile(logging.FileHandler):
     """A log whose disk may be full: what ends the command is said by its last line."""
 
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+    def handleError(self, record: logging.LogRecord) -> None:
         """See :meth:`logging.Handler.handleError`, which prints both stacks."""
 
 

@@ -77,9 +77,14 @@ def test_a_batch_that_rests_is_known_to_and_ended_by_a_stop() -> None:
 
 def test_a_failure_of_a_batch_that_was_given_up_is_told_without_its_java_stack() -> None:
     gate = BatchGate()
-    with pytest.raises(JobStopped) as ended, gate.batch():
-        gate.give_up()
-        raise RuntimeError("An error occurred while calling o1.save: a Java stack")
+
+    def run() -> None:
+        with gate.batch():
+            gate.give_up()
+            raise RuntimeError("An error occurred while calling o1.save: a Java stack")
+
+    with pytest.raises(JobStopped) as ended:
+        run()
     # As Py4J tells Spark, which searches the text.
     told = "".join(traceback.format_exception(ended.value))
     assert "the job stopped without this batch" in told
