@@ -31,7 +31,7 @@ def by_body(message: DeliveredMessage) -> Verdict | None:
         return Verdict.dead(str(os.getpid()))
     if message.text == "retry":
         raise ValueError(message.text)
-    return Verdict.retry(delay_level=99) if message.text == "later" else None
+    return Verdict.retry(99) if message.text == "later" else None
 
 
 @vectorised
