@@ -308,8 +308,8 @@ def test_a_run_keeps_to_what_was_there_and_to_its_own_bounds(
     client.put_topic("kept-to", read_queue_nums=1, write_queue_nums=1)
     post(client, "kept-to", [f"a/{n}/{1 if n == 0 else 0}" for n in range(12)])
     changes: dict[str, Any] = {"available_now": True, "until_idle_s": None}
-    chosen = settings("kept-to", "fails_at_first", max_parked=8, max_messages_per_batch=9, **changes)
-    assert run_through(spark, chosen).parked == 8
+    chosen = settings("kept-to", "fails_at_first", max_parked=7, max_messages_per_batch=4, **changes)
+    assert run_through(spark, chosen).parked == 7
     again = retry_topic(chosen.group)
     assert client.pull(again, 0, 0, wait_ms=30_000).messages
     batches: list[BatchReport] = []

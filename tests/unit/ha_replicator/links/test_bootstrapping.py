@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Literal
 
 import pytest
 
@@ -46,7 +47,7 @@ class Opened:
         proof: What the slave answered the master's challenge with.
     """
 
-    def __init__(self, flush: str = "sync") -> None:
+    def __init__(self, flush: Literal["sync", "async"] = "sync") -> None:
         self.store = NotedStore(FIRST)
         self.made_at: list[int] = []
         self.link = BootstrapLink(opening(1), self._make)
