@@ -164,6 +164,16 @@ def test_being_put_off_changes_no_outcome(
         assert {row["started_at"] for row in put_off} <= {None}
     assert sum(piece.put_off for piece in counts) == sum(r["reason"] == PUT_OFF.reason for r in rounds.rows)
     assert sum(piece.rows for piece in counts) == len(called)
+    if concurrency == 1:
+        assert sum(piece.seconds for piece in counts) == pytest.approx(now_s[0])
+
+
+def test_calls_are_begun_for_as_long_as_the_limit_says() -> None:
+    counts: list[Handled] = []
+    rounds = Rounds(task("one", 1, 2.0, counts), 3)
+    made = rounds.handle([Sent(["ok 1"]).at(offset) for offset in range(7)])
+    assert called == [0, 1]
+    assert [row["verdict"] for row in made] == ["ACK"] * 2 + ["RETRY"] * 5
 
 
 @settings(max_examples=examples(60))
@@ -220,10 +230,12 @@ def test_what_an_orderly_group_puts_off_is_called_in_order(
     order: list[int] = []
     while waiting:
         rules = LaneRules(parked=parked)
-        rounds = Rounds(task("one", concurrency, limit_s, [], mode="orderly", lanes=rules), piece)
+        counts: list[Handled] = []
+        rounds = Rounds(task("one", concurrency, limit_s, counts, mode="orderly", lanes=rules), piece)
         known = {attempt.queue_offset for _, attempt in parked}
         made = rounds.handle(waiting)
         order += called
+        assert sum(piece.rows for piece in counts) == len(called)
         done = {row["queue_offset"]: row["verdict"] for row in made if row["verdict"] != "PARKED"}
         assert not done.keys() & verdicts.keys()
         verdicts |= done
