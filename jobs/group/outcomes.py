@@ -291,11 +291,8 @@ class OutcomeTask:
             why = pc.binary_join_element_wise(PROPERTIES_TOO_LARGE, reason, "; ", null_handling="skip")
             reason = pc.if_else(stuck, why, reason)
         comes_again = pc.equal(verdict, RETRY)
-        level = pc.if_else(
-            comes_again,
-            self._levels(counts.begun, results, comes_again, put_off),
-            pa.scalar(None, pa.int32()),
-        )
+        levels = self._levels(counts.begun, results, comes_again, put_off)
+        level = pc.if_else(comes_again, levels, pa.scalar(None, pa.int32()))
         level_us = pa.array([ms * 1_000 for ms in self.policy.level_ms], pa.int64())
         wait = pc.take(level_us, pc.subtract(level, pa.scalar(1, pa.int32())))
         due = pc.add(results.finished_at.cast(pa.int64()), wait)
