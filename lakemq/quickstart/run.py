@@ -83,6 +83,8 @@ def run(settings: Settings, say: Callable[[str], None] = say_now) -> Report:
         with Progress(f"to {settings.topic}", total, plain=say) as progress:
             posted = _post(broker.endpoint, settings.topic, source, rule, progress.add)
         say(_posted_text(posted))
+        if posted.posted == 0:
+            raise CommandFailed(f"{source} has no message: there is nothing to consume")
         consumption = Consumption(
             endpoint=broker.endpoint,
             topic=settings.topic,

@@ -28,6 +28,10 @@ Meaning = Literal["auto", "message", "body", "text"]
 MEANINGS: tuple[Meaning, ...] = ("auto", "message", "body", "text")
 
 
+class FieldIllegal(ValueError):
+    """A field of a body cannot become what the rule says."""
+
+
 @dataclass(frozen=True, slots=True)
 class LineRule:
     """How a line becomes a message.
@@ -58,6 +62,7 @@ class LineRule:
 
         Raises:
             ValueError: The line is not what the rule expects.
+            FieldIllegal: A field that becomes a key or the tags is an object or a list.
         """
         if self.meaning == "text":
             look(None)
@@ -78,11 +83,11 @@ class LineRule:
         """Puts the line around as it is: its numbers and spaces are not ours to rewrite."""
         head: dict[str, Any] = {}
         if isinstance(value, dict):
-            keys = [_text(value[name]) for name in self.key_fields if value.get(name) is not None]
+            keys = [_text(value, name) for name in self.key_fields if value.get(name) is not None]
             if keys:
                 head["keys"] = keys
             if self.tag_field is not None and value.get(self.tag_field) is not None:
-                head["tags"] = _text(value[self.tag_field])
+                head["tags"] = _text(value, self.tag_field)
         if not head:
             return b'{"body_json":' + line + b"}"
         return encode_json(head)[:-1] + b',"body_json":' + line + b"}"
@@ -183,6 +188,8 @@ def _idle(source: BufferedIOBase) -> bool:
 def _shaped(rule: LineRule, line: bytes, number: int, fields: NamedFields, *, began: bool) -> bytes:
     try:
         return rule.shape(line, fields.look)
+    except FieldIllegal as error:
+        raise CommandFailed(f"line {number}: {error}") from error
     except (RecursionError, ValueError) as error:
         expected = "UTF-8 text" if rule.meaning == "text" else "JSON"
         if expected == "JSON" and not began and line.lstrip()[:1] not in (b"{", b"["):
@@ -194,5 +201,9 @@ def _refuse(constant: str) -> Any:
     raise ValueError(f"{constant} is no value of JSON")
 
 
-def _text(value: Any) -> str:
+def _text(fields: dict[str, Any], name: str) -> str:
+    value = fields[name]
+    if isinstance(value, (dict, list)):
+        kind = "an object" if isinstance(value, dict) else "a list"
+        raise FieldIllegal(f"its field {name} is {kind}: a key or tag is text or a number")
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -281,6 +281,12 @@ def test_finding_nothing_says_so_and_is_code_1(lakemq: Lakemq, name: str) -> Non
     lakemq("topic", "create", name)
     code, out, _ = lakemq("message", "find", "--topic", name, "--key", "nowhere")
     assert (code, out) == (1, f"no message of {name} has the key nowhere\n")
+    code, out, _ = lakemq("message", "find", "--topic", name, "--key", "nowhere", "--begin", "1h")
+    assert (code, out) == (1, f"no message of {name} that was stored in that time has the key nowhere\n")
+    turned = ("--begin", "1h", "--end", "2h")
+    code, out, err = lakemq("message", "find", "--topic", name, "--key", "nowhere", *turned)
+    assert (code, out) == (1, "")
+    assert err == "lakemq: --begin is behind --end: no message is stored between them\n"
     assert lakemq("message", "show", "00" * 16)[2].startswith("lakemq: MESSAGE_NOT_EXIST: ")
 
 

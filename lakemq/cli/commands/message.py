@@ -17,7 +17,7 @@ from lakemq.cli.verbs import add_broker_verb
 from lakemq.cli.verbs import run as run
 from lakemq.client import Client, InvalidRequest, ReceivedMessage, Unavailable
 from lakemq.terminal import output
-from lakemq.terminal.failure import described
+from lakemq.terminal.failure import CommandFailed, described
 
 _EXIT = "Ends with 1 when there is none, with 3 when a broker was not asked."
 NOT_ALL_ASKED = 3
@@ -69,6 +69,8 @@ def _show(client: Client, args: argparse.Namespace) -> int:
 
 
 def _find(client: Client, args: argparse.Namespace) -> int:
+    if args.begin is not None and args.end is not None and args.begin > args.end:
+        raise CommandFailed("--begin is behind --end: no message is stored between them")
     try:
         messages, left_out = _query(client, args)
     except Unavailable as error:
@@ -81,7 +83,9 @@ def _find(client: Client, args: argparse.Namespace) -> int:
     if not messages and left_out:
         return _say_not_asked(left_out)
     if not messages:
-        print(f"no message of {args.topic} has the key {args.key}")
+        timed = args.begin is not None or args.end is not None
+        which = f"{args.topic} that was stored in that time" if timed else args.topic
+        print(f"no message of {which} has the key {args.key}")
         return 1
     of_broker = ["broker_name"] if client.is_routed else []
     columns = ["message_id", "stored", *of_broker, "queue", "offset", "tags", "body"]

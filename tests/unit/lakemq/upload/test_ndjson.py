@@ -50,6 +50,22 @@ def test_missing_and_null_fields_give_no_key() -> None:
     assert shaped(LineRule(key_fields=("id",), tag_field="t"), b'{"id": null}') == {"body_json": {"id": None}}
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b'{"id": {"x": 1}}', "line 2: its field id is an object: a key or tag is text or a number"),
+        (
+            b'{"id": 1, "state": []}',
+            "line 2: its field state is a list: a key or tag is text or a number",
+        ),
+    ],
+)
+def test_a_field_that_is_no_text_is_named_with_its_line(line: bytes, said: str) -> None:
+    with pytest.raises(CommandFailed) as refused:
+        cut(b'{"id": 1, "state": "new"}\n' + line, LineRule(key_fields=("id",), tag_field="state"))
+    assert str(refused.value) == said
+
+
 def test_object_with_a_body_field_can_be_a_body_when_asked_for() -> None:
     assert shaped(LineRule("body"), b'{"body": "x"}') == {"body_json": {"body": "x"}}
 
