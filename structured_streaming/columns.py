@@ -98,9 +98,9 @@ def check_chosen(layout: str, schema: StructType) -> None:
     for field in schema.fields:
         if field.name not in known:
             near = difflib.get_close_matches(field.name, known, n=1)
-            hint = f", did you mean {near[0]!r}?" if near else ""
+            hint = f", did you mean {near[0]!r}?" if near else "."
             raise illegal(
-                f"the schema names a column {field.name!r} that the layout {layout!r} does not have{hint}. "
+                f"the schema names a column {field.name!r} that the layout {layout!r} does not have{hint} "
                 f"It has {', '.join(known)}"
             )
         if not _same_type(known[field.name], field.dataType):
