@@ -117,6 +117,14 @@ class Rounds:
         self.rows += made
         return made
 
+    def settle(self, messages: list[Sent]) -> None:
+        """Batches until none comes again; each has a row for each of its messages."""
+        waiting = [each.at(offset) for offset, each in enumerate(messages)]
+        while waiting:
+            made = self.handle(waiting)
+            assert sorted(row["queue_offset"] for row in made) == sorted(origin(each) for each in waiting)
+            waiting = [come_again(row) for row in made if row["verdict"] == "RETRY"]
+
     def _pieces(self, messages: list[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
         for start in range(0, len(messages), self.piece):
             yield pa.RecordBatch.from_pylist(messages[start : start + self.piece], SCHEMA)
@@ -147,11 +155,7 @@ def test_being_put_off_changes_no_outcome(
 ) -> None:
     counts: list[Handled] = []
     rounds = Rounds(task(handler, concurrency, limit_s, counts), piece)
-    waiting = [each.at(offset) for offset, each in enumerate(messages)]
-    while waiting:
-        made = rounds.handle(waiting)
-        assert sorted(row["queue_offset"] for row in made) == sorted(origin(each) for each in waiting)
-        waiting = [come_again(row) for row in made if row["verdict"] == "RETRY"]
+    rounds.settle(messages)
     for offset, each in enumerate(messages):
         rows = [row for row in rounds.rows if row["queue_offset"] == offset]
         put_off = [row for row in rows if row["reason"] == PUT_OFF.reason]
@@ -186,11 +190,7 @@ def test_batches_that_are_put_off_change_no_outcome(messages: list[Sent], limit_
     # In company a row may be called more often than its attempts say: what its calls say is always the same.
     messages = [Sent(each.script[:1], each.large) for each in messages]
     rounds = Rounds(task("many", 1, limit_s, []), piece)
-    waiting = [each.at(offset) for offset, each in enumerate(messages)]
-    while waiting:
-        made = rounds.handle(waiting)
-        assert sorted(row["queue_offset"] for row in made) == sorted(origin(each) for each in waiting)
-        waiting = [come_again(row) for row in made if row["verdict"] == "RETRY"]
+    rounds.settle(messages)
     for offset, each in enumerate(messages):
         rows = [row for row in rounds.rows if row["queue_offset"] == offset]
         counted = [row for row in rows if row["reason"] != PUT_OFF.reason]
@@ -200,9 +200,7 @@ def test_batches_that_are_put_off_change_no_outcome(messages: list[Sent], limit_
 def test_what_was_put_off_comes_in_whole_batches_again() -> None:
     counts: list[Handled] = []
     rounds = Rounds(task("many", 1, 0.0, counts), 100)
-    waiting = [Sent(["ok 0"]).at(offset) for offset in range(200)]
-    while waiting:
-        waiting = [come_again(row) for row in rounds.handle(waiting) if row["verdict"] == "RETRY"]
+    rounds.settle([Sent(["ok 0"])] * 200)
     times = {row["started_at"] for row in rounds.rows if row["verdict"] == "ACK"}
     assert len(times) == 2, "none of them has failed: no call of few"
 
