@@ -17,7 +17,7 @@ import json
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote
@@ -91,6 +91,7 @@ class Registrar:
         first_pause_s: Before the second try where the first fails; it grows up to ``every_s``.
         least_between_s: Between two changes that are registered.
         now_ms: Epoch milliseconds.
+        pause: Waits so many seconds; given in tests.
     """
 
     def __init__(
@@ -105,6 +106,7 @@ class Registrar:
         first_pause_s: float = FIRST_PAUSE_S,
         least_between_s: float = LEAST_BETWEEN_S,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        pause: Callable[[float], Coroutine[Any, Any, None]] = asyncio.sleep,
     ) -> None:
         self._describe = describe
         self._proof = None if secret is None else RegistrationProof(secret)
@@ -114,6 +116,7 @@ class Registrar:
         self._first_pause_s = first_pause_s
         self._least_between_s = least_between_s
         self._now_ms = now_ms
+        self._pause = pause
         self._last_ms = 0
         self._changes = {nameserver: asyncio.Event() for nameserver in dict.fromkeys(nameservers)}
         self._known_as: dict[str, _Place] = {}
@@ -170,10 +173,18 @@ class Registrar:
             else:
                 self._note(nameserver, None)
                 wait_s, pause_s = self._every_s, self._first_pause_s
-            await asyncio.sleep(min(self._least_between_s, wait_s))
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, wait_s - self._least_between_s)):
-                    await change.wait()
+            least_s = min(self._least_between_s, wait_s)
+            await self._pause(least_s)
+            await self._pause_until(change, wait_s - least_s)
+
+    async def _pause_until(self, change: asyncio.Event, at_most_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        waits = loop.create_task(change.wait()), loop.create_task(self._pause(at_most_s))
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
 
     async def _register(
         self, nameserver: str, registration: BrokerRegistration | None, known_version: str | None

@@ -1,136 +1,34 @@
-"""A broker stays registered with every name server.
+"""A broker stays registered with every name server: what it tells them, and what it hears.
 
-Contract: each name server hears of the broker at its start, of changes at once, of its end before it is over;
-one that is down or refuses costs the others nothing, and receives all again when it is back.
+Contract: each name server hears of the broker at its start, of changes, of its end before it is over; whoever
+has the broker's place keeps it; a name server of an older release is told what it knows. When it asks:
+test_registrar_times.py.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from ha_replicator.http_question import HttpAnswer
-from ha_replicator.nameserver import (
-    BrokerRegistration,
-    NameServer,
-    QueueData,
-    Registrar,
-    RouteTables,
-    SignedRequest,
-)
-from ha_replicator.nameserver.registrar import FIRST_PAUSE_S, LEAST_BETWEEN_S
-from store_native.errors import LakeMQError
+from ha_replicator.nameserver import QueueData, RouteTables
 from store_native.order_conf import OrderConf
-from tests.support.waiting import wait_until_async
+from tests.support.registered_broker import ADDRESS, ONE, TWO, Asked, Described, Names, Scene, run
 
-SECRET = b"a secret of the cluster"
-ONE, TWO = "http://one:9876", "http://two:9876"
-
-
-class Names:
-    """Name servers that are asked without a socket; one that is down raises."""
-
-    def __init__(self, *urls: str) -> None:
-        self.servers = {url: NameServer(RouteTables(), SECRET) for url in urls}
-        self.down: set[str] = set()
-        self.asked: list[tuple[str, str, bool]] = []
-        self.tables: list[list[dict[str, Any]]] = []
-        self.old: set[str] = set()
-
-    def restart(self, url: str) -> None:
-        self.servers[url] = NameServer(RouteTables(), SECRET)
-
-    def addresses(self, url: str) -> dict[int, str]:
-        return {k: v for data in self.servers[url].tables.brokers() for k, v in data.addresses.items()}
-
-    async def ask(
-        self, endpoint: str, path: str, *, method: str, body: bytes, headers: dict[str, str]
-    ) -> HttpAnswer:
-        content: dict[str, Any] = json.loads(body) if body else {}
-        self.asked.append((endpoint, method, content.get("topics") is not None))
-        if endpoint in self.down:
-            raise ConnectionRefusedError(111, "Connection refused")
-        request = SignedRequest(method, path, body, headers.get("Authorization", ""), from_this_machine=False)
-        place, _, query = path.partition("?store_id=")
-        *_, name, broker_id = place.split("/")
-        try:
-            if method == "DELETE":
-                self.servers[endpoint].unregister(name, int(broker_id), request, query)
-                return HttpAnswer(204, {})
-            topics = content.pop("topics")
-            if endpoint in self.old and any("order_conf" in topic for topic in topics or ()):
-                return HttpAnswer(422, {"code": "ARGUMENT_ILLEGAL", "detail": "/topics/1/order_conf: extra"})
-            self.tables += [] if topics is None else [[dict(t) for t in topics]]
-            table = None if topics is None else {t.pop("topic"): queue_data(t) for t in topics}
-            given = BrokerRegistration(broker_name=name, broker_id=int(broker_id), topics=table, **content)
-            answer = self.servers[endpoint].register(given, request)
-        except LakeMQError as error:
-            return HttpAnswer(403, {"code": error.code, "detail": error.detail, **error.context})
-        return HttpAnswer(200, {"topics_wanted": answer.topics_wanted})
+PLAIN = {"topic": "t", "read_queue_nums": 4, "write_queue_nums": 4, "perm": 6}
 
 
-def queue_data(said: dict[str, Any]) -> QueueData:
-    conf = said.pop("order_conf", None)
-    return QueueData(**said, order_conf=None if conf is None else OrderConf(**conf))
-
-
-class Described:
-    """A broker that says what it is."""
-
-    def __init__(self) -> None:
-        self.now: BrokerRegistration | None = BrokerRegistration(
-            "c", "broker-a", 0, "http://broker-a:8090", "1", {"t": QueueData(4, 4, 6)}, store_id="own"
-        )
-
-    async def __call__(self) -> BrokerRegistration | None:
-        return self.now
-
-
-def run(
-    names: Names,
-    scenario: Callable[[Registrar, Described], Awaitable[None]],
-    *,
-    secret: bytes | None = SECRET,
-    on_epoch: Callable[[int], None] = lambda epoch: None,
-    every_s: float = 3_600.0,
-    first_pause_s: float = FIRST_PAUSE_S,
-    least_between_s: float = 0.02,
-) -> None:
-    async def main() -> None:
-        broker = Described()
-        registrar = Registrar(
-            list(names.servers),
-            broker,
-            secret,
-            question=names.ask,
-            on_epoch=on_epoch,
-            every_s=every_s,
-            first_pause_s=first_pause_s,
-            least_between_s=least_between_s,
-        )
-        registrar.start()
-        try:
-            await asyncio.wait_for(scenario(registrar, broker), 60)
-        finally:
-            await registrar.stop()
-
-    asyncio.run(main())
-
-
-def registered(registrar: Registrar) -> list[bool]:
-    return [status.registered for status in registrar.status()]
+def puts_and_deletes(asked: list[Asked]) -> list[tuple[str, str]]:
+    return [(question.method, question.path) for question in asked]
 
 
 def test_each_name_server_hears_of_the_broker_and_of_its_end() -> None:
     names = Names(ONE, TWO)
 
-    async def scenario(registrar: Registrar, broker: Described) -> None:
-        await wait_until_async(lambda: registered(registrar) == [True, True])
+    async def scenario(scene: Scene) -> None:
+        assert scene.registered() == [True, True]
         for url in (ONE, TWO):
             assert names.servers[url].tables.route("t") is not None
 
@@ -138,68 +36,172 @@ def test_each_name_server_hears_of_the_broker_and_of_its_end() -> None:
     assert names.addresses(ONE) == names.addresses(TWO) == {}
 
 
-def test_a_name_server_that_is_down_costs_the_other_nothing_and_receives_all_later(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_registration_says_all_that_a_name_server_is_to_know() -> None:
+    names, broker = Names(ONE), Described()
+    broker.now = replace(
+        broker.registration, replication_address="broker-a:10912", epoch=3, heartbeat_s=30.0, broker_id=0
+    )
+
+    async def scenario(scene: Scene) -> None:
+        (asked,) = names.asked
+        assert (asked.method, asked.path) == ("PUT", "/api/v1/brokers/broker-a/0")
+        assert asked.content == {
+            "cluster": "c",
+            "address": ADDRESS,
+            "data_version": "1",
+            "topics": [PLAIN],
+            "replication_address": "broker-a:10912",
+            "epoch": 3,
+            "store_id": "own",
+            "heartbeat_s": 30.0,
+        }
+
+    run(names, scenario, broker=broker)
+
+
+def test_only_a_slave_whose_log_parted_says_so() -> None:
+    names, broker = Names(ONE), Described()
+    broker.now = replace(broker.registration, broker_id=1)
+
+    async def scenario(scene: Scene) -> None:
+        assert "log_parted" not in names.asked[-1].content, "an older release may not know it"
+        broker.now = replace(broker.registration, log_parted=True)
+        await scene.change()
+        assert names.asked[-1].content["log_parted"] is True
+        assert scene.registered() == [True]
+
+    run(names, scenario, broker=broker)
+
+
+def test_a_name_and_a_store_with_any_letters_are_one_part_of_the_path() -> None:
+    names, broker = Names(ONE), Described()
+    broker.now = replace(broker.registration, broker_name="a/b ?é", store_id="s/&=")
+    names.answers[ONE] = [HttpAnswer(200, {}), HttpAnswer(204, {})]
+
+    async def scenario(scene: Scene) -> None:
+        assert scene.registered() == [True]
+
+    run(names, scenario, broker=broker)
+    path = "/api/v1/brokers/a%2Fb%20%3F%C3%A9/0"
+    assert puts_and_deletes(names.asked) == [("PUT", path), ("DELETE", f"{path}?store_id=s%2F%26%3D")]
+
+
+def test_a_name_server_that_is_named_twice_is_asked_once() -> None:
     names = Names(ONE, TWO)
-    names.down.add(ONE)
 
-    async def scenario(registrar: Registrar, broker: Described) -> None:
-        await wait_until_async(lambda: registered(registrar) == [False, True])
-        await wait_until_async(lambda: registrar.status()[0].failure == "Connection refused")
-        names.down.clear()
-        await wait_until_async(lambda: registered(registrar) == [True, True])
-        assert names.servers[ONE].tables.route("t") is not None
+    async def scenario(scene: Scene) -> None:
+        assert [asked.endpoint for asked in names.asked] == [TWO, ONE]
+        assert [status.nameserver for status in scene.registrar.status()] == [TWO, ONE]
 
-    run(names, scenario, every_s=0.02, first_pause_s=0.01)
-    lost = [record for record in caplog.records if "not registered" in record.getMessage()]
-    assert len(lost) == 1, "one line, not one for each try"
+    run(names, scenario, nameservers=[TWO, ONE, TWO])
 
 
-def test_a_change_is_registered_at_once_and_a_heartbeat_leaves_the_table_out() -> None:
+def test_nothing_is_known_of_a_name_server_before_it_answered() -> None:
+    names = Names(ONE)
+    names.silent[ONE] = asyncio.Event()
+
+    async def scenario(scene: Scene) -> None:
+        assert scene.registered() == [False]
+        assert scene.failure() is None
+        names.silent[ONE].set()
+        await scene.advance()
+        assert scene.registered() == [True]
+
+    run(names, scenario)
+
+
+def test_a_heartbeat_leaves_the_table_out_and_a_changed_table_replaces_it() -> None:
     names = Names(ONE)
 
-    async def scenario(registrar: Registrar, broker: Described) -> None:
-        await wait_until_async(lambda: registered(registrar) == [True])
-        assert broker.now is not None
-        broker.now = replace(broker.now, data_version="2", topics={"u": QueueData(1, 1, 6)})
-        registrar.changed()
-        await wait_until_async(lambda: names.servers[ONE].tables.route("u") is not None)
+    async def scenario(scene: Scene) -> None:
+        await scene.change()
+        scene.broker.now = replace(
+            scene.broker.registration, data_version="2", topics={"u": QueueData(1, 1, 6)}
+        )
+        await scene.change()
+        await scene.change()
+        assert [asked.with_table for asked in names.asked] == [True, False, True, False]
         assert names.servers[ONE].tables.route("t") is None
-        before = len(names.asked)
-        registrar.changed()
-        await wait_until_async(lambda: len(names.asked) > before)
-        assert names.asked[before:] == [(ONE, "PUT", False)]
+        assert names.servers[ONE].tables.route("u") is not None
 
-    run(names, scenario, least_between_s=LEAST_BETWEEN_S)
+    run(names, scenario)
 
 
-def test_a_name_server_that_came_back_empty_asks_for_the_table() -> None:
+def test_a_broker_without_topics_says_so() -> None:
+    names, broker = Names(ONE), Described()
+    broker.now = replace(broker.registration, topics=None)
+
+    async def scenario(scene: Scene) -> None:
+        assert names.asked[0].content["topics"] == []
+
+    run(names, scenario, broker=broker)
+
+
+def test_a_name_server_that_came_back_empty_gets_the_table_in_the_same_round() -> None:
     names = Names(ONE)
 
-    async def scenario(registrar: Registrar, broker: Described) -> None:
-        await wait_until_async(lambda: registered(registrar) == [True])
+    async def scenario(scene: Scene) -> None:
         names.restart(ONE)
-        registrar.changed()
-        await wait_until_async(lambda: names.servers[ONE].tables.route("t") is not None)
+        await scene.change()
+        assert names.servers[ONE].tables.route("t") is not None
+        assert [asked.with_table for asked in names.asked] == [True, False, True]
+
+    run(names, scenario)
+
+
+def test_a_table_is_not_sent_twice_to_who_wants_it_though_it_was_sent() -> None:
+    names = Names(ONE)
+    names.answers[ONE] = [HttpAnswer(200, {"topics_wanted": True})]
+
+    async def scenario(scene: Scene) -> None:
+        assert [asked.with_table for asked in names.asked] == [True]
 
     run(names, scenario)
 
 
 def test_who_is_promoted_leaves_its_old_place_and_who_is_master_no_more_leaves() -> None:
+    names, broker = Names(ONE), Described()
+    broker.now = replace(broker.registration, broker_id=1)
+
+    async def scenario(scene: Scene) -> None:
+        assert names.addresses(ONE) == {1: ADDRESS}
+        broker.now = replace(broker.registration, broker_id=0, epoch=5)
+        await scene.change()
+        assert names.addresses(ONE) == {0: ADDRESS}
+        broker.now = None
+        await scene.change()
+        assert names.addresses(ONE) == {}
+        assert scene.registered() == [False]
+        assert scene.failure() is None
+        before = len(names.asked)
+        await scene.change()
+        assert names.asked[before:] == [], "nobody asks for it: there is nothing to say"
+
+    run(names, scenario, broker=broker)
+    one, zero = "/api/v1/brokers/broker-a/1", "/api/v1/brokers/broker-a/0"
+    assert puts_and_deletes(names.asked) == [
+        ("PUT", one),
+        ("DELETE", f"{one}?store_id=own"),
+        ("PUT", zero),
+        ("PUT", zero),  # with the table: a slave's does not count
+        ("DELETE", f"{zero}?store_id=own"),
+    ]
+
+
+def test_who_is_master_again_brings_its_table_again() -> None:
     names = Names(ONE)
 
-    async def scenario(registrar: Registrar, broker: Described) -> None:
-        assert broker.now is not None
-        broker.now = replace(broker.now, broker_id=1)
-        registrar.changed()
-        await wait_until_async(lambda: names.addresses(ONE) == {1: "http://broker-a:8090"})
-        broker.now = replace(broker.now, broker_id=0, epoch=5)
-        registrar.changed()
-        await wait_until_async(lambda: names.addresses(ONE) == {0: "http://broker-a:8090"})
-        broker.now = None
-        registrar.changed()
-        await wait_until_async(lambda: names.addresses(ONE) == {})
+    async def scenario(scene: Scene) -> None:
+        master = scene.broker.registration
+        scene.broker.now = None
+        await scene.change()
+        scene.broker.now = master
+        await scene.change()
+        assert [(asked.method, asked.with_table) for asked in names.asked] == [
+            ("PUT", True),
+            ("DELETE", False),
+            ("PUT", True),
+        ]
 
     run(names, scenario)
 
@@ -207,58 +209,137 @@ def test_who_is_promoted_leaves_its_old_place_and_who_is_master_no_more_leaves()
 def test_a_broker_whose_place_is_anothers_does_not_take_it_out_at_its_stop() -> None:
     names = Names(ONE)
 
-    async def scenario(registrar: Registrar, broker: Described) -> None:
-        assert broker.now is not None
-        await wait_until_async(lambda: registered(registrar) == [True])
-        promoted = replace(broker.now, store_id="another", epoch=9, address="http://promoted:1")
+    async def scenario(scene: Scene) -> None:
+        promoted = replace(
+            scene.broker.registration, store_id="another", epoch=9, address="http://promoted:1"
+        )
         names.servers[ONE].tables.register(promoted)
-        registrar.changed()
-        await wait_until_async(lambda: "BROKER_CONFLICT" in (registrar.status()[0].failure or ""))
+        await scene.change()
+        assert "BROKER_CONFLICT" in (scene.failure() or "")
+        assert scene.registered() == [False]
 
     epochs: list[int] = []
     run(names, scenario, on_epoch=epochs.append)
     assert names.addresses(ONE) == {0: "http://promoted:1"}
     assert epochs == [9], "the broker hears that it is the master no more"
+    assert [asked.method for asked in names.asked] == ["PUT", "PUT"]
 
 
-@pytest.mark.parametrize(("epoch", "heard"), [(1 << 20, [1 << 20]), ((1 << 20) + 1, [])])
-def test_an_epoch_out_of_reach_is_not_believed(epoch: int, heard: list[int]) -> None:
-    names = Names(ONE)
+@pytest.mark.parametrize(
+    ("code", "epoch", "heard"),
+    [
+        ("BROKER_CONFLICT", 6, [6]),
+        ("BROKER_CONFLICT", 5 + (1 << 20), [5 + (1 << 20)]),
+        ("BROKER_CONFLICT", 6 + (1 << 20), []),
+        ("BROKER_CONFLICT", 5, []),
+        ("BROKER_CONFLICT", 4, []),
+        ("BROKER_CONFLICT", "6", []),
+        ("BROKER_CONFLICT", None, []),
+        ("NO_PERMISSION", 6, []),
+    ],
+)
+def test_only_a_higher_epoch_within_reach_is_believed_and_only_from_who_has_another_master(
+    code: str, epoch: object, heard: list[int]
+) -> None:
+    names, broker = Names(ONE), Described()
+    broker.now = replace(broker.registration, epoch=5)
+    names.answers[ONE] = [HttpAnswer(409, {"code": code, "epoch": epoch})]
+
+    async def scenario(scene: Scene) -> None:
+        assert scene.registered() == [False]
+
     epochs: list[int] = []
-
-    async def scenario(registrar: Registrar, broker: Described) -> None:
-        assert broker.now is not None
-        names.servers[ONE].tables.register(replace(broker.now, store_id="another", epoch=epoch))
-        registrar.changed()
-        await wait_until_async(lambda: "BROKER_CONFLICT" in (registrar.status()[0].failure or ""))
-
-    run(names, scenario, on_epoch=epochs.append)
-    assert epochs[:1] == heard
+    run(names, scenario, broker=broker, on_epoch=epochs.append)
+    assert epochs == heard
 
 
 def test_a_refusal_is_said_with_its_reason() -> None:
     names = Names(ONE)
 
-    async def scenario(registrar: Registrar, broker: Described) -> None:
-        await wait_until_async(lambda: registrar.status()[0].failure is not None)
-        failure = registrar.status()[0].failure or ""
-        assert "NO_PERMISSION" in failure
-        assert "secret" in failure
-        assert registered(registrar) == [False]
+    async def scenario(scene: Scene) -> None:
+        failure = scene.failure() or ""
+        assert failure.startswith("it answered 403 'NO_PERMISSION': \"the registration does not prove")
+        assert scene.registered() == [False]
 
     run(names, scenario, secret=b"a secret of another cluster")
 
 
-def test_a_stop_waits_for_no_name_server_that_is_down() -> None:
-    names = Names(ONE, TWO)
+def test_a_refusal_is_said_in_one_short_line_whatever_was_answered() -> None:
+    names = Names(ONE)
+    names.answers[ONE] = [HttpAnswer(500, {"code": "C" * 100, "detail": "\n" + "ü" * 300})]
 
-    async def scenario(registrar: Registrar, broker: Described) -> None:
-        await wait_until_async(lambda: registered(registrar) == [True, True])
-        names.down.add(TWO)
+    async def scenario(scene: Scene) -> None:
+        failure = scene.failure() or ""
+        assert failure.startswith("it answered 500 'CCC")
+        assert failure.isascii()
+        assert "\n" not in failure
+        assert len(failure) == len("it answered 500 : ") + 60 + 300
 
     run(names, scenario)
-    assert names.addresses(ONE) == {}
-    assert names.addresses(TWO) == {0: "http://broker-a:8090"}, "it forgets by itself"
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ConnectionRefusedError(111, "Connection refused"), "Connection refused"),
+        (TimeoutError(), "it did not answer in time"),
+        (TimeoutError(110, "Connection timed out"), "it did not answer in time"),
+        (ConnectionError("its certificate is not accepted"), "its certificate is not accepted"),
+        (ValueError("it gave no answer of a broker"), "it gave no answer of a broker"),
+        (ValueError(), "ValueError"),
+    ],
+)
+def test_a_failure_is_said_in_words(error: Exception, said: str) -> None:
+    names = Names(ONE)
+    names.answers[ONE] = [error]
+
+    async def scenario(scene: Scene) -> None:
+        assert scene.failure() == said
+        assert scene.registered() == [False]
+
+    run(names, scenario)
+
+
+def test_requests_of_one_moment_are_proved_with_times_that_grow_and_one_sender() -> None:
+    names = Names(ONE, TWO)
+    clock = iter([1000, 1000, 1000, 990, 2000, 1500])
+
+    async def scenario(scene: Scene) -> None:
+        names.answers = {ONE: [HttpAnswer(200, {})] * 9, TWO: [HttpAnswer(200, {})] * 9}
+        await scene.change()
+
+    names.answers = {ONE: [HttpAnswer(200, {})], TWO: [HttpAnswer(200, {})]}
+    run(names, scenario, now_ms=lambda: next(clock))
+    proofs = [
+        (asked.authorization or "").removeprefix("LakeMQ-HMAC-SHA256 ").split(":") for asked in names.asked
+    ]
+    assert [int(stamp) for stamp, _, _ in proofs] == [1000, 1001, 1002, 1003, 2000, 2001]
+    assert len({sender for _, sender, _ in proofs}) == 1
+    assert len({digest for _, _, digest in proofs}) == 6
+
+
+def test_each_run_of_a_broker_is_a_sender_of_its_own() -> None:
+    names = Names(ONE)
+
+    async def scenario(scene: Scene) -> None:
+        assert scene.registered() == [True]
+
+    run(names, scenario)
+    run(names, scenario)
+    senders = {(asked.authorization or "").split(":")[1] for asked in names.asked}
+    assert len(senders) == 2
+    assert {len(sender) for sender in senders} == {16}
+
+
+def test_without_a_secret_nothing_is_proved() -> None:
+    names = Names(ONE)
+    names.answers[ONE] = [HttpAnswer(200, {}), HttpAnswer(204, {})]
+
+    async def scenario(scene: Scene) -> None:
+        assert scene.registered() == [True]
+
+    run(names, scenario, secret=None)
+    assert [asked.authorization for asked in names.asked] == [None, None]
 
 
 def test_the_list_of_an_ordered_topic_is_told_and_of_others_nothing_that_older_name_servers_do_not_know() -> (
@@ -266,43 +347,72 @@ def test_the_list_of_an_ordered_topic_is_told_and_of_others_nothing_that_older_n
 ):
     names, conf = Names(ONE), OrderConf.of(7, {"broker-a": 4, "broker-b": 4})
 
-    async def scenario(registrar: Registrar, broker: Described) -> None:
-        await wait_until_async(lambda: registered(registrar) == [True])
-        assert broker.now is not None
+    async def scenario(scene: Scene) -> None:
         topics = {"t": QueueData(4, 4, 6), "u": QueueData(4, 4, 6, conf)}
-        broker.now = replace(broker.now, data_version="2", topics=topics)
-        registrar.changed()
-        await wait_until_async(lambda: names.servers[ONE].tables.route("u") is not None)
+        scene.broker.now = replace(scene.broker.registration, data_version="2", topics=topics)
+        await scene.change()
         route = names.servers[ONE].tables.route("u")
         assert route is not None
         assert route.order_conf == conf
 
     run(names, scenario)
-    plain = {"topic": "t", "read_queue_nums": 4, "write_queue_nums": 4, "perm": 6}
-    ordered = {**plain, "topic": "u", "order_conf": {"version": 7, "brokers": "broker-a:4;broker-b:4"}}
-    assert names.tables == [[plain], [plain, ordered]]
+    ordered = {**PLAIN, "topic": "u", "order_conf": {"version": 7, "brokers": "broker-a:4;broker-b:4"}}
+    tables = [asked.content["topics"] for asked in names.asked if asked.method == "PUT"]
+    assert tables == [[PLAIN], [PLAIN, ordered]]
+
+
+def order_conf_of(tables: RouteTables, topic: str) -> OrderConf | None:
+    route = tables.route(topic)
+    assert route is not None
+    return route.order_conf
+
+
+def with_ordered_topics() -> tuple[Described, QueueData]:
+    broker, ordered = Described(), QueueData(4, 4, 6, OrderConf.of(7, {"broker-a": 4}))
+    topics = {"t": ordered, "u": ordered, "v": QueueData(1, 1, 6)}
+    broker.now = replace(broker.registration, topics=topics)
+    return broker, ordered
 
 
 def test_a_name_server_of_an_older_release_gets_all_but_the_lists_of_ordered_topics(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    names = Names(ONE, TWO)
+    names, (broker, ordered) = Names(ONE, TWO), with_ordered_topics()
     names.old = {ONE}
-    ordered = QueueData(4, 4, 6, OrderConf.of(7, {"broker-a": 4}))
 
-    async def scenario(registrar: Registrar, broker: Described) -> None:
-        assert broker.now is not None
-        tables = {"t": ordered, "u": ordered, "v": QueueData(1, 1, 6)}
-        broker.now = replace(broker.now, data_version="2", topics=tables)
-        registrar.changed()
-        await wait_until_async(lambda: names.servers[ONE].tables.route("v") is not None)
-        await wait_until_async(lambda: names.servers[TWO].tables.route("v") is not None)
-        for url, conf in ((ONE, None), (TWO, ordered.order_conf)):
-            for topic in ("t", "u"):
-                route = names.servers[url].tables.route(topic)
-                assert route is not None
-                assert route.order_conf == conf
-        assert all(status.registered for status in registrar.status())
+    async def scenario(scene: Scene) -> None:
+        for topic in ("t", "u"):
+            assert order_conf_of(names.servers[ONE].tables, topic) is None
+            assert order_conf_of(names.servers[TWO].tables, topic) == ordered.order_conf
+        assert order_conf_of(names.servers[ONE].tables, "v") is None
+        assert scene.registered() == [True, True]
+        assert [asked.content["topics"][2] for asked in names.asked_of(ONE)] == [
+            {"topic": "v", "read_queue_nums": 1, "write_queue_nums": 1, "perm": 6}
+        ] * 2
 
-    run(names, scenario)
-    assert "name server hears of no ordered topics" in caplog.text
+    run(names, scenario, broker=broker)
+    assert caplog.text.count("name server hears of no ordered topics") == 1
+
+
+def test_who_refuses_a_table_without_ordered_topics_too_refused_it(caplog: pytest.LogCaptureFixture) -> None:
+    names, (broker, _) = Names(ONE), with_ordered_topics()
+    names.answers[ONE] = [HttpAnswer(422, {"code": "A"}), HttpAnswer(422, {"code": "B"})]
+
+    async def scenario(scene: Scene) -> None:
+        assert scene.failure() == "it answered 422 'B': None"
+        assert len(names.asked) == 2
+
+    run(names, scenario, broker=broker)
+    assert "ordered topics" not in caplog.text
+
+
+@pytest.mark.parametrize(("status", "is_ordered"), [(422, False), (500, True)])
+def test_what_is_refused_for_another_reason_is_not_asked_again(status: int, is_ordered: bool) -> None:
+    names = Names(ONE)
+    names.answers[ONE] = [HttpAnswer(status, {})]
+
+    async def scenario(scene: Scene) -> None:
+        assert scene.failure() == f"it answered {status} None: None"
+        assert len(names.asked) == 1
+
+    run(names, scenario, broker=with_ordered_topics()[0] if is_ordered else None)
