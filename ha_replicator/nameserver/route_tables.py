@@ -111,7 +111,7 @@ class RouteTables:
         key = (registration.broker_name, registration.broker_id)
         known = self._live.get(key)
         is_master = registration.broker_id == MASTER_ID
-        if known is not None and not self._is_late(known):
+        if known is not None and not self._is_late(known, self.clock()):
             _check_place(registration, known.registration)
         same = self._versions.get(registration.broker_name) == registration.data_version
         self._live[key] = _Live(registration, self.clock(), pinned)
@@ -184,11 +184,10 @@ class RouteTables:
                 data.parted.add(broker_id)
         return list(found.values())
 
-    def _is_late(self, live: _Live, now: float | None = None) -> bool:
-        at = self.clock() if now is None else now
+    def _is_late(self, live: _Live, now: float) -> bool:
         # One that says how often it comes is late by that.
         timeout_s = max(self.heartbeat_timeout_s, 3 * live.registration.heartbeat_s)
-        return not live.pinned and at - live.seen_at > timeout_s
+        return not live.pinned and now - live.seen_at > timeout_s
 
     def _hold(self, broker_name: str, topics: dict[str, QueueData]) -> None:
         for topic in self._held.get(broker_name, {}):

@@ -191,6 +191,7 @@ class Scene:
     names: Names
     registrar: Registrar
     broker: Described
+    others: frozenset[asyncio.Task[Any]]
 
     async def advance(self, seconds: float = 0.0) -> None:
         await self.names.clock.advance(seconds)
@@ -200,6 +201,10 @@ class Scene:
         await self.advance(after_s)
         self.registrar.changed()
         await self.advance()
+
+    def tasks(self) -> set[asyncio.Task[Any]]:
+        """Returns what runs besides the test."""
+        return asyncio.all_tasks() - self.others
 
     def registered(self) -> list[bool]:
         return [status.registered for status in self.registrar.status()]
@@ -237,10 +242,11 @@ def run(
             question=names.ask,
             **{"now_ms": names.clock.now_ms, "pause": names.clock.pause, **settings},
         )
+        others = frozenset(asyncio.all_tasks())
         registrar.start()
         try:
             await names.clock.advance()
-            await scenario(Scene(names, registrar, broker))
+            await scenario(Scene(names, registrar, broker, others))
         finally:
             await registrar.stop()
 

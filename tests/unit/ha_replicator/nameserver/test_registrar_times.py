@@ -13,7 +13,8 @@ from dataclasses import replace
 import pytest
 
 from ha_replicator.http_question import HttpAnswer
-from tests.support.registered_broker import ADDRESS, ONE, TWO, Names, Scene, run
+from ha_replicator.nameserver import Registrar
+from tests.support.registered_broker import ADDRESS, ONE, TWO, Described, Names, Scene, run
 
 
 def reasons(caplog: pytest.LogCaptureFixture, words: str) -> list[tuple[str, str | None]]:
@@ -231,5 +232,26 @@ def test_a_stop_does_not_wait_for_a_registration_that_is_under_way() -> None:
     async def scenario(scene: Scene) -> None:
         await scene.registrar.stop()
         assert [asked.method for asked in names.asked] == ["PUT"]
+        assert scene.tasks() == set(), "it is over, not only told to end"
 
     run(names, scenario)
+
+
+def test_pauses_that_a_change_cut_short_leave_nothing_behind() -> None:
+    names = Names(ONE)
+
+    async def scenario(scene: Scene) -> None:
+        at_first = len(scene.tasks())
+        for _ in range(10):
+            await scene.change()
+        await scene.advance(1)
+        assert len(scene.tasks()) <= at_first + 2
+
+    run(names, scenario)
+
+
+def test_a_stop_before_the_start_does_nothing() -> None:
+    names = Names(ONE)
+    registrar = Registrar([ONE], Described(), None, question=names.ask)
+    asyncio.run(registrar.stop())
+    assert names.asked == []

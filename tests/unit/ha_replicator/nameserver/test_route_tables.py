@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ha_replicator.nameserver import BrokerRegistration, QueueData, RouteTables, route_tables
+from store_native.errors import InvalidRequest
 from store_native.order_conf import OrderConf
 
 FOUR = QueueData(4, 4, 6)
@@ -90,6 +91,82 @@ def test_a_broker_that_is_silent_too_long_is_gone_from_every_table() -> None:
     assert route is not None
     assert list(route.queues) == ["broker-b"]
     assert [b.broker_name for b in names.brokers()] == ["broker-b"]
+
+
+def test_a_route_names_no_silent_broker_though_nobody_looked_for_them() -> None:
+    names, clock = tables()
+    names.register(broker(topics={"t": FOUR}))
+    clock.now = 121
+    assert names.route("t") is None
+
+
+def test_a_broker_that_comes_seldom_is_late_after_three_of_its_heartbeats() -> None:
+    names, clock = tables()
+    names.register(replace(broker("broker-a"), heartbeat_s=50.0))
+    names.register(replace(broker("broker-b"), heartbeat_s=30.0))
+    clock.now = 150
+    assert names.expire() == [("broker-b", 0)]
+    clock.now = 151
+    assert names.expire() == [("broker-a", 0)]
+
+
+def test_a_broker_that_comes_back_after_its_end_is_asked_for_its_table() -> None:
+    names, _ = tables()
+    names.register(broker(topics={"t": FOUR}))
+    names.unregister("broker-a", 0)
+    assert names.register(broker()).topics_wanted
+
+
+def test_the_brokers_of_a_name_are_of_the_masters_epoch_if_there_is_one() -> None:
+    names, _ = tables()
+    names.register(replace(broker(broker_id=0), epoch=7))
+    names.register(replace(broker(broker_id=1), epoch=6))
+    names.register(replace(broker("broker-b", broker_id=1), epoch=5))
+    assert [(b.cluster, b.broker_name, b.epoch) for b in names.brokers()] == [
+        ("c", "broker-a", 7),
+        ("c", "broker-b", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("known", "said", "is_gone"),
+    [("own", "", True), ("own", "own", True), ("own", "another", False), ("", "own", True)],
+)
+def test_only_another_store_cannot_take_a_broker_out(known: str, said: str, is_gone: bool) -> None:
+    names, _ = tables()
+    names.register(replace(broker(), store_id=known))
+    gone = names.unregister("broker-a", 0, said) if said else names.unregister("broker-a", 0)
+    assert gone is is_gone
+    assert (names.brokers() == []) is is_gone
+
+
+def conflict(names: RouteTables, registration: BrokerRegistration) -> InvalidRequest:
+    before = names.brokers()
+    with pytest.raises(InvalidRequest) as refused:
+        names.register(registration)
+    assert names.brokers() == before, "the place is the other's as before"
+    assert refused.value.code == "BROKER_CONFLICT"
+    return refused.value
+
+
+def test_of_two_masters_the_one_of_the_higher_epoch_has_the_place_and_the_other_hears_of_it() -> None:
+    names, clock = tables()
+    names.register(replace(broker(), epoch=3, store_id="first"))
+    names.register(replace(broker(), epoch=4, store_id="second"))
+    assert conflict(names, replace(broker(), epoch=3, store_id="first")).context == {"epoch": 4}
+    clock.now = 121
+    names.register(replace(broker(), epoch=3, store_id="first"))
+    assert [b.epoch for b in names.brokers()] == [3], "the other is gone: it is silent"
+
+
+@pytest.mark.parametrize("broker_id", [0, 1])
+def test_a_place_is_that_of_the_store_that_has_it(broker_id: int) -> None:
+    names, _ = tables()
+    names.register(replace(broker(broker_id=broker_id), store_id="first"))
+    refused = conflict(names, replace(broker(broker_id=broker_id), store_id="second", address="http://x:1"))
+    assert f"broker-a with id {broker_id} is another broker" in refused.detail
+    assert refused.context == {}, "no epoch decided"
+    names.register(broker(broker_id=broker_id))
 
 
 def test_the_broker_the_tables_sit_in_never_expires() -> None:
@@ -179,6 +256,8 @@ def test_a_list_goes_when_all_that_it_names_are_here_and_none_has_it() -> None:
     assert listed(names) == both, "broker-b may have it"
     names.register(broker("broker-b", topics={"u": FOUR}))
     assert names.route("t") is None
+    names.unregister("broker-b", 0)
+    assert names.route("t") is None, "it is gone for good"
 
 
 def test_a_topic_that_was_made_again_without_a_list_is_not_ordered() -> None:
