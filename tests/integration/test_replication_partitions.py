@@ -15,11 +15,11 @@ from structured_streaming.offsets import MessageQueue, Offsets
 from structured_streaming.options import parse_read
 from structured_streaming.readers.http import HttpReader
 from structured_streaming.source.query_run import QueryRun
-from tests.integration.test_replication import Cluster, bodies, post, status, wait_following
 from tests.support.broker_process import BrokerProcess
 from tests.support.http import Http
 from tests.support.metrics import Samples
 from tests.support.plain_log import read_log
+from tests.support.replicated_brokers import Cluster, bodies, post, status, wait_following
 from tests.support.tcp_proxy import Direction, TcpProxy
 from tests.support.waiting import wait_until
 

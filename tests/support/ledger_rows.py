@@ -12,6 +12,7 @@ from deltalake import write_deltalake
 from delta_tables.consumer_offsets import CONSUMER_OFFSETS, QueueProgress, rows
 from delta_tables.dead_letters import DEAD_LETTERS
 from delta_tables.ledger.path_ledger import PathLedger
+from delta_tables.ledger_reader import LedgerReader
 from delta_tables.replays import REPLAYS
 from delta_tables.skipped_messages import SKIPPED_MESSAGES
 from delta_tables.table import Table
@@ -141,3 +142,9 @@ def report(
 def path_ledger(path: Path) -> PathLedger:
     """The location of a ledger in a test's directory."""
     return PathLedger(path.absolute())
+
+
+def query(ledger: PathLedger, text: str) -> list[dict[str, Any]]:
+    """Returns the rows of a question that is asked through deltalake."""
+    rows: list[dict[str, Any]] = LedgerReader(str(ledger)).sql(text).to_pylist()
+    return rows

@@ -27,7 +27,7 @@ from jobs.handler.verdicts import PUT_OFF
 from jobs.redelivery.retry_policy import RetryPolicy
 from lakemq.handler import DeliveredMessage, Verdict, vectorised
 from tests.support.examples import examples
-from tests.unit.jobs.group.test_outcomes import SCHEMA, keyed, message
+from tests.support.outcome_rows import SCHEMA, keyed, message
 from tests.unit.jobs.handler.test_narrowing import come_again
 
 MOST = 2

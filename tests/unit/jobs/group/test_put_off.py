@@ -21,9 +21,8 @@ from jobs.handler.verdicts import PUT_OFF
 from jobs.redelivery.original_position import LAST_ATTEMPT
 from jobs.redelivery.retry_policy import RetryPolicy
 from jobs.settings import Mode
-from tests.unit.jobs.group.test_outcomes import POLICY, SCHEMA, attempt_at, message, retried
+from tests.support.outcome_rows import OBEY, POLICY, SCHEMA, attempt_at, message, retried
 
-OBEY = HandlerTarget("tests.unit.jobs.group.test_outcomes:obey")
 ONE = HandlerHost(concurrency=1)
 NO_TIME_S = 0.0  # up as soon as the first call has begun
 

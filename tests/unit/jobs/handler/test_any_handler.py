@@ -27,7 +27,7 @@ from jobs.handler.isolated_handler import isolated
 from jobs.handler.loader import HandlerTarget
 from jobs.redelivery.retry_policy import RetryPolicy
 from tests.support.examples import examples
-from tests.unit.jobs.group.test_outcomes import message
+from tests.support.outcome_rows import message
 from tests.unit.jobs.handler.spark_worker import run_in_worker
 from tests.unit.jobs.handler.test_narrowing import as_batch, come_again
 

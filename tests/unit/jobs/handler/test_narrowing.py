@@ -24,7 +24,7 @@ from jobs.redelivery.retry_policy import RetryPolicy
 from jobs.settings import Mode
 from lakemq.handler import Verdict
 from tests.support.examples import examples
-from tests.unit.jobs.group.test_outcomes import SCHEMA, message
+from tests.support.outcome_rows import SCHEMA, message
 
 LEVELS = [1_000, 10_000, 30_000, 60_000]
 Handler = Callable[[pa.RecordBatch], Any]

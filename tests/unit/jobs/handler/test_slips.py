@@ -16,7 +16,7 @@ from jobs.group.outcomes import OutcomeTask
 from jobs.handler import reasons
 from jobs.handler.loader import LoadedHandler
 from lakemq.handler import Verdict
-from tests.unit.jobs.group.test_outcomes import POLICY, SCHEMA, message
+from tests.support.outcome_rows import POLICY, SCHEMA, message
 
 
 def text_of(raw: bytes) -> pa.Array:

@@ -21,7 +21,7 @@ from jobs.handler.verdicts import Outcome
 from jobs.redelivery.retry_policy import RetryPolicy
 from jobs.settings import Mode
 from lakemq.handler import DeliveredMessage, Verdict
-from tests.unit.jobs.group.test_outcomes import POLICY, SCHEMA, keyed, message, obey, retried
+from tests.support.outcome_rows import POLICY, SCHEMA, keyed, message, obey, retried
 
 REASON = "skipped by anna@host: no such customer"
 CALLS: list[int] = []
