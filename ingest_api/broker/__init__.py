@@ -10,9 +10,10 @@ lookup_service.py  messages by id and by key, bounds of queues, offsets by time
 topics.py          topics; ordered_topics.py what may change of an ordered one, ordered_sends.py what a
                    broker takes of its messages, deleted_lists.py the lists of those that are gone
 groups/            consumer groups, their offsets and leases
-replication.py     the role: who follows it, whom it follows, its promotion; replication_status.py is what it
-                   says of that, heard_master.py what it knows of its master, parted_log.py whether its log is
-                   that one's; bootstrap.py gives a slave its first store
+replication.py     the role: who follows it, whom it follows, its promotion; replication_links.py makes the
+                   connections for that, replication_status.py is what it says of it, heard_master.py what it
+                   knows of its master, parted_log.py whether its log is that one's; bootstrap.py gives a
+                   slave its first store
 registration.py    what name servers know of it
 housekeeping.py    what it looks at every few seconds
 store_events.py    hears from the store that something moved

@@ -16,7 +16,7 @@ from ha_replicator.link_opening import LinkOpening
 from ha_replicator.master_address import MasterAddress
 from ha_replicator.transport.bootstrapper import Bootstrapper
 from ha_replicator.wire.credentials import Credentials
-from ingest_api.broker.replication import shape_of
+from ingest_api.broker.replication_links import shape_of
 from ingest_api.broker.settings import BrokerSettings
 from lakemq.duration import parse_ms
 from lakemq.tls.trust import Trust

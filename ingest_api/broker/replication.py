@@ -1,7 +1,7 @@
 """The broker's part in replication: its role, who follows it, whom it follows, and its promotion.
 
-Owns the role of the running broker, the listener for slaves and the follower of a master; what is said
-between them is ha_replicator's.
+Owns the role of the running broker, and when it has a listener for slaves or a follower of a master; those
+are made in replication_links.py, and what is said between them is ha_replicator's.
 
 Invariants: one of listener and follower at a time follows from the role; a master that hears of a higher
 epoch from a slave that has proved who it is becomes a slave at once, before it says anything else. A
@@ -13,37 +13,26 @@ Threads: the event loop; a new epoch, which is synced, begins on a thread.
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
-import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from ha_replicator.identity import MAX_EPOCH_STEP, BrokerIdentity, BrokerRole, HaProtocol, next_epoch
-from ha_replicator.link_limits import LinkLimits
-from ha_replicator.link_opening import LinkOpening
-from ha_replicator.links import LinkToMaster, LinkToSlave
+from ha_replicator.identity import MAX_EPOCH_STEP, BrokerIdentity, BrokerRole, next_epoch
+from ha_replicator.links import LinkToSlave
 from ha_replicator.living_master import LivingMaster, LivingMasters
 from ha_replicator.log_age import stored_at_ms
-from ha_replicator.master.catch_up import CatchUp, CatchUpRate
-from ha_replicator.master.link import MasterLink
 from ha_replicator.master.replicas import Replicas
 from ha_replicator.master_address import MasterAddress
-from ha_replicator.rocketmq.master_link import RocketMQMasterLink
-from ha_replicator.rocketmq.slave_link import RocketMQSlaveLink
-from ha_replicator.slave.link import SlaveLink
 from ha_replicator.transport.follower import Follower
 from ha_replicator.transport.listener import ReplicationListener
-from ha_replicator.transport.log_memory import ThreadedLogMemory
 from ha_replicator.transport.wakeups import Wakeups
-from ha_replicator.wire.credentials import Credentials
 from ingest_api.broker.heard_master import HeardMaster, Promotion
 from ingest_api.broker.mastership import not_master
 from ingest_api.broker.parted_log import PartedLog
+from ingest_api.broker.replication_links import ReplicationLinks
 from ingest_api.broker.replication_status import ReplicationStatus, SlaveStatus
 from ingest_api.broker.settings import BrokerSettings
 from ingest_api.broker.store_events import StoreEvents
-from lakemq.tls.files import serving_context
 from lakemq.tls.trust import Trust
 from store_native import Store
 from store_native.errors import InvalidRequest, Unavailable
@@ -82,24 +71,17 @@ class ReplicationService:
         self._replicas_changed = replicas_changed
         self._role_changed = role_changed
         self._master_heard = master_heard
-        self._flush = settings.store.flush
-        self._shape = shape_of(self._log.file_size(), store.delay_levels())
         self._host = ""
         self.role = BrokerRole(self._settings.role)
         self.identity = BrokerIdentity(settings.cluster, settings.broker_name, self._settings.broker_id)
-        self._protocol = HaProtocol(self._settings.ha_protocol)
-        self._credentials = Credentials(settings.cluster_secret)
-        self._limits = LinkLimits(max_range_bytes=self._log.file_size())
         self._promoting = asyncio.Lock()
-        self._replicas = self._replicas_of(self.role)
-        self._catch_up = self._catch_up_of(self._replicas)
-        self._memory = ThreadedLogMemory(self._log)
         self._wakeups = Wakeups(events.listen)
+        self._links = ReplicationLinks(settings, store, self.identity, self._wakeups)
+        self._replicas = self._links.replicas(self.role)
         events.subscribe(self._moved)
         self._listener: ReplicationListener | None = None
         self._follower: Follower | None = None
         self._following: asyncio.Task[None] | None = None
-        self._tls = serving_context(settings.tls)
         self._addresses = MasterAddress(
             [self._settings.master], self.identity, trust, tls_at_given=settings.tls.is_given
         )
@@ -137,7 +119,7 @@ class ReplicationService:
         """Whether this is a slave that follows nobody, and could keep something for the next master."""
         link = self._follower.link if self._follower else None
         is_following = link is not None and link.following
-        could = not self.is_master and not is_following and self._protocol is HaProtocol.LAKEMQ
+        could = not self.is_master and not is_following and self._links.speak_of_epochs
         return could and self.log_parted is None
 
     @property
@@ -146,8 +128,8 @@ class ReplicationService:
         return self._parted.reason
 
     def _look_at_log(self) -> bool:
-        speaks_of_epochs = self._protocol is HaProtocol.LAKEMQ
-        return self._parted.look(is_slave=not self.is_master and speaks_of_epochs, follower=self._follower)
+        is_slave = not self.is_master and self._links.speak_of_epochs
+        return self._parted.look(is_slave=is_slave, follower=self._follower)
 
     def check_master(self) -> None:
         """Returns where this broker may change topics, groups, offsets and leases.
@@ -194,7 +176,7 @@ class ReplicationService:
         """
         self._host = host
         if self.is_master:
-            self._listener = await self._listener_for(self._replicas)
+            self._listener = await self._listen(self._replicas)
         else:
             self._follow()
 
@@ -244,10 +226,10 @@ class ReplicationService:
                 # Of the master that it was, until it heard of a higher epoch.
                 await self._listener.close()
                 self._listener = None
-            replicas = self._replicas_of(role)
+            replicas = self._links.replicas(role)
             try:
                 # The port first: what cannot be served is not promoted. Until then its links refuse.
-                listener = await self._listener_for(replicas)
+                listener = await self._listen(replicas)
                 try:
                     promotion = await self._begin_epoch(role, living)
                 except BaseException:
@@ -258,7 +240,6 @@ class ReplicationService:
                 self._follow()
                 raise
             self.role, self._replicas, self._listener = role, replicas, listener
-            self._catch_up = self._catch_up_of(replicas)
             self._look_at_log()
             self._role_changed()
         return promotion
@@ -319,52 +300,20 @@ class ReplicationService:
             silent_s=round(now - link.acked_at, 3),
         )
 
-    def _replicas_of(self, role: BrokerRole) -> Replicas:
-        needed = self._settings.min_in_sync if role is BrokerRole.SYNC_MASTER else 0
-        return Replicas(self._log, needed=needed, silence_s=self._limits.housekeeping_s)
-
-    def _catch_up_of(self, replicas: Replicas) -> CatchUpRate:
-        return CatchUpRate(self._settings.catch_up_mib_per_s * (1 << 20), replicas)
-
     def _moved(self) -> bool:
         self._wakeups.wake()
         return self._wakeups.wanted
 
-    async def _listener_for(self, replicas: Replicas) -> ReplicationListener | None:
-        port = self._settings.ha_port
-        if port < 0:
-            return None
-        listener = ReplicationListener(
-            self._link_to_slave,
-            replicas,
-            self._wakeups,
-            on_change=self._replicas_changed,
-            on_epoch=self._step_down,
-            tls=self._tls,
+    async def _listen(self, replicas: Replicas) -> ReplicationListener | None:
+        return await self._links.listen(
+            self._host, replicas, on_change=self._replicas_changed, on_epoch=self._step_down
         )
-        try:
-            await listener.listen(self._host, port)
-        except OSError as error:
-            reason = error.strerror or str(error)
-            if error.errno == errno.EADDRINUSE:
-                reason += "; --ha-port gives this broker another, 0 a free one"
-            raise InvalidRequest(
-                "ARGUMENT_ILLEGAL", f"cannot listen for slaves on {self._host} port {port}: {reason}"
-            ) from error
-        log.info("listening for slaves", extra={"fields": {"host": self._host, "port": listener.port}})
-        return listener
 
     def _follow(self) -> None:
         if not self.master:
             log.warning("this slave is configured with no master: it only serves what it has")
             return
-        self._follower = Follower(
-            self._link_to_master,
-            self._log,
-            self._addresses.find,
-            self._wakeups,
-            on_change=self._followed,
-        )
+        self._follower = self._links.follower(self._addresses.find, self._followed)
         self._following = self._loop.create_task(self._follower.run())
 
     def _followed(self) -> None:
@@ -378,29 +327,6 @@ class ReplicationService:
                 )
             self._role_changed()
         self._master_heard()
-
-    def _link_to_slave(self, local_peer: bool, now: float) -> LinkToSlave:
-        catch_up = CatchUp(self._catch_up, self._memory)
-        if self._protocol is HaProtocol.ROCKETMQ:
-            return RocketMQMasterLink(self._log, now=now, limits=self._limits, catch_up=catch_up)
-        opening = self._opening(local_peer, now)
-        return MasterLink(opening, self._log, flush=self._flush, catch_up=catch_up)
-
-    def _link_to_master(self, local_peer: bool, now: float) -> LinkToMaster:
-        if self._protocol is HaProtocol.ROCKETMQ:
-            return RocketMQSlaveLink(self._log, now=now, limits=self._limits)
-        return SlaveLink(self._opening(local_peer, now), self._log)
-
-    def _opening(self, local_peer: bool, now: float) -> LinkOpening:
-        return LinkOpening(
-            self.identity,
-            self._credentials,
-            shape=self._shape,
-            limits=self._limits,
-            local_peer=local_peer,
-            nonce=secrets.token_hex(16),
-            now=now,
-        )
 
     async def _stop_following(self) -> None:
         following, self._following = self._following, None
@@ -432,9 +358,3 @@ class ReplicationService:
             "this broker is the master no more: restart it as a slave of the new one",
             extra={"fields": {"epoch": epoch}},
         )
-
-
-def shape_of(file_size: int, delay_levels_ms: Sequence[int]) -> str:
-    """Says in words what the stores of a master and its slaves must have alike."""
-    levels = " ".join(str(level) for level in delay_levels_ms)
-    return f"log files of {file_size} bytes, delay levels {levels} ms"
