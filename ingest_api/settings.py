@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cache
-from typing import Annotated
+from typing import Annotated, Any
 
 from annotated_types import Interval
 from pydantic import field_validator, model_validator
@@ -121,6 +121,20 @@ class Settings(ProcessSettings):
                     f"{url!r} is none; a name server's URL is http://host:9876, or https://host:9876"
                 )
         return bare
+
+    @model_validator(mode="before")
+    @classmethod
+    def _asks_no_slaves_of_a_role_that_waits_for_none(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """Looks at what was given: the default is no wish, the same number said is one."""
+        replication, default = given.get("replication"), _DEFAULTS.replication.role
+        if isinstance(replication, dict) and "min_in_sync" in replication:
+            role = replication.get("role", default)
+            if role == "async-master":
+                raise illegal(
+                    "replication.min_in_sync",
+                    f"is a sync-master's, this broker is {role} and waits for no slave",
+                )
+        return given
 
     @model_validator(mode="after")
     def _fit_together(self) -> Settings:

@@ -114,7 +114,8 @@ class ReplicationSettings:
         master: A slave's: URL of its master's API, or of another slave of it: with https the link speaks TLS
             too; or ``ha://host:port``, where the master takes slaves itself (a RocketMQ master always): it
             speaks TLS where this broker has a certificate or authorities.
-        min_in_sync: A synchronous master's: so many slaves must have a message.
+        min_in_sync: A synchronous master's, or of a slave that may become one: so many slaves must have a
+            message.
         catch_up_mib_per_s: So fast slaves that are far behind come nearer, together; more costs senders more.
     """
 

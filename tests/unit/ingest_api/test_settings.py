@@ -351,6 +351,25 @@ def test_rocketmqs_protocol_is_none_for_a_broker_with_a_certificate() -> None:
         load_settings(None, {"tls.cert": "a.pem", "tls.key": "a.key", "replication.ha_protocol": "rocketmq"})
 
 
+def test_slaves_that_must_have_a_message_are_no_asynchronous_masters(tmp_path: Path) -> None:
+    """It waits for none: who asks for one means another role, also where the one is the default."""
+    said = "replication.min_in_sync: is a sync-master's, this broker is async-master and waits for no slave"
+    path = written(tmp_path, '[replication]\nrole = "async-master"\nha_port = 0\nmin_in_sync = 2\n')
+    for config, given, environment in [
+        (None, {"replication.min_in_sync": 1}, {}),
+        (None, {"replication.ha_port": 0}, {"LAKEMQ_REPLICATION_MIN_IN_SYNC": "1"}),
+        (path, {}, {}),
+    ]:
+        with pytest.raises(InvalidRequest) as refused:
+            load_settings(config, given, environment)
+        assert refused.value.detail == said
+        assert refused.value.context["setting"] == "replication.min_in_sync"
+    assert load_settings(path, {"replication.role": "sync-master"}).replication.min_in_sync == 2
+    # It may be promoted.
+    slave = {"replication.role": "slave", "replication.broker_id": 1}
+    assert load_settings(path, slave).replication.min_in_sync == 2
+
+
 def test_a_secret_and_a_file_of_one_are_refused_together(tmp_path: Path) -> None:
     """Of which the later source would be, nobody could see: the one would silently be passed over."""
     path = written(tmp_path, 'cluster_secret_file = "secret.txt"\n')
