@@ -18,6 +18,7 @@ from lakemq.client import Client
 from lakemq.client.errors import may_pass
 from lakemq.client.group_lease import GroupLease
 from lakemq.client.group_leases import GroupLeases
+from lakemq.client.tag_expression import refuse_illegal_tags
 from store_native.errors import InvalidRequest, LakeMQError
 from store_native.names import PERM_WRITE, retry_topic
 
@@ -144,12 +145,7 @@ def _check_tags(client: Client, settings: ConsumeSettings) -> None:
     Raises:
         InvalidRequest: FILTER_ILLEGAL.
     """
-    if settings.tags == "*":
-        return
-    # Whichever topic there is: the broker reads the expression before the messages.
-    topic = settings.topics[0] if settings.topics else client.topics()[0].topic
-    try:
-        client.pull(topic, 0, 0, max=1, max_bytes=1, tags=settings.tags)
-    except InvalidRequest as error:
-        if error.code == "FILTER_ILLEGAL":
-            raise InvalidRequest(error.code, f"--tags: {error.detail}") from error
+    if settings.tags != "*":
+        # Whichever topic there is.
+        topic = settings.topics[0] if settings.topics else client.topics()[0].topic
+        refuse_illegal_tags(client, topic, 0, settings.tags)

@@ -24,6 +24,7 @@ sink all call the broker through :class:`Client`; nothing else in the project sp
     group_lease.py  one driver per group: taken, renewed, given back
     group_leases.py the same at several brokers
     message.py      a message to send, a message read
+    tag_expression.py  has a broker read a tag expression before what it is for begins
     results.py      what the calls answer
     arrow.py        Arrow streams in and out (imports pyarrow only when used)
 """

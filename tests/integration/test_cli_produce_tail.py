@@ -78,6 +78,17 @@ def test_file_goes_in_and_tail_prints_it_in_the_order_stored(
     assert all("  odd  " in line for line in out.splitlines())
 
 
+@pytest.mark.parametrize("expression", ["A | B", "A && B"])
+@pytest.mark.parametrize("place", [(), ("--from", "latest"), ("--lines", "0"), ("--follow",)])
+def test_a_tag_expression_that_lets_nothing_pass_is_refused_whether_there_are_messages_or_not(
+    client: Client, topic: str, expression: str, place: tuple[str, ...]
+) -> None:
+    code, out, err = run(client, "tail", topic, "--tags", expression, *place)
+    assert (code, out) == (1, "")
+    assert err.startswith("lakemq: FILTER_ILLEGAL: --tags: ")
+    assert err.count("\n") == 1
+
+
 def test_message_objects_and_text_come_from_standard_input(client: Client, topic: str) -> None:
     line = {"body": "hello", "keys": ["k"], "tags": "greeting", "properties": {"a": "b"}}
     assert run(client, "produce", topic, stdin=json.dumps(line).encode())[0] == 0

@@ -24,6 +24,7 @@ from lakemq.cli.missing_brokers import missing_brokers
 from lakemq.cli.subparsers import Subparsers
 from lakemq.client import Client, PullResult, QueueBounds, ReceivedMessage, Unavailable
 from lakemq.client.endpoint import add_endpoint
+from lakemq.client.tag_expression import refuse_illegal_tags
 from lakemq.terminal import output
 
 PULL = 256
@@ -83,6 +84,8 @@ def run(args: argparse.Namespace) -> int:
         bounds = [
             (client if name is None else client.broker(name), name, queue) for name, queue in queues.found
         ]
+        for asked, _, held in bounds[:1]:
+            refuse_illegal_tags(asked, args.topic, held.queue_id, args.tags)
         reader = TopicReader(args.topic, args.tags)
         last = LAST if args.follow and args.start is None and args.last is None else args.last
         if last is None:

@@ -21,8 +21,8 @@ impl TagFilter {
     /// Reads `*` (or nothing at all) as every message (`None`), and `A || B` as the messages tagged A or B.
     ///
     /// # Errors
-    /// `FILTER_ILLEGAL` where the expression names no tag, puts `*` beside others, or holds a single `|`
-    /// or a control character; each would silently match nothing.
+    /// `FILTER_ILLEGAL` where the expression names no tag, puts `*` beside others, or holds a single `|`, `&&` or a
+    /// control character; each would silently match nothing.
     pub fn parse(expression: &str) -> Result<Option<Self>> {
         let text = expression.trim();
         if text.is_empty() || text == "*" {
@@ -47,6 +47,12 @@ impl TagFilter {
                 return Err(StoreError::invalid(
                     CODE,
                     format!("tags are separated by '||', not '|', in {text:?}"),
+                ));
+            }
+            if tag.contains("&&") {
+                return Err(StoreError::invalid(
+                    CODE,
+                    format!("a message has one tag, '&&' lets none pass; '||' separates tags, in {text:?}"),
                 ));
             }
             if tag.bytes().any(|b| b < 0x20 || b == 0x7f) {
@@ -113,7 +119,9 @@ mod tests {
 
     #[test]
     fn test_expressions_that_would_match_nothing_are_refused() {
-        for text in ["||", "A|B", "A ||| B", "* || A", "A || *", "A\u{1}", &"x".repeat(70_000)] {
+        for text in
+            ["||", "A|B", "A ||| B", "* || A", "A || *", "A && B", "A&&B", "A\u{1}", &"x".repeat(70_000)]
+        {
             let error = TagFilter::parse(text).expect_err("illegal");
             assert_eq!(error.code(), "FILTER_ILLEGAL", "{text:?}");
         }
