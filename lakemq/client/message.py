@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,7 +33,8 @@ class Message:
         message_id: The id, when the caller has one; else the broker makes it.
 
     Raises:
-        InvalidRequest: ARGUMENT_ILLEGAL, the sharding key is no text: a client works out whose it is.
+        InvalidRequest: ARGUMENT_ILLEGAL, the sharding key is no text: a client works out whose it is. Other
+            fields are looked at when the message is sent.
     """
 
     body: Body
@@ -52,25 +53,29 @@ class Message:
             raise InvalidRequest("ARGUMENT_ILLEGAL", detail)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the API's message object; what is unset is left out."""
+        """Returns the API's message object; what is unset is left out.
+
+        Raises:
+            InvalidRequest: ARGUMENT_ILLEGAL, a field is of another type; it is named.
+        """
         name, value = body_field(self.body)
         message: dict[str, Any] = {name: value}
         if self.tags is not None:
-            message["tags"] = self.tags
+            message["tags"] = _text("tags", self.tags)
         if self.keys:
-            message["keys"] = [self.keys] if isinstance(self.keys, str) else list(self.keys)
+            message["keys"] = _keys(self.keys)
         if self.properties:
-            message["properties"] = dict(self.properties)
+            message["properties"] = _properties(self.properties)
         if self.sharding_key is not None:
             message["sharding_key"] = self.sharding_key
         if self.queue_id is not None:
-            message["queue_id"] = self.queue_id
+            message["queue_id"] = _number("queue_id", self.queue_id)
         if self.flag:
-            message["flag"] = self.flag
+            message["flag"] = _number("flag", self.flag)
         if self.delay_level:
-            message["delay_level"] = self.delay_level
+            message["delay_level"] = _number("delay_level", self.delay_level)
         if self.message_id is not None:
-            message["message_id"] = self.message_id
+            message["message_id"] = _text("message_id", self.message_id)
         return message
 
     def to_line(self) -> bytes:
@@ -154,6 +159,43 @@ class ReceivedMessage:
             "store_host": self.store_host,
             "reconsume_times": self.reconsume_times,
         }
+
+
+def _keys(given: Sequence[str]) -> list[str]:
+    if isinstance(given, str):
+        return [given]
+    if isinstance(given, bytes) or not isinstance(given, Iterable):
+        raise _of_another_type("keys", "a list of strings", given)
+    keys = list(given)
+    for at, key in enumerate(keys):
+        if not isinstance(key, str):
+            raise _of_another_type(f"keys[{at}]", "a string", key)
+    return keys
+
+
+def _properties(given: Mapping[str, str]) -> dict[str, str]:
+    if not isinstance(given, Mapping):
+        raise _of_another_type("properties", "a mapping of strings", given)
+    for name, value in given.items():
+        if not isinstance(value, str):
+            raise _of_another_type(f"properties[{name!r:.80}]", "a string", value)
+    return dict(given)
+
+
+def _text(name: str, given: str) -> str:
+    if not isinstance(given, str):
+        raise _of_another_type(name, "a string", given)
+    return given
+
+
+def _number(name: str, given: int) -> int:
+    if not isinstance(given, int) or isinstance(given, bool):
+        raise _of_another_type(name, "a whole number", given)
+    return given
+
+
+def _of_another_type(name: str, wanted: str, given: object) -> InvalidRequest:
+    return InvalidRequest("ARGUMENT_ILLEGAL", f"{name} must be {wanted}, not {type(given).__name__}")
 
 
 def body_field(body: Body) -> tuple[str, Any]:

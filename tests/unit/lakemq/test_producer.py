@@ -261,6 +261,16 @@ def test_without_a_topic_nothing_is_sent(turns: Turns) -> None:
     assert network.stored == {}
 
 
+def test_a_field_of_the_wrong_type_is_refused_by_the_call_and_nothing_is_put(turns: Turns) -> None:
+    network = ScriptedNetwork(turns)
+    keys = cast(list[str], [17])
+    with producer_of(turns, network.client()) as producer:
+        for send in (producer.send, producer.send_later, producer.send_one_way):
+            with pytest.raises(InvalidRequest, match=r"keys\[0\] must be a string, not int$"):
+                send("x", keys=keys)
+    assert network.stored == {}
+
+
 def test_a_queue_that_is_selected_may_be_a_plain_tuple(turns: Turns, monkeypatch: pytest.MonkeyPatch) -> None:
     network = ScriptedNetwork(turns)
     network.decide_all("answered")

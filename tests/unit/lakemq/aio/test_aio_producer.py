@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -91,6 +91,23 @@ def test_a_close_that_may_wait_waits_for_the_sends_under_way() -> None:
 def test_a_number_of_sends_that_cannot_be_is_refused(most: Any) -> None:
     with pytest.raises(InvalidRequest, match=f"calls at a time: is {most!r}, it is a whole number"):
         aio.Producer(ENDPOINT, "t", most_sends=most)
+
+
+def test_a_field_of_the_wrong_type_is_refused_by_its_name() -> None:
+    async def scenario() -> None:
+        network = ScriptedNetwork()
+        client, keys = client_of(network, 1), cast(list[str], [17])
+        producer = aio.Producer(client, "t")
+        for call in (producer.send, producer.send_later, producer.send_one_way):
+            with pytest.raises(InvalidRequest, match=r"keys\[0\] must be a string, not int$"):
+                await call("x", keys=keys)
+        with pytest.raises(InvalidRequest, match=r"keys\[0\] must be a string, not int$"):
+            await client.send("t", "x", keys=keys)
+        await producer.close()
+        await client.close()
+        assert network.is_idle()
+
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("until", ["3", -1, True])

@@ -43,6 +43,35 @@ def test_a_sharding_key_is_a_text(key: Any) -> None:
         Message("hello", sharding_key=key)
 
 
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"tags": 17}, "tags must be a string, not int"),
+        ({"tags": ["a"]}, "tags must be a string, not list"),
+        ({"keys": [17]}, "keys[0] must be a string, not int"),
+        ({"keys": ["a", b"b"]}, "keys[1] must be a string, not bytes"),
+        ({"keys": 17}, "keys must be a list of strings, not int"),
+        ({"keys": b"17"}, "keys must be a list of strings, not bytes"),
+        ({"keys": {"a": "b"}.values()}, None),
+        ({"properties": {"a": "b", "colour": 3}}, "properties['colour'] must be a string, not int"),
+        ({"properties": {"colour": None}}, "properties['colour'] must be a string, not NoneType"),
+        ({"properties": ["colour"]}, "properties must be a mapping of strings, not list"),
+        ({"message_id": 17}, "message_id must be a string, not int"),
+        ({"queue_id": "0"}, "queue_id must be a whole number, not str"),
+        ({"flag": 1.5}, "flag must be a whole number, not float"),
+        ({"delay_level": True}, "delay_level must be a whole number, not bool"),
+    ],
+)
+def test_a_field_of_the_wrong_type_is_refused_by_its_name(fields: dict[str, Any], said: str | None) -> None:
+    message = Message("hello", **fields)
+    if said is None:
+        assert message.to_json() == {"body": "hello", "keys": ["b"]}
+        return
+    with pytest.raises(InvalidRequest) as refused:
+        message.to_line()
+    assert (refused.value.code, refused.value.detail) == ("ARGUMENT_ILLEGAL", said)
+
+
 def test_every_field_is_sent_under_the_name_of_the_api() -> None:
     message = Message(
         {"id": 17},
