@@ -1,6 +1,7 @@
 """The ``lakemq`` command: start.py begins, app.py picks the noun, a module of ``commands/`` does the work.
 
     verbs.py            the verbs of a noun; subparsers.py is argparse's type for them
+    parser.py           how wrong usage is said
     options.py          options that several commands share; setting_options.py makes them of settings
     advice.py           what a person does next about an error
     stdin_end.py        a broker that stops with the process that started it

@@ -24,13 +24,13 @@ from typing import NoReturn
 
 import lakemq
 from lakemq import own_packages
+from lakemq.cli.parser import USAGE, Parser
 from lakemq.cli.subparsers import Subparsers
 from lakemq.terminal import guard, interrupts
 from lakemq.terminal.failure import CommandFailed, WrongUsage, described
 from store_native.errors import LakeMQError
 
 FAILED = 1
-USAGE = 2
 READER_GONE = 141
 _NEAR = 0.75
 """How like another one an option is that may be meant."""
@@ -139,7 +139,7 @@ def _module_of(command: str) -> ModuleType:
 
 
 def _front_door() -> tuple[argparse.ArgumentParser, Subparsers]:
-    parser = argparse.ArgumentParser(
+    parser: argparse.ArgumentParser = Parser(
         prog="lakemq",
         description="LakeMQ: a message broker whose messages and deliveries are tables.",
         epilog="lakemq COMMAND --help tells more. The broker's address: --endpoint, else LAKEMQ_ENDPOINT; "

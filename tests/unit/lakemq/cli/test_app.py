@@ -37,10 +37,25 @@ def test_no_command_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert "usage: lakemq" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("argv", [["frobnicate"], ["topic"], ["topic", "list", "--colour"], ["tail"]])
-def test_wrong_usage_is_code_2(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("argv", "command"),
+    [
+        (["frobnicate"], "lakemq"),
+        (["topic"], "lakemq topic"),
+        (["topic", "list", "--colour"], "lakemq topic list"),
+        (["tail"], "lakemq tail"),
+        (["consume", "--foo"], "lakemq consume"),
+        (["serve", "--port", "none"], "lakemq serve"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_usage_is_code_2_an_error_and_where_to_look(
+    argv: list[str], command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert app.main(argv) == 2
-    assert "usage: lakemq" in capsys.readouterr().err
+    error, where = capsys.readouterr().err.splitlines()
+    assert error.startswith(f"{command}: error: ")
+    assert where == f"See '{command} --help' for usage."
 
 
 @pytest.mark.parametrize(
@@ -63,9 +78,7 @@ def test_an_option_that_is_not_there_names_the_one_that_may_be_meant(
     argv: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert app.main(argv) == 2
-    shown = capsys.readouterr().err.splitlines()
-    assert shown[-1] == said
-    assert len(shown) <= 6, "the usage is no wall of text"
+    assert capsys.readouterr().err.splitlines()[0] == said
 
 
 def test_a_file_that_is_not_behind_its_option_names_the_option(
@@ -77,7 +90,7 @@ def test_a_file_that_is_not_behind_its_option_names_the_option(
     said = "lakemq: x.csv is a file, not a topic: lakemq produce TOPIC --input x.csv\n"
     assert capsys.readouterr().err == said
     assert app.main(["produce", "t", "x.csv"]) == 2
-    assert capsys.readouterr().err.endswith("arguments: x.csv; did you mean --input x.csv?\n")
+    assert "arguments: x.csv; did you mean --input x.csv?\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("job", [["consume", "--group", "g", "--handler", "m:f"], ["archive", "--once"]])

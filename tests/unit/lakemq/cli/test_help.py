@@ -104,7 +104,7 @@ def test_an_option_that_cannot_be_is_refused_by_its_name_before_any_work(
     words: list[str], option: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert app.main(words) == 2
-    said = capsys.readouterr().err.splitlines()[-1]
+    said = capsys.readouterr().err.splitlines()[0]
     assert f": error: argument {option}: " in said
 
 
