@@ -40,7 +40,7 @@ def export(choice: DeadLetterChoice, file: Path, disk: FileDisk = DISK) -> int:
 
     Raises:
         InvalidRequest: ARGUMENT_ILLEGAL for another kind of file, or one that is there.
-        OSError: The file cannot be written.
+        OSError: The file cannot be written, or may not be there for good; there is none then.
     """
     if file.suffix not in FORMS:
         raise from_code("ARGUMENT_ILLEGAL", f"--to is a file named {' or '.join(FORMS)}, not {file.name}")
@@ -106,7 +106,11 @@ def _whole(file: Path, disk: FileDisk) -> Iterator[IO[bytes]]:
             yield out
             disk.sync(out)
         os.link(draft, file)  # unlike a rename it replaces nothing
-        disk.sync_directory(file.parent)
+        try:
+            disk.sync_directory(file.parent)
+        except OSError:
+            file.unlink(missing_ok=True)  # it may be gone after a power cut: who sees it would rely on it
+            raise
     except FileExistsError:
         raise from_code("ARGUMENT_ILLEGAL", f"{file} is there already") from None
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from delta_tables.ledger.path_ledger import PathLedger
 from jobs.dlq.choice import DeadLetterChoice
 from jobs.dlq.discard import discard
 from jobs.dlq.export import FORMS, export
+from store_native.durable_files import FileDisk
 from store_native.errors import InvalidRequest
 from tests.support.ledger_rows import append, path_ledger
 from tests.unit.jobs.dlq.test_replay import letter
@@ -65,6 +67,24 @@ def test_a_file_that_is_there_stays_as_it_is(ledger: PathLedger, tmp_path: Path)
         export(DeadLetterChoice(str(ledger), "g", "true"), file)
     assert file.read_text() == "mine"
     assert [path.name for path in tmp_path.glob("*dead*")] == ["dead.ndjson"]
+
+
+@pytest.mark.parametrize("call", ["sync", "sync_directory"])
+def test_a_file_that_may_not_be_there_for_good_is_none(
+    ledger: PathLedger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """Nobody discards dead letters for a file that a power cut takes; the next try finds its name free."""
+    file, disk = tmp_path / "dead.ndjson", FileDisk()
+
+    def fails(_: object) -> None:
+        raise OSError(errno.EIO, "injected")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(disk, call, fails)
+        with pytest.raises(OSError, match="injected"):
+            export(DeadLetterChoice(str(ledger), "g", "true"), file, disk)
+    assert [path.name for path in tmp_path.glob("*dead*")] == []
+    assert export(DeadLetterChoice(str(ledger), "g", "true"), file, disk) == 2
 
 
 def test_dead_letters_are_held_some_at_a_time_as_they_were_at_one_moment(tmp_path: Path) -> None:
