@@ -208,7 +208,7 @@ class Broker:
     async def stop(self) -> None:
         """Ends threads and closes the store; called once, after the last request.
 
-        A store that cannot be closed is as after a crash: `stop_failure` says why.
+        A store that cannot be closed, or took no more messages, is as after a crash: `stop_failure` says why.
         """
         self.stopped = True
         self.begin_stop()
@@ -227,6 +227,8 @@ class Broker:
             self.stop_failure = error
         finally:
             self.housekeeping.log_events()  # nobody takes them later
+        if self.stop_failure is None and (reason := self.store.poisoned):
+            self.stop_failure = Closed("STORE_POISONED", reason)
         if self.stop_failure is not None:
             fields = {"path": self.settings.store.path, "reason": str(self.stop_failure)}
             log.error("the store is not closed, its next start recovers it", extra={"fields": fields})

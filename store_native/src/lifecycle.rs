@@ -7,6 +7,7 @@
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::cell::RefCell;
 use std::os::fd::RawFd;
+use std::path::Path;
 use std::sync::{Arc, Once, OnceLock};
 use std::time::Duration;
 
@@ -97,6 +98,14 @@ impl Lifecycle {
             self.alarm.signal();
         }
         self.progress.moved();
+    }
+
+    /// As [`Lifecycle::poison`], for a file of the log that another hand removed, moved or replaced.
+    pub fn poison_astray(&self, path: &Path) {
+        let path = path.display();
+        self.poison(format!(
+            "{path} was removed, moved or replaced: what is written to it is lost with the process"
+        ));
     }
 
     /// Readable when the store was poisoned, for an event loop: whoever writes its log is told at once, also when

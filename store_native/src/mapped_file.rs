@@ -117,12 +117,25 @@ impl MappedFile {
         &self.path
     }
 
-    /// Whether its name still leads to it: another file may have taken its place.
+    /// Whether its name is known to lead to it still: another file may have taken its place.
     pub fn is_current(&self) -> bool {
+        self.has_its_name(&RealDisk).unwrap_or(false)
+    }
+
+    /// Whether its name leads to it; not when nothing, or another file, has the name.
+    ///
+    /// # Errors
+    /// Where that is not known.
+    pub fn has_its_name(&self, disk: &dyn Disk) -> io::Result<bool> {
         use std::os::unix::fs::MetadataExt;
         let identity = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
-        let named = RealDisk.metadata(&self.path).map(identity);
-        named.is_ok_and(|named| self.file.metadata().map(identity).is_ok_and(|mapped| mapped == named))
+        match disk.metadata(&self.path) {
+            Ok(named) => Ok(identity(named) == identity(self.file.metadata()?)),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Its length in bytes.

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from tests.support.broker_process import BrokerProcess
 from tests.support.faulty_disk import FaultyDisk
@@ -240,6 +243,40 @@ def test_a_failed_flush_is_final_and_said(start_broker: Callable[..., BrokerProc
     assert [m["body"] for m in page["messages"]] == ["safe"]
 
 
+def test_nothing_is_acknowledged_into_a_store_that_was_removed(
+    start_broker: Callable[..., BrokerProcess],
+) -> None:
+    """With sync flush from the first send on, whenever it comes; readiness, the log and the end say why."""
+    broker = start_broker()
+    http = Http(broker.endpoint)
+    assert http.post("/topics/t/messages", {"body": "before", "queue_id": 0}).status == 200
+    http.settle()
+    shutil.rmtree(broker.store_path / "commitlog")
+    for _ in range(3):
+        problem = http.post("/topics/t/messages", {"body": "lost"}).problem(503, "STORE_POISONED")
+        assert problem["retryable"] is False
+    said = f"{broker.store_path / 'commitlog' / ('0' * 20)} was removed, moved or replaced"
+    assert said in http.get("//readyz").problem(503, "STORE_POISONED")["detail"]
+    wait_until(lambda: f"store: read-only until reopened: {said}" in broker.log(), 30)
+    page = http.get("/topics/t/queues/0/messages", offset=0).json
+    assert [m["body"] for m in page["messages"]] == ["before"], "what was there can be read until the end"
+    assert broker.stop() == 1
+    assert said in broker.log().splitlines()[-1]
+
+
+@pytest.mark.parametrize("flush", ["sync", "async"])
+def test_an_idle_broker_whose_store_was_removed_is_not_ready(
+    start_broker: Callable[..., BrokerProcess], flush: str
+) -> None:
+    broker = start_broker(flush=flush, store="flush_interval_ms = 60000\n")
+    http = Http(broker.endpoint)
+    assert http.post("/topics/t/messages", {"body": "x"}).status == 200
+    broker.store_path.rename(broker.store_path.with_name("elsewhere"))
+    wait_until(lambda: http.get("//readyz").status == 503, 30)
+    http.get("//readyz").problem(503, "STORE_POISONED")
+    http.post("/topics/t/messages", {"body": "lost"}).problem(503, "STORE_POISONED")
+
+
 def test_a_thread_of_the_store_that_panics_is_said(start_broker: Callable[..., BrokerProcess]) -> None:
     """Nobody would deliver delayed messages any more: the store takes none, readiness and the log say why."""
     broker = start_broker(store='faults = "deliver.before:1:panic"\n', arguments=("--log.format", "json"))
@@ -261,8 +298,10 @@ def test_a_thread_of_the_store_that_panics_is_said(start_broker: Callable[..., B
     http.post("/topics/t/messages", {"body": "refused"}).problem(503, "STORE_POISONED")
     page = http.get("/topics/t/queues/0/messages", offset=0).json
     assert [m["body"] for m in page["messages"]] == ["safe"]
-    broker.stop()
-    for line in broker.log().splitlines():
+    assert broker.stop() == 1
+    *logged, at_the_end = broker.log().splitlines()
+    assert at_the_end.startswith(f"lakemq: STORE_POISONED: {said} (")
+    for line in logged:
         assert json.loads(line)["level"] in {"info", "warning", "error"}, "raw lines in a JSON log"
 
 

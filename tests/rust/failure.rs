@@ -16,6 +16,8 @@ mod waiting;
 mod writeback;
 
 use std::fs;
+use std::io;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -189,6 +191,54 @@ fn test_a_failed_flush_is_final() {
         ["safe"],
         "what is not flushed is not shown"
     );
+}
+
+#[test]
+fn test_nothing_is_acknowledged_into_a_log_that_was_removed_moved_or_replaced() {
+    type Hand = fn(&Path, &Path) -> io::Result<()>;
+    let hands: [(&str, Hand); 4] = [
+        ("removed", |_, log| fs::remove_file(log)),
+        ("its directory removed", |store, _| {
+            fs::remove_dir_all(store.join("commitlog"))
+        }),
+        ("the store moved", |store, _| {
+            fs::rename(store, store.with_extension("elsewhere"))
+        }),
+        ("replaced by a copy", |store, log| {
+            fs::rename(log, store.join("old"))?;
+            fs::copy(store.join("old"), log).map(drop)
+        }),
+    ];
+    for (what, hand) in hands {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("store");
+        let store = open(&path);
+        send(&store, "t", &["safe"]);
+        let log = path.join("commitlog").join("0".repeat(20));
+        hand(&path, &log).expect(what);
+        // Refused where the look of an idle store came first.
+        let stored = store.append(&request("t"), &[message("lost")]);
+        let acknowledged = stored.is_ok_and(|done| store.wait_flushed(done.end_offset, SOON));
+        assert!(!acknowledged, "{what}");
+        let refused = store
+            .append(&request("t"), &[message("later")])
+            .expect_err(what);
+        assert_eq!(refused.code(), "STORE_POISONED", "{what}");
+        assert!(
+            refused.detail().contains(&*log.to_string_lossy()),
+            "{what}: {refused}"
+        );
+        assert_eq!(bodies(&store, "t"), ["safe"], "{what}: reads go on");
+    }
+}
+
+#[test]
+fn test_an_idle_store_notices_that_its_log_was_removed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = open(dir.path());
+    send(&store, "t", &["lost"]);
+    fs::remove_dir_all(dir.path().join("commitlog")).expect("removed");
+    assert!(store.progress_wait(SOON, || store.poisoned().is_some()));
 }
 
 #[test]

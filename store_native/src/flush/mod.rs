@@ -1,7 +1,8 @@
 //! The flusher: brings what is appended to the disk.
 //!
 //! Invariants: `flushed` moves only over bytes that an fdatasync brought to the disk, with the names of their
-//! files, and always to the end of a request; a sync that failed is final.
+//! files, and always to the end of a request; a sync that failed is final, and so is a file that its name does not
+//! lead to behind the sync.
 //! Threads: one of its own. It confirms and, for a small flush, dispatches at once, so that who waits is woken once.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -121,6 +122,11 @@ impl Flusher {
         if let Err(error) = self.sync_log(from, to) {
             self.lifecycle.poison(format!("flushing the commit log: {error}"));
             return Err(StoreError::io("flushing the commit log", error));
+        }
+        // Synced into a file that nobody finds again is lost.
+        if let Some(path) = self.log.astray(from, to, &*self.environment.disk) {
+            self.lifecycle.poison_astray(&path);
+            return self.lifecycle.check_writable();
         }
         self.counters.flushes.fetch_add(1, Ordering::Relaxed);
         self.counters.micros.fetch_add(started.elapsed().as_micros() as u64, Ordering::Relaxed);

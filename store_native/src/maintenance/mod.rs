@@ -1,4 +1,5 @@
-//! Maintenance: checkpoints, expiry, the next log file made ahead, and RocketMQ's files kept up.
+//! Maintenance: checkpoints, expiry, the next log file made ahead, RocketMQ's files kept up, and a look whether the
+//! log is where it was.
 //!
 //! Invariants: whatever stands in a snapshot is on the disk first; nothing is deleted before a snapshot says that it
 //! goes. Locks are taken in this order: expiring, checkpointing, config files, dispatch, append.
@@ -35,6 +36,8 @@ use snapshot_pace::SnapshotPace;
 
 /// How often expiry is considered.
 const EXPIRE_EVERY: Duration = Duration::from_secs(10);
+/// How often it is looked for the log's last file: each flush looks too, but a store may be idle.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Counters for the metrics.
 #[derive(Debug, Default)]
@@ -102,10 +105,11 @@ impl Maintenance {
         let mut checkpointed_at = Stopwatch::start();
         let mut topics_within = Duration::MAX;
         while !self.lifecycle.stopping() {
-            self.lifecycle.maintenance_wanted.wait(pause.min(topics_within));
+            self.lifecycle.maintenance_wanted.wait(pause.min(topics_within).min(LOOK_EVERY));
             if self.lifecycle.stopping() {
                 return;
             }
+            self.look_for_the_log();
             topics_within = self.prepare();
             if checkpointed_at.elapsed() >= pause {
                 checkpointed_at = Stopwatch::start();
@@ -132,6 +136,13 @@ impl Maintenance {
         let topics_within = self.keep_topics_written();
         self.prepare_next_file();
         topics_within
+    }
+
+    fn look_for_the_log(&self) {
+        let end = self.log.capacity_end();
+        if let Some(path) = self.log.astray(end - 1, end, &*self.environment.disk) {
+            self.lifecycle.poison_astray(&path);
+        }
     }
 
     fn prepare_next_file(&self) {
