@@ -22,7 +22,7 @@ from store_native.order_conf import OrderConf, newest
 
 ASK_TIMEOUT_S = 3.0
 _MOST_AT_ONCE = 16
-_COLUMNS = (
+COLUMNS = (
     "broker_name",
     "broker_id",
     "role",
@@ -35,6 +35,7 @@ _COLUMNS = (
     "endpoint",
     "state",
 )
+"""Of :func:`table`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,7 @@ def table(members: Sequence[ClusterMember]) -> str:
                 *(member.endpoint, state_of(member)),
             ]
         )
-    return output.table(_COLUMNS, rows, widest=output.WHOLE_NAMES)
+    return output.table(COLUMNS, rows, widest=output.WHOLE_NAMES)
 
 
 def state_of(member: ClusterMember) -> str:

@@ -19,6 +19,9 @@ from lakemq.client import Client
 from lakemq.terminal import output
 from lakemq.terminal.failure import WrongUsage
 
+SLAVE_COLUMNS = ("broker_id", "acked", "lag_bytes", "lag_s", "bytes_per_s", "silent_s")
+"""What a master says of each slave that follows it."""
+
 
 def register(subparsers: Subparsers) -> None:
     """Adds the command to the parser."""
@@ -108,8 +111,8 @@ def _print(
     else:
         reach = "" if status["in_reach"] else ", NOT ENOUGH SLAVES IN REACH"
         print(f"takes slaves on port {status['ha_port']}, needs {status['min_in_sync']}{reach}")
-        columns = ["broker_id", "acked", "lag_bytes", "lag_s", "bytes_per_s", "silent_s"]
-        print(output.table(columns, [[slave.get(name) for name in columns] for slave in status["slaves"]]))
+        rows = [[slave.get(name) for name in SLAVE_COLUMNS] for slave in status["slaves"]]
+        print(output.table(SLAVE_COLUMNS, rows))
 
 
 def _parted(status: dict[str, Any]) -> str:

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from lakemq.cli import app
+from lakemq.cli.cluster_members import COLUMNS
+from lakemq.cli.commands.ha import SLAVE_COLUMNS
 
 ROOT = Path(__file__).resolve().parents[4]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -49,6 +51,14 @@ def test_command_in_a_document_parses(
     document: str, command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     parse(command, capsys)
+
+
+def test_the_columns_of_ha_status_are_explained() -> None:
+    text = (ROOT / "docs" / "replication.md").read_text(encoding="utf-8")
+    watching = text.split("\n## Watching it\n")[1].split("\n## ")[0]
+    rows = [line.split("|") for line in watching.splitlines() if line.startswith("|")]
+    for column, columns in ((1, SLAVE_COLUMNS), (2, COLUMNS)):
+        assert {name for row in rows for name in re.findall(r"`(\w+)`", row[column])} == {*columns}
 
 
 def test_commands_are_found() -> None:
