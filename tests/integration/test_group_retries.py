@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
@@ -94,3 +95,36 @@ def test_a_restart_with_another_policy_decides_about_later_failures_only(
         (2, "RETRY", 1),
         (3, "DEAD", None),
     ]
+
+
+def test_a_message_of_before_the_limit_was_lowered_comes_back_and_becomes_a_dead_letter(
+    spark: SparkSession, start_broker: Callable[..., BrokerProcess], tmp_path: Path
+) -> None:
+    (tmp_path / "lowered_handlers.py").write_text(HANDLER)
+    broker = start_broker("lowered")
+    with broker.client() as client:
+        client.put_topic("lowered", read_queue_nums=1, write_queue_nums=1)
+        client.send("lowered", "x" * 2_000)
+        await_dispatch(client)
+    with (broker.log_path.parent / "broker.toml").open("a") as file:
+        file.write("[limits]\nmax_message_bytes = 1000\n")
+    broker.restart()
+    group = replace(
+        settings("lowered-g", tmp_path / "ledger", 1),
+        topics=("lowered",),
+        handler=HandlerTarget("lowered_handlers:handle", "auto", (str(tmp_path),)),
+        endpoint=broker.endpoint,
+        start="earliest",
+        retry_delays="1s",
+        available_now=True,
+    )
+    with broker.client() as client:
+        with pytest.raises(InvalidRequest, match="MESSAGE_TOO_LARGE"):
+            client.send("lowered", "x" * 2_000)
+        consume(group, lambda: spark)
+        assert client.pull("%RETRY%lowered-g", 0, 0, wait_ms=30_000).messages
+        consume(group, lambda: spark)
+        (dead,) = client.pull("%DLQ%lowered-g", 0, 0).messages
+    assert dead.body == b"x" * 2_000
+    found = LedgerReader(tmp_path / "ledger").sql("SELECT verdict FROM deliveries ORDER BY attempt")
+    assert found.column("verdict").to_pylist() == ["RETRY", "DEAD"]

@@ -102,7 +102,7 @@ class SendPath:
         try:
             self._service.check()
             headers = read_headers(scope["headers"])
-            self._check_length(headers)
+            self._check_length(topic, headers)
             full = scope["query_string"] != b"" and _wants_full(scope["query_string"])
             await self._bodies.read(receive, headers.length, body)
             size = body.size
@@ -217,10 +217,10 @@ class SendPath:
         if took_ms >= self._errors.slow_request_ms:
             self._errors.log_slow(_scope(connection, topic), 200, took_ms)
 
-    def _check_length(self, headers: SendHeaders) -> None:
+    def _check_length(self, topic: str, headers: SendHeaders) -> None:
         """Refuses a raw message by its Content-Length, which a look at the body would only confirm."""
         if headers.kind is PayloadKind.RAW and headers.coding is None and headers.length is not None:
-            self._service.check_size(headers.length)
+            self._service.check_size(topic, headers.length)
 
     def _take(self, body: Body, coding: str | None) -> bytes:
         """Runs on a worker thread; joining a large body there releases the GIL too."""

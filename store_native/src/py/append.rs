@@ -12,6 +12,7 @@ use super::appended::PyAppended;
 use super::convert::{HostPair, host_or_none};
 use super::errors::raise;
 use crate::error::Result;
+use crate::state::names::is_group_topic;
 use crate::store::{AppendRequest, Appended, Store};
 use crate::wire::request::{ArrowMessages, Limits, SingleMessage, parse_json, parse_ndjson};
 
@@ -28,7 +29,7 @@ pub(super) struct Append<'a> {
 impl Append<'_> {
     pub fn message(&self, py: Python<'_>, message: &SingleMessage<'_>) -> PyResult<PyAppended> {
         self.run(py, |store, request| {
-            let message = message.check(&limits(store))?;
+            let message = message.check(&limits(store, request.topic))?;
             Ok((store.append(request, std::slice::from_ref(&message))?, false))
         })
     }
@@ -36,21 +37,21 @@ impl Append<'_> {
     /// A request of one object is answered as one message, a list by queue.
     pub fn json(&self, py: Python<'_>, data: &[u8]) -> PyResult<PyAppended> {
         self.run(py, |store, request| {
-            let parsed = parse_json(data, &limits(store))?;
+            let parsed = parse_json(data, &limits(store, request.topic))?;
             Ok((store.append(request, &parsed.messages)?, parsed.many))
         })
     }
 
     pub fn ndjson(&self, py: Python<'_>, data: &[u8]) -> PyResult<PyAppended> {
         self.run(py, |store, request| {
-            Ok((store.append(request, &parse_ndjson(data, &limits(store))?)?, true))
+            Ok((store.append(request, &parse_ndjson(data, &limits(store, request.topic))?)?, true))
         })
     }
 
     pub fn arrow(&self, py: Python<'_>, data: &[u8]) -> PyResult<PyAppended> {
         self.run(py, |store, request| {
             let stream = ArrowMessages::read(arrow_buffer::Buffer::from(data))?;
-            Ok((store.append(request, &stream.messages(&limits(store))?)?, true))
+            Ok((store.append(request, &stream.messages(&limits(store, request.topic))?)?, true))
         })
     }
 
@@ -76,6 +77,11 @@ impl Append<'_> {
 }
 
 /// What one request may hold.
-fn limits(store: &Store) -> Limits {
-    Limits { max_message_bytes: store.options().max_message_bytes, ..Limits::default() }
+///
+/// What a group sends back was taken once, maybe under a larger limit than today's: the log's files bound it.
+fn limits(store: &Store, topic: &str) -> Limits {
+    let options = store.options();
+    let file_bytes = usize::try_from(options.commitlog_file_size).unwrap_or(usize::MAX);
+    let max_message_bytes = if is_group_topic(topic) { file_bytes } else { options.max_message_bytes };
+    Limits { max_message_bytes, ..Limits::default() }
 }

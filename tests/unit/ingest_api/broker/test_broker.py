@@ -126,6 +126,19 @@ def test_the_same_key_is_stored_once(tmp_path: Path) -> None:
     run(tmp_path, scenario)
 
 
+def test_what_a_group_sends_back_is_taken_whatever_the_limit_is_by_now(tmp_path: Path) -> None:
+    async def scenario(broker: Broker) -> None:
+        for topic in ("%RETRY%g", "%DLQ%g"):
+            body = b"x" * 101
+            broker.send.check_size(topic, len(body))
+            for kind, payload in ((PayloadKind.RAW, body), (PayloadKind.JSON, b'{"body":"%s"}' % body)):
+                assert (await broker.send.send(SendRequest(topic, kind), payload, 1)).status == "SEND_OK"
+            with pytest.raises(InvalidRequest, match="a file holds"):
+                await broker.send.send(SendRequest(topic, PayloadKind.RAW), b"x" * 4 * MIB, 4 * MIB)
+
+    run(tmp_path, scenario, max_message_bytes=100)
+
+
 def test_refusals_are_raised_and_leave_nothing_in_flight(tmp_path: Path) -> None:
     async def scenario(broker: Broker) -> None:
         with pytest.raises(InvalidRequest, match="MALFORMED_BODY"):

@@ -110,9 +110,9 @@ def test_only_a_payload_above_the_bound_goes_to_the_pool(tmp_path: Path) -> None
 def test_a_message_is_refused_only_above_its_bound(tmp_path: Path) -> None:
     async def scenario(sends: HeldSends) -> None:
         most = sends.limits.max_message_bytes
-        sends.service.check_size(most)
+        sends.service.check_size("t", most)
         with pytest.raises(InvalidRequest, match="MESSAGE_TOO_LARGE") as refused:
-            sends.service.check_size(most + 1)
+            sends.service.check_size("t", most + 1)
         assert refused.value.context == {"limit": most, "size": most + 1}
         raw = SendRequest("t", PayloadKind.RAW)
         with pytest.raises(InvalidRequest, match="MESSAGE_TOO_LARGE") as refused:
@@ -215,7 +215,7 @@ def test_a_message_too_large_is_refused_with_both_sizes(tmp_path: Path) -> None:
     async def scenario(sends: HeldSends) -> None:
         most = sends.limits.max_message_bytes
         with pytest.raises(InvalidRequest) as refused:
-            sends.service.check_size(most + 1)
+            sends.service.check_size("t", most + 1)
         assert refused.value.code == "MESSAGE_TOO_LARGE"
         assert refused.value.detail == f"the message has {most + 1} bytes, at most {most} are taken"
 
