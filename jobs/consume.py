@@ -202,6 +202,10 @@ def _stages(
     group: GroupJob, ledger_streams: Sequence[LedgerConsumer], there: AvailableMessages
 ) -> Iterator[list[Callable[[], StreamingQuery]]]:
     """What a run over what is there starts, one after the other has ended."""
+    left = [stream.start for stream in ledger_streams if stream.comes_back and stream.has_unfinished()]
+    if left:  # by a run that was stopped: what failed in it is among what is there
+        yield left
+    there.look()
     if group.lanes is not None:
         group.lanes.read_up_to(there.ends)
     yield [group.start]

@@ -28,6 +28,7 @@ class ReactionJob(LedgerConsumer):
     """One group's stream of what failed."""
 
     name = NAME
+    comes_back = True
     kind = f"verdict IN ('{RETRY}', '{DEAD}')"
     oldest_unfinished = (
         "SELECT min(since) AS oldest FROM (SELECT consumer_group, failed_at AS since FROM pending_retries "

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from delta_tables.deliveries import DELIVERIES
+from delta_tables.ledger_query import select
 from delta_tables.table import Table
 from jobs.group.fence import GroupFence
 from jobs.group.ledger_stream import decide_start
@@ -34,12 +35,14 @@ class LedgerConsumer(ABC):
         kind: SQL for the rows it works off.
         oldest_unfinished: SQL for the time of the oldest row not yet worked off, as the column oldest;
             a condition on the group is added.
+        comes_back: whether the group itself reads what is sent for the rows.
         reading: further options of Delta's source.
     """
 
     name: ClassVar[str]
     kind: ClassVar[str]
     oldest_unfinished: ClassVar[str]
+    comes_back: ClassVar[bool] = False
     reading: ClassVar[Mapping[str, str]] = {}
 
     def __init__(
@@ -60,13 +63,13 @@ class LedgerConsumer(ABC):
 
     def decide_start(self) -> dict[str, str]:
         """Says where the stream begins; called before any stream of the group writes."""
-        return decide_start(
-            self._spark,
-            self._settings.ledger,
-            DELIVERIES,
-            self._checkpoint,
-            f"{self.oldest_unfinished} WHERE consumer_group = '{self._settings.group}'",
-        )
+        settings = self._settings
+        return decide_start(self._spark, settings.ledger, DELIVERIES, self._checkpoint, self._unfinished)
+
+    def has_unfinished(self) -> bool:
+        """Whether rows wait that are not worked off yet, or whose work nobody has seen the end of."""
+        ((oldest,),) = select(self._settings.ledger, self._unfinished, self._spark)
+        return oldest is not None
 
     def start(self) -> StreamingQuery:
         """Starts the stream."""
@@ -80,6 +83,10 @@ class LedgerConsumer(ABC):
             .trigger(**settings.spark_trigger)
             .start()
         )
+
+    @property
+    def _unfinished(self) -> str:
+        return f"{self.oldest_unfinished} WHERE consumer_group = '{self._settings.group}'"
 
     def _fence_of(self, table: Table) -> GroupFence:
         """The fence of a table that the stream writes, in a session of its own."""

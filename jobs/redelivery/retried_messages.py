@@ -25,6 +25,10 @@ _ADDED = {
 }
 
 
+# Sent later than it is due, as by the run behind one that was stopped, it has waited already.
+_DELAY = "CASE WHEN next_attempt_at <= current_timestamp() THEN NULL ELSE delay_level END AS delay_level"
+
+
 def retried_messages(failed: DataFrame, group: str) -> DataFrame:
     """Turns failed attempts into the messages that come back.
 
@@ -32,4 +36,4 @@ def retried_messages(failed: DataFrame, group: str) -> DataFrame:
     next attempt is keyed by the original position.
     """
     marked = failed.withColumn("properties", F.expr(carried_properties(_ADDED)))
-    return messages_for(retry_topic(group), marked, "attempt AS reconsume_times", "delay_level")
+    return messages_for(retry_topic(group), marked, "attempt AS reconsume_times", _DELAY)

@@ -1,6 +1,7 @@
 """What was there when a run began that ends by itself, and whether the run has handled it.
 
-Owns the ends of the queues as they were before any stream started, and who of several brokers did not say.
+Owns the ends of the queues as they were before the group's stream started, and who of several brokers did
+not say.
 
 Invariants: a run is never called whole because a broker was silent.
 """
@@ -20,20 +21,28 @@ class AvailableMessages:
     """The messages that a run has to handle."""
 
     def __init__(self, brokers: GroupBrokers, subscription: Subscription) -> None:
-        """Asks every broker where its queues end now; one of several may be away.
+        """Knows of none before the first look.
 
         Args:
             brokers: the brokers.
             subscription: the topics the group's query reads.
+        """
+        self._brokers = brokers
+        self._subscription = subscription
+        self._ends: dict[MessageQueue, tuple[int, int]] = {}
+        self._silent: set[str] = set()
+
+    def look(self) -> None:
+        """Asks every broker where its queues end now; one of several may be away.
 
         Raises:
             LakeMQError: the only broker does not answer.
         """
-        self._ends: dict[MessageQueue, tuple[int, int]] = {}
-        self._silent = set(brokers.never_answered())
+        brokers = self._brokers
+        self._ends, self._silent = {}, set(brokers.never_answered())
         for name in brokers.each():
             try:
-                for queue, bounds in brokers.held_at(name, subscription).items():
+                for queue, bounds in brokers.held_at(name, self._subscription).items():
                     self._ends[queue] = (bounds.min_offset, bounds.confirmed_offset)
             except LakeMQError as error:
                 if not brokers.several or not may_pass(error):

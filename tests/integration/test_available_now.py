@@ -6,6 +6,7 @@ often the group is run; a retry that is due later is left for a run that comes t
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from jobs.consume import consume
 from jobs.group.batch_report import BatchReport
 from jobs.group.waiting_retries import WaitingRetries
 from jobs.handler.loader import HandlerTarget
+from jobs.runtime.run_loop import RunLoop
 from jobs.settings import ConsumeSettings
 from lakemq import Message
 from lakemq.cli.app import main
@@ -25,6 +27,7 @@ from tests.support.broker_process import BrokerProcess
 from tests.support.consumer_process import ConsumerProcess
 from tests.support.dispatch_barrier import await_dispatch
 from tests.support.held_handler import HeldHandler
+from tests.support.waiting import wait_until
 
 HANDLERS = """
 from lakemq.handler import Verdict
@@ -94,6 +97,38 @@ def test_each_run_handles_what_is_there_and_leaves_what_is_due_later(
     ]
     for view in EMPTY:
         assert rows(ledger, f"SELECT * FROM {view}") == [], view
+
+
+def test_what_a_stopped_run_did_not_send_back_is_handled_by_the_next_one(
+    spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path
+) -> None:
+    (tmp_path / "unsent_handlers.py").write_text(HANDLERS)
+    with shared_broker.client() as client:
+        client.put_topic("unsent", read_queue_nums=1, write_queue_nums=1)
+    settings = ConsumeSettings(
+        group="unsent",
+        topics=("unsent",),
+        handler=HandlerTarget("unsent_handlers:handle", "auto", (str(tmp_path),)),
+        ledger=ledger_at(str(tmp_path / "ledger")),
+        endpoint=shared_broker.endpoint,
+        start="earliest",
+        retry_delays="1s",
+        available_now=True,
+    )
+    send(shared_broker, "unsent", "a", "late", "never")
+    loops: list[RunLoop] = []
+    consume(settings, lambda: spark, started=loops.append, on_batch=lambda report: loops[0].stop())
+    ledger = tmp_path / "ledger"
+    assert rows(ledger, "SELECT count(*) FROM pending_retries") == [(1,)]
+    with shared_broker.client() as client:
+        assert not client.pull("%RETRY%unsent", 0, 0).messages, "the run was stopped before"
+    ((due,),) = rows(ledger, "SELECT next_attempt_at FROM pending_retries")
+    wait_until(lambda: datetime.now(UTC) > due, otherwise=lambda: f"the retry is due at {due}")
+    left: list[WaitingRetries] = []
+    consume(settings, lambda: spark, on_end=left.append)
+    assert left == [WaitingRetries(0, None)]
+    assert rows(ledger, "SELECT attempt, verdict FROM deliveries WHERE attempt > 1") == [(2, "ACK")]
+    assert rows(ledger, "SELECT reason FROM dead_letters") == [("no",)]
 
 
 def test_a_cloned_group_handles_what_the_other_one_has_not(

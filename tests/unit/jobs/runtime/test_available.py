@@ -13,7 +13,9 @@ from tests.unit.jobs.model_cluster import ModelCluster
 
 
 def there(cluster: ModelCluster) -> AvailableMessages:
-    return AvailableMessages(GroupBrokers(cluster.client()), Subscription(frozenset({"t"})))
+    messages = AvailableMessages(GroupBrokers(cluster.client()), Subscription(frozenset({"t"})))
+    messages.look()
+    return messages
 
 
 def reached(**offsets: int) -> dict[MessageQueue, int]:
