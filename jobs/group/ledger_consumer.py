@@ -8,6 +8,7 @@ and the outbox job say what is done with the rows; `consume` starts them.
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar
@@ -20,11 +21,17 @@ from delta_tables.ledger_query import select
 from delta_tables.table import Table
 from jobs.group.fence import GroupFence
 from jobs.group.ledger_stream import decide_start
+from jobs.group.worker_death import is_worker_death
 from jobs.runtime.batch_gate import BatchGate
 from jobs.runtime.checkpoint import StreamCheckpoint
 from jobs.settings import ConsumeSettings
 from lakemq.client.group_lease import GroupLease
 from lakemq.client.group_leases import GroupLeases
+
+_log = logging.getLogger(__name__)
+
+_MOST_DEATHS = 3
+"""So often a worker may die in one batch, as by the kernel's hand where memory is short, and no more."""
 
 
 class LedgerConsumer(ABC):
@@ -95,11 +102,27 @@ class LedgerConsumer(ABC):
 
     @abstractmethod
     def process_batch(self, rows: DataFrame, batch_id: int) -> None:
-        """Works off a batch's rows; called inside foreachBatch, again after a crash before its commit."""
+        """Works off a batch's rows; called inside foreachBatch.
+
+        Again after a crash before its commit, and where one of its workers died: what the first call did
+        is found done.
+        """
 
     def _process(self, rows: DataFrame, batch_id: int) -> None:
         with self._gate.batch():
             # Every commit of the ledger makes a batch here; most hold no row of this kind.
             if not rows.isEmpty():
-                self._lease.check()
+                self._work_off(rows, batch_id)
+
+    def _work_off(self, rows: DataFrame, batch_id: int) -> None:
+        for deaths in range(1, _MOST_DEATHS + 1):
+            self._lease.check()
+            try:
                 self.process_batch(rows, batch_id)
+            except Exception as error:
+                if deaths == _MOST_DEATHS or not is_worker_death(error):
+                    raise
+                text = "a worker of the stream %r of group %s died: its batch %s is worked off again"
+                _log.warning(text, self.name, self._settings.group, batch_id)
+            else:
+                return

@@ -296,6 +296,8 @@ def _without_spark_log(spark: SparkSession) -> Iterator[None]:
         context.setLogLevel(level)
 
 
+_OF_THE_JVM = "py4j.protocol.Py4JJavaError: "
+_CAUSES = (": ", "Caused by: ")
 _OTHER_TABLE = "DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE"
 
 
@@ -308,15 +310,27 @@ def _first_failure(streams: Sequence[StartedStream]) -> str | None:
 
 
 def _reason(failed: StreamingQueryException) -> str:
-    """The line that says why, out of Spark's stacks of stacks: the innermost Python error."""
+    """The line that says why, out of Spark's stacks of stacks: the innermost Python error.
+
+    Where the JVM failed that says nothing but so: it is the innermost cause with a text then.
+    """
     if _OTHER_TABLE in str(failed):
         return (
             "the ledger was made anew since this checkpoint was: delete the checkpoint, and the group "
             "goes on where ledger and broker say"
         )
     lines = [line.strip() for line in str(failed).splitlines() if line.strip()]
-    named = [line for line in lines if _names_an_error(line)]
-    return named[-1] if named else lines[0]
+    named = [at for at, line in enumerate(lines) if _names_an_error(line)]
+    if not named:
+        return lines[0]
+    said = lines[named[-1]]
+    if not said.startswith(_OF_THE_JVM):
+        return said
+    begun = (
+        line.removeprefix(begin) for line in lines[named[-1] :] for begin in _CAUSES if line.startswith(begin)
+    )
+    causes = [cause for cause in begun if _names_an_error(cause)]
+    return causes[-1] if causes else said
 
 
 def _names_an_error(line: str) -> bool:

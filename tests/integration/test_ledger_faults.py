@@ -13,15 +13,19 @@ and in a catalog but for the way a table is named.
 
 from __future__ import annotations
 
+import os
+import signal
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
 
 from delta_tables.consumer_offsets import CONSUMER_OFFSETS
 from delta_tables.dead_letters import DEAD_LETTERS
@@ -32,6 +36,7 @@ from delta_tables.ledger_query import select
 from delta_tables.table import Table
 from delta_tables.views import TABLES
 from jobs.consume import consume
+from jobs.group.map_arrow import map_in_arrow
 from jobs.handler.loader import HandlerTarget
 from jobs.reactions import NAME, ReactionJob
 from jobs.runtime.batch_gate import BatchGate
@@ -171,13 +176,13 @@ class Group:
             driver.stop()
 
     @contextmanager
-    def reactions_alone(self) -> Iterator[StartedStream]:
+    def reactions_alone(self, job: type[ReactionJob] = ReactionJob) -> Iterator[StartedStream]:
         """Runs the stream over what failed."""
         lease = job_lease(self._client, self._group, LeaseOwner.here("alone"), 600_000)
         lease.acquire()
         try:
             session = self._spark.newSession()
-            consumer = ReactionJob(session, self._settings, self._client.endpoint, BatchGate(), lease)
+            consumer = job(session, self._settings, self._client.endpoint, BatchGate(), lease)
             stream = StartedStream(consumer.start)
             try:
                 yield stream
@@ -192,6 +197,13 @@ class Group:
         with self.reactions_alone() as stream:
             wait_until(lambda: not stream.goes_on(), WAIT_S, "the commit did not fail")
             assert _said(commit, when) in str(stream.failure())
+
+    def react_beside_deaths(self, job: type[ReactionJob]) -> StreamingQueryException | None:
+        """Runs the reactions over what is there; returns what they failed of."""
+        self._settings = replace(self._settings, available_now=True, until_idle_s=None)
+        with self.reactions_alone(job) as stream:
+            wait_until(lambda: not stream.goes_on(), WAIT_S, "they do not end")
+            return stream.failure()
 
     def react_without_a_commit(self) -> None:
         """Runs the reactions stream, which ends when all is sent, before Spark's own commit."""
@@ -208,6 +220,11 @@ class Group:
 
             wait_until(is_through, WAIT_S, "no retry was sent")
         forget_last_commit(checkpoint)
+
+    def sent_back(self) -> tuple[int, int]:
+        """How many retries and dead letters were sent."""
+        retries, dead = (self._sent(f"%{kind}%{self._group}").total() for kind in ("RETRY", "DLQ"))
+        return retries, dead
 
     def check_safe(self) -> None:
         """Holds what is committed now against what has to hold at any time."""
@@ -293,6 +310,28 @@ def _said(commit: Commit, when: When) -> str:
     return f"{when} the commit to {commit.table.name}"
 
 
+class MortalReactions(ReactionJob):
+    """Reactions whose workers die: before what a batch does is done, and once it is."""
+
+    deaths: ClassVar[int]
+
+    def process_batch(self, rows: DataFrame, batch_id: int) -> None:
+        self._die(rows)
+        super().process_batch(rows, batch_id)
+        self._die(rows)
+
+    def _die(self, rows: DataFrame) -> None:
+        if MortalReactions.deaths > 0:
+            MortalReactions.deaths -= 1
+            map_in_arrow(rows.select("attempt"), _end_worker, "attempt int").collect()
+
+
+def _end_worker(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        os.kill(os.getpid(), signal.SIGKILL)
+        yield batch
+
+
 def go_through(group: Group, left_out: tuple[Commit, ...] = ()) -> None:
     """Lets each commit fail before and after it, starts again each time, and looks at the ledger."""
     for commit in (commit for commit in OF_THE_GROUP if commit not in left_out):
@@ -308,6 +347,25 @@ def go_through(group: Group, left_out: tuple[Commit, ...] = ()) -> None:
     group.post()
     group.run()
     group.check_done(FATES)
+
+
+def test_a_worker_of_the_reactions_that_is_killed_ends_no_group_unless_it_is_killed_each_time(
+    spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path
+) -> None:
+    ledger = ledger_at(str(tmp_path / "ledger"))
+    ledger.create(*TABLES)
+    group = Group(spark, shared_broker, ledger, tmp_path, "concurrent")
+    group.post()
+    group.fail_alone(Commit(CONSUMER_OFFSETS, 1), "after")
+    MortalReactions.deaths = 3
+    failed = group.react_beside_deaths(MortalReactions)
+    assert failed is not None
+    assert MortalReactions.deaths == 0
+    MortalReactions.deaths = 2
+    assert group.react_beside_deaths(MortalReactions) is None
+    assert MortalReactions.deaths == 0
+    group.check_safe()
+    assert group.sent_back() == (2, 1)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -167,7 +167,15 @@ def _comparable(value: Any) -> str:
 
 
 def test_a_retried_message_says_where_it_comes_from(spark: SparkSession, ledger: PathLedger) -> None:
-    first = delivery(3, verdict="RETRY", body=b"x", flag=7, delay_level=3, properties=[("colour", "red")])
+    later = datetime.now(UTC) + timedelta(hours=1)
+    fields: dict[str, Any] = {
+        "flag": 7,
+        "delay_level": 3,
+        "properties": [("colour", "red")],
+        "next_attempt_at": later,
+    }
+    first = delivery(3, verdict="RETRY", body=b"x", **fields)
+    # Its time is over: it waits no more.
     again = delivery(
         4,
         attempt=2,
@@ -185,7 +193,7 @@ def test_a_retried_message_says_where_it_comes_from(spark: SparkSession, ledger:
     wanted = spark.createDataFrame(
         [
             ("ID3", "%RETRY%g", b"x", ["K3", "all"], "A", one, 7, 1, 3),
-            ("ID4", "%RETRY%g", b"y", ["K4", "all"], "A", two, None, 2, 4),
+            ("ID4", "%RETRY%g", b"y", ["K4", "all"], "A", two, None, 2, None),
         ],
         "message_id string, topic string, body binary, keys array<string>, tags string, "
         "properties map<string, string>, flag int, reconsume_times int, delay_level int",

@@ -45,6 +45,9 @@ def test_streams_that_started_are_ended_when_a_later_one_cannot_start() -> None:
         pass
 
 
+IN_THE_JVM = "[STREAM_FAILED] x\npy4j.protocol.Py4JJavaError: An error occurred while calling o1.save."
+
+
 class FailedStream:
     """A stream that ended with an error of Spark's."""
 
@@ -65,6 +68,18 @@ class FailedStream:
             "goes on where ledger and broker say",
         ),
         ("[STREAM_FAILED] x\nTraceback\n  ValueError: no licence\n\tat x.y", "ValueError: no licence"),
+        (
+            f"{IN_THE_JVM}\n"
+            ": org.apache.spark.SparkException: Job aborted.\n\tat x.y\nCaused by: "
+            "org.apache.spark.SparkException: Python worker exited unexpectedly\n"
+            "Caused by: java.io.EOFException\n"
+            "=== Streaming Query ===\nIdentifier: [id = 1]",
+            "org.apache.spark.SparkException: Python worker exited unexpectedly",
+        ),
+        (
+            f"{IN_THE_JVM}\n\tat x.y",
+            "py4j.protocol.Py4JJavaError: An error occurred while calling o1.save.",
+        ),
         ("[STREAM_FAILED] nothing that names an error", "[STREAM_FAILED] nothing that names an error"),
     ],
 )
