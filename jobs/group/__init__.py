@@ -4,11 +4,12 @@ job.py              the job; start.py is where it begins without a checkpoint
 registration.py     what its start makes at brokers, and takes back when it is refused
 slice_tasks.py      a batch is read where it is handled; map_arrow.py is Spark's part of it
 older_checkpoint.py  a checkpoint that is older than the ledger is refused
+batch_outcomes.py   writes what a batch came to; named_batch.py is its name there
 batch_range.py      what a batch covers; batch_parts.py first deliveries, and what comes again
 handled_messages.py  messages as a handler sees them; message_frame.py as a DataFrame
 outcomes.py         from messages to rows of `deliveries`; addressing.py: what their verdicts send
 batch_report.py     what a batch came to; told_batches.py tells a broker of it for its metrics
-offset_report.py    tells the brokers how far the group is
+progress_report.py  how far a batch brought the group; offset_report.py tells the brokers
 waiting_retries.py  what a run leaves for a later one
 batch_size.py       how many messages, by the time they take
 worker_death.py     a handler ended its worker; quarantine.py is what the group does about it

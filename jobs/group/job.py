@@ -7,15 +7,10 @@ Invariants, wherever the driver dies:
     found there is not handled again;
   - of two drivers only the one whose lease is newer gets its rows in, however late the other's commit
     comes (fence.py);
-  - a batch is run by one Spark action over the range Spark planned (batch_plan), so no row is handled twice
-    by the job's own doing (a task that Spark repeats does handle its rows again: at-least-once); a function
-    of DataFrames is evaluated before it, and decides once about each message (frames/);
-  - a worker that dies ends no group: what its task has is handled once more, with the handler in a process
-    of its own, and so are the batches after it (quarantine.py), or in parts where that is not enough
-    (parted_batch.py);
+  - what is handled is the range Spark planned (batch_plan), see batch_outcomes.py;
   - in orderly mode nothing is handled while an earlier message of its lane is not done (orderly/), and what
     has to wait is parked in the ledger by the batch's own commit;
-  - what is reported (consumer_offsets, the broker's group offsets) is reported after the ledger commit.
+  - what is reported (progress_report.py, told_batches.py) is reported after the ledger commit.
 
 Threads: `_process` runs on Spark's callback thread, one batch at a time.
 """
@@ -25,50 +20,31 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
-from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
-from delta_tables.consumer_offsets import CONSUMER_OFFSETS, QueueProgress, rows
 from delta_tables.deliveries import DEAD, DELIVERIES, DROPPED
-from delta_tables.idempotent import append_arrow_once, append_once
-from jobs.frames.decided_verdicts import DecidedVerdicts
-from jobs.frames.evaluation import FrameEvaluation
-from jobs.frames.frame_handler import FrameHandler
-from jobs.group.batch_parts import BatchPart, frame_of, parts_of
+from jobs.group.batch_outcomes import BatchOutcomes
 from jobs.group.batch_range import BatchRange
 from jobs.group.batch_report import BatchReport
 from jobs.group.batch_size import (
-    LONGEST_BATCH,
     MOST_ROWS_OF_A_TASK,
-    BatchSize,
     Handled,
-    HandlingTime,
-    calls_at_a_time,
 )
 from jobs.group.fence import GroupFence
 from jobs.group.loss_record import LossRecord
-from jobs.group.message_frame import MessageTask, message_schema, task_schema
-from jobs.group.offset_report import OffsetReport
+from jobs.group.named_batch import NamedBatch
 from jobs.group.older_checkpoint import newest_of_its_own, refuse_overtaken
-from jobs.group.orderly.lane_gate import LaneRules
 from jobs.group.orderly.ledger_lanes import refuse_parked
 from jobs.group.orderly.orderly_group import OrderlyGroup
-from jobs.group.outcomes import OutcomeTask
-from jobs.group.parted_batch import PartedBatch
-from jobs.group.quarantine import Quarantine
-from jobs.group.skips.open_skips import SkipWatch
-from jobs.group.skips.skipped_rows import NO_SKIPS, Skips
+from jobs.group.progress_report import ProgressReport
 from jobs.group.slice_tasks import ReadTask, into_bins, per_bin, reader_of
 from jobs.group.start import starting_offsets
 from jobs.group.told_batches import ToldBatches
-from jobs.group.worker_death import is_worker_death, tries_before
-from jobs.handler.loader import HandlerTarget
 from jobs.redelivery.retry_policy import RetryPolicy
 from jobs.runtime.batch_gate import BatchGate
 from jobs.runtime.checkpoint import NO_BATCH, StreamCheckpoint
@@ -76,7 +52,6 @@ from jobs.runtime.group_brokers import GroupBrokers
 from jobs.runtime.query_start import start_of
 from jobs.settings import ConsumeSettings
 from jobs.tracing.batch_span import batch_span
-from jobs.tracing.call_spans import TracedBatch
 from lakemq.client import Client
 from lakemq.client.group_lease import GroupLease
 from lakemq.client.group_leases import GroupLeases
@@ -84,15 +59,11 @@ from store_native.names import retry_topic
 from structured_streaming.cluster_offsets import ClusterOffsets
 from structured_streaming.offsets import MessageQueue, Offsets
 from structured_streaming.source import batch_bound, batch_plan
-from structured_streaming.source.partitions import QueueSlice
 from structured_streaming.source.slice_reader import SliceReader
 
 _log = logging.getLogger(__name__)
 
 Positions = Mapping[MessageQueue, int]
-
-_APART = "the handler has a process of its own from here on"
-_IN_PARTS = "in smaller and smaller parts, until the messages that it dies of stand alone"
 
 
 class GroupJob:
@@ -134,53 +105,38 @@ class GroupJob:
         self._spark = spark.newSession()
         self._streams = spark
         self._settings = settings
-        self._policy = policy
         self._client = client
         self._gate = gate
         self._lease = lease
-        self._before_ledger_commit = before_ledger_commit
         self._after_ledger_commit = after_ledger_commit
         self._on_batch = on_batch
-        self._clock = clock
         self._fence: GroupFence | None = None
         if lease is not None:
             self._fence = GroupFence(self._spark, settings.ledger, DELIVERIES, settings.group, lease)
         self._checkpoint = StreamCheckpoint(settings.checkpoint_of("group"))
         self._brokers = GroupBrokers(client)
         self._told_batches = ToldBatches(settings.group, self._brokers, lease)
-        self._largest_body = self._brokers.largest_body() if settings.send_to else None
-        self._offset_report: OffsetReport | None = None
-        if lease is not None:
-            self._offset_report = OffsetReport(settings.group, self._brokers, lease)
         self._store_id = "" if self._brokers.several else str(client.cluster()["store_id"])
         self._reader = reader or reader_of(settings, client.endpoint, self._brokers.retry_timeout_ms / 1000)
-        self._frames: FrameEvaluation | None = None
-        if isinstance(settings.handler, FrameHandler):
-            settings.handler.check(spark.createDataFrame([], message_schema()))
-            self._frames = FrameEvaluation(settings.handler, policy, lambda: gate.is_given_up)
-        self._unknown_is_slow, calls = calls_at_a_time(settings.handler, settings.host)
-        if settings.mode == "orderly":
-            calls = 1  # how many a batch may have at a time is its lanes' matter
-        self._size = BatchSize(
-            self._checkpoint.bound_file,
-            settings.max_messages_per_batch,
-            settings.batch_time_s,
-            lambda: spark.sparkContext.defaultParallelism,
-            calls,
-            settings.handler.target,
-        )
         self._lanes: OrderlyGroup | None = None
-        host = settings.host
-        if settings.mode == "orderly":
-            # A worker that dies has its batch run again while others of the batch may still make calls: a
-            # process of the handler's own dies alone.
-            host = replace(host, isolation="process")
-        self._quarantine = Quarantine(self._checkpoint.quarantine_file, host, settings.handler.target)
         if settings.mode == "orderly":
             self._lanes = OrderlyGroup(self._spark, settings, client, self._checkpoint.bound_file)
-        self._skips: SkipWatch | None = None
-        if settings.mode != "broadcast":
-            self._skips = SkipWatch(settings.ledger, settings.group, self._spark)
+        self._outcomes = BatchOutcomes(
+            self._spark,
+            spark,
+            settings,
+            policy,
+            self._reader,
+            gate,
+            lease,
+            self._fence,
+            self._lanes,
+            self._checkpoint,
+            self._brokers.largest_body() if settings.send_to else None,
+            before_ledger_commit=before_ledger_commit,
+            clock=clock,
+        )
+        self._progress = ProgressReport(self._spark, settings, self._brokers, lease, self._lanes)
         self._start: dict[MessageQueue, int] = {}
         self._planned = NO_BATCH
         self._newest_of_its_own: int | None = None
@@ -227,7 +183,7 @@ class GroupJob:
             self._reach(committed.queues)
         if self._lanes is not None:
             self._lanes.begin(self.reached)
-        self._size.begin(single=self._unknown_is_slow)
+        self._outcomes.begin()
         self._find_own_batches()
         source = (
             self._streams.readStream.format("lakemq")
@@ -268,12 +224,13 @@ class GroupJob:
     def _run(self, batch_id: int, query_id: str) -> BatchReport:
         began = time.monotonic()
         handled = Handled()
+        batch = NamedBatch(self._settings.group, query_id, batch_id)
         covered = self._range(batch_id)
         if self._settings.on_data_loss == "record":
             covered.refuse_other_losses()
         lost = LossRecord(self._spark) if self._settings.on_data_loss == "record" else None
         if batch_id > self._newest_in_ledger(batch_id, query_id, covered):
-            handled = self._handle(batch_id, query_id, covered, lost)
+            handled = self._outcomes.write(batch, covered.slices(self._store_id), lost)
             self._last_in_ledger = batch_id
             self._after_ledger_commit(batch_id)
         else:
@@ -283,11 +240,11 @@ class GroupJob:
             if lost is not None:
                 self._read_again(covered, lost)
         if lost is not None:
-            app_id = _application(self._settings.group, query_id)
-            lost.write(self._settings.ledger, self._settings.group, query_id, batch_id, app_id, self._spark)
+            at = (self._settings.ledger, self._settings.group, query_id, batch_id, batch.application)
+            lost.write(*at, self._spark)
         if self._lease is not None:
             self._lease.check()
-        behind = self._report(batch_id, query_id, covered)
+        behind = self._progress.report(batch, covered)
         self._reach(covered.end.queues)
         self._checkpoint.reach(batch_id, covered.end)
         took = time.monotonic() - began
@@ -299,117 +256,6 @@ class GroupJob:
 
     def _reach(self, end: Positions) -> None:
         self.reached.update(end)
-
-    def _handle(self, batch_id: int, query_id: str, covered: BatchRange, lost: LossRecord | None) -> Handled:
-        """Writes the batch's outcomes, in spite of a handler that ends its worker."""
-        quarantine = self._quarantine
-        while True:
-            try:
-                return self._write_outcomes(batch_id, query_id, covered, lost)
-            except Exception as error:
-                if self._frames or quarantine.parted(query_id, batch_id) is not None:
-                    raise
-                if not is_worker_death(error):
-                    raise
-                tried_apart = quarantine.host.isolation == "process" or tries_before(error) > 1
-            quarantine.begin()
-            if tried_apart:
-                quarantine.part(query_id, batch_id)
-            _log.warning(
-                "a worker died under the handler: batch %s of group %s is handled again, %s",
-                *(batch_id, self._settings.group, _IN_PARTS if tried_apart else _APART),
-            )
-            if lost is not None:
-                lost.begin_again()
-
-    def _write_outcomes(
-        self, batch_id: int, query_id: str, covered: BatchRange, lost: LossRecord | None
-    ) -> Handled:
-        settings = self._settings
-        time_taken = HandlingTime(self._spark)
-        slices = covered.slices(self._store_id)
-        if not slices:
-            return Handled()  # a repeated first batch whose start has moved past it: the ledger has it all
-        reader = replace(self._reader, on_loss=lost)
-        began_at = datetime.now(UTC)
-        parts, rules = self._parts(reader, slices)
-        skips = NO_SKIPS if self._skips is None else self._skips.for_batch()
-        handler: HandlerTarget | DecidedVerdicts
-        if isinstance(settings.handler, FrameHandler):
-            handler = self._decided(parts, skips, time_taken, lost)
-        else:
-            handler = settings.handler
-        handle = OutcomeTask(
-            settings.group,
-            handler,
-            self._policy,
-            settings.mode,
-            query_id,
-            batch_id,
-            self._quarantine.host,
-            time_taken,
-            frozenset(settings.send_to),
-            rules,
-            self._largest_body,
-            skips,
-            TracedBatch.here(settings.group),
-            # What is put off would be left to a later run, and this one is asked for all that is there.
-            limit_s=None if settings.available_now else LONGEST_BATCH * settings.batch_time_s,
-            clock=self._clock,
-        )
-        blamed = self._quarantine.parted(query_id, batch_id)
-        if blamed is None:
-            outcomes = frame_of(self._spark, parts, handle, DELIVERIES.ddl)
-        else:
-            note = partial(self._quarantine.part, query_id, batch_id)
-            parted = PartedBatch(self._spark, handle, blamed, note, lambda: self._gate.is_given_up)
-            outcomes = parted.outcomes(parts)
-        if not settings.send_to:
-            outcomes = outcomes.drop("outbox")  # null in every row, in nine columns of a file
-        if self._lease is not None:
-            self._lease.check()
-        self._before_ledger_commit(batch_id)
-        if self._fence is not None:
-            self._fence.append(outcomes, batch_id, has_effects=blamed is None)
-        else:
-            app_id = _application(settings.group, query_id)
-            append_once(
-                outcomes, settings.ledger, DELIVERIES, app_id=app_id, version=batch_id, has_effects=True
-            )
-        self._size.learn(time_taken.total)
-        self._quarantine.learn(time_taken.total.ended)
-        if self._skips is not None:
-            self._skips.committed(time_taken.total.skipped)
-        if self._lanes is not None:
-            self._lanes.committed(query_id, batch_id, began_at)
-        return time_taken.total
-
-    def _parts(
-        self, reader: SliceReader, slices: Sequence[QueueSlice]
-    ) -> tuple[list[BatchPart], LaneRules | None]:
-        rows_of_a_task = self._size.rows_of_a_task
-        if self._lanes is not None:
-            part, rules = self._lanes.cut(reader, slices, rows_of_a_task)
-            return [part], rules
-        settings = self._settings
-        return parts_of(self._spark, settings.ledger, settings.group, reader, slices, rows_of_a_task), None
-
-    def _decided(
-        self, parts: Sequence[BatchPart], skips: Skips, time_taken: HandlingTime, lost: LossRecord | None
-    ) -> DecidedVerdicts:
-        """Has the function of DataFrames decide; the tasks of the outcomes read the messages once more.
-
-        In the user's session, where their tables, views and functions are.
-        """
-        assert self._frames is not None, "the group has a handler of messages"
-        began = time.monotonic()
-        messages = frame_of(self._streams, parts, MessageTask(self._settings.group, skips), task_schema())
-        decided = self._frames.decide(messages)
-        cores = self._spark.sparkContext.defaultParallelism
-        time_taken(Handled(0, (time.monotonic() - began) * cores))
-        if lost is not None:
-            lost.begin_again()  # those of the second reading count
-        return decided
 
     def _read_again(self, covered: BatchRange, lost: LossRecord) -> None:
         """Finds anew what a batch could not read, when the driver may have ended before it was written.
@@ -464,46 +310,3 @@ class GroupJob:
                 }
             )
         return BatchRange(begin, end, truncated)
-
-    def _report(self, batch_id: int, query_id: str, covered: BatchRange) -> int | None:
-        """Reports how far the group is; returns how many messages it is behind, where the broker says it."""
-        maxima = self._brokers.max_offsets(piece.queue for piece in covered.slices(""))
-        progress = [
-            QueueProgress(
-                queue.topic,
-                queue.broker_name,
-                queue.queue_id,
-                covered.begin_of(queue),
-                end,
-                maxima.get(queue),
-                covered.end.brokers[queue.broker_name].topic_ids.get(queue.topic),
-                covered.end.brokers[queue.broker_name].epoch,
-            )
-            for queue, end in covered.end.queues.items()
-        ]
-        report = rows(
-            progress,
-            consumer_group=self._settings.group,
-            subscription=self._settings.tags,
-            query_id=query_id,
-            batch_id=batch_id,
-            recorded_at=datetime.now(UTC),
-        )
-        append_arrow_once(
-            report,
-            self._settings.ledger,
-            CONSUMER_OFFSETS,
-            app_id=_application(self._settings.group, query_id),
-            version=batch_id,
-            spark=self._spark,
-        )
-        if self._offset_report is not None:
-            end = covered.end.queues
-            self._offset_report.commit(end if self._lanes is None else self._lanes.consumed(end))
-        known = [row.max_offset - row.next_offset for row in progress if row.max_offset is not None]
-        return sum(known) if known else None
-
-
-def _application(group: str, query_id: str) -> str:
-    """One checkpoint's application id: batch ids start anew with a new checkpoint, so does the query id."""
-    return f"lakemq/{group}/{query_id}"
