@@ -110,6 +110,20 @@ def append_arrow_once(
     return ledger.append_arrow(rows, table, app_id=app_id, version=version)
 
 
+def note_version(
+    spark: SparkSession, ledger: LedgerLocation, table: Table, *, app_id: str, version: int
+) -> bool:
+    """Notes (app_id, version) in a commit without rows; on a path without Spark, whose first takes seconds.
+
+    Returns:
+        Whether it was noted by this call; False when the table had this version, or a later one.
+    """
+    if isinstance(ledger, PathLedger):
+        return ledger.note_version(table, app_id=app_id, version=version)
+    nothing = spark.createDataFrame([], table.ddl)
+    return append_once(nothing, ledger, table, app_id=app_id, version=version)
+
+
 def newest_batch(ledger: LedgerLocation, table: Table, *, query_id: str, spark: SparkSession) -> int:
     """The newest batch of a streaming query with rows in the table, NEVER when none.
 

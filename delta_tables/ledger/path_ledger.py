@@ -125,18 +125,39 @@ class PathLedger(LedgerLocation):
             Whether the rows were appended; False when the table knew this version already.
         """
         from deltalake import CommitProperties, Transaction, write_deltalake
+        from deltalake.exceptions import CommitFailedError
 
         delta = self.open(table)
-        known = delta.transaction_version(app_id)
-        if known is not None and known >= version:
+        if _knows(delta, app_id, version):
             return False
-        write_deltalake(
-            delta,
-            _as_stored(rows, delta),
-            mode="append",
-            commit_properties=CommitProperties(app_transactions=[Transaction(app_id, version)]),
-        )
+        try:
+            write_deltalake(
+                delta,
+                _as_stored(rows, delta),
+                mode="append",
+                commit_properties=CommitProperties(app_transactions=[Transaction(app_id, version)]),
+            )
+        except CommitFailedError:
+            if _knows(self.open(table), app_id, version):  # since the look at it
+                return False
+            raise
         self._keep_files_few(table, delta)
+        return True
+
+    def note_version(self, table: Table, *, app_id: str, version: int) -> bool:
+        """Notes the transaction (app_id, version) in a commit without rows; needs no session.
+
+        Spark, which another group of this process may commit with, looks whether a version of the log is
+        there, and writes it then: what it wrote over is noted again.
+
+        Returns:
+            Whether it was noted; False when the table knew this version already.
+        """
+        nothing = table.arrow_schema.empty_table()
+        if not self.append_arrow(nothing, table, app_id=app_id, version=version):
+            return False
+        while not _knows(self.open(table), app_id, version):
+            self.append_arrow(nothing, table, app_id=app_id, version=version)
         return True
 
     def _keep_files_few(self, table: Table, delta: DeltaTable | None = None) -> None:
@@ -211,6 +232,11 @@ class PathLedger(LedgerLocation):
 
     def _stream_to(self, writer: DataStreamWriter, table: Table) -> StreamingQuery:
         return writer.start(str(self.path(table)))
+
+
+def _knows(delta: DeltaTable, app_id: str, version: int) -> bool:
+    known = delta.transaction_version(app_id)
+    return known is not None and known >= version
 
 
 def _as_stored(rows: pa.Table, delta: DeltaTable) -> pa.Table:

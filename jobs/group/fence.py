@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from delta_tables.idempotent import append_once
+from delta_tables.idempotent import append_once, note_version
 from delta_tables.ledger.location import LedgerLocation
 from delta_tables.table import Table
 from lakemq.client.group_lease import GroupLease
@@ -75,8 +75,8 @@ class GroupFence:
         if self._epoch is not None:
             return
         epoch = self._lease.epoch
-        nothing = self.frame([])
-        while not self._commit(nothing, epoch << _BATCH_BITS):
+        where = (self._spark, self._ledger, self._table)
+        while not note_version(*where, app_id=application(self._group), version=epoch << _BATCH_BITS):
             self._lease.confirm()
             _log.warning(
                 "%s of %s knows a fencing epoch of %s from %s on, the broker grants a lower one: raised",

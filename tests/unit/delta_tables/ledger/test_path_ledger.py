@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -240,3 +242,72 @@ def test_the_reports_of_other_groups_are_in_files_that_are_not_opened(ledger: Pa
     report(ledger, 0, 3)
     reached = "SELECT reached_offset FROM group_progress WHERE consumer_group = 'g'"
     assert LedgerReader(ledger.directory).sql(reached).to_pylist() == [{"reached_offset": 3}]
+
+
+@dataclass(frozen=True)
+class Crossed(PathLedger):
+    """A ledger of which something happens behind its first look, or behind its first commit."""
+
+    behind_look: list[Callable[[], object]] = field(default_factory=list)
+    behind_commit: list[Callable[[], object]] = field(default_factory=list)
+
+    def open(self, table: Table) -> DeltaTable:
+        """As any ledger."""
+        delta = super().open(table)
+        if self.behind_look:
+            self.behind_look.pop()()
+        return delta
+
+    def append_arrow(self, rows: pa.Table, table: Table, *, app_id: str, version: int) -> bool:
+        """As any ledger."""
+        done = super().append_arrow(rows, table, app_id=app_id, version=version)
+        if self.behind_commit:
+            self.behind_commit.pop()()
+        return done
+
+
+def log_of(ledger: PathLedger) -> list[Path]:
+    return sorted((ledger.path(DELIVERIES) / "_delta_log").glob("*.json"))
+
+
+def noted(ledger: PathLedger) -> int | None:
+    return ledger.open(DELIVERIES).transaction_version("lakemq/g")
+
+
+def test_a_version_is_noted_once_without_rows(tmp_path: Path) -> None:
+    ledger = PathLedger(tmp_path)
+    ledger.create(DELIVERIES)
+    given = [ledger.note_version(DELIVERIES, app_id="lakemq/g", version=it) for it in (5, 5, 4, 6)]
+    assert given == [True, False, False, True]
+    assert noted(ledger) == 6
+    assert len(log_of(ledger)) == 3
+    assert not any('"add"' in file.read_text() for file in log_of(ledger))
+
+
+def test_a_newer_version_that_came_behind_the_look_is_not_overruled(tmp_path: Path) -> None:
+    other = PathLedger(tmp_path)
+    other.create(DELIVERIES)
+    ledger = Crossed(tmp_path)
+    ledger.behind_look.append(lambda: other.note_version(DELIVERIES, app_id="lakemq/g", version=9))
+    assert not ledger.note_version(DELIVERIES, app_id="lakemq/g", version=5)
+    assert noted(other) == 9
+
+
+def test_another_group_s_version_that_came_behind_the_look_is_no_conflict(tmp_path: Path) -> None:
+    other = PathLedger(tmp_path)
+    other.create(DELIVERIES)
+    ledger = Crossed(tmp_path)
+    ledger.behind_look.append(lambda: other.note_version(DELIVERIES, app_id="lakemq/h", version=9))
+    assert ledger.note_version(DELIVERIES, app_id="lakemq/g", version=5)
+    assert noted(other) == 5
+
+
+def test_a_version_that_spark_wrote_over_is_noted_again(tmp_path: Path) -> None:
+    """Its log store on a path looks whether the version is there, then renames its file to it."""
+    ledger = Crossed(tmp_path)
+    ledger.create(DELIVERIES)
+    theirs = json.dumps({"commitInfo": {"operation": "WRITE", "timestamp": 0}})
+    ledger.behind_commit.append(lambda: log_of(ledger)[-1].write_text(theirs))
+    assert ledger.note_version(DELIVERIES, app_id="lakemq/g", version=5)
+    assert noted(ledger) == 5
+    assert log_of(ledger)[-2].read_text() == theirs
