@@ -21,11 +21,10 @@ SELECT
     WHEN max(CASE WHEN verdict = 'DROPPED' THEN 1 ELSE 0 END) = 1 THEN 'DROPPED'
     ELSE 'RETRY'
   END AS state,
-  count(CASE WHEN verdict <> 'PARKED' AND (verdict <> 'RETRY' OR started_at IS NOT NULL) THEN 1 END) AS attempt_count,
+  count(CASE WHEN is_attempt THEN 1 END) AS attempt_count,
   min(started_at) AS first_started_at,
-  max(CASE WHEN verdict <> 'PARKED' AND (verdict <> 'RETRY' OR started_at IS NOT NULL) THEN finished_at END)
-    AS last_finished_at,
-  CASE WHEN max(CASE WHEN verdict <> 'PARKED' AND (verdict <> 'RETRY' OR started_at IS NOT NULL) THEN 1 END) = 1 THEN array_sort(array_agg(named_struct(
+  max(CASE WHEN is_attempt THEN finished_at END) AS last_finished_at,
+  CASE WHEN count(CASE WHEN is_attempt THEN 1 END) > 0 THEN array_sort(array_agg(named_struct(
     'attempt', attempt,
     'verdict', verdict,
     'started_at', started_at,
@@ -35,6 +34,9 @@ SELECT
     'error_type', error_type,
     'error_text', error_text,
     'worker', worker
-  )) FILTER (WHERE verdict <> 'PARKED' AND (verdict <> 'RETRY' OR started_at IS NOT NULL))) END AS attempts
-FROM deliveries
+  )) FILTER (WHERE is_attempt)) END AS attempts
+FROM (
+  SELECT *, verdict <> 'PARKED' AND (verdict <> 'RETRY' OR started_at IS NOT NULL) AS is_attempt
+  FROM deliveries
+) AS told
 GROUP BY consumer_group, topic, broker_name, queue_id, queue_offset, message_id

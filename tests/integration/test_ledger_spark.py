@@ -156,6 +156,21 @@ def test_spark_and_deltalake_answer_the_views_alike(spark: SparkSession, ledger:
         assert sorted(map(_comparable, without_jvm)) == sorted(map(_comparable, with_spark)), view
 
 
+def test_spark_opens_no_file_of_a_history_that_the_statistics_rule_out(
+    spark: SparkSession, ledger: PathLedger
+) -> None:
+    append(ledger, DELIVERIES, [delivery(7)])
+    for file in ledger.path(DELIVERIES).glob("*.parquet"):
+        file.unlink()
+    append(ledger, DELIVERIES, [delivery(30, verdict="RETRY"), delivery(30, 2)])
+    register_views(spark, ledger)
+    for condition in ("message_id = 'ID30'", "topic = 'orders' AND queue_id = 0 AND queue_offset = 30"):
+        found = spark.sql(
+            f"SELECT queue_offset, state, attempt_count FROM delivery_history WHERE {condition}"
+        )
+        assert found.toArrow().to_pylist() == [{"queue_offset": 30, "state": "ACK", "attempt_count": 2}]
+
+
 def _comparable(value: Any) -> str:
     if isinstance(value, dict):
         return str([(name, _comparable(inner)) for name, inner in value.items()])

@@ -43,6 +43,26 @@ def test_a_replayed_message_is_what_its_last_attempt_says(ledger: PathLedger) ->
     assert [row["state"] for row in states] == ["RETRY", "ACK", "DEAD"]
 
 
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "message_id = 'ID30'",
+        "topic = 'orders' AND queue_id = 0 AND queue_offset = 30",
+        "consumer_group = 'other'",
+    ],
+)
+def test_a_history_opens_no_file_that_the_statistics_rule_out(ledger: PathLedger, condition: str) -> None:
+    append(ledger, DELIVERIES, [delivery(7)])
+    for file in ledger.path(DELIVERIES).glob("*.parquet"):
+        file.unlink()
+    append(ledger, DELIVERIES, [delivery(30, consumer_group="other", verdict="RETRY")])
+    append(ledger, DELIVERIES, [delivery(30, 2, consumer_group="other")])
+    found = query(
+        ledger, f"SELECT queue_offset, state, attempt_count FROM delivery_history WHERE {condition}"
+    )
+    assert [tuple(row.values()) for row in found] == [(30, "ACK", 2)]
+
+
 def test_a_retry_is_pending_until_its_next_attempt_has_a_row(ledger: PathLedger) -> None:
     append(ledger, DELIVERIES, [delivery(0, verdict="RETRY"), delivery(1, verdict="RETRY"), delivery(2)])
     append(ledger, DELIVERIES, [delivery(1, attempt=2, verdict="RETRY")])
