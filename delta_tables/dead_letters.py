@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from delta_tables.table import STRING_MAP, STRINGS, TIMESTAMP, Table, columns
+from delta_tables.table import POSITION_CHECK, STRING_MAP, STRINGS, TIMESTAMP, Table, columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -25,6 +25,7 @@ DEAD_LETTERS = Table(
     name="dead_letters",
     comment="One row per message a group has given up",
     key=("consumer_group", "topic", "broker_name", "queue_id", "queue_offset", "attempts"),
+    checks=(POSITION_CHECK, ("attempts", "attempts >= 1")),
     skipping=("consumer_group", "topic", "queue_id", "queue_offset", "message_id", "last_attempt_at"),
     columns=columns(
         [

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from delta_tables.table import OUTBOX, STRING_MAP, STRINGS, TIMESTAMP, Table, columns
+from delta_tables.table import OUTBOX, POSITION_CHECK, STRING_MAP, STRINGS, TIMESTAMP, Table, columns
 
 ACK = "ACK"
 RETRY = "RETRY"
@@ -33,6 +33,11 @@ DELIVERIES = Table(
     name="deliveries",
     comment="One row per attempt of a group at a message",
     key=DELIVERY_KEY,
+    checks=(
+        POSITION_CHECK,
+        ("attempt", "attempt >= 1"),
+        ("verdict", f"verdict IN ('{ACK}', '{RETRY}', '{DEAD}', '{DROPPED}', '{PARKED}')"),
+    ),
     skipping=(
         "consumer_group",
         "topic",

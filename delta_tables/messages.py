@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from delta_tables.table import STRING_MAP, STRINGS, TIMESTAMP, Table, columns
+from delta_tables.table import POSITION_CHECK, STRING_MAP, STRINGS, TIMESTAMP, Table, columns
 
 MESSAGES = Table(
     name="messages",
     comment="One row per stored message",
     key=("topic", "broker_name", "queue_id", "queue_offset"),
+    checks=(POSITION_CHECK,),
     skipping=("topic", "queue_id", "queue_offset", "message_id", "store_timestamp"),
     columns=columns(
         [

@@ -63,7 +63,24 @@ class Column:
         """The type as Spark writes it."""
         return ddl_of(self.type)
 
+    @property
+    def described_field(self) -> pa.Field:
+        """The column as Delta keeps it, with its comment."""
+        return pa.field(self.name, self.type, metadata={"comment": self.comment})
 
+    @property
+    def described_ddl(self) -> str:
+        """The column as Spark makes it, with its comment."""
+        return f"{self.name} {self.ddl} COMMENT {spark_text(self.comment)}"
+
+
+def spark_text(text: str) -> str:
+    """A text as a literal of Spark SQL, which takes a doubled quote for none."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+POSITION_CHECK = ("position", "queue_id >= 0 AND queue_offset >= 0")
 KEPT_DAYS = 31
 """How long a table's log and the files that were replaced are there for streams over it: a group that is
 paused for a month goes on where it was."""
@@ -81,6 +98,8 @@ class Table:
         skipping: columns whose minimum and maximum each file's entry holds, for readers to skip files by.
             Keeping them for every column costs more than writing the columns.
         kept_hours: how long its log and the files that were replaced stay.
+        version: of its columns (ledger/schema_version.py): major, minor.
+        checks: names and conditions that hold for every row, null for none, in the SQL of both engines.
     """
 
     name: str
@@ -89,11 +108,23 @@ class Table:
     comment: str
     skipping: tuple[str, ...]
     kept_hours: int = KEPT_DAYS * 24
+    version: tuple[int, int] = (1, 0)
+    checks: tuple[tuple[str, str], ...] = ()
 
     @cached_property
     def arrow_schema(self) -> pa.Schema:
         """The columns as an Arrow schema."""
         return pa.schema([pa.field(column.name, column.type) for column in self.columns])
+
+    @cached_property
+    def described_schema(self) -> pa.Schema:
+        """The columns as Delta keeps them, with their comments."""
+        return pa.schema([column.described_field for column in self.columns])
+
+    @cached_property
+    def constraints(self) -> dict[str, str]:
+        """The properties by which Delta refuses a row that a check does not hold for."""
+        return {f"delta.constraints.{name}": condition for name, condition in self.checks}
 
     @cached_property
     def ddl(self) -> str:

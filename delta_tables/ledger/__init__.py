@@ -6,6 +6,7 @@
     catalog_ledger.py  in a catalog's schema
     spans.py           ranges of positions, and their SQL
     stored_columns.py  the columns a table has, held against those this version writes
+    schema_version.py  the version of these columns, as the table says it
 
 Owns the choice, from what a user wrote.
 """

@@ -17,7 +17,7 @@ from delta_tables.ledger.location import AUTO_COMPACT, LedgerLocation
 from delta_tables.ledger.spans import Span
 from delta_tables.ledger.stored_columns import StoredColumn
 from delta_tables.ledger.writer_lock import WriterLock
-from delta_tables.table import Column, Table
+from delta_tables.table import Column, Table, spark_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -94,10 +94,12 @@ class CatalogLedger(LedgerLocation):
         """Creates the tables that are missing, empty."""
         assert spark is not None, "a ledger in a catalog is created through Spark"
         for table in tables:
-            properties = ", ".join(f"'{key}' = '{value}'" for key, value in self.properties(table).items())
+            columns = ", ".join(column.described_ddl for column in table.columns)
+            made_with = {**self.properties(table), **table.constraints}
+            properties = ", ".join(f"'{name}' = {spark_text(value)}" for name, value in made_with.items())
             spark.sql(
-                f"CREATE TABLE IF NOT EXISTS {self.qualified(table)} ({table.ddl}) USING delta "
-                f"TBLPROPERTIES ({properties})"
+                f"CREATE TABLE IF NOT EXISTS {self.qualified(table)} ({columns}) USING delta "
+                f"COMMENT {spark_text(table.comment)} TBLPROPERTIES ({properties})"
             )
 
     def create_for(self, written: Sequence[Table], named: Sequence[Table], spark: SparkSession) -> None:
@@ -116,12 +118,28 @@ class CatalogLedger(LedgerLocation):
     def _stored_columns(self, table: Table, spark: SparkSession | None) -> list[StoredColumn]:
         assert spark is not None, "a ledger in a catalog is read through Spark"
         fields = spark.read.table(self.qualified(table)).schema.fields
-        return [StoredColumn(field.name, field.dataType.simpleString(), field.nullable) for field in fields]
+        return [
+            StoredColumn(
+                field.name, field.dataType.simpleString(), field.nullable, field.metadata.get("comment", "")
+            )
+            for field in fields
+        ]
 
     def _add_columns(self, added: Sequence[Column], table: Table, spark: SparkSession | None) -> None:
         assert spark is not None, "a ledger in a catalog is changed through Spark"
-        listed = ", ".join(f"{column.name} {column.ddl}" for column in added)
+        listed = ", ".join(column.described_ddl for column in added)
         spark.sql(f"ALTER TABLE {self.qualified(table)} ADD COLUMNS ({listed})")
+
+    def _describe(self, silent: Sequence[Column], table: Table, spark: SparkSession | None) -> None:
+        assert spark is not None, "a ledger in a catalog is changed through Spark"
+        name = self.qualified(table)
+        if silent:
+            listed = ", ".join(f"{column.name} COMMENT {spark_text(column.comment)}" for column in silent)
+            spark.sql(f"ALTER TABLE {name} ALTER COLUMN {listed}")
+        detail = spark.sql(f"DESCRIBE DETAIL {name}").head()
+        assert detail is not None, f"{name} has no description"
+        if not detail["description"]:
+            spark.sql(f"COMMENT ON TABLE {name} IS {spark_text(table.comment)}")
 
     def _stored_properties(self, table: Table, spark: SparkSession | None) -> Mapping[str, str]:
         assert spark is not None, "a ledger in a catalog is read through Spark"

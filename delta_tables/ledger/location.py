@@ -13,10 +13,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from delta_tables.ledger.schema_version import SCHEMA_VERSION, is_behind, written
 from delta_tables.ledger.spans import Span
-from delta_tables.ledger.stored_columns import StoredColumn, missing_columns
+from delta_tables.ledger.stored_columns import StoredColumn, missing_columns, undescribed_columns
 from delta_tables.ledger.writer_lock import WriterLock
 from delta_tables.table import Column, Table
+from store_native.errors import LakeMQError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,6 +37,7 @@ _EARLIER_RETENTION = (("interval 31 days", "interval 31 days"), ("interval 7 day
 _SKIPPING = "delta.dataSkippingStatsColumns"
 AUTO_COMPACT = "delta.autoOptimize.autoCompact"
 """Has Spark put a table's small files together behind a commit of its own, once there are 50."""
+_TRIES = 5
 
 
 class LedgerLocation(ABC):
@@ -107,28 +110,43 @@ class LedgerLocation(ABC):
         """
 
     def fit(self, *tables: Table, spark: SparkSession | None = None) -> None:
-        """Adds the columns that tables lack, and this version's properties; raises as `create_for`."""
-        for table in tables:
-            self._fit_columns(table, spark)
-            lacking = _lacking_properties(self._stored_properties(table, spark), self.properties(table))
-            if lacking:
-                self._set_properties(lacking, table, spark)
+        """Adds what tables of an earlier version lack: columns, comments, properties; raises as `create_for`.
 
-    def _fit_columns(self, table: Table, spark: SparkSession | None) -> None:
-        missing = missing_columns(self._stored_columns(table, spark), table, str(self))
-        if not missing:
-            return
-        try:
+        A table that lacks nothing is only looked at, as `create_for` does at every start of a job.
+        """
+        for table in tables:
+            for tries_left in reversed(range(_TRIES)):
+                try:
+                    self._fit(table, spark)
+                    break
+                except LakeMQError:
+                    raise
+                except Exception:
+                    # In a catalog jobs of this version may begin at one time: each commit has one that loses.
+                    if not tries_left:
+                        raise
+
+    def _fit(self, table: Table, spark: SparkSession | None) -> None:
+        properties = self._stored_properties(table, spark)
+        behind = is_behind(properties, table, str(self))
+        stored = self._stored_columns(table, spark)
+        missing = missing_columns(stored, table, str(self))
+        if missing:
             self._add_columns(missing, table, spark)
-        except Exception:
-            # In a catalog another job of this version may have been first.
-            if missing_columns(self._stored_columns(table, spark), table, str(self)):
-                raise
+        if behind:
+            self._describe(undescribed_columns(stored, table), table, spark)
+        lacking = _lacking_properties(properties, self.properties(table))
+        if behind:  # the last: a start that ends before it begins again
+            lacking[SCHEMA_VERSION] = written(table)
+        if lacking:
+            self._set_properties(lacking, table, spark)
 
     def properties(self, table: Table) -> dict[str, str]:
         """The Delta properties that a table is made with."""
         kept = interval(table.kept_hours)
-        return {**_PROPERTIES, **dict.fromkeys(_RETENTION, kept), _SKIPPING: ",".join(table.skipping)}
+        skipping = ",".join(table.skipping)
+        versioned = {SCHEMA_VERSION: written(table)}
+        return {**_PROPERTIES, **dict.fromkeys(_RETENTION, kept), _SKIPPING: skipping, **versioned}
 
     @abstractmethod
     def writer_locks(self, tables: Sequence[Table]) -> list[WriterLock]:
@@ -166,6 +184,10 @@ class LedgerLocation(ABC):
 
     @abstractmethod
     def _add_columns(self, added: Sequence[Column], table: Table, spark: SparkSession | None) -> None: ...
+
+    @abstractmethod
+    def _describe(self, silent: Sequence[Column], table: Table, spark: SparkSession | None) -> None:
+        """Gives columns their comments, and the table its own where it has none."""
 
     @abstractmethod
     def _stored_properties(self, table: Table, spark: SparkSession | None) -> Mapping[str, str]: ...

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+WRITER_VERSION = "delta.minWriterVersion"
 _NAMED_HOURS = 24
 """How long the log of a table knows a file that was replaced."""
 
@@ -181,11 +182,12 @@ class PathLedger(LedgerLocation):
                 continue
             DeltaTable.create(
                 str(self.path(table)),
-                schema=table.arrow_schema,
+                schema=table.described_schema,
                 mode="ignore",
                 name=table.name,
                 description=table.comment,
-                configuration=self.properties(table),
+                configuration={**self.properties(table), **_checks(table)},
+                raise_if_key_not_exists=False,  # lakemq.schema_version is none of Delta's
             )
 
     def create_for(self, written: Sequence[Table], named: Sequence[Table], spark: SparkSession) -> None:
@@ -209,14 +211,25 @@ class PathLedger(LedgerLocation):
 
     def _stored_columns(self, table: Table, spark: SparkSession | None) -> list[StoredColumn]:
         fields = self.open(table).schema().fields
-        return [StoredColumn(field.name, _as_ddl(field.type), field.nullable) for field in fields]
+        return [
+            StoredColumn(
+                field.name, _as_ddl(field.type), field.nullable, str(field.metadata.get("comment", ""))
+            )
+            for field in fields
+        ]
 
     def _add_columns(self, added: Sequence[Column], table: Table, spark: SparkSession | None) -> None:
         import pyarrow as pa
         from deltalake import Schema
 
-        listed = pa.schema([pa.field(column.name, column.type) for column in added])
+        listed = pa.schema([column.described_field for column in added])
         self.open(table).alter.add_columns(Schema.from_arrow(listed).fields)
+
+    def _describe(self, silent: Sequence[Column], table: Table, spark: SparkSession | None) -> None:
+        # A commit for each, of a hundredth of a second: deltalake changes one at a time. The table's own
+        # comment was there from the first release on.
+        for column in silent:
+            self.open(table).alter.set_column_metadata(column.name, {"comment": column.comment})
 
     def _stored_properties(self, table: Table, spark: SparkSession | None) -> Mapping[str, str]:
         stored: Mapping[str, str] = self.open(table).metadata().configuration
@@ -225,7 +238,7 @@ class PathLedger(LedgerLocation):
     def _set_properties(
         self, properties: Mapping[str, str], table: Table, spark: SparkSession | None
     ) -> None:
-        self.open(table).alter.set_table_properties(dict(properties))
+        self.open(table).alter.set_table_properties(dict(properties), raise_if_not_exists=False)
 
     def _stream_from(self, reader: DataStreamReader, table: Table) -> DataFrame:
         return reader.format("delta").load(str(self.path(table)))
@@ -237,6 +250,11 @@ class PathLedger(LedgerLocation):
 def _knows(delta: DeltaTable, app_id: str, version: int) -> bool:
     known = delta.transaction_version(app_id)
     return known is not None and known >= version
+
+
+def _checks(table: Table) -> dict[str, str]:
+    """The properties of a table's constraints, which only Delta's writers from version 3 on hold to."""
+    return {**table.constraints, WRITER_VERSION: "3"} if table.constraints else {}
 
 
 def _as_stored(rows: pa.Table, delta: DeltaTable) -> pa.Table:

@@ -23,11 +23,13 @@ class StoredColumn:
         name: its name; Delta takes upper and lower case for the same.
         type: its type as Spark writes it, in lower case.
         nullable: whether it may be null.
+        comment: what its description says, empty without.
     """
 
     name: str
     type: str
     nullable: bool
+    comment: str = ""
 
 
 def missing_columns(stored: Iterable[StoredColumn], table: Table, ledger: str) -> list[Column]:
@@ -50,6 +52,12 @@ def missing_columns(stored: Iterable[StoredColumn], table: Table, ledger: str) -
         if name not in table.column_names and not found.nullable:
             raise _refusal(table, ledger, f"{found.name} must not be null there, and is not known here")
     return [column for column in table.columns if column.name not in there]
+
+
+def undescribed_columns(stored: Iterable[StoredColumn], table: Table) -> list[Column]:
+    """The columns without a comment where they are; what an operator wrote there stays."""
+    silent = {column.name.lower() for column in stored if not column.comment}
+    return [column for column in table.columns if column.name in silent]
 
 
 def _refusal(table: Table, ledger: str, why: str) -> Exception:

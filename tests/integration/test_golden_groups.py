@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.ledger_reader import LedgerReader
-from jobs.consume import consume
+from jobs.consume import WRITTEN, consume
 from lakemq.client import Client
 from store_native.errors import InvalidRequest
 from tests.support.broker_process import BrokerProcess
@@ -79,3 +80,9 @@ def test_a_group_of_an_earlier_version_goes_on_where_it_was(
         assert ledger.sql(f"SELECT * FROM {view}").num_rows == 0, view
     (counted,) = ledger.sql("SELECT count(*) AS n FROM dead_letters").to_pylist()
     assert counted["n"] == 8
+    assert isinstance(settings.ledger, PathLedger)
+    for table in WRITTEN:
+        found = settings.ledger.open(table)
+        assert found.metadata().configuration["lakemq.schema_version"] == "1.0"
+        described = {field.name: field.metadata.get("comment") for field in found.schema().fields}
+        assert described == {column.name: column.comment for column in table.columns}

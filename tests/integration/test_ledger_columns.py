@@ -11,6 +11,7 @@ import tarfile
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -22,6 +23,7 @@ from delta_tables.consumer_offsets import CONSUMER_OFFSETS, QueueProgress, rows
 from delta_tables.deliveries import DELIVERIES
 from delta_tables.idempotent import NEVER, append_arrow_once, append_once, newest_batch
 from delta_tables.ledger import ledger_at
+from delta_tables.ledger.location import LOG_RETENTION
 from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.ledger_reader import LedgerReader
 from delta_tables.views import TABLES, VIEWS, register_views
@@ -126,6 +128,48 @@ def test_a_group_and_an_archive_go_on_over_another_versions_columns(
         assert noted.to_pylist() == [{"note": "kept"}]
         for table in TABLES:
             assert "note" in names_of(settings.ledger, table.name)
+
+
+def test_a_catalog_shows_what_tables_and_columns_mean_and_holds_rows_to_their_checks(
+    spark: SparkSession,
+) -> None:
+    schema = "spark_catalog.described"
+    spark.sql(f"CREATE SCHEMA {schema}")
+    ledger = ledger_at(schema)
+    try:
+        older = ", ".join(f"{column.name} {column.ddl}" for column in CONSUMER_OFFSETS.columns)
+        spark.sql(f"CREATE TABLE {ledger.qualified(CONSUMER_OFFSETS)} ({older}) USING delta")
+        spark.sql(f"ALTER TABLE {ledger.qualified(CONSUMER_OFFSETS)} ALTER COLUMN lag COMMENT 'own'")
+        ledger.create_for(WRITTEN, TABLES, spark)
+        for table in WRITTEN:
+            name = ledger.qualified(table)
+            fields = spark.table(name).schema.fields
+            wanted = {column.name: column.comment for column in table.columns}
+            if table is CONSUMER_OFFSETS:
+                wanted["lag"] = "own"
+            assert {field.name: field.metadata.get("comment") for field in fields} == wanted
+            assert spark.sql(f"DESCRIBE DETAIL {name}").collect()[0]["description"] == table.comment
+            properties = {
+                row["key"]: row["value"] for row in spark.sql(f"SHOW TBLPROPERTIES {name}").collect()
+            }
+            assert properties["lakemq.schema_version"] == "1.0"
+            assert properties["delta.logRetentionDuration"] == ledger.properties(table)[LOG_RETENTION]
+            assert table.constraints.items() <= properties.items()
+        versions = [ledger.version(spark, table) for table in WRITTEN]
+        ledger.create_for(WRITTEN, TABLES, spark)
+        assert [ledger.version(spark, table) for table in WRITTEN] == versions, "once"
+
+        def append(**fields: Any) -> bool:
+            made = pa.Table.from_pylist([delivery(0) | fields], schema=DELIVERIES.arrow_schema)
+            outcomes = spark.createDataFrame(made)
+            return append_once(outcomes, ledger, DELIVERIES, app_id="a", version=0)
+
+        for wrong in ({"attempt": 0}, {"queue_offset": -1}, {"verdict": "LATER"}, {"verdict": None}):
+            with pytest.raises(Exception, match="DELTA_VIOLATE_CONSTRAINT_WITH_VALUES"):
+                append(**wrong)
+        assert append(verdict="PARKED", started_at=None)
+    finally:
+        spark.sql(f"DROP SCHEMA {schema} CASCADE")
 
 
 def test_tables_in_a_catalog_get_what_they_lack_and_take_a_version_of_rows_once(spark: SparkSession) -> None:

@@ -144,6 +144,9 @@ class ModelLedger(LedgerLocation):
     def _add_columns(self, added: Sequence[Column], table: Table, spark: Any) -> None:
         raise NotImplementedError
 
+    def _describe(self, silent: Sequence[Column], table: Table, spark: Any) -> None:
+        raise NotImplementedError
+
     def _stored_properties(self, table: Table, spark: Any) -> Mapping[str, str]:
         raise NotImplementedError
 

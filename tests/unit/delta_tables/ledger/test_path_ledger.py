@@ -83,7 +83,11 @@ def test_a_table_is_made_with_its_name_its_sentence_and_its_properties(ledger: P
     ledger.create(EVENTS)
     assert ledger.exists(EVENTS)
     made = DeltaTable(str(ledger.directory / "events"))
-    assert pa.schema(made.schema().to_arrow()).names == ["id", "Name", "tags"]
+    assert [(field.name, field.metadata) for field in made.schema().fields] == [
+        ("id", {"comment": "which"}),
+        ("Name", {"comment": "its name"}),
+        ("tags", {"comment": "words"}),
+    ]
     described = made.metadata()
     assert (described.name, described.description) == ("events", "One event a row.")
     assert described.configuration == {
@@ -91,6 +95,7 @@ def test_a_table_is_made_with_its_name_its_sentence_and_its_properties(ledger: P
         "delta.logRetentionDuration": "interval 31 days",
         "delta.deletedFileRetentionDuration": "interval 1 days",
         "delta.dataSkippingStatsColumns": "id,Name",
+        "lakemq.schema_version": "1.0",
     }
 
 
@@ -202,7 +207,9 @@ def test_a_table_of_an_earlier_version_gets_its_retention_and_keeps_what_an_oper
         version = ledger.open(table).version()
         ledger.fit(table)
         assert ledger.open(table).version() == version, "once"
-        return dict(ledger.open(table).metadata().configuration)
+        found = dict(ledger.open(table).metadata().configuration)
+        assert found.pop("lakemq.schema_version") == "1.0"
+        return found
 
     week = {retention: "interval 7 days", "delta.checkpointInterval": "50"}
     month = {retention: "interval 31 days", files: "interval 1 days"}

@@ -35,6 +35,7 @@ def without(table: Table, *names: str) -> Table:
         table,
         columns=tuple(column for column in table.columns if column.name not in names),
         skipping=tuple(name for name in table.skipping if name not in names),
+        checks=(),
     )
 
 
@@ -174,4 +175,4 @@ def test_a_column_of_another_type_stops_a_job_before_it_writes(tmp_path: Path) -
     with pytest.raises(InvalidRequest, match="consumer_group is bigint there, string here"):
         ledger.fit(DATA_LOSSES)
     assert ledger.open(DATA_LOSSES).version() == version
-    assert Schema.from_arrow(other.arrow_schema) == ledger.open(DATA_LOSSES).schema()
+    assert Schema.from_arrow(other.described_schema) == ledger.open(DATA_LOSSES).schema()
