@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -169,6 +170,20 @@ def test_spark_opens_no_file_of_a_history_that_the_statistics_rule_out(
             f"SELECT queue_offset, state, attempt_count FROM delivery_history WHERE {condition}"
         )
         assert found.toArrow().to_pylist() == [{"queue_offset": 30, "state": "ACK", "attempt_count": 2}]
+
+
+def test_the_ledger_as_it_was_is_read_by_version_and_time(spark: SparkSession, ledger: PathLedger) -> None:
+    for offset in range(3):
+        append(ledger, DELIVERIES, [delivery(offset)])
+    ledger.open(DELIVERIES).optimize.compact()
+    begun = datetime.now(UTC).timestamp() - 7200
+    commits = sorted((ledger.path(DELIVERIES) / "_delta_log").glob("*.json"))
+    for number, commit in enumerate(commits):  # Delta takes a commit's time from its file
+        os.utime(commit, (begun + 60 * number,) * 2)
+    then = datetime.fromtimestamp(begun + 150, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    for at in ("VERSION AS OF 2", f"TIMESTAMP AS OF '{then}'"):
+        found = spark.sql(f"SELECT queue_offset FROM {ledger.qualified(DELIVERIES)} {at} ORDER BY 1")
+        assert [row.queue_offset for row in found.collect()] == [0, 1], at
 
 
 def _comparable(value: Any) -> str:
