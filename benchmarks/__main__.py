@@ -18,6 +18,7 @@ from pathlib import Path
 
 from benchmarks import (
     appending,
+    freshness,
     latency,
     ledger,
     pulling,
@@ -44,6 +45,7 @@ GOALS: dict[str, Callable[[Path, Scale], Iterator[Comparison]]] = {
     "P7": reading.local,
     "P8": reading.over_http,
     "P9": ledger.group_job,
+    "P10": freshness.fresh_rows,
     "P11": pulling.pulls,
     "P12": waiting.slow_handler,
     "P13": latency.tail,

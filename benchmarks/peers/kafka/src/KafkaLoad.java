@@ -58,19 +58,27 @@ public final class KafkaLoad {
         byte[] body = body(number(options, "size", 1024));
         try (KafkaProducer<byte[], byte[]> producer =
                 new KafkaProducer<>(properties, new ByteArraySerializer(), new ByteArraySerializer())) {
-            send(producer, topic, body, number(options, "warmup", 50_000));
+            send(producer, topic, body, number(options, "warmup", 50_000), 0);
             long count = number(options, "count", 500_000);
             long begin = System.nanoTime();
-            send(producer, topic, body, count);
+            send(producer, topic, body, count, number(options, "rate", 0));
             double seconds = (System.nanoTime() - begin) / 1e9;
             System.out.printf("%n{\"messages\":%d,\"seconds\":%.6f,\"rate\":%.1f}%n", count, seconds, count / seconds);
         }
     }
 
-    private static void send(KafkaProducer<byte[], byte[]> producer, String topic, byte[] body, long count) {
+    /** A rate of 0 sends as fast as it goes; another one sends each record at its own moment. */
+    private static void send(
+            KafkaProducer<byte[], byte[]> producer, String topic, byte[] body, long count, int rate)
+            throws InterruptedException {
         AtomicReference<Exception> failure = new AtomicReference<>();
         AtomicLong acknowledged = new AtomicLong();
+        long begin = System.nanoTime();
         for (long i = 0; i < count; i++) {
+            if (rate > 0) {
+                long left = begin + i * 1_000_000_000L / rate - System.nanoTime();
+                TimeUnit.NANOSECONDS.sleep(Math.max(0, left));
+            }
             producer.send(new ProducerRecord<>(topic, body), (metadata, thrown) -> {
                 if (thrown != null) {
                     failure.compareAndSet(null, thrown);
