@@ -281,6 +281,7 @@ class ReplicationService:
             following=link is not None and link.following,
             failure=follower.last_failure if follower else None,
             log_parted=self.log_parted,
+            read_only=self._store.poisoned,
             master_end=None if self.is_master else self._heard.end,
             slaves=[self._slave_status(link, now) for link in [*self._replicas.links]],
         )

@@ -40,6 +40,7 @@ class ReplicationStatus:
         following: A slave's: whether it follows its master now.
         failure: A slave's: why it does not.
         log_parted: A slave's: why its log is not its master's, and is not read in its place; None: it may be.
+        read_only: Why its store takes no more messages until it is opened again; None: it does.
         master_end: A slave's: its master's log went so far at least when it was heard last; None: it was not.
     """
 
@@ -60,6 +61,7 @@ class ReplicationStatus:
     following: bool
     failure: str | None
     log_parted: str | None
+    read_only: str | None
     master_end: int | None
     slaves: list[SlaveStatus]
 

@@ -134,6 +134,8 @@ def state_of(member: ClusterMember) -> str:
     status = member.status
     if status is None:
         return str(member.failure)
+    if status.get("read_only") is not None:
+        return f"TAKES NO MORE MESSAGES: {status['read_only']}"
     if status.get("log_parted") is not None:
         return f"NOT READ IN ITS MASTER'S PLACE: {status['log_parted']}"
     if member.is_slave:

@@ -10,7 +10,7 @@ use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 
 use crate::commitlog::epochs::{EpochFile, EpochStart};
-use crate::directory::{take_lock, write_abort};
+use crate::directory::{DirectoryLock, take_lock, write_abort};
 use crate::environment::{Disk, Environment, RealDisk};
 use crate::error::{Result, StoreError};
 use crate::paths::{self, StorePaths};
@@ -24,7 +24,7 @@ pub struct Bootstrap {
     first: i64,
     end: i64,
     file: Option<(i64, File)>,
-    _lock: File,
+    _lock: DirectoryLock,
 }
 
 impl Bootstrap {

@@ -10,22 +10,32 @@ use crate::error::{Result, StoreError};
 use crate::paths::StorePaths;
 use crate::sys;
 
-/// Takes the directory; it is given back with the file.
+/// That the directory is this process's; given back with it.
+#[derive(Debug)]
+pub struct DirectoryLock {
+    _file: File,
+    /// The directory itself, where its file system can lock one: the file may be removed by who takes it for stale.
+    _directory: Option<File>,
+}
+
+/// Takes the directory.
 ///
 /// # Errors
 /// `STORE_LOCKED`; any I/O error.
-pub fn take_lock(paths: &StorePaths, disk: &dyn Disk) -> Result<File> {
+pub fn take_lock(paths: &StorePaths, disk: &dyn Disk) -> Result<DirectoryLock> {
     let context = |e| StoreError::io("locking the store", e);
     let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).clone();
     let file = disk.open(&options, &paths.lock()).map_err(context)?;
-    if !sys::try_lock(&file).map_err(context)? {
+    let directory = disk.open_for_reading(paths.root()).ok();
+    let free = directory.as_ref().is_none_or(|it| sys::try_flock(it).unwrap_or(true));
+    if !free || !sys::try_lock(&file).map_err(context)? {
         return Err(StoreError::Unavailable {
             code: "STORE_LOCKED",
             detail: format!("{} belongs to another process", paths.root().display()),
         });
     }
     disk.write(&file, 0, b"lock").map_err(context)?;
-    Ok(file)
+    Ok(DirectoryLock { _file: file, _directory: directory })
 }
 
 /// Says, durably, that the directory is in use, or was not closed.

@@ -100,11 +100,11 @@ impl Lifecycle {
         self.progress.moved();
     }
 
-    /// As [`Lifecycle::poison`], for a file of the log that another hand removed, moved or replaced.
+    /// As [`Lifecycle::poison`], for a file of the log that another hand removed, moved, replaced or shortened.
     pub fn poison_astray(&self, path: &Path) {
         let path = path.display();
         self.poison(format!(
-            "{path} was removed, moved or replaced: what is written to it is lost with the process"
+            "{path} was removed, moved, replaced or shortened: what is written to it is lost with the process"
         ));
     }
 

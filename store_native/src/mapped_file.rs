@@ -138,6 +138,11 @@ impl MappedFile {
         }
     }
 
+    /// Whether it is known to have become shorter than it was mapped.
+    pub fn is_cut_short(&self) -> bool {
+        self.file.metadata().is_ok_and(|now| now.len() < self.len() as u64)
+    }
+
     /// Its length in bytes.
     pub fn len(&self) -> usize {
         self.map.len()

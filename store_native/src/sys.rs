@@ -139,21 +139,16 @@ pub(crate) fn allocate(fd: RawFd, offset: u64, length: u64) -> io::Result<()> {
     }
 }
 
+/// Takes `flock`'s exclusive lock on an open file or directory without waiting.
+pub(crate) fn try_flock(file: &File) -> io::Result<bool> {
+    // SAFETY: a plain system call on an open descriptor.
+    taken(unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) })
+}
+
 /// Takes both exclusive locks on an open file without waiting: `flock`, and a record lock on its first
 /// byte, which is the one a RocketMQ broker takes.
 pub(crate) fn try_lock(file: &File) -> io::Result<bool> {
-    let taken = |outcome: libc::c_int| {
-        if outcome == 0 {
-            return Ok(true);
-        }
-        let error = io::Error::last_os_error();
-        match error.raw_os_error() {
-            Some(libc::EWOULDBLOCK | libc::EACCES) => Ok(false),
-            _ => Err(error),
-        }
-    };
-    // SAFETY: a plain system call on an open descriptor.
-    if !taken(unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) })? {
+    if !try_flock(file)? {
         return Ok(false);
     }
     let first_byte = libc::flock {
@@ -163,9 +158,21 @@ pub(crate) fn try_lock(file: &File) -> io::Result<bool> {
         l_len: 1,
         l_pid: 0,
     };
-    // SAFETY: as above; the structure outlives the call. An open-file-description lock, because a plain
-    // one would be lost when any other descriptor of the file is closed.
+    // SAFETY: a plain system call on an open descriptor; the structure outlives it. An open-file-description
+    // lock, because a plain one would be lost when any other descriptor of the file is closed.
     taken(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const first_byte) })
+}
+
+/// What a system call that takes a lock without waiting says.
+fn taken(outcome: libc::c_int) -> io::Result<bool> {
+    if outcome == 0 {
+        return Ok(true);
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::EWOULDBLOCK | libc::EACCES) => Ok(false),
+        _ => Err(error),
+    }
 }
 
 /// Used share of the file system that holds `path`, 0 to 1.

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from lakemq.cli.app import main
 from tests.support.broker_process import BrokerProcess
 from tests.support.faulty_disk import FaultyDisk
 from tests.support.http import Http
@@ -255,7 +256,7 @@ def test_nothing_is_acknowledged_into_a_store_that_was_removed(
     for _ in range(3):
         problem = http.post("/topics/t/messages", {"body": "lost"}).problem(503, "STORE_POISONED")
         assert problem["retryable"] is False
-    said = f"{broker.store_path / 'commitlog' / ('0' * 20)} was removed, moved or replaced"
+    said = f"{broker.store_path / 'commitlog' / ('0' * 20)} was removed, moved, replaced or shortened"
     assert said in http.get("//readyz").problem(503, "STORE_POISONED")["detail"]
     wait_until(lambda: f"store: read-only until reopened: {said}" in broker.log(), 30)
     page = http.get("/topics/t/queues/0/messages", offset=0).json
@@ -266,7 +267,7 @@ def test_nothing_is_acknowledged_into_a_store_that_was_removed(
 
 @pytest.mark.parametrize("flush", ["sync", "async"])
 def test_an_idle_broker_whose_store_was_removed_is_not_ready(
-    start_broker: Callable[..., BrokerProcess], flush: str
+    start_broker: Callable[..., BrokerProcess], flush: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     broker = start_broker(flush=flush, store="flush_interval_ms = 60000\n")
     http = Http(broker.endpoint)
@@ -275,6 +276,8 @@ def test_an_idle_broker_whose_store_was_removed_is_not_ready(
     wait_until(lambda: http.get("//readyz").status == 503, 30)
     http.get("//readyz").problem(503, "STORE_POISONED")
     http.post("/topics/t/messages", {"body": "lost"}).problem(503, "STORE_POISONED")
+    assert main(["ha", "status", "--endpoint", broker.endpoint]) == 0
+    assert "TAKES NO MORE MESSAGES: " in capsys.readouterr().out
 
 
 def test_a_thread_of_the_store_that_panics_is_said(start_broker: Callable[..., BrokerProcess]) -> None:

@@ -196,13 +196,16 @@ fn test_a_failed_flush_is_final() {
 #[test]
 fn test_nothing_is_acknowledged_into_a_log_that_was_removed_moved_or_replaced() {
     type Hand = fn(&Path, &Path) -> io::Result<()>;
-    let hands: [(&str, Hand); 4] = [
+    let hands: [(&str, Hand); 5] = [
         ("removed", |_, log| fs::remove_file(log)),
         ("its directory removed", |store, _| {
             fs::remove_dir_all(store.join("commitlog"))
         }),
         ("the store moved", |store, _| {
             fs::rename(store, store.with_extension("elsewhere"))
+        }),
+        ("emptied in its place", |_, log| {
+            fs::File::options().write(true).open(log)?.set_len(0)
         }),
         ("replaced by a copy", |store, log| {
             fs::rename(log, store.join("old"))?;
@@ -228,7 +231,9 @@ fn test_nothing_is_acknowledged_into_a_log_that_was_removed_moved_or_replaced() 
             refused.detail().contains(&*log.to_string_lossy()),
             "{what}: {refused}"
         );
-        assert_eq!(bodies(&store, "t"), ["safe"], "{what}: reads go on");
+        if what != "emptied in its place" {
+            assert_eq!(bodies(&store, "t"), ["safe"], "{what}: reads go on");
+        }
     }
 }
 
@@ -239,6 +244,48 @@ fn test_an_idle_store_notices_that_its_log_was_removed() {
     send(&store, "t", &["lost"]);
     fs::remove_dir_all(dir.path().join("commitlog")).expect("removed");
     assert!(store.progress_wait(SOON, || store.poisoned().is_some()));
+}
+
+#[test]
+fn test_a_store_that_was_moved_writes_nothing_into_the_one_that_has_its_place() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("store");
+    let moved = open(&path);
+    send(&moved, "old", &["moved along"]);
+    fs::rename(&path, dir.path().join("elsewhere")).expect("moved");
+    assert!(moved.progress_wait(SOON, || moved.poisoned().is_some()));
+    let new = open(&path);
+    send(&new, "t", &["safe"]);
+    new.checkpoint().expect("its own");
+    let names = ["lakemq/snapshot.json", "config/topics.json", "abort"];
+    let files = || names.map(|name| fs::read(path.join(name)).expect(name));
+    let log = || {
+        fs::read_dir(path.join("commitlog"))
+            .expect("the log")
+            .count()
+    };
+    let before = (files(), log());
+    let refused = moved.checkpoint().expect_err("no longer its place");
+    assert_eq!(refused.code(), "STORE_POISONED");
+    drop(moved);
+    assert_eq!((files(), log()), before);
+    assert_eq!(bodies(&new, "t"), ["safe"]);
+}
+
+#[test]
+fn test_a_store_that_writes_its_last_file_notices_that_an_older_one_was_removed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = open(dir.path());
+    bulk(&store, "t", 1_000);
+    let files = dir.path().join("commitlog");
+    let count = || fs::read_dir(&files).expect("the log").count();
+    assert!(count() > 2, "{}", count());
+    fs::remove_file(files.join("0".repeat(20))).expect("removed");
+    assert!(store.progress_wait(SOON, || store.poisoned().is_some()));
+    let refused = store
+        .append(&request("t"), &[message("later")])
+        .expect_err("acknowledged messages are gone");
+    assert_eq!(refused.code(), "STORE_POISONED");
 }
 
 #[test]

@@ -274,6 +274,9 @@ fn test_a_second_owner_is_refused() {
     let store = open(dir.path());
     let refused = Store::open(dir.path(), options(), environment()).expect_err("locked");
     assert_eq!(refused.code(), "STORE_LOCKED");
+    fs::remove_file(dir.path().join("lock")).expect("taken for stale");
+    let refused = Store::open(dir.path(), options(), environment()).expect_err("locked");
+    assert_eq!(refused.code(), "STORE_LOCKED");
     drop(store);
     open(dir.path());
 }

@@ -68,6 +68,10 @@ class Replication(BaseModel):
             description="Why a slave's log is not its master's, and is not read in its place; null: it is."
         ),
     ]
+    read_only: Annotated[
+        str | None,
+        Field(description="Why the store takes no more messages until it is opened again; null: it does."),
+    ]
     lag_bytes: Annotated[
         int | None,
         Field(

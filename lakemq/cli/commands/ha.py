@@ -100,6 +100,8 @@ def _print(
         f"{status['broker_name']} of {status['cluster']}, id {status['broker_id']}: {status['role']}, "
         f"epoch {status['epoch']}{rate}{_parted(status)}"
     )
+    if status.get("read_only") is not None:
+        print(f"TAKES NO MORE MESSAGES: {status['read_only']}")
     print(
         f"log [{status['first_offset']}, {status['appended']}), flushed to {status['flushed']}, "
         f"confirmed to {status['confirmed']}"

@@ -192,13 +192,15 @@ impl CommitLog {
         base < self.named_to.load(Ordering::Acquire)
     }
 
-    /// A file that holds something of `[from, to)` and is known not to be found by its name any more (owner only).
-    /// The store takes a file off the list before it deletes it, or while nobody looks: another hand removed, moved
-    /// or replaced this one, and what is written to it now nobody finds again.
+    /// A file that holds something of `[from, to)` and is known not to be found by its name any more, or not whole
+    /// (owner only). The store takes a file off the list before it deletes it, or while nobody looks: another hand
+    /// removed, moved, replaced or shortened this one, and what is written to it now nobody finds again.
     pub fn astray(&self, from: i64, to: i64, disk: &dyn Disk) -> Option<PathBuf> {
         let files = self.read_files();
         let mut held = files.iter().filter(|f| f.base < to && f.end() > from);
-        held.find(|f| f.file.has_its_name(disk).is_ok_and(|found| !found)).map(|f| f.file.path().to_owned())
+        let gone =
+            |file: &MappedFile| file.has_its_name(disk).is_ok_and(|found| !found) || file.is_cut_short();
+        held.find(|f| gone(&f.file)).map(|f| f.file.path().to_owned())
     }
 
     /// Takes the oldest file off the list if it is the one that starts at `base` and not the last (owner

@@ -25,6 +25,7 @@ impl Maintenance {
     /// # Errors
     /// As [`Maintenance::checkpoint`].
     pub fn checkpoint_if_due(&self) -> Result<bool> {
+        self.lifecycle.check_writable()?;
         let dispatched = self.marks.dispatched();
         if lock(&self.checkpointing).is_due(dispatched, self.environment.clock.monotonic_ms()) {
             return self.checkpoint().map(|()| true);
@@ -38,8 +39,9 @@ impl Maintenance {
     /// Brings queues and index to the disk and writes down how far everything is.
     ///
     /// # Errors
-    /// `DISK_FULL` or any I/O error; the checkpoint before stands then.
+    /// `DISK_FULL`, `STORE_POISONED` or any I/O error; the checkpoint before stands then.
     pub fn checkpoint(&self) -> Result<()> {
+        self.lifecycle.check_writable()?;
         let mut pace = lock(&self.checkpointing);
         let disk = &*self.environment.disk;
         let mut dispatcher = self.dispatch.applied();

@@ -36,8 +36,10 @@ use snapshot_pace::SnapshotPace;
 
 /// How often expiry is considered.
 const EXPIRE_EVERY: Duration = Duration::from_secs(10);
-/// How often it is looked for the log's last file: each flush looks too, but a store may be idle.
+/// How often it is looked for the log's files: each flush looks for those it synced, but a store may be idle.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// So many of the files before the last one are looked for each time, all of them in turn.
+const FILES_A_LOOK: i64 = 64;
 
 /// Counters for the metrics.
 #[derive(Debug, Default)]
@@ -104,12 +106,16 @@ impl Maintenance {
         let mut expired_at = Stopwatch::start();
         let mut checkpointed_at = Stopwatch::start();
         let mut topics_within = Duration::MAX;
+        let mut looked_to = 0;
         while !self.lifecycle.stopping() {
             self.lifecycle.maintenance_wanted.wait(pause.min(topics_within).min(LOOK_EVERY));
             if self.lifecycle.stopping() {
                 return;
             }
-            self.look_for_the_log();
+            looked_to = self.look_for_the_log(looked_to);
+            if self.lifecycle.poisoned().is_some() {
+                continue; // what is written by a name may be another store's by now
+            }
             topics_within = self.prepare();
             if checkpointed_at.elapsed() >= pause {
                 checkpointed_at = Stopwatch::start();
@@ -138,11 +144,17 @@ impl Maintenance {
         topics_within
     }
 
-    fn look_for_the_log(&self) {
-        let end = self.log.capacity_end();
-        if let Some(path) = self.log.astray(end - 1, end, &*self.environment.disk) {
+    /// Looks for the log's last file and some that begin at `from` or behind it; returns where to go on.
+    fn look_for_the_log(&self, from: i64) -> i64 {
+        let disk = &*self.environment.disk;
+        let (begin, end) = (self.log.min_offset(), self.log.capacity_end());
+        let from = if from < end { from.max(begin) } else { begin };
+        let to = from.saturating_add(FILES_A_LOOK * self.log.file_size() as i64);
+        let astray = self.log.astray(end - 1, end, disk).or_else(|| self.log.astray(from, to, disk));
+        if let Some(path) = astray {
             self.lifecycle.poison_astray(&path);
         }
+        to
     }
 
     fn prepare_next_file(&self) {

@@ -15,7 +15,6 @@ mod queries;
 mod replication;
 
 use crate::sync::Mutex;
-use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -31,6 +30,7 @@ use crate::commitlog::CommitLog;
 use crate::commitlog::next_file::NextFile;
 use crate::confirmation::Confirmation;
 use crate::consumequeue::QueueTable;
+use crate::directory::DirectoryLock;
 use crate::dispatch::Dispatch;
 use crate::environment::Environment;
 use crate::error::Result;
@@ -85,7 +85,7 @@ pub struct Store {
     report: Report,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Held until the end.
-    lock_file: Mutex<Option<File>>,
+    directory_lock: Mutex<Option<DirectoryLock>>,
 }
 
 impl std::fmt::Debug for Store {

@@ -7,7 +7,6 @@
 //! Threads: the opener's, and whichever closes or drops the store.
 
 use crate::sync::Mutex;
-use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -21,7 +20,7 @@ use crate::commitlog::writer::LogWriter;
 use crate::confirmation::Confirmation;
 use crate::consumequeue::{ENTRY_BYTES, QueueFiles, QueueTable};
 use crate::delay_times::DelayTimes;
-use crate::directory::{refuse_unfinished, take_lock, write_abort};
+use crate::directory::{DirectoryLock, refuse_unfinished, take_lock, write_abort};
 use crate::dispatch::Dispatch;
 use crate::environment::Environment;
 use crate::error::{Result, StoreError};
@@ -51,7 +50,7 @@ struct Opened {
     queues: Arc<QueueTable>,
     index: Arc<Index>,
     marks: Arc<Watermarks>,
-    lock_file: File,
+    directory_lock: DirectoryLock,
     clean: bool,
 }
 
@@ -145,11 +144,14 @@ impl Store {
                     .remove(&self.paths.abort())
                     .map_err(|e| StoreError::io("removing the abort file", e))
             }),
-            // What the failed flush was about is unknown: the next start shall look.
+            // What the failed flush was about is unknown: the next start shall look. And what has a name of this
+            // store's may be another one's by now.
             Some(_) => Ok(()),
         };
-        self.next_file.discard(&*self.environment.disk);
-        drop(lock(&self.lock_file).take());
+        if self.lifecycle.poisoned().is_none() {
+            self.next_file.discard(&*self.environment.disk);
+        }
+        drop(lock(&self.directory_lock).take());
         outcome
     }
 }
@@ -176,7 +178,7 @@ impl Opened {
             })
             .and_then(|()| paths::create_directory(&paths.lakemq(), disk))
             .map_err(|e| StoreError::io(format!("creating the store at {}", root.display()), e))?;
-        let lock_file = take_lock(&paths, disk)?;
+        let directory_lock = take_lock(&paths, disk)?;
         refuse_unfinished(&paths, disk)?;
         let identity = identity::load_or_create(&paths, &options, &environment)?;
         let options = Arc::new(Options {
@@ -205,7 +207,7 @@ impl Opened {
         let queues = Arc::new(QueueTable::new(Arc::new(files)));
         let shape = Shape { slots: options.index_slots, entries: options.index_entries };
         let index = Arc::new(Index::open(&paths.index(), shape, true, disk)?);
-        Ok(Self { options, identity, paths, environment, log, queues, index, marks, lock_file, clean })
+        Ok(Self { options, identity, paths, environment, log, queues, index, marks, directory_lock, clean })
     }
 
     fn recover(&self, rebuild: bool) -> Result<Recovered> {
@@ -228,7 +230,7 @@ impl Opened {
 
     /// Puts the owners together, each with what it works on, and takes the first checkpoint.
     fn start(self, recovered: Recovered) -> Result<Store> {
-        let Self { options, identity, paths, environment, log, queues, index, marks, lock_file, clean } =
+        let Self { options, identity, paths, environment, log, queues, index, marks, directory_lock, clean } =
             self;
         let Recovered { dispatcher, keys, report } = recovered;
         let (clock, events) = (Arc::clone(&environment.clock), Arc::clone(&environment.events));
@@ -361,7 +363,7 @@ impl Opened {
             leases,
             report,
             threads: Mutex::default(),
-            lock_file: Mutex::new(Some(lock_file)),
+            directory_lock: Mutex::new(Some(directory_lock)),
         })
     }
 }
