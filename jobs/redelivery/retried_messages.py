@@ -12,6 +12,7 @@ from delta_tables.dead_letters import FIRST_ATTEMPT_PROPERTY
 from jobs.redelivery.original_position import ORIGIN, ORIGIN_MESSAGE_ID, RETRY_TOPIC
 from jobs.redelivery.row_messages import POSITION_SQL, carried_properties, messages_for
 from store_native.names import retry_topic
+from structured_streaming.sink.remaining_delay import DUE_AT
 
 _ADDED = {
     RETRY_TOPIC: "topic",
@@ -25,15 +26,17 @@ _ADDED = {
 }
 
 
-# Sent later than it is due, as by the run behind one that was stopped, it has waited already.
-_DELAY = "CASE WHEN next_attempt_at <= current_timestamp() THEN NULL ELSE delay_level END AS delay_level"
-
-
 def retried_messages(failed: DataFrame, group: str) -> DataFrame:
     """Turns failed attempts into the messages that come back.
 
     The id, keys, tags and body stay; the properties say where the message comes from, so that the
-    next attempt is keyed by the original position.
+    next attempt is keyed by the original position. Sent late, they wait what is left of their delay.
     """
     marked = failed.withColumn("properties", F.expr(carried_properties(_ADDED)))
-    return messages_for(retry_topic(group), marked, "attempt AS reconsume_times", _DELAY)
+    return messages_for(
+        retry_topic(group),
+        marked,
+        "attempt AS reconsume_times",
+        "delay_level",
+        f"next_attempt_at AS {DUE_AT}",
+    )

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from store_native.sharding import of_sharding_key
 from structured_streaming.offsets import illegal
+from structured_streaming.sink.remaining_delay import content
 
 MAX_CHUNK_BYTES = 16 << 20  # of all columns' values; the broker takes requests of 64 MiB by default
 
@@ -136,7 +137,7 @@ def halves(chunk: RowChunk) -> tuple[RowChunk, RowChunk]:
 
 def _small_enough(rows: pa.Table) -> Iterator[pa.Table]:
     """Halves rows until they fit one request; depends on nothing but the rows' values."""
-    size = sum(value_bytes(part) for column in rows.columns for part in column.chunks)
+    size = sum(value_bytes(part) for column in content(rows).columns for part in column.chunks)
     if size <= MAX_CHUNK_BYTES or rows.num_rows <= 1:
         yield rows
         return
@@ -162,7 +163,8 @@ def value_bytes(values: pa.Array) -> int:
 def digest(rows: pa.Table) -> str:
     """Returns a digest of the rows' values, whatever Arrow's layout of them in memory."""
     state = hashlib.blake2b(digest_size=8)
-    for name, column in zip(rows.column_names, rows.columns, strict=True):
+    held = content(rows)
+    for name, column in zip(held.column_names, held.columns, strict=True):
         state.update(name.encode())
         for part in column.chunks:
             _feed(state, part)

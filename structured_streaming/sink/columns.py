@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 
 from store_native.errors import from_code
 from structured_streaming.offsets import illegal
+from structured_streaming.sink.remaining_delay import DUE_AT
 
 _WHOLE = ("int", "bigint", "smallint", "tinyint")
 COLUMNS = {
@@ -28,6 +29,7 @@ COLUMNS = {
     "reconsume_times": _WHOLE,
     "born_timestamp": ("timestamp", "bigint"),
 }
+_OF_OUR_OWN = {DUE_AT: ("timestamp",)}
 _TIMERS = ("deliver_at", "delay_ms")
 
 
@@ -47,14 +49,15 @@ def check(schema: StructType, topic: str | None) -> None:
                 "NOT_IMPLEMENTED",
                 f"the column {field.name} comes with a later release: use delay_level until then",
             )
-        if field.name not in COLUMNS:
+        taken = _OF_OUR_OWN.get(field.name) or COLUMNS.get(field.name)
+        if taken is None:
             near = difflib.get_close_matches(field.name, COLUMNS, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(COLUMNS)}"
             raise illegal(f"the sink takes no column {field.name!r}: {hint}", column=field.name)
-        found, wanted = field.dataType.simpleString(), COLUMNS[field.name]
-        if found not in wanted and found != "void":
+        found = field.dataType.simpleString()
+        if found not in taken and found != "void":
             raise illegal(
-                f"the column {field.name!r} must be {' or '.join(wanted)}, not {found}", column=field.name
+                f"the column {field.name!r} must be {' or '.join(taken)}, not {found}", column=field.name
             )
     names = schema.fieldNames()
     if "body" not in names:

@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -105,10 +106,17 @@ class Group:
         ledger: Where the group's tables are.
         directory: Of checkpoint, handler and the list of its calls.
         mode: Concurrent or broadcast.
+        retry_delays: When what failed comes again.
     """
 
     def __init__(
-        self, spark: SparkSession, broker: BrokerProcess, ledger: LedgerLocation, directory: Path, mode: Any
+        self,
+        spark: SparkSession,
+        broker: BrokerProcess,
+        ledger: LedgerLocation,
+        directory: Path,
+        mode: Any,
+        retry_delays: str = "1s",
     ) -> None:
         self.faults = CommitFaults()
         self._spark = spark
@@ -135,7 +143,7 @@ class Group:
             endpoint=broker.endpoint,
             start="earliest",
             max_reconsume_times=1,
-            retry_delays="1s",
+            retry_delays=retry_delays,
             trigger="100 milliseconds",
             mode=mode,
             until_idle_s=0.2,
@@ -198,12 +206,21 @@ class Group:
             wait_until(lambda: not stream.goes_on(), WAIT_S, "the commit did not fail")
             assert _said(commit, when) in str(stream.failure())
 
-    def react_beside_deaths(self, job: type[ReactionJob]) -> StreamingQueryException | None:
+    def react(self, job: type[ReactionJob] = ReactionJob) -> StreamingQueryException | None:
         """Runs the reactions over what is there; returns what they failed of."""
         self._settings = replace(self._settings, available_now=True, until_idle_s=None)
         with self.reactions_alone(job) as stream:
             wait_until(lambda: not stream.goes_on(), WAIT_S, "they do not end")
             return stream.failure()
+
+    def forget_commit(self) -> None:
+        """Lets the reactions' last batch be repeated."""
+        forget_last_commit(self._checkpoint / NAME)
+
+    def all_due(self) -> bool:
+        """Whether the time of all retries has come."""
+        ((due,),) = self._rows("SELECT max(next_attempt_at) FROM pending_retries")
+        return bool(due <= datetime.now(UTC))
 
     def react_without_a_commit(self) -> None:
         """Runs the reactions stream, which ends when all is sent, before Spark's own commit."""
@@ -358,14 +375,30 @@ def test_a_worker_of_the_reactions_that_is_killed_ends_no_group_unless_it_is_kil
     group.post()
     group.fail_alone(Commit(CONSUMER_OFFSETS, 1), "after")
     MortalReactions.deaths = 3
-    failed = group.react_beside_deaths(MortalReactions)
+    failed = group.react(MortalReactions)
     assert failed is not None
     assert MortalReactions.deaths == 0
     MortalReactions.deaths = 2
-    assert group.react_beside_deaths(MortalReactions) is None
+    assert group.react(MortalReactions) is None
     assert MortalReactions.deaths == 0
     group.check_safe()
     assert group.sent_back() == (2, 1)
+
+
+def test_retries_that_are_due_when_their_batch_is_repeated_have_the_keys_they_had(
+    spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path
+) -> None:
+    ledger = ledger_at(str(tmp_path / "ledger"))
+    ledger.create(*TABLES)
+    group = Group(spark, shared_broker, ledger, tmp_path, "concurrent", retry_delays="10s")
+    group.post()
+    group.fail_alone(Commit(CONSUMER_OFFSETS, 1), "after")
+    assert group.react() is None
+    group.forget_commit()
+    wait_until(group.all_due, 30)
+    assert group.react() is None
+    assert group.sent_back() == (2, 1)
+    group.check_safe()
 
 
 @pytest.mark.parametrize(
