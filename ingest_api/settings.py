@@ -132,7 +132,7 @@ class Settings(ProcessSettings):
             if role == "async-master":
                 raise illegal(
                     "replication.min_in_sync",
-                    f"is a sync-master's, this broker is {role} and waits for no slave",
+                    f"is a sync-master's (--role sync-master), this broker is {role} and waits for no slave",
                 )
         return given
 

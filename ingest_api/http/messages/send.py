@@ -26,11 +26,12 @@ from ingest_api.broker.send_service import Payload, SendService
 from ingest_api.broker.settings import LimitSettings
 from ingest_api.http.messages.content_encoding import expand
 from ingest_api.http.messages.headers import SendHeaders, plain_kind, read_headers
-from ingest_api.http.request.body import Body, BodyReader, ClientGone
+from ingest_api.http.request.body import RETURNED, Body, BodyReader, ClientGone
 from ingest_api.http.responses.error_responses import ErrorResponses
 from ingest_api.http.responses.raw_response import JsonResponse
 from store_native import Appended
 from store_native.errors import Closed, InvalidRequest
+from store_native.names import is_group_topic
 
 RawHeaders = list[tuple[bytes, bytes]]
 
@@ -104,7 +105,8 @@ class SendPath:
             headers = read_headers(scope["headers"])
             self._check_length(topic, headers)
             full = scope["query_string"] != b"" and _wants_full(scope["query_string"])
-            await self._bodies.read(receive, headers.length, body)
+            beyond = RETURNED if is_group_topic(topic) else 0
+            await self._bodies.read(receive, headers.length, body, beyond)
             size = body.size
             request = SendRequest(
                 topic,

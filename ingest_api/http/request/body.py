@@ -21,6 +21,9 @@ from store_native.errors import InvalidRequest, Unavailable
 SMALL = 64 << 10
 """A body of this size may be in flight already when its request is refused; it is read and dropped."""
 
+RETURNED = 64 << 10
+"""What a message that a group sends back takes beyond a request that held nothing else: its fields."""
+
 
 class ClientGone(Exception):
     """The client closed the connection; there is nobody to answer."""
@@ -135,25 +138,26 @@ class BodyReader:
         self._limit = limit
         self._small = small
 
-    def check_length(self, length: int | None) -> None:
-        """Refuses a body by its Content-Length, before any of it is read."""
-        if length is not None and length > self._limit:
+    def check_length(self, length: int | None, beyond: int = 0) -> None:
+        """Refuses a body by its Content-Length, before any of it is read; `beyond` is added to the limit."""
+        if length is not None and length > self._limit + beyond:
             raise self._too_large()
 
-    async def read(self, receive: Receive, length: int | None, body: Body) -> None:
+    async def read(self, receive: Receive, length: int | None, body: Body, beyond: int = 0) -> None:
         """Reads to the end, into ``body`` (which its owner keeps when this raises).
 
         Args:
             receive: ASGI's.
             length: Content-Length, or None for a chunked body.
             body: Empty.
+            beyond: Bytes it may have beyond the limit.
 
         Raises:
             InvalidRequest: REQUEST_TOO_LARGE or REQUEST_TIMEOUT.
             Unavailable: TOO_MANY_REQUESTS, from the admission.
             ClientGone: The connection closed.
         """
-        self.check_length(length)
+        self.check_length(length, beyond)
         if (data := body_at_hand(receive, self._small)) is not None:
             body.chunks.append(data)
             body.size = len(data)
@@ -174,6 +178,8 @@ class BodyReader:
                 if chunk:
                     body.chunks.append(chunk)
                     body.size += len(chunk)
+                    if body.size > self._limit + beyond:
+                        raise self._too_large()
                     if body.size > self._small and body.size > body.reserved:
                         self._reserve_more(body)
         except asyncio.CancelledError:
@@ -199,8 +205,6 @@ class BodyReader:
         body.reserved = 0
 
     def _reserve_more(self, body: Body) -> None:
-        if body.size > self._limit:
-            raise self._too_large()
         # A chunked body says no length; it is counted as it grows, a step at a time.
         body.reserved += self._admission.reserve(max(body.size - body.reserved, self._small))
 

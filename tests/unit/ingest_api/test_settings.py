@@ -353,7 +353,10 @@ def test_rocketmqs_protocol_is_none_for_a_broker_with_a_certificate() -> None:
 
 def test_slaves_that_must_have_a_message_are_no_asynchronous_masters(tmp_path: Path) -> None:
     """It waits for none: who asks for one means another role, also where the one is the default."""
-    said = "replication.min_in_sync: is a sync-master's, this broker is async-master and waits for no slave"
+    said = (
+        "replication.min_in_sync: is a sync-master's (--role sync-master), this broker is async-master and "
+        "waits for no slave"
+    )
     path = written(tmp_path, '[replication]\nrole = "async-master"\nha_port = 0\nmin_in_sync = 2\n')
     for config, given, environment in [
         (None, {"replication.min_in_sync": 1}, {}),

@@ -24,7 +24,7 @@ from ingest_api.broker.pull_service import PullRequest
 from ingest_api.broker.send_request import PayloadKind
 from ingest_api.broker.settings import BrokerSettings, LimitSettings, StoreSettings
 from ingest_api.http.messages.send import SendPath
-from ingest_api.http.request.body import BodyReader, Deadlines
+from ingest_api.http.request.body import RETURNED, BodyReader, Deadlines
 from ingest_api.http.responses.error_responses import ErrorResponses
 from store_native.errors import Closed, Unavailable
 from tests.support.held_flush import HeldSends
@@ -59,7 +59,12 @@ class Posting:
         self.path = SendPath(broker.send, bodies, broker.metrics, errors, limits)
 
     async def post(
-        self, chunks: list[bytes] | None, *headers: Header, query: bytes = b"", end: str = "whole"
+        self,
+        chunks: list[bytes] | None,
+        *headers: Header,
+        query: bytes = b"",
+        end: str = "whole",
+        topic: str = "t",
     ) -> tuple[int, dict[str, Any]]:
         """Posts a body in its chunks; None: the body must not be asked for."""
         left = list(chunks or [])
@@ -81,12 +86,12 @@ class Posting:
         scope: dict[str, Any] = {
             "type": "http",
             "method": "POST",
-            "path": "/api/v1/topics/t/messages",
+            "path": f"/api/v1/topics/{topic}/messages",
             "query_string": query,
             "headers": list(headers),
             "client": ("127.0.0.1", 9),
         }
-        await self.path(scope, receive, send, "t")  # type: ignore[arg-type]  # this test's own ends
+        await self.path(scope, receive, send, topic)  # type: ignore[arg-type]  # this test's own ends
         if not sent:
             return 0, {}
         return sent[0]["status"], json.loads(b"".join(part.get("body", b"") for part in sent[1:]))
@@ -134,6 +139,22 @@ def run(
             await broker.stop()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("chunks", [1, 7])
+def test_a_request_that_a_group_sends_back_has_space_for_the_fields_of_the_largest_message(
+    tmp_path: Path, chunks: int
+) -> None:
+    async def scenario(posting: Posting) -> None:
+        for topic, size, wanted in (("t", MOST, 413), ("%RETRY%g", MOST, 200), ("%DLQ%g", MOST, 200)):
+            message = b"x" * (size + RETURNED)
+            parts = [message[at::chunks] for at in range(chunks)]
+            assert (await posting.post(parts, TEXT, topic=topic))[0] == wanted
+            assert (await posting.post([*parts, b"x"], TEXT, topic=topic))[0] == 413
+            announced = length(size + RETURNED + 1)
+            assert (await posting.post(None, TEXT, EXPECT, announced, topic=topic))[0] == 413
+
+    run(tmp_path, scenario)
 
 
 BROKEN = b"{" + b" " * 90_000
