@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,8 +49,7 @@ class Message:
 
     def __post_init__(self) -> None:
         if not isinstance(self.sharding_key, str | None):
-            detail = f"sharding_key: is {self.sharding_key!r:.80}, not a text"
-            raise InvalidRequest("ARGUMENT_ILLEGAL", detail)
+            raise _of_another_type("sharding_key", "a string", self.sharding_key)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the API's message object; what is unset is left out.
@@ -62,25 +61,36 @@ class Message:
         message: dict[str, Any] = {name: value}
         if self.tags is not None:
             message["tags"] = _text("tags", self.tags)
-        if self.keys:
-            message["keys"] = _keys(self.keys)
-        if self.properties:
-            message["properties"] = _properties(self.properties)
+        if keys := _keys(self.keys):
+            message["keys"] = keys
+        if properties := _properties(self.properties):
+            message["properties"] = properties
         if self.sharding_key is not None:
             message["sharding_key"] = self.sharding_key
         if self.queue_id is not None:
             message["queue_id"] = _number("queue_id", self.queue_id)
-        if self.flag:
-            message["flag"] = _number("flag", self.flag)
-        if self.delay_level:
-            message["delay_level"] = _number("delay_level", self.delay_level)
+        for name, number in (("flag", self.flag), ("delay_level", self.delay_level)):
+            if number is not None and _number(name, number):
+                message[name] = number
         if self.message_id is not None:
             message["message_id"] = _text("message_id", self.message_id)
         return message
 
+    def encoded(self) -> bytes:
+        """Returns the API's message object as JSON.
+
+        Raises:
+            InvalidRequest: ARGUMENT_ILLEGAL, as :meth:`to_json`, or a text that UTF-8 has no bytes for.
+        """
+        message = self.to_json()
+        try:
+            return encode_json(message)
+        except UnicodeEncodeError:
+            raise _without_bytes(message) from None
+
     def to_line(self) -> bytes:
-        """Returns the message as one NDJSON line, newline included."""
-        return encode_json(self.to_json()) + b"\n"
+        """Returns the message as one NDJSON line, newline included; raises as :meth:`encoded`."""
+        return self.encoded() + b"\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,10 +171,12 @@ class ReceivedMessage:
         }
 
 
-def _keys(given: Sequence[str]) -> list[str]:
+def _keys(given: Sequence[str] | None) -> list[str]:
+    if given is None:
+        return []
     if isinstance(given, str):
-        return [given]
-    if isinstance(given, bytes) or not isinstance(given, Iterable):
+        return [given] if given else []
+    if isinstance(given, bytes | Mapping | Set) or not isinstance(given, Iterable):
         raise _of_another_type("keys", "a list of strings", given)
     keys = list(given)
     for at, key in enumerate(keys):
@@ -173,10 +185,14 @@ def _keys(given: Sequence[str]) -> list[str]:
     return keys
 
 
-def _properties(given: Mapping[str, str]) -> dict[str, str]:
+def _properties(given: Mapping[str, str] | None) -> dict[str, str]:
+    if given is None:
+        return {}
     if not isinstance(given, Mapping):
         raise _of_another_type("properties", "a mapping of strings", given)
     for name, value in given.items():
+        if not isinstance(name, str):
+            raise _of_another_type(f"the property {_shown(name)}", "named by a string", name)
         if not isinstance(value, str):
             raise _of_another_type(f"properties[{name!r:.80}]", "a string", value)
     return dict(given)
@@ -192,6 +208,25 @@ def _number(name: str, given: int) -> int:
     if not isinstance(given, int) or isinstance(given, bool):
         raise _of_another_type(name, "a whole number", given)
     return given
+
+
+def _without_bytes(message: Mapping[str, Any]) -> InvalidRequest:
+    for name, value in message.items():
+        try:
+            encode_json(value)
+        except UnicodeEncodeError as error:
+            character = error.object[error.start]
+            detail = f"{name} holds {character!a}, which cannot be written in UTF-8"
+            return InvalidRequest("ARGUMENT_ILLEGAL", detail)
+    raise AssertionError("one of them could not be encoded")
+
+
+def _shown(value: object) -> str:
+    """As the program wrote it, where that can be said."""
+    try:
+        return f"{value!r:.80}"
+    except Exception:  # noqa: BLE001 - foreign code; what is wrong with the value is said all the same
+        return f"of type {type(value).__name__}"
 
 
 def _of_another_type(name: str, wanted: str, given: object) -> InvalidRequest:

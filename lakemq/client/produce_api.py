@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from lakemq.client import arrow
 from lakemq.client.cluster import Sent
 from lakemq.client.deadline import Deadline
-from lakemq.client.message import Body, Message, encode_json, message_of
+from lakemq.client.message import Body, Message, message_of
 from lakemq.client.results import BatchResult, SendResult
 from lakemq.client.scope import Scoped
 from lakemq.client.transport import check_retry_until, path_of
@@ -94,7 +94,7 @@ class ProduceApi(Scoped):
             in_turn: The key is of this one call: of several brokers the request goes to whose turn it is, not
                 to the key's.
         """
-        data = encode_json(message.to_json())
+        data = message.encoded()
         keys = () if message.sharding_key is None else (message.sharding_key,)
         return self._post(
             topic,
@@ -123,7 +123,7 @@ class ProduceApi(Scoped):
         """
         message = message_of(body, fields)
         keys = () if message.sharding_key is None else (message.sharding_key,)
-        data = encode_json(message.to_json())
+        data = message.encoded()
         build = SendResult.from_json
         self._post(
             topic, data, "application/json", build, None, None, sharding_keys=lambda: keys, one_way=True

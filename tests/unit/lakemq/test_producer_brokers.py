@@ -119,7 +119,7 @@ def test_a_sharding_key_that_is_no_text_is_refused_and_those_beside_it_go(turns:
     with producer_of(turns, network.client()) as producer:
         put = producer.send_later("x", sharding_key="17")
         for send in (producer.send, producer.send_later):
-            with pytest.raises(InvalidRequest, match="sharding_key: is 17, not a text"):
+            with pytest.raises(InvalidRequest, match="sharding_key must be a string, not int"):
                 send("x", sharding_key=17)
     assert put.result(0).queue_offset == 0
 

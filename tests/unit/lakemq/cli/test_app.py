@@ -148,9 +148,9 @@ def test_setting_outside_its_bounds_ends_the_start_with_one_line(
 
 
 def test_argument_that_is_no_text_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    for argv in (["produce", "t", "--body", "x\udcff"], ["produce", "t", "--body", "x", "--key", "\udcff"]):
-        assert app.main([*argv, "--endpoint", "127.0.0.1:1"]) == 1
-        said = "lakemq: '\\udcff' cannot be written in utf-8: surrogates not allowed\n"
+    for field, argv in (("body", ["--body", "x\udcff"]), ("keys", ["--body", "x", "--key", "\udcff"])):
+        assert app.main(["produce", "t", *argv, "--endpoint", "127.0.0.1:1"]) == 1
+        said = f"lakemq: ARGUMENT_ILLEGAL: {field} holds '\\udcff', which cannot be written in UTF-8\n"
         assert capsys.readouterr().err == said
 
 

@@ -39,7 +39,7 @@ def test_unset_fields_are_left_out() -> None:
 
 @pytest.mark.parametrize("key", [17, b"17", 1.5, ["17"]])
 def test_a_sharding_key_is_a_text(key: Any) -> None:
-    with pytest.raises(InvalidRequest, match=r"ARGUMENT_ILLEGAL: sharding_key: is .*, not a text"):
+    with pytest.raises(InvalidRequest, match="ARGUMENT_ILLEGAL: sharding_key must be a string, not"):
         Message("hello", sharding_key=key)
 
 
@@ -56,6 +56,17 @@ def test_a_sharding_key_is_a_text(key: Any) -> None:
         ({"properties": {"a": "b", "colour": 3}}, "properties['colour'] must be a string, not int"),
         ({"properties": {"colour": None}}, "properties['colour'] must be a string, not NoneType"),
         ({"properties": ["colour"]}, "properties must be a mapping of strings, not list"),
+        ({"keys": 0}, "keys must be a list of strings, not int"),
+        ({"keys": b""}, "keys must be a list of strings, not bytes"),
+        ({"keys": {"a"}}, "keys must be a list of strings, not set"),
+        ({"keys": {"a": "b"}}, "keys must be a list of strings, not dict"),
+        ({"properties": {1: "a"}}, "the property 1 must be named by a string, not int"),
+        ({"properties": {b"a": "b"}}, "the property b'a' must be named by a string, not bytes"),
+        ({"properties": []}, "properties must be a mapping of strings, not list"),
+        ({"flag": False}, "flag must be a whole number, not bool"),
+        ({"delay_level": ""}, "delay_level must be a whole number, not str"),
+        ({"tags": "\ud800"}, r"tags holds '\ud800', which cannot be written in UTF-8"),
+        ({"properties": {"a": "\ud800"}}, r"properties holds '\ud800', which cannot be written in UTF-8"),
         ({"message_id": 17}, "message_id must be a string, not int"),
         ({"queue_id": "0"}, "queue_id must be a whole number, not str"),
         ({"flag": 1.5}, "flag must be a whole number, not float"),
@@ -70,6 +81,12 @@ def test_a_field_of_the_wrong_type_is_refused_by_its_name(fields: dict[str, Any]
     with pytest.raises(InvalidRequest) as refused:
         message.to_line()
     assert (refused.value.code, refused.value.detail) == ("ARGUMENT_ILLEGAL", said)
+
+
+def test_nothing_given_for_a_field_is_an_unset_one() -> None:
+    unset: Any = None
+    message = Message("hello", keys=unset, properties=unset, flag=unset, delay_level=unset)
+    assert message.to_json() == {"body": "hello"}
 
 
 def test_every_field_is_sent_under_the_name_of_the_api() -> None:
