@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 WRITER_VERSION = "delta.minWriterVersion"
+_TRIES = 5
 _NAMED_HOURS = 24
 """How long the log of a table knows a file that was replaced."""
 
@@ -128,22 +129,24 @@ class PathLedger(LedgerLocation):
         from deltalake import CommitProperties, Transaction, write_deltalake
         from deltalake.exceptions import CommitFailedError
 
-        delta = self.open(table)
-        if _knows(delta, app_id, version):
-            return False
-        try:
-            write_deltalake(
-                delta,
-                _as_stored(rows, delta),
-                mode="append",
-                commit_properties=CommitProperties(app_transactions=[Transaction(app_id, version)]),
-            )
-        except CommitFailedError:
-            if _knows(self.open(table), app_id, version):  # since the look at it
+        for tries_left in reversed(range(_TRIES)):
+            delta = self.open(table)
+            if _knows(delta, app_id, version):
                 return False
-            raise
-        self._keep_files_few(table, delta)
-        return True
+            try:
+                write_deltalake(
+                    delta,
+                    _as_stored(rows, delta),
+                    mode="append",
+                    commit_properties=CommitProperties(app_transactions=[Transaction(app_id, version)]),
+                )
+            except CommitFailedError:  # another version of the application's came since the look at them
+                if not tries_left:
+                    raise
+            else:
+                self._keep_files_few(table, delta)
+                return True
+        raise AssertionError("the last try returns or raises")
 
     def note_version(self, table: Table, *, app_id: str, version: int) -> bool:
         """Notes the transaction (app_id, version) in a commit without rows; needs no session.

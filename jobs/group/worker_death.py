@@ -15,6 +15,7 @@ DIED_BEFORE = "the worker of this part died before"
 _DEATHS = (
     "Python worker exited unexpectedly",  # it ended, by a signal, os._exit() or the kernel's hand
     "Python worker process terminated",
+    "EOFException occurred while reading the port number from",  # that of the daemon that starts them
     "ExecutorLostFailure",  # with all its workers: a container killed for its memory
     DIED_BEFORE,
 )

@@ -12,6 +12,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
 from deltalake.schema import ArrayType, MapType, PrimitiveType
 
 from delta_tables.consumer_offsets import CONSUMER_OFFSETS
@@ -298,6 +299,27 @@ def test_a_newer_version_that_came_behind_the_look_is_not_overruled(tmp_path: Pa
     ledger.behind_look.append(lambda: other.note_version(DELIVERIES, app_id="lakemq/g", version=9))
     assert not ledger.note_version(DELIVERIES, app_id="lakemq/g", version=5)
     assert noted(other) == 9
+
+
+def test_an_older_version_that_came_behind_the_look_is_overruled(tmp_path: Path) -> None:
+    other = PathLedger(tmp_path)
+    other.create(DELIVERIES)
+    ledger = Crossed(tmp_path)
+    ledger.behind_look.append(lambda: other.note_version(DELIVERIES, app_id="lakemq/g", version=3))
+    assert ledger.note_version(DELIVERIES, app_id="lakemq/g", version=5)
+    assert noted(other) == 5
+
+
+def test_a_commit_that_fails_each_time_is_said(tmp_path: Path) -> None:
+    other = PathLedger(tmp_path)
+    other.create(DELIVERIES)
+    ledger = Crossed(tmp_path)
+    versions = iter(range(1, 10))
+    ledger.behind_look.extend(
+        [lambda: other.note_version(DELIVERIES, app_id="lakemq/g", version=next(versions))] * 5
+    )
+    with pytest.raises(CommitFailedError, match="Concurrent transaction"):
+        ledger.note_version(DELIVERIES, app_id="lakemq/g", version=50)
 
 
 def test_another_group_s_version_that_came_behind_the_look_is_no_conflict(tmp_path: Path) -> None:
