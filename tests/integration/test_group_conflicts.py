@@ -134,7 +134,7 @@ def test_a_conflict_does_not_call_the_handlers_again(
 
 
 def test_rows_of_a_catalogs_table_are_found_by_position(spark: SparkSession, ledger: LedgerLocation) -> None:
-    write(spark, ledger, DEAD_LETTERS, offset=5, consumer_group="mine")
+    write(spark, ledger, DEAD_LETTERS, offset=5, consumer_group="mine", attempts=1)
     found = known_rows(
         spark,
         ledger,
