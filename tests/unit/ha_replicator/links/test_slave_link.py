@@ -17,10 +17,11 @@ from ha_replicator.identity import LinkClosed
 from ha_replicator.link_limits import LinkLimits
 from ha_replicator.slave.link import SlaveLink
 from ha_replicator.wire.credentials import Credentials, Transcript
-from ha_replicator.wire.frames import Frame, FrameKind, FrameReader
+from ha_replicator.wire.frames import Frame, FrameKind
 from ha_replicator.wire.handshake import Challenge, Hello, Proof, Refusal, Welcome, decode, frame_of
 from tests.support.linked_brokers import SECRET, opening
 from tests.support.model_log import ModelLog, Request
+from tests.support.slave_of_a_link import frames, wire
 
 EPOCH = 3
 TEN = b"ten bytes\n"
@@ -43,20 +44,6 @@ def log_of(*requests: bytes, seen: int = 1) -> LateLog:
         log.requests.append(Request(log.end, 1, data))
     log.flush()
     return log
-
-
-def frames(pieces: list[bytes]) -> list[Frame]:
-    """What was said."""
-    reader = FrameReader(1 << 20)
-    reader.feed(b"".join(pieces))
-    found = []
-    while (frame := reader.next()) is not None:
-        found.append(frame)
-    return found
-
-
-def wire(frame: Frame) -> bytes:
-    return b"".join(frame.pieces())
 
 
 def data(at: int, body: bytes, *, epoch: int = EPOCH, speaker: int = EPOCH, confirmed: int = 0) -> bytes:
