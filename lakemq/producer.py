@@ -55,11 +55,13 @@ class Producer:
         timeout_s: How long one send may take in all, its repeats included.
         retry_until: A send is repeated until so many seconds after its begin, under the same
             Idempotency-Key; one attempt then takes at most ``timeout_s``. None: see ``timeout_s``.
+        compression: As :class:`~lakemq.client.Client`'s; a client to share has its own.
         clock: Monotonic seconds; given in tests.
         threads: What there is of locks and threads; given in tests.
 
     Raises:
-        InvalidRequest: ARGUMENT_ILLEGAL, an endpoint or a number without sense.
+        InvalidRequest: ARGUMENT_ILLEGAL, an endpoint or a number without sense, no such compression, or one
+            beside a client to share.
 
     A message put with send_later fails when a send had to be given up and it had waited itself for
     longer than one send may take: behind a dead broker a full buffer fails together, not in turn. Of several
@@ -85,12 +87,18 @@ class Producer:
         max_pending_bytes: int = MAX_PENDING_BYTES,
         timeout_s: float = 3.0,
         retry_until: float | None = None,
+        compression: str | None = None,
         clock: Callable[[], float] = time.monotonic,
         threads: Any = threading,
     ) -> None:
         check_numbers(linger_ms, batch_bytes, max_pending_bytes, retry_until)
         self._owns_client = not isinstance(endpoint, Client)
-        self._client = endpoint if isinstance(endpoint, Client) else Client(endpoint, timeout_s=timeout_s)
+        if isinstance(endpoint, Client):
+            if compression is not None:
+                raise InvalidRequest("ARGUMENT_ILLEGAL", "compression: give it to the client that is shared")
+            self._client = endpoint
+        else:
+            self._client = Client(endpoint, timeout_s=timeout_s, compression=compression or "none")
         self._lanes = Lanes(self._client)
         self._topic = topic
         self._clock = clock

@@ -51,7 +51,7 @@ SOURCE_OPTIONS = (
 )
 SINK_OPTIONS = (
     *("endpoint", "caFile", "topic", "name", "brokers", "brokerAway"),
-    *("rowsPerRequest", "retryTimeoutMs"),
+    *("rowsPerRequest", "retryTimeoutMs", "compression"),
 )
 _SPARK_OPTIONS = (
     *("path", "paths", "checkpointLocation", "queryName"),

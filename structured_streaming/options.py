@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from lakemq.client.compression import COMPRESSIONS
 from lakemq.client.endpoint import chosen_endpoints, name_of_ca_file
 from lakemq.tls.trust import trusting_context
 from store_native import validate_group, validate_topic
@@ -100,6 +101,7 @@ class WriteOptions:
         brokers: Those to send to, by name, sorted; none: the endpoint is one.
         elsewhere: What a broker that is away does not take goes to another, though it may be stored on both.
         ca_file: See :class:`ReadOptions`.
+        compression: Of the requests; see :class:`lakemq.client.Client`.
     """
 
     endpoint: str
@@ -110,6 +112,7 @@ class WriteOptions:
     brokers: tuple[str, ...] = ()
     elsewhere: bool = False
     ca_file: str | None = None
+    compression: str = "none"
 
 
 def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
@@ -185,6 +188,7 @@ def parse_write(options: Mapping[str, str]) -> WriteOptions:
         brokers=tuple(sorted({n.strip() for n in (given.text("brokers") or "").split(",") if n.strip()})),
         elsewhere=given.one_of("brokerAway", ("wait", "elsewhere"), "wait") == "elsewhere",
         ca_file=_ca_file(given),
+        compression=given.one_of("compression", COMPRESSIONS, "none"),
     )
 
 

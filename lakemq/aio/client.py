@@ -45,7 +45,8 @@ class Client:
     ...     message = await client.message(result.message_id)
 
     Args:
-        endpoint, timeout_s, retries, retry_until, avoid_slow, ca_file: As :class:`lakemq.Client`'s.
+        endpoint, timeout_s, retries, retry_until, avoid_slow, ca_file, compression: As
+            :class:`lakemq.Client`'s.
         pool_size: How many calls are under way at a time, a long poll among them. A further one waits as long
             as it may last, then raises Unavailable, and nothing of it was done; so a call ends within twice
             its time.
@@ -65,6 +66,7 @@ class Client:
         retry_until: float | None = None,
         avoid_slow: bool = False,
         ca_file: str | None = None,
+        compression: str = "none",
     ) -> None:
         self.synchronous = synchronous.Client(
             endpoint,
@@ -74,6 +76,7 @@ class Client:
             retry_until=retry_until,
             avoid_slow=avoid_slow,
             ca_file=ca_file,
+            compression=compression,
         )
         self.threads = CallThreads(pool_size, "client")
         self._is_of_broker = False

@@ -86,11 +86,11 @@ def add_yes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--yes", action="store_true", help="do not ask")
 
 
-def connect(args: argparse.Namespace, *, pool_size: int = 16) -> Client:
+def connect(args: argparse.Namespace, *, pool_size: int = 16, compression: str = "none") -> Client:
     """Builds the client of a command from its ``--endpoint``."""
     from lakemq.client import Client  # commands that ask no broker do not pay for it
 
-    return Client(args.endpoint, pool_size=pool_size)
+    return Client(args.endpoint, pool_size=pool_size, compression=compression)
 
 
 def confirm(args: argparse.Namespace, question: str) -> None:

@@ -7,6 +7,7 @@ sink all call the broker through :class:`Client`; nothing else in the project sp
     transport.py    one request: pool, problem -> error (errors.py)
     repeats.py      when a call is made again, and what its attempts come to
     deadline.py     the time one attempt may take in all
+    compression.py  how requests are compressed on their way
     forks.py        a forked process has connections and senders of its own
     produce_api.py  the calls that store messages
     pull_api.py     the calls that read them

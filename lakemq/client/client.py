@@ -47,6 +47,9 @@ class Client(ProduceApi, PullApi, AdminApi):
             (:mod:`lakemq.client.broker_choice`), not only those that failed.
         ca_file: The authorities, in PEM form, whose certificates are believed of https addresses; None is the
             environment's LAKEMQ_CA_FILE, else the system's.
+        compression: ``none``, ``gzip`` or ``zstd``: how requests of more than 4,096 bytes that store messages
+            are compressed on their way. It saves the network, and costs both sides time; what is stored is
+            the same.
         routed: False takes the one address for a broker's, whatever it answers.
     """
 
@@ -60,6 +63,7 @@ class Client(ProduceApi, PullApi, AdminApi):
         retry_until: float | None = None,
         avoid_slow: bool = False,
         ca_file: str | None = None,
+        compression: str = "none",
         routed: bool = True,
     ) -> None:
         self._settings: dict[str, Any] = {
@@ -68,6 +72,7 @@ class Client(ProduceApi, PullApi, AdminApi):
             "pool_size": pool_size,
             "retry_until": retry_until,
             "ca_file": chosen_ca_file(ca_file),
+            "compression": compression,
         }
         self._avoid_slow = avoid_slow
         self._broker_name: str | None = None  # of several, the one that this is the client of

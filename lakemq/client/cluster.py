@@ -47,7 +47,7 @@ class Cluster(Generic[C]):
     Args:
         endpoints: Name servers, brokers, or both.
         settings: Of each broker's connections: ``timeout_s``, ``retries``, ``pool_size``, ``retry_until``,
-            ``ca_file``.
+            ``ca_file``, ``compression``.
         client_over: Makes the client of one broker.
         avoid_slow: See :class:`BrokerChoice`.
         pause: Waits; given in tests.

@@ -29,6 +29,7 @@ from urllib3.exceptions import (
     ReadTimeoutError,
 )
 
+from lakemq.client.compression import check_compression, compressed
 from lakemq.client.deadline import Deadline, pool_of, until
 from lakemq.client.errors import OutcomeUnknown, from_problem, is_brokers_own
 from lakemq.client.forks import tell_in_child
@@ -106,6 +107,7 @@ class Transport:
         retry_until: Every call repeats what may be repeated until so many seconds after its begin.
         pause: Waits between two attempts; given in tests.
         ca_file: Whose certificates are believed where the endpoint is an https one; None: the system's.
+        compression: Of what stores messages, one of :data:`~lakemq.client.compression.COMPRESSIONS`.
         pool: The connections; given in tests.
 
     Raises:
@@ -122,6 +124,7 @@ class Transport:
         pool_size: int,
         retry_until: float | None = None,
         ca_file: str | None = None,
+        compression: str = "none",
         pause: Callable[[float], None] = time.sleep,
         pool: urllib3.HTTPConnectionPool | None = None,
     ) -> None:
@@ -137,6 +140,7 @@ class Transport:
         self._closed = False
         self._pool_size = pool_size
         self._ca_file = ca_file
+        self._compression = check_compression(compression)
         self._pool = pool_of(self.endpoint, pool_size, ca_file) if pool is None else pool
         if pool is None:
             tell_in_child(self._connect_anew)
@@ -192,6 +196,9 @@ class Transport:
                 detail = f"an Idempotency-Key has 1 to 255 visible ASCII characters: {idempotency_key!a:.80}"
                 raise InvalidRequest("ARGUMENT_ILLEGAL", detail)
             given["Idempotency-Key"] = idempotency_key
+        if body is not None and stores is not None:
+            body, encoding = compressed(body, self._compression)
+            given |= encoding
         request = _Request(method, path + _query_string(query), body, given, stores, idempotency_key)
         retry_for_s = self.retry_until if retry_until is None else retry_until
         seconds = (self.timeout_s if retry_for_s is None else retry_for_s) + wait_s

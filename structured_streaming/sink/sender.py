@@ -79,7 +79,14 @@ def client_of(options: WriteOptions) -> Client:
     """A client for what the options name; its caller closes it."""
     # Where the brokers are not fixed, a name server must not spread what a repeat would spread otherwise.
     routed = bool(options.brokers)
-    return Client(options.endpoint, timeout_s=60.0, retries=0, ca_file=options.ca_file, routed=routed)
+    return Client(
+        options.endpoint,
+        timeout_s=60.0,
+        retries=0,
+        ca_file=options.ca_file,
+        compression=options.compression,
+        routed=routed,
+    )
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import pytest
 from lakemq import Message, Producer
 from lakemq.client import InvalidRequest, LakeMQError, Unavailable
 from tests.support.broker_process import BrokerProcess
+from tests.support.tcp_proxy import TcpProxy
 
 FOR_EVER_MS = 3_600_000
 
@@ -41,6 +42,20 @@ def test_later_messages_are_stored_in_order_and_each_future_knows_its_place(
         results = [future.result(30) for future in futures]
     assert [result.queue_offset for result in results] == list(range(500))
     assert bodies(shared_broker, topic) == [str(i) for i in range(500)]
+
+
+@pytest.mark.parametrize("coding", ["gzip", "zstd"])
+def test_what_is_compressed_on_its_way_is_stored_as_it_was(shared_broker: BrokerProcess, coding: str) -> None:
+    topic = topic_of_one_queue(shared_broker)
+    texts = [f"{number} " + "abc" * 100 for number in range(100)]
+    with TcpProxy(shared_broker.port) as proxy:
+        with Producer(
+            f"127.0.0.1:{proxy.port}", topic, linger_ms=FOR_EVER_MS, compression=coding
+        ) as producer:
+            for text in texts:
+                producer.send_later(text)
+        assert 0 < proxy.carried["to server"] < len(texts) * len(texts[0]) / 10
+    assert bodies(shared_broker, topic) == texts
 
 
 def test_flush_does_not_wait_for_the_linger(shared_broker: BrokerProcess) -> None:

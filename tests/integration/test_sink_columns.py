@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from lakemq.client import Client
 from tests.support.broker_process import BrokerProcess
 from tests.support.spark_streams import table
+from tests.support.tcp_proxy import TcpProxy
 
 
 @pytest.fixture
@@ -126,3 +127,24 @@ def test_a_log_cannot_be_overwritten(spark: SparkSession, shared_broker: BrokerP
         spark.sql("SELECT 'x' AS body").write.format("lakemq").mode("overwrite").options(
             endpoint=shared_broker.endpoint, topic="t"
         ).save()
+
+
+@pytest.mark.parametrize("coding", ["gzip", "zstd"])
+def test_rows_are_compressed_on_their_way(
+    spark: SparkSession, client: Client, shared_broker: BrokerProcess, coding: str
+) -> None:
+    topic = f"compressed-{coding}"
+    client.put_topic(topic, read_queue_nums=1, write_queue_nums=1)
+    rows = spark.range(500).selectExpr("repeat(cast(id AS string), 1000) AS body", f"'{topic}' AS topic")
+    with TcpProxy(shared_broker.port) as proxy:
+        at = f"http://127.0.0.1:{proxy.port}"
+        rows.write.format("lakemq").mode("append").options(endpoint=at, compression=coding).save()
+        assert 0 < proxy.carried["to server"] < 100_000
+    stored = table(spark, endpoint=shared_broker.endpoint, subscribe=topic).select("body").collect()
+    assert sorted(bytes(row.body) for row in stored) == sorted(b"%d" % n * 1000 for n in range(500))
+
+
+def test_a_compression_that_is_none_is_refused(spark: SparkSession, shared_broker: BrokerProcess) -> None:
+    rows = spark.sql("SELECT 't' AS topic, 'x' AS body")
+    with pytest.raises(PySparkException, match="compression must be one of none, gzip, zstd, not 'lz4'"):
+        write(rows, shared_broker, compression="lz4")

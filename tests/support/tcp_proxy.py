@@ -27,6 +27,7 @@ class TcpProxy:
         port: Where it listens itself.
         held: The directions in which nothing goes.
         connected: How many connections came.
+        carried: Bytes that went on, by direction.
     """
 
     def __init__(self, port: int) -> None:
@@ -36,6 +37,7 @@ class TcpProxy:
         self._go = threading.Condition()
         self._over = False
         self.connected = 0
+        self.carried: dict[Direction, int] = {"to server": 0, "to client": 0}
         self.held: set[Direction] = set()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
@@ -99,6 +101,7 @@ class TcpProxy:
             while data := source.recv(_CHUNK):
                 with self._go:
                     self._go.wait_for(lambda: self._over or direction not in self.held)
+                    self.carried[direction] += len(data)
                 target.sendall(data)
         except OSError:
             pass

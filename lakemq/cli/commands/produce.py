@@ -15,6 +15,7 @@ from typing import cast
 from lakemq.cli import options
 from lakemq.cli.subparsers import Subparsers
 from lakemq.client import Message
+from lakemq.client.compression import COMPRESS_ABOVE_BYTES, COMPRESSIONS
 from lakemq.client.endpoint import add_endpoint
 from lakemq.terminal import output
 from lakemq.terminal.failure import WrongUsage
@@ -81,6 +82,13 @@ def register(subparsers: Subparsers) -> None:
         metavar="N",
         help="requests in flight; 1 keeps the order of the input (default: %(default)s)",
     )
+    parser.add_argument(
+        "--compression",
+        choices=COMPRESSIONS,
+        default="none",
+        help=f"of requests of more than {COMPRESS_ABOVE_BYTES:,} bytes on their way; what is stored is the "
+        "same (default: %(default)s)",
+    )
     one = parser.add_argument_group("one message")
     one.add_argument("--body", metavar="TEXT", help="the body, instead of a file")
     one.add_argument(
@@ -115,7 +123,7 @@ def run(args: argparse.Namespace) -> int:
         )
     rule = ndjson.LineRule(args.meaning, tuple(args.key_field), args.tag_field)
     with (
-        options.connect(args, pool_size=args.connections) as client,
+        options.connect(args, pool_size=args.connections, compression=args.compression) as client,
         _opened(args.input) as source,
         Progress(f"to {args.topic}") as progress,
     ):
@@ -140,7 +148,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _post_one(args: argparse.Namespace) -> int:
     message = Message(args.body, tags=args.tag, keys=args.key, delay_level=args.delay_level)
-    with options.connect(args) as client:
+    with options.connect(args, compression=args.compression) as client:
         result = client.send_message(args.topic, message, idempotency_key=uuid.uuid4().hex, in_turn=True)
         of_several = client.is_routed
     if args.format == "json":
