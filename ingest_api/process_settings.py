@@ -230,10 +230,17 @@ class ProcessSettings(BaseSettings):
         return self
 
 
+@dataclass(frozen=True, slots=True, config=SECTION)
+class NameServerHttpSettings(HttpSettings):
+    """Where the name server listens; otherwise as a broker's."""
+
+    port: Annotated[int, Interval(ge=0, le=65_535)] = 9876
+
+
 class NameServerSettings(ProcessSettings):
     """Everything `lakemq nameserver` takes."""
 
-    http: HttpSettings = HttpSettings(port=9876)
+    http: NameServerHttpSettings = NameServerHttpSettings()
     heartbeat_timeout_s: Annotated[float, Interval(ge=1, le=86_400)] = HEARTBEAT_TIMEOUT_S
 
 

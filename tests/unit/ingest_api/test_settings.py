@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ingest_api.setting_sources import load_settings
+from ingest_api.process_settings import NameServerSettings, ProcessSettings
+from ingest_api.setting_sources import load, load_settings
 from ingest_api.settings import Settings, known_settings
 from lakemq.cli.commands import serve
 from store_native import option_bounds
@@ -231,6 +232,14 @@ def test_every_number_has_bounds_that_hold_its_default() -> None:
     for field in numbers:
         assert field.bounds is not None, f"give {field.name} its Interval"
         assert field.bounds[0] <= field.default <= field.bounds[1]
+
+
+@pytest.mark.parametrize("model", [Settings, NameServerSettings])
+def test_a_setting_that_is_given_leaves_the_others_their_defaults(model: type[ProcessSettings]) -> None:
+    defaults = model()
+    for name, field in known_settings(model).items():
+        if name != "replication.min_in_sync":  # refused beside the role that is the default
+            assert load(model, None, {name: field.default}) == defaults, name
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
