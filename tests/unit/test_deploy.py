@@ -104,8 +104,9 @@ def test_the_image_has_the_rust_that_the_store_asks_for() -> None:
     assert f"--default-toolchain {asked}." in (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
 
 
-def test_compose_gives_a_stop_its_time() -> None:
-    text = (DEPLOY / "compose.yaml").read_text(encoding="utf-8")
+@pytest.mark.parametrize("file", ["compose.yaml", "compose-cluster.yaml"])
+def test_compose_gives_a_stop_its_time(file: str) -> None:
+    text = (DEPLOY / file).read_text(encoding="utf-8")
     found = re.search(r"stop_grace_period: (\d+)s", text)
     assert found is not None
     assert int(found[1]) > STOPPED_WITHIN_S
