@@ -8,8 +8,10 @@
                           by what a user wrote
     idempotent.py         appends once; known_keys.py is what a table has already of a batch
     views.py              derives state
-    ledger_query.py       queries with the engine that is nearer, ledger_reader.py without a JVM;
-                          query_errors.py words what is wrong with a statement
+    ledger_query.py       queries with the engine that is nearer
+    opened_ledger.py      a ledger for an operator: queried by ledger_reader.py without a JVM, or by
+                          spark_reader.py; read_statement.py says what both take, query_errors.py what is
+                          wrong with a statement, sql_literal.py writes texts
     group_status.py       how a group fares now; known_groups.py: which groups there are
     maintenance.py        compaction, clean-up, retention; kept_rows.py: what stays however old it is;
                           retained_from.py: from where on nothing of a queue was deleted

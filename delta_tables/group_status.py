@@ -13,13 +13,13 @@ from typing import Any
 
 from delta_tables.ledger_reader import LedgerReader, LedgerSnapshot
 from delta_tables.replays import DISCARD
+from delta_tables.spark_reader import SparkReader, SparkSnapshot
 from store_native import validate_group
 
 RATE_WINDOW = timedelta(minutes=1)
 WINDOW = timedelta(hours=1)
 
 _TIME = "%Y-%m-%d %H:%M:%S.%f"
-_TOOK_US = "arrow_cast(finished_at, 'Int64') - arrow_cast(started_at, 'Int64')"
 _PENDING = """\
 SELECT count(*) AS pending, count(CASE WHEN next_attempt_at <= TIMESTAMP '{now}' THEN 1 END) AS due,
   min(next_attempt_at) AS next_due_at
@@ -48,13 +48,13 @@ WHERE consumer_group = '{group}' AND last_attempt_at > TIMESTAMP '{since}'"""
 _GIVEN_UP = """\
 SELECT count(*) AS pending, min(given_up_at) AS oldest FROM pending_dead_letters
 WHERE consumer_group = '{group}'"""
-_HANDLING = f"""\
+_HANDLING = """\
 SELECT topic, count(*) AS attempts, count(CASE WHEN verdict <> 'ACK' THEN 1 END) AS failed,
-  avg({_TOOK_US}) / 1000 AS mean_ms,
-  approx_percentile_cont(0.95) WITHIN GROUP (ORDER BY {_TOOK_US}) / 1000.0 AS p95_ms,
-  max({_TOOK_US}) / 1000.0 AS max_ms
-FROM deliveries
-WHERE consumer_group = '{{group}}' AND started_at IS NOT NULL AND finished_at > TIMESTAMP '{{since}}'
+  avg(took_us) / 1e3 AS mean_ms, {p95} / 1e3 AS p95_ms, max(took_us) / 1e3 AS max_ms
+FROM (
+  SELECT topic, verdict, {finished_us} - {started_us} AS took_us FROM deliveries
+  WHERE consumer_group = '{group}' AND started_at IS NOT NULL AND finished_at > TIMESTAMP '{since}'
+) AS calls
 GROUP BY topic ORDER BY failed DESC, mean_ms DESC, topic"""
 _ERROR = """\
 SELECT finished_at AS at, topic, message_id, attempt, verdict, error_type,
@@ -174,7 +174,7 @@ class LedgerStatus:
     handling: tuple[TopicHandling, ...]
 
 
-def ledger_status(ledger: LedgerReader, group: str, now: datetime) -> LedgerStatus:
+def ledger_status(ledger: LedgerReader | SparkReader, group: str, now: datetime) -> LedgerStatus:
     """Looks at a group.
 
     Args:
@@ -193,6 +193,11 @@ def ledger_status(ledger: LedgerReader, group: str, now: datetime) -> LedgerStat
         "rate_since": (now - RATE_WINDOW).strftime(_TIME),
     }
     tables = ledger.snapshot()
+    names |= {
+        "finished_us": tables.microseconds("finished_at"),
+        "started_us": tables.microseconds("started_at"),
+        "p95": tables.percentile(0.95, "took_us"),
+    }
 
     def ask(query: str) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = tables.sql(query.format(**names)).to_pylist()
@@ -222,7 +227,9 @@ def ledger_status(ledger: LedgerReader, group: str, now: datetime) -> LedgerStat
     )
 
 
-def _last_batch(tables: LedgerSnapshot, group: str, newest: list[dict[str, Any]]) -> LastBatch | None:
+def _last_batch(
+    tables: LedgerSnapshot | SparkSnapshot, group: str, newest: list[dict[str, Any]]
+) -> LastBatch | None:
     if not newest:
         return None
     (report,) = newest

@@ -9,17 +9,14 @@ names, not of all.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 from delta_tables.ledger.location import LedgerLocation
 from delta_tables.ledger.path_ledger import PathLedger
-from delta_tables.views import TABLES, VIEWS, view_sql
+from delta_tables.views import named_in, without_comments
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_COMMENT = re.compile(r"--[^\n]*")
 
 
 def select(ledger: LedgerLocation, text: str, spark: SparkSession | None = None) -> list[tuple[Any, ...]]:
@@ -40,17 +37,7 @@ def select(ledger: LedgerLocation, text: str, spark: SparkSession | None = None)
 
 def with_views(ledger: LedgerLocation, text: str) -> str:
     """Puts the tables and views that a SELECT names before it, as common table expressions."""
-    found: list[str] = []
-    named = text
-    for view in reversed(VIEWS):  # a view is built on those before it
-        if _names(named, view):
-            select = _COMMENT.sub("", view_sql(view))
-            found.insert(0, f"{view} AS ({select})")
-            named = f"{named} {select}"
-    tables = [table for table in TABLES if _names(named, table.name)]
+    tables, views = named_in(text)
     parts = [f"{table.name} AS (SELECT * FROM {ledger.qualified(table)})" for table in tables]
-    return f"WITH {', '.join([*parts, *found])} {text}" if parts else text
-
-
-def _names(text: str, name: str) -> bool:
-    return re.search(rf"\b{name}\b", text) is not None
+    parts += [f"{view} AS ({without_comments(view)})" for view in views]
+    return f"WITH {', '.join(parts)} {text}" if parts else text

@@ -1,14 +1,13 @@
 """SQL over a ledger on a path, without a JVM.
 
-Owns a DataFusion session (`deltalake`'s QueryBuilder) with the ledger's tables and views, and which
-statements it takes: the engine would write files (COPY), also in the middle of an EXPLAIN ANALYZE.
+Owns a DataFusion session (`deltalake`'s QueryBuilder) with the ledger's tables and views.
 
-Invariants: it never writes.
+Invariants: it never writes, though the engine would (COPY, also in the middle of an EXPLAIN ANALYZE):
+read_statement.py says what it takes.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import cycle
@@ -20,14 +19,11 @@ from deltalake import DeltaTable, QueryBuilder
 from delta_tables.ledger import ledger_at
 from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.query_errors import explained
+from delta_tables.read_statement import check_names, check_reads
 from delta_tables.table import OUTBOX, Table, ddl_of
 from delta_tables.views import TABLES, VIEWS, view_sql
 from store_native.errors import from_code
 
-_ONLY_READ = (
-    "a ledger is only read: one SELECT, WITH, VALUES, FROM, EXPLAIN of such, or DESCRIBE of a table, with no "
-    "comment inside a comment"
-)
 _NULL = {
     "STRING": "{null}",
     "BINARY": "arrow_cast({null}, 'Binary')",
@@ -47,18 +43,6 @@ _NULL = {
 That one is nullif(column, column), which the engine does not work out beforehand: it would pass over a
 condition that comes to NULL, and find every row.
 """
-
-_GAP = r"(?:[\s(]|--[^\n]*(?:\n|\Z)|/\*(?:(?!/\*|\*/).)*\*/)"
-"""What may come before a word. The engine nests comments; one inside another could hide where they end."""
-
-_READS = re.compile(
-    rf"{_GAP}*(?:(?:(?:explain|describe|desc)\b{_GAP}*(?:(?:analyze|verbose|extended)\b{_GAP}*)*)?"
-    rf"(?:select|with|values|from)\b.*|(?:describe|desc)\b{_GAP}*[\w.\"]+[\s;]*)",
-    re.IGNORECASE | re.DOTALL,
-)
-
-_READING = ("select", "with", "values", "from", "explain", "describe", "desc")
-_WORD = re.compile(rf"{_GAP}*(\w+)", re.DOTALL)
 
 
 class LedgerReader:
@@ -91,7 +75,7 @@ class LedgerReader:
             InvalidRequest: ARGUMENT_ILLEGAL when the text does anything but read, or is not SQL the engine
                 knows, with its reason.
         """
-        _check_reads(text)  # before any table is opened
+        check_reads(text)  # before any table is opened
         return self.snapshot().sql(text)
 
     def snapshot(self) -> LedgerSnapshot:
@@ -120,14 +104,10 @@ class LedgerSnapshot:
 
     def sql(self, text: str) -> pa.Table:
         """Runs one SELECT; raises as `LedgerReader.sql`."""
-        _check_reads(text)
+        check_reads(text)
         with _explained(text):
             result = pa.table(self._session.execute(text).read_all())
-        if not result.schema.names:  # SELECT ... INTO: a table of this session, which ends here
-            raise from_code("ARGUMENT_ILLEGAL", f"the statement has no result; {_ONLY_READ}")
-        twice = sorted({name for name in result.schema.names if result.schema.names.count(name) > 1})
-        if twice:  # a row as a dictionary, or as JSON, would have one of them
-            raise from_code("ARGUMENT_ILLEGAL", f"several columns are called {twice[0]}: AS gives them names")
+        check_names(result.schema.names)  # SELECT ... INTO, a table of this session, has none
         return _plain(result)
 
     def batches(self, text: str, most_rows: int) -> Iterator[pa.Table]:
@@ -140,11 +120,19 @@ class LedgerSnapshot:
         Raises:
             InvalidRequest: As `LedgerReader.sql`, also from the iterator.
         """
-        _check_reads(text)
+        check_reads(text)
         with _explained(text):
             self._session.execute(f"SET datafusion.execution.batch_size = {most_rows}").read_all()
             for batch in self._session.execute(text):
                 yield _plain(pa.Table.from_batches([pa.record_batch(batch)]))
+
+    def microseconds(self, timestamp: str) -> str:
+        """A time in SQL as microseconds since 1970."""
+        return f"arrow_cast({timestamp}, 'Int64')"
+
+    def percentile(self, share: float, value: str) -> str:
+        """An approximate percentile of a group's values in SQL."""
+        return f"approx_percentile_cont({share}) WITHIN GROUP (ORDER BY {value})"
 
 
 @contextmanager
@@ -166,14 +154,6 @@ def _explained(text: str) -> Iterator[None]:
 def _plain(result: pa.Table) -> pa.Table:
     plain = pa.schema([pa.field(field.name, plain_type(field.type)) for field in result.schema])
     return result.cast(plain, safe=False)
-
-
-def _check_reads(text: str) -> None:
-    if not _READS.fullmatch(text):
-        first = _WORD.match(text)
-        strange = first is not None and first[1].lower() not in _READING
-        begins = f"the statement begins with {first[1]!r}: " if first and strange else ""
-        raise from_code("ARGUMENT_ILLEGAL", begins + _ONLY_READ)
 
 
 def _register(session: QueryBuilder, table: Table, stored: DeltaTable) -> None:

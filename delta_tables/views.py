@@ -8,6 +8,8 @@ know.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
@@ -52,10 +54,33 @@ VIEWS = (
 """In an order in which each view finds what it is built on."""
 
 
+_COMMENT = re.compile(r"--[^\n]*")
+
+
 @cache
 def view_sql(name: str) -> str:
     """The SELECT behind a view."""
     return files("delta_tables").joinpath("views", f"{name}.sql").read_text(encoding="utf-8")
+
+
+def without_comments(name: str) -> str:
+    """The same, for a place where a comment would hide what follows."""
+    return _COMMENT.sub("", view_sql(name))
+
+
+def named_in(text: str) -> tuple[list[Table], list[str]]:
+    """The tables and views that SQL may need: whose names are in it, and in the views that it names."""
+    views: list[str] = []
+    named = text
+    for view in reversed(VIEWS):  # a view is built on those before it
+        if _names(named, view):
+            views.insert(0, view)
+            named = f"{named} {without_comments(view)}"
+    return [table for table in TABLES if _names(named, table.name)], views
+
+
+def _names(text: str, name: str) -> bool:
+    return re.search(rf"\b{name}\b", text, re.IGNORECASE) is not None
 
 
 def register_views(spark: SparkSession, ledger: LedgerLocation | str) -> None:
@@ -68,9 +93,14 @@ def register_views(spark: SparkSession, ledger: LedgerLocation | str) -> None:
     location = ledger_at(ledger) if isinstance(ledger, str) else ledger
     if isinstance(location, PathLedger):
         location.create(*TABLES)  # one of a later release than the ledger reads as empty
-    for table in TABLES:
-        _with_all_columns(location.read(spark, table), table).createOrReplaceTempView(table.name)
-    for name in VIEWS:
+    register(spark, {table: location.read(spark, table) for table in TABLES}, VIEWS)
+
+
+def register(spark: SparkSession, stored: Mapping[Table, DataFrame], views: Sequence[str]) -> None:
+    """Makes tables, which the session reads as they are stored, and views over them known to it."""
+    for table, rows in stored.items():
+        _with_all_columns(rows, table).createOrReplaceTempView(table.name)
+    for name in views:
         spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {name} AS {view_sql(name)}")
 
 

@@ -137,6 +137,15 @@ def session(
     return spark
 
 
+def active() -> SparkSession | None:
+    """Returns this thread's session, as a notebook or a task of a cluster has one; None without one."""
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        return None
+    return SparkSession.getActiveSession()
+
+
 def is_local(master: str) -> bool:
     """Says whether a Spark master is this process's own machine, not a cluster.
 

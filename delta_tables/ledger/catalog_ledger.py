@@ -57,6 +57,11 @@ class CatalogLedger(LedgerLocation):
         """The table as it is when an action runs."""
         return spark.read.table(self.qualified(table))
 
+    def exists(self, table: Table, spark: SparkSession | None = None) -> bool:
+        """Whether the table was made."""
+        assert spark is not None, "a ledger in a catalog is read through Spark"
+        return bool(spark.catalog.tableExists(self.qualified(table)))
+
     def version(self, spark: SparkSession, table: Table) -> int:
         """The table's newest version."""
         newest = spark.sql(f"DESCRIBE HISTORY {self.qualified(table)} LIMIT 1").head()

@@ -61,6 +61,10 @@ class LedgerLocation(ABC):
         """The table as it is when an action runs."""
 
     @abstractmethod
+    def exists(self, table: Table, spark: SparkSession | None = None) -> bool:
+        """Whether the table was made; a ledger in a catalog needs the session."""
+
+    @abstractmethod
     def version(self, spark: SparkSession, table: Table) -> int:
         """The table's newest version."""
 

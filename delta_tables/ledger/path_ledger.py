@@ -66,8 +66,8 @@ class PathLedger(LedgerLocation):
         """The directory of a table."""
         return self.directory / table.name
 
-    def exists(self, table: Table) -> bool:
-        """Whether the table was made."""
+    def exists(self, table: Table, spark: SparkSession | None = None) -> bool:
+        """Whether the table was made; needs no session."""
         from deltalake import DeltaTable
 
         return bool(DeltaTable.is_deltatable(str(self.path(table))))

@@ -1,4 +1,4 @@
-"""What an operator does with dead letters; the ledger is read and written without a JVM.
+"""What an operator does with dead letters; a ledger on a path is read and written without a JVM.
 
 choice.py    which dead letters, by SQL and by what was done with them
 condition.py what --where may be

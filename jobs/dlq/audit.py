@@ -1,9 +1,8 @@
 """The rows of `replays`: who did what with which dead letter.
 
-Owns the lock on the table and its rows.
+Owns the table's rows.
 
-Invariants: one process writes the table at a time; it has the columns of this version before a row is
-written.
+Invariants: a row is written under the table's lock.
 """
 
 from __future__ import annotations
@@ -48,15 +47,8 @@ class Audit:
         Raises:
             Unavailable: STORE_LOCKED when another process writes the table.
         """
-        location = self._choice.location
-        location.create(REPLAYS)
-        (lock,) = location.writer_locks((REPLAYS,))
-        lock.acquire()
-        try:
-            location.fit(REPLAYS)
+        with self._choice.ledger.only_writer(REPLAYS):
             yield
-        finally:
-            lock.release()
 
     def row(self, letter: Mapping[str, Any]) -> dict[str, Any]:
         """The row of one dead letter that was dealt with just now."""
@@ -69,5 +61,5 @@ class Audit:
             version = self._written + 1
             table = pa.Table.from_pylist(list(rows), schema=REPLAYS.arrow_schema)
             app_id = f"lakemq/replay/{self.replay_id}"
-            self._choice.location.append_arrow(table, REPLAYS, app_id=app_id, version=version)
+            self._choice.ledger.append(table, REPLAYS, app_id=app_id, version=version)
             self._written = version

@@ -9,17 +9,19 @@ dead letter is found once.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import pyarrow as pa
 
-from delta_tables.ledger import ledger_at
-from delta_tables.ledger.path_ledger import PathLedger
-from delta_tables.ledger_reader import LedgerReader, LedgerSnapshot
+from delta_tables.opened_ledger import OpenedLedger
 from delta_tables.replays import DISCARD
+from delta_tables.sql_literal import literal
 from jobs.dlq.condition import check_condition
 from store_native import validate_group
 from store_native.errors import from_code
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 KEY = ("topic", "broker_name", "queue_id", "queue_offset", "attempts")
 
@@ -34,10 +36,13 @@ _STATES: dict[State, str] = {
 
 _OWN = """\
 WITH dead_letters AS (SELECT * FROM dead_letters WHERE consumer_group = '{group}')"""
-"""The table's name is the group's own part of it, also in a subquery of the predicate."""
+"""The table's name is the group's own part of it, also in a subquery of the predicate.
+
+It is an alias besides where the predicate follows: of `t WHERE (true)` Spark makes a table called WHERE.
+"""
 _CHOSEN = """\
 {own},
-chosen AS (SELECT * FROM dead_letters WHERE (
+chosen AS (SELECT * FROM dead_letters AS dead_letters WHERE (
 {predicate}
 )),
 done AS (SELECT * FROM replays WHERE consumer_group = '{group}')
@@ -48,7 +53,7 @@ WHERE {state}
 ORDER BY {order}"""
 _FITTING = """\
 {own}
-SELECT * FROM dead_letters WHERE (
+SELECT * FROM dead_letters AS dead_letters WHERE (
 {predicate}
 )"""
 _NAMED = """\
@@ -70,28 +75,42 @@ _DONE = (
 )
 
 
+class _Queried(Protocol):
+    """A ledger, as it is or as it was."""
+
+    def sql(self, text: str) -> pa.Table:
+        """Runs one SELECT."""
+
+
 class DeadLetterChoice:
     """The dead letters of a group that fit a predicate.
 
     Args:
-        ledger: A ledger's directory.
+        ledger: A ledger's directory, or `catalog.schema`.
         group: The group.
         predicate: SQL over the columns of `dead_letters`.
         state: What was done with them before.
+        spark: A session that reaches a ledger in a catalog.
 
     Raises:
-        InvalidRequest: GROUP_ILLEGAL; ARGUMENT_ILLEGAL when there is no ledger, it is a catalog's, or the
-            predicate is no SQL, or has another result each time.
+        InvalidRequest: GROUP_ILLEGAL; ARGUMENT_ILLEGAL when there is no ledger, or the predicate is no SQL,
+            or has another result each time.
     """
 
-    def __init__(self, ledger: str, group: str, predicate: str, state: State = "open") -> None:
+    def __init__(
+        self,
+        ledger: str,
+        group: str,
+        predicate: str,
+        state: State = "open",
+        *,
+        spark: SparkSession | None = None,
+    ) -> None:
         validate_group(group)
-        location = ledger_at(ledger)
-        self._reader = LedgerReader(ledger)
-        assert isinstance(location, PathLedger), "the reader refuses a catalog"
+        self.ledger = OpenedLedger(ledger, spark)
+        self._reader = self.ledger.reader
         check_condition(predicate)
         self._own = _OWN.format(group=group)
-        self.location = location
         self.group = group
         self.predicate = predicate
         self.state = state
@@ -114,15 +133,15 @@ class DeadLetterChoice:
         Raises:
             InvalidRequest: ARGUMENT_ILLEGAL when the predicate is no SQL, or finds a row twice.
         """
-        return self._rows(self._reader.snapshot(), columns, with_audit=with_audit)
+        return self._rows(self._reader, columns, with_audit=with_audit)
 
     def named(self, keys: pa.Table) -> pa.Table:
         """The dead letters of these keys, of which there is one at least, whole and by position."""
         offsets = keys.column("queue_offset").to_pylist()
-        return self._reader.snapshot().sql(
+        return self._reader.sql(
             _NAMED.format(
                 own=self._own,
-                keys=", ".join(f"({', '.join(map(_literal, key))})" for key in _keys(keys)),
+                keys=", ".join(f"({', '.join(map(literal, key))})" for key in _keys(keys)),
                 names=", ".join(KEY),
                 named=_same("named"),
                 first=min(offsets),
@@ -149,7 +168,7 @@ class DeadLetterChoice:
 
     def _rows(
         self,
-        ledger: LedgerSnapshot,
+        ledger: _Queried,
         columns: Sequence[str] | None,
         *,
         with_audit: bool = False,
@@ -176,7 +195,7 @@ class DeadLetterChoice:
 
     def attempts(self, letter: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The attempts behind a dead letter, in order, from `deliveries`."""
-        at = " AND ".join(f"{name} = {_literal(letter[name])}" for name in KEY[:4])
+        at = " AND ".join(f"{name} = {literal(letter[name])}" for name in KEY[:4])
         rows = self._reader.sql(
             f"SELECT {', '.join(_OF_ATTEMPT)} FROM deliveries WHERE consumer_group = '{self.group}' "
             f"AND {at} AND attempt <= {int(letter['attempts'])} AND verdict <> 'PARKED' ORDER BY attempt"
@@ -187,15 +206,11 @@ class DeadLetterChoice:
 
 def with_id(message_id: str) -> str:
     """The predicate that finds one message."""
-    return f"message_id = {_literal(message_id)}"
+    return f"message_id = {literal(message_id)}"
 
 
 def _keys(letters: pa.Table) -> list[tuple[Any, ...]]:
     return list(zip(*(letters.column(name).to_pylist() for name in KEY), strict=True))
-
-
-def _literal(value: str | int) -> str:
-    return str(value) if isinstance(value, int) else "'" + value.replace("'", "''") + "'"
 
 
 def _same(other: str) -> str:

@@ -11,16 +11,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from delta_tables.consumer_offsets import RETENTION
 from delta_tables.deliveries import ACK, DEAD, DELIVERIES, DROPPED, PARKED, SHARDING_KEY_PROPERTY
 from delta_tables.known_groups import check_group
-from delta_tables.ledger import ledger_at
 from delta_tables.ledger.path_ledger import PathLedger
-from delta_tables.ledger_reader import LedgerReader
+from delta_tables.opened_ledger import OpenedLedger
+from delta_tables.skipped_messages import SKIPPED_MESSAGES
+from delta_tables.sql_literal import literal
 from jobs.group.fence import application
+from jobs.group.skips.open_skips import OpenSkip, open_skips
 from store_native.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 State = Literal["RETRY", "PARKED", "NOT_HANDLED"]
 """Its next attempt is on its way; it waits for an earlier one of its lane; the group has not come to it."""
@@ -91,30 +96,38 @@ class GroupLedger:
     """What a ledger says of the messages of one group.
 
     Args:
-        ledger: A ledger's directory.
+        ledger: A ledger's directory, or `catalog.schema`.
         group: The group.
+        spark: A session that reaches a ledger in a catalog.
 
     Attributes:
-        location: Where the tables are.
+        opened: The ledger.
 
     Raises:
-        InvalidRequest: GROUP_ILLEGAL; ARGUMENT_ILLEGAL when there is no ledger, it is a catalog's, it
-            does not know the group, or only in broadcast mode.
+        InvalidRequest: GROUP_ILLEGAL; ARGUMENT_ILLEGAL when there is no ledger, or it does not know the
+            group; on a path also when it knows it in broadcast mode only.
     """
 
-    def __init__(self, ledger: str, group: str) -> None:
-        location = ledger_at(ledger)
-        self._reader = LedgerReader(ledger)
-        assert isinstance(location, PathLedger), "the reader refuses a catalog"
-        check_group(location, group)
-        self.location = location
+    def __init__(self, ledger: str, group: str, *, spark: SparkSession | None = None) -> None:
+        self.opened = OpenedLedger(ledger, spark)
+        self._reader = self.opened.reader
+        location = self.opened.location
+        check_group(location, group, spark)
         self.group = group
-        location.create(DELIVERIES)
-        if location.open(DELIVERIES).transaction_version(application(group)) is None:
+        location.create(DELIVERIES, spark=spark)
+        # Of a catalog's table no SQL tells the transactions that it knows.
+        on_path = location.open(DELIVERIES) if isinstance(location, PathLedger) else None
+        if on_path is not None and on_path.transaction_version(application(group)) is None:
             raise refused(
                 f"group {group} has run with the ledger {ledger} in broadcast mode only, where a message has "
                 "one attempt and nothing is skipped"
             )
+
+    def open_skips(self) -> list[OpenSkip]:
+        """The group's messages that are given up and have had no attempt since."""
+        location, spark = self.opened.location, self.opened.spark
+        there = location.exists(SKIPPED_MESSAGES, spark)
+        return open_skips(location, self.group, spark) if there else []
 
     def state(self, at: Place) -> MessageState | Reached:
         """How far the group is with a message; how far it has read the queue where it has no row of it.
@@ -123,8 +136,8 @@ class GroupLedger:
             InvalidRequest: ARGUMENT_ILLEGAL: the group is done with it, or has not read its queue.
         """
         tables = self._reader.snapshot()
-        broker = f"broker_name = {_text(at.broker_name)}"
-        queue = f"topic = {_text(at.topic)} AND {broker} AND queue_id = {at.queue_id}"
+        broker = f"broker_name = {literal(at.broker_name)}"
+        queue = f"topic = {literal(at.topic)} AND {broker} AND queue_id = {at.queue_id}"
         here = f"{queue} AND queue_offset = {at.queue_offset}"
         rows = tables.sql(_ROWS.format(group=self.group, here=here)).to_pylist()
         if rows:
@@ -133,13 +146,13 @@ class GroupLedger:
             behind = _PARKED_BEHIND.format(
                 group=self.group,
                 queue=queue,
-                key="IS NULL" if key is None else f"= {_text(key)}",
+                key="IS NULL" if key is None else f"= {literal(key)}",
                 offset=at.queue_offset,
             )
             return replace(found, parked_behind=int(tables.sql(behind).column("parked")[0].as_py()))
         reports = tables.sql(_REACHED.format(group=self.group, queue=queue)).to_pylist()
         if not reports:
-            topic = f"topic = {_text(at.topic)}"
+            topic = f"topic = {literal(at.topic)}"
             (left,) = tables.sql(_RETAINED.format(group=self.group, queue=queue, topic=topic)).to_pylist()
             return self._behind_retention(at, left["next_offset"], left["tags"])
         return Reached(int(reports[0]["reached_offset"]), str(reports[0]["subscription"]))
@@ -183,7 +196,3 @@ def _error(made: Sequence[Mapping[str, Any]]) -> str | None:
         return None
     last = made[-1]
     return ": ".join(filter(None, (last["error_type"], last["error_text"]))) or last["reason"]
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"

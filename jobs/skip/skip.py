@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 import pyarrow as pa
 
 from delta_tables.skipped_messages import SKIPPED_MESSAGES
-from jobs.group.skips.open_skips import open_skips
 from jobs.handler.reasons import reason_text
 from jobs.operator import operator_name
 from jobs.skip.message_state import GroupLedger, MessageState, Place, refused
@@ -42,7 +41,7 @@ def look(ledger: GroupLedger, client: Client, at: Place, *, most_open: int = MOS
     found = ledger.state(at)
     if not isinstance(found, MessageState):
         found = unhandled(client, ledger.group, at, found)
-    held = open_skips(ledger.location, ledger.group)
+    held = ledger.open_skips()
     for skip in held:
         if skip.position == at:
             when = f"since {skip.skipped_at:%Y-%m-%d %H:%M:%S}Z by {skip.operator}: {skip.reason}"
@@ -75,12 +74,7 @@ def skip(
         Unavailable: STORE_LOCKED when another process writes the table; as `look`.
     """
     check_reason(reason)
-    location = ledger.location
-    location.create(SKIPPED_MESSAGES)
-    (lock,) = location.writer_locks((SKIPPED_MESSAGES,))
-    lock.acquire()
-    try:
-        location.fit(SKIPPED_MESSAGES)
+    with ledger.opened.only_writer(SKIPPED_MESSAGES):
         found = look(ledger, client, at, most_open=most_open)
         skip_id = uuid.uuid4().hex
         row = {
@@ -94,9 +88,7 @@ def skip(
             "skipped_at": datetime.now(UTC),
         }
         table = pa.Table.from_pylist([row], schema=SKIPPED_MESSAGES.arrow_schema)
-        location.append_arrow(table, SKIPPED_MESSAGES, app_id=f"lakemq/skip/{skip_id}", version=1)
-    finally:
-        lock.release()
+        ledger.opened.append(table, SKIPPED_MESSAGES, app_id=f"lakemq/skip/{skip_id}", version=1)
     return skip_id, found
 
 

@@ -5,6 +5,7 @@
     options.py          options that several commands share; setting_options.py makes them of settings
     advice.py           what a person does next about an error
     stdin_end.py        a broker that stops with the process that started it
+    ledger_options.py   the ledger of an operator's command: on a path, or in a catalog
     spark_options.py    the Spark that a command runs in: this machine, or a cluster
     spark_log.py        its log in a file
     consume_progress.py how a group goes, and what it came to
@@ -18,6 +19,7 @@
     cluster_members.py  what masters and slaves of several names say of themselves
     master_changes.py   which master of a local cluster is another one now
     dead_letter_cards.py  what is seen of dead letters
+    task.py             the command as a task of a cluster
     __main__.py         ``python -m lakemq.cli``
 
 Nothing is imported here, so that ``lakemq topic list`` does not pay for Spark or the web framework.

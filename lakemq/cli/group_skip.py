@@ -9,6 +9,7 @@ import argparse
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from lakemq.cli.ledger_options import ledger_session
 from lakemq.client import Client
 from lakemq.terminal import output
 from lakemq.terminal.failure import WrongUsage
@@ -29,7 +30,7 @@ def skip(client: Client, args: argparse.Namespace) -> str:
     from jobs.skip.skip import skip as give_up
 
     check_reason(args.reason)
-    ledger = GroupLedger(args.ledger, args.group)
+    ledger = GroupLedger(args.ledger, args.group, spark=ledger_session(args))
     at = Place(args.topic, _broker_name(client, args), args.queue, args.offset)
     skip_id: str | None = None
     if args.execute:

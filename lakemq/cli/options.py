@@ -40,13 +40,6 @@ def add_format(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_ledger(parser: argparse.ArgumentParser) -> None:
-    """Adds ``--ledger``, of a ledger that is only read."""
-    parser.add_argument(
-        "--ledger", default="ledger", metavar="DIR", help="the ledger's directory (default: %(default)s)"
-    )
-
-
 def add_attributes(parser: argparse.ArgumentParser, noun: str) -> None:
     """Adds ``--attribute NAME=VALUE`` of a topic or a group."""
     parser.add_argument(

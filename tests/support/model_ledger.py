@@ -52,6 +52,9 @@ class ModelLedger(LedgerLocation):
         for table in tables:
             self._sql.execute(f"CREATE TABLE {table.name} ({', '.join(table.column_names)})")
 
+    def exists(self, table: Table, spark: Any = None) -> bool:
+        return table.name in self.commits
+
     def rows(self, table: Table) -> list[dict[str, Any]]:
         """All rows of a table, as they came."""
         return [row for rows in self.commits[table.name] for row in rows]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakemq.cli import dead_letter_cards, options
+from lakemq.cli.ledger_options import add_ledger, ledger_session
 from lakemq.cli.subparsers import Subparsers
 from lakemq.cli.verbs import add_broker_verb, add_verb
 from lakemq.cli.verbs import run as run
@@ -78,7 +79,7 @@ def register(subparsers: Subparsers) -> None:
             help="over the columns of dead_letters: \"reason LIKE '%%timeout%%' AND topic = 'orders'\" "
             "(default: %(default)s, all)",
         )
-        options.add_ledger(verb)
+        add_ledger(verb)
     for verb in (listed, export, replay):
         verb.add_argument("--discarded", action="store_true", help="of those that were discarded")
     for verb in (replay, discard):
@@ -93,9 +94,10 @@ def _chosen(
     from jobs.dlq.choice import DeadLetterChoice
 
     named: State = "discarded" if getattr(args, "discarded", False) else "open"
-    choice = DeadLetterChoice(args.ledger, args.group, args.where, state or named)
+    spark = ledger_session(args)
+    choice = DeadLetterChoice(args.ledger, args.group, args.where, state or named, spark=spark)
     try:
-        check_group(choice.location, choice.group)
+        check_group(choice.ledger.location, choice.group, spark)
     except InvalidRequest:
         if client is None or not _is_at_broker(client, choice.group):
             raise

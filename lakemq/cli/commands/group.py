@@ -17,6 +17,7 @@ from typing import Any
 from lakemq.argument_types import between
 from lakemq.cli import group_clone, group_skip, group_status, options
 from lakemq.cli.consumer_lag import consumer_lag, lag_and_away
+from lakemq.cli.ledger_options import add_ledger, ledger_session
 from lakemq.cli.missing_brokers import missing_of
 from lakemq.cli.subparsers import Subparsers
 from lakemq.cli.verbs import add_broker_verb
@@ -72,7 +73,7 @@ def register(subparsers: Subparsers) -> None:
         "how a group fares: lag, rate, retries, replays under way, dead letters, last error, handling times, "
         "from the broker and the ledger",
     )
-    options.add_ledger(status)
+    add_ledger(status)
     status.add_argument("--json", action="store_const", const="json", dest="format", help="as --format json")
     options.add_watch(status)
     _register_clone(verbs)
@@ -146,7 +147,7 @@ def _register_skip(verbs: Subparsers) -> argparse.ArgumentParser:
     skip.add_argument("--broker", metavar="NAME", help="its broker, where several have the topic")
     skip.add_argument("--reason", required=True, metavar="TEXT", help="why, for the ledger")
     skip.add_argument("--execute", action="store_true", help="do it")
-    options.add_ledger(skip)
+    add_ledger(skip)
     return skip
 
 
@@ -201,9 +202,9 @@ def _offsets(client: Client, args: argparse.Namespace) -> int:
 
 def _status(client: Client, args: argparse.Namespace) -> None:
     from delta_tables.group_status import ledger_status
-    from delta_tables.ledger_reader import LedgerReader
+    from delta_tables.opened_ledger import OpenedLedger
 
-    ledger = LedgerReader(args.ledger)
+    ledger = OpenedLedger(args.ledger, ledger_session(args)).reader
     for _ in options.rounds(args):
         now = datetime.now(UTC)
         status = ledger_status(ledger, args.group, now)

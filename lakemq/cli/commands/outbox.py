@@ -12,6 +12,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from lakemq.cli import options
+from lakemq.cli.ledger_options import add_ledger
 from lakemq.cli.subparsers import Subparsers
 from lakemq.cli.verbs import add_verb
 from lakemq.cli.verbs import run as run
@@ -53,7 +54,7 @@ def register(subparsers: Subparsers) -> None:
             help="over the columns that list --format json shows: \"sent_topic = 'invoices' AND code = "
             "'MESSAGE_TOO_LARGE'\" (default: %(default)s, all)",
         )
-        options.add_ledger(verb)
+        add_ledger(verb)
         options.add_format(verb)
 
 

@@ -1,7 +1,7 @@
-"""`lakemq sql`: queries the ledger, without a JVM.
+"""`lakemq sql`: queries the ledger; one on a path without a JVM.
 
-Owns the three forms in which a result is printed. The engine is delta_tables.ledger_reader's, imported when
-the command runs, because it needs an extra.
+Owns the three forms in which a result is printed. The engines are delta_tables', imported when the command
+runs, because they need an extra.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakemq.cli import options
+from lakemq.cli.ledger_options import add_ledger, ledger_session
 from lakemq.cli.subparsers import Subparsers
 from lakemq.terminal import output
 from lakemq.terminal.failure import CommandFailed, described
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from delta_tables.ledger_reader import LedgerReader
+    from delta_tables.spark_reader import SparkReader
 
 _QUICK_STARTS = Path(".quickstart/ledger")
 
@@ -40,7 +41,14 @@ def register(subparsers: Subparsers) -> None:
         "pending_dead_letters, pending_sends, dead_letter_summary, delivery_gaps, duplicate_deliveries.",
     )
     parser.add_argument("query", metavar="SELECT", help="one SQL statement; - reads it from standard input")
-    options.add_ledger(parser)
+    add_ledger(parser)
+    parser.add_argument(
+        "--engine",
+        choices=("auto", "spark"),
+        default="auto",
+        help="spark: also a ledger in a directory is queried by Spark, which takes seconds to start, spills "
+        "to disk what memory does not hold, and has functions of its own (default: %(default)s)",
+    )
     parser.add_argument(
         "--format",
         choices=("table", "json", "csv"),
@@ -52,19 +60,19 @@ def register(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Prints a statement's result."""
     query = sys.stdin.read() if args.query == "-" else args.query
-    result = _reader(args.ledger).sql(query)
+    result = _reader(args).sql(query)
     print({"table": as_table, "json": as_json, "csv": as_csv}[args.format](result))
     return 0
 
 
-def _reader(ledger: str) -> LedgerReader:
+def _reader(args: argparse.Namespace) -> LedgerReader | SparkReader:
     """Opens a ledger; where there is none, but the quick start's lies here, it is named."""
-    from delta_tables.ledger_reader import LedgerReader
+    from delta_tables.opened_ledger import OpenedLedger
 
     try:
-        return LedgerReader(ledger)
+        return OpenedLedger(args.ledger, ledger_session(args, wanted=args.engine == "spark")).reader
     except InvalidRequest as error:
-        if Path(ledger) == _QUICK_STARTS or not _QUICK_STARTS.is_dir():
+        if Path(args.ledger) == _QUICK_STARTS or not _QUICK_STARTS.is_dir():
             raise
         raise CommandFailed(f"{described(error)}; the quick start's is --ledger {_QUICK_STARTS}") from error
 

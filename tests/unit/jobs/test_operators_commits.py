@@ -61,7 +61,7 @@ def offsets(ledger: PathLedger, table: Table) -> list[int]:
 
 def choice(ledger: FaultyPathLedger) -> DeadLetterChoice:
     made = DeadLetterChoice(str(ledger), "g", "true")
-    made.location = ledger
+    made.ledger.location = ledger
     return made
 
 
@@ -96,7 +96,7 @@ def test_a_message_is_skipped_once(ledger: FaultyPathLedger, when: When) -> None
     nothing = pa.Table.from_pylist([], schema=DELIVERIES.arrow_schema)
     ledger.append_arrow(nothing, DELIVERIES, app_id=application("g"), version=1)
     of_group = GroupLedger(str(ledger), "g")
-    of_group.location = ledger
+    of_group.opened.location = ledger
     at = Place("orders", "broker-a", 0, 1)
     with fails(ledger, SKIPPED_MESSAGES, when):
         skip(of_group, NOBODY, at, "no use")

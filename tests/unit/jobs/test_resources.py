@@ -12,6 +12,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from jobs.arguments import add_consume_arguments, consume_settings
+from lakemq.cli import app
 
 ROOT = Path(__file__).resolve().parents[3]
 RESOURCES = sorted((ROOT / "jobs" / "resources").glob("*.job.yml"))
@@ -65,3 +66,10 @@ def test_the_scheduled_group_waits_to_be_chosen_and_has_the_continuous_ones_chec
     first, *others = scheduled["tasks"][0]["python_wheel_task"]["parameters"]
     assert first == "--available-now"
     assert others == continuous["tasks"][0]["python_wheel_task"]["parameters"]
+
+
+def test_the_operators_command_is_one_that_there_is() -> None:
+    (job,) = jobs_of(ROOT / "jobs" / "resources" / "operator.job.yml").values()
+    words = job["tasks"][0]["python_wheel_task"]["parameters"]
+    parser, _ = app.parser_for(words[0])
+    assert parser.parse_args(words).ledger == "${var.catalog}.${var.schema}"

@@ -14,6 +14,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 from deltalake.schema import ArrayType, MapType, PrimitiveType
+from pyspark.sql import SparkSession
 
 from delta_tables.consumer_offsets import CONSUMER_OFFSETS
 from delta_tables.data_losses import DATA_LOSSES
@@ -104,7 +105,7 @@ def test_only_what_is_missing_is_made(ledger: PathLedger) -> None:
     class Behind(PathLedger):
         """Another process makes each table a moment after this one has looked."""
 
-        def exists(self, table: Table) -> bool:
+        def exists(self, table: Table, spark: SparkSession | None = None) -> bool:
             return False
 
     ledger.create(EVENTS)

@@ -170,7 +170,6 @@ def test_a_queue_of_which_retention_left_its_own_row_was_read(
         (["--queue", "1"], "group g has not read that queue with this ledger"),
         (["--topic", "elsewhere"], "group g has not read that queue with this ledger"),
         (["--ledger", "nowhere"], "no ledger at"),
-        (["--ledger", "main.shop"], "is a catalog's schema"),
     ],
 )
 def test_what_names_no_message_is_refused(
