@@ -74,7 +74,9 @@ class _Group:
         began = time.monotonic()
         with master.client() as client:
             offset = client.group_offsets(self.name).get((TOPIC, 0))
-        self.history.looks.append(Look(Span(began, time.monotonic()), 0, offset))
+            # A master that was promoted says so until enough slaves have the end of its log.
+            may_be_behind = client.slave_answers > 0
+        self.history.looks.append(Look(Span(began, time.monotonic()), 0, offset, may_be_behind))
 
     def problems(self) -> list[str]:
         return [f"group {self.name}: {problem}" for problem in self.history.problems()[:5]]
