@@ -97,17 +97,24 @@ def test_a_restart_with_another_policy_decides_about_later_failures_only(
     ]
 
 
-def test_a_message_of_before_the_limit_was_lowered_comes_back_and_becomes_a_dead_letter(
-    spark: SparkSession, start_broker: Callable[..., BrokerProcess], tmp_path: Path
+@pytest.mark.parametrize(
+    ("size", "limits"),
+    [
+        (2_000, "max_message_bytes = 1000\n"),
+        (200_000, "max_message_bytes = 1000\nmax_request_bytes = 1000\n"),
+    ],
+)
+def test_a_message_of_before_limits_were_lowered_comes_back_and_becomes_a_dead_letter(
+    spark: SparkSession, start_broker: Callable[..., BrokerProcess], tmp_path: Path, size: int, limits: str
 ) -> None:
     (tmp_path / "lowered_handlers.py").write_text(HANDLER)
     broker = start_broker("lowered")
     with broker.client() as client:
         client.put_topic("lowered", read_queue_nums=1, write_queue_nums=1)
-        client.send("lowered", "x" * 2_000)
+        client.send("lowered", "x" * size)
         await_dispatch(client)
     with (broker.log_path.parent / "broker.toml").open("a") as file:
-        file.write("[limits]\nmax_message_bytes = 1000\n")
+        file.write(f"[limits]\n{limits}")
     broker.restart()
     group = replace(
         settings("lowered-g", tmp_path / "ledger", 1),
@@ -119,12 +126,12 @@ def test_a_message_of_before_the_limit_was_lowered_comes_back_and_becomes_a_dead
         available_now=True,
     )
     with broker.client() as client:
-        with pytest.raises(InvalidRequest, match="MESSAGE_TOO_LARGE"):
-            client.send("lowered", "x" * 2_000)
+        with pytest.raises(InvalidRequest, match=r"MESSAGE_TOO_LARGE|REQUEST_TOO_LARGE"):
+            client.send("lowered", "x" * size)
         consume(group, lambda: spark)
         assert client.pull("%RETRY%lowered-g", 0, 0, wait_ms=30_000).messages
         consume(group, lambda: spark)
         (dead,) = client.pull("%DLQ%lowered-g", 0, 0).messages
-    assert dead.body == b"x" * 2_000
+    assert dead.body == b"x" * size
     found = LedgerReader(tmp_path / "ledger").sql("SELECT verdict FROM deliveries ORDER BY attempt")
     assert found.column("verdict").to_pylist() == ["RETRY", "DEAD"]

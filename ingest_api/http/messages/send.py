@@ -105,8 +105,8 @@ class SendPath:
             headers = read_headers(scope["headers"])
             self._check_length(topic, headers)
             full = scope["query_string"] != b"" and _wants_full(scope["query_string"])
-            beyond = RETURNED if is_group_topic(topic) else 0
-            await self._bodies.read(receive, headers.length, body, beyond)
+            at_least = RETURNED if is_group_topic(topic) else 0
+            await self._bodies.read(receive, headers.length, body, at_least)
             size = body.size
             request = SendRequest(
                 topic,

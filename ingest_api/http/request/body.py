@@ -21,8 +21,11 @@ from store_native.errors import InvalidRequest, Unavailable
 SMALL = 64 << 10
 """A body of this size may be in flight already when its request is refused; it is read and dropped."""
 
-RETURNED = 64 << 10
-"""What a message that a group sends back takes beyond a request that held nothing else: its fields."""
+RETURNED = (1 << 30) + (64 << 10)
+"""What a message that a group sends back may have, with its fields: as the largest log file holds it.
+
+It was taken once, maybe under a larger limit than today's. `max_parsing_bytes` bounds it as every body.
+"""
 
 
 class ClientGone(Exception):
@@ -138,26 +141,28 @@ class BodyReader:
         self._limit = limit
         self._small = small
 
-    def check_length(self, length: int | None, beyond: int = 0) -> None:
-        """Refuses a body by its Content-Length, before any of it is read; `beyond` is added to the limit."""
-        if length is not None and length > self._limit + beyond:
-            raise self._too_large()
+    def check_length(self, length: int | None, at_least: int = 0) -> None:
+        """Refuses a body by its Content-Length, before any of it is read; `at_least` bytes are taken."""
+        limit = max(self._limit, at_least)
+        if length is not None and length > limit:
+            raise _too_large(limit)
 
-    async def read(self, receive: Receive, length: int | None, body: Body, beyond: int = 0) -> None:
+    async def read(self, receive: Receive, length: int | None, body: Body, at_least: int = 0) -> None:
         """Reads to the end, into ``body`` (which its owner keeps when this raises).
 
         Args:
             receive: ASGI's.
             length: Content-Length, or None for a chunked body.
             body: Empty.
-            beyond: Bytes it may have beyond the limit.
+            at_least: Bytes that it may have, whatever the limit is.
 
         Raises:
             InvalidRequest: REQUEST_TOO_LARGE or REQUEST_TIMEOUT.
             Unavailable: TOO_MANY_REQUESTS, from the admission.
             ClientGone: The connection closed.
         """
-        self.check_length(length, beyond)
+        self.check_length(length, at_least)
+        limit = max(self._limit, at_least)
         if (data := body_at_hand(receive, self._small)) is not None:
             body.chunks.append(data)
             body.size = len(data)
@@ -178,8 +183,8 @@ class BodyReader:
                 if chunk:
                     body.chunks.append(chunk)
                     body.size += len(chunk)
-                    if body.size > self._limit + beyond:
-                        raise self._too_large()
+                    if body.size > limit:
+                        raise _too_large(limit)
                     if body.size > self._small and body.size > body.reserved:
                         self._reserve_more(body)
         except asyncio.CancelledError:
@@ -208,11 +213,6 @@ class BodyReader:
         # A chunked body says no length; it is counted as it grows, a step at a time.
         body.reserved += self._admission.reserve(max(body.size - body.reserved, self._small))
 
-    def _too_large(self) -> InvalidRequest:
-        return InvalidRequest(
-            "REQUEST_TOO_LARGE", f"a request's body has at most {self._limit} bytes", limit=self._limit
-        )
-
 
 def body_at_hand(receive: Receive, limit: int) -> bytes | None:
     """Returns a whole small body that uvicorn holds already; None when there is none, or another server.
@@ -224,6 +224,10 @@ def body_at_hand(receive: Receive, limit: int) -> bytes | None:
     if type(cycle) is not RequestCycle or cycle.more_body or cycle.disconnected:
         return None
     return bytes(cycle.body) if len(cycle.body) <= limit else None
+
+
+def _too_large(limit: int) -> InvalidRequest:
+    return InvalidRequest("REQUEST_TOO_LARGE", f"a request's body has at most {limit} bytes", limit=limit)
 
 
 async def drain_request(receive: Receive, timeout_s: float = 2.0, limit: int = 16 << 20) -> bool:

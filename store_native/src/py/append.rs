@@ -82,6 +82,10 @@ impl Append<'_> {
 fn limits(store: &Store, topic: &str) -> Limits {
     let options = store.options();
     let file_bytes = usize::try_from(options.commitlog_file_size).unwrap_or(usize::MAX);
-    let max_message_bytes = if is_group_topic(topic) { file_bytes } else { options.max_message_bytes };
-    Limits { max_message_bytes, ..Limits::default() }
+    let taken = Limits { max_message_bytes: options.max_message_bytes, ..Limits::default() };
+    if !is_group_topic(topic) {
+        return taken;
+    }
+    let max_request_bytes = taken.max_request_bytes.max(file_bytes);
+    Limits { max_message_bytes: file_bytes, max_request_bytes, ..taken }
 }
