@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         option_bounds,
         recover,
         validate_group,
+        validate_tags,
         validate_topic,
         verify,
     )
@@ -53,6 +54,7 @@ __all__ = [
     "option_bounds",
     "recover",
     "validate_group",
+    "validate_tags",
     "validate_topic",
     "verify",
 ]

@@ -23,6 +23,7 @@ __all__ = [
     "option_bounds",
     "recover",
     "validate_group",
+    "validate_tags",
     "validate_topic",
     "verify",
 ]
@@ -498,3 +499,9 @@ def dump(path: str | PathLike[str], *, from_offset: int = 0, limit: int | None =
 def java_hash(text: str) -> int: ...
 def validate_topic(topic: str) -> None: ...
 def validate_group(group: str) -> None: ...
+def validate_tags(expression: str) -> None:
+    """Refuses a tag expression that no reader may have: nothing would pass it.
+
+    Raises:
+        InvalidRequest: FILTER_ILLEGAL.
+    """

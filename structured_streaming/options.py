@@ -16,7 +16,8 @@ from typing import Any, Literal
 from lakemq.client.compression import COMPRESSIONS
 from lakemq.client.endpoint import chosen_endpoints, name_of_ca_file
 from lakemq.tls.trust import trusting_context
-from store_native import validate_group, validate_topic
+from store_native import validate_group, validate_tags, validate_topic
+from store_native.errors import InvalidRequest
 from structured_streaming import cluster_offsets
 from structured_streaming.offsets import illegal
 from structured_streaming.option_names import SINK_OPTIONS, SOURCE_OPTIONS, GivenOptions
@@ -124,7 +125,8 @@ def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
             ``earliest`` to ``latest``.
 
     Raises:
-        LakeMQError: ARGUMENT_ILLEGAL, GROUP_ILLEGAL, TOPIC_ILLEGAL; the text names the option.
+        LakeMQError: ARGUMENT_ILLEGAL, FILTER_ILLEGAL, GROUP_ILLEGAL, TOPIC_ILLEGAL; the text names
+            the option.
     """
     given = GivenOptions(options, SOURCE_OPTIONS, "source")
     path = given.text("path")
@@ -155,7 +157,7 @@ def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         layout="kafka" if layout == "kafka" else "lakemq",
         include_properties=given.flag("includeProperties", False),
         include_headers=given.flag("includeHeaders", False),
-        tags=given.text("tags") or "*",
+        tags=_tags(given),
         group=group,
         group_lease=given.flag("groupLease", True),
         retry_timeout_ms=given.positive("retryTimeoutMs") or RETRY_TIMEOUT_MS,
@@ -198,6 +200,16 @@ def _ca_file(given: GivenOptions) -> str | None:
     if ca_file is not None and "https:" in (given.text("endpoint") or "").lower():
         trusting_context(ca_file, name_of_ca_file(ca_file, "caFile"))
     return ca_file
+
+
+def _tags(given: GivenOptions) -> str:
+    """Reads the expression here: where a topic has no message yet, no reader reads it."""
+    tags = given.text("tags") or "*"
+    try:
+        validate_tags(tags)
+    except InvalidRequest as error:
+        raise InvalidRequest(error.code, f"tags: {error.detail}", option="tags") from error
+    return tags
 
 
 def _subscription(given: GivenOptions) -> Subscription:

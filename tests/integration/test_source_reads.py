@@ -179,6 +179,8 @@ def test_a_topic_without_messages_is_an_empty_table(
 ) -> None:
     shared_broker.client().put_topic("silent")
     assert table(spark, subscribe="silent", **where).collect() == []
+    with pytest.raises(Exception, match="FILTER_ILLEGAL: tags: a message has one tag"):
+        spark.readStream.format("lakemq").options(subscribe="silent", tags="a &&", **where).load()
 
 
 def test_topics_and_queues_that_do_not_exist_are_named(

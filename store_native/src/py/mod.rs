@@ -20,6 +20,7 @@ mod store;
 
 use pyo3::prelude::*;
 
+use crate::filter::Filter;
 use crate::state::names;
 
 /// Java's `String.hashCode()`.
@@ -40,6 +41,12 @@ fn validate_group(py: Python<'_>, group: &str) -> PyResult<()> {
     names::validate_group(group).map_err(|e| errors::raise(py, e))
 }
 
+/// Raises `FILTER_ILLEGAL` for a tag expression that no reader may have.
+#[pyfunction]
+fn validate_tags(py: Python<'_>, expression: &str) -> PyResult<()> {
+    Filter::of_tags(expression).map(|_| ()).map_err(|e| errors::raise(py, e))
+}
+
 #[pymodule]
 fn _store(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<store::PyStore>()?;
@@ -58,6 +65,7 @@ fn _store(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(java_hash, module)?)?;
     module.add_function(wrap_pyfunction!(validate_topic, module)?)?;
     module.add_function(wrap_pyfunction!(validate_group, module)?)?;
+    module.add_function(wrap_pyfunction!(validate_tags, module)?)?;
     module.add("SYSTEM_TOPICS", names::SYSTEM_TOPICS.to_vec())?;
     Ok(())
 }
