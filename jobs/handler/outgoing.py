@@ -77,7 +77,7 @@ def _plain(message: Any, carried: Mapping[str, str]) -> Plain:
     return {
         "topic": _text(message.topic, "a topic"),
         "keys": [_key(key) for key in _keys(message.keys)],
-        "tags": None if message.tags is None else _text(message.tags, "tags") or None,
+        "tags": None if message.tags is None else _tag(message.tags) or None,
         "properties": _properties(message.properties, carried),
         "sharding_key": None
         if message.sharding_key is None
@@ -109,6 +109,17 @@ def _key(key: Any) -> str:
     text = _text(key, "a key")
     if not text or any(map(str.isspace, text)):
         raise ValueError(f"a key is not empty and holds no white space: {text!r}")
+    return text
+
+
+def _tag(tag: Any) -> str:
+    """As `filter/tags.rs` has it: an expression can ask for the tag."""
+    text = _text(tag, "tags")
+    if "|" in text or "&&" in text or text == "*" or text.strip() != text:
+        raise ValueError(
+            f"no reader could ask for the tag {text!r}: a message has one, without '|' and '&&', without "
+            "white space around it, and not '*'"
+        )
     return text
 
 

@@ -5,7 +5,7 @@
 
 mod tags;
 
-pub use tags::TagFilter;
+pub use tags::{TagFilter, can_be_asked_for};
 
 use crate::error::Result;
 use crate::message::{RecordView, properties};

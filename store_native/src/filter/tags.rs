@@ -86,6 +86,11 @@ impl TagFilter {
     }
 }
 
+/// Whether an expression can ask for messages with this tag.
+pub fn can_be_asked_for(tag: &str) -> bool {
+    !tag.contains('|') && !tag.contains("&&") && tag != "*" && tag.trim() == tag
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -108,6 +113,30 @@ mod tests {
             assert!(!filter.matches(Some(tag)), "{tag}");
         }
         assert!(!filter.matches_code(0) && !filter.matches(None));
+    }
+
+    #[test]
+    fn test_a_tag_can_be_asked_for_where_it_is_an_expression_that_it_passes() {
+        for tag in [
+            "a",
+            "a b",
+            "a&b",
+            "&",
+            "**",
+            "a*",
+            "Grüße",
+            "||",
+            "a||b",
+            "a|",
+            "&&",
+            "a&&b",
+            "*",
+            " a",
+            "a\u{3000}",
+        ] {
+            let passes = TagFilter::parse(tag).ok().flatten().is_some_and(|filter| filter.matches(Some(tag)));
+            assert_eq!(can_be_asked_for(tag), passes, "{tag:?}");
+        }
     }
 
     #[test]

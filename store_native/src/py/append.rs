@@ -87,5 +87,5 @@ fn limits(store: &Store, topic: &str) -> Limits {
         return taken;
     }
     let max_request_bytes = taken.max_request_bytes.max(file_bytes);
-    Limits { max_message_bytes: file_bytes, max_request_bytes, ..taken }
+    Limits { max_message_bytes: file_bytes, max_request_bytes, any_tags: true, ..taken }
 }

@@ -37,6 +37,8 @@ pub struct Limits {
     /// Of all bodies and properties of a request. JSON cannot say more than it holds, Arrow can: a
     /// column of views may name one text many times.
     pub max_request_bytes: usize,
+    /// Also tags that no reader can ask for, of messages that were taken before there was this check.
+    pub any_tags: bool,
 }
 
 impl Default for Limits {
@@ -46,6 +48,7 @@ impl Default for Limits {
             max_properties_bytes: properties::MAX_BYTES - PROPERTIES_RESERVE_BYTES,
             max_messages: 1_000_000,
             max_request_bytes: 64 << 20,
+            any_tags: false,
         }
     }
 }

@@ -8,6 +8,7 @@ use std::collections::HashSet;
 
 use super::Limits;
 use super::parse_error::{MESSAGE_TOO_LARGE, NOT_IMPLEMENTED, Parse, ParseError, REQUEST_TOO_LARGE};
+use crate::filter::can_be_asked_for;
 use crate::message::NewMessage;
 use crate::message::properties;
 use crate::message::reserved::is_reserved;
@@ -123,6 +124,9 @@ pub(crate) fn finish(message: &NewMessage<'_>, body_field: &'static str, limits:
     if body > limits.max_message_bytes {
         return Err(body_too_large(body, limits).within(body_field));
     }
+    if !limits.any_tags && message.tags.as_deref().is_some_and(|tags| !can_be_asked_for(tags)) {
+        return Err(tags_beyond_reach().within("tags"));
+    }
     let encoded = encoded_bytes(message);
     if encoded > limits.max_properties_bytes {
         let detail = format!(
@@ -133,6 +137,14 @@ pub(crate) fn finish(message: &NewMessage<'_>, body_field: &'static str, limits:
         return Err(if message.properties.is_empty() { error } else { error.within("properties") });
     }
     Ok(body + encoded)
+}
+
+#[cold]
+fn tags_beyond_reach() -> Box<ParseError> {
+    ParseError::illegal(
+        "no reader could ask for it: a message has one tag, without '|' and '&&', without white space around \
+         it, and not '*'",
+    )
 }
 
 #[cold]
