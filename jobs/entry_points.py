@@ -43,7 +43,7 @@ def maintenance_task(arguments: Sequence[str] | None = None) -> None:
     from delta_tables.ledger.path_ledger import PathLedger
     from delta_tables.maintenance import KEPT_HOURS, maintain, maintain_in_catalog
 
-    parser = argparse.ArgumentParser(prog="lakemq-maintenance")
+    parser = argparse.ArgumentParser(prog="lakemq-maintenance", allow_abbrev=False)
     parser.add_argument("--ledger", required=True, help="a directory, or catalog.schema")
     parser.add_argument("--vacuum-hours", type=int, default=KEPT_HOURS)
     parser.add_argument("--keep-days", type=int)
@@ -60,7 +60,7 @@ def maintenance_task(arguments: Sequence[str] | None = None) -> None:
 def _parse(
     name: str, add: Callable[[argparse.ArgumentParser], None], arguments: Sequence[str] | None
 ) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog=f"lakemq-{name}")
+    parser = argparse.ArgumentParser(prog=f"lakemq-{name}", allow_abbrev=False)
     add(parser)
     return parser.parse_args(sys.argv[1:] if arguments is None else arguments)
 

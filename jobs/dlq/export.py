@@ -99,7 +99,11 @@ def _plain(value: Any) -> Any:
 
 @contextmanager
 def _whole(file: Path, disk: FileDisk) -> Iterator[IO[bytes]]:
-    """A file that has its name once it is written and on disk."""
+    """A file that has its name once it is written and on disk.
+
+    Raises:
+        OSError: As the disk gives it, of the file: nobody knows its draft.
+    """
     draft = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         with draft.open("xb") as out:
@@ -113,6 +117,11 @@ def _whole(file: Path, disk: FileDisk) -> Iterator[IO[bytes]]:
             raise
     except FileExistsError:
         raise from_code("ARGUMENT_ILLEGAL", f"{file} is there already") from None
+    except OSError as error:
+        # What the ledger's files say has a name of theirs, or no number.
+        if error.errno is None or error.filename not in (None, str(draft)):
+            raise
+        raise OSError(error.errno, error.strerror, str(file)) from error
     finally:
         with suppress(FileNotFoundError):
             draft.unlink()

@@ -12,7 +12,6 @@ interrupted, 141 the reader of our output went away.
 from __future__ import annotations
 
 import argparse
-import difflib
 import importlib
 import importlib.util
 import os
@@ -20,7 +19,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import NoReturn
 
 import lakemq
 from lakemq import own_packages
@@ -32,8 +30,6 @@ from store_native.errors import LakeMQError
 
 FAILED = 1
 READER_GONE = 141
-_NEAR = 0.75
-"""How like another one an option is that may be meant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _complain(f"{what} cannot be written in {error.encoding}: {error.reason}", FAILED)
 
 
-def parser_for(name: str | None) -> tuple[argparse.ArgumentParser, ModuleType | None]:
+def parser_for(name: str | None) -> tuple[Parser, ModuleType | None]:
     """Builds the parser; only the named command's module is imported."""
     parser, subparsers = _front_door()
     module = None
@@ -138,8 +134,8 @@ def _module_of(command: str) -> ModuleType:
     return importlib.import_module(f"lakemq.cli.commands.{command}")
 
 
-def _front_door() -> tuple[argparse.ArgumentParser, Subparsers]:
-    parser: argparse.ArgumentParser = Parser(
+def _front_door() -> tuple[Parser, Subparsers]:
+    parser = Parser(
         prog="lakemq",
         description="LakeMQ: a message broker whose messages and deliveries are tables.",
         epilog="lakemq COMMAND --help tells more. The broker's address: --endpoint, else LAKEMQ_ENDPOINT; "
@@ -154,7 +150,7 @@ def _run(name: str | None, arguments: list[str]) -> int:
     try:
         args, unknown = parser.parse_known_args(arguments)
         if unknown:
-            _refuse(parser, arguments, unknown)
+            _parser_of(parser, arguments).refuse(unknown)
     except SystemExit as ended:  # argparse has printed its help or its complaint
         return int(ended.code or 0)
     if args.version:
@@ -179,18 +175,13 @@ def _run(name: str | None, arguments: list[str]) -> int:
     return code
 
 
-def _refuse(parser: argparse.ArgumentParser, arguments: Sequence[str], unknown: Sequence[str]) -> NoReturn:
-    """Complains about arguments that the command does not have; names the option that may be meant."""
+def _parser_of(parser: Parser, arguments: Sequence[str]) -> Parser:
+    """The parser of the noun, or of its verb, that the arguments are for."""
     meant = parser
-    for argument in arguments:  # the noun's parser, then its verb's
+    for argument in arguments:
         found = (action.choices for action in meant._actions if isinstance(action.choices, dict))  # noqa: SLF001
         meant = next((choices[argument] for choices in found if argument in choices), meant)
-    options = [option for action in meant._actions for option in action.option_strings]  # noqa: SLF001
-    near = difflib.get_close_matches(unknown[0].partition("=")[0], options, n=1, cutoff=_NEAR)
-    if not unknown[0].startswith("-") and "--input" in options:
-        near = [f"--input {unknown[0]}"]
-    guess = f"; did you mean {near[0]}?" if near else ""
-    meant.error(f"unrecognized arguments: {' '.join(unknown)}{guess}")
+    return meant
 
 
 def _look_for(modules: Sequence[str]) -> None:
@@ -200,7 +191,7 @@ def _look_for(modules: Sequence[str]) -> None:
 
 
 def _complain(line: str, code: int) -> int:
-    print(f"lakemq: {line}", file=sys.stderr)
+    print(f"lakemq: {guard.one_line(line)}", file=sys.stderr)
     return code
 
 

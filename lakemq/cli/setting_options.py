@@ -8,11 +8,19 @@ Invariants: an option that is not given is None, and leaves the word to the envi
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from ingest_api.process_settings import ProcessSettings
 from ingest_api.setting_fields import SettingField
+from ingest_api.setting_sources import load
+from ingest_api.settings import known_settings
+from lakemq.terminal.failure import WrongUsage, described
+from store_native.errors import InvalidRequest
+
+Model = TypeVar("Model", bound=ProcessSettings)
 
 Short = Mapping[str, tuple[str, str | None, str]]
 """Setting to its short option, its metavar and what it means."""
@@ -37,9 +45,21 @@ def add_settings(parser: argparse.ArgumentParser, settings: Mapping[str, Setting
             _add(others, (f"--{name}",), field, name.rpartition("_")[2].upper(), "")
 
 
-def given_settings(args: argparse.Namespace, settings: Mapping[str, SettingField]) -> dict[str, Any]:
-    """Returns what was given of each setting; None where nothing was."""
-    return {name: getattr(args, name) for name in settings}
+def load_given(model: type[Model], args: argparse.Namespace) -> Model:
+    """Builds the settings of a process from its command line, its environment and its file.
+
+    Raises:
+        WrongUsage: One that is an option here is wrong, or does not go with another.
+        InvalidRequest: ARGUMENT_ILLEGAL, another one is.
+    """
+    given = {name: getattr(args, name) for name in known_settings(model)}
+    try:
+        return load(model, args.config, given, os.environ)
+    except InvalidRequest as error:
+        # A refusal names all settings that it is about.
+        if any(name in error.detail for name, value in given.items() if value is not None):
+            raise WrongUsage(described(error)) from error
+        raise
 
 
 def _add(

@@ -8,4 +8,6 @@ from __future__ import annotations
 import argparse
 from typing import TypeAlias
 
-Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - the one there is
+from lakemq.cli.parser import Parser
+
+Subparsers: TypeAlias = "argparse._SubParsersAction[Parser]"  # noqa: SLF001 - the one there is

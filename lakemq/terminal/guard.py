@@ -12,6 +12,8 @@ import sys
 from typing import Any, TextIO, cast
 
 _LAYOUT = frozenset("\n\t")
+_LINE_ENDS = frozenset("\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")
+"""As str.splitlines() has them."""
 
 
 class Terminal:
@@ -52,6 +54,15 @@ def shown(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c in _LAYOUT or c.isprintable() else _escape(c) for c in text)
+
+
+def one_line(text: str) -> str:
+    r"""Writes what would end the line as escapes, and nothing else.
+
+    >>> one_line("a\nb")
+    'a\\nb'
+    """
+    return "".join(c if c not in _LINE_ENDS else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def _escape(character: str) -> str:

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from lakemq.terminal.guard import one_line
+
 if TYPE_CHECKING:
     from lakemq.client import ReceivedMessage, SendResult
 
@@ -21,8 +23,6 @@ WHOLE_NAMES = 255
 """The longest name there is, a group's."""
 
 _NOTHING = "-"
-_LINE_ENDS = frozenset("\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")
-"""As str.splitlines() has them."""
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, widest: int = WIDEST) -> str:
@@ -70,12 +70,12 @@ def cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Mapping):
-        return _one_line(", ".join(f"{name}={inner}" for name, inner in value.items())) or _NOTHING
+        return one_line(", ".join(f"{name}={inner}" for name, inner in value.items())) or _NOTHING
     if isinstance(value, (list, tuple)):
-        return _one_line(" ".join(str(inner) for inner in value))
+        return one_line(" ".join(str(inner) for inner in value))
     if isinstance(value, datetime):
         return value.isoformat(sep=" ", timespec="milliseconds").replace("+00:00", "Z")
-    return _one_line(str(value))
+    return one_line(str(value))
 
 
 def moment(epoch_ms: int) -> str:
@@ -105,7 +105,7 @@ def message_line(message: ReceivedMessage, *, with_broker: bool = False) -> str:
             queue_place(message, with_broker=with_broker),
             cell(message.tags),
             cell(message.keys),
-            _one_line(body_text(message)),
+            one_line(body_text(message)),
         ]
     )
 
@@ -124,11 +124,6 @@ def message_card(message: ReceivedMessage) -> str:
     for name in ("born_timestamp", "store_timestamp"):
         card[name] = moment(card[name])
     return f"{fields(card)}\n\n{body_text(message)}"
-
-
-def _one_line(text: str) -> str:
-    """Shows what would end the line as escapes; other control characters are guard.py's matter."""
-    return "".join(c if c not in _LINE_ENDS else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def _cut(text: str, widest: int) -> str:

@@ -6,14 +6,12 @@ Owns the short options of the common settings; ingest_api.name_server does the w
 from __future__ import annotations
 
 import argparse
-import os
 
 from ingest_api.name_server import serve_names
 from ingest_api.process_settings import NameServerSettings
-from ingest_api.setting_sources import load
 from ingest_api.settings import known_settings
 from lakemq.cli import stdin_end
-from lakemq.cli.setting_options import Short, add_settings, given_settings
+from lakemq.cli.setting_options import Short, add_settings, load_given
 from lakemq.cli.subparsers import Subparsers
 
 _SHORT: Short = {
@@ -70,11 +68,11 @@ def run(args: argparse.Namespace) -> int:
     """Runs the name server; returns 0 after a graceful stop.
 
     Raises:
-        LakeMQError: A setting is wrong, or the port is taken.
+        WrongUsage: An option is wrong.
+        LakeMQError: Another setting is wrong, or the port is taken.
     """
     stdin_end.watch(args)
-    given = given_settings(args, known_settings(NameServerSettings))
-    return serve_names(load(NameServerSettings, args.config, given, os.environ), _announce)
+    return serve_names(load_given(NameServerSettings, args), _announce)
 
 
 def _announce(line: str) -> None:

@@ -6,13 +6,11 @@ Owns the short options of the common settings; ingest_api.server does the work.
 from __future__ import annotations
 
 import argparse
-import os
 
 from ingest_api.server import serve
-from ingest_api.setting_sources import load_settings
-from ingest_api.settings import known_settings
+from ingest_api.settings import Settings, known_settings
 from lakemq.cli import stdin_end
-from lakemq.cli.setting_options import Short, add_settings, given_settings
+from lakemq.cli.setting_options import Short, add_settings, load_given
 from lakemq.cli.subparsers import Subparsers
 
 _SHORT: Short = {
@@ -84,11 +82,11 @@ def run(args: argparse.Namespace) -> int:
     """Runs the broker; returns 0 after a graceful stop.
 
     Raises:
-        LakeMQError: A setting is wrong, the port is taken, or the store does not open.
+        WrongUsage: An option is wrong.
+        LakeMQError: Another setting is wrong, the port is taken, or the store does not open.
     """
     stdin_end.watch(args)
-    given = given_settings(args, known_settings())
-    return serve(load_settings(args.config, given, os.environ), _announce)
+    return serve(load_given(Settings, args), _announce)
 
 
 def _announce(line: str) -> None:

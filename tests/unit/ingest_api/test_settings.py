@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from ingest_api.process_settings import NameServerSettings, ProcessSettings
 from ingest_api.setting_sources import load, load_settings
 from ingest_api.settings import Settings, known_settings
 from lakemq.cli.commands import serve
+from lakemq.cli.parser import Parser
 from store_native import option_bounds
 from store_native.errors import InvalidRequest
 
@@ -110,7 +110,7 @@ def test_a_variable_says_yes_or_no_in_the_usual_words(text: str, value: bool) ->
 
 
 def test_an_option_and_a_variable_have_the_names_of_the_file(tmp_path: Path) -> None:
-    parser = argparse.ArgumentParser()
+    parser = Parser()
     serve.register(parser.add_subparsers())
     for name, field in known_settings().items():
         if name == "cluster_secret":

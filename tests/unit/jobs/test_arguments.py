@@ -1,4 +1,4 @@
-"""What the arguments of a group say of its handler's host."""
+"""What the arguments of a group say of its handler's host; those of all tasks have whole names."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import argparse
 import pytest
 
 from jobs.arguments import add_consume_arguments, consume_settings
+from jobs.entry_points import archive_task, maintenance_task
 from jobs.handler.invocation import HandlerHost
 from store_native.errors import InvalidRequest
 
@@ -27,3 +28,14 @@ def test_a_bound_of_the_handlers_memory_means_a_process_of_its_own() -> None:
 def test_a_bound_of_the_handlers_memory_in_sparks_worker_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="--isolation process"):
         host("--handler-memory", "1g", "--isolation", "thread")
+
+
+def test_a_task_takes_an_option_by_its_whole_name_only(capsys: pytest.CaptureFixture[str]) -> None:
+    for task, words in (
+        (maintenance_task, ["--ledger", "d", "--keep", "1"]),
+        (archive_task, ["--topi", "t"]),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            task(words)
+        assert ended.value.code == 2
+        assert "error: " in capsys.readouterr().err

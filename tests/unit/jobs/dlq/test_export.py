@@ -81,10 +81,18 @@ def test_a_file_that_may_not_be_there_for_good_is_none(
 
     with monkeypatch.context() as failing:
         failing.setattr(disk, call, fails)
-        with pytest.raises(OSError, match="injected"):
+        with pytest.raises(OSError, match="injected") as failed:
             export(DeadLetterChoice(str(ledger), "g", "true"), file, disk)
+        assert failed.value.filename == str(file)
     assert [path.name for path in tmp_path.glob("*dead*")] == []
     assert export(DeadLetterChoice(str(ledger), "g", "true"), file, disk) == 2
+
+
+def test_a_directory_that_is_not_there_is_said_of_the_file(ledger: PathLedger, tmp_path: Path) -> None:
+    file = tmp_path / "none" / "dead.ndjson"
+    with pytest.raises(FileNotFoundError) as failed:
+        export(DeadLetterChoice(str(ledger), "g", "true"), file)
+    assert failed.value.filename == str(file)
 
 
 def test_dead_letters_are_held_some_at_a_time_as_they_were_at_one_moment(tmp_path: Path) -> None:

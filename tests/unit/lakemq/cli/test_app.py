@@ -70,6 +70,24 @@ def test_wrong_usage_is_code_2_an_error_and_where_to_look(
             "lakemq group status: error: unrecognized arguments: --whatch=5s; did you mean --watch?",
         ),
         (["tail", "t", "--colour"], "lakemq tail: error: unrecognized arguments: --colour"),
+        (
+            ["topic", "list", "--endp", "127.0.0.1:1"],
+            "lakemq topic list: error: unrecognized arguments: --endp 127.0.0.1:1; did you mean --endpoint?",
+        ),
+        (
+            ["dlq", "list", "--gr=g"],
+            "lakemq dlq list: error: unrecognized arguments: --gr=g; the following arguments are required: "
+            "--group; did you mean --group?",
+        ),
+        (
+            ["dlq", "export", "g"],
+            "lakemq dlq export: error: unrecognized arguments: g; the following arguments are required: "
+            "--to, --group; did you mean --group g?",
+        ),
+        (
+            ["topic", "list", "--colour\nred"],
+            "lakemq topic list: error: unrecognized arguments: --colour\\nred",
+        ),
         (["topic", "list", "extra"], "lakemq topic list: error: unrecognized arguments: extra"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -133,6 +151,13 @@ def test_missing_file_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == "lakemq: no-such-file.ndjson: No such file or directory\n"
 
 
+def test_a_line_end_in_an_argument_does_not_end_the_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert app.main(["produce", "t", "--input", f"{tmp_path}/a\nb"]) == 1
+    assert capsys.readouterr().err == f"lakemq: {tmp_path}/a\\nb: No such file or directory\n"
+
+
 def test_setting_outside_its_bounds_ends_the_start_with_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -142,9 +167,29 @@ def test_setting_outside_its_bounds_ends_the_start_with_one_line(
     assert app.main(["serve", "--config", str(config)]) == 1
     complaint = "lakemq: ARGUMENT_ILLEGAL: store.retention_hours: is -1, it lies between 1 and 878400\n"
     assert capsys.readouterr().err == complaint
-    assert app.main(["serve", "--store", str(store), "--port", "99999"]) == 1
-    assert "http.port" in capsys.readouterr().err
     assert not store.exists()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (["serve", "--port", "99999"], "http.port: is 99999, it lies between 0 and 65535 (--http.port)"),
+        (["nameserver", "--port", "-1"], "http.port: is -1, it lies between 0 and 65535 (--http.port)"),
+        (["serve", "--broker-id", "1"], "replication.broker_id: is 1: 0 is the master's, slaves have others"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_an_option_outside_its_bounds_is_wrong_usage(
+    wrong: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert app.main(wrong) == 2
+    assert capsys.readouterr().err == f"lakemq: ARGUMENT_ILLEGAL: {said}\n"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_argument_that_is_no_text_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
