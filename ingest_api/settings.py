@@ -148,9 +148,12 @@ class Settings(ProcessSettings):
         name, size = "limits.max_message_bytes", limits.max_message_bytes
         fits = store.commitlog_file_size - RECORD_OVERHEAD
         if size > fits:
-            raise illegal(name, f"is {size}, a log file of store.commitlog_file_size bytes takes {fits}")
-        if size > limits.max_request_bytes:
-            raise illegal(name, f"is more than limits.max_request_bytes, {limits.max_request_bytes}")
+            held = f"a log file of store.commitlog_file_size, {store.commitlog_file_size} bytes, takes {fits}"
+            raise illegal(name, f"is {size}, and {held}: lower {name} to {fits}")
+        if size > (most := limits.max_request_bytes):
+            raise illegal(
+                name, f"is {size}, more than limits.max_request_bytes, {most}: lower {name} to {most}"
+            )
         replication = self.replication
         if (replication.role == "slave") == (replication.broker_id == 0):
             raise illegal(

@@ -219,6 +219,29 @@ def test_the_largest_message_fits_a_log_file(tmp_path: Path) -> None:
         load_settings(written(tmp_path, text.replace("31744", "31745")), {})
 
 
+@pytest.mark.parametrize(
+    ("lowered", "said"),
+    [
+        (
+            {"store.commitlog_file_size": 65_536},
+            "is 4194304, and a log file of store.commitlog_file_size, 65536 bytes, takes 31744: "
+            "lower limits.max_message_bytes to 31744",
+        ),
+        (
+            {"limits.max_request_bytes": 1_000},
+            "is 4194304, more than limits.max_request_bytes, 1000: lower limits.max_message_bytes to 1000",
+        ),
+    ],
+    ids=str,
+)
+def test_what_has_to_be_lowered_too_is_said_with_its_number(lowered: dict[str, int], said: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        load_settings(None, lowered)
+    assert refused.value.detail == f"limits.max_message_bytes: {said}"
+    most = int(said.rpartition(" ")[2])
+    assert load_settings(None, {**lowered, "limits.max_message_bytes": most}).limits.max_message_bytes == most
+
+
 @pytest.mark.parametrize(("name", "value"), [("http.port", -1), ("http.port", 65_536), ("broker_name", "")])
 def test_an_option_is_held_to_the_same_bounds_as_the_file(name: str, value: object) -> None:
     with pytest.raises(InvalidRequest) as refused:
