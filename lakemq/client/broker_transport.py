@@ -96,7 +96,7 @@ class BrokerTransport:
             most=None,
             deadline=deadline,
             pause=self._pause,
-            endpoint=self.endpoint,
+            endpoint=lambda: self.endpoint,
         )
 
     def _call_once(self, method: str, path: str, how: dict[str, Any], deadline: Deadline) -> Answer:

@@ -211,7 +211,7 @@ class Transport:
             most=0 if once else most,
             deadline=deadline,
             pause=self._pause,
-            endpoint=self.endpoint,
+            endpoint=lambda: self.endpoint,
         )
 
     def close(self) -> None:
