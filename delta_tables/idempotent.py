@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from delta_tables.ledger.conflicts import is_lost_commit
 from delta_tables.ledger.location import LedgerLocation
 from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.ledger_query import select
@@ -26,13 +27,6 @@ _LAST_COMMIT = "spark.databricks.delta.lastCommitVersionInSession"
 """Where Delta notes a session's newest commit, whatever the table; a commit left out notes nothing."""
 
 _OVERTAKEN = "ConcurrentTransactionException"
-_MAY_BE_REPEATED = (
-    "ConcurrentAppendException",
-    "ConcurrentDeleteReadException",
-    "ConcurrentWriteException",
-    "MetadataChangedException",
-    "ProtocolChangedException",
-)
 _TRIES = 5
 
 
@@ -78,11 +72,9 @@ def append_once(
         try:
             ledger.append(writer, table)
         except Exception as error:
-            # Delta's conflicts have no classes of their own in Python: the JVM's are named in the text.
-            text = str(error)
-            if _OVERTAKEN in text:
+            if _OVERTAKEN in str(error):
                 return False
-            if attempt == tries or not any(name in text for name in _MAY_BE_REPEATED):
+            if attempt == tries or not is_lost_commit(error):
                 raise
             continue
         return session.conf.get(_LAST_COMMIT, None) is not None

@@ -4,6 +4,7 @@
     path_ledger.py     in a directory; writer_lock.py keeps it to one writing process
     compaction.py      the small files of its tables are put together while a job appends
     catalog_ledger.py  in a catalog's schema
+    conflicts.py       commits that lost to another one
     spans.py           ranges of positions, and their SQL
     stored_columns.py  the columns a table has, held against those this version writes
     schema_version.py  the version of these columns, as the table says it

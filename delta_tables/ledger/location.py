@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from delta_tables.ledger.conflicts import is_lost_commit
 from delta_tables.ledger.schema_version import SCHEMA_VERSION, is_behind, written
 from delta_tables.ledger.spans import Span
 from delta_tables.ledger.stored_columns import StoredColumn, missing_columns, undescribed_columns
 from delta_tables.ledger.writer_lock import WriterLock
 from delta_tables.table import Column, Table
-from store_native.errors import LakeMQError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,6 +37,8 @@ _EARLIER_RETENTION = (("interval 31 days", "interval 31 days"), ("interval 7 day
 _SKIPPING = "delta.dataSkippingStatsColumns"
 AUTO_COMPACT = "delta.autoOptimize.autoCompact"
 """Has Spark put a table's small files together behind a commit of its own, once there are 50."""
+_ADDED_MEANWHILE = "FIELD_ALREADY_EXISTS"
+"""Of a column that was missing when it was looked for."""
 _TRIES = 5
 
 
@@ -123,11 +125,10 @@ class LedgerLocation(ABC):
                 try:
                     self._fit(table, spark)
                     break
-                except LakeMQError:
-                    raise
-                except Exception:
+                except Exception as error:
                     # In a catalog jobs of this version may begin at one time: each commit has one that loses.
-                    if not tries_left:
+                    lost = is_lost_commit(error) or _ADDED_MEANWHILE in str(error)
+                    if not (lost and tries_left):
                         raise
 
     def _fit(self, table: Table, spark: SparkSession | None) -> None:

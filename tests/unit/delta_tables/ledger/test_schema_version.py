@@ -122,6 +122,46 @@ def test_a_job_that_loses_a_commit_to_another_one_looks_again(ledger: PathLedger
     assert version_of(ledger, DATA_LOSSES) == "1.0"
 
 
+def test_a_commit_that_deltalake_lost_is_looked_at_again(ledger: PathLedger) -> None:
+    made_without_version(ledger, DATA_LOSSES)
+
+    class Late(PathLedger):
+        def _set_properties(self, properties: Any, table: Table, spark: Any) -> None:
+            opened = self.open(table)
+            ledger.fit(DATA_LOSSES)
+            opened.alter.set_table_properties(dict(properties), raise_if_not_exists=False)
+
+    Late(ledger.directory).fit(DATA_LOSSES)
+    assert version_of(ledger, DATA_LOSSES) == "1.0"
+
+
+@pytest.mark.parametrize(
+    ("failure", "tries"),
+    [
+        (OSError(28, "No space left on device"), 1),
+        (RuntimeError("a defect"), 1),
+        (InvalidRequest("ARGUMENT_ILLEGAL", "refused"), 1),
+        (RuntimeError("[DELTA_METADATA_CHANGED] MetadataChangedException: changed meanwhile"), 5),
+        (RuntimeError("[FIELD_ALREADY_EXISTS] Cannot add column, because `b` already exists"), 5),
+    ],
+    ids=str,
+)
+def test_only_a_commit_that_lost_to_another_one_is_tried_again(
+    ledger: PathLedger, failure: Exception, tries: int
+) -> None:
+    made_without_version(ledger, DATA_LOSSES)
+    tried: list[Any] = []
+
+    class Fails(PathLedger):
+        def _set_properties(self, *given: Any) -> None:
+            tried.append(given)
+            raise failure
+
+    with pytest.raises(type(failure)) as raised:
+        Fails(ledger.directory).fit(DATA_LOSSES)
+    assert (raised.value, len(tried)) == (failure, tries)
+
+
 def test_a_new_column_is_a_minor_version_that_an_older_writer_survives(ledger: PathLedger) -> None:
     note = Column("note", pa.string(), "a later version's")
     later = replace(DATA_LOSSES, columns=(*DATA_LOSSES.columns, note), version=(1, 1))
