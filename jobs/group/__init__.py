@@ -5,6 +5,9 @@ registration.py     what its start makes at brokers, and takes back when it is r
 slice_tasks.py      a batch is read where it is handled; map_arrow.py is Spark's part of it
 older_checkpoint.py  a checkpoint that is older than the ledger is refused
 batch_outcomes.py   writes what a batch came to; named_batch.py is its name there
+outcome_rules.py    what holds for all batches; outcome_commit.py appends what one came to
+frame_decisions.py  a function of DataFrames decides before
+learned_of_handler.py  what is known of the handler by then
 batch_range.py      what a batch covers; batch_parts.py first deliveries, and what comes again
 handled_messages.py  messages as a handler sees them; message_frame.py as a DataFrame
 outcomes.py         from messages to rows of `deliveries`; addressing.py: what their verdicts send

@@ -28,19 +28,21 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from delta_tables.deliveries import DEAD, DELIVERIES, DROPPED
+from jobs.frames.frame_handler import FrameHandler
 from jobs.group.batch_outcomes import BatchOutcomes
 from jobs.group.batch_range import BatchRange
 from jobs.group.batch_report import BatchReport
-from jobs.group.batch_size import (
-    MOST_ROWS_OF_A_TASK,
-    Handled,
-)
+from jobs.group.batch_size import MOST_ROWS_OF_A_TASK, Handled
 from jobs.group.fence import GroupFence
+from jobs.group.frame_decisions import FrameDecisions
+from jobs.group.learned_of_handler import LearnedOfHandler
 from jobs.group.loss_record import LossRecord
 from jobs.group.named_batch import NamedBatch
 from jobs.group.older_checkpoint import newest_of_its_own, refuse_overtaken
 from jobs.group.orderly.ledger_lanes import refuse_parked
 from jobs.group.orderly.orderly_group import OrderlyGroup
+from jobs.group.outcome_commit import OutcomeCommit
+from jobs.group.outcome_rules import OutcomeRules
 from jobs.group.progress_report import ProgressReport
 from jobs.group.slice_tasks import ReadTask, into_bins, per_bin, reader_of
 from jobs.group.start import starting_offsets
@@ -121,20 +123,21 @@ class GroupJob:
         self._lanes: OrderlyGroup | None = None
         if settings.mode == "orderly":
             self._lanes = OrderlyGroup(self._spark, settings, client, self._checkpoint.bound_file)
+        frames: FrameDecisions | None = None
+        if isinstance(settings.handler, FrameHandler):
+            function = settings.handler
+            frames = FrameDecisions(spark, settings.group, function, policy, lambda: gate.is_given_up)
+        largest_body = self._brokers.largest_body() if settings.send_to else None
+        self._learned = LearnedOfHandler(spark, settings, self._checkpoint)
         self._outcomes = BatchOutcomes(
             self._spark,
-            spark,
-            settings,
-            policy,
+            OutcomeRules(settings, policy, largest_body, clock),
             self._reader,
             gate,
-            lease,
-            self._fence,
-            self._lanes,
-            self._checkpoint,
-            self._brokers.largest_body() if settings.send_to else None,
-            before_ledger_commit=before_ledger_commit,
-            clock=clock,
+            OutcomeCommit(settings.ledger, lease, self._fence, before_ledger_commit),
+            self._learned,
+            lanes=self._lanes,
+            frames=frames,
         )
         self._progress = ProgressReport(self._spark, settings, self._brokers, lease, self._lanes)
         self._start: dict[MessageQueue, int] = {}
@@ -183,7 +186,7 @@ class GroupJob:
             self._reach(committed.queues)
         if self._lanes is not None:
             self._lanes.begin(self.reached)
-        self._outcomes.begin()
+        self._learned.begin()
         self._find_own_batches()
         source = (
             self._streams.readStream.format("lakemq")

@@ -1,0 +1,70 @@
+"""What holds for the outcomes of every batch of a group.
+
+Owns which of it a batch's tasks are given.
+
+Processes: the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from jobs.frames.decided_verdicts import DecidedVerdicts
+from jobs.group.batch_size import LONGEST_BATCH, Handled
+from jobs.group.named_batch import NamedBatch
+from jobs.group.orderly.lane_gate import LaneRules
+from jobs.group.outcomes import OutcomeTask
+from jobs.group.skips.skipped_rows import Skips
+from jobs.handler.invocation import HandlerHost
+from jobs.handler.loader import HandlerTarget
+from jobs.redelivery.retry_policy import RetryPolicy
+from jobs.settings import ConsumeSettings
+from jobs.tracing.call_spans import TracedBatch
+
+
+@dataclass(frozen=True)
+class OutcomeRules:
+    """One group's rules.
+
+    Attributes:
+        settings: the group's settings.
+        policy: when failed messages come again.
+        largest_body: bytes of a body that every broker takes; None where that is not known.
+        clock: of the tasks, see `OutcomeTask`; travels to the executors.
+    """
+
+    settings: ConsumeSettings
+    policy: RetryPolicy
+    largest_body: int | None
+    clock: Callable[[], float]
+
+    def task(
+        self,
+        batch: NamedBatch,
+        handler: HandlerTarget | DecidedVerdicts,
+        host: HandlerHost,
+        handled: Callable[[Handled], None],
+        lanes: LaneRules | None,
+        skips: Skips,
+    ) -> OutcomeTask:
+        """The function of one batch; see `OutcomeTask` for what it is given."""
+        settings = self.settings
+        return OutcomeTask(
+            settings.group,
+            handler,
+            self.policy,
+            settings.mode,
+            batch.query_id,
+            batch.batch_id,
+            host,
+            handled,
+            frozenset(settings.send_to),
+            lanes,
+            self.largest_body,
+            skips,
+            TracedBatch.here(settings.group),
+            # What is put off would be left to a later run, and this one is asked for all that is there.
+            limit_s=None if settings.available_now else LONGEST_BATCH * settings.batch_time_s,
+            clock=self.clock,
+        )
