@@ -13,16 +13,14 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from delta_tables.ledger import ledger_at
 from delta_tables.ledger_reader import LedgerReader
 from jobs.consume import consume
 from jobs.group.batch_report import BatchReport
 from jobs.group.waiting_retries import WaitingRetries
-from jobs.handler.loader import HandlerTarget
 from jobs.runtime.run_loop import RunLoop
-from jobs.settings import ConsumeSettings
 from lakemq import Message
 from lakemq.cli.app import main
+from tests.support.available_runs import available_now
 from tests.support.broker_process import BrokerProcess
 from tests.support.consumer_process import ConsumerProcess
 from tests.support.dispatch_barrier import await_dispatch
@@ -57,16 +55,8 @@ def test_each_run_handles_what_is_there_and_leaves_what_is_due_later(
     (tmp_path / "available_now_handlers.py").write_text(HANDLERS)
     with shared_broker.client() as client:
         client.put_topic("runs", read_queue_nums=2, write_queue_nums=2)
-    settings = ConsumeSettings(
-        group="runs",
-        topics=("runs",),
-        handler=HandlerTarget("available_now_handlers:handle", "auto", (str(tmp_path),)),
-        ledger=ledger_at(str(tmp_path / "ledger")),
-        endpoint=shared_broker.endpoint,
-        start="earliest",
-        retry_delays="1s",
-        available_now=True,
-    )
+    more = {"endpoint": shared_broker.endpoint, "retry_delays": "1s"}
+    settings = available_now("runs", "available_now_handlers:handle", tmp_path, **more)
 
     def run() -> tuple[int, WaitingRetries]:
         handled: list[BatchReport] = []
@@ -105,16 +95,8 @@ def test_what_a_stopped_run_did_not_send_back_is_handled_by_the_next_one(
     (tmp_path / "unsent_handlers.py").write_text(HANDLERS)
     with shared_broker.client() as client:
         client.put_topic("unsent", read_queue_nums=1, write_queue_nums=1)
-    settings = ConsumeSettings(
-        group="unsent",
-        topics=("unsent",),
-        handler=HandlerTarget("unsent_handlers:handle", "auto", (str(tmp_path),)),
-        ledger=ledger_at(str(tmp_path / "ledger")),
-        endpoint=shared_broker.endpoint,
-        start="earliest",
-        retry_delays="1s",
-        available_now=True,
-    )
+    more = {"endpoint": shared_broker.endpoint, "retry_delays": "1s"}
+    settings = available_now("unsent", "unsent_handlers:handle", tmp_path, **more)
     send(shared_broker, "unsent", "a", "late", "never")
     loops: list[RunLoop] = []
     consume(settings, lambda: spark, started=loops.append, on_batch=lambda report: loops[0].stop())
@@ -140,15 +122,8 @@ def test_a_cloned_group_handles_what_the_other_one_has_not(
 
     def run(group: str) -> int:
         handled: list[BatchReport] = []
-        settings = ConsumeSettings(
-            group=group,
-            topics=("cloned",),
-            handler=HandlerTarget("clone_handlers:handle", "auto", (str(tmp_path),)),
-            ledger=ledger_at(str(tmp_path / "ledger")),
-            endpoint=shared_broker.endpoint,
-            start="earliest",
-            available_now=True,
-        )
+        more = {"endpoint": shared_broker.endpoint, "topics": ("cloned",)}
+        settings = available_now(group, "clone_handlers:handle", tmp_path, **more)
         consume(settings, lambda: spark, on_batch=handled.append)
         return sum(report.messages for report in handled)
 

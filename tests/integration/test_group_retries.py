@@ -16,6 +16,7 @@ from jobs.consume import consume, retry_policy
 from jobs.handler.loader import HandlerTarget
 from jobs.settings import ConsumeSettings
 from lakemq.client import Client, InvalidRequest, Unavailable
+from tests.support.available_runs import available_now
 from tests.support.broker_process import BrokerProcess
 from tests.support.dispatch_barrier import await_dispatch
 
@@ -69,15 +70,8 @@ def test_a_restart_with_another_policy_decides_about_later_failures_only(
     """What waits comes when it was said to; the next failure is the new policy's matter."""
     (tmp_path / "never_handlers.py").write_text(HANDLER)
     group = f"policies-{uuid4().hex[:12]}"
-    first = replace(
-        settings(group, tmp_path / "ledger"),
-        topics=(group,),
-        handler=HandlerTarget("never_handlers:handle", "auto", (str(tmp_path),)),
-        endpoint=shared_broker.endpoint,
-        start="earliest",
-        retry_delays="5s,1s",
-        available_now=True,
-    )
+    more = {"endpoint": shared_broker.endpoint, "retry_delays": "5s,1s"}
+    first = available_now(group, "never_handlers:handle", tmp_path, **more)
     with shared_broker.client() as client:
         client.put_topic(group, read_queue_nums=1, write_queue_nums=1)
         client.send(group, "x")
@@ -116,15 +110,9 @@ def test_a_message_of_before_limits_were_lowered_comes_back_and_becomes_a_dead_l
     with (broker.log_path.parent / "broker.toml").open("a") as file:
         file.write(f"[limits]\n{limits}")
     broker.restart()
-    group = replace(
-        settings("lowered-g", tmp_path / "ledger", 1),
-        topics=("lowered",),
-        handler=HandlerTarget("lowered_handlers:handle", "auto", (str(tmp_path),)),
-        endpoint=broker.endpoint,
-        start="earliest",
-        retry_delays="1s",
-        available_now=True,
-    )
+    more = {"topics": ("lowered",), "endpoint": broker.endpoint}
+    retries = {"max_reconsume_times": 1, "retry_delays": "1s"}
+    group = available_now("lowered-g", "lowered_handlers:handle", tmp_path, **more, **retries)
     with broker.client() as client:
         with pytest.raises(InvalidRequest, match=r"MESSAGE_TOO_LARGE|REQUEST_TOO_LARGE"):
             client.send("lowered", "x" * size)

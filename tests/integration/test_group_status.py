@@ -13,12 +13,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from delta_tables.ledger import ledger_at
 from jobs.consume import consume
-from jobs.handler.loader import HandlerTarget
-from jobs.settings import ConsumeSettings
 from lakemq import Message
 from lakemq.cli.app import main
+from tests.support.available_runs import available_now
 from tests.support.broker_process import BrokerProcess
 from tests.support.dispatch_barrier import await_dispatch
 
@@ -40,16 +38,8 @@ def test_status_is_the_brokers_and_the_ledgers(
 ) -> None:
     (tmp_path / "status_handlers.py").write_text(HANDLER)
     ledger = tmp_path / "ledger"
-    settings = ConsumeSettings(
-        group="watched",
-        topics=("watched",),
-        handler=HandlerTarget("status_handlers:handle", "auto", (str(tmp_path),)),
-        ledger=ledger_at(str(ledger)),
-        endpoint=broker.endpoint,
-        start="earliest",
-        retry_delays="2h",
-        available_now=True,
-    )
+    more = {"endpoint": broker.endpoint, "retry_delays": "2h"}
+    settings = available_now("watched", "status_handlers:handle", tmp_path, **more)
     with broker.client() as client:
         client.put_topic("watched", read_queue_nums=2, write_queue_nums=2)
         client.send_many("watched", [Message(text) for text in ("a", "later", "never", "b")])

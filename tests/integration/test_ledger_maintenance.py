@@ -27,6 +27,7 @@ from jobs.consume import WRITTEN, consume
 from jobs.handler.loader import HandlerTarget
 from jobs.settings import ConsumeSettings
 from store_native.errors import InternalError, InvalidRequest
+from tests.support.available_runs import available_now
 from tests.support.broker_process import BrokerProcess
 from tests.support.held_handler import HeldHandler
 from tests.support.ledger_rows import delivery
@@ -104,16 +105,9 @@ def test_a_batch_that_spark_has_not_committed_is_known_whatever_retention_has_de
     handler = HeldHandler(tmp_path, f"handler_of_{tmp_path.name}")
     handler.go_on.touch()
     ledger = PathLedger(tmp_path / "ledger")
-    settings = ConsumeSettings(
-        group="kept",
-        topics=("kept-batch",),
-        handler=HandlerTarget(f"{handler.module}:hold", "auto", (str(tmp_path),)),
-        ledger=ledger,
-        checkpoint=tmp_path / "checkpoint",
-        endpoint=shared_broker.endpoint,
-        start="earliest",
-        available_now=True,
-    )
+    more = {"topics": ("kept-batch",), "ledger": ledger, "checkpoint": tmp_path / "checkpoint"}
+    called = f"{handler.module}:hold"
+    settings = available_now("kept", called, tmp_path, endpoint=shared_broker.endpoint, **more)
     for texts in (["first"], ["second", "third"]):
         client.send_ndjson("kept-batch", "\n".join(f'{{"body":"{text}"}}' for text in texts).encode())
         if len(texts) == 1:

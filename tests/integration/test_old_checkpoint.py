@@ -8,12 +8,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from delta_tables.ledger import ledger_at
 from jobs.consume import consume
-from jobs.handler.loader import HandlerTarget
-from jobs.settings import ConsumeSettings
 from store_native.errors import LakeMQError
 from tests.integration.test_handler_host import post, rows
+from tests.support.available_runs import available_now
 from tests.support.broker_process import BrokerProcess
 
 HANDLER = """
@@ -30,17 +28,8 @@ def test_a_checkpoint_put_back_from_a_backup_is_refused_before_a_call(
 ) -> None:
     (tmp_path / "restored.py").write_text(HANDLER)
     checkpoint, backup = tmp_path / "checkpoint", tmp_path / "backup"
-    settings = ConsumeSettings(
-        group="restored",
-        topics=("restored",),
-        handler=HandlerTarget("restored:handle", "auto", (str(tmp_path),)),
-        ledger=ledger_at(str(tmp_path / "ledger")),
-        checkpoint=checkpoint,
-        endpoint=shared_broker.endpoint,
-        start="earliest",
-        max_messages_per_batch=2,
-        available_now=True,
-    )
+    more = {"checkpoint": checkpoint, "endpoint": shared_broker.endpoint, "max_messages_per_batch": 2}
+    settings = available_now("restored", "restored:handle", tmp_path, **more)
     post(shared_broker, "restored", ["a", "b"])
     consume(settings, lambda: spark)
     shutil.copytree(checkpoint, backup)

@@ -11,13 +11,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from delta_tables.ledger import ledger_at
 from delta_tables.ledger_reader import LedgerReader
 from jobs.consume import consume
-from jobs.handler.loader import HandlerTarget
-from jobs.settings import ConsumeSettings
 from lakemq.client import Client, Message
 from store_native.errors import LakeMQError
+from tests.support.available_runs import available_now
 from tests.support.dispatch_barrier import await_dispatch
 from tests.support.name_servers import BrokersOfCluster
 
@@ -30,18 +28,9 @@ def handle(message):
 
 def test_a_run_with_a_paused_queue_names_the_broker_that_is_away(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "orderly_brokers.py").write_text(HANDLER)
-    settings = ConsumeSettings(
-        group="paused",
-        topics=("orders",),
-        handler=HandlerTarget("orderly_brokers:handle", "auto", (str(tmp_path),)),
-        ledger=ledger_at(str(tmp_path / "ledger")),
-        start="earliest",
-        mode="orderly",
-        available_now=True,
-        max_parked=1,
-        max_messages_per_batch=2,
-        retry_delays="2h",
-    )
+    bounds = {"max_parked": 1, "max_messages_per_batch": 2, "retry_delays": "2h"}
+    more = {"topics": ("orders",), "mode": "orderly", **bounds}
+    settings = available_now("paused", "orderly_brokers:handle", tmp_path, **more)
     with BrokersOfCluster(tmp_path / "cluster") as cluster:
         for name in ("broker-a", "broker-b"):
             cluster.master(name)

@@ -22,6 +22,7 @@ from jobs.handler.loader import HandlerTarget
 from jobs.settings import ConsumeSettings
 from lakemq.client import Client, Message
 from store_native.errors import LakeMQError
+from tests.support.available_runs import available_now
 from tests.support.consume_steps import consume_while
 from tests.support.name_servers import BrokersOfCluster
 from tests.support.waiting import wait_until
@@ -113,16 +114,8 @@ def test_a_run_over_what_is_there_names_the_broker_that_is_away_and_the_next_one
     spark: SparkSession, cluster: BrokersOfCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "over_brokers_now.py").write_text(HANDLER)
-    settings = ConsumeSettings(
-        group="now",
-        topics=("orders",),
-        handler=HandlerTarget("over_brokers_now:handle", "auto", (str(tmp_path),)),
-        ledger=ledger_at(str(tmp_path / "ledger")),
-        endpoint=cluster.endpoint,
-        start="earliest",
-        available_now=True,
-        send_to=("invoices",),
-    )
+    more = {"topics": ("orders",), "endpoint": cluster.endpoint, "send_to": ("invoices",)}
+    settings = available_now("now", "over_brokers_now:handle", tmp_path, **more)
     monkeypatch.setattr("jobs.outbox.job.LEFT_OUT_S", 1.0)
     send(cluster, "broker-a", 0, 20)
     consume(settings, lambda: spark)
