@@ -2,6 +2,11 @@
 
 Owns the column that says when, which only this project's own writers give. Pure.
 
+A broker is told a delay level and nothing finer (`deliver_at` and `delay_ms` are answered with
+NOT_IMPLEMENTED): each level is a queue in which the first message is due first. So a rest between two levels
+waits the longer one. With the shorter the message would come before the time that its row says; kept here
+until its rest is a level's, it would hold up all that is sent behind it.
+
 Invariants: it is no part of a chunk's content: what is sent again, with less of its delay left, has the key
 that it had.
 
