@@ -68,7 +68,7 @@ def test_a_taken_port_for_slaves_is_named_with_its_option(broker: BrokerProcess,
 
 def test_an_address_others_reach_needs_insecure(tmp_path: Path) -> None:
     refused = lakemq("serve", "--store", str(tmp_path / "s"), "--host", "0.0.0.0", "--port", "0")
-    assert refused.returncode == 1
+    assert refused.returncode == 2
     assert "--insecure" in refused.stderr
     assert not (tmp_path / "s").exists()
 
