@@ -8,6 +8,7 @@
                           by what a user wrote
     idempotent.py         appends once; known_keys.py is what a table has already of a batch
     views.py              derives state
+    key_index/            deliveries by key, sorted by maintenance, on a path
     ledger_query.py       queries with the engine that is nearer
     opened_ledger.py      a ledger for an operator: queried by ledger_reader.py without a JVM, or by
                           spark_reader.py; read_statement.py says what both take, query_errors.py what is

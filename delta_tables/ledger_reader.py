@@ -8,7 +8,7 @@ read_statement.py says what it takes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import cycle
 from pathlib import Path
@@ -16,12 +16,14 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
+from delta_tables.deliveries import DELIVERIES
+from delta_tables.key_index.look_up import make_view
 from delta_tables.ledger import ledger_at
 from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.query_errors import explained
 from delta_tables.read_statement import check_names, check_reads
 from delta_tables.table import OUTBOX, Table, ddl_of
-from delta_tables.views import TABLES, VIEWS, view_sql
+from delta_tables.views import BY_KEY, TABLES, VIEWS, view_sql
 from store_native.errors import from_code
 
 _NULL = {
@@ -82,29 +84,31 @@ class LedgerReader:
         """The tables as they are now, for several statements."""
         # A table that cannot be opened is no statement's fault. Views are only parsed here; the engine looks
         # at those a statement uses.
-        return LedgerSnapshot(self._session())
-
-    def _session(self) -> QueryBuilder:
         session = QueryBuilder()
+        opened: dict[str, DeltaTable] = {}
         for table in TABLES:
             # A missing table reads as an empty one: an archive that never ran, say.
             self._location.create(table)
-            _register(session, table, self._location.open(table))
+            opened[table.name] = self._location.open(table)
+            _register(session, table, opened[table.name])
         for name in VIEWS:
-            session.execute(f"CREATE VIEW {name} AS {view_sql(name)}").read_all()
-        return session
+            if name != BY_KEY:
+                session.execute(f"CREATE VIEW {name} AS {view_sql(name)}").read_all()
+        return LedgerSnapshot(session, lambda: make_view(session, self._location, opened[DELIVERIES.name]))
 
 
 class LedgerSnapshot:
     """A ledger's tables as they were when this was made."""
 
-    def __init__(self, session: QueryBuilder) -> None:
-        """Takes a session that knows the tables and views."""
+    def __init__(self, session: QueryBuilder, make_by_key: Callable[[], None]) -> None:
+        """Takes a session that knows tables and views, and what makes the view that is made when named."""
         self._session = session
+        self._make_by_key: Callable[[], None] | None = make_by_key
 
     def sql(self, text: str) -> pa.Table:
         """Runs one SELECT; raises as `LedgerReader.sql`."""
         check_reads(text)
+        self._know_views(text)
         with _explained(text):
             result = pa.table(self._session.execute(text).read_all())
         check_names(result.schema.names)  # SELECT ... INTO, a table of this session, has none
@@ -121,6 +125,7 @@ class LedgerSnapshot:
             InvalidRequest: As `LedgerReader.sql`, also from the iterator.
         """
         check_reads(text)
+        self._know_views(text)
         with _explained(text):
             self._session.execute(f"SET datafusion.execution.batch_size = {most_rows}").read_all()
             for batch in self._session.execute(text):
@@ -133,6 +138,12 @@ class LedgerSnapshot:
     def percentile(self, share: float, value: str) -> str:
         """An approximate percentile of a group's values in SQL."""
         return f"approx_percentile_cont({share}) WITHIN GROUP (ORDER BY {value})"
+
+    def _know_views(self, text: str) -> None:
+        # The view of the keys looks at the index: only where it is named.
+        if self._make_by_key is not None and BY_KEY in text.lower():
+            self._make_by_key()
+            self._make_by_key = None
 
 
 @contextmanager

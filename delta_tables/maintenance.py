@@ -1,4 +1,4 @@
-"""Keeping the ledger small and quick: compaction, clean-up, retention.
+"""Keeping the ledger small and quick: compaction, clean-up, retention, and on a path the index by key.
 
 Owns OPTIMIZE, VACUUM and the deletion of old rows.
 
@@ -21,6 +21,7 @@ from delta_tables.deliveries import DELIVERIES
 from delta_tables.discarded_sends import DISCARDED_SENDS
 from delta_tables.idempotent import append_arrow_once
 from delta_tables.kept_rows import KeptRows, kept_rows
+from delta_tables.key_index.generations import KeyIndex
 from delta_tables.ledger.catalog_ledger import CatalogLedger
 from delta_tables.ledger.location import LedgerLocation
 from delta_tables.ledger.path_ledger import PathLedger
@@ -31,15 +32,17 @@ from delta_tables.refused_sends import REFUSED_SENDS
 from delta_tables.sent_messages import SENT_MESSAGES
 from delta_tables.table import KEPT_DAYS, Table
 from delta_tables.views import TABLES
-from store_native.errors import LakeMQError, from_code
+from store_native.errors import LakeMQError, Unavailable, from_code
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from deltalake import DeltaTable, WriterProperties
     from pyspark.sql import SparkSession
 
 KEPT_HOURS = KEPT_DAYS * 24
 _LEAST_HOURS = 168
 _MOST_DAYS = 36_500
+_GROUP_ROWS = 1 << 20
 _TIME = "%Y-%m-%dT%H:%M:%S.%fZ"
 _OF_SENDS = (DELIVERIES, SENT_MESSAGES, REFUSED_SENDS, DISCARDED_SENDS)
 
@@ -75,7 +78,7 @@ def maintain(
     keep_days: int | None = None,
     now: datetime | None = None,
 ) -> list[MaintenanceReport]:
-    """Compacts, cleans and shortens the tables of a ledger on a path.
+    """Compacts, cleans and shortens the tables of a ledger on a path, and indexes its deliveries by key.
 
     Args:
         ledger: a ledger on a path.
@@ -88,7 +91,7 @@ def maintain(
     Raises:
         InvalidRequest: ARGUMENT_ILLEGAL for fewer hours than a week has, days that are none, or where there
             is no ledger.
-        Unavailable: STORE_LOCKED when a table is being written.
+        Unavailable: STORE_LOCKED when a table is being written; deliveries are indexed all the same.
     """
     if vacuum_hours < _LEAST_HOURS:
         raise from_code("ARGUMENT_ILLEGAL", f"files are kept for {_LEAST_HOURS} hours at least")
@@ -96,6 +99,27 @@ def maintain(
     tables = [table for table in TABLES if ledger.exists(table)]
     if not tables:
         raise _no_ledger(ledger)
+    try:
+        reports = _maintained(ledger, tables, vacuum_hours, keep_days, now)
+    except Unavailable:
+        _index(ledger, tables)  # beside a group that works, which keeps its tables
+        raise
+    _index(ledger, tables)  # the last: the files are now as they stay
+    return reports
+
+
+def _index(ledger: PathLedger, tables: Sequence[Table]) -> None:
+    if DELIVERIES in tables:
+        KeyIndex(ledger).update()
+
+
+def _maintained(
+    ledger: PathLedger,
+    tables: Sequence[Table],
+    vacuum_hours: int,
+    keep_days: int | None,
+    now: datetime | None,
+) -> list[MaintenanceReport]:
     old: dict[str, str] = {}
     if keep_days is not None:
         before = (now or datetime.now(UTC)) - timedelta(days=keep_days)
@@ -145,7 +169,7 @@ def _maintain(ledger: PathLedger, table: Table, vacuum_hours: int, old: str | No
         deleted = 0
         if old is not None:
             deleted = int(delta.delete(old).get("num_deleted_rows") or 0)
-        packed = delta.optimize.compact()
+        packed = delta.optimize.compact(writer_properties=_written(delta, table))
         # Full: a file that was replaced is older than what the log knows of it.
         vacuumed = delta.vacuum(
             retention_hours=vacuum_hours, dry_run=False, enforce_retention_duration=False, full=True
@@ -159,6 +183,21 @@ def _maintain(ledger: PathLedger, table: Table, vacuum_hours: int, old: str | No
         )
     finally:
         lock.release()
+
+
+def _written(delta: DeltaTable, table: Table) -> WriterProperties:
+    """How compacted files are written: with a filter that finds a message's id.
+
+    Ids of one broker go up, and minimum and maximum tell them; those of several lie apart in each file.
+    """
+    from deltalake import BloomFilterProperties, ColumnProperties, WriterProperties
+
+    if "message_id" not in table.column_names:
+        return WriterProperties(compression="ZSTD")
+    rows = sum(rows or 0 for rows in delta.get_add_actions().column("num_records").to_pylist())
+    by_id = BloomFilterProperties(set_bloom_filter_enabled=True, fpp=0.01, ndv=max(1, min(rows, _GROUP_ROWS)))
+    columns = {"message_id": ColumnProperties(bloom_filter_properties=by_id)}
+    return WriterProperties(compression="ZSTD", column_properties=columns, max_row_group_size=_GROUP_ROWS)
 
 
 def maintain_in_catalog(

@@ -3,7 +3,7 @@
 Owns the list of views and their text in `views/*.sql`.
 
 Invariants: the text runs unchanged in Spark SQL and in DataFusion (`deltalake`), so it keeps to what both
-know.
+know; but for `BY_KEY`, which has a text of its own there (key_index/look_up.py).
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ TABLES = (
 )
 """In an order in which old rows may go: a skip before the verdict that ended it, else it would hold again."""
 
+BY_KEY = "deliveries_by_key"
+
 VIEWS = (
+    BY_KEY,
     "delivery_history",
     "message_trace",
     "group_progress",

@@ -37,8 +37,9 @@ def register(subparsers: Subparsers) -> None:
         help="query the ledger in SQL",
         description="Tables: messages, deliveries, dead_letters, consumer_offsets, data_losses, replays, "
         "sent_messages, refused_sends, discarded_sends, skipped_messages. "
-        "Views: delivery_history, message_trace, group_progress, pending_retries, parked_messages, "
-        "pending_dead_letters, pending_sends, dead_letter_summary, delivery_gaps, duplicate_deliveries.",
+        "Views: deliveries_by_key, delivery_history, message_trace, group_progress, pending_retries, "
+        "parked_messages, pending_dead_letters, pending_sends, dead_letter_summary, delivery_gaps, "
+        "duplicate_deliveries.",
     )
     parser.add_argument("query", metavar="SELECT", help="one SQL statement; - reads it from standard input")
     add_ledger(parser)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import time
 from datetime import timedelta
@@ -337,3 +338,15 @@ def test_a_file_that_the_log_has_forgotten_is_kept_as_long_as_any(
         os.utime(file, (written_at, written_at))
     maintain(ledger)
     assert len(list(ledger.path(DELIVERIES).glob("*.parquet"))) == left
+
+
+def test_a_maintained_file_says_which_ids_it_has_not(tmp_path: Path) -> None:
+    """Ids of two brokers lie apart: every file's least and greatest are those of both."""
+    ledger = path_ledger(tmp_path)
+    for half in (0, 1):
+        ids = [f"{broker}{offset:05}" for offset in range(half, 200, 2) for broker in ("7F", "F4")]
+        append(ledger, DELIVERIES, [delivery(n, message_id=each) for n, each in enumerate(ids)])
+    maintain(ledger)
+    plan = LedgerReader(tmp_path).sql("EXPLAIN ANALYZE SELECT tags FROM deliveries WHERE message_id = '9A'")
+    (text,) = (row["plan"] for row in plan.to_pylist())
+    assert re.search(r"row_groups_pruned_bloom_filter=1 total (?:→|->) 0 matched", text), text
