@@ -21,6 +21,7 @@ from benchmarks import (
     freshness,
     latency,
     ledger,
+    looking_up,
     pulling,
     reading,
     replicating,
@@ -54,6 +55,7 @@ GOALS: dict[str, Callable[[Path, Scale], Iterator[Comparison]]] = {
     "P16": starting.memory,
     "P17": retrying.retry_batch,
     "P19": replicating.costs,
+    "P20": looking_up.look_ups,
 }
 RESULTS = REPOSITORY / "benchmarks" / "results.json"
 DOCUMENT = REPOSITORY / "docs" / "performance.md"

@@ -23,7 +23,7 @@ class Measurement:
     """What is compared, and where it comes from.
 
     Attributes:
-        goal_id: P1..P17 of the goals.
+        goal_id: P1..P20 of the goals.
         name: what was measured, short and without spaces.
         goal: what was aimed at; None for a measurement that is only reported.
         unit: of both sides.

@@ -26,6 +26,7 @@ class Scale:
         pulled: messages that pulls read.
         caught_up: bytes that a new slave gets.
         fresh_rows: messages sent at a pace, whose rows are waited for.
+        looked_up_rows: rows of the ledger in which some are looked up.
     """
 
     pairs: int
@@ -42,13 +43,14 @@ class Scale:
     pulled: int
     caught_up: int
     fresh_rows: int
+    looked_up_rows: int
 
 
 FULL = Scale(
     *(6, 60_000, 300_000, 1_000_000, ((1024, 600_000), (100, 1_500_000)), 400_000, 10_000),
-    *(8 << 30, 1 << 30, 10_000, 10_000_000, 256_000, 5 << 30, 1_500),
+    *(8 << 30, 1 << 30, 10_000, 10_000_000, 256_000, 5 << 30, 1_500, 100_000_000),
 )
 QUICK = Scale(
     *(2, 8_000, 40_000, 200_000, ((1024, 60_000), (100, 100_000)), 40_000, 2_000),
-    *(512 << 20, 64 << 20, 1_000, 200_000, 64_000, 256 << 20, 250),
+    *(512 << 20, 64 << 20, 1_000, 200_000, 64_000, 256 << 20, 250, 1_000_000),
 )
