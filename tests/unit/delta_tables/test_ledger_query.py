@@ -18,6 +18,7 @@ LEDGER = ledger_at("main.ledger")
         ("SELECT 1 AS one", []),
         ("SELECT max(batch_id) FROM deliveries", ["deliveries"]),
         ("SELECT * FROM pending_retries", ["deliveries", "pending_retries"]),
+        ("SELECT * FROM deliveries_by_key WHERE key = '17'", ["deliveries", "deliveries_by_key"]),
         ("SELECT * FROM pending_dead_letters", ["deliveries", "dead_letters", "pending_dead_letters"]),
         (
             "SELECT * FROM delivery_gaps",
