@@ -24,6 +24,7 @@ from delta_tables.deliveries import DELIVERIES
 from delta_tables.key_index.generations import KeyIndex
 from delta_tables.key_index.message_keys import KEYED_COLUMNS, MESSAGE_KEYS
 from delta_tables.ledger.path_ledger import PathLedger
+from delta_tables.ledger.spans import quoted
 from delta_tables.ledger_reader import LedgerReader, LedgerSnapshot
 from delta_tables.maintenance import maintain
 from store_native.errors import Unavailable
@@ -32,6 +33,7 @@ from tests.support.ledger_rows import START, append, delivery, path_ledger
 COLUMNS = ("key", *KEYED_COLUMNS)
 SHARED = "x" * 80
 """Longer than the bounds that a file's statistics keep of a text."""
+QUOTES = "it's \\ \""
 ALL = f"SELECT {', '.join(COLUMNS)} FROM deliveries_by_key"
 
 
@@ -75,13 +77,15 @@ def check(ledger: PathLedger, draw: Random) -> None:
     there = wanted(snapshot)
     assert compared(snapshot.sql(ALL).to_pylist()) == compared(there)
     for key in {"none", *draw.sample([row["key"] for row in there], min(2, len(there)))}:
-        found = snapshot.sql(f"{ALL} WHERE key = '{key}'").to_pylist()
+        found = snapshot.sql(f"{ALL} WHERE key = {quoted(key)}").to_pylist()
         assert compared(found) == compared([row for row in there if row["key"] == key])
 
 
 def some_rows(draw: Random, first: int, day: int) -> list[dict[str, Any]]:
     def keys() -> list[str] | None:
-        drawn = [f"{draw.choice(['', SHARED, 'é'])}{draw.randrange(60)}" for _ in range(draw.randrange(4))]
+        drawn = [
+            f"{draw.choice(['', SHARED, 'é', QUOTES])}{draw.randrange(60)}" for _ in range(draw.randrange(4))
+        ]
         return draw.choice([drawn, [*drawn, *drawn], [*drawn, "all"], ["all"], [], None])
 
     at = START + timedelta(days=day)
