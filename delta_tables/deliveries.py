@@ -5,15 +5,24 @@ Owns the schema of an outcome.
 Invariants: at most one row per key, which is the message's ORIGINAL position plus the attempt, wherever this
 attempt was read (`source_*`), and beside it at most one that is PARKED: the attempt was not made then, since
 the group is orderly and an earlier message of the lane was not done. Body and properties are kept only when
-the verdict is not ACK (an acknowledged message is still in the log or in `messages`). What a verdict sends is
-in its row: both are there or neither.
+the verdict is not ACK (an acknowledged message is still in the log or in `messages`). What a verdict sends,
+and the rows it writes, are in its row: all are there or none.
 """
 
 from __future__ import annotations
 
 import pyarrow as pa
 
-from delta_tables.table import OUTBOX, POSITION_CHECK, STRING_MAP, STRINGS, TIMESTAMP, Table, columns
+from delta_tables.table import (
+    OUTBOX,
+    POSITION_CHECK,
+    STRING_MAP,
+    STRINGS,
+    TABLE_ROWS,
+    TIMESTAMP,
+    Table,
+    columns,
+)
 
 ACK = "ACK"
 RETRY = "RETRY"
@@ -49,7 +58,9 @@ DELIVERIES = Table(
         "finished_at",
         "query_id",
         "sends",
+        "writes",
     ),
+    version=(1, 1),
     columns=columns(
         [
             ("consumer_group", pa.string(), "group that handled the message"),
@@ -93,6 +104,8 @@ DELIVERIES = Table(
             ("body", pa.binary(), "body, not for ACK"),
             ("sends", pa.int32(), "how many messages the verdict sends, null without"),
             ("outbox", OUTBOX, "these messages, in order; sent_messages says which were sent"),
+            ("writes", pa.int32(), "how many rows the verdict writes, null without"),
+            ("table_rows", TABLE_ROWS, "these rows, in order; written_rows says which were written"),
         ]
     ),
 )

@@ -17,6 +17,7 @@ DISCARDED_SENDS = Table(
     comment="One row per message of a verdict that was given up before it was sent",
     key=("consumer_group", "topic", "broker_name", "queue_id", "queue_offset", "attempt", "number"),
     skipping=("consumer_group", "topic", "queue_id", "queue_offset", "message_id", "discarded_at"),
+    version=(1, 1),
     columns=columns(
         [
             ("consumer_group", pa.string(), "group whose verdict it was"),
@@ -27,13 +28,18 @@ DISCARDED_SENDS = Table(
             ("attempt", pa.int32(), "attempt that was acknowledged"),
             ("number", pa.int32(), "1 for the first message the verdict sends"),
             ("message_id", pa.string(), "id of the message the verdict was about"),
-            ("sent_topic", pa.string(), "topic it was to go to"),
-            ("sent_message_id", pa.string(), "id it was to have"),
+            ("sent_topic", pa.string(), "topic it was to go to, null of a row"),
+            ("sent_message_id", pa.string(), "id it was to have, null of a row"),
             ("discard_id", pa.string(), "of the command that did it"),
             ("predicate", pa.string(), "SQL by which the command chose"),
             ("operator", pa.string(), "who ran the command: user and host"),
             ("reason", pa.string(), "why"),
             ("discarded_at", TIMESTAMP, "when"),
+            (
+                "sent_table",
+                pa.string(),
+                "table of a row that was to be written, null of a message",
+            ),
         ]
     ),
 )

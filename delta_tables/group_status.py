@@ -37,7 +37,8 @@ WHERE sent.consumer_group = '{{group}}' AND coalesce(sent.action, '') <> '{DISCA
 _PARKED = """\
 SELECT count(*) AS parked, min(parked_at) AS oldest FROM parked_messages WHERE consumer_group = '{group}'"""
 _SENDS = """\
-SELECT coalesce(sum(waiting), 0) AS waiting, min(decided_at) AS oldest
+SELECT coalesce(sum(waiting), 0) AS waiting, coalesce(sum(waiting_rows), 0) AS waiting_rows,
+  min(decided_at) AS oldest
 FROM pending_sends WHERE consumer_group = '{group}'"""
 _REFUSED = """\
 SELECT refused_at AS at, topic, message_id, code, error FROM pending_sends
@@ -105,7 +106,7 @@ class LastError:
 
 @dataclass(frozen=True)
 class RefusedSend:
-    """The newest refusal of a message that a verdict sends and that waits still.
+    """The newest refusal of a message that a verdict sends, or of a row, that waits still.
 
     Attributes:
         topic: Of the message whose verdict sends it; so is message_id.
@@ -144,6 +145,7 @@ class LedgerStatus:
         oldest_parked_at: Since when the first of them waits.
         replays_under_way: Dead letters that were sent again, and have no attempt since.
         pending_sends: Messages that verdicts send and that are not recorded as sent.
+        pending_rows: Rows that verdicts write and that are not recorded as written.
         oldest_send_at: When the first of these verdicts was given.
         refused_send: What a broker refuses of them.
         dead_letters: Landed, with a last attempt in the last hour.
@@ -162,6 +164,7 @@ class LedgerStatus:
     oldest_parked_at: datetime | None
     replays_under_way: int
     pending_sends: int
+    pending_rows: int
     oldest_send_at: datetime | None
     refused_send: RefusedSend | None
     dead_letters: int
@@ -214,6 +217,7 @@ def ledger_status(ledger: LedgerReader | SparkReader, group: str, now: datetime)
         oldest_parked_at=parked["oldest"],
         replays_under_way=replays["under_way"],
         pending_sends=sends["waiting"],
+        pending_rows=sends["waiting_rows"],
         oldest_send_at=sends["oldest"],
         refused_send=next((RefusedSend(**row) for row in ask(_REFUSED)), None),
         dead_letters=dead["dead"],

@@ -8,6 +8,7 @@ Invariants: for one application id, versions only grow, and the writer learns wh
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -59,18 +60,35 @@ def append_once(
     Returns:
         Whether the rows are in by this call; False when the table had this version, or a later one.
     """
-    session = rows.sparkSession
-    tries = 1 if has_effects else _TRIES
-    for attempt in range(1, tries + 1):
-        session.conf.unset(_LAST_COMMIT)
+
+    def commit() -> None:
         writer = (
             rows.write.format("delta")
             .mode("append")
             .option("txnAppId", app_id)
             .option("txnVersion", str(version))
         )
+        ledger.append(writer, table)
+
+    return commit_once(rows.sparkSession, commit, has_effects=has_effects)
+
+
+def commit_once(session: SparkSession, commit: Callable[[], None], *, has_effects: bool = False) -> bool:
+    """Makes a commit that carries an application and a version; see `append_once`.
+
+    Args:
+        session: of the frame that is committed.
+        commit: makes the commit; called again where another one came between that does not matter.
+        has_effects: it is called once.
+
+    Returns:
+        Whether it was made by this call.
+    """
+    tries = 1 if has_effects else _TRIES
+    for attempt in range(1, tries + 1):
+        session.conf.unset(_LAST_COMMIT)
         try:
-            ledger.append(writer, table)
+            commit()
         except Exception as error:
             if _OVERTAKEN in str(error):
                 return False

@@ -22,7 +22,7 @@ from delta_tables.ledger import ledger_at
 from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.query_errors import explained
 from delta_tables.read_statement import check_names, check_reads
-from delta_tables.table import OUTBOX, Table, ddl_of
+from delta_tables.table import OUTBOX, TABLE_ROWS, Table, ddl_of
 from delta_tables.views import BY_KEY, TABLES, VIEWS, view_sql
 from store_native.errors import from_code
 
@@ -38,6 +38,9 @@ _NULL = {
         "CASE WHEN {null} = '' THEN make_array(named_struct('topic', '', 'message_id', '', "
         "'keys', make_array(''), 'tags', '', 'properties', map([''], ['']), 'sharding_key', '', "
         "'delay_level', CAST(0 AS INT), 'body', arrow_cast('', 'Binary'))) END"
+    ),
+    ddl_of(TABLE_ROWS): (
+        "CASE WHEN {null} = '' THEN make_array(named_struct('table_name', '', 'row_json', '')) END"
     ),
 }
 """Null as a value of each type of the tables, in the engine's SQL, out of a null that is a text.

@@ -4,8 +4,9 @@ Owns OPTIMIZE, VACUUM and the deletion of old rows.
 
 Invariants: the streams over `deliveries` go on (compaction changes no data, deletions are passed over by
 `skipChangeCommits`), and no file a reader or a stream may still need goes before the retention hours. A row
-whose messages wait to be sent stays, and so does all that says which of its group's were sent since; what
-retries, dead letters and lanes of orderly groups wait with stays, however old (kept_rows.py).
+whose messages wait to be sent, or whose rows to be written, stays, and so does all that says which of its
+group's were since; what retries, dead letters and lanes of orderly groups wait with stays, however old
+(kept_rows.py).
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from delta_tables.refused_sends import REFUSED_SENDS
 from delta_tables.sent_messages import SENT_MESSAGES
 from delta_tables.table import KEPT_DAYS, Table
 from delta_tables.views import TABLES
+from delta_tables.written_rows import WRITTEN_ROWS
 from store_native.errors import LakeMQError, Unavailable, from_code
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ _LEAST_HOURS = 168
 _MOST_DAYS = 36_500
 _GROUP_ROWS = 1 << 20
 _TIME = "%Y-%m-%dT%H:%M:%S.%fZ"
-_OF_SENDS = (DELIVERIES, SENT_MESSAGES, REFUSED_SENDS, DISCARDED_SENDS)
+_OF_SENDS = (DELIVERIES, SENT_MESSAGES, WRITTEN_ROWS, REFUSED_SENDS, DISCARDED_SENDS)
 
 _AGE_COLUMN = {
     "messages": "store_timestamp",
@@ -54,6 +56,7 @@ _AGE_COLUMN = {
     "data_losses": "recorded_at",
     "replays": "replayed_at",
     "sent_messages": "sent_at",
+    "written_rows": "written_at",
     "refused_sends": "refused_at",
     "discarded_sends": "discarded_at",
     "skipped_messages": "skipped_at",
@@ -226,7 +229,8 @@ def maintain_in_catalog(
         kept = kept_rows(ledger, spark)
     made = (spark.catalog.tableExists(ledger.qualified(table)) for table in (DELIVERIES, SENT_MESSAGES))
     if before is not None and all(made):
-        ledger.create(REFUSED_SENDS, DISCARDED_SENDS, spark=spark)  # views name them
+        # Views name them, and columns that an earlier version's have not.
+        ledger.create_for((DELIVERIES,), (WRITTEN_ROWS, REFUSED_SENDS, DISCARDED_SENDS), spark)
         found = spark.sql(with_views(ledger, _unsent(_in_spark(before))))
         unsent = found.toArrow().to_pylist()
     if before is not None and DELIVERIES in tables:
@@ -263,10 +267,10 @@ def _old(
 ) -> str:
     """The condition on the rows to delete.
 
-    A group with messages that wait keeps its rows that send, and what became of them, since the oldest of
-    these: without the row that says so, a message that was sent would count as one that waits. One with
-    retries, dead letters or lanes that wait keeps the rows since these, and so what became of them: dead
-    letters that have landed, ranges that are known to be lost, messages that an operator gave up.
+    A group with messages or rows that wait keeps its rows that send or write, and what became of them, since
+    the oldest of these: without the row that says so, a message that was sent would count as one that waits.
+    One with retries, dead letters or lanes that wait keeps the rows since these, and so what became of them:
+    dead letters that have landed, ranges that are known to be lost, messages that an operator gave up.
     """
     age = _AGE_COLUMN[table.name]
     condition = f"{age} < {in_sql(before)}"
@@ -277,7 +281,7 @@ def _old(
         return f"{condition} AND ({mark} OR {reports})" if has_new_marks else f"{condition} AND {reports}"
     if table not in _OF_SENDS:
         return condition if table is MESSAGES else condition + kept.spared(table, age, in_sql)
-    sends = " AND coalesce(sends, 0) > 0" if table is DELIVERIES else ""
+    sends = " AND coalesce(sends, writes, 0) > 0" if table is DELIVERIES else ""
     waiting = [
         f"(consumer_group = '{row['consumer_group']}'{sends} AND {age} >= {in_sql(row['oldest'])})"
         for row in unsent

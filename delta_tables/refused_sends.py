@@ -20,6 +20,7 @@ REFUSED_SENDS = Table(
         "refused_at",
     ),
     skipping=("consumer_group", "topic", "queue_id", "queue_offset", "message_id", "refused_at"),
+    version=(1, 1),
     columns=columns(
         [
             ("consumer_group", pa.string(), "group whose verdict it was"),
@@ -30,13 +31,18 @@ REFUSED_SENDS = Table(
             ("attempt", pa.int32(), "attempt that was acknowledged"),
             ("number", pa.int32(), "1 for the first message the verdict sends"),
             ("message_id", pa.string(), "id of the message the verdict was about"),
-            ("sent_topic", pa.string(), "topic it is sent to"),
-            ("sent_message_id", pa.string(), "id it is sent with"),
+            ("sent_topic", pa.string(), "topic it is sent to, null of a row"),
+            ("sent_message_id", pa.string(), "id it is sent with, null of a row"),
             ("query_id", pa.string(), "streaming query of the attempt"),
             ("batch_id", pa.int64(), "batch of the attempt"),
             ("code", pa.string(), "the broker's reason, such as MESSAGE_TOO_LARGE or NO_PERMISSION"),
             ("error", pa.string(), "its sentence"),
             ("refused_at", TIMESTAMP, "when it was refused"),
+            (
+                "sent_table",
+                pa.string(),
+                "table of a row that was to be written, null of a message",
+            ),
         ]
     ),
 )

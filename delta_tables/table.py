@@ -33,6 +33,9 @@ OUTBOX = pa.list_(
 )
 """Messages to send, whole."""
 
+TABLE_ROWS = pa.list_(pa.struct([("table_name", pa.string()), ("row_json", pa.string())]))
+"""Rows for users' tables, each as JSON."""
+
 _DDL: dict[pa.DataType, str] = {
     pa.string(): "STRING",
     pa.binary(): "BINARY",
@@ -42,7 +45,9 @@ _DDL: dict[pa.DataType, str] = {
     STRINGS: "ARRAY<STRING>",
     STRING_MAP: "MAP<STRING,STRING>",
 }
-_DDL[OUTBOX] = f"ARRAY<STRUCT<{','.join(f'{field.name}:{_DDL[field.type]}' for field in OUTBOX.value_type)}>>"
+for _structs in (OUTBOX, TABLE_ROWS):
+    _fields = ",".join(f"{_field.name}:{_DDL[_field.type]}" for _field in _structs.value_type)
+    _DDL[_structs] = f"ARRAY<STRUCT<{_fields}>>"
 
 
 def ddl_of(kind: pa.DataType) -> str:

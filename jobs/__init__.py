@@ -2,7 +2,8 @@
 
     consume.py       a group's application, put together; settings.py what it is given
     archive.py       topics into a table
-    reactions.py     what failed goes back to the broker: retry.py, dead_letter.py; outbox/ what verdicts send
+    reactions.py     what failed goes back to the broker: retry.py, dead_letter.py
+    outbox/          what verdicts send; table_rows/ what they write to users' tables
     dlq/             what an operator does with dead letters; operator.py who he is
     skip/            what he does with a message that its group does not get done with
     group/           the group job: batches of messages, outcomes, the ledger

@@ -6,6 +6,7 @@ Owns their names, defaults and how they become settings.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from lakemq.duration import parse_ms
 from store_native.errors import InvalidRequest
 
 if TYPE_CHECKING:
+    from delta_tables.user_tables.location import UserTable
     from jobs.archive import ArchiveSettings
     from jobs.frames.frame_handler import FrameHandler
     from jobs.handler.invocation import HandlerHost
@@ -73,6 +75,14 @@ def add_group_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="TOPIC",
         help="a topic that verdicts may send messages to (may be repeated)",
+    )
+    parser.add_argument(
+        "--write-to",
+        action="append",
+        default=[],
+        type=_named_table,
+        metavar="NAME=PATH",
+        help="a Delta table that is there, and the name by which verdicts write rows to it (may be repeated)",
     )
     _add_trigger(parser, "1s")
     parser.add_argument(
@@ -262,6 +272,7 @@ def consume_settings(args: argparse.Namespace, function: FrameHandler | None = N
         topic_pattern=args.topic_pattern,
         tags=args.tags,
         send_to=tuple(dict.fromkeys(args.send_to)),
+        write_to=_tables(args.write_to),
         start=args.start,
         max_reconsume_times=args.max_reconsume_times,
         retry_delays=args.retry_delays,
@@ -276,6 +287,14 @@ def consume_settings(args: argparse.Namespace, function: FrameHandler | None = N
         host=_host(args) if function is None else DEFAULT_HOST,
         batch_time_s=args.batch_time / 1000,
         stop_timeout_s=args.stop_timeout / 1000,
+    )
+
+
+def _tables(given: Sequence[tuple[str, str]]) -> tuple[UserTable, ...]:
+    from delta_tables.user_tables.location import UserTable
+
+    return tuple(
+        UserTable(name, path if "://" in path else str(Path(path).absolute())) for name, path in given
     )
 
 
@@ -336,6 +355,14 @@ def _delays(text: str) -> str:
         except ValueError as error:
             raise argparse.ArgumentTypeError(str(error)) from None
     return text
+
+
+def _named_table(text: str) -> tuple[str, str]:
+    """Checks the form of ``--write-to``."""
+    name, _, path = text.partition("=")
+    if not name or not path:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=PATH")
+    return name, path
 
 
 def _range_of_delays(text: str) -> str:

@@ -1,4 +1,4 @@
-"""A consumer group's application: the group, reactions and outbox streams in one Spark application.
+"""A consumer group's application: the group, reactions, outbox and rows streams in one Spark application.
 
 Owns the order of a start: locks, lease, session, tables, streams; it is the composition root of the jobs of a
 group.
@@ -26,6 +26,7 @@ from delta_tables.refused_sends import REFUSED_SENDS
 from delta_tables.sent_messages import SENT_MESSAGES
 from delta_tables.table import Table
 from delta_tables.views import TABLES
+from delta_tables.written_rows import WRITTEN_ROWS
 from jobs.group.batch_report import BatchReport
 from jobs.group.orderly.rounds import check_done, further_starts
 from jobs.group.registration import Registration
@@ -51,12 +52,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from delta_tables.user_tables.location import UserTable
     from jobs.group.job import GroupJob
     from jobs.group.ledger_consumer import LedgerConsumer
 
 _log = logging.getLogger(__name__)
 
-WRITTEN = (DELIVERIES, DEAD_LETTERS, SENT_MESSAGES, REFUSED_SENDS, CONSUMER_OFFSETS, DATA_LOSSES)
+WRITTEN = (
+    *(DELIVERIES, DEAD_LETTERS, SENT_MESSAGES, WRITTEN_ROWS, REFUSED_SENDS, CONSUMER_OFFSETS, DATA_LOSSES),
+)
 
 MakeSession = Callable[[], "SparkSession"]
 
@@ -87,6 +91,8 @@ def consume(
     """
     if isinstance(settings.handler, HandlerTarget):
         _check_handler(settings.handler.load(), settings)
+    for table in settings.write_to:
+        _check_table(table)
     with ExitStack() as stack:
         client = stack.enter_context(Client(settings.endpoint))
         policy = retry_policy(client, settings)
@@ -116,6 +122,18 @@ def _check_handler(handler: LoadedHandler, settings: ConsumeSettings) -> None:
         )
 
 
+def _check_table(table: UserTable) -> None:
+    """Looks for a table that verdicts may write rows to.
+
+    Raises:
+        InvalidRequest: TABLE_NOT_EXIST, TABLE_REFUSED.
+    """
+    try:
+        table.columns()
+    except InvalidRequest as error:
+        raise InvalidRequest(error.code, f"--write-to {table.name}: {error.detail}") from error
+
+
 def _run(
     spark: SparkSession,
     settings: ConsumeSettings,
@@ -130,6 +148,8 @@ def _run(
     from jobs.group.job import GroupJob
     from jobs.outbox.job import OutboxJob, is_needed
     from jobs.reactions import ReactionJob
+    from jobs.table_rows.job import TableRowsJob
+    from jobs.table_rows.waiting_tables import check_named
 
     brokers = GroupBrokers(client)
     gate = BatchGate()
@@ -146,7 +166,10 @@ def _run(
             jobs: list[type[LedgerConsumer]] = [ReactionJob]
             if is_needed(settings, spark):
                 jobs.append(OutboxJob)
-            ledger_streams = [job(spark, settings, client.endpoint, gate, lease) for job in jobs]
+            check_named(settings, spark)
+            where = (spark, settings, client.endpoint, gate, lease)
+            ledger_streams = [job(*where) for job in jobs]
+            ledger_streams += [TableRowsJob(*where, table) for table in settings.write_to]
             for stream in ledger_streams:
                 stream.decide_start()
         registration.keep()
@@ -176,7 +199,7 @@ def _run(
         if settings.until_idle_s is not None:
             watch = IdleWatch(
                 *(spark, client, settings.ledger, settings.group, settings.subscription, group.reached),
-                hold_up=next((s.hold_up for s in ledger_streams if isinstance(s, OutboxJob)), None),
+                hold_ups=[s.hold_up for s in ledger_streams if isinstance(s, (OutboxJob, TableRowsJob))],
             )
         # Last: whatever fails before leaves no stream.
         starts = [group.start, *(stream.start for stream in ledger_streams)]
@@ -194,7 +217,8 @@ def _run(
         if idle and watch is not None and watch.left_unsent is not None:
             raise Unavailable(
                 "SERVICE_NOT_AVAILABLE",
-                f"the group has nothing left to do but to send what its verdicts send: {watch.left_unsent}",
+                "the group has nothing left to do but to send what its verdicts send, or to write what they "
+                f"write: {watch.left_unsent}",
             )
 
 

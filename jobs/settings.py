@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from delta_tables.ledger.location import LedgerLocation
+from delta_tables.user_tables.location import MOST_TABLES, UserTable
 from jobs.frames.frame_handler import FrameHandler
 from jobs.handler.invocation import DEFAULT_HOST, HandlerHost
 from jobs.handler.loader import HandlerTarget
@@ -45,6 +46,7 @@ class ConsumeSettings:
             is made while the group runs, or between its runs, is read from its first message.
         tags: tag filter, `*` or `A || B`.
         send_to: the topics that verdicts may send messages to.
+        write_to: the tables that verdicts may write rows to.
         start: where a group nobody knows yet begins; the end by default, as in RocketMQ.
         max_reconsume_times: retries before a message is given up; None takes what the group was made with,
             in orderly mode as many as it needs.
@@ -74,6 +76,7 @@ class ConsumeSettings:
     topic_pattern: str | None = None
     tags: str = "*"
     send_to: tuple[str, ...] = ()
+    write_to: tuple[UserTable, ...] = ()
     start: From = "latest"
     max_reconsume_times: int | None = None
     retry_delays: str | None = None
@@ -110,6 +113,8 @@ class ConsumeSettings:
             )
         if self.send_to:
             self._check_sends()
+        if self.write_to:
+            self._check_writes()
         if self.available_now and self.until_idle_s is not None:
             raise from_code("ARGUMENT_ILLEGAL", "--available-now and --until-idle: give one, both end a run")
 
@@ -132,6 +137,8 @@ class ConsumeSettings:
             )
         if self.send_to:
             raise from_code("ARGUMENT_ILLEGAL", "--send-to: verdicts send nothing in orderly mode yet")
+        if self.write_to:
+            raise from_code("ARGUMENT_ILLEGAL", "--write-to: verdicts write nothing in orderly mode yet")
         if self.max_parked < 1:
             raise from_code("ARGUMENT_ILLEGAL", "--max-parked is 1 or more")
 
@@ -144,6 +151,17 @@ class ConsumeSettings:
             raise from_code("ARGUMENT_ILLEGAL", "--send-to: verdicts send nothing in broadcast mode")
         if isinstance(self.handler, FrameHandler):
             raise from_code("ARGUMENT_ILLEGAL", "--send-to: verdicts of DataFrames send nothing yet")
+
+    def _check_writes(self) -> None:
+        names = [table.name for table in self.write_to]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise from_code("ARGUMENT_ILLEGAL", f"--write-to: several tables are called {twice[0]}")
+        if len(names) > MOST_TABLES:
+            raise from_code("ARGUMENT_ILLEGAL", f"--write-to: {MOST_TABLES} tables at most")
+        if self.mode == "broadcast":
+            raise from_code("ARGUMENT_ILLEGAL", "--write-to: verdicts write nothing in broadcast mode")
+        if isinstance(self.handler, FrameHandler):
+            raise from_code("ARGUMENT_ILLEGAL", "--write-to: verdicts of DataFrames write nothing yet")
 
     @property
     def subscription(self) -> Subscription:

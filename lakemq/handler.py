@@ -19,6 +19,8 @@ What a handler's work causes is sent with its verdict, once however often the ha
         order = message.json()
         return Verdict.ack(send=Outgoing("invoices", {"order": order["id"]}, keys=[str(order["id"])]))
 
+So are rows for a Delta table: `Verdict.ack(rows=TableRow("invoices", {"order": 17, "amount": 9.5}))`.
+
 A handler may be a coroutine function, and it may be a class: one instance is made in each worker, its
 `open()` is called before the first message and its `close()` when the worker ends.
 
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DeliveredMessage",
     "Outgoing",
+    "TableRow",
     "Verdict",
     "handler",
     "is_thread_safe",
@@ -89,10 +92,27 @@ class Outgoing:
 
 
 @dataclass(frozen=True, slots=True)
+class TableRow:
+    """A row for a Delta table, which a verdict writes.
+
+    Attributes:
+        table: One of the names that the group was started with (`--write-to NAME=PATH`).
+        values: By column; a column that is left out is null. Whole numbers for BYTE to BIGINT, numbers for
+            FLOAT and DOUBLE, Decimal or whole numbers for DECIMAL, str, bool, bytes, date, datetime with a
+            zone for TIMESTAMP and without one for TIMESTAMP_NTZ; mappings for structs and maps, lists for
+            arrays.
+    """
+
+    table: str
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """What becomes of one message.
 
-    `Verdict.ACK` is done (so is returning None), `Verdict.ack(send=...)` is done and sends messages;
+    `Verdict.ACK` is done (so is returning None), `Verdict.ack(send=..., rows=...)` is done, sends messages
+    and writes rows;
     `Verdict.retry()` brings the message back after the group's delay, `Verdict.retry(4)` after delay
     level 4, `Verdict.retry("30s")` after the store's first delay level of at least 30 s;
     `Verdict.dead("why")` gives the message up at once.
@@ -103,21 +123,32 @@ class Verdict:
     delay_ms: int | None = None
     reason: str | BaseException | None = None
     send: tuple[Outgoing, ...] = ()
+    rows: tuple[TableRow, ...] = ()
 
     ACK: ClassVar[Verdict]
     RETRY: ClassVar[Verdict]
 
     @classmethod
-    def ack(cls, *, send: Outgoing | Iterable[Outgoing] | None = None) -> Verdict:
-        """Acknowledges the message, and sends others.
+    def ack(
+        cls,
+        *,
+        send: Outgoing | Iterable[Outgoing] | None = None,
+        rows: TableRow | Iterable[TableRow] | None = None,
+    ) -> Verdict:
+        """Acknowledges the message, sends others and writes rows.
 
-        They are written with the outcome and sent from there, each once: an outcome that does not count,
-        since its worker or its driver died, sends nothing.
+        They are written with the outcome and go on from there, each once: an outcome that does not count,
+        since its worker or its driver died, sends and writes nothing.
 
         Args:
             send: the messages, 100 at most, of 4 MiB together at most; None sends nothing.
+            rows: the rows, 1,000 at most, of 4 MiB together at most; None writes nothing.
         """
-        return cls("ACK", send=(send,) if isinstance(send, Outgoing) else tuple(send or ()))
+        return cls(
+            "ACK",
+            send=(send,) if isinstance(send, Outgoing) else tuple(send or ()),
+            rows=(rows,) if isinstance(rows, TableRow) else tuple(rows or ()),
+        )
 
     @classmethod
     def retry(

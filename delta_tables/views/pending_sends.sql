@@ -1,5 +1,7 @@
--- Acknowledged attempts of whose messages some are neither recorded as sent nor given up.
--- waiting: how many of its messages that are. code, error, refused_at: a broker's last refusal of one of them.
+-- Acknowledged attempts of whose messages some are neither recorded as sent nor given up, or of whose rows some are
+-- neither recorded as written nor given up.
+-- waiting: how many of its messages that are; waiting_rows: how many of its rows. code, error, refused_at: the last
+-- refusal of one of them, by a broker or a table.
 SELECT
   decided.consumer_group,
   decided.topic,
@@ -9,19 +11,27 @@ SELECT
   decided.attempt,
   decided.message_id,
   decided.sends,
-  CAST(decided.sends - coalesce(done.settled, 0) AS INT) AS waiting,
+  CAST(coalesce(decided.sends, 0) - coalesce(done.messages, 0) AS INT) AS waiting,
+  decided.writes,
+  CAST(coalesce(decided.writes, 0) - coalesce(done.table_rows, 0) AS INT) AS waiting_rows,
   decided.finished_at AS decided_at,
   refused.code,
   refused.error,
   refused.refused_at
 FROM deliveries AS decided
 LEFT JOIN (
-  SELECT consumer_group, topic, broker_name, queue_id, queue_offset, attempt, count(DISTINCT number) AS settled
+  SELECT consumer_group, topic, broker_name, queue_id, queue_offset, attempt,
+    count(DISTINCT CASE WHEN is_row = 0 THEN number END) AS messages,
+    count(DISTINCT CASE WHEN is_row = 1 THEN number END) AS table_rows
   FROM (
-    SELECT consumer_group, topic, broker_name, queue_id, queue_offset, attempt, number FROM sent_messages
+    SELECT consumer_group, topic, broker_name, queue_id, queue_offset, attempt, number, 0 AS is_row FROM sent_messages
     UNION ALL
-    SELECT consumer_group, topic, broker_name, queue_id, queue_offset, attempt, number FROM discarded_sends
-  ) AS each_message
+    SELECT consumer_group, topic, broker_name, queue_id, queue_offset, attempt, number, 1 AS is_row FROM written_rows
+    UNION ALL
+    SELECT consumer_group, topic, broker_name, queue_id, queue_offset, attempt, number,
+      CASE WHEN sent_topic IS NULL THEN 1 ELSE 0 END AS is_row
+    FROM discarded_sends
+  ) AS each_one
   GROUP BY consumer_group, topic, broker_name, queue_id, queue_offset, attempt
 ) AS done
   ON done.consumer_group = decided.consumer_group
@@ -45,4 +55,5 @@ LEFT JOIN (
   AND refused.queue_offset = decided.queue_offset
   AND refused.attempt = decided.attempt
   AND refused.newest = 1
-WHERE decided.sends > 0 AND coalesce(done.settled, 0) < decided.sends
+WHERE (decided.sends > 0 OR decided.writes > 0)
+  AND coalesce(done.messages, 0) + coalesce(done.table_rows, 0) < coalesce(decided.sends, 0) + coalesce(decided.writes, 0)

@@ -145,8 +145,11 @@ class BatchOutcomes:
             note = partial(quarantine.part, query_id, batch_id)
             parted = PartedBatch(self._spark, handle, blamed, note, lambda: self._gate.is_given_up)
             outcomes = parted.outcomes(parts)
+        # Null in every row, in nine columns of a file and in three.
         if not settings.send_to:
-            outcomes = outcomes.drop("outbox")  # null in every row, in nine columns of a file
+            outcomes = outcomes.drop("outbox")
+        if not settings.write_to:
+            outcomes = outcomes.drop("table_rows")
         self._commit.append(outcomes, batch, has_effects=blamed is None)
         self._learned.learn(time_taken.total)
         if self._skips is not None:

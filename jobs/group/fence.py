@@ -43,6 +43,7 @@ class GroupFence:
         group: str,
         lease: GroupLease | GroupLeases,
         *,
+        stream: str = "",
         minutes: Callable[[], int] = lambda: int(time.time() / 60),
     ) -> None:
         """Describes the fence; `take` sets it.
@@ -53,6 +54,7 @@ class GroupFence:
             table: the table.
             group: the group.
             lease: the group's lease, held.
+            stream: names the stream where several of a driver append to the table.
             minutes: the time in whole minutes, for an epoch above all that a lost broker granted.
         """
         self._spark = spark
@@ -60,6 +62,7 @@ class GroupFence:
         self._table = table
         self._group = group
         self._lease = lease
+        self._application = application(group) + (f"/{stream}" if stream else "")
         self._minutes = minutes
         self._epoch: int | None = None
 
@@ -76,7 +79,7 @@ class GroupFence:
             return
         epoch = self._lease.epoch
         where = (self._spark, self._ledger, self._table)
-        while not note_version(*where, app_id=application(self._group), version=epoch << _BATCH_BITS):
+        while not note_version(*where, app_id=self._application, version=epoch << _BATCH_BITS):
             self._lease.confirm()
             _log.warning(
                 "%s of %s knows a fencing epoch of %s from %s on, the broker grants a lower one: raised",
@@ -114,7 +117,7 @@ class GroupFence:
             rows,
             self._ledger,
             self._table,
-            app_id=application(self._group),
+            app_id=self._application,
             version=version,
             has_effects=has_effects,
         )

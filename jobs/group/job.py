@@ -29,10 +29,12 @@ from pyspark.sql.types import StructType
 
 from delta_tables.deliveries import DEAD, DELIVERIES, DROPPED
 from jobs.frames.frame_handler import FrameHandler
+from jobs.group.addressing import Acceptance
 from jobs.group.batch_outcomes import BatchOutcomes
 from jobs.group.batch_range import BatchRange
 from jobs.group.batch_report import BatchReport
 from jobs.group.batch_size import MOST_ROWS_OF_A_TASK, Handled
+from jobs.group.carried import Carriers
 from jobs.group.fence import GroupFence
 from jobs.group.frame_decisions import FrameDecisions
 from jobs.group.learned_of_handler import LearnedOfHandler
@@ -128,10 +130,14 @@ class GroupJob:
             function = settings.handler
             frames = FrameDecisions(spark, settings.group, function, policy, lambda: gate.is_given_up)
         largest_body = self._brokers.largest_body() if settings.send_to else None
+        may_carry = Carriers(
+            Acceptance(frozenset(settings.send_to), largest_body),
+            {table.name: table.columns() for table in settings.write_to},
+        )
         self._learned = LearnedOfHandler(spark, settings, self._checkpoint)
         self._outcomes = BatchOutcomes(
             self._spark,
-            OutcomeRules(settings, policy, largest_body, clock),
+            OutcomeRules(settings, policy, may_carry, clock),
             self._reader,
             gate,
             OutcomeCommit(settings.ledger, lease, self._fence, before_ledger_commit),

@@ -46,7 +46,7 @@ class LedgerConsumer(ABC):
         reading: further options of Delta's source.
     """
 
-    name: ClassVar[str]
+    name: str
     kind: ClassVar[str]
     oldest_unfinished: ClassVar[str]
     comes_back: ClassVar[bool] = False
@@ -95,10 +95,16 @@ class LedgerConsumer(ABC):
     def _unfinished(self) -> str:
         return f"{self.oldest_unfinished} WHERE consumer_group = '{self._settings.group}'"
 
-    def _fence_of(self, table: Table) -> GroupFence:
-        """The fence of a table that the stream writes, in a session of its own."""
+    def _fence_of(self, table: Table, stream: str = "") -> GroupFence:
+        """The fence of a table that the stream writes, in a session of its own.
+
+        Args:
+            table: the table.
+            stream: the stream's name, where several of the group write the table.
+        """
         settings = self._settings
-        return GroupFence(self._spark.newSession(), settings.ledger, table, settings.group, self._lease)
+        spark = self._spark.newSession()
+        return GroupFence(spark, settings.ledger, table, settings.group, self._lease, stream=stream)
 
     @abstractmethod
     def process_batch(self, rows: DataFrame, batch_id: int) -> None:

@@ -12,18 +12,19 @@ from importlib.util import find_spec
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
 from pyspark.util import PythonEvalType
 
 ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def map_in_arrow(rows: DataFrame, function: ArrowFunction, schema: str) -> DataFrame:
+def map_in_arrow(rows: DataFrame, function: ArrowFunction, schema: StructType | str) -> DataFrame:
     """Maps the Arrow batches of each partition.
 
     Args:
         rows: the frame.
         function: gets an iterator of a partition's batches, yields batches of the schema.
-        schema: the result's DDL.
+        schema: the result's, or its DDL.
     """
     if find_spec("pandas") is not None or not hasattr(rows, "_jdf"):
         return rows.mapInArrow(function, schema)

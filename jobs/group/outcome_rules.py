@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from jobs.frames.decided_verdicts import DecidedVerdicts
 from jobs.group.batch_size import LONGEST_BATCH, Handled
+from jobs.group.carried import Carriers
 from jobs.group.named_batch import NamedBatch
 from jobs.group.orderly.lane_gate import LaneRules
 from jobs.group.outcomes import OutcomeTask
@@ -30,13 +31,13 @@ class OutcomeRules:
     Attributes:
         settings: the group's settings.
         policy: when failed messages come again.
-        largest_body: bytes of a body that every broker takes; None where that is not known.
+        may_carry: the messages and rows that verdicts may carry.
         clock: of the tasks, see `OutcomeTask`; travels to the executors.
     """
 
     settings: ConsumeSettings
     policy: RetryPolicy
-    largest_body: int | None
+    may_carry: Carriers
     clock: Callable[[], float]
 
     def task(
@@ -59,9 +60,8 @@ class OutcomeRules:
             batch.batch_id,
             host,
             handled,
-            frozenset(settings.send_to),
+            self.may_carry,
             lanes,
-            self.largest_body,
             skips,
             TracedBatch.here(settings.group),
             # What is put off would be left to a later run, and this one is asked for all that is there.

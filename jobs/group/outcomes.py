@@ -4,9 +4,9 @@ Owns the making of an outcome row.
 
 Invariants: one row per message, keyed by its original position and attempt; a failed attempt becomes RETRY
 while attempts are left and the broker can take it back, DEAD otherwise, DROPPED in broadcast mode; what a
-verdict sends is in its own row. The handler is not called for a message that an operator gave up: it is DEAD.
-In an orderly group a message behind one that comes again is PARKED, by the same commit. What is put off when
-a task takes too long is RETRY, an attempt that does not count; PARKED in an orderly group.
+verdict sends and writes is in its own row. The handler is not called for a message that an operator gave up:
+it is DEAD. In an orderly group a message behind one that comes again is PARKED, by the same commit. What is
+put off when a task takes too long is RETRY, an attempt that does not count; PARKED in an orderly group.
 
 Processes: made on the driver, pickled to executors.
 """
@@ -26,8 +26,8 @@ import pyarrow.compute as pc
 
 from delta_tables.deliveries import ACK, DEAD, DELIVERIES, DROPPED, PARKED, RETRY
 from jobs.frames.decided_verdicts import DecidedVerdicts
-from jobs.group.addressing import Acceptance, addressed
 from jobs.group.batch_size import Handled
+from jobs.group.carried import CARRIES_NOTHING, Carriers, carried
 from jobs.group.handled_messages import as_handled, without_repeats
 from jobs.group.orderly.lane import lanes_of
 from jobs.group.orderly.lane_gate import LaneGate, LaneRules
@@ -53,7 +53,7 @@ IN_COMPANY = "failed only together with other messages: the attempt does not cou
 # Calls of single messages go on across pieces of so much: the last calls of a piece leave threads idle.
 _JOINED_ROWS = 10_000
 _JOINED_BYTES = 64 << 20
-# What their verdicts send is held until a piece is handled: 4 MiB for each at most.
+# What their verdicts send and write is held until a piece is handled: 4 MiB of either for each at most.
 _SENDING_ROWS = 250
 
 
@@ -69,9 +69,8 @@ class OutcomeTask:
         handler: the user's handler, or verdicts that are decided already.
         host: where and how the handler is called.
         handled: gets what was handled, piece by piece.
-        send_to: the topics that verdicts may send messages to.
+        may_carry: the messages and rows that verdicts may carry.
         lanes: what is known of the lanes, in orderly mode.
-        largest_body: bytes of a body that every broker takes; None where that is not known.
         skips: messages that an operator gave up.
         traced: what the spans of the calls say of the batch.
         part: the messages of a task that are handled; None: all.
@@ -89,9 +88,8 @@ class OutcomeTask:
     batch_id: int
     host: HandlerHost = DEFAULT_HOST
     handled: Callable[[Handled], None] = _not_counted
-    send_to: frozenset[str] = frozenset()
+    may_carry: Carriers = CARRIES_NOTHING
     lanes: LaneRules | None = None
-    largest_body: int | None = None
     skips: Skips = NO_SKIPS
     traced: TracedBatch = NOT_TRACED
     part: TaskPart | None = None
@@ -147,7 +145,7 @@ class OutcomeTask:
         handler = self.handler.load()
         concurrent = not handler.vectorised and handler.thread_safe and self.host.concurrency > 1
         pieces = joined(batches) if concurrent else batches
-        return small(pieces) if self.send_to else pieces
+        return small(pieces) if self.may_carry.any else pieces
 
     def _results(
         self,
@@ -261,17 +259,15 @@ class OutcomeTask:
         """The columns of a batch in which not every row is acknowledged."""
         rows = batch.num_rows
         verdict = results.verdict
-        outbox = results.outbox
         nowhere = _constant(False, pa.bool_(), rows)
         in_company = nowhere if results.in_company is None else results.in_company
         put_off = nowhere if results.put_off is None else results.put_off
         isolated = nowhere if results.isolated is None else results.isolated
         not_counted = pc.or_(in_company, put_off)
         reason = results.reason if results.reason is not None else pa.nulls(rows, pa.string())
-        if outbox is not None:
-            ids = batch.column("message_id")
-            accepts = Acceptance(self.send_to, self.largest_body)
-            outbox, refused = addressed(outbox, ids, positions, self.group, accepts)
+        ids = batch.column("message_id")
+        carries, refused = carried(results, ids, positions, self.group, self.may_carry)
+        if refused is not None:
             verdict = pc.if_else(refused.is_valid(), RETRY, verdict)
             reason = pc.coalesce(refused, reason)
         if self.mode == "broadcast":
@@ -307,8 +303,7 @@ class OutcomeTask:
             column = getattr(results, name)
             if column is not None:
                 columns[name] = column
-        if outbox is not None:
-            columns |= {"outbox": outbox, "sends": pc.list_value_length(outbox)}
+        columns |= carries
         kept = pa.array(range(rows), pa.int32())
         kept = pc.if_else(not_done, kept, pa.scalar(None, pa.int32()))
         for name in ("flag", "properties", "body"):

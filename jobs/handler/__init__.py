@@ -9,7 +9,7 @@ batch_calls.py       whole batches; narrowing.py finds the messages that make it
 watchdog.py          a call that does not return ends its worker
 isolated_handler.py  in a process that may hang and die; handler_process.py is that process
 verdicts.py          what it said of a message; batch_verdicts.py of a whole batch
-outgoing.py          the messages that a verdict sends
+outgoing.py          the messages that a verdict sends; table_rows.py: the rows that it writes
 results.py           the verdicts as columns
 reasons.py           what it said of them, made fit for the ledger
 """

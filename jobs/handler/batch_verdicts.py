@@ -40,9 +40,10 @@ def batch_verdicts(result: Any, rows: int, policy: RetryPolicy) -> Columns:
     if result is None:
         return {}
     if isinstance(result, Verdict):
-        if result.send:
+        if result.send or result.rows:
             raise ValueError(
-                "a verdict that sends messages is one message's: return a list, a verdict for each"
+                "a verdict that sends messages or writes rows is one message's: return a list, a verdict for "
+                "each"
             )
         result = [result] * rows
     if isinstance(result, (pa.Array, pa.ChunkedArray)) and not pa.types.is_struct(result.type):

@@ -26,7 +26,8 @@ CallMade = tuple[int | None, int, Outcome | None]
 class HandlerResults:
     """Verdicts of some consecutive rows, as Arrow columns; a None column means null everywhere.
 
-    `verdict` None means that every row is acknowledged and sends nothing: the common case carries no column.
+    `verdict` None means that every row is acknowledged, sends and writes nothing: the common case carries no
+    column. `table_rows` is packed (table_rows.py).
     `in_company` and `isolated` (None: nowhere) are those of `narrowing.Found`; `put_off` marks the rows of
     `verdicts.PUT_OFF`.
     """
@@ -41,6 +42,7 @@ class HandlerResults:
     error_text: pa.Array | None = None
     error_trace: pa.Array | None = None
     outbox: pa.Array | None = None
+    table_rows: pa.Array | None = None
     in_company: pa.Array | None = None
     isolated: pa.Array | None = None
     put_off: pa.Array | None = None
@@ -100,9 +102,9 @@ def columns_of(others: dict[int, Outcome], rows: int) -> Columns:
         return pa.array(values, kind)
 
     columns: Columns = {name: column(name, *empty) for name, empty in _VALUES.items()}
-    columns["outbox"] = None
-    if any(outcome.outbox for outcome in others.values()):
-        columns["outbox"] = column("outbox", OUTBOX)
+    for name, empty in _CARRIED.items():
+        carries = any(getattr(outcome, name) for outcome in others.values())
+        columns[name] = column(name, *empty) if carries else None
     return columns
 
 
@@ -115,7 +117,7 @@ _VALUES = {
     "error_trace": (pa.string(), None),
 }
 _MARKS = {name: (pa.bool_(), False) for name in ("in_company", "isolated", "put_off")}
-_SENDS = {"outbox": (OUTBOX, None)}
+_CARRIED = {"outbox": (OUTBOX, None), "table_rows": (pa.binary(), None)}
 
 
 def concat(pieces: list[HandlerResults]) -> HandlerResults:
@@ -138,7 +140,7 @@ def concat(pieces: list[HandlerResults]) -> HandlerResults:
         sum(piece.rows for piece in pieces),
         pa.concat_arrays([piece.started_at for piece in pieces]),
         pa.concat_arrays([piece.finished_at for piece in pieces]),
-        **{name: joined(name, *empty) for name, empty in (_VALUES | _MARKS | _SENDS).items()},
+        **{name: joined(name, *empty) for name, empty in (_VALUES | _MARKS | _CARRIED).items()},
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from delta_tables.deliveries import ACK, DEAD, PARKED, RETRY
 from jobs.handler import reasons
 from jobs.handler.outgoing import Plain, plain_messages
+from jobs.handler.table_rows import plain_rows
 from jobs.redelivery.retry_policy import RetryPolicy
 from jobs.tracing.call_spans import carried_on
 from jobs.tracing.current_span import CurrentSpan
@@ -30,7 +31,10 @@ CONSUME_TIMEOUT = "ConsumeTimeout"
 
 @dataclass(frozen=True)
 class Outcome:
-    """The verdict of one row that is not simply acknowledged; with messages to send it may be."""
+    """The verdict of one row that is not simply acknowledged; one that sends or writes may be.
+
+    `table_rows` is packed (table_rows.py).
+    """
 
     verdict: str
     delay_level: int | None = None
@@ -39,6 +43,7 @@ class Outcome:
     error_text: str | None = None
     error_trace: str | None = None
     outbox: tuple[Plain, ...] | None = None
+    table_rows: bytes | None = None
 
 
 NOT_CALLED = Outcome(PARKED)
@@ -65,7 +70,10 @@ def outcome_of(verdict: Any, policy: RetryPolicy) -> Outcome:
     outbox = plain_messages(verdict.send, carried_on) or None
     if outbox is not None and kind != ACK:
         raise ValueError(f"only a verdict that acknowledges sends messages, not {kind}")
-    return Outcome(kind, level, reasons.reason_text(verdict.reason), outbox=outbox)
+    rows = plain_rows(verdict.rows)
+    if rows is not None and kind != ACK:
+        raise ValueError(f"only a verdict that acknowledges writes rows, not {kind}")
+    return Outcome(kind, level, reasons.reason_text(verdict.reason), outbox=outbox, table_rows=rows)
 
 
 def kind_of(said: Any) -> str:

@@ -27,6 +27,7 @@ from delta_tables.sent_messages import SENT_MESSAGES
 from jobs.group.fence import GroupFence
 from jobs.group.ledger_consumer import LedgerConsumer
 from jobs.group.map_arrow import map_in_arrow
+from jobs.outbox.group_batches import group_batches
 from jobs.outbox.lane_stop import LaneStop, LaneStops
 from jobs.outbox.message_states import MessageStates
 from jobs.outbox.send_task import SendTask
@@ -62,7 +63,9 @@ class OutboxJob(LedgerConsumer):
 
     name = NAME
     kind = "sends > 0"
-    oldest_unfinished = "SELECT min(decided_at) AS oldest FROM pending_sends"
+    oldest_unfinished = (
+        "SELECT min(decided_at) AS oldest FROM (SELECT * FROM pending_sends WHERE waiting > 0) AS sending"
+    )
     # Delta cuts inside a commit where it counts files (1,000 by default): a batch of the group comes whole.
     reading: ClassVar[Mapping[str, str]] = {"maxFilesPerTrigger": str((1 << 31) - 1)}
 
@@ -96,7 +99,7 @@ class OutboxJob(LedgerConsumer):
             LakeMQError: A run over what is there now cannot send it all.
         """
         self._sent.take()  # before the table is queried for what it has
-        batches = _batches(rows)
+        batches = group_batches(rows)
         queries = list(dict.fromkeys(query for query, _ in batches))
         states = MessageStates(self._spark, self._settings.ledger, self._settings.group, rows, batches)
         rows.sparkSession.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", _ROWS_AT_A_TIME)
@@ -142,7 +145,7 @@ class OutboxJob(LedgerConsumer):
             {**dict(stop.message), "code": stop.code, "error": stop.detail, "refused_at": now}
             for stop in stops
         ]
-        rows = [tuple(row[name] for name in REFUSED_SENDS.column_names) for row in made]
+        rows = [tuple(row.get(name) for name in REFUSED_SENDS.column_names) for row in made]
         self._refused.take()
         self._commits += 1
         self._refused.append(self._refused.frame(rows), self._commits)
@@ -217,14 +220,9 @@ def is_needed(settings: ConsumeSettings, spark: SparkSession) -> bool:
     """
     if settings.send_to:
         return True
-    text = f"SELECT count(*) AS waiting FROM pending_sends WHERE consumer_group = '{settings.group}'"
+    of_group = f"consumer_group = '{settings.group}' AND waiting > 0"
+    text = f"SELECT count(*) AS waiting FROM pending_sends WHERE {of_group}"
     ((waiting,),) = select(settings.ledger, text, spark)
     if not waiting:
         shutil.rmtree(settings.checkpoint_of(NAME), ignore_errors=True)
     return bool(waiting)
-
-
-def _batches(rows: DataFrame) -> list[tuple[str, int]]:
-    """The batches of the group job that the rows are of: query id and number, the oldest first."""
-    found = rows.groupBy("query_id", "batch_id").agg(F.min("finished_at").alias("at")).collect()
-    return [(batch.query_id, batch.batch_id) for batch in sorted(found, key=lambda batch: batch.at)]

@@ -1,4 +1,4 @@
-"""What holds up the messages that verdicts send, and since when.
+"""What holds up the messages that verdicts send, or the rows that they write to a table, and since when.
 
 Owns the pauses between two tries, what is said of them and how often, and from when on a run need not wait.
 """
@@ -20,11 +20,27 @@ LEFT_OUT_S = 30.0
 
 
 class HoldUp:
-    """The hold-up of one group's outbox; set by its stream, seen by the job's main thread."""
+    """The hold-up of one stream of a group; set by the stream, seen by the job's main thread."""
 
-    def __init__(self, group: str, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Begins with none."""
+    def __init__(
+        self,
+        group: str,
+        *,
+        what: str | None = None,
+        until: str = "the broker takes it",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begins with none.
+
+        Args:
+            group: The group.
+            what: What is held up, in words; None for what its verdicts send.
+            until: How long it is tried again, in words.
+            clock: Monotonic seconds.
+        """
         self._group = group
+        self._what = what or f"what verdicts of {group} send"
+        self._until = until
         self._clock = clock
         self._since: float | None = None
         self._why = ""
@@ -38,8 +54,8 @@ class HoldUp:
             self._since, self._pause_s = now, FIRST_PAUSE_S
         if why != self._why or now - self._said_at >= SAID_AGAIN_S:
             _log.warning(
-                "what verdicts of %s send waits, the group goes on: %s%s",
-                *(self._group, why, "" if error.retryable else f"; {self._way_out}"),
+                "%s waits, the group goes on: %s%s",
+                *(self._what, why, "" if error.retryable else f"; {self._way_out}"),
             )
             self._why, self._said_at = why, now
         pause_s = self._pause_s
@@ -49,7 +65,7 @@ class HoldUp:
     def end(self) -> None:
         """Notes that all that was held up is sent, or given up."""
         if self._since is not None:
-            _log.warning("what verdicts of %s send goes on", self._group)
+            _log.warning("%s goes on", self._what)
         self._since, self._why = None, ""
 
     @property
@@ -64,12 +80,11 @@ class HoldUp:
 
     @property
     def why(self) -> str:
-        """What the broker said, and the way out."""
+        """What the broker or the table said, and the way out."""
         return f"{self._why}; {self._way_out}"
 
     @property
     def _way_out(self) -> str:
         return (
-            "it is tried again until the broker takes it; lakemq outbox discard "
-            f"--group {self._group} gives messages up"
+            f"it is tried again until {self._until}; lakemq outbox discard --group {self._group} gives it up"
         )

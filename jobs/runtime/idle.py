@@ -2,8 +2,9 @@
 
 Owns the check, not the waiting. Idle means: every queue of the subscription is handled up to its end, no
 failed attempt waits for its retry, no message is parked, every message given up has reached the dead letters,
-what verdicts send was sent, and no delayed message waits at the broker. Of several brokers one that does not
-answer for long is left out, and said; so is what verdicts send where a broker does not take it for long.
+what verdicts send and write was sent and written, and no delayed message waits at the broker. Of several
+brokers one that does not answer for long is left out, and said; so is what verdicts send or write where a
+broker or a table does not take it for long.
 
 Invariants: each is read from the broker or the ledger; nothing is guessed from quiet.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from delta_tables.dead_letters import DEAD_LETTERS
@@ -20,6 +21,7 @@ from delta_tables.deliveries import DELIVERIES
 from delta_tables.ledger.location import LedgerLocation
 from delta_tables.ledger_query import select
 from delta_tables.sent_messages import SENT_MESSAGES
+from delta_tables.written_rows import WRITTEN_ROWS
 from jobs.runtime.group_brokers import GroupBrokers
 from jobs.runtime.hold_up import HoldUp
 from lakemq.client import Client
@@ -46,8 +48,8 @@ _UNFINISHED = (
     " + (SELECT count(*) FROM pending_dead_letters WHERE consumer_group = '{group}') AS unfinished,"
     " (SELECT count(*) FROM pending_sends WHERE consumer_group = '{group}') AS unsent"
 )
-_ANSWERED_BY = (DELIVERIES, DEAD_LETTERS, SENT_MESSAGES)
-"""While these tables are the same, so is the answer: what is discarded ends in a commit to the last."""
+_ANSWERED_BY = (DELIVERIES, DEAD_LETTERS, SENT_MESSAGES, WRITTEN_ROWS)
+"""While these tables are the same, so is the answer: what is discarded ends in a commit to one of these."""
 
 
 class IdleWatch:
@@ -62,7 +64,7 @@ class IdleWatch:
         subscription: Subscription,
         reached: Mapping[MessageQueue, int],
         *,
-        hold_up: HoldUp | None = None,
+        hold_ups: Sequence[HoldUp] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Looks at one group.
@@ -74,11 +76,11 @@ class IdleWatch:
             group: the group.
             subscription: the topics its query reads.
             reached: the offset the group job has reached in each queue, as it moves on.
-            hold_up: what holds up the messages that its verdicts send.
+            hold_ups: what holds up the messages that its verdicts send, and the rows that they write.
             clock: monotonic seconds.
         """
         self._clock = clock
-        self._hold_up = hold_up
+        self._hold_ups = hold_ups
         self._answer: tuple[tuple[int, ...], int, int] = ((), 0, 0)
         self._away_since: dict[str, float] = {}
         self._said: set[str] = set()
@@ -107,8 +109,8 @@ class IdleWatch:
 
     @property
     def left_unsent(self) -> str | None:
-        """Why messages that verdicts send wait longer than what passes by itself; None where they do not."""
-        return self._hold_up.why if self._hold_up is not None and self._hold_up.is_long else None
+        """Why what verdicts send or write waits longer than what passes by itself; None where it does not."""
+        return next((hold_up.why for hold_up in self._hold_ups if hold_up.is_long), None)
 
     @property
     def left_out(self) -> list[str]:

@@ -73,10 +73,12 @@ def as_text(group: str, behind: Mapping[str, Any], status: LedgerStatus) -> str:
     shown["replays"] = f"{status.replays_under_way:,} sent, without an attempt yet"
     if status.oldest_send_at is not None:
         since = output.cell(status.oldest_send_at)
-        shown["outbox"] = f"{status.pending_sends:,} messages wait to be sent, the first since {since}"
+        waiting = [f"{status.pending_sends:,} messages wait to be sent"] if status.pending_sends else []
+        waiting += [f"{status.pending_rows:,} rows to be written"] if status.pending_rows else []
+        shown["outbox"] = f"{', '.join(waiting)}, the first since {since}"
     if status.refused_send is not None:
         refused = status.refused_send
-        what = f"what {refused.message_id} sends: {refused.code}: {refused.error}"
+        what = f"what {refused.message_id} sends or writes: {refused.code}: {refused.error}"
         shown["refused"] = f"{output.cell(refused.at)} {what}"
     shown["dead letters"] = f"{status.dead_letters:,} in the last hour"
     if status.oldest_given_up_at is not None:

@@ -129,7 +129,7 @@ def test_the_rate_and_the_last_batch_are_the_reports(ledger: PathLedger) -> None
 def test_a_group_that_did_nothing_has_nothing(ledger: PathLedger) -> None:
     append(ledger, DELIVERIES, [handled(0, 5)])
     assert status(ledger, "new") == LedgerStatus(
-        *(NOW, 0, 0, None, 0, None, 0, 0, None, None, 0, 0, None, 0.0, None, None, None, ())
+        *(NOW, 0, 0, None, 0, None, 0, 0, 0, None, None, 0, 0, None, 0.0, None, None, None, ())
     )
 
 

@@ -22,7 +22,9 @@ from store_native.errors import InvalidRequest
 from tests.support.ledger_rows import START, append, delivery, path_ledger
 
 NOTE = Column("note", pa.string(), "a later version's")
-ONE_OF_EACH_TYPE = ("reason", "keys", "finished_at", "attempt", "batch_id", "properties", "body", "outbox")
+ONE_OF_EACH_TYPE = (
+    *("reason", "keys", "finished_at", "attempt", "batch_id", "properties", "body", "outbox", "table_rows"),
+)
 
 
 def stored(table: Table) -> list[StoredColumn]:
@@ -153,6 +155,7 @@ def test_a_reader_shows_null_in_columns_that_an_older_ledger_lacks(tmp_path: Pat
         "properties[''] = ''",
         "body = X'00'",
         "array_length(outbox) > 0",
+        "array_length(table_rows) > 0",
     ],
 )
 def test_no_row_of_an_older_ledger_has_a_value_in_a_column_that_it_lacks(

@@ -10,7 +10,9 @@ import pyarrow as pa
 import pytest
 
 from delta_tables.deliveries import DELIVERIES
+from jobs.group.addressing import Acceptance
 from jobs.group.batch_size import Handled
+from jobs.group.carried import Carriers
 from jobs.group.outcomes import OutcomeTask
 from jobs.handler.invocation import HandlerHost, Isolation
 from jobs.handler.loader import HandlerTarget
@@ -86,7 +88,8 @@ def test_each_row_says_who_handled_it_and_when() -> None:
 
 def sending(*messages: dict[str, Any], mode: Mode = "concurrent") -> list[dict[str, Any]]:
     """Rows of a group that may send to `invoices`."""
-    task = OutcomeTask(*("g", SEND, POLICY, mode, "query-1", 5), send_to=frozenset(["invoices"]))
+    may = Carriers(Acceptance(frozenset(["invoices"])))
+    task = OutcomeTask(*("g", SEND, POLICY, mode, "query-1", 5), may_carry=may)
     batch = pa.RecordBatch.from_pylist(list(messages), SCHEMA)
     made = list(task(iter([batch])))
     assert all(rows.schema.equals(DELIVERIES.arrow_schema) for rows in made)

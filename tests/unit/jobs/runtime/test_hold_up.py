@@ -42,7 +42,7 @@ def test_it_is_said_at_first_when_the_reason_changes_and_again_after_a_while(
     held.end()
     waits = "what verdicts of g send waits, the group goes on: "
     refused = f"{waits}NO_PERMISSION: topic[b] is not writable; it is tried again until the broker takes it; "
-    refused += "lakemq outbox discard --group g gives messages up"
+    refused += "lakemq outbox discard --group g gives it up"
     assert [record.getMessage() for record in caplog.records] == [
         f"{waits}SERVICE_NOT_AVAILABLE: broker-b does not answer",
         refused,

@@ -37,7 +37,7 @@ class Group:
         self.hold_up = HoldUp("g", clock=lambda: self.now)
         self.watch = IdleWatch(
             *(session, cluster.client(), ledger, "g", Subscription(frozenset({"t"})), self.reached),
-            hold_up=self.hold_up,
+            hold_ups=[self.hold_up],
             clock=lambda: self.now,
         )
 

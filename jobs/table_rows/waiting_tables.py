@@ -1,0 +1,62 @@
+"""The tables that rows wait for which earlier runs of a group have decided on.
+
+Owns the refusal of a start that would leave them waiting unseen.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from delta_tables.deliveries import DELIVERIES, DELIVERY_KEY
+from delta_tables.ledger_query import select
+from delta_tables.written_rows import WRITTEN_ROWS
+from jobs.settings import ConsumeSettings
+from store_native.errors import from_code
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_OLDEST = (
+    "SELECT min(decided_at) AS oldest FROM pending_sends "
+    "WHERE consumer_group = '{group}' AND waiting_rows > 0"
+)
+_GIVEN_UP = (
+    "SELECT topic, broker_name, queue_id, queue_offset, attempt, number FROM discarded_sends "
+    "WHERE consumer_group = '{group}' AND sent_topic IS NULL"
+)
+_TYPES = "topic STRING, broker_name STRING, queue_id INT, queue_offset BIGINT, attempt INT, number INT"
+
+
+def check_named(settings: ConsumeSettings, spark: SparkSession) -> None:
+    """Looks whether each table that rows wait for is named.
+
+    Raises:
+        InvalidRequest: ARGUMENT_ILLEGAL.
+    """
+    missing = _waiting(settings, spark) - {table.name for table in settings.write_to}
+    if missing:
+        raise from_code(
+            "ARGUMENT_ILLEGAL",
+            f"rows that verdicts of {settings.group} write wait for {', '.join(sorted(missing))}: name it "
+            f"with --write-to NAME=PATH, or give them up with lakemq outbox discard --group {settings.group}",
+        )
+
+
+def _waiting(settings: ConsumeSettings, spark: SparkSession) -> set[str]:
+    from pyspark.sql import functions as F
+
+    ledger, group = settings.ledger, settings.group
+    ((oldest,),) = select(ledger, _OLDEST.format(group=group), spark)
+    if oldest is None:
+        return set()
+    rows = ledger.read(spark, DELIVERIES).where(
+        (F.col("consumer_group") == group) & (F.col("writes") > 0) & (F.col("finished_at") >= F.lit(oldest))
+    )
+    number = (F.coalesce("sends", F.lit(0)) + F.col("place") + 1).cast("int").alias("number")
+    each = F.posexplode("table_rows").alias("place", "kept")
+    numbered = rows.select(*DELIVERY_KEY, "sends", each).select(*DELIVERY_KEY, number, "kept.table_name")
+    key = [*DELIVERY_KEY[1:], "number"]
+    written = ledger.read(spark, WRITTEN_ROWS).where(F.col("consumer_group") == group).select(*key)
+    given_up = spark.createDataFrame(select(ledger, _GIVEN_UP.format(group=group), spark), _TYPES)
+    left = numbered.join(written, key, "left_anti").join(given_up, key, "left_anti")
+    return {row.table_name for row in left.select("table_name").distinct().collect()}
