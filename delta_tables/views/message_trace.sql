@@ -3,7 +3,8 @@
 -- where that is archived too); ATTEMPT, when a group's handler returned; PUT_OFF, when its batch took too long and the
 -- handler was not called; PARKED, when it had to wait for an earlier message of its lane (orderly mode); DEAD_LETTER, when the last attempt of a
 -- message given up ended; REPLAY, DISCARD and SKIP, when an operator did so; SENT, when a message that a verdict about
--- it sends was stored; SEND_REFUSED, when a broker did not take one; SEND_DISCARDED, when an operator gave one up.
+-- it sends was stored; SEND_REFUSED, when a broker did not take one; SEND_DISCARDED, when an operator gave one up;
+-- WRITTEN, when a row that it writes was in its table, whose name is in sent_topic.
 -- attempt: attempts made by then, an attempt itself included; of PUT_OFF its number, which no other attempt has. ORDER BY event_at, attempt, event is the order of
 -- events, also where an attempt and what came of it have one time.
 -- Position: the original message's, but STORED has the one it was stored at.
@@ -124,6 +125,28 @@ SELECT
   sent_topic,
   sent_message_id
 FROM sent_messages
+UNION ALL
+SELECT
+  message_id,
+  written_at AS event_at,
+  'WRITTEN' AS event,
+  consumer_group,
+  topic,
+  broker_name,
+  queue_id,
+  queue_offset,
+  attempt,
+  nullif(message_id, message_id) AS verdict,
+  nullif(message_id, message_id) AS reason,
+  nullif(message_id, message_id) AS error_type,
+  nullif(message_id, message_id) AS error_text,
+  nullif(written_at, written_at) AS started_at,
+  nullif(written_at, written_at) AS next_attempt_at,
+  nullif(message_id, message_id) AS worker,
+  nullif(message_id, message_id) AS operator,
+  table_name AS sent_topic,
+  nullif(message_id, message_id) AS sent_message_id
+FROM written_rows
 UNION ALL
 SELECT
   message_id,

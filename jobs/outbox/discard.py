@@ -1,4 +1,4 @@
-"""Messages that verdicts send, given up before they are sent: the outbox leaves them out from then on.
+"""What verdicts send or write, given up before it is: the outbox leaves it out from then on.
 
 Owns the rows of `discarded_sends`.
 

@@ -304,7 +304,7 @@ def test_what_a_broker_refuses_waits_and_is_said_and_the_group_goes_on(
     assert Counter(there) == Counter(f"order {number}" for number in billed if number < 20)
     assert group.rows("SELECT count(*) FROM sent_messages") == [(16 + 32,)]
     assert group.rows("SELECT count(*) FROM discarded_sends") == [(16,)]
-    assert "16 messages that group refused sends are given up" in capsys.readouterr().out
+    assert "16 messages and rows that group refused sends are given up" in capsys.readouterr().out
 
 
 @pytest.mark.nightly

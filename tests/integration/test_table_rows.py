@@ -7,23 +7,32 @@ rows, not the group.
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from delta_tables.ledger import ledger_at
 from delta_tables.ledger_reader import LedgerReader
 from delta_tables.user_tables.location import UserTable
+from delta_tables.written_rows import WRITTEN_ROWS
 from jobs.consume import consume
 from jobs.handler.loader import HandlerTarget
 from jobs.settings import ConsumeSettings
 from lakemq import Message
+from lakemq.cli.app import main
+from store_native.errors import InvalidRequest, LakeMQError
 from tests.support.broker_process import BrokerProcess
+from tests.support.consume_steps import consume_while
 from tests.support.dispatch_barrier import await_dispatch
+from tests.support.faulty_ledger import CommitFaults, When, with_faults
+from tests.support.waiting import wait_until
 
 HANDLER = """
 from lakemq.handler import TableRow, Verdict
@@ -41,6 +50,7 @@ def bill(message):
 """
 INVOICES = pa.schema([pa.field("order", pa.int64(), nullable=False), pa.field("amount", pa.float64())])
 AUDIT = pa.schema([pa.field("said", pa.string())])
+SPARK_S = 120.0
 
 
 class Group:
@@ -122,3 +132,94 @@ def test_what_acknowledged_messages_write_is_in_the_table_once_and_a_bad_row_is_
     )
     said = "row 1, for invoices: amount: a number, not str"
     assert sorted(refused) == [("DEAD", said), ("RETRY", said)]
+
+
+@pytest.mark.nightly
+def test_a_failed_or_unanswered_commit_and_a_lost_checkpoint_write_nothing_twice(
+    spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path
+) -> None:
+    faults = CommitFaults()
+    ledger = with_faults(ledger_at(str(tmp_path / "ledger")), faults)
+    group = Group(shared_broker, tmp_path, "written-faulty", ledger=ledger)
+
+    def fail(when: When) -> None:
+        group.post(10)
+        faults.arm(WRITTEN_ROWS, 2, when)  # the first sets the fence
+        with pytest.raises(LakeMQError, match=f"{when} the commit to written_rows"):
+            consume(group.settings, lambda: spark)
+
+    fail("before")
+    assert group.rows("SELECT * FROM written_rows") == []
+    assert group.column("invoices", "order") + group.column("audit", "said") != [], (
+        "written, and not recorded"
+    )
+    fail("after")
+    assert group.rows("SELECT count(*) FROM written_rows") != [(0,)]
+    fail("before")
+    for table in ("invoices", "audit"):
+        shutil.rmtree(group.settings.checkpoint_of(f"rows-{table}"))
+    group.post(10)
+    consume(group.settings, lambda: spark)
+    group.check_done()
+
+
+def test_a_table_that_refuses_holds_up_its_rows_and_neither_the_group_nor_another_table(
+    spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    group = Group(shared_broker, tmp_path, "refusing", until_idle_s=None)
+    invoices = str(group.tables / "invoices")
+    DeltaTable(invoices).alter.add_constraint({"small": "amount < 2"})
+
+    def await_rows(text: str, wanted: list[tuple[Any, ...]]) -> None:
+        wait_until(lambda: group.rows(text) == wanted, SPARK_S, lambda: str(group.rows(text)))
+
+    def steps() -> None:
+        group.post(3)
+        await_rows("SELECT count(*) FROM written_rows", [(6,)])
+        group.post(3)  # orders 3, 4, 5: of 2.0 and 2.5 the table takes none
+        await_rows("SELECT count(DISTINCT code) FROM pending_sends WHERE code = 'TABLE_REFUSED'", [(1,)])
+        await_rows("SELECT count(*) FROM written_rows WHERE table_name = 'audit'", [(6,)])
+        assert sorted(group.column("invoices", "order")) in ([0, 1, 2], [0, 1, 2, 3])
+        ((error,),) = group.rows("SELECT DISTINCT error FROM pending_sends WHERE code IS NOT NULL")
+        assert "CHECK constraint small (amount < 2) violated by row with values" in error
+        command = ["outbox", "discard", "--group", "refusing", "--ledger", str(group.ledger)]
+        assert (
+            main([*command, "--reason", "a test", "--where", "row_json LIKE '%\"amount\":2.%'", "--execute"])
+            == 0
+        )
+        await_rows("SELECT count(*) FROM pending_sends", [(0,)])
+
+    consume_while(group.settings, spark, steps)
+    assert sorted(group.column("invoices", "order")) == [0, 1, 2, 3]
+    assert "2 messages and rows that group refusing sends are given up" in capsys.readouterr().out
+    assert group.rows("SELECT count(*) FROM written_rows") == [(4 + 6,)]
+
+
+def test_a_start_is_refused_that_names_no_table_or_leaves_out_one_that_rows_wait_for(
+    spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path
+) -> None:
+    group = Group(shared_broker, tmp_path, "unnamed", available_now=True, until_idle_s=None)
+
+    def never() -> SparkSession:
+        raise AssertionError("Spark was started")
+
+    nowhere = replace(group.settings, write_to=(UserTable("invoices", str(tmp_path / "nowhere")),))
+    with pytest.raises(
+        InvalidRequest, match=r"TABLE_NOT_EXIST: --write-to invoices: there is no Delta table"
+    ):
+        consume(nowhere, never)
+    assert not (tmp_path / "nowhere").exists()
+
+    group.post(1)
+    shutil.move(group.tables / "audit", tmp_path / "away")
+    with pytest.raises(InvalidRequest, match="TABLE_NOT_EXIST"):
+        consume(group.settings, never)
+    DeltaTable.create(str(group.tables / "audit"), schema=AUDIT).alter.add_constraint({"none": "said = ''"})
+    with pytest.raises(LakeMQError, match=r"TABLE_REFUSED.*CHECK constraint none"):
+        consume(group.settings, lambda: spark)
+    with pytest.raises(InvalidRequest, match=r"rows that verdicts of unnamed write wait for audit: name it"):
+        consume(replace(group.settings, write_to=group.settings.write_to[:1]), lambda: spark)
+    shutil.rmtree(group.tables / "audit")
+    shutil.move(tmp_path / "away", group.tables / "audit")
+    consume(group.settings, lambda: spark)
+    group.check_done()

@@ -1,4 +1,4 @@
-"""``lakemq outbox``: the messages that a group's verdicts send and that wait: seen, and given up.
+"""``lakemq outbox``: what a group's verdicts send or write and what of it waits: seen, and given up.
 
 Owns the arguments and what each verb says; jobs.outbox does the work, imported when the command runs, because
 it needs an extra.
@@ -24,23 +24,28 @@ if TYPE_CHECKING:
     from jobs.outbox.pending import PendingSends
 
 _FIRST = 10
-_COLUMNS = ("sent_topic", "sent_message_id", "message_id", "number", "decided_at", "code", "error")
+_COLUMNS = (
+    *("sent_topic", "sent_message_id", "sent_table", "message_id", "number", "decided_at", "code", "error"),
+)
 
 
 def register(subparsers: Subparsers) -> None:
     """Adds the command to the parser."""
     parser = subparsers.add_parser(
-        "outbox", help="the messages that a group's verdicts send and that wait: list, discard"
+        "outbox", help="messages and rows that a group's verdicts send or write and that wait: list, discard"
     )
     verbs = parser.add_subparsers(dest="verb", required=True)
     listed = add_verb(
-        verbs, "list", _list, "list the messages that wait to be sent, and what a broker refuses"
+        verbs,
+        "list",
+        _list,
+        "list the messages that wait to be sent and the rows that wait to be written, and what is refused",
     )
     discard = add_verb(
         verbs,
         "discard",
         _discard,
-        "give messages up that wait to be sent, with a reason; without --execute only say which. The group "
+        "give messages and rows up that wait, with a reason; without --execute only say which. The group "
         "may run: it leaves them out from its next try on. Nothing is deleted: they stay in deliveries.",
     )
     discard.add_argument("--reason", required=True, metavar="TEXT", help="why, for the ledger")
@@ -88,7 +93,9 @@ def _discard(args: argparse.Namespace) -> None:
         said = {"group": args.group, "discard_id": discard_id, "discarded": count, "executed": True}
         print(output.as_json(said))
     else:
-        print(f"{count:,} messages that group {args.group} sends are given up (discard {discard_id})")
+        print(
+            f"{count:,} messages and rows that group {args.group} sends are given up (discard {discard_id})"
+        )
 
 
 def _preview(args: argparse.Namespace, pending: PendingSends) -> None:
@@ -100,7 +107,7 @@ def _preview(args: argparse.Namespace, pending: PendingSends) -> None:
     if messages.num_rows:
         print(_table(messages, _FIRST))
     would = "would be given up; --execute does it"
-    print(f"{messages.num_rows:,} messages that group {args.group} sends {would}")
+    print(f"{messages.num_rows:,} messages and rows that group {args.group} sends {would}")
 
 
 def _table(messages: pa.Table, most: int) -> str:

@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 
 from delta_tables.ledger import ledger_at
+from delta_tables.user_tables.location import UserTable
 from jobs.frames.frame_handler import FrameHandler
 from jobs.handler.loader import HandlerTarget
 from jobs.settings import ConsumeSettings
 from store_native.errors import InvalidRequest
 from structured_streaming.subscription import Subscription
+
+U = UserTable("u", "/u")
 
 
 @pytest.mark.parametrize("group", ["", "a/b", "..", "a b", "x" * 121])
@@ -67,6 +70,7 @@ def test_topics_are_named_or_matched(tmp_path: Path) -> None:
     [
         ({"handler": FrameHandler("f", lambda frame: frame)}, "orderly mode takes a handler of messages"),
         ({"send_to": ("u",)}, "verdicts send nothing in orderly mode yet"),
+        ({"write_to": (U,)}, "verdicts write nothing in orderly mode yet"),
         ({"max_parked": 0}, "--max-parked is 1 or more"),
     ],
 )
@@ -96,6 +100,13 @@ def test_a_ledger_in_a_catalog_needs_a_checkpoint() -> None:
             {"send_to": ("u",), "handler": FrameHandler("f", lambda frame: frame)},
             "verdicts of DataFrames send nothing yet",
         ),
+        ({"write_to": (U,), "mode": "broadcast"}, "verdicts write nothing in broadcast mode"),
+        (
+            {"write_to": (U,), "handler": FrameHandler("f", lambda frame: frame)},
+            "DataFrames write nothing yet",
+        ),
+        ({"write_to": (U, UserTable("u", "/v"))}, "--write-to: several tables are called u"),
+        ({"write_to": tuple(UserTable(f"u{n}", "/u") for n in range(9))}, "--write-to: 8 tables at most"),
     ],
 )
 def test_verdicts_send_to_topics_of_the_users_where_there_is_an_outbox(

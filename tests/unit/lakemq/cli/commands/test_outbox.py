@@ -15,6 +15,7 @@ from delta_tables.ledger.writer_lock import WriterLock
 from delta_tables.ledger_reader import LedgerReader
 from delta_tables.refused_sends import REFUSED_SENDS
 from delta_tables.sent_messages import SENT_MESSAGES
+from delta_tables.written_rows import WRITTEN_ROWS
 from lakemq.cli.app import main
 from tests.support.ledger_rows import START, append, delivery, path_ledger
 
@@ -86,10 +87,13 @@ def test_a_discard_is_a_preview_until_it_is_to_be_done(
     command = ["outbox", "discard", "--group", "g", "--ledger", str(ledger)]
     command += ["--where", "sent_topic = 'b'", "--reason", "no such invoices"]
     assert main(command) == 0
-    assert "2 messages that group g sends would be given up; --execute does it" in capsys.readouterr().out
+    assert (
+        "2 messages and rows that group g sends would be given up; --execute does it"
+        in capsys.readouterr().out
+    )
     assert waiting(ledger, capsys) == ["S12", "S21", "S22"]
     assert main([*command, "--execute"]) == 0
-    assert "2 messages that group g sends are given up (discard " in capsys.readouterr().out
+    assert "2 messages and rows that group g sends are given up (discard " in capsys.readouterr().out
     assert waiting(ledger, capsys) == ["S21"]
     reader = LedgerReader(str(ledger))
     rows = reader.sql("SELECT * FROM discarded_sends ORDER BY queue_offset").to_pylist()
@@ -144,3 +148,32 @@ def test_a_discard_beside_another_is_refused(ledger: PathLedger, capsys: pytest.
     assert main(command) == 1
     lock.release()
     assert "STORE_LOCKED" in capsys.readouterr().err
+
+
+def test_rows_for_tables_wait_and_are_given_up_as_messages_are(
+    ledger: PathLedger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"table_name": table, "row_json": f'{{"order":{n}}}'} for n, table in enumerate(("t", "u", "t"))]
+    writing = sends(5, "a") | {"writes": 3, "table_rows": rows}
+    append(ledger, DELIVERIES, [writing, delivery(6, writes=1, table_rows=rows[:1])])
+    append(ledger, WRITTEN_ROWS, [of(writing, 3) | {"table_name": "u"}])
+    append(ledger, SENT_MESSAGES, [of(writing, 1)])
+    refusal = {"message_id": "ID5", "code": "TABLE_REFUSED", "sent_table": "t", "refused_at": START}
+    append(ledger, REFUSED_SENDS, [of(writing, 2) | refusal])
+    command = ["outbox", "list", "--group", "g", "--ledger", str(ledger), "--format", "json"]
+    assert main([*command, "--where", "sent_table = 't'"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    named = ("queue_offset", "number", "sent_topic", "row_json", "code")
+    assert [tuple(row[name] for name in named) for row in found] == [
+        (5, 2, None, '{"order":0}', "TABLE_REFUSED"),
+        (5, 4, None, '{"order":2}', None),
+        (6, 1, None, '{"order":0}', None),
+    ]
+    discard = ["outbox", "discard", "--group", "g", "--ledger", str(ledger), "--reason", "x", "--execute"]
+    assert main([*discard, "--where", "sent_table = 't' AND queue_offset = 5"]) == 0
+    left = LedgerReader(str(ledger)).sql(
+        "SELECT queue_offset, waiting, waiting_rows FROM pending_sends WHERE writes > 0"
+    )
+    assert left.to_pylist() == [{"queue_offset": 6, "waiting": 0, "waiting_rows": 1}]
+    given_up = LedgerReader(str(ledger)).sql("SELECT sent_table, number FROM discarded_sends ORDER BY number")
+    assert given_up.to_pylist() == [{"sent_table": "t", "number": 2}, {"sent_table": "t", "number": 4}]
