@@ -34,7 +34,7 @@ from jobs.outbox.group_batches import GroupBatch, group_batches
 from jobs.runtime.batch_gate import BatchGate
 from jobs.runtime.hold_up import LEFT_OUT_S, HoldUp
 from jobs.settings import ConsumeSettings
-from jobs.table_rows.kept_rows import KeptRows, of_batch, of_batches
+from jobs.table_rows.batch_rows import BatchRows, of_batch, of_batches
 from jobs.table_rows.write_task import WriteTask
 from lakemq.client.errors import may_pass
 from lakemq.client.group_lease import GroupLease
@@ -44,6 +44,8 @@ from store_native.errors import LakeMQError, from_code
 PASS_S = 10.0
 """How long batches are written before what was written is recorded."""
 _ROWS_OF_A_FILE = 50_000
+_ROWS_AT_A_TIME = "500"
+"""Rows that pass from Spark to Python together: each may be of some MiB."""
 
 
 class TableRowsJob(LedgerConsumer):
@@ -97,7 +99,8 @@ class TableRowsJob(LedgerConsumer):
         """
         self._written.take()  # before the table is queried for what it has
         settings = self._settings
-        kept = KeptRows(self._spark, settings.ledger, settings.group, self._table.name, rows)
+        kept = BatchRows(self._spark, settings.ledger, settings.group, self._table.name, rows)
+        rows.sparkSession.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", _ROWS_AT_A_TIME)
         batches = group_batches(kept.all)
         written = kept.written(batches)
         left = [batch for batch in batches if batch not in written]
@@ -108,6 +111,7 @@ class TableRowsJob(LedgerConsumer):
                 self._record(of_batches(waiting, done))
                 left = left[len(done) :]
             if error is None:
+                self._said = ""
                 self.hold_up.end()
                 self._gate.rest(0)
                 continue

@@ -45,6 +45,8 @@ def check_named(settings: ConsumeSettings, spark: SparkSession) -> None:
 def _waiting(settings: ConsumeSettings, spark: SparkSession) -> set[str]:
     from pyspark.sql import functions as F
 
+    from jobs.table_rows.batch_rows import each_row
+
     ledger, group = settings.ledger, settings.group
     ((oldest,),) = select(ledger, _OLDEST.format(group=group), spark)
     if oldest is None:
@@ -52,11 +54,8 @@ def _waiting(settings: ConsumeSettings, spark: SparkSession) -> set[str]:
     rows = ledger.read(spark, DELIVERIES).where(
         (F.col("consumer_group") == group) & (F.col("writes") > 0) & (F.col("finished_at") >= F.lit(oldest))
     )
-    number = (F.coalesce("sends", F.lit(0)) + F.col("place") + 1).cast("int").alias("number")
-    each = F.posexplode("table_rows").alias("place", "kept")
-    numbered = rows.select(*DELIVERY_KEY, "sends", each).select(*DELIVERY_KEY, number, "kept.table_name")
     key = [*DELIVERY_KEY[1:], "number"]
     written = ledger.read(spark, WRITTEN_ROWS).where(F.col("consumer_group") == group).select(*key)
     given_up = spark.createDataFrame(select(ledger, _GIVEN_UP.format(group=group), spark), _TYPES)
-    left = numbered.join(written, key, "left_anti").join(given_up, key, "left_anti")
+    left = each_row(rows).join(written, key, "left_anti").join(given_up, key, "left_anti")
     return {row.table_name for row in left.select("table_name").distinct().collect()}

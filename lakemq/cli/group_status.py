@@ -74,7 +74,8 @@ def as_text(group: str, behind: Mapping[str, Any], status: LedgerStatus) -> str:
     if status.oldest_send_at is not None:
         since = output.cell(status.oldest_send_at)
         waiting = [f"{status.pending_sends:,} messages wait to be sent"] if status.pending_sends else []
-        waiting += [f"{status.pending_rows:,} rows to be written"] if status.pending_rows else []
+        written = f"{status.pending_rows:,} rows {'to be' if waiting else 'wait to be'} written"
+        waiting += [written] if status.pending_rows else []
         shown["outbox"] = f"{', '.join(waiting)}, the first since {since}"
     if status.refused_send is not None:
         refused = status.refused_send

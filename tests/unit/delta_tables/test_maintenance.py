@@ -24,6 +24,7 @@ from delta_tables.maintenance import KEPT_HOURS, maintain
 from delta_tables.sent_messages import SENT_MESSAGES
 from delta_tables.skipped_messages import SKIPPED_MESSAGES
 from delta_tables.views import TABLES
+from delta_tables.written_rows import WRITTEN_ROWS
 from store_native.errors import InvalidRequest, Unavailable
 from tests.support.ledger_rows import START, append, dead_letter, delivery, path_ledger, report, skipped
 
@@ -350,3 +351,29 @@ def test_a_maintained_file_says_which_ids_it_has_not(tmp_path: Path) -> None:
     plan = LedgerReader(tmp_path).sql("EXPLAIN ANALYZE SELECT tags FROM deliveries WHERE message_id = '9A'")
     (text,) = (row["plan"] for row in plan.to_pylist())
     assert re.search(r"row_groups_pruned_bloom_filter=1 total (?:→|->) 0 matched", text), text
+
+
+def test_rows_of_users_tables_that_wait_keep_what_was_written_since(tmp_path: Path) -> None:
+    ledger = path_ledger(tmp_path)
+    at = [START + timedelta(minutes=n) for n in range(4)]
+    kept = [{"table_name": "t", "row_json": "{}"}]
+    writes = [delivery(n, writes=1, table_rows=kept, finished_at=at[n]) for n in range(3)]
+    append(ledger, DELIVERIES, [*writes, delivery(3, finished_at=at[3])])
+    key = ("consumer_group", "topic", "broker_name", "queue_id", "queue_offset", "attempt")
+
+    def written(n: int) -> dict[str, Any]:
+        return {name: writes[n][name] for name in key} | {"number": 1, "table_name": "t", "written_at": at[n]}
+
+    append(ledger, WRITTEN_ROWS, [written(0), written(2)])
+    append(ledger, SENT_MESSAGES, [])
+    add_newer_batch(ledger, "g")
+    maintain(ledger, keep_days=10, now=START + timedelta(days=25))
+    left = "SELECT queue_offset AS n FROM {} WHERE topic = 'orders' ORDER BY 1"
+    reader = LedgerReader(tmp_path)
+    assert reader.sql(left.format("deliveries")).to_pylist() == [{"n": 1}, {"n": 2}]
+    assert reader.sql(left.format("written_rows")).to_pylist() == [{"n": 2}]
+    assert reader.sql(left.format("pending_sends")).to_pylist() == [{"n": 1}]
+
+    append(ledger, WRITTEN_ROWS, [written(1)])
+    maintain(ledger, keep_days=10, now=START + timedelta(days=25))
+    assert LedgerReader(tmp_path).sql(left.format("deliveries")).to_pylist() == []

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 import pytest
 
+from delta_tables.user_tables.location import UserTable
 from jobs.arguments import add_consume_arguments, consume_settings
 from jobs.entry_points import archive_task, maintenance_task
 from jobs.handler.invocation import HandlerHost
@@ -39,3 +41,17 @@ def test_a_task_takes_an_option_by_its_whole_name_only(capsys: pytest.CaptureFix
             task(words)
         assert ended.value.code == 2
         assert "error: " in capsys.readouterr().err
+
+
+def test_a_table_is_a_name_and_an_absolute_path_or_a_url(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = argparse.ArgumentParser()
+    add_consume_arguments(parser)
+    given = ("--group", "g", "--topic", "t", "--handler", "m:f", "--write-to")
+    tables = consume_settings(
+        parser.parse_args([*given, "a=./x=y", "--write-to", "b=s3://bucket/b"])
+    ).write_to
+    assert tables == (UserTable("a", str(Path("x=y").absolute())), UserTable("b", "s3://bucket/b"))
+    for wrong in ("a", "=x", "a="):
+        with pytest.raises(SystemExit):
+            parser.parse_args([*given, wrong])
+        assert f"argument --write-to: {wrong!r} is not NAME=PATH" in capsys.readouterr().err

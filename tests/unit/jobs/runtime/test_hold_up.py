@@ -61,3 +61,13 @@ def test_it_is_long_from_a_time_on_and_ends_with_what_went_on() -> None:
     assert (held.seconds, held.is_long) == (LEFT_OUT_S, True)
     held.end()
     assert (held.seconds, held.is_long) == (0.0, False)
+
+
+def test_what_a_table_holds_up_is_said_in_its_words(caplog: pytest.LogCaptureFixture) -> None:
+    held = HoldUp("g", what="what verdicts of g write to t", until="the table takes it", clock=Clock())
+    held.meet(REFUSED)
+    held.end()
+    said = [record.getMessage() for record in caplog.records]
+    assert said[0].startswith("what verdicts of g write to t waits, the group goes on: NO_PERMISSION")
+    assert "it is tried again until the table takes it; lakemq outbox discard --group g" in said[0]
+    assert said[1] == "what verdicts of g write to t goes on"

@@ -25,7 +25,7 @@ _NUMBERED = (*DELIVERY_KEY[1:], "number")
 _TYPES = "topic STRING, broker_name STRING, queue_id INT, queue_offset BIGINT, attempt INT, number INT"
 
 
-class KeptRows:
+class BatchRows:
     """The rows for one table.
 
     Args:
@@ -43,15 +43,9 @@ class KeptRows:
         self._ledger = ledger
         self._group = group
         self._table = table
-        each = F.posexplode("table_rows").alias("place", "kept")
-        number = (F.coalesce("sends", F.lit(0)) + F.col("place") + 1).cast("int")
-        self.all = (
-            rows.select(*DELIVERY_KEY, "message_id", "query_id", "batch_id", "finished_at", "sends", each)
-            .where(F.col("kept.table_name") == table)
-            .withColumn("number", number)
-            .withColumn("row_json", F.col("kept.row_json"))
-        )
-        """One row each: the delivery key, number, row_json, and what names the batch of the group job."""
+        named = ("message_id", "query_id", "batch_id", "finished_at")
+        self.all = each_row(rows, *named).where(F.col("table_name") == table)
+        """Each of them, with its message and the batch of the group job."""
 
     def waiting(self) -> DataFrame:
         """Those that nobody has given up by now."""
@@ -76,6 +70,19 @@ class KeptRows:
         )
         found: list[tuple[Any, ...]] = select(self._ledger, text, self._spark)
         return {(query, number) for query, number in found} & set(batches)
+
+
+def each_row(deliveries: DataFrame, *more: str) -> DataFrame:
+    """One row for each that rows of `deliveries` write: delivery key, number, table_name, row_json.
+
+    Args:
+        deliveries: the rows.
+        more: further columns of theirs.
+    """
+    each = F.posexplode("table_rows").alias("place", "kept")
+    number = (F.coalesce("sends", F.lit(0)) + F.col("place") + 1).cast("int").alias("number")
+    columns = (*DELIVERY_KEY, *more)
+    return deliveries.select(*columns, "sends", each).select(*columns, number, "kept.*")
 
 
 def of_batch(rows: DataFrame, batch: GroupBatch) -> DataFrame:
