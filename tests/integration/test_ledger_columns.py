@@ -42,6 +42,7 @@ LACKING = {
     "messages": "flag",
     "replays": "operator",
     "sent_messages": "sent_tags",
+    "written_rows": "table_name",
     "refused_sends": "error",
     "discarded_sends": "reason",
     "skipped_messages": "reason",
