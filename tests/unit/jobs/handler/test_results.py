@@ -12,8 +12,8 @@ SENT = {**dict.fromkeys(field.name for field in OUTBOX.value_type), "topic": "co
 
 
 def found() -> HandlerResults:
-    """Three rows: one that is acknowledged and sends, one acknowledged, one that comes again."""
-    others = {0: Outcome("ACK", outbox=(SENT,)), 2: Outcome("RETRY", 4, "later")}
+    """Three rows: one that is acknowledged, sends and writes, one acknowledged, one that comes again."""
+    others = {0: Outcome("ACK", outbox=(SENT,), table_rows=b"packed"), 2: Outcome("RETRY", 4, "later")}
     return with_outcomes(3, [1, None, 3], [10, 20, 30], others)
 
 
@@ -22,6 +22,8 @@ def test_what_is_sent_stands_in_its_row() -> None:
     assert results.outbox is not None
     assert results.outbox.type == OUTBOX
     assert results.outbox.to_pylist() == [[SENT], None, None]
+    assert results.table_rows is not None
+    assert results.table_rows.to_pylist() == [b"packed", None, None]
 
 
 def test_where_nothing_is_sent_there_is_no_column_of_it() -> None:
