@@ -83,6 +83,6 @@ def test_a_group_of_an_earlier_version_goes_on_where_it_was(
     assert isinstance(settings.ledger, PathLedger)
     for table in WRITTEN:
         found = settings.ledger.open(table)
-        assert found.metadata().configuration["lakemq.schema_version"] == "1.0"
+        assert found.metadata().configuration["lakemq.schema_version"] == ".".join(map(str, table.version))
         described = {field.name: field.metadata.get("comment") for field in found.schema().fields}
         assert described == {column.name: column.comment for column in table.columns}

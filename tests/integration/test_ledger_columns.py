@@ -153,7 +153,7 @@ def test_a_catalog_shows_what_tables_and_columns_mean_and_holds_rows_to_their_ch
             properties = {
                 row["key"]: row["value"] for row in spark.sql(f"SHOW TBLPROPERTIES {name}").collect()
             }
-            assert properties["lakemq.schema_version"] == "1.0"
+            assert properties["lakemq.schema_version"] == ".".join(map(str, table.version))
             assert properties["delta.logRetentionDuration"] == ledger.properties(table)[LOG_RETENTION]
             assert table.constraints.items() <= properties.items()
         versions = [ledger.version(spark, table) for table in WRITTEN]
