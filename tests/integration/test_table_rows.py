@@ -19,6 +19,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from delta_tables.ledger import ledger_at
+from delta_tables.ledger_query import select
 from delta_tables.ledger_reader import LedgerReader
 from delta_tables.user_tables.location import UserTable
 from delta_tables.written_rows import WRITTEN_ROWS
@@ -228,3 +229,29 @@ def test_a_start_is_refused_that_names_no_table_or_leaves_out_one_that_rows_wait
     shutil.move(tmp_path / "away", group.tables / "audit")
     consume(group.settings, lambda: spark)
     group.check_done()
+
+
+@pytest.mark.nightly
+def test_a_group_with_its_ledger_in_a_catalog_writes_once_too(
+    spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path
+) -> None:
+    schema = "spark_catalog.ledger_with_rows"
+    spark.sql(f"CREATE SCHEMA {schema}")
+    try:
+        faults = CommitFaults()
+        ledger = with_faults(ledger_at(schema), faults)
+        changes: dict[str, Any] = {"ledger": ledger, "checkpoint": tmp_path / "checkpoint"}
+        group = Group(shared_broker, tmp_path, "written-catalogued", tables=1, **changes)
+        group.post(3)
+        faults.arm(WRITTEN_ROWS, 2, "before")
+        with pytest.raises(LakeMQError, match="before the commit to written_rows"):
+            consume(group.settings, lambda: spark)
+        with pytest.raises(InvalidRequest, match="wait for invoices: name it with --write-to"):
+            consume(replace(group.settings, write_to=()), lambda: spark)
+        group.post(3)
+        consume(group.settings, lambda: spark)
+        assert sorted(group.column("invoices", "order")) == [*range(6)]
+        assert select(ledger, "SELECT count(*) FROM written_rows", spark) == [(6,)]
+        assert select(ledger, "SELECT * FROM pending_sends", spark) == []
+    finally:
+        spark.sql(f"DROP SCHEMA {schema} CASCADE")
