@@ -21,9 +21,11 @@ from jobs.table_rows.write_task import WriteTask
 NOON = datetime(2026, 11, 27, 12, 0, 0, 123456, UTC)
 TYPES = """
   number BIGINT NOT NULL, tiny TINYINT, small SMALLINT, plain INT, single FLOAT, double DOUBLE,
-  price DECIMAL(10,2), text STRING, short VARCHAR(5), done BOOLEAN, raw BINARY, day DATE, at TIMESTAMP, local TIMESTAMP_NTZ,
+  price DECIMAL(10,2), text STRING, short VARCHAR(5), done BOOLEAN, raw BINARY, day DATE, at TIMESTAMP,
+  local TIMESTAMP_NTZ,
   line STRUCT<article: STRING, prices: ARRAY<DECIMAL(5,2)>>, lines ARRAY<STRUCT<n: INT>>,
-  by_day MAP<DATE, BIGINT>, twice BIGINT GENERATED ALWAYS AS (number * 2), id BIGINT GENERATED ALWAYS AS IDENTITY
+  by_day MAP<DATE, BIGINT>, twice BIGINT GENERATED ALWAYS AS (number * 2),
+  id BIGINT GENERATED ALWAYS AS IDENTITY
 """
 ROW: dict[str, Any] = {
     "number": 2**40,
