@@ -138,6 +138,16 @@ class LedgerSnapshot:
         """A time in SQL as microseconds since 1970."""
         return f"arrow_cast({timestamp}, 'Int64')"
 
+    def exploded(self, items: str, count: str, name: str) -> str:
+        """Each item of a list in SQL, in a row of its own, with its place from 0 on.
+
+        Args:
+            items: The list's column.
+            count: The column that has the list's length.
+            name: Of the item's column; that of its place is ``place``.
+        """
+        return f"unnest(range(0, CAST({count} AS BIGINT))) AS place, unnest({items}) AS {name}"
+
     def percentile(self, share: float, value: str) -> str:
         """An approximate percentile of a group's values in SQL."""
         return f"approx_percentile_cont({share}) WITHIN GROUP (ORDER BY {value})"

@@ -122,6 +122,10 @@ class SparkSnapshot:
         """A time in SQL as microseconds since 1970."""
         return f"unix_micros({timestamp})"
 
+    def exploded(self, items: str, count: str, name: str) -> str:
+        """Each item of a list in SQL; see `LedgerSnapshot.exploded`."""
+        return f"posexplode({items}) AS (place, {name})"
+
     def percentile(self, share: float, value: str) -> str:
         """An approximate percentile of a group's values in SQL."""
         return f"percentile_approx({value}, {share})"

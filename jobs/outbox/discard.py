@@ -34,12 +34,7 @@ def discard(pending: PendingSends, reason: str) -> tuple[str, int]:
         Unavailable: STORE_LOCKED when another process writes the table.
     """
     check_reason(reason)
-    location = pending.location
-    location.create(DISCARDED_SENDS)
-    (lock,) = location.writer_locks((DISCARDED_SENDS,))
-    lock.acquire()
-    try:
-        location.fit(DISCARDED_SENDS)
+    with pending.ledger.only_writer(DISCARDED_SENDS):
         chosen = pending.rows().to_pylist()
         said = {
             "consumer_group": pending.group,
@@ -53,9 +48,7 @@ def discard(pending: PendingSends, reason: str) -> tuple[str, int]:
             rows = [said | {name: message[name] for name in NAMED} for message in chosen]
             table = pa.Table.from_pylist(rows, schema=DISCARDED_SENDS.arrow_schema)
             app_id = f"lakemq/discard/{said['discard_id']}"
-            location.append_arrow(table, DISCARDED_SENDS, app_id=app_id, version=1)
-    finally:
-        lock.release()
+            pending.ledger.append(table, DISCARDED_SENDS, app_id=app_id, version=1)
     return str(said["discard_id"]), len(chosen)
 
 

@@ -8,14 +8,16 @@ Invariants: only the group's own are found, one row for each; none that was sent
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from delta_tables.ledger import ledger_at
-from delta_tables.ledger.path_ledger import PathLedger
-from delta_tables.ledger_reader import LedgerReader
+from delta_tables.opened_ledger import OpenedLedger
 from jobs.dlq.condition import check_condition
 from store_native import validate_group
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 KEY = ("topic", "broker_name", "queue_id", "queue_offset", "attempt", "number")
 NAMED = (*KEY, "message_id", "sent_topic", "sent_message_id", "sent_table")
@@ -28,22 +30,22 @@ _TIME = "%Y-%m-%dT%H:%M:%S.%fZ"
 _CHOSEN = """\
 WITH each_message AS (
   SELECT topic, broker_name, queue_id, queue_offset, attempt, message_id, finished_at AS decided_at,
-    unnest(range(1, CAST(sends AS BIGINT) + 1)) AS number, unnest(outbox) AS sent
+    {each_sent}
   FROM deliveries WHERE consumer_group = '{group}' AND sends > 0 AND finished_at >= TIMESTAMP '{oldest}'
 ),
 each_row AS (
-  SELECT topic, broker_name, queue_id, queue_offset, attempt, message_id, finished_at AS decided_at,
-    unnest(range(coalesce(CAST(sends AS BIGINT), 0) + 1, coalesce(CAST(sends AS BIGINT), 0) + writes + 1))
-      AS number,
-    unnest(table_rows) AS kept
+  SELECT topic, broker_name, queue_id, queue_offset, attempt, message_id, finished_at AS decided_at, keys,
+    coalesce(sends, 0) AS before, {each_kept}
   FROM deliveries WHERE consumer_group = '{group}' AND writes > 0 AND finished_at >= TIMESTAMP '{oldest}'
 ),
 each_one AS (
-  SELECT {key}, message_id, decided_at, sent['topic'] AS sent_topic, sent['message_id'] AS sent_message_id,
-    sent['keys'] AS sent_keys, sent['tags'] AS sent_tags, {null} AS sent_table, {null} AS row_json
+  SELECT {place}, place + 1 AS number, message_id, decided_at, sent['topic'] AS sent_topic,
+    sent['message_id'] AS sent_message_id, sent['keys'] AS sent_keys,
+    sent['tags'] AS sent_tags, {null} AS sent_table, {null} AS row_json
   FROM each_message
   UNION ALL
-  SELECT {key}, message_id, decided_at, {null}, {null}, CASE WHEN {null} = '' THEN make_array('') END, {null},
+  SELECT {place}, before + place + 1, message_id, decided_at, {null}, {null},
+    CASE WHEN {null} = '' THEN keys END, {null},
     kept['table_name'], kept['row_json']
   FROM each_row
 ),
@@ -67,7 +69,7 @@ waiting AS (
   LEFT JOIN refused ON {is_refused} AND refused.newest = 1
   WHERE done.number IS NULL
 )
-SELECT {columns} FROM waiting WHERE (
+SELECT {columns} FROM waiting AS waiting WHERE (
 {predicate}
 )
 ORDER BY decided_at, {key}"""
@@ -77,22 +79,20 @@ class PendingSends:
     """What verdicts of a group send or write, that waits and fits a predicate.
 
     Args:
-        ledger: A ledger's directory.
+        ledger: A ledger's directory, or `catalog.schema`.
         group: The group.
         predicate: SQL over the columns of `SHOWN`, and sent_tags.
+        spark: A session that reaches a ledger in a catalog.
 
     Raises:
-        InvalidRequest: GROUP_ILLEGAL; ARGUMENT_ILLEGAL when there is no ledger, it is a catalog's, or the
-            predicate is no SQL, or has another result each time.
+        InvalidRequest: GROUP_ILLEGAL; ARGUMENT_ILLEGAL when there is no ledger, or the predicate is no SQL,
+            or has another result each time.
     """
 
-    def __init__(self, ledger: str, group: str, predicate: str) -> None:
+    def __init__(self, ledger: str, group: str, predicate: str, *, spark: SparkSession | None = None) -> None:
         validate_group(group)
-        location = ledger_at(ledger)
-        self._reader = LedgerReader(ledger)
-        assert isinstance(location, PathLedger), "the reader refuses a catalog"
+        self.ledger = OpenedLedger(ledger, spark)
         check_condition(predicate)
-        self.location = location
         self.group = group
         self.predicate = predicate
 
@@ -102,7 +102,7 @@ class PendingSends:
         Raises:
             InvalidRequest: ARGUMENT_ILLEGAL when the predicate is no SQL.
         """
-        tables = self._reader.snapshot()
+        tables = self.ledger.reader.snapshot()
         # The messages of all that the group ever acknowledged are in the table, whole.
         ((oldest,),) = (row.values() for row in tables.sql(_OLDEST.format(group=self.group)).to_pylist())
         return tables.sql(
@@ -111,6 +111,9 @@ class PendingSends:
                 oldest=(oldest or datetime.now(UTC)).strftime(_TIME),
                 predicate=self.predicate,
                 key=", ".join(KEY),
+                place=", ".join(KEY[:-1]),
+                each_sent=tables.exploded("outbox", "sends", "sent"),
+                each_kept=tables.exploded("table_rows", "writes", "kept"),
                 null=_NULL,
                 of_each=", ".join(f"each_one.{name}" for name in KEY),
                 is_done=_same("done"),

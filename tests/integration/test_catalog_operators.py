@@ -50,9 +50,10 @@ def on_path(tmp_path_factory: pytest.TempPathFactory) -> PathLedger:
     ledger = path_ledger(tmp_path_factory.mktemp("ledger"))
     ledger.create(*TABLES)
     sent = {"topic": "invoices", "message_id": "S", "keys": None, "tags": None, "body": b"x"}
+    kept = {"table_name": "ledger_rows", "row_json": '{"a": 1}'}
     rows = [
         *(delivery(offset) for offset in range(4)),
-        delivery(4, sends=1, outbox=[sent]),
+        delivery(4, sends=2, outbox=[sent, sent | {"topic": "audit"}], writes=1, table_rows=[kept]),
         delivery(5, verdict="RETRY", reason=QUOTE, body=b"\x00\xff", properties={"a": "b"}),
         *(delivery(offset, verdict="DEAD", reason=QUOTE, body=b"x") for offset in (6, 7, 8)),
     ]
@@ -169,7 +170,7 @@ def test_a_group_fares_the_same(spark: SparkSession, on_path: PathLedger, in_cat
     wanted = ledger_status(LedgerReader(on_path.directory), "g", NOW)
     assert ledger_status(OpenedLedger(SCHEMA, spark).reader, "g", NOW) == wanted
     assert wanted.handling
-    assert wanted.pending_sends == wanted.pending_retries == 1
+    assert (wanted.pending_sends, wanted.pending_retries) == (2, 1)
 
 
 def test_dead_letters_are_listed_shown_exported_and_discarded(
@@ -203,6 +204,23 @@ def test_dead_letters_are_replayed_once(spark: SparkSession, in_catalog: Catalog
     assert len(set(broker.keys)) == 2
     rows = spark.sql(f"SELECT operator FROM {SCHEMA}.replays WHERE action = 'REPLAY'").collect()
     assert len(rows) == 2
+
+
+def test_what_waits_to_be_sent_or_written_is_listed_and_given_up(
+    in_catalog: CatalogLedger, on_path: PathLedger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    listed = ("outbox", "list", "--group", "g")
+    assert main([*listed, "--ledger", str(on_path), "--format", "json"]) == 0
+    wanted = json.loads(capsys.readouterr().out)
+    assert asked(capsys, *listed) == wanted
+    assert [(each["number"], each["sent_topic"], each["sent_table"]) for each in wanted] == [
+        (1, "invoices", None),
+        (2, "audit", None),
+        (3, None, "ledger_rows"),
+    ]
+    one = ("outbox", "discard", "--group", "g", "--where", "number = 2", "--reason", "no use", "--execute")
+    assert asked(capsys, *one)["discarded"] == 1
+    assert [each["number"] for each in asked(capsys, *listed)] == [1, 3]
 
 
 def test_a_message_is_given_up_once(spark: SparkSession, in_catalog: CatalogLedger) -> None:

@@ -12,7 +12,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from lakemq.cli import options
-from lakemq.cli.ledger_options import add_ledger
+from lakemq.cli.ledger_options import add_ledger, ledger_session
 from lakemq.cli.subparsers import Subparsers
 from lakemq.cli.verbs import add_verb
 from lakemq.cli.verbs import run as run
@@ -67,8 +67,9 @@ def _chosen(args: argparse.Namespace) -> PendingSends:
     from delta_tables.known_groups import check_group
     from jobs.outbox.pending import PendingSends
 
-    pending = PendingSends(args.ledger, args.group, args.where)
-    check_group(pending.location, pending.group)
+    spark = ledger_session(args)
+    pending = PendingSends(args.ledger, args.group, args.where, spark=spark)
+    check_group(pending.ledger.location, pending.group, spark)
     return pending
 
 

@@ -117,7 +117,7 @@ def test_sends_are_discarded_once(ledger: FaultyPathLedger, when: When) -> None:
 
     def pending() -> PendingSends:
         made = PendingSends(str(ledger), "g", "queue_offset > 0")  # an older one waits
-        made.location = ledger
+        made.ledger.location = ledger
         return made
 
     with fails(ledger, DISCARDED_SENDS, when):
