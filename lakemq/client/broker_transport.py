@@ -96,7 +96,7 @@ class BrokerTransport:
             most=None,
             deadline=deadline,
             pause=self._pause,
-            endpoint=lambda: self.endpoint,
+            endpoint=self.endpoint,
         )
 
     def _call_once(self, method: str, path: str, how: dict[str, Any], deadline: Deadline) -> Answer:

@@ -147,7 +147,7 @@ class Cluster(Generic[C]):
             most=None if until_deadline else self._settings["retries"],
             deadline=deadline,
             pause=self._pause,
-            endpoint=lambda: ",".join(self._asking),
+            endpoint=",".join(self._asking),
         )
         before = self._open.get(topic, idempotency_key)
         keyed = before.broker_names_of(queues)

@@ -4,8 +4,7 @@ Owns the pauses between attempts.
 
 Invariants: what could store a message twice is repeated only if nothing of it left, if the broker said that
 it stored nothing, or if it has a key; no attempt begins after the deadline; "nothing was stored" is said only
-when that is known of every attempt. A broker that has a key answers it before it looks at the topic: its
-refusal for the topic's sake says of all attempts there that they stored nothing.
+when that is known of every attempt.
 """
 
 from __future__ import annotations
@@ -22,8 +21,6 @@ Answer = TypeVar("Answer")
 
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 2.0
-_BEHIND_THE_KEY = frozenset({"NO_PERMISSION", "QUEUE_NOT_EXIST", "TOPIC_NOT_EXIST", "WRONG_BROKER"})
-"""What a store says of a topic, to a request whose key it has not."""
 _chance = random.SystemRandom()  # a program that seeds its own would have its clients return together
 
 
@@ -35,7 +32,7 @@ def repeated(
     most: int | None,
     deadline: Deadline,
     pause: Callable[[float], None],
-    endpoint: Callable[[], str],
+    endpoint: str,
 ) -> Answer:
     """Makes a call again until it goes well, cannot be repeated, or there is no time left.
 
@@ -46,28 +43,26 @@ def repeated(
         most: How often it is repeated; None: as often as there is time.
         deadline: Until when an attempt may begin.
         pause: Waits so many seconds.
-        endpoint: Says whom the last attempt went to.
+        endpoint: Whom it goes to, for the error.
 
     Raises:
         OutcomeUnknown: An attempt got no answer, and no later one went well.
         LakeMQError: What the last attempt came to.
     """
-    lost_at: set[str] = set()
+    lost = False
     repeats = 0
     while True:
         try:
             return attempt()
         except LakeMQError as error:
-            if isinstance(error, OutcomeUnknown):
-                lost_at.add(endpoint())
+            lost = lost or isinstance(error, OutcomeUnknown)
             pause_s = _pause_before(repeats, error)
             used_up = most is not None and repeats >= most
             if used_up or not _may_repeat(error, key) or pause_s >= deadline.left():
-                is_open = lost_at and not (error.code in _BEHIND_THE_KEY and lost_at == {endpoint()})
-                if is_open and not isinstance(error, OutcomeUnknown):
+                if lost and not isinstance(error, OutcomeUnknown):
                     # The refusal is about the repeat; what became of the first is still open.
                     said = f"{what} got no answer, and its repeat was refused ({error})"
-                    raise OutcomeUnknown.of(said, key, endpoint=endpoint()) from error
+                    raise OutcomeUnknown.of(said, key, endpoint=endpoint) from error
                 raise
             pause(pause_s)
             repeats += 1

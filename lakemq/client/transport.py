@@ -211,7 +211,7 @@ class Transport:
             most=0 if once else most,
             deadline=deadline,
             pause=self._pause,
-            endpoint=lambda: self.endpoint,
+            endpoint=self.endpoint,
         )
 
     def close(self) -> None:

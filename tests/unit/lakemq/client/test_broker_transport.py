@@ -17,11 +17,10 @@ MASTER, SLAVE = "http://master", "http://slave"
 
 
 class Pair:
-    """A master and a slave: what each raises, None to answer, and what it raises from the second time on."""
+    """A master and a slave: what each raises, None to answer."""
 
     def __init__(self) -> None:
         self.raises: dict[str, LakeMQError | None] = {MASTER: None, SLAVE: None}
-        self.then: dict[str, LakeMQError] = {}
         self.slaves: tuple[str, ...] = (SLAVE,)
         self.parted: set[str] = set()
 
@@ -35,7 +34,6 @@ class Pair:
         class To:
             def call(to, method: str, path: str, **how: Any) -> Answer:
                 error = self.raises[address]
-                self.raises[address] = self.then.pop(address, error)
                 if error is not None:
                     raise error
                 return Answer(200, {}, b"{}", address, log_parted=address in self.parted)
@@ -114,16 +112,6 @@ def test_what_the_new_master_refuses_may_be_stored_at_the_old_one() -> None:
     promoting.raises[MASTER] = OutcomeUnknown.of("POST /x got no answer", "k")
     promoting.raises[SLAVE] = InvalidRequest("MESSAGE_ILLEGAL", "no body")
     with pytest.raises(OutcomeUnknown, match=r"its repeat was refused \(MESSAGE_ILLEGAL: no body\)"):
-        repeats(promoting, idempotency_key="k")
-
-
-@pytest.mark.parametrize("after", [1, 3])
-def test_what_the_same_master_refuses_for_its_topics_sake_is_not_stored_there(after: int) -> None:
-    promoting = Promoting(after)
-    promoting.raises[MASTER] = OutcomeUnknown.of("POST /x got no answer", "k")
-    promoting.then[MASTER] = promoting.raises[SLAVE] = InvalidRequest("NO_PERMISSION", "it is read-only")
-    same = after > 1
-    with pytest.raises(InvalidRequest if same else OutcomeUnknown, match="it is read-only"):
         repeats(promoting, idempotency_key="k")
 
 

@@ -32,7 +32,6 @@ CUT = Answered(200, b'{"queue_off')
 BUSY = Answered(503, b'{"code": "SYSTEM_BUSY", "detail": "busy"}')
 BROKEN = Answered(500, b'{"code": "SYSTEM_ERROR", "detail": "a defect"}')
 WRONG = Answered(400, b'{"code": "ARGUMENT_ILLEGAL", "detail": "wrong"}')
-READ_ONLY = Answered(403, b'{"code": "NO_PERMISSION", "detail": "topic t takes no messages"}')
 PROXY = Answered(502, b"<html>Bad gateway</html>")
 NOBODY = NewConnectionError(cast(Any, None), "refused")
 SILENT = ConnectTimeoutError(cast(Any, None), "timed out")
@@ -137,8 +136,6 @@ def test_what_may_be_repeated_is_as_often_as_it_is_allowed(
         (keyed, [RESET, NOBODY, NOBODY], OutcomeUnknown, None),
         (keyed, [RESET, BUSY, BUSY], OutcomeUnknown, None),
         (keyed, [PROXY, WRONG], OutcomeUnknown, None),
-        (keyed, [RESET, READ_ONLY], InvalidRequest, None),
-        (keyed, [PROXY, BUSY, READ_ONLY], InvalidRequest, None),
         (keyed, [NOBODY, WRONG], InvalidRequest, None),
         (keyed, [WRONG], InvalidRequest, None),
     ],
