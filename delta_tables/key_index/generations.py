@@ -11,16 +11,18 @@ lock of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder, WriterProperties, write_deltalake
 
 from delta_tables.deliveries import DELIVERIES
-from delta_tables.key_index.indexed_files import LISTED, DataFile, IndexedFiles, files_of
-from delta_tables.key_index.look_up import entries
+from delta_tables.key_index.indexed_files import LISTED, DataFile, IndexedFiles, files_of, whole_index
+from delta_tables.key_index.look_up import MOST_FILES, entries
 from delta_tables.key_index.message_keys import MESSAGE_KEYS
 from delta_tables.ledger.compaction import FILE_SIZES
 from delta_tables.ledger.path_ledger import PathLedger
@@ -68,12 +70,15 @@ class KeyIndex:
         """
         deliveries = self.ledger.open(DELIVERIES)
         files = files_of(deliveries, self.ledger.path(DELIVERIES))
-        there = self.ledger.exists(MESSAGE_KEYS)
+        directory = self.ledger.path(MESSAGE_KEYS)
+        there = directory.exists()
         if files is None or not (there or any(file.size_bytes >= self.least_bytes for file in files)):
             return
         (lock,) = self.ledger.writer_locks([MESSAGE_KEYS])
         lock.acquire()
         try:
+            if there and whole_index(self.ledger) is None:
+                shutil.rmtree(directory)  # a part of it is missing
             self._create()
             self._drop(self._compared(files))
             for chunk in self._chunks(self._compared(files).others):
@@ -130,7 +135,8 @@ class KeyIndex:
         for file in files:
             if file.size_bytes < self.least_bytes:
                 continue
-            if chunk and sum(each.rows for each in chunk) + file.rows > self.most_rows:
+            more = sum(each.rows for each in chunk) + file.rows
+            if chunk and (more > self.most_rows or len(chunk) == MOST_FILES):
                 yield chunk
                 chunk = []
             chunk.append(file)
@@ -166,9 +172,10 @@ class KeyIndex:
     def _write(self, session: QueryBuilder, source: str, files: dict[int, int]) -> None:
         """Writes a generation out of a SELECT of its entries; it counts with the last commit."""
         generation = max(self._generations(), default=0) + 1
-        for part in self._passes(session, source, sum(files.values())):
+        for part in self._passes(session, source):
             text = f"SELECT CAST({generation} AS BIGINT) AS generation, {_NAMES} FROM ({part}) AS told"
-            self._append(pa.table(session.execute(text).read_all()))
+            for rows in _in_turn(session.execute(text), self.pass_rows):
+                self._append(rows)
         named = {
             "generation": pa.repeat(pa.scalar(generation, pa.int64()), len(files)),
             "file": pa.array(files.keys(), pa.int64()),
@@ -189,8 +196,10 @@ class KeyIndex:
             )
             self.committed()
 
-    def _passes(self, session: QueryBuilder, source: str, rows: int) -> Iterator[str]:
+    def _passes(self, session: QueryBuilder, source: str) -> Iterator[str]:
         """Parts of a SELECT of entries, each sorted by key, and behind the one before."""
+        counted = pa.table(session.execute(f"SELECT count(*) AS n FROM ({source}) AS every").read_all())
+        rows = counted.column("n")[0].as_py()
         count = -(-rows // self.pass_rows)
         if count <= 1:
             yield f"SELECT * FROM ({source}) AS every ORDER BY key"
@@ -209,3 +218,17 @@ class KeyIndex:
                 yield f"SELECT * FROM ({source}) AS every WHERE key = {quoted(bound)}"
                 below = f"key > {quoted(bound)} AND "
         yield f"SELECT * FROM ({source}) AS every WHERE {below}true ORDER BY key"
+
+
+def _in_turn(batches: Iterable[Any], most_rows: int) -> Iterator[pa.Table]:
+    """The rows of an answer, about so many at a time."""
+    held: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        held.append(pa.record_batch(batch))
+        rows += held[-1].num_rows
+        if rows >= most_rows:
+            yield pa.Table.from_batches(held)
+            held, rows = [], 0
+    if rows:
+        yield pa.Table.from_batches(held)

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from delta_tables.key_index.message_keys import KEYED_COLUMNS, number_of
+from delta_tables.key_index.message_keys import KEYED_COLUMNS, MESSAGE_KEYS, number_of
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
+
+    from delta_tables.ledger.path_ledger import PathLedger
 
 LISTED = "SELECT generation, file, rows FROM message_keys WHERE key IS NULL ORDER BY generation DESC, file"
 """Which files the index is of, the newest generation first."""
@@ -62,11 +64,28 @@ def files_of(deliveries: DeltaTable, directory: Path) -> list[DataFile] | None:
         return None
     if "min.finished_at" in added.column_names:
         added = added.sort_by([("min.finished_at", "ascending"), ("path", "ascending")])
+    if any(path.startswith(("/", "file:")) for path in added.column("path").to_pylist()):
+        return None  # a shallow clone's are another table's
     told = (added.column(name).to_pylist() for name in ("path", "num_records", "size_bytes"))
     return [
         DataFile(directory / path, number_of(path), rows, size)
         for path, rows, size in zip(*told, strict=True)
     ]
+
+
+def whole_index(ledger: PathLedger) -> DeltaTable | None:
+    """The index as it is now; None where there is none, or a part of it is missing: it is only derived."""
+    from deltalake.exceptions import DeltaError
+
+    try:
+        if not ledger.exists(MESSAGE_KEYS):
+            return None
+        index = ledger.open(MESSAGE_KEYS)
+        paths = pa.table(index.get_add_actions(flatten=True)).column("path").to_pylist()
+    except (DeltaError, OSError):
+        return None
+    directory = ledger.path(MESSAGE_KEYS)
+    return index if all((directory / path).exists() for path in paths) else None
 
 
 @dataclass(frozen=True)

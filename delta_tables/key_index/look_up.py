@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from delta_tables.deliveries import DELIVERIES
-from delta_tables.key_index.indexed_files import LISTED, DataFile, IndexedFiles, files_of
+from delta_tables.key_index.indexed_files import LISTED, DataFile, IndexedFiles, files_of, whole_index
 from delta_tables.key_index.message_keys import KEYED_COLUMNS, MESSAGE_KEYS
 from delta_tables.views import BY_KEY
 
@@ -32,6 +32,10 @@ _AS_KEPT = ", ".join(
 """Spark writes times to the nanosecond, without a zone."""
 
 
+MOST_FILES = 200
+"""Files that one statement reads beside each other: the engine's stack grows with each of them."""
+
+
 def make_view(session: QueryBuilder, ledger: PathLedger, deliveries: DeltaTable) -> None:
     """Makes the view.
 
@@ -46,11 +50,12 @@ def make_view(session: QueryBuilder, ledger: PathLedger, deliveries: DeltaTable)
 def _text(session: QueryBuilder, ledger: PathLedger, deliveries: DeltaTable) -> str:
     every_row = f"SELECT key, {_AS_KEPT} FROM ({_each_key(DELIVERIES.name)}) AS each"
     files = files_of(deliveries, ledger.path(DELIVERIES))
-    if files is None or not ledger.exists(MESSAGE_KEYS):
+    index = None if files is None else whole_index(ledger)
+    if files is None or index is None:
         return every_row
-    session.register(MESSAGE_KEYS.name, ledger.open(MESSAGE_KEYS))
+    session.register(MESSAGE_KEYS.name, index)
     indexed = IndexedFiles.of(files, pa.table(session.execute(LISTED).read_all()).to_pylist())
-    if not indexed.holding:
+    if not indexed.holding or len(indexed.others) > MOST_FILES:
         return every_row
     parts = [
         f"SELECT key, {_COLUMNS} FROM {MESSAGE_KEYS.name} "
@@ -75,4 +80,5 @@ def entries(session: QueryBuilder, files: Sequence[DataFile]) -> list[str]:
 
 
 def _each_key(table: str) -> str:
-    return f"SELECT unnest(array_distinct(keys)) AS key, {_COLUMNS} FROM {table}"
+    each = f"SELECT unnest(array_distinct(keys)) AS key, {_COLUMNS} FROM {table}"
+    return f"SELECT * FROM ({each}) AS with_null WHERE key IS NOT NULL"
