@@ -29,7 +29,7 @@ pub(super) struct Append<'a> {
 impl Append<'_> {
     pub fn message(&self, py: Python<'_>, message: &SingleMessage<'_>) -> PyResult<PyAppended> {
         self.run(py, |store, request| {
-            let message = message.check(&limits(store, request.topic))?;
+            let message = message.check(&limits(store, request.topic, message.body.len()))?;
             Ok((store.append(request, std::slice::from_ref(&message))?, false))
         })
     }
@@ -37,21 +37,23 @@ impl Append<'_> {
     /// A request of one object is answered as one message, a list by queue.
     pub fn json(&self, py: Python<'_>, data: &[u8]) -> PyResult<PyAppended> {
         self.run(py, |store, request| {
-            let parsed = parse_json(data, &limits(store, request.topic))?;
+            let parsed = parse_json(data, &limits(store, request.topic, data.len()))?;
             Ok((store.append(request, &parsed.messages)?, parsed.many))
         })
     }
 
     pub fn ndjson(&self, py: Python<'_>, data: &[u8]) -> PyResult<PyAppended> {
         self.run(py, |store, request| {
-            Ok((store.append(request, &parse_ndjson(data, &limits(store, request.topic))?)?, true))
+            let limits = limits(store, request.topic, data.len());
+            Ok((store.append(request, &parse_ndjson(data, &limits)?)?, true))
         })
     }
 
     pub fn arrow(&self, py: Python<'_>, data: &[u8]) -> PyResult<PyAppended> {
         self.run(py, |store, request| {
             let stream = ArrowMessages::read(arrow_buffer::Buffer::from(data))?;
-            Ok((store.append(request, &stream.messages(&limits(store, request.topic))?)?, true))
+            let limits = limits(store, request.topic, data.len());
+            Ok((store.append(request, &stream.messages(&limits)?)?, true))
         })
     }
 
@@ -78,14 +80,15 @@ impl Append<'_> {
 
 /// What one request may hold.
 ///
-/// What a group sends back was taken once, maybe under a larger limit than today's: the log's files bound it.
-fn limits(store: &Store, topic: &str) -> Limits {
+/// What a group sends back was taken once, maybe under a larger limit than today's: the log's files bound it. All
+/// of its messages together are bounded by the request as it came, for views of one text may be many messages.
+fn limits(store: &Store, topic: &str, request_bytes: usize) -> Limits {
     let options = store.options();
     let file_bytes = usize::try_from(options.commitlog_file_size).unwrap_or(usize::MAX);
     let taken = Limits { max_message_bytes: options.max_message_bytes, ..Limits::default() };
     if !is_group_topic(topic) {
         return taken;
     }
-    let max_request_bytes = taken.max_request_bytes.max(file_bytes);
+    let max_request_bytes = taken.max_request_bytes.max(request_bytes.min(file_bytes));
     Limits { max_message_bytes: file_bytes, max_request_bytes, any_tags: true, ..taken }
 }
