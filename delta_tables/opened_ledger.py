@@ -3,12 +3,14 @@
 Owns the choice of the engine, and the lock under which a command writes a table.
 
 Invariants: on a path there is no JVM unless it was asked for; one process writes a table of a ledger on a
-path at a time, and the table has the columns of this version before a row is written.
+path at a time, and in a catalog two that write the same rows at one time leave each once; the table has the
+columns of this version before a row is written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +19,7 @@ import pyarrow as pa
 
 from delta_tables.idempotent import append_arrow_once
 from delta_tables.ledger import ledger_at
+from delta_tables.ledger.conflicts import is_lost_commit
 from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.ledger_reader import LedgerReader
 from delta_tables.spark_reader import SparkReader
@@ -25,6 +28,9 @@ from store_native.errors import from_code
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+_TRIES = 5
 
 
 class OpenedLedger:
@@ -64,7 +70,11 @@ class OpenedLedger:
         Raises:
             Unavailable: STORE_LOCKED when another process writes the table.
         """
-        self.location.create(table, spark=self.spark)
+        try:
+            self.location.create(table, spark=self.spark)
+        except Exception:  # of two commands that make it at one time
+            if not self.location.exists(table, self.spark):
+                raise
         with ExitStack() as held:
             for lock in self.location.writer_locks((table,)):
                 lock.acquire()
@@ -72,6 +82,40 @@ class OpenedLedger:
             self.location.fit(table, spark=self.spark)
             yield
 
-    def append(self, rows: pa.Table, table: Table, *, app_id: str, version: int) -> None:
-        """Appends rows as Delta's transaction (app_id, version); what the table has of it is left out."""
-        append_arrow_once(rows, self.location, table, app_id=app_id, version=version, spark=self.spark)
+    def append(self, rows: pa.Table, table: Table, *, once: Sequence[str], app_id: str, version: int) -> None:
+        """Appends rows; what the table has of them is left out.
+
+        Args:
+            rows: the rows.
+            table: the table, which this is the only writer of.
+            once: the columns of which it has one row each.
+            app_id: Delta's application id.
+            version: its version.
+        """
+        if isinstance(self.location, PathLedger):
+            append_arrow_once(rows, self.location, table, app_id=app_id, version=version)
+        else:
+            assert self.spark is not None, "a ledger in a catalog is written through Spark"
+            _merge(self.spark, rows, self.location.qualified(table), once)
+
+
+def _merge(spark: SparkSession, rows: pa.Table, table: str, once: Sequence[str]) -> None:
+    """Inserts the rows that a catalog's table lacks.
+
+    No lock keeps two commands apart there. Delta refuses the second of two merges that read the same, and it
+    is made again, over what the first has written.
+    """
+    name = f"lakemq_{uuid.uuid4().hex}"
+    spark.createDataFrame(rows).createOrReplaceTempView(name)
+    try:
+        same = " AND ".join(f"there.{column} <=> given.{column}" for column in once)
+        merge = f"MERGE INTO {table} AS there USING {name} AS given ON {same} WHEN NOT MATCHED THEN INSERT *"
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                spark.sql(merge)
+                return
+            except Exception as error:
+                if not (tries_left and is_lost_commit(error)):
+                    raise
+    finally:
+        spark.catalog.dropTempView(name)

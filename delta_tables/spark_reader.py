@@ -27,10 +27,12 @@ if TYPE_CHECKING:
 
 _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
+    "spark.sql.variable.substitute": "false",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.ansi.doubleQuotedIdentifiers": "true",
 }
 _SAYS_ONLY = re.compile(r"[\s(]*(?:explain|describe|desc)\b", re.IGNORECASE)
+_CALLS_JAVA = re.compile(r"\b(reflect|try_reflect|java_method)\b", re.IGNORECASE)
 _CONDITION = re.compile(r"^\[[A-Z0-9_.]+\] ")
 _STATE = re.compile(r" SQLSTATE: \w+.*", re.DOTALL)
 
@@ -55,7 +57,7 @@ class SparkReader:
             )
         self._spark = spark
         self._location = location
-        with _explained(f"{location} cannot be read: "):
+        with _explained(f"{location} cannot be read (settings of its catalog: --conf NAME=VALUE): "):
             is_there = any(location.exists(table, spark) for table in TABLES)
         if not is_there:
             raise from_code(
@@ -132,6 +134,10 @@ class SparkSnapshot:
 
     def _frame(self, text: str) -> DataFrame:
         check_reads(text)
+        if called := _CALLS_JAVA.search(text):
+            raise from_code(
+                "ARGUMENT_ILLEGAL", f"a ledger is only read: {called[0]} calls what it is told to"
+            )
         bare = text.rstrip().removesuffix(";")
         # In parentheses: Spark takes WITH ... INSERT and FROM ... INSERT, and not there.
         frame = self._session.sql(bare if _SAYS_ONLY.match(bare) else f"SELECT * FROM (\n{bare}\n)")

@@ -37,7 +37,7 @@ _EARLIER_RETENTION = (("interval 31 days", "interval 31 days"), ("interval 7 day
 _SKIPPING = "delta.dataSkippingStatsColumns"
 AUTO_COMPACT = "delta.autoOptimize.autoCompact"
 """Has Spark put a table's small files together behind a commit of its own, once there are 50."""
-_ADDED_MEANWHILE = "FIELD_ALREADY_EXISTS"
+_ADDED_MEANWHILE = ("FIELD_ALREADY_EXISTS", "DELTA_DUPLICATE_COLUMNS_FOUND")
 """Of a column that was missing when it was looked for."""
 _TRIES = 5
 
@@ -127,7 +127,7 @@ class LedgerLocation(ABC):
                     break
                 except Exception as error:
                     # In a catalog jobs of this version may begin at one time: each commit has one that loses.
-                    lost = is_lost_commit(error) or _ADDED_MEANWHILE in str(error)
+                    lost = is_lost_commit(error) or any(name in str(error) for name in _ADDED_MEANWHILE)
                     if not (lost and tries_left):
                         raise
 

@@ -19,6 +19,8 @@ from delta_tables.replays import REPLAYS
 from jobs.dlq.choice import KEY, DeadLetterChoice
 from jobs.operator import operator_name
 
+_ONCE = ("consumer_group", *KEY, "action")
+
 
 class Audit:
     """What one command writes down.
@@ -61,5 +63,5 @@ class Audit:
             version = self._written + 1
             table = pa.Table.from_pylist(list(rows), schema=REPLAYS.arrow_schema)
             app_id = f"lakemq/replay/{self.replay_id}"
-            self._choice.ledger.append(table, REPLAYS, app_id=app_id, version=version)
+            self._choice.ledger.append(table, REPLAYS, once=_ONCE, app_id=app_id, version=version)
             self._written = version

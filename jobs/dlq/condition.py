@@ -20,7 +20,11 @@ _PIECE = re.compile(
 )
 """One piece of a condition: what is quoted or a comment is one piece, and no parenthesis."""
 
-_DRAWN = re.compile(r"\b(random|rand|uuid)\s*\(", re.IGNORECASE)
+_DRAWN = re.compile(
+    r"\b(random|rand|randn|randstr|uniform|uuid|shuffle|monotonically_increasing_id|spark_partition_id"
+    r"|input_file_name)\s*\(",
+    re.IGNORECASE,
+)
 """A call of a function that gives something else for each row and each time."""
 
 

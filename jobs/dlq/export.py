@@ -123,5 +123,5 @@ def _whole(file: Path, disk: FileDisk) -> Iterator[IO[bytes]]:
             raise
         raise OSError(error.errno, error.strerror, str(file)) from error
     finally:
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError, NotADirectoryError):
             draft.unlink()

@@ -15,8 +15,10 @@ import pyarrow as pa
 
 from delta_tables.discarded_sends import DISCARDED_SENDS
 from jobs.operator import operator_name
-from jobs.outbox.pending import NAMED, PendingSends
+from jobs.outbox.pending import KEY, NAMED, PendingSends
 from store_native.errors import from_code
+
+_ONCE = ("consumer_group", *KEY)
 
 
 def discard(pending: PendingSends, reason: str) -> tuple[str, int]:
@@ -48,7 +50,7 @@ def discard(pending: PendingSends, reason: str) -> tuple[str, int]:
             rows = [said | {name: message[name] for name in NAMED} for message in chosen]
             table = pa.Table.from_pylist(rows, schema=DISCARDED_SENDS.arrow_schema)
             app_id = f"lakemq/discard/{said['discard_id']}"
-            pending.ledger.append(table, DISCARDED_SENDS, app_id=app_id, version=1)
+            pending.ledger.append(table, DISCARDED_SENDS, once=_ONCE, app_id=app_id, version=1)
     return str(said["discard_id"]), len(chosen)
 
 

@@ -21,6 +21,7 @@ from jobs.skip.unhandled import unhandled
 from lakemq.client import Client
 
 MOST_OPEN = 10_000
+_ONCE = ("consumer_group", *Place._fields, "attempts")
 MOST_REASON = 500
 """Characters; each batch has the reasons of all skips that hold."""
 
@@ -88,7 +89,8 @@ def skip(
             "skipped_at": datetime.now(UTC),
         }
         table = pa.Table.from_pylist([row], schema=SKIPPED_MESSAGES.arrow_schema)
-        ledger.opened.append(table, SKIPPED_MESSAGES, app_id=f"lakemq/skip/{skip_id}", version=1)
+        app_id = f"lakemq/skip/{skip_id}"
+        ledger.opened.append(table, SKIPPED_MESSAGES, once=_ONCE, app_id=app_id, version=1)
     return skip_id, found
 
 

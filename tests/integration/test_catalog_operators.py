@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -23,11 +25,12 @@ from delta_tables.ledger.catalog_ledger import CatalogLedger
 from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.ledger_reader import LedgerReader
 from delta_tables.opened_ledger import OpenedLedger
+from delta_tables.replays import REPLAYS
 from delta_tables.skipped_messages import SKIPPED_MESSAGES
 from delta_tables.sql_literal import literal
 from delta_tables.table import Table
 from delta_tables.views import TABLES, VIEWS
-from jobs.dlq.choice import DeadLetterChoice
+from jobs.dlq.choice import KEY, DeadLetterChoice
 from jobs.dlq.replay import Replay
 from jobs.skip.message_state import GroupLedger, Place
 from jobs.skip.skip import skip
@@ -35,7 +38,16 @@ from lakemq.cli import task
 from lakemq.cli.app import main
 from lakemq.client import Client
 from store_native.errors import InvalidRequest
-from tests.support.ledger_rows import START, append, dead_letter, delivery, path_ledger, query, report
+from tests.support.ledger_rows import (
+    START,
+    append,
+    dead_letter,
+    delivery,
+    path_ledger,
+    query,
+    replayed,
+    report,
+)
 from tests.unit.jobs.dlq.test_replay import _Sends
 
 SCHEMA = "spark_catalog.lakemq_operated"
@@ -109,6 +121,7 @@ def test_a_table_and_a_view_have_the_same_rows(
         f"SELECT count(*) AS n FROM deliveries WHERE reason = {literal(QUOTE)}",
         "WITH a AS (SELECT max(queue_offset) AS m FROM deliveries) SELECT m FROM a",
         "VALUES (1, 'x')",
+        "SELECT '${spark.app.name}' AS text",
     ],
 )
 def test_a_statement_has_the_result_that_it_has_without_spark(
@@ -128,6 +141,10 @@ def test_a_statement_has_the_result_that_it_has_without_spark(
         (f"FROM deliveries INSERT INTO {SCHEMA}.deliveries SELECT *", "INSERT"),
         (f"DROP TABLE {SCHEMA}.deliveries", "the statement begins with 'DROP'"),
         (f"SELECT 1) ; DROP TABLE {SCHEMA}.deliveries; (", "Syntax error"),
+        (
+            "SELECT java_method('java.lang.System', 'getProperty', 'x') AS x",
+            "java_method calls what",
+        ),
         ("SELECT nothing FROM deliveries", "`nothing` cannot be resolved"),
         ("SELECT 1 AS a, 2 AS a", "several columns are called a"),
         ("SELECT CAST('x' AS INT) AS n", "cannot be cast"),
@@ -232,6 +249,26 @@ def test_a_message_is_given_up_once(spark: SparkSession, in_catalog: CatalogLedg
     assert _count(spark, in_catalog, SKIPPED_MESSAGES) == 1
     with pytest.raises(InvalidRequest, match="is done: acknowledged"):
         skip(group, NOBODY, Place("orders", "broker-a", 0, 1), "no use")
+
+
+def test_two_commands_at_one_time_leave_each_row_once(spark: SparkSession, in_catalog: CatalogLedger) -> None:
+    """No lock keeps them apart in a catalog: both have chosen before either writes."""
+    letters = [row | {"operator": name} for name in ("anna", "bert") for row in [replayed(7, 1, "DISCARD")]]
+    ledgers = [OpenedLedger(SCHEMA, spark) for _ in letters]
+    chosen = threading.Barrier(len(letters))
+
+    def write(number: int) -> None:
+        with ledgers[number].only_writer(REPLAYS):
+            chosen.wait()
+            rows = pa.Table.from_pylist([letters[number]], REPLAYS.arrow_schema)
+            once = ("consumer_group", *KEY, "action")
+            ledgers[number].append(rows, REPLAYS, once=once, app_id=str(number), version=1)
+
+    with ThreadPoolExecutor(len(letters)) as threads:
+        for done in [threads.submit(write, number) for number in range(len(letters))]:
+            done.result()
+    found = spark.sql(f"SELECT operator FROM {SCHEMA}.replays WHERE queue_offset = 7 AND action = 'DISCARD'")
+    assert found.count() == 1
 
 
 def test_a_task_of_a_cluster_runs_the_command(
