@@ -98,7 +98,8 @@ class Producer:
                 raise InvalidRequest("ARGUMENT_ILLEGAL", "compression: give it to the client that is shared")
             self._client = endpoint
         else:
-            self._client = Client(endpoint, timeout_s=timeout_s, compression=compression or "none")
+            chosen = "none" if compression is None else compression
+            self._client = Client(endpoint, timeout_s=timeout_s, compression=chosen)
         self._lanes = Lanes(self._client)
         self._topic = topic
         self._clock = clock

@@ -196,13 +196,13 @@ class Transport:
                 detail = f"an Idempotency-Key has 1 to 255 visible ASCII characters: {idempotency_key!a:.80}"
                 raise InvalidRequest("ARGUMENT_ILLEGAL", detail)
             given["Idempotency-Key"] = idempotency_key
+        retry_for_s = self.retry_until if retry_until is None else retry_until
+        seconds = (self.timeout_s if retry_for_s is None else retry_for_s) + wait_s
+        deadline = Deadline(seconds if within_s is None else min(seconds, within_s))
         if body is not None and stores is not None:
             body, encoding = compressed(body, self._compression)
             given |= encoding
         request = _Request(method, path + _query_string(query), body, given, stores, idempotency_key)
-        retry_for_s = self.retry_until if retry_until is None else retry_until
-        seconds = (self.timeout_s if retry_for_s is None else retry_for_s) + wait_s
-        deadline = Deadline(seconds if within_s is None else min(seconds, within_s))
         most = None if retry_for_s is not None else self._retries if retries is None else retries
         return repeated(
             lambda: self._once(request, min(deadline.left(), self.timeout_s + wait_s)),
