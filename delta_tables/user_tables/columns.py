@@ -115,4 +115,6 @@ def _type_of(column: Mapping[str, Any]) -> ValueType | None:
     chars = column["metadata"].get(_CHARS)
     if chars is not None and chars.startswith(("varchar(", "char(")):
         return text_of_most(int(chars.partition("(")[2].rstrip(")")))
+    if chars is not None:  # one inside another type: what is too long would hold up the table
+        return None
     return type_of(column["type"])

@@ -17,6 +17,7 @@ from delta_tables.user_tables.columns import TableColumns
 from store_native.errors import from_code
 
 if TYPE_CHECKING:
+    from deltalake import DeltaTable
     from pyspark.sql import DataFrame
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -44,24 +45,40 @@ class UserTable:
                 f"--write-to: {self.name!r} is no name of a table: 1 to 64 letters, digits, _ and -",
             )
 
+    def table_id(self) -> str:
+        """Delta's id of the table, which another one at its place has not.
+
+        Raises:
+            InvalidRequest: TABLE_NOT_EXIST.
+        """
+        return str(self._open().metadata().id)
+
+    def knows(self, app_id: str, version: int) -> bool:
+        """Whether the table has the transaction (app_id, version), or a later one."""
+        known = self._open().transaction_version(app_id)
+        return known is not None and known >= version
+
     def columns(self) -> TableColumns:
         """Looks at the table as it is now.
 
         Raises:
             InvalidRequest: TABLE_NOT_EXIST; TABLE_REFUSED where rows cannot be written to it.
         """
-        from deltalake import DeltaTable
-        from deltalake.exceptions import DeltaError
-
-        try:
-            schema = str(DeltaTable(self.path).schema().to_json())
-        except (DeltaError, OSError) as error:
-            said = str(error).partition("\n")[0]
-            raise from_code("TABLE_NOT_EXIST", f"there is no Delta table at {self.path}: {said}") from error
+        schema = str(self._open().schema().to_json())
         try:
             return TableColumns.of(schema)
         except ValueError as error:
             raise from_code("TABLE_REFUSED", f"rows cannot be written to {self.path}: {error}") from error
+
+    def _open(self) -> DeltaTable:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
+
+        try:
+            return DeltaTable(self.path)
+        except (DeltaError, OSError) as error:
+            said = str(error).partition("\n")[0]
+            raise from_code("TABLE_NOT_EXIST", f"there is no Delta table at {self.path}: {said}") from error
 
     def append(self, rows: DataFrame, *, app_id: str, version: int) -> bool:
         """Appends a frame as the transaction (app_id, version); see `append_once`.

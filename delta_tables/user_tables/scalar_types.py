@@ -31,6 +31,7 @@ _LARGEST_SINGLE = 3.4028235677973366e38
 """The first double that single precision has no finite number for."""
 _DECIMAL = re.compile(r"decimal\((\d+), *(\d+)\)")
 _EXACT = Context(prec=200)
+_MOST_SHOWN_BITS = 256
 
 
 class ValueType(ABC):
@@ -119,7 +120,9 @@ def _whole(bits: int) -> Callable[[Any], int]:
         except TypeError:
             raise TypeError(f"a whole number, not {type(value).__name__}") from None
         if not -(1 << bits - 1) <= number < 1 << bits - 1:
-            raise ValueError(f"{number} has no place in {bits} bits")
+            size = number.bit_length()
+            shown = str(number) if size <= _MOST_SHOWN_BITS else f"a number of {size:,} bits"
+            raise ValueError(f"{shown} has no place in {bits} bits")
         return number
 
     return kept
@@ -153,6 +156,8 @@ def _float(largest: float | None) -> Callable[[Any], Json]:
             number = float(value)
         except OverflowError:
             raise ValueError("the number is larger than any float") from None
+        if isinstance(value, int) and int(number) != value:
+            raise ValueError("a float does not hold the whole number exactly")
         if math.isfinite(number):
             if largest is not None and abs(number) >= largest:
                 raise ValueError(f"{number} is larger than any float of single precision")

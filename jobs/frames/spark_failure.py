@@ -12,6 +12,8 @@ from jobs.handler.verdicts import Outcome, failure
 
 _TRACEBACK = "Traceback (most recent call last):"
 _CAUSE = "Caused by: "
+_CALLED = ": "
+"""Before the exception of a call into the JVM, in Py4J's text."""
 _JVM_STACK = "JVM stacktrace:"
 
 
@@ -51,9 +53,11 @@ def raised_in_worker(text: str) -> tuple[str, str] | None:
 
 def innermost_cause(text: str) -> tuple[str, str] | None:
     """Class and text of the last cause in a stack of Java's that says something, None when there is none."""
-    causes = [
-        line.removeprefix(_CAUSE).partition(": ") for line in text.splitlines() if line.startswith(_CAUSE)
+    lines = text.splitlines()
+    begun = [
+        line.removeprefix(begin) for line in lines for begin in (_CALLED, _CAUSE) if line.startswith(begin)
     ]
+    causes = [line.partition(": ") for line in begun]
     telling = [(name.rpartition(".")[2], rest) for name, _, rest in causes if rest]
     return telling[-1] if telling else None
 

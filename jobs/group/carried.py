@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from delta_tables.table import TABLE_ROWS
 from delta_tables.user_tables.columns import TableColumns
 from jobs.group.addressing import Acceptance, addressed
+from jobs.handler.reasons import reason_text
 from jobs.handler.results import HandlerResults
 from jobs.handler.table_rows import MOST_BYTES, rows_in, too_large
 from jobs.redelivery.original_position import Positions
@@ -107,5 +108,5 @@ def _kept(packed: pa.Array, may: Carriers) -> tuple[pa.Array, pa.Array]:
         try:
             made[row] = may.kept_rows(packed[row].as_py())
         except ValueError as error:
-            refused[row] = str(error)
+            refused[row] = reason_text(str(error))
     return pa.array(made, TABLE_ROWS), pa.array(refused, pa.string())

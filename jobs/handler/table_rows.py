@@ -35,7 +35,7 @@ def plain_rows(given: Any) -> bytes | None:
     Raises:
         TypeError, ValueError: They are none, too many or too large, or hold what no table takes.
     """
-    rows = tuple(given)
+    rows = (given,) if isinstance(given, TableRow) else tuple(given)
     if not rows:
         return None
     if len(rows) > MOST_ROWS:
@@ -84,15 +84,20 @@ def _plain(value: Any, column: str, level: int) -> Any:
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
     if isinstance(value, float):
-        return float.__add__(value, 0.0)
+        return float.__pos__(value)
     if isinstance(value, Decimal):
         return Decimal(value)
     if isinstance(value, datetime):
-        return _plain_time(value)
+        try:
+            return _plain_time(value)
+        except OverflowError:
+            raise ValueError(f"{column}: {value} is before or behind all times in UTC") from None
     if isinstance(value, date):
         return date(value.year, value.month, value.day)
     if isinstance(value, Mapping):
-        pairs = ((_plain(k, column, level + 1), _plain(v, column, level + 1)) for k, v in value.items())
+        pairs = [(_plain(k, column, level + 1), _plain(v, column, level + 1)) for k, v in value.items()]
+        if any(isinstance(key, (list, dict)) for key, _ in pairs):
+            raise TypeError(f"{column}: a mapping's keys are single values")
         return dict(pairs)
     if isinstance(value, (list, tuple)):
         return [_plain(item, column, level + 1) for item in value]

@@ -35,6 +35,8 @@ from jobs.runtime.batch_gate import BatchGate
 from jobs.runtime.hold_up import LEFT_OUT_S, HoldUp
 from jobs.settings import ConsumeSettings
 from jobs.table_rows.batch_rows import BatchRows, of_batch, of_batches
+from jobs.table_rows.noted_table import noted_table
+from jobs.table_rows.waiting_tables import STREAM
 from jobs.table_rows.write_task import WriteTask
 from lakemq.client.errors import may_pass
 from lakemq.client.group_lease import GroupLease
@@ -44,7 +46,10 @@ from store_native.errors import LakeMQError, from_code
 PASS_S = 10.0
 """How long batches are written before what was written is recorded."""
 _ROWS_OF_A_FILE = 50_000
-_ROWS_AT_A_TIME = "500"
+_AT_A_TIME = {
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "500",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
+}
 """Rows that pass from Spark to Python together: each may be of some MiB."""
 
 
@@ -70,9 +75,10 @@ class TableRowsJob(LedgerConsumer):
         table: UserTable,
     ) -> None:
         """Puts the job together without starting it."""
-        self.name = f"rows-{table.name}"
+        self.name = f"{STREAM}{table.name}"
         super().__init__(spark, settings, endpoint, gate, lease)
         self._table = table
+        self._table_id = ""
         self._commits = 0
         self._said = ""
 
@@ -90,6 +96,15 @@ class TableRowsJob(LedgerConsumer):
     def _refused(self) -> GroupFence:
         return self._fence_of(REFUSED_SENDS, self.name)
 
+    def decide_start(self) -> dict[str, str]:
+        """Says where the stream begins, and which table its name stands for.
+
+        Raises:
+            InvalidRequest: ARGUMENT_ILLEGAL, it stood for another one; TABLE_NOT_EXIST.
+        """
+        self._table_id = noted_table(self._checkpoint.directory, self._table)
+        return super().decide_start()
+
     def process_batch(self, rows: DataFrame, batch_id: int) -> None:
         """Writes the rows for the table, and records it: in passes, until none of them waits.
 
@@ -100,7 +115,8 @@ class TableRowsJob(LedgerConsumer):
         self._written.take()  # before the table is queried for what it has
         settings = self._settings
         kept = BatchRows(self._spark, settings.ledger, settings.group, self._table.name, rows)
-        rows.sparkSession.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", _ROWS_AT_A_TIME)
+        for name, value in _AT_A_TIME.items():
+            rows.sparkSession.conf.set(name, value)
         batches = group_batches(kept.all)
         written = kept.written(batches)
         left = [batch for batch in batches if batch not in written]
@@ -108,7 +124,12 @@ class TableRowsJob(LedgerConsumer):
             waiting = kept.waiting()
             done, error = self._pass(waiting, left)
             if done:
-                self._record(of_batches(waiting, done))
+                written_now = [batch for batch, was_there in done if not was_there]
+                # As a whole: of what was given up since, somebody gave up what was written.
+                before = [batch for batch, was_there in done if was_there]
+                for table_has, rows_of in ((written_now, waiting), (before, kept.all)):
+                    if table_has:
+                        self._record(of_batches(rows_of, table_has))
                 left = left[len(done) :]
             if error is None:
                 self._said = ""
@@ -124,37 +145,56 @@ class TableRowsJob(LedgerConsumer):
 
     def _pass(
         self, waiting: DataFrame, batches: Sequence[GroupBatch]
-    ) -> tuple[list[GroupBatch], LakeMQError | None]:
-        """Writes batches in their order; returns those the table has, and why it lacks the next."""
+    ) -> tuple[list[tuple[GroupBatch, bool]], LakeMQError | None]:
+        """Writes batches in their order.
+
+        Returns:
+            Those that the table has, and of each whether it had it before; why it lacks the next.
+        """
         until = time.monotonic() + PASS_S
-        done: list[GroupBatch] = []
+        done: list[tuple[GroupBatch, bool]] = []
         for batch in batches:
             self._lease.check()
             try:
-                self._write(of_batch(waiting, batch), batch)
+                was_there = not self._write(of_batch(waiting, batch), batch)
             except LakeMQError as error:
                 return done, error
             except Exception as error:
                 if is_worker_death(error):
                     raise
                 return done, _refusal(error)
-            done.append(batch)
+            done.append((batch, was_there))
             if time.monotonic() >= until:
                 break
         return done, None
 
-    def _write(self, rows: DataFrame, batch: GroupBatch) -> None:
+    def _write(self, rows: DataFrame, batch: GroupBatch) -> bool:
+        """Writes a batch; returns False where the table had it."""
         query, number = batch
+        self._check_table()
         columns = self._table.columns()
         count = rows.count()
         if not count:  # all given up
-            return
+            return not self._table.knows(self._application(query), number)
         schema = StructType.fromJson(columns.spark_schema)
         task = WriteTask(columns, self._table.name)
         made = map_in_arrow(rows.select("row_json"), task, schema)
         files = min(-(-count // _ROWS_OF_A_FILE), self._spark.sparkContext.defaultParallelism)
         # A repeat is left out by Delta; so is what an older driver writes behind this one.
-        self._table.append(made.coalesce(files), app_id=self._application(query), version=number)
+        is_new = self._table.append(made.coalesce(files), app_id=self._application(query), version=number)
+        self._check_table()  # of one that was moved away meanwhile Delta has made another at its place
+        return is_new
+
+    def _check_table(self) -> None:
+        """Looks whether the table is the one that its name stands for.
+
+        Raises:
+            InvalidRequest: TABLE_NOT_EXIST, it is not.
+        """
+        if self._table.table_id() != self._table_id:
+            place, name = self._table.path, self._table.name
+            detail = f"the table at {place} is not {name}, whose id is {self._table_id}: it has been moved"
+            raise from_code("TABLE_NOT_EXIST", detail)
 
     def _application(self, query: str) -> str:
         """What the table knows the batches of a query by."""

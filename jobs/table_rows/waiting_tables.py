@@ -1,21 +1,26 @@
 """The tables that rows wait for which earlier runs of a group have decided on.
 
-Owns the refusal of a start that would leave them waiting unseen.
+Owns the refusal of a start that would leave them waiting unseen, and the end of the checkpoints of tables
+that a run leaves out and nothing waits for.
 """
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING
 
 from delta_tables.deliveries import DELIVERIES, DELIVERY_KEY
 from delta_tables.ledger_query import select
 from delta_tables.written_rows import WRITTEN_ROWS
 from jobs.settings import ConsumeSettings
+from jobs.table_rows.noted_table import FILE
 from store_native.errors import from_code
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+STREAM = "rows-"
+"""What the name of a table's stream begins with."""
 _OLDEST = (
     "SELECT min(decided_at) AS oldest FROM pending_sends "
     "WHERE consumer_group = '{group}' AND waiting_rows > 0"
@@ -33,13 +38,22 @@ def check_named(settings: ConsumeSettings, spark: SparkSession) -> None:
     Raises:
         InvalidRequest: ARGUMENT_ILLEGAL.
     """
-    missing = _waiting(settings, spark) - {table.name for table in settings.write_to}
+    named = {table.name for table in settings.write_to}
+    missing = _waiting(settings, spark) - named
     if missing:
         raise from_code(
             "ARGUMENT_ILLEGAL",
             f"rows that verdicts of {settings.group} write wait for {', '.join(sorted(missing))}: name it "
             f"with --write-to NAME=PATH, or give them up with lakemq outbox discard --group {settings.group}",
         )
+    for checkpoint in settings.checkpoint_of("group").parent.glob(f"{STREAM}*"):
+        if checkpoint.name.removeprefix(STREAM) not in named:
+            # The next run that names it would look for commits long deleted.
+            for part in checkpoint.iterdir():
+                if part.is_dir():
+                    shutil.rmtree(part, ignore_errors=True)
+                elif part.name != FILE:
+                    part.unlink(missing_ok=True)
 
 
 def _waiting(settings: ConsumeSettings, spark: SparkSession) -> set[str]:

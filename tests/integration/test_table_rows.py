@@ -10,6 +10,7 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from delta_tables.user_tables.location import UserTable
 from delta_tables.written_rows import WRITTEN_ROWS
 from jobs.consume import consume
 from jobs.handler.loader import HandlerTarget
+from jobs.outbox.group_batches import group_batches
 from jobs.settings import ConsumeSettings
 from lakemq import Message
 from lakemq.cli.app import main
@@ -255,3 +257,16 @@ def test_a_group_with_its_ledger_in_a_catalog_writes_once_too(
         assert select(ledger, "SELECT * FROM pending_sends", spark) == []
     finally:
         spark.sql(f"DROP SCHEMA {schema} CASCADE")
+
+
+def test_batches_of_a_query_come_by_their_numbers_whatever_the_workers_clocks_say(
+    spark: SparkSession,
+) -> None:
+    """A table leaves out a batch that comes behind a later one."""
+    noon = datetime(2026, 11, 28, 12, tzinfo=UTC)
+    times = {("b", 0): 5, ("a", 0): 60, ("a", 1): 0, ("a", 2): 90, ("b", 1): 4}
+    rows = [(*batch, noon + timedelta(minutes=minutes)) for batch, minutes in times.items()]
+    found = group_batches(
+        spark.createDataFrame(rows, "query_id STRING, batch_id BIGINT, finished_at TIMESTAMP")
+    )
+    assert found == [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1)]

@@ -180,3 +180,23 @@ def test_a_table_is_looked_at_and_never_made(tmp_path: Path) -> None:
 def test_a_name_that_is_no_files_name_is_refused(name: str) -> None:
     with pytest.raises(InvalidRequest, match=r"--write-to: .* is no name of a table"):
         UserTable(name, "/t")
+
+
+def test_a_whole_number_that_a_float_does_not_hold_is_refused() -> None:
+    table = columns("double")
+    assert again(table, 2**53) == float(2**53)
+    with pytest.raises(ValueError, match="c: a float does not hold the whole number exactly"):
+        table.kept({"c": 2**53 + 1})
+
+
+def test_a_number_that_is_far_too_large_is_said_by_its_size() -> None:
+    with pytest.raises(ValueError, match="c: a number of 16,610 bits has no place in 64 bits"):
+        columns("long").kept({"c": 10**5000})
+
+
+def test_a_varchar_inside_another_type_takes_no_rows() -> None:
+    """Delta checks it behind the call: one that is too long would hold up the table."""
+    kind = {"type": "struct", "fields": [{"name": "v", "type": "string", "nullable": True, "metadata": {}}]}
+    table = columns(kind, __CHAR_VARCHAR_TYPE_STRING="struct<v:varchar(3)>")
+    with pytest.raises(ValueError, match="c: rows have no values of its type"):
+        table.kept({"c": {"v": "x"}})

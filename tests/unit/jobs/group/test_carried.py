@@ -82,6 +82,11 @@ def test_a_verdict_with_one_thing_that_is_not_taken_comes_again_and_carries_noth
     assert (good["verdict"], good["writes"]) == ("ACK", 1)
 
 
+def test_a_reason_is_no_longer_than_any() -> None:
+    (row,) = of({"rows": [["invoices", {"x" * 1_000_000: 1}]]})
+    assert len(row["reason"]) < 10_000
+
+
 def test_a_group_without_tables_says_so() -> None:
     (row,) = of({"rows": [["invoices", {"order": 1}]]}, may=Carriers())
     assert row["reason"] == "the group writes to no table, not to 'invoices': name it with --write-to"

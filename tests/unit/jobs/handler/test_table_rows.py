@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from enum import IntEnum, StrEnum
@@ -52,6 +53,28 @@ def test_what_goes_on_is_of_pythons_own_types() -> None:
     }
     assert [type(value) for value in found.values()] == [str, int, Decimal, datetime, date, type(None)]
     assert plain(x=({"a": [bytearray(b"x"), True]}, 0.5)) == {"x": [{"a": [b"x", True]}, 0.5]}
+
+
+def test_a_single_row_is_one() -> None:
+    packed = plain_rows(TableRow("t", {"a": 1}))
+    assert packed is not None
+    assert rows_in(packed) == [("t", {"a": 1})]
+
+
+def test_a_float_keeps_its_sign() -> None:
+    assert math.copysign(1, plain(x=-0.0)["x"]) == -1
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ({(1, 2): 3}, "x: a mapping's keys are single values"),
+        (datetime.max.replace(tzinfo=timezone(-timedelta(hours=14))), "x: 9999-12-31 .* behind all times"),
+    ],
+)
+def test_what_has_no_place_is_named_by_its_column(value: Any, said: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=said):
+        plain(x=value)
 
 
 def test_no_rows_are_nothing() -> None:
