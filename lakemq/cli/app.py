@@ -62,6 +62,7 @@ COMMANDS = {
     "sql": Command("query the ledger in SQL", "spark"),
     "dlq": Command("list, show, export, discard a group's dead letters; have some handled again", "spark"),
     "outbox": Command("list the messages that verdicts send and that wait; give some up", "spark"),
+    "maintain": Command("put a ledger's small files together, delete what is old, index keys", "spark"),
     "archive": Command("land topics in the ledger's table of messages", "spark"),
     "topic": Command("list, create, show, update, delete topics"),
     "group": Command("list, create, show, delete, clone groups; see and reset offsets"),
