@@ -124,12 +124,7 @@ class TableRowsJob(LedgerConsumer):
             waiting = kept.waiting()
             done, error = self._pass(waiting, left)
             if done:
-                written_now = [batch for batch, was_there in done if not was_there]
-                # As a whole: of what was given up since, somebody gave up what was written.
-                before = [batch for batch, was_there in done if was_there]
-                for table_has, rows_of in ((written_now, waiting), (before, kept.all)):
-                    if table_has:
-                        self._record(of_batches(rows_of, table_has))
+                self._record(of_batches(waiting, done))
                 left = left[len(done) :]
             if error is None:
                 self._said = ""
@@ -145,45 +140,39 @@ class TableRowsJob(LedgerConsumer):
 
     def _pass(
         self, waiting: DataFrame, batches: Sequence[GroupBatch]
-    ) -> tuple[list[tuple[GroupBatch, bool]], LakeMQError | None]:
-        """Writes batches in their order.
-
-        Returns:
-            Those that the table has, and of each whether it had it before; why it lacks the next.
-        """
+    ) -> tuple[list[GroupBatch], LakeMQError | None]:
+        """Writes batches in their order; returns those the table has, and why it lacks the next."""
         until = time.monotonic() + PASS_S
-        done: list[tuple[GroupBatch, bool]] = []
+        done: list[GroupBatch] = []
         for batch in batches:
             self._lease.check()
             try:
-                was_there = not self._write(of_batch(waiting, batch), batch)
+                self._write(of_batch(waiting, batch), batch)
             except LakeMQError as error:
                 return done, error
             except Exception as error:
                 if is_worker_death(error):
                     raise
                 return done, _refusal(error)
-            done.append((batch, was_there))
+            done.append(batch)
             if time.monotonic() >= until:
                 break
         return done, None
 
-    def _write(self, rows: DataFrame, batch: GroupBatch) -> bool:
-        """Writes a batch; returns False where the table had it."""
+    def _write(self, rows: DataFrame, batch: GroupBatch) -> None:
         query, number = batch
         self._check_table()
         columns = self._table.columns()
         count = rows.count()
         if not count:  # all given up
-            return not self._table.knows(self._application(query), number)
+            return
         schema = StructType.fromJson(columns.spark_schema)
         task = WriteTask(columns, self._table.name)
         made = map_in_arrow(rows.select("row_json"), task, schema)
         files = min(-(-count // _ROWS_OF_A_FILE), self._spark.sparkContext.defaultParallelism)
         # A repeat is left out by Delta; so is what an older driver writes behind this one.
-        is_new = self._table.append(made.coalesce(files), app_id=self._application(query), version=number)
+        self._table.append(made.coalesce(files), app_id=self._application(query), version=number)
         self._check_table()  # of one that was moved away meanwhile Delta has made another at its place
-        return is_new
 
     def _check_table(self) -> None:
         """Looks whether the table is the one that its name stands for.
