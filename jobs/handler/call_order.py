@@ -71,6 +71,11 @@ class CallOrder:
         )
 
     @property
+    def parks(self) -> bool:
+        """Whether the lanes are an orderly group's, where what is not called waits for an earlier row."""
+        return self.otherwise == NOT_CALLED
+
+    @property
     def rows(self) -> list[int]:
         """All rows, in ascending order."""
         return sorted(row for lane in self.lanes for row in lane)

@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -147,7 +148,7 @@ class IsolatedHandler:
             if died is None:
                 continue
             for row in sorted(suspects):
-                alone, _ = self._call_some(batch, CallOrder(((row,),)), 1, found, traced)
+                alone, _ = self._call_some(batch, replace(order, lanes=((row,),)), 1, found, traced)
                 if alone is not None:
                     at = time.time_ns() // 1_000
                     found[row] = suspects[row], at, alone

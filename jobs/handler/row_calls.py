@@ -85,6 +85,7 @@ class RowCalls:
         self._tick = tick
         self._turns = Turns(CallOrder(()))
         self._outcomes: dict[int, CallMade] = {}
+        self._is_orderly = False
 
     def run(
         self, batch: pa.RecordBatch, rows: Sequence[int], order: CallOrder | None = None
@@ -98,6 +99,7 @@ class RowCalls:
                 each when there is a thread for it.
         """
         order = order or CallOrder.at_once(rows)
+        self._is_orderly = order.parks
         self._turns, self._outcomes = Turns(order), {}
         columns = BatchColumns(batch)
         callers = min(self._concurrency, len(order.lanes))
@@ -223,6 +225,9 @@ class RowCalls:
 
     def _end(self, row: int, started: int, outcome: Outcome | None) -> None:
         finished = _now_us()
+        if self._is_orderly and outcome is not None and outcome.carries:
+            # Not behind the calls, where what follows it on its lane would be done already.
+            outcome = failure(ValueError("in orderly mode a verdict sends and writes nothing"))
         self._outcomes[row] = started, finished, outcome
         self._ended(row, started, finished, outcome)
         self._turns.end(row, outcome)

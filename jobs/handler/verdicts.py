@@ -45,6 +45,11 @@ class Outcome:
     outbox: tuple[Plain, ...] | None = None
     table_rows: bytes | None = None
 
+    @property
+    def carries(self) -> bool:
+        """Whether it sends or writes."""
+        return self.outbox is not None or self.table_rows is not None
+
 
 NOT_CALLED = Outcome(PARKED)
 """Of a row that waits for one before it."""

@@ -19,7 +19,7 @@ from jobs.handler.results import HandlerResults
 from jobs.handler.row_calls import RowCalls
 from jobs.handler.verdicts import Outcome
 from jobs.redelivery.retry_policy import RetryPolicy
-from lakemq.handler import Verdict
+from lakemq.handler import Outgoing, TableRow, Verdict
 from store_native.errors import InvalidRequest
 
 POLICY = RetryPolicy.of("10s 30s", [1_000, 10_000, 30_000, 60_000], 16)
@@ -228,6 +228,23 @@ def test_the_calls_of_a_lane_follow_each_other_up_to_a_failure_and_each_is_told_
     verdicts = {0: "ACK", 1: "RETRY", 3: "ACK", 5: "ACK"}
     assert sorted(ended) == [(row, *told[row], verdict) for row, verdict in verdicts.items()]
     assert sorted(began) == [0, 1, 3, 5]
+
+
+@pytest.mark.parametrize("carried", [{"rows": TableRow("t", {})}, {"send": Outgoing("t", "x")}])
+def test_in_orderly_mode_a_verdict_that_carries_something_fails_its_call(carried: Any) -> None:
+    """What follows it on its lane is not called: it would be done before the message that comes again."""
+
+    def handle(message: Any) -> Verdict | None:
+        return Verdict.ack(**carried) if message.text == "0" else None
+
+    with closing(OpenedHandler(LoadedHandler(handle, False))) as handler:
+        calls = RowCalls(handler, POLICY, 1, 60.0)
+        results = calls.run(numbered(3), range(3), CallOrder(((0, 1), (2,))))
+        assert results.verdict is not None
+        assert results.verdict.to_pylist() == ["RETRY", "PARKED", "ACK"]
+        assert "in orderly mode a verdict sends and writes nothing" in str(results.error_text)
+        at_once = calls.run(numbered(3), range(3))
+        assert at_once.verdict is None or at_once.verdict.to_pylist() == ["ACK"] * 3
 
 
 @pytest.mark.parametrize("is_async", [False, True])
