@@ -11,9 +11,9 @@ SELECT
   decided.attempt,
   decided.message_id,
   decided.sends,
-  CAST(coalesce(decided.sends, 0) - coalesce(done.messages, 0) AS INT) AS waiting,
+  CAST(coalesce(decided.sends, 0) - coalesce(done.sent_count, 0) AS INT) AS waiting,
   decided.writes,
-  CAST(coalesce(decided.writes, 0) - coalesce(done.table_rows, 0) AS INT) AS waiting_rows,
+  CAST(coalesce(decided.writes, 0) - coalesce(done.written_count, 0) AS INT) AS waiting_rows,
   decided.finished_at AS decided_at,
   refused.code,
   refused.error,
@@ -21,8 +21,8 @@ SELECT
 FROM deliveries AS decided
 LEFT JOIN (
   SELECT consumer_group, topic, broker_name, queue_id, queue_offset, attempt,
-    count(DISTINCT CASE WHEN is_row = 0 THEN number END) AS messages,
-    count(DISTINCT CASE WHEN is_row = 1 THEN number END) AS table_rows
+    count(DISTINCT CASE WHEN is_row = 0 THEN number END) AS sent_count,
+    count(DISTINCT CASE WHEN is_row = 1 THEN number END) AS written_count
   FROM (
     SELECT consumer_group, topic, broker_name, queue_id, queue_offset, attempt, number, 0 AS is_row FROM sent_messages
     UNION ALL
@@ -56,4 +56,4 @@ LEFT JOIN (
   AND refused.attempt = decided.attempt
   AND refused.newest = 1
 WHERE (decided.sends > 0 OR decided.writes > 0)
-  AND coalesce(done.messages, 0) + coalesce(done.table_rows, 0) < coalesce(decided.sends, 0) + coalesce(decided.writes, 0)
+  AND coalesce(done.sent_count, 0) + coalesce(done.written_count, 0) < coalesce(decided.sends, 0) + coalesce(decided.writes, 0)
