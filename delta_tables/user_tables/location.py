@@ -53,6 +53,11 @@ class UserTable:
         """
         return str(self._open().metadata().id)
 
+    def knows(self, app_id: str, version: int) -> bool:
+        """Whether the table has the transaction (app_id, version), or a later one."""
+        known = self._open().transaction_version(app_id)
+        return known is not None and known >= version
+
     def columns(self) -> TableColumns:
         """Looks at the table as it is now.
 

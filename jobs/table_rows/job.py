@@ -171,8 +171,11 @@ class TableRowsJob(LedgerConsumer):
         made = map_in_arrow(rows.select("row_json"), task, schema)
         files = min(-(-count // _ROWS_OF_A_FILE), self._spark.sparkContext.defaultParallelism)
         # A repeat is left out by Delta; so is what an older driver writes behind this one.
-        self._table.append(made.coalesce(files), app_id=self._application(query), version=number)
+        application = self._application(query)
+        self._table.append(made.coalesce(files), app_id=application, version=number)
         self._check_table()  # of one that was moved away meanwhile Delta has made another at its place
+        if not self._table.knows(application, number):
+            raise from_code("SERVICE_NOT_AVAILABLE", f"the table {self._table.name} has lost a commit")
 
     def _check_table(self) -> None:
         """Looks whether the table is the one that its name stands for.
