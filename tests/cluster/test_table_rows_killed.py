@@ -82,19 +82,20 @@ def test_a_driver_killed_around_the_writing_writes_each_row_once(
 ) -> None:
     client = broker.client()
     client.put_topic("orders", read_queue_nums=4, write_queue_nums=4)
-    (tmp_path / "transform.py").write_text(HANDLER)
+    # A name of its own: workers that have run another test of this session know its modules.
+    (tmp_path / "write_rows.py").write_text(HANDLER)
     ledger, table = tmp_path / "ledger", tmp_path / "invoices"
     schema = pa.schema([pa.field("order", pa.int64(), nullable=False), pa.field("amount", pa.float64())])
     DeltaTable.create(str(table), schema=schema)
     arguments = (
         *("--group", "g", "--topic", "orders", "--write-to", "invoices=invoices", "--from", "earliest"),
-        *("--handler", "transform:handle", "--ledger", "ledger", "--endpoint", broker.endpoint),
+        *("--handler", "write_rows:handle", "--ledger", "ledger", "--endpoint", broker.endpoint),
         *("--retry-delays", "1s", "--available-now"),
     )
     settings = ConsumeSettings(
         group="g",
         topics=("orders",),
-        handler=HandlerTarget("transform:handle", "auto", (str(tmp_path),)),
+        handler=HandlerTarget("write_rows:handle", "auto", (str(tmp_path),)),
         ledger=ledger_at(str(ledger)),
         endpoint=broker.endpoint,
         start="earliest",
