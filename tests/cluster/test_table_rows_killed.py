@@ -67,7 +67,7 @@ RECORDED = Kill(
 @pytest.mark.parametrize(
     "kills",
     [
-        pytest.param((OUTCOME_COMMITTED, WRITTEN), id="twice"),
+        pytest.param((WRITTEN,), id="once"),
         pytest.param(
             (OUTCOME_COMMITTED, WRITTEN, RECORDED, WRITTEN_AND_LOST),
             id="everywhere",
