@@ -3,7 +3,7 @@
     table.py              what a table is; one module each:
                           deliveries.py, dead_letters.py, consumer_offsets.py, data_losses.py, messages.py,
                           replays.py, sent_messages.py, refused_sends.py, discarded_sends.py,
-                          skipped_messages.py, written_rows.py
+                          skipped_messages.py, truncated_ranges.py, written_rows.py
     user_tables/          users' own tables, which rows of verdicts are appended to
     ledger/               where the tables are: a directory or a catalog's schema, which `ledger_at` finds
                           by what a user wrote

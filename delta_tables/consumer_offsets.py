@@ -66,6 +66,11 @@ class QueueProgress:
     topic_id: str | None = None
     epoch: int | None = None
 
+    @property
+    def has_moved(self) -> bool:
+        """Whether the batch covers any of it."""
+        return self.next_offset != self.begin_offset
+
 
 def rows(
     progress: Iterable[QueueProgress],
@@ -76,8 +81,7 @@ def rows(
     batch_id: int,
     recorded_at: datetime,
 ) -> pa.Table:
-    """Builds the rows of one batch, queues that did not move left out."""
-    moved = [queue for queue in progress if queue.next_offset != queue.begin_offset]
+    """Builds the rows of one batch."""
     return pa.Table.from_pylist(
         [
             {
@@ -97,7 +101,7 @@ def rows(
                 "topic_id": queue.topic_id or None,
                 "epoch": queue.epoch,
             }
-            for queue in moved
+            for queue in progress
         ],
         schema=CONSUMER_OFFSETS.arrow_schema,
     )

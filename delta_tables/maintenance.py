@@ -61,6 +61,7 @@ _AGE_COLUMN = {
     "discarded_sends": "discarded_at",
     "skipped_messages": "skipped_at",
 }
+"""By what the rows of a table grow old; those of others are kept."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,11 @@ def _maintained(
         unsent = LedgerReader(ledger.directory).sql(_unsent(_in_arrow(before))).to_pylist() if asked else []
         kept = kept_rows(ledger) if DELIVERIES in tables else KeptRows()
         marks = DELIVERIES in tables
-        old = {table.name: _old(table, before, unsent, kept, _in_arrow, marks) for table in tables}
+        old = {
+            table.name: _old(table, before, unsent, kept, _in_arrow, marks)
+            for table in tables
+            if table.name in _AGE_COLUMN
+        }
         if DELIVERIES in tables and CONSUMER_OFFSETS in tables:
             _say_from_where(ledger, old[DELIVERIES.name], before)
     return [_maintain(ledger, table, vacuum_hours, old.get(table.name)) for table in tables]
@@ -242,7 +247,7 @@ def maintain_in_catalog(
         name = ledger.qualified(table)
         if not spark.catalog.tableExists(name):  # an archive that never ran, say
             continue
-        if before is not None:
+        if before is not None and table.name in _AGE_COLUMN:
             old = _old(table, before, unsent, kept, _in_spark, DELIVERIES in tables)
             spark.sql(f"DELETE FROM {name} WHERE {old}")
         spark.sql(f"OPTIMIZE {name}")

@@ -28,6 +28,7 @@ from delta_tables.replays import REPLAYS
 from delta_tables.sent_messages import SENT_MESSAGES
 from delta_tables.skipped_messages import SKIPPED_MESSAGES
 from delta_tables.table import Table
+from delta_tables.truncated_ranges import TRUNCATED_RANGES
 from delta_tables.written_rows import WRITTEN_ROWS
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ TABLES = (
     SKIPPED_MESSAGES,
     *(MESSAGES, DELIVERIES, DEAD_LETTERS, CONSUMER_OFFSETS, DATA_LOSSES, REPLAYS),
     *(SENT_MESSAGES, WRITTEN_ROWS, REFUSED_SENDS, DISCARDED_SENDS),
+    TRUNCATED_RANGES,
 )
 """In an order in which old rows may go: a skip before the verdict that ended it, else it would hold again."""
 

@@ -21,6 +21,7 @@ from delta_tables.dead_letters import FIRST_ATTEMPT_PROPERTY
 from delta_tables.replays import REPLAY
 from jobs.dlq.audit import Audit
 from jobs.dlq.choice import KEY, DeadLetterChoice
+from jobs.group.given_again import broker_of
 from jobs.redelivery.counted_attempts import ALONE, UNCOUNTED
 from jobs.redelivery.original_position import ORIGIN, ORIGIN_MESSAGE_ID, RETRY_TOPIC
 from jobs.redelivery.property_limit import RETRY_PROPERTIES
@@ -107,7 +108,7 @@ class Replay:
                             sleep(early)
                         number += 1
                         try:
-                            self._send(brokers[letter["broker_name"]], letter)
+                            self._send(brokers[broker_of(letter["broker_name"])], letter)
                         except InvalidRequest as error:
                             replayed.refused.append((letter["message_id"], str(error)))
                         else:
@@ -125,7 +126,7 @@ class Replay:
 
         There its key is known when it is sent again, and its group.
         """
-        names = set(letters.column("broker_name").to_pylist())
+        names = {broker_of(name) for name in letters.column("broker_name").to_pylist()}
         if client.is_cluster():
             found = {name: client.broker(name) for name in names}
         else:

@@ -23,7 +23,8 @@ known_attempts.py   retried messages that the ledger has are not handled again
 retry_shares.py     which task handles which of the others
 orderly/            messages that are handled one after the other
 skips/              messages that an operator gave up
-loss_record.py      what could not be read
+loss_record.py      what could not be read; truncated_log.py goes on where offsets were given again,
+                    given_again.py is what the ledger calls such messages
 fence.py            whose appends a table takes
 ledger_consumer.py  the streams beside it, over rows of one kind; ledger_stream.py is where they begin
 landed_rows.py      rows that such a stream worked off before

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
@@ -57,7 +56,6 @@ class BatchOutcomes:
     Args:
         spark: a session of its own: nobody else's commits are taken for the ledger's, see append_once.
         rules: what holds for every batch.
-        reader: reads the group's messages.
         gate: passed by every batch.
         commit: appends the outcomes.
         learned: what is known of the handler; each batch adds to it.
@@ -69,7 +67,6 @@ class BatchOutcomes:
         self,
         spark: SparkSession,
         rules: OutcomeRules,
-        reader: SliceReader,
         gate: BatchGate,
         commit: OutcomeCommit,
         learned: LearnedOfHandler,
@@ -80,7 +77,6 @@ class BatchOutcomes:
         self._spark = spark
         self._rules = rules
         self._settings = rules.settings
-        self._reader = reader
         self._gate = gate
         self._commit = commit
         self._learned = learned
@@ -90,13 +86,20 @@ class BatchOutcomes:
         if self._settings.mode != "broadcast":
             self._skips = SkipWatch(self._settings.ledger, self._settings.group, spark)
 
-    def write(self, batch: NamedBatch, slices: Sequence[QueueSlice], lost: LossRecord | None) -> Handled:
+    def write(
+        self,
+        batch: NamedBatch,
+        slices: Sequence[QueueSlice],
+        reader: SliceReader,
+        lost: LossRecord | None,
+    ) -> Handled:
         """Handles a batch and appends its outcomes.
 
         Args:
             batch: the batch.
             slices: its part of each queue; one without is in the ledger.
-            lost: gets what cannot be read; None: that fails the batch.
+            reader: reads its messages.
+            lost: gets what the reader cannot read; None: that fails the batch.
 
         Returns:
             What was handled.
@@ -106,7 +109,7 @@ class BatchOutcomes:
         quarantine = self._learned.quarantine
         while True:
             try:
-                return self._write(batch, slices, lost)
+                return self._write(batch, slices, reader, lost)
             except Exception as error:
                 if self._frames or quarantine.parted(batch.query_id, batch.batch_id) is not None:
                     raise
@@ -123,11 +126,16 @@ class BatchOutcomes:
             if lost is not None:
                 lost.begin_again()
 
-    def _write(self, batch: NamedBatch, slices: Sequence[QueueSlice], lost: LossRecord | None) -> Handled:
+    def _write(
+        self,
+        batch: NamedBatch,
+        slices: Sequence[QueueSlice],
+        reader: SliceReader,
+        lost: LossRecord | None,
+    ) -> Handled:
         settings, quarantine = self._settings, self._learned.quarantine
         query_id, batch_id = batch.query_id, batch.batch_id
         time_taken = HandlingTime(self._spark)
-        reader = replace(self._reader, on_loss=lost)
         began_at = datetime.now(UTC)
         parts, lane_rules = self._parts(reader, slices)
         skips = NO_SKIPS if self._skips is None else self._skips.for_batch()

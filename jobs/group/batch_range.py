@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jobs.group.loss_record import refuse_other_losses, refuse_truncated
+from jobs.group.loss_record import refuse_other_losses
 from structured_streaming.cluster_offsets import ClusterOffsets
 from structured_streaming.offsets import Bounds, MessageQueue, Offsets, start_in
+from structured_streaming.source.data_loss import Loss
 from structured_streaming.source.partitions import QueueSlice, slices_between
 
 
@@ -17,12 +18,12 @@ from structured_streaming.source.partitions import QueueSlice, slices_between
 class BatchRange:
     """What one batch covers, queue by queue: begin (included) to end (not).
 
-    ``truncated`` has topic and words of what the broker has given a second time.
+    ``truncated`` is what the broker has given a second time.
     """
 
     begin: ClusterOffsets
     end: ClusterOffsets
-    truncated: tuple[tuple[str, str], ...] = ()
+    truncated: tuple[Loss, ...] = ()
 
     def slices(self, store_id: str) -> list[QueueSlice]:
         """One slice per queue that moved, in queue order."""
@@ -40,7 +41,6 @@ class BatchRange:
 
     def refuse_other_losses(self) -> None:
         """Refuses to go on where positions of a broker no longer mean the same messages; see loss_record."""
-        refuse_truncated(self.truncated)
         for name in self.begin.brokers:
             begin = self._begin_at(name)
             refuse_other_losses(begin, self.end.brokers.get(name, Offsets(begin.epoch)))

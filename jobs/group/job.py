@@ -46,9 +46,10 @@ from jobs.group.orderly.orderly_group import OrderlyGroup
 from jobs.group.outcome_commit import OutcomeCommit
 from jobs.group.outcome_rules import OutcomeRules
 from jobs.group.progress_report import ProgressReport
-from jobs.group.slice_tasks import ReadTask, into_bins, per_bin, reader_of
+from jobs.group.slice_tasks import GroupReader, ReadTask, into_bins, per_bin, reader_of
 from jobs.group.start import starting_offsets
 from jobs.group.told_batches import ToldBatches
+from jobs.group.truncated_log import TruncatedLog
 from jobs.redelivery.retry_policy import RetryPolicy
 from jobs.runtime.batch_gate import BatchGate
 from jobs.runtime.checkpoint import NO_BATCH, StreamCheckpoint
@@ -63,7 +64,6 @@ from store_native.names import retry_topic
 from structured_streaming.cluster_offsets import ClusterOffsets
 from structured_streaming.offsets import MessageQueue, Offsets
 from structured_streaming.source import batch_bound, batch_plan
-from structured_streaming.source.slice_reader import SliceReader
 
 _log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class GroupJob:
         gate: BatchGate,
         lease: GroupLease | GroupLeases | None,
         *,
-        reader: SliceReader | None = None,
+        reader: GroupReader | None = None,
         before_ledger_commit: Callable[[int], None] = lambda batch_id: None,
         after_ledger_commit: Callable[[int], None] = lambda batch_id: None,
         on_batch: Callable[[BatchReport], None] = lambda report: None,
@@ -138,7 +138,6 @@ class GroupJob:
         self._outcomes = BatchOutcomes(
             self._spark,
             OutcomeRules(settings, policy, may_carry, clock),
-            self._reader,
             gate,
             OutcomeCommit(settings.ledger, lease, self._fence, before_ledger_commit),
             self._learned,
@@ -146,6 +145,9 @@ class GroupJob:
             frames=frames,
         )
         self._progress = ProgressReport(self._spark, settings, self._brokers, lease, self._lanes)
+        self._truncated = TruncatedLog(
+            settings.ledger, settings.group, self._spark, goes_on=settings.on_data_loss == "record"
+        )
         self._start: dict[MessageQueue, int] = {}
         self._planned = NO_BATCH
         self._newest_of_its_own: int | None = None
@@ -179,8 +181,11 @@ class GroupJob:
         self._spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         if self._fence is not None:
             self._fence.take()  # before the ledger is queried for how far the group is
+        self._truncated.begin()
         begin = start_of(
-            self._checkpoint, self._brokers, lambda: starting_offsets(settings, self._spark, self._brokers)
+            self._checkpoint,
+            self._brokers,
+            lambda: starting_offsets(settings, self._spark, self._brokers, self._truncated),
         )
         if self._lanes is None:
             refuse_parked(settings.ledger, settings.group, self._spark)
@@ -235,11 +240,14 @@ class GroupJob:
         handled = Handled()
         batch = NamedBatch(self._settings.group, query_id, batch_id)
         covered = self._range(batch_id)
+        lost: LossRecord | None = None
         if self._settings.on_data_loss == "record":
+            gone = self._truncated.go_on(covered.truncated)
             covered.refuse_other_losses()
-        lost = LossRecord(self._spark) if self._settings.on_data_loss == "record" else None
+            lost = LossRecord(self._spark, self._truncated.names, gone)
+        reader = replace(self._reader, on_loss=lost, names=self._truncated.names)
         if batch_id > self._newest_in_ledger(batch_id, query_id, covered):
-            handled = self._outcomes.write(batch, covered.slices(self._store_id), lost)
+            handled = self._outcomes.write(batch, covered.slices(self._store_id), reader, lost)
             self._last_in_ledger = batch_id
             self._after_ledger_commit(batch_id)
         else:
@@ -253,7 +261,7 @@ class GroupJob:
             lost.write(*at, self._spark)
         if self._lease is not None:
             self._lease.check()
-        behind = self._progress.report(batch, covered)
+        behind = self._progress.report(batch, covered, self._truncated.names)
         self._reach(covered.end.queues)
         self._checkpoint.reach(batch_id, covered.end)
         took = time.monotonic() - began
@@ -298,7 +306,10 @@ class GroupJob:
                 reached = covered.end.queues
                 if batch_id > newest:
                     reached = {queue: covered.begin_of(queue) for queue in reached}
-                refuse_overtaken(checkpoint, ledger, self._settings.group, query_id, reached, self._spark)
+                names = self._truncated.names
+                refuse_overtaken(
+                    checkpoint, ledger, self._settings.group, query_id, reached, self._spark, names
+                )
             self._last_in_ledger = newest
         return self._last_in_ledger
 

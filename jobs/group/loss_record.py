@@ -1,10 +1,10 @@
 """What a group's tasks could not read, on its way from the executors to the ledger.
 
 Owns the accumulator tasks add lost ranges to, and which losses a group may go on behind: expired and
-damaged ranges.
+damaged ranges (a truncated log: truncated_log.py).
 
-Invariants: a topic that is gone or made again, a store put back, or a log whose new master gives offsets
-again that the group has read, is refused, since its positions would give the ledger's keys a second time.
+Invariants: a topic that is gone or made again, or a store put back, is refused, since its positions would
+give the ledger's keys a second time.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from delta_tables.idempotent import append_arrow_once
 from delta_tables.known_keys import rows_within
 from delta_tables.ledger.location import LedgerLocation
 from delta_tables.ledger.spans import Span
+from jobs.group.given_again import NO_OTHER_NAMES, LedgerNames
 from store_native.errors import from_code
-from store_native.names import is_retry_topic
-from structured_streaming.offsets import Offsets, same_topic
+from structured_streaming.offsets import MessageQueue, Offsets, same_topic
 from structured_streaming.source.data_loss import Loss
 
 _POSITION = ("topic", "broker_name", "queue_id", "queue_offset")
@@ -42,9 +42,19 @@ class _Ranges(AccumulatorParam[list[LostRange]]):
 class LossRecord:
     """The losses of one batch; pickled with the batch's tasks, which call it."""
 
-    def __init__(self, spark: SparkSession) -> None:
-        """Makes an empty record, on the driver."""
+    def __init__(
+        self, spark: SparkSession, names: LedgerNames = NO_OTHER_NAMES, lost: Iterable[LostRange] = ()
+    ) -> None:
+        """Makes a record, on the driver.
+
+        Args:
+            spark: the session.
+            names: what the messages of the batch are called in the ledger.
+            lost: ranges that are known already, by those names.
+        """
         self._ranges = spark.sparkContext.accumulator([], _Ranges())
+        self._names = names
+        self._lost = tuple(lost)
 
     def begin_again(self) -> None:
         """Forgets what the tasks of a run that failed have added: the batch is run again."""
@@ -73,7 +83,7 @@ class LossRecord:
 
         A batch that is read again after its outcomes may find less than it found then.
         """
-        found = self._ranges.value
+        found = [*self._lost, *(part for lost in self._ranges.value for part in self._named(lost))]
         lost = rows(
             without(found, _delivered(found, ledger, group, spark)),
             consumer_group=group,
@@ -83,6 +93,11 @@ class LossRecord:
         )
         if lost.num_rows:
             append_arrow_once(lost, ledger, DATA_LOSSES, app_id=app_id, version=batch_id, spark=spark)
+
+    def _named(self, lost: LostRange) -> list[LostRange]:
+        queue = MessageQueue(lost.topic, lost.broker_name, lost.queue_id)
+        parts = self._names.parts(queue, lost.start, lost.end)
+        return [LostRange(*part.queue, part.start, part.end, lost.reason) for part in parts]
 
 
 def _delivered(
@@ -97,26 +112,6 @@ def _delivered(
         for (topic, queue_id), parts in queues.items()
     ]
     return rows_within(spark, ledger, DELIVERIES, group, asked, _POSITION)
-
-
-def refuse_truncated(found: Iterable[tuple[str, str]]) -> None:
-    """Refuses to go on where a broker has given offsets a second time that the group has read.
-
-    On its retry topic a group goes on: those rows are keyed by the positions of the original messages.
-
-    Args:
-        found: Topic and words of each range.
-
-    Raises:
-        LakeMQError: OFFSET_ILLEGAL, naming the queues and ranges.
-    """
-    said = [what for topic, what in found if not is_retry_topic(topic)]
-    if said:
-        raise from_code(
-            "OFFSET_ILLEGAL",
-            f"{'; '.join(said)}. The ledger has these offsets already, as those of the messages that are "
-            "gone. Use another group or ledger for what is there now",
-        )
 
 
 def refuse_other_losses(begin: Offsets, end: Offsets) -> None:

@@ -20,6 +20,7 @@ from delta_tables.known_keys import MOST_SPANS
 from delta_tables.ledger.location import LedgerLocation
 from delta_tables.ledger.spans import quoted
 from delta_tables.ledger_query import select
+from jobs.group.given_again import NO_END, NO_OTHER_NAMES, LedgerNames
 from jobs.runtime.checkpoint import StreamCheckpoint
 from store_native.errors import InvalidRequest, from_code
 from store_native.names import is_retry_topic
@@ -34,7 +35,8 @@ WHERE consumer_group = '{group}' AND query_id <> '{query_id}' AND ({queues})
 GROUP BY source_topic, source_queue_id"""
 _QUEUE = (
     "(source_topic = {topic} AND coalesce(source_broker_name, broker_name) = {broker_name} "
-    "AND source_queue_id = {queue_id} AND queue_offset >= {at} AND source_queue_offset >= {at})"
+    "AND source_queue_id = {queue_id} AND queue_offset >= {at} AND source_queue_offset >= {at} "
+    "AND source_queue_offset < {end})"
 )
 
 
@@ -67,6 +69,7 @@ def refuse_overtaken(
     query_id: str,
     reached: Mapping[MessageQueue, int],
     spark: SparkSession,
+    names: LedgerNames = NO_OTHER_NAMES,
 ) -> None:
     """Refuses a checkpoint behind which the ledger has rows of another one.
 
@@ -79,20 +82,27 @@ def refuse_overtaken(
         query_id: the checkpoint's query.
         reached: by queue, up to where the messages were handled from this checkpoint.
         spark: the session, for a ledger in a catalog.
+        names: what the messages of the queues are called in the ledger.
 
     Raises:
         InvalidRequest: ARGUMENT_ILLEGAL, there are some.
     """
-    asked = [(queue, at) for queue, at in sorted(reached.items()) if not is_retry_topic(queue.topic)]
+    asked = [
+        part
+        for queue, at in sorted(reached.items())
+        if not is_retry_topic(queue.topic)
+        for part in names.parts(queue, at, NO_END)
+    ]
     for begin in range(0, len(asked), MOST_SPANS):
         queues = " OR ".join(
             _QUEUE.format(
-                topic=quoted(queue.topic),
-                broker_name=quoted(queue.broker_name),
-                queue_id=queue.queue_id,
-                at=at,
+                topic=quoted(part.queue.topic),
+                broker_name=quoted(part.queue.broker_name),
+                queue_id=part.queue.queue_id,
+                at=part.start,
+                end=part.end,
             )
-            for queue, at in asked[begin : begin + MOST_SPANS]
+            for part in asked[begin : begin + MOST_SPANS]
         )
         found = select(ledger, _BEHIND.format(group=group, query_id=query_id, queues=queues), spark)
         for topic, queue_id, offset in found:

@@ -7,6 +7,7 @@ Invariants: a batch is reported after the ledger's commit, and in `consumer_offs
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from pyspark.sql import SparkSession
@@ -14,6 +15,7 @@ from pyspark.sql import SparkSession
 from delta_tables.consumer_offsets import CONSUMER_OFFSETS, QueueProgress, rows
 from delta_tables.idempotent import append_arrow_once
 from jobs.group.batch_range import BatchRange
+from jobs.group.given_again import NO_END, NO_OTHER_NAMES, LedgerNames
 from jobs.group.named_batch import NamedBatch
 from jobs.group.offset_report import OffsetReport
 from jobs.group.orderly.orderly_group import OrderlyGroup
@@ -21,6 +23,7 @@ from jobs.runtime.group_brokers import GroupBrokers
 from jobs.settings import ConsumeSettings
 from lakemq.client.group_lease import GroupLease
 from lakemq.client.group_leases import GroupLeases
+from structured_streaming.offsets import MessageQueue
 
 
 class ProgressReport:
@@ -48,8 +51,15 @@ class ProgressReport:
         self._lanes = lanes
         self._told = None if lease is None else OffsetReport(settings.group, brokers, lease)
 
-    def report(self, batch: NamedBatch, covered: BatchRange) -> int | None:
+    def report(
+        self, batch: NamedBatch, covered: BatchRange, names: LedgerNames = NO_OTHER_NAMES
+    ) -> int | None:
         """Reports a batch.
+
+        Args:
+            batch: the batch.
+            covered: what it covers.
+            names: what the messages of the queues are called in the ledger.
 
         Returns:
             How many messages the group is behind, where a broker says it.
@@ -73,7 +83,7 @@ class ProgressReport:
             for queue, end in covered.end.queues.items()
         ]
         found = rows(
-            progress,
+            [named for queue in progress if queue.has_moved for named in by_names(queue, names)],
             consumer_group=batch.group,
             subscription=settings.tags,
             query_id=batch.query_id,
@@ -93,3 +103,26 @@ class ProgressReport:
             self._told.commit(end if self._lanes is None else self._lanes.consumed(end))
         known = [row.max_offset - row.next_offset for row in progress if row.max_offset is not None]
         return sum(known) if known else None
+
+
+def by_names(queue: QueueProgress, names: LedgerNames) -> list[QueueProgress]:
+    """Cuts what a batch has done of a queue into what has one name in the ledger each.
+
+    What is left of the queue is told by the name that is reached. Nothing is left of the others: they are
+    behind it, or they were handled when they were other messages and come again by a name of their own.
+    """
+    found: list[QueueProgress] = []
+    at = MessageQueue(queue.topic, queue.broker_name, queue.queue_id)
+    for part in names.parts(at, queue.begin_offset, NO_END):
+        next_offset = min(max(part.start, queue.next_offset), part.end)
+        is_reached = part.start <= queue.next_offset < part.end
+        found.append(
+            replace(
+                queue,
+                broker_name=part.queue.broker_name,
+                begin_offset=part.start,
+                next_offset=next_offset,
+                max_offset=queue.max_offset if is_reached else next_offset,
+            )
+        )
+    return found

@@ -17,11 +17,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from jobs.group.given_again import NO_OTHER_NAMES, LedgerNames
 from jobs.group.map_arrow import ArrowFunction, map_in_arrow
 from jobs.settings import ConsumeSettings
 from lakemq.client.endpoint import chosen_ca_file
 from store_native.names import retry_topic
 from structured_streaming import columns
+from structured_streaming.readers import StoreReader
 from structured_streaming.source.partitions import QueueSlice, split
 from structured_streaming.source.slice_reader import SliceReader
 
@@ -51,13 +53,29 @@ def source_schema() -> StructType:
     return StructType([offered[name] for name in SOURCE_COLUMNS])
 
 
-def reader_of(settings: ConsumeSettings, endpoint: str, retry_timeout_s: float) -> SliceReader:
+@dataclass(frozen=True)
+class GroupReader(SliceReader):
+    """Reads messages as the group's ledger calls them.
+
+    Attributes:
+        names: what it calls them.
+    """
+
+    names: LedgerNames = NO_OTHER_NAMES
+
+    def read_from(self, reader: StoreReader, piece: QueueSlice) -> Iterator[pa.RecordBatch]:
+        """Yields the batches of a slice; see `SliceReader`."""
+        for batch in super().read_from(reader, piece):
+            yield self.names.of(piece.queue, batch)
+
+
+def reader_of(settings: ConsumeSettings, endpoint: str, retry_timeout_s: float) -> GroupReader:
     """What reads a group's messages.
 
     The tag filter holds for first deliveries only: what waits on the retry topic was let through once, and
     belongs to the group whatever its filter is now.
     """
-    return SliceReader(
+    return GroupReader(
         settings.path,
         endpoint,
         source_schema(),

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 from delta_tables.consumer_offsets import RETENTION
 from delta_tables.ledger.location import LedgerLocation
 from delta_tables.ledger_query import select
-from jobs.group.loss_record import refuse_truncated
+from jobs.group.given_again import broker_of
+from jobs.group.truncated_log import TruncatedLog
 from jobs.runtime.group_brokers import GroupBrokers, awaited
 from jobs.settings import ConsumeSettings, From
 from lakemq.client.errors import may_pass
@@ -24,7 +25,7 @@ from lakemq.client.results import QueueBounds
 from store_native.errors import LakeMQError, Unavailable, from_code
 from store_native.names import is_retry_topic
 from structured_streaming.offsets import Bounds, EpochOffset, MessageQueue
-from structured_streaming.source.data_loss import past_common
+from structured_streaming.source.data_loss import Loss, past_common
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,16 +36,23 @@ StartingOffsets = dict[str, dict[str, int]]
 
 
 def starting_offsets(
-    settings: ConsumeSettings, spark: SparkSession, brokers: GroupBrokers
+    settings: ConsumeSettings, spark: SparkSession, brokers: GroupBrokers, truncated: TruncatedLog
 ) -> StartingOffsets:
     """Decides the first offset of every queue of the subscription: topic -> queue -> offset.
 
     A queue of a broker that is not there now, but in the ledger, is named too: it may come back.
 
+    Args:
+        settings: The group's settings.
+        spark: The session, for a ledger in a catalog.
+        brokers: Those it reads.
+        truncated: What was given again of its queues; it may go on behind more.
+
     Raises:
+        LakeMQError: OFFSET_ILLEGAL, positions of the ledger are those of other messages now.
         Unavailable: A broker does not answer.
     """
-    handled = handled_offsets(settings.ledger, spark, settings.group)
+    handled = truncated.names.reached(handled_offsets(settings.ledger, spark, settings.group))
     ids = _topic_ids(settings.ledger, spark, settings.group)
     there = brokers.all_for_a_start()
     try:
@@ -64,7 +72,7 @@ def starting_offsets(
                 "messages. Use another group or ledger for it",
             )
         handled.pop(queue, None)  # of the retry topic rows are keyed by original positions
-    handled |= _common_ends(handled, _epochs(settings.ledger, spark, settings.group), queues)
+    handled |= _common_ends(handled, _epochs(settings.ledger, spark, settings.group), queues, truncated)
     start = _of_those_there(settings, brokers, handled, reported, queues)
     for queue, at in handled.items() if brokers.several else ():
         if queue.topic in start and queue.broker_name not in there:
@@ -76,15 +84,16 @@ def _common_ends(
     handled: Mapping[MessageQueue, int],
     epochs: Mapping[MessageQueue, int],
     queues: Mapping[str, Mapping[MessageQueue, QueueBounds]],
+    truncated: TruncatedLog,
 ) -> dict[MessageQueue, int]:
-    """Where the group goes on with queues whose offsets a promoted slave gives a second time: retry topics.
+    """Where the group goes on with queues whose offsets a promoted slave gives a second time.
 
     Raises:
-        LakeMQError: OFFSET_ILLEGAL for those of any other topic.
+        LakeMQError: OFFSET_ILLEGAL, it does not go on.
         Unavailable: Who answers has a log of an earlier epoch: a slave, while the master is away.
     """
     found: dict[MessageQueue, int] = {}
-    said: list[tuple[str, str]] = []
+    losses: list[Loss] = []
     for queue, held in ((queue, held) for part in queues.values() for queue, held in part.items()):
         at, epoch = handled.get(queue), epochs.get(queue)
         if at is None or epoch is None or not held.epochs:
@@ -97,20 +106,24 @@ def _common_ends(
         past = past_common(queue, at, epoch, bounds)
         if past is not None:
             found[queue] = past.start
-            said.append((queue.topic, past.what))
-    refuse_truncated(said)
+            losses.append(past)
+    truncated.go_on(losses)
     return found
 
 
 def _epochs(ledger: LedgerLocation, spark: SparkSession, group: str) -> dict[MessageQueue, int]:
-    """The newest epoch of each queue's broker that the group's reports say."""
+    """The newest epoch of each queue's broker that the group's reports say, by whatever name of it."""
     rows = select(
         ledger,
         "SELECT topic, broker_name, queue_id, max(epoch) AS epoch FROM consumer_offsets "
         f"WHERE consumer_group = '{group}' AND epoch IS NOT NULL GROUP BY topic, broker_name, queue_id",
         spark,
     )
-    return {MessageQueue(topic, broker_name, queue_id): epoch for topic, broker_name, queue_id, epoch in rows}
+    found: dict[MessageQueue, int] = {}
+    for topic, broker_name, queue_id, epoch in rows:
+        queue = MessageQueue(topic, broker_of(broker_name), queue_id)
+        found[queue] = max(epoch, found.get(queue, epoch))
+    return found
 
 
 def _of_those_there(
@@ -181,7 +194,7 @@ def _topic_ids(ledger: LedgerLocation, spark: SparkSession, group: str) -> dict[
         spark,
     )
     for topic, broker_name, topic_id in rows:
-        found.setdefault((topic, broker_name), set()).add(topic_id)
+        found.setdefault((topic, broker_of(broker_name)), set()).add(topic_id)
     return found
 
 
@@ -202,7 +215,7 @@ def _made_again(
 
 
 def handled_offsets(ledger: LedgerLocation, spark: SparkSession, group: str) -> dict[MessageQueue, int]:
-    """The offset after the last one the ledger has an outcome for, per queue read.
+    """The offset after the last one the ledger has an outcome for, per queue read, by the ledger's names.
 
     `deliveries` is exact up to what a tag filter leaves out; `consumer_offsets` knows of that, but may
     be one batch late. The greater of the two is right.

@@ -22,7 +22,9 @@ from delta_tables.skipped_messages import SKIPPED_MESSAGES
 from delta_tables.sql_literal import literal
 from jobs.group.fence import application
 from jobs.group.skips.open_skips import OpenSkip, open_skips
+from jobs.group.truncated_log import ledger_names
 from store_native.errors import InvalidRequest
+from structured_streaming.offsets import MessageQueue
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -128,6 +130,12 @@ class GroupLedger:
         location, spark = self.opened.location, self.opened.spark
         there = location.exists(SKIPPED_MESSAGES, spark)
         return open_skips(location, self.group, spark) if there else []
+
+    def given_again(self, at: Place) -> str | None:
+        """By which name of its broker the ledger has the message there; None: its own."""
+        names = ledger_names(self.opened.location, self.group, self.opened.spark)
+        ((queue, _, _),) = names.parts(MessageQueue(*at[:3]), at.queue_offset, at.queue_offset + 1)
+        return None if queue.broker_name == at.broker_name else queue.broker_name
 
     def state(self, at: Place) -> MessageState | Reached:
         """How far the group is with a message; how far it has read the queue where it has no row of it.

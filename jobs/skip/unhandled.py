@@ -7,6 +7,7 @@ Invariants: a position is taken only where its queue holds a message there that 
 
 from __future__ import annotations
 
+from jobs.group.given_again import broker_of
 from jobs.skip.message_state import MessageState, Place, Reached, refused
 from lakemq.client import Client, PullResult
 from store_native.names import retry_topic
@@ -46,7 +47,11 @@ def unhandled(client: Client, group: str, at: Place, reached: Reached) -> Messag
 
 def _pulled(client: Client, at: Place, tags: str = "*") -> PullResult:
     return client.pull(
-        *(at.topic, at.queue_id, at.queue_offset), max=1, max_bytes=1, tags=tags, broker_name=at.broker_name
+        *(at.topic, at.queue_id, at.queue_offset),
+        max=1,
+        max_bytes=1,
+        tags=tags,
+        broker_name=broker_of(at.broker_name),
     )
 
 

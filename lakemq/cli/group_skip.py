@@ -32,6 +32,11 @@ def skip(client: Client, args: argparse.Namespace) -> str:
     check_reason(args.reason)
     ledger = GroupLedger(args.ledger, args.group, spark=ledger_session(args))
     at = Place(args.topic, _broker_name(client, args), args.queue, args.offset)
+    if args.broker is None and (again := ledger.given_again(at)) is not None:
+        raise WrongUsage(
+            f"the ledger has two messages at offset {at.queue_offset} of that queue: the one that is there "
+            f"now, --broker {again}, and one of a log that was truncated, --broker {at.broker_name}"
+        )
     skip_id: str | None = None
     if args.execute:
         skip_id, state = give_up(ledger, client, at, args.reason)

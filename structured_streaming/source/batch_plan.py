@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from structured_streaming.cluster_offsets import ClusterOffsets
-from structured_streaming.offsets import Offsets
+from structured_streaming.offsets import MessageQueue, Offsets
 from structured_streaming.source.data_loss import Loss
 
 
@@ -26,12 +27,12 @@ class Plan(NamedTuple):
 
     Attributes:
         begin, end: What it covers.
-        truncated: Topic and words of each range that the broker has given a second time.
+        truncated: What the broker has given a second time.
     """
 
     begin: ClusterOffsets
     end: ClusterOffsets
-    truncated: tuple[tuple[str, str], ...] = ()
+    truncated: tuple[Loss, ...] = ()
 
 
 def write(
@@ -41,7 +42,7 @@ def write(
     truncated: Iterable[Loss] = (),
 ) -> None:
     """Replaces the plan; a batch that is planned again after a crash has the same."""
-    cut = [(loss.queue.topic, loss.what) for loss in truncated if loss.queue is not None]
+    cut = [asdict(loss) for loss in truncated]
     plan = {"begin": begin.to_json(), "end": end.to_json(), "truncated": cut}
     file.parent.mkdir(parents=True, exist_ok=True)
     draft = file.with_suffix(".draft")
@@ -59,5 +60,14 @@ def take(file: Path) -> Plan | None:
     return Plan(
         ClusterOffsets.from_json(plan["begin"]),
         ClusterOffsets.from_json(plan["end"]),
-        tuple((topic, what) for topic, what in plan.get("truncated", ())),
+        tuple(_loss(said) for said in plan["truncated"]),
+    )
+
+
+def _loss(said: dict[str, Any]) -> Loss:
+    queue, epochs = said.pop("queue"), said.pop("epochs")
+    return Loss(
+        **said,
+        queue=None if queue is None else MessageQueue(*queue),
+        epochs=None if epochs is None else (epochs[0], epochs[1]),
     )

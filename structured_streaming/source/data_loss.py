@@ -35,7 +35,6 @@ _GROUP_ENDS = (
     "for its ledger has the old positions: use another group or ledger for what is there now"
 )
 
-
 TRUNCATED_LOG = "truncated log"
 """The reason where a broker gave queue offsets a second time."""
 
@@ -49,6 +48,8 @@ class Loss:
         messages: How many messages are surely lost; None when nobody can know.
         queue, start, end: The range [start, end) that cannot be read; None, 0, 0 when it is not known.
         reason: The kind of loss in a few words.
+        epochs: Of a truncated log: the one in which the offsets were other messages, and the one that gave
+            them again; None where it is not known from which offset on.
     """
 
     what: str
@@ -57,6 +58,7 @@ class Loss:
     start: int = 0
     end: int = 0
     reason: str = ""
+    epochs: tuple[int, int] | None = None
 
     @property
     def is_range(self) -> bool:
@@ -82,7 +84,9 @@ def cut_off(queue: MessageQueue, start: int, max_offset: int) -> Loss:
     return Loss(f"{queue}: the query is at {start} but the queue now ends at {max_offset} (log truncated?)")
 
 
-def truncated(queue: MessageQueue, start: int, end: int, epoch: int, now: int) -> Loss:
+def truncated(
+    queue: MessageQueue, start: int, end: int, epoch: int, now: int, given_in: int | None = None
+) -> Loss:
     """A slave that was promoted lacked messages, and gives their offsets a second time.
 
     Args:
@@ -91,12 +95,14 @@ def truncated(queue: MessageQueue, start: int, end: int, epoch: int, now: int) -
         end: Where the query was.
         epoch: In which epoch it was there.
         now: The epoch of the log as it is.
+        given_in: The first epoch that gave the offsets again; None: not known.
     """
     what = (
         f"{queue}: {TRUNCATED_LOG}: offsets [{start}, {end}) were other messages in epoch {epoch}, which the "
         f"master of epoch {now} lacks; its own go on at offset {start}"
     )
-    return Loss(what, None, queue, start, end, TRUNCATED_LOG)
+    epochs = None if given_in is None else (epoch, given_in)
+    return Loss(what, None, queue, start, end, TRUNCATED_LOG, epochs)
 
 
 def past_common(queue: MessageQueue, position: int, epoch: int, held: Bounds, begin: int = 0) -> Loss | None:
@@ -110,7 +116,7 @@ def past_common(queue: MessageQueue, position: int, epoch: int, held: Bounds, be
     now = held.epochs[-1].epoch
     if past.at_or_before:
         return truncated_somewhere(queue, past.first_offset, position, epoch, now, held.min_offset)
-    return truncated(queue, max(begin, past.first_offset), position, epoch, now)
+    return truncated(queue, max(begin, past.first_offset), position, epoch, now, past.epoch)
 
 
 def truncated_somewhere(
@@ -288,5 +294,5 @@ def report(losses: Iterable[Loss], fail: bool) -> int:
 def _error(losses: list[Loss], lost: int) -> LakeMQError:
     shown = "; ".join(loss.what for loss in losses[:5])
     more = f"; and {len(losses) - 5} more" if len(losses) > 5 else ""
-    advice = _GO_ON if all(loss.is_range for loss in losses) else _GROUP_ENDS
+    advice = _GO_ON if all(loss.is_range or loss.epochs for loss in losses) else _GROUP_ENDS
     return from_code("OFFSET_ILLEGAL", f"messages are lost to this query: {shown}{more}. {advice}", lost=lost)

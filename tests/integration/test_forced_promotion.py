@@ -3,9 +3,9 @@
 Contract: a query whose position lies past the common point is told "truncated log" with topic, queue and
 range and goes on, where it may, at the first message of the new epoch: none is skipped, none is taken for
 another. One that had not come so far is told nothing, and the way by which a store is read makes no
-difference. A group past the common point is refused with the range, with its checkpoint or without, whatever
-its --on-data-loss says, since its ledger has those offsets as other messages'; another group handles what is
-there now.
+difference. A group past the common point ends with the range, with its checkpoint or without, since its
+ledger has those offsets as other messages'. With --on-data-loss record it goes on: each message of the new
+epoch is handled once, by a name of its own, also when the checkpoint is lost among them.
 """
 
 from __future__ import annotations
@@ -34,6 +34,16 @@ from tests.support.broker_process import BrokerProcess
 from tests.support.forced_promotion import TOPIC, ForcedPromotion, send
 
 SCHEMA = StructType([StructField("body", StringType())])
+
+
+HANDLER = """
+def handle(message):
+    pass
+
+def stumble(message):
+    if message.text.startswith("fails once") and message.attempt == 1:
+        raise ValueError("at first")
+"""
 
 
 class Query:
@@ -135,11 +145,12 @@ def test_a_checkpoint_that_a_path_gave_before_epochs_were_read_is_told_nothing(
     assert query.run(by_path(brokers.slave)) == []
 
 
-def test_a_group_past_the_common_point_is_refused_and_one_that_was_behind_goes_on(
-    spark: SparkSession, tmp_path: Path
+@pytest.mark.parametrize("mode", ["concurrent", pytest.param("orderly", marks=pytest.mark.nightly)])
+def test_a_group_past_the_common_point_ends_with_the_range_or_goes_on_and_one_that_was_behind_goes_on(
+    spark: SparkSession, tmp_path: Path, mode: str
 ) -> None:
     module = f"handlers_{tmp_path.name}"
-    (tmp_path / f"{module}.py").write_text("def handle(message):\n    pass\n")
+    (tmp_path / f"{module}.py").write_text(HANDLER)
     place = tmp_path / "ledger"
 
     def handle_all(broker: BrokerProcess, group: str, **changes: Any) -> None:
@@ -151,37 +162,74 @@ def test_a_group_past_the_common_point_is_refused_and_one_that_was_behind_goes_o
             "endpoint": broker.endpoint,
             "start": "earliest",
             "trigger": "100 milliseconds",
+            "retry_delays": "1s",
+            "mode": mode,
             "until_idle_s": 0.5,
         }
         consume(ConsumeSettings(**(values | changes)), lambda: spark)
 
-    def handled(group: str) -> list[int]:
-        text = f"SELECT queue_offset FROM deliveries WHERE consumer_group = '{group}' ORDER BY 1"
-        return [row["queue_offset"] for row in LedgerReader(place).sql(text).to_pylist()]
+    def handled(group: str) -> list[tuple[str, int, str]]:
+        """Broker, offset and key of each message that is acknowledged."""
+        text = (
+            "SELECT broker_name, queue_offset, keys[1] AS key FROM deliveries "
+            f"WHERE consumer_group = '{group}' AND verdict = 'ACK' ORDER BY queue_offset, broker_name"
+        )
+        return [tuple(row.values()) for row in LedgerReader(place).sql(text).to_pylist()]
+
+    def named(*bodies: str, broker: str = "broker-a", first: int = 0) -> list[tuple[str, int, str]]:
+        return [(broker, first + number, body.replace(" ", "-")) for number, body in enumerate(bodies)]
 
     with ForcedPromotion(tmp_path / "brokers") as brokers:
         handle_all(brokers.master, "behind")
-        handle_all(brokers.master, "ahead")
+        for group in ("ahead", "moved"):
+            handle_all(brokers.master, group)
         brokers.lose(3)
-        handle_all(brokers.master, "ahead")
+        for group in ("ahead", "moved"):
+            handle_all(brokers.master, group)
         brokers.promote()
-        send(brokers.slave, [f"new {number}" for number in range(6)])
-        said = (
-            rf"topic {TOPIC}, broker broker-a, queue 0: truncated log: offsets \[2, 5\).*[Uu]se another group"
-        )
-        lost: dict[str, Any] = {"checkpoint": tmp_path / "another"}
+        send(brokers.slave, ["new 0", "fails once"])
+        said = rf"topic {TOPIC}, broker broker-a, queue 0: truncated log: offsets \[2, 5\).*-loss record"
+        lost: dict[str, Any] = {"checkpoint": tmp_path / "lost"}
         record: dict[str, Any] = {"on_data_loss": "record"}
-        for changes in ({}, record, record, {}, lost, {**lost, **record}):
+        for changes in ({}, lost):
             with pytest.raises(LakeMQError, match=said):
                 handle_all(brokers.slave, "ahead", **changes)
-        assert handled("ahead") == [0, 1, 2, 3, 4]
-        handle_all(brokers.slave, "behind")
-        assert handled("behind") == [0, 1, 2, 3, 4, 5, 6, 7]
-        handle_all(brokers.slave, "new")
-        assert handled("new") == [0, 1, 2, 3, 4, 5, 6, 7]
-        handle_all(brokers.slave, "behind", checkpoint=tmp_path / "lost")
-    assert LedgerReader(place).sql("SELECT * FROM duplicate_deliveries").num_rows == 0
-    assert LedgerReader(place).sql("SELECT * FROM delivery_gaps").num_rows == 0
-    text = "SELECT DISTINCT consumer_group, epoch FROM consumer_offsets ORDER BY 1, 2"
-    epochs = [tuple(row.values()) for row in LedgerReader(place).sql(text).to_pylist()]
-    assert epochs == [("ahead", 1), ("behind", 1), ("behind", 65), ("new", 65)]
+        before = named("both 0", "both 1", "lost 0", "lost 1", "lost 2")
+        assert handled("ahead") == before
+        stumbles = HandlerTarget(f"{module}:stumble", "auto", (str(tmp_path),))
+        handle_all(brokers.slave, "ahead", handler=stumbles, until_idle_s=10.0, **record)
+        handle_all(brokers.slave, "moved", checkpoint=tmp_path / "moved", **record)
+        again = named("new 0", "fails once", broker="broker-a@65", first=2)
+        for group in ("ahead", "moved"):
+            assert handled(group) == sorted(before + again, key=lambda row: (row[1], row[0]))
+        send(brokers.slave, ["new 2", "new 3", "new 4"])
+        again += named("new 2", broker="broker-a@65", first=4)
+        after = named("new 3", "new 4", first=5)
+        handle_all(brokers.slave, "ahead", checkpoint=tmp_path / "another")  # it knows of the range
+        handle_all(brokers.slave, "moved", checkpoint=tmp_path / "moved")
+        for group in ("ahead", "moved"):
+            assert handled(group) == sorted(before + again + after, key=lambda row: (row[1], row[0]))
+        everything = named("both 0", "both 1", "new 0", "fails once", "new 2", "new 3", "new 4")
+        for group in ("behind", "new"):
+            handle_all(brokers.slave, group)
+            assert handled(group) == everything
+        handle_all(brokers.slave, "behind", checkpoint=tmp_path / "behind")
+        assert handled("behind") == everything
+    reader = LedgerReader(place)
+    for view in ("duplicate_deliveries", "delivery_gaps", "pending_retries", "parked_messages"):
+        assert reader.sql(f"SELECT * FROM {view}").num_rows == 0, view
+    columns = "consumer_group, from_offset, to_offset, epoch_before, epoch, named"
+    text = f"SELECT {columns} FROM truncated_ranges ORDER BY 1"
+    ranges = [tuple(row.values()) for row in reader.sql(text).to_pylist()]
+    assert ranges == [(group, 2, 4, 1, 65, "broker-a@65") for group in ("ahead", "moved")]
+    assert reader.sql("SELECT * FROM data_losses").num_rows == 0
+    text = (
+        "SELECT consumer_group, broker_name, reached_offset, lag FROM group_progress "
+        f"WHERE topic = '{TOPIC}' AND consumer_group IN ('ahead', 'new') ORDER BY 1, 2"
+    )
+    progress = [tuple(row.values()) for row in reader.sql(text).to_pylist()]
+    assert progress == [
+        ("ahead", "broker-a", 7, 0),
+        ("ahead", "broker-a@65", 5, 0),
+        ("new", "broker-a", 7, 0),
+    ]

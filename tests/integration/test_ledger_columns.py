@@ -46,6 +46,7 @@ LACKING = {
     "refused_sends": "error",
     "discarded_sends": "reason",
     "skipped_messages": "reason",
+    "truncated_ranges": "epoch_before",
 }
 
 

@@ -73,7 +73,10 @@ def send(broker: BrokerProcess, bodies: Iterable[str]) -> list[str]:
     """Sends messages one by one; returns the bodies, in the order of their queue offsets."""
     sent = list(bodies)
     with broker.client() as client:
-        assert {client.send(TOPIC, body).status for body in sent} <= {"SEND_OK", "SLAVE_NOT_AVAILABLE"}
+        assert {client.send(TOPIC, body, keys=[body.replace(" ", "-")]).status for body in sent} <= {
+            "SEND_OK",
+            "SLAVE_NOT_AVAILABLE",
+        }
     return sent
 
 

@@ -15,12 +15,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from jobs.group.slice_tasks import GroupReader
 from lakemq.client.results import QueueBounds, TopicConfig
 from store_native.errors import from_code
 from structured_streaming.offsets import Bounds, MessageQueue
 from structured_streaming.readers import Chunk
 from structured_streaming.source.partitions import QueueSlice
-from structured_streaming.source.slice_reader import SliceReader
 from structured_streaming.spark_versions import arrow_schema
 
 NAME = "b"
@@ -160,7 +160,7 @@ class ModelLease:
 
 
 @dataclass(frozen=True)
-class ModelSliceReader(SliceReader):
+class ModelSliceReader(GroupReader):
     """Reads slices of a model broker's queues."""
 
     reader: ModelReader | None = None

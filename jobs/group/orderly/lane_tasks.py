@@ -24,6 +24,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from delta_tables.ledger.location import LedgerLocation
 from jobs.group import known_attempts
 from jobs.group.batch_parts import BatchPart
+from jobs.group.given_again import broker_of
 from jobs.group.orderly.lane import SHARDING_KEY, Attempt, Lane, lanes_of, with_carried_key
 from jobs.group.orderly.lane_gate import LaneRules
 from jobs.group.orderly.ledger_lanes import parked_batch
@@ -48,7 +49,7 @@ class LaneRead:
         first: first deliveries, by task.
         retried: slices of the retry topic, each of which holds messages of all tasks.
         known: attempts that the ledger has.
-        task_of: which task has a queue.
+        task_of: which task has a broker's queue.
         parked: parked messages that go on, by task.
     """
 
@@ -82,7 +83,7 @@ class LaneRead:
             for read in self.reader.read(piece):
                 rows = with_carried_key(without_wake_ups(read), retried=True)
                 mine = [
-                    attempt not in self.known and self.task_of.get(attempt[:3], 0) == number
+                    attempt not in self.known and self.task_of.get(_queue_of(attempt), 0) == number
                     for attempt in known_attempts.attempts(rows, self.group)
                 ]
                 yield rows.filter(pa.array(mine, pa.bool_()))
@@ -121,14 +122,15 @@ def lane_tasks(
     for piece in first:
         weights[piece.queue] += len(piece)
     for lane, attempts in release.parked.items():
-        weights[lane[:3]] += len(attempts)
-    weights.update(lane[:3] for lane, _ in come_back)
+        weights[_queue_of(lane)] += len(attempts)
+    weights.update(_queue_of(lane) for lane, _ in come_back)
     tasks = tasks_for(slices, spark.sparkContext.defaultParallelism, rows_of_a_task)
     task_of = dealt_out(weights, min(tasks, max(1, len(weights))))
     count = 1 + max(task_of.values(), default=0)
     bins = [tuple(piece for piece in first if task_of[piece.queue] == n) for n in range(count)]
     parked = [
-        {lane: of for lane, of in release.parked.items() if task_of[lane[:3]] == n} for n in range(count)
+        {lane: of for lane, of in release.parked.items() if task_of[_queue_of(lane)] == n}
+        for n in range(count)
     ]
     with_key = StructType([*reader.schema.fields, StructField(SHARDING_KEY, StringType())])
     read = LaneRead(
@@ -158,6 +160,11 @@ def dealt_out(weights: Mapping[Queue, int], tasks: int) -> dict[Queue, int]:
         dealt[queue] = task
         heapq.heappush(lightest, (weight + weights[queue], task))
     return dealt
+
+
+def _queue_of(at: Lane | known_attempts.Attempt) -> Queue:
+    """The broker's queue: messages whose offsets were given again are of the same task."""
+    return at[0], broker_of(at[1]), at[2]
 
 
 def _come_back(

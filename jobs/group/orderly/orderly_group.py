@@ -13,6 +13,7 @@ thread.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,6 +21,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from jobs.group.batch_parts import BatchPart
+from jobs.group.given_again import at_brokers, broker_of
 from jobs.group.orderly.lane_gate import LaneRules
 from jobs.group.orderly.lane_tasks import lane_tasks
 from jobs.group.orderly.ledger_lanes import rows_of_batch, waiting_rows
@@ -141,7 +143,8 @@ class OrderlyGroup:
             end: how far they are read.
         """
         assert self._waiting is not None, "the lanes were not read"
-        firsts = self._waiting.first_parked()
+        parked = self._waiting.first_parked()
+        firsts = at_brokers((MessageQueue(*queue), at) for queue, at in parked.items())
         return {queue: min(at, firsts.get(queue, at)) for queue, at in end.items()}
 
     def read_up_to(self, ends: Mapping[MessageQueue, int]) -> None:
@@ -167,8 +170,11 @@ class OrderlyGroup:
         """
         if self._waiting is None:
             return []
-        again, counts = retry_topic(self._settings.group), self._waiting.parked_by_queue()
-        full = (MessageQueue(*queue) for queue, n in counts.items() if n >= self._settings.max_parked)
+        counts: Counter[MessageQueue] = Counter()
+        for (topic, broker_name, queue_id), parked in self._waiting.parked_by_queue().items():
+            counts[MessageQueue(topic, broker_of(broker_name), queue_id)] += parked
+        again = retry_topic(self._settings.group)
+        full = (queue for queue, parked in counts.items() if parked >= self._settings.max_parked)
         return sorted(queue for queue in full if queue.topic != again)
 
     def _note_read(self, slices: Sequence[QueueSlice]) -> None:

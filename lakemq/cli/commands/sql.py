@@ -36,7 +36,7 @@ def register(subparsers: Subparsers) -> None:
         "sql",
         help="query the ledger in SQL",
         description="Tables: messages, deliveries, dead_letters, consumer_offsets, data_losses, replays, "
-        "sent_messages, written_rows, refused_sends, discarded_sends, skipped_messages. "
+        "sent_messages, written_rows, refused_sends, discarded_sends, skipped_messages, truncated_ranges. "
         "Views: deliveries_by_key, delivery_history, message_trace, group_progress, pending_retries, "
         "parked_messages, pending_dead_letters, pending_sends, dead_letter_summary, delivery_gaps, "
         "duplicate_deliveries.",

@@ -34,6 +34,7 @@ COLUMNS = {
     "written_rows 1.0": "2e94467c6b96",
     "refused_sends 1.1": "83c613f8bb0b",
     "discarded_sends 1.1": "0be4bd6e7574",
+    "truncated_ranges 1.0": "34c143ef4599",
 }
 """A digest of the columns that each version of a table has."""
 

@@ -15,6 +15,7 @@ from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.replays import REPLAYS
 from jobs.dlq.choice import DeadLetterChoice
 from jobs.dlq.replay import ROWS_A_COMMIT, Replay
+from jobs.redelivery.original_position import ORIGIN
 from lakemq.client import Client
 from store_native.errors import InvalidRequest
 from tests.support.ledger_rows import append, path_ledger
@@ -56,6 +57,7 @@ class _Sends(Client):
         super().__init__("http://127.0.0.1:1")
         self.refused = refused
         self.keys: list[str] = []
+        self.origins: list[str] = []
 
     def is_cluster(self) -> bool:
         return False
@@ -70,6 +72,16 @@ class _Sends(Client):
         if data.column("message_id")[0].as_py() in self.refused:
             raise InvalidRequest("PROPERTIES_TOO_LARGE", "no")
         self.keys.append(given["idempotency_key"])
+        self.origins.append(dict(data.column("properties")[0].as_py())[ORIGIN])
+
+
+def test_a_dead_letter_of_offsets_that_were_given_again_goes_to_its_broker(ledger: PathLedger) -> None:
+    """Its broker has another name in the ledger; the retry carries that one, which is its key's."""
+    append(ledger, DEAD_LETTERS, [letter(1, broker_name="broker-a@65")])
+    replay = Replay(DeadLetterChoice(str(ledger), "g", "broker_name = 'broker-a@65'"))
+    client = _Sends()
+    assert replay.send(client).sent == 1
+    assert client.origins == ["broker-a@65/0/1"]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from delta_tables.data_losses import LostRange, without
-from jobs.group.loss_record import refuse_other_losses, refuse_truncated
+from jobs.group.loss_record import refuse_other_losses
 from store_native.errors import InvalidRequest
 from structured_streaming.offsets import Bounds, MessageQueue, Offsets, TopicMetadata, advance
 from structured_streaming.source.data_loss import reconcile
@@ -30,13 +30,6 @@ def test_positions_that_moved_on_are_good(end: Offsets) -> None:
 def test_positions_that_would_be_given_twice_are_refused(end: Offsets, why: str) -> None:
     with pytest.raises(InvalidRequest, match=why):
         refuse_other_losses(BEGIN, end)
-
-
-def test_offsets_that_a_promoted_slave_gives_again_are_refused_but_on_the_retry_topic() -> None:
-    refuse_truncated([])
-    refuse_truncated([("%RETRY%g", "queue 0: truncated log: offsets [2, 5)")])
-    with pytest.raises(InvalidRequest, match=r"^OFFSET_ILLEGAL: queue 1: truncated log: offsets \[2, 5\)"):
-        refuse_truncated([("orders", "queue 1: truncated log: offsets [2, 5)")])
 
 
 def test_a_topic_that_is_gone_is_refused_before_it_can_come_back_unseen() -> None:

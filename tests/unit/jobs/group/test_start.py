@@ -11,6 +11,7 @@ import pytest
 from delta_tables.deliveries import DELIVERIES
 from delta_tables.ledger.path_ledger import PathLedger
 from jobs.group.start import choose, starting_offsets
+from jobs.group.truncated_log import TruncatedLog
 from jobs.handler.loader import HandlerTarget
 from jobs.runtime.group_brokers import GroupBrokers
 from jobs.settings import ConsumeSettings
@@ -45,7 +46,9 @@ def test_a_slave_that_is_behind_moves_nobody_back() -> None:
 
 def started(cluster: ModelCluster, ledger: PathLedger) -> dict[str, dict[str, int]]:
     settings = ConsumeSettings("g", ("orders",), HandlerTarget("m:handle"), ledger, start="earliest")
-    return starting_offsets(settings, cast(Any, None), GroupBrokers(cluster.client()))
+    truncated = TruncatedLog(ledger, "g", cast(Any, None), goes_on=False)
+    truncated.begin()
+    return starting_offsets(settings, cast(Any, None), GroupBrokers(cluster.client()), truncated)
 
 
 @pytest.fixture
@@ -112,7 +115,7 @@ def test_a_position_of_the_ledger_past_the_common_point_is_refused_with_its_rang
     assert started(cluster, ledger)["orders"] == known, "a ledger of an older release does not say the epoch"
     report(ledger, 6, 6, broker_name="broker-b", epoch=1, batch_id=1)
     report(ledger, 0, 7, broker_name="broker-b", epoch=1, batch_id=2)
-    said = r"topic orders, broker broker-b, queue 0: truncated log: offsets \[5, 7\).*Use another group"
+    said = r"topic orders, broker broker-b, queue 0: truncated log: offsets \[5, 7\).*use another group"
     with pytest.raises(InvalidRequest, match=said):
         started(cluster, ledger)
     cluster.epochs = ((1, 0), (65, 7))

@@ -8,7 +8,7 @@ from jobs.runtime.checkpoint import StreamCheckpoint
 from structured_streaming.cluster_offsets import ClusterOffsets
 from structured_streaming.offsets import MessageQueue, Offsets
 from structured_streaming.source import batch_plan
-from structured_streaming.source.data_loss import truncated
+from structured_streaming.source.data_loss import truncated, truncated_somewhere
 
 
 def test_a_batchs_plan_is_taken_once(tmp_path: Path) -> None:
@@ -25,8 +25,8 @@ def test_a_plan_says_what_the_broker_has_given_a_second_time(tmp_path: Path) -> 
     file = StreamCheckpoint(tmp_path / "c").plan_file
     queue = MessageQueue("t", "b", 0)
     at = Offsets(65, {"t": "x"}, {queue: 3})
-    loss = truncated(queue, 3, 5, 1, 65)
-    batch_plan.write(file, at, at, [loss])
+    losses = (truncated(queue, 3, 5, 1, 65, 65), truncated_somewhere(queue, 3, 5, 1, 65, 4))
+    batch_plan.write(file, at, at, losses)
     taken = batch_plan.take(file)
     assert taken is not None
-    assert taken.truncated == (("t", loss.what),)
+    assert taken.truncated == losses

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from argparse import Namespace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,14 @@ from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.ledger.writer_lock import WriterLock
 from delta_tables.ledger_reader import LedgerReader
 from delta_tables.skipped_messages import SKIPPED_MESSAGES
+from delta_tables.truncated_ranges import TRUNCATED_RANGES
 from jobs.group.fence import application
 from jobs.skip.message_state import GroupLedger, Place, Reached
 from jobs.skip.skip import look
 from lakemq.cli.app import main
+from lakemq.cli.group_skip import skip
 from lakemq.client import Client
+from lakemq.terminal.failure import WrongUsage
 from store_native.errors import InvalidRequest
 from tests.support.ledger_rows import START, append, delivery, path_ledger, report, skipped
 
@@ -190,6 +194,26 @@ def test_a_group_that_ran_in_broadcast_mode_only_is_refused(
     assert "in broadcast mode only" in said
     assert main(command(ledger, 8, group="othr")) == 1
     assert "there is no group othr: did you mean other?" in capsys.readouterr().err
+
+
+class _Knows(Client):
+    """A broker that has the topic."""
+
+    def brokers(self, topic: str | None = None) -> Any:
+        return {"broker-a": self}
+
+
+def test_an_offset_that_was_given_again_has_two_messages_and_one_of_them_is_named(ledger: PathLedger) -> None:
+    again = {"consumer_group": "g", "topic": "orders", "broker_name": "broker-a", "queue_id": 0}
+    again |= {"from_offset": 1, "to_offset": 3, "epoch_before": 1, "epoch": 65, "named": "broker-a@65"}
+    append(ledger, TRUNCATED_RANGES, [again])
+    where = {"topic": "orders", "queue": 0, "broker": None, "group": "g", "ledger": str(ledger)}
+    asked = {"reason": "no use", "execute": False, "format": "json", "conf": []}
+    with _Knows(NOBODY) as client:
+        with pytest.raises(WrongUsage, match=r"offset 1 .* --broker broker-a@65, .*--broker broker-a"):
+            skip(client, Namespace(**where, **asked, offset=1))
+        with pytest.raises(InvalidRequest, match="is done: acknowledged"):
+            skip(client, Namespace(**where, **asked, offset=0))
 
 
 def test_so_many_are_open_at_most(ledger: PathLedger) -> None:
