@@ -142,6 +142,9 @@ class Slice:
     def damaged(self) -> list[tuple[int, int]]:
         """Ranges of queue offsets [from, to) whose messages are damaged and were passed over."""
     @property
+    def physical_offset(self) -> int | None:
+        """Where in the log the last message looked at begins; None when there was none."""
+    @property
     def messages(self) -> bytes:
         """`read_json`: a JSON array; `read_ipc`: an Arrow IPC stream; else empty."""
     @property

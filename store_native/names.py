@@ -20,6 +20,9 @@ PERM_ALL: Final = PERM_READ_WRITE | PERM_INHERIT
 MAY_BE_BEHIND_HEADER: Final = "X-LakeMQ-May-Be-Behind"
 """A broker says by it that its answer may lack the end of what was shown before, as a slave's may."""
 
+SUGGESTED_BROKER_HEADER: Final = "X-LakeMQ-Suggested-Broker-Id"
+"""With a pull's answer: at which broker of the name to read on. JSON has it where it is not the master."""
+
 LOG_PARTED_HEADER: Final = "X-LakeMQ-Log-Parted"
 """A slave says by it that its log is not its master's: who asked it in its master's place asks another."""
 

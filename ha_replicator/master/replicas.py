@@ -69,10 +69,16 @@ class Replicas:
 
     def in_reach(self, now: float) -> bool:
         """Says whether enough slaves can have a message soon."""
-        near = sum(
+        return sum(self._is_near(link, now) for link in self.links) >= self.needed
+
+    def to_read_from(self, now: float) -> int | None:
+        """Returns the lowest id of the slaves that have all but the newest of the log; None without one."""
+        near = (link.broker_id for link in self.links if link.following and self._is_near(link, now))
+        return min((broker_id for broker_id in near if broker_id is not None), default=None)
+
+    def _is_near(self, link: LinkToSlave, now: float) -> bool:
+        return (
             not link.bootstraps
             and link.lag() <= self._max_fall_behind_bytes
             and now - link.acked_at < self._silence_s
-            for link in self.links
         )
-        return near >= self.needed

@@ -5,7 +5,8 @@ settings.py        its settings, values only
 send_service.py    stores what producers send (send_request.py); flush_wait.py holds the answer until it
                    is safe
 admission.py       which sends are refused: flow control; mastership.py is what a slave says
-pull_service.py    reads slices of queues; pull_hold.py keeps long polls
+pull_service.py    reads slices of queues; pull_hold.py keeps long polls; slave_reads.py says where a
+                   reader goes on
 lookup_service.py  messages by id and by key, bounds of queues, offsets by time
 topics.py          topics; ordered_topics.py what may change of an ordered one, ordered_sends.py what a
                    broker takes of its messages, deleted_lists.py the lists of those that are gone

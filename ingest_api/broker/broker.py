@@ -37,6 +37,7 @@ from ingest_api.broker.registration import RegistrationService
 from ingest_api.broker.replication import ReplicationService
 from ingest_api.broker.send_service import SendService
 from ingest_api.broker.settings import BrokerSettings
+from ingest_api.broker.slave_reads import SlaveReads
 from ingest_api.broker.store_events import StoreEvents
 from ingest_api.broker.thread_pools import BulkPool, ReadPool
 from ingest_api.broker.topics import TopicService
@@ -107,6 +108,12 @@ class Broker:
         ordered = OrderedSends(store, settings.broker_name)
         self.send = SendService(store, self.flush_waiter, self.admission, self.bulk, metrics, limits, ordered)
         self.pull = PullService(store, self.pull_hold, self.reads, metrics)
+        self.slave_reads = SlaveReads(
+            enabled=settings.replication.slave_reads,
+            behind_bytes=settings.replication.slave_reads_behind_bytes,
+            log_end=lambda: store.watermarks()[0],
+            slave=self.replication.to_read_from,
+        )
         self.gauges = Gauges(store, self.admission)
         self.lookups = LookupService(store, self.reads, limits.max_query_bytes)
         self.topics = TopicService(

@@ -168,6 +168,12 @@ class ReplicationService:
         """Whether enough slaves can have a message soon."""
         return self._replicas.in_reach(self._loop.time())
 
+    def to_read_from(self) -> int:
+        """Returns the id of a slave that readers are sent to, 0 without one; a slave's is its own."""
+        if not self.is_master:
+            return self.identity.broker_id
+        return self._replicas.to_read_from(self._loop.time()) or 0
+
     async def start(self, host: str) -> None:
         """Listens for slaves, or follows the master, as the role says.
 

@@ -116,6 +116,9 @@ class ReplicationSettings:
             speaks TLS where this broker has a certificate or authorities.
         min_in_sync: A synchronous master's, or of a slave that may become one: so many slaves must have a
             message.
+        slave_reads: Readers that are far behind are sent to a slave (RocketMQ's ``slaveReadEnable``); of a
+            slave, it keeps them.
+        slave_reads_behind_bytes: So far behind the end of the log; 0: 40% of the machine's memory.
         catch_up_mib_per_s: So fast slaves that are far behind come nearer, together; more costs senders more.
     """
 
@@ -126,6 +129,8 @@ class ReplicationSettings:
     master: str = ""
     min_in_sync: Annotated[int, Interval(ge=1, le=64)] = 1
     catch_up_mib_per_s: Annotated[int, Interval(ge=1, le=100_000)] = 16
+    slave_reads: bool = False
+    slave_reads_behind_bytes: Annotated[int, Interval(ge=0, le=1 << 50)] = 0
 
 
 @dataclass(frozen=True, slots=True)

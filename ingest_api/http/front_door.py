@@ -50,6 +50,7 @@ class FrontDoor:
             limits.max_wait_ms,
             lambda: broker.replication.may_be_behind,
             lambda: broker.log_epoch,
+            broker.slave_reads,
         )
 
     def begin_stop(self) -> None:

@@ -25,11 +25,12 @@ MASTER_ID = 0
 
 @dataclass(frozen=True, slots=True)
 class BrokerRoute:
-    """Where the brokers of one name answer: the master, if it is known, and its slaves."""
+    """Where the brokers of one name answer: the master, if it is known, and its slaves, with their ids."""
 
     name: str
     master: str | None
     slaves: tuple[str, ...] = ()
+    slave_ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,8 @@ class BrokerTable:
             self._masters[name] = best
             slaves.pop(best.address, None)
         in_order = sorted(slaves, key=lambda address: (slaves[address], address))
-        return BrokerRoute(name, None if best is None else best.address, tuple(in_order))
+        ids = tuple(slaves[address] for address in in_order)
+        return BrokerRoute(name, None if best is None else best.address, tuple(in_order), ids)
 
     def _say_stale(self, name: str, stale: _Master, last: _Master) -> None:
         """Says once for each that a master has been replaced."""

@@ -4,7 +4,8 @@ Owns the order in which the addresses of one broker name are tried.
 
 Invariants: what changes something goes to the master only, but for what slaves may take too; that, and a
 read, goes to a slave when the master does not answer, but to none whose log is known to be another one; what
-a slave does not know is not known, for its master may have it; an error names the broker; all of a call, name
+a slave does not know is not known, for its master may have it; a queue is read at the slave that its broker
+suggests for it while that has messages of it; an error names the broker; all of a call, name
 servers included, is within its time, but a long poll has that time at each address. A master that did not
 answer is tried last for a while, so that not every read waits for it.
 
@@ -24,11 +25,15 @@ from lakemq.client.repeats import repeated
 from lakemq.client.routes import Routes
 from lakemq.client.transport import Answer, Transport
 from store_native.errors import Closed, InvalidRequest, LakeMQError, Unavailable
+from store_native.names import SUGGESTED_BROKER_HEADER
 
 LOOK_AGAIN_S = 0.5
 """How often a broker that no route has is looked for."""
 AWAY_S = 5.0
 """How long an address that did not answer is tried last."""
+MOST_SUGGESTED = 10_000
+"""Queues that are read at slaves; further ones are read at their masters."""
+_FOUND = b'{"status":"FOUND"'
 _NOT_THERE = frozenset({"TOPIC_NOT_EXIST", "QUEUE_NOT_EXIST", "GROUP_NOT_EXIST", "MESSAGE_NOT_EXIST"})
 
 
@@ -63,6 +68,7 @@ class BrokerTransport:
         self._clock = clock
         self._away_until: dict[str, float] = {}
         self._master: str | None = None  # as the routes had it when they were looked at
+        self._suggested: dict[str, int] = {}  # by the path of a queue's messages, the id of a slave
         self.slave_answers = 0
 
     @property
@@ -108,6 +114,9 @@ class BrokerTransport:
         for _ in range(2):
             at_slaves = method == "GET" or how.get("at_slaves", False)
             master, addresses = self._addresses(deadline, at_slaves=at_slaves)
+            suggested = self._suggested_for(path, deadline) if at_slaves else None
+            if suggested in addresses:
+                addresses.sort(key=lambda address: address != suggested)
             open_addresses = [address for address in addresses if address not in tried]
             for index, address in enumerate(open_addresses):
                 tried.add(address)
@@ -136,6 +145,10 @@ class BrokerTransport:
                     parted.append(address)
                     continue
                 self._away_until.pop(address, None)
+                if address == suggested and not last and not _has_found(answer):
+                    self._suggested.pop(path, None)
+                    continue
+                self._take_suggestion(path, answer)
                 behind = answer.from_slave or address != master
                 self.slave_answers += behind
                 return replace(answer, from_slave=behind, broker_name=self.name)
@@ -146,6 +159,24 @@ class BrokerTransport:
         if failed is None:
             raise self._unknown(deadline)
         raise self._named(failed) from failed
+
+    def _suggested_for(self, path: str, deadline: Deadline) -> str | None:
+        """The slave at which a queue is read; one that did not answer is left alone for a while."""
+        if path not in self._suggested:
+            return None
+        route = self._routes.brokers(deadline).get(self.name)
+        slaves = {} if route is None else dict(zip(route.slave_ids, route.slaves, strict=True))
+        address = slaves.get(self._suggested[path])
+        is_away = address is None or self._away_until.get(address, 0.0) > self._clock()
+        return None if is_away else address
+
+    def _take_suggestion(self, path: str, answer: Answer) -> None:
+        said = answer.headers.get(SUGGESTED_BROKER_HEADER, "0")
+        broker_id = int(said) if said.isascii() and said.isdigit() else 0
+        if broker_id and (path in self._suggested or len(self._suggested) < MOST_SUGGESTED):
+            self._suggested[path] = broker_id
+        else:
+            self._suggested.pop(path, None)
 
     def _wait_for_route(self, method: str, how: dict[str, Any], deadline: Deadline) -> None:
         """Waits for a broker that no route has; goes on with what is left for a last try."""
@@ -189,6 +220,11 @@ class BrokerTransport:
     def _named(self, error: LakeMQError) -> LakeMQError:
         context = {**error.context, "broker_name": self.name}
         return type(error)(error.code, f"broker {self.name}: {error.detail}", **context)
+
+
+def _has_found(answer: Answer) -> bool:
+    """Whether a pull's answer has messages."""
+    return answer.headers.get("X-LakeMQ-Status") == "FOUND" or answer.body.startswith(_FOUND)
 
 
 def _parted(addresses: list[str], failed: LakeMQError | None) -> Unavailable:

@@ -50,6 +50,10 @@ impl PySlice {
         self.meta.damaged.clone()
     }
     #[getter]
+    fn physical_offset(&self) -> Option<i64> {
+        self.meta.physical_offset
+    }
+    #[getter]
     fn messages(&self, py: Python<'_>) -> Py<PyBytes> {
         self.messages.clone_ref(py)
     }

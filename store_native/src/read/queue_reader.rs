@@ -93,6 +93,7 @@ impl QueueReader {
             }
             if !entry.is_tombstone() && !request.filter.may_match(entry.tags_code) {
                 meta.next_offset = offset + 1;
+                meta.physical_offset = Some(entry.physical_offset);
                 return Ok(true);
             }
             if meta.count > 0 && bytes + entry.size.max(0) as usize > request.max_bytes {
@@ -109,6 +110,7 @@ impl QueueReader {
                 RecordView::parse_checked(f.file.tail(at), entry.physical_offset).ok()
             });
             meta.next_offset = offset + 1;
+            meta.physical_offset = Some(entry.physical_offset);
             match record {
                 Some(record)
                     if record.queue_offset == offset

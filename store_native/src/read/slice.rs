@@ -48,12 +48,22 @@ pub struct SliceMeta {
     pub count: usize,
     /// Ranges of queue offsets [from, to) whose messages are damaged and were passed over.
     pub damaged: Vec<(i64, i64)>,
+    /// Where in the log the last message looked at begins; `None` when there was none.
+    pub physical_offset: Option<i64>,
 }
 
 impl SliceMeta {
     /// An answer without messages.
     pub fn empty(status: Status, next_offset: i64, min_offset: i64, max_offset: i64) -> Self {
-        Self { status, next_offset, min_offset, max_offset, count: 0, damaged: Vec::new() }
+        Self {
+            status,
+            next_offset,
+            min_offset,
+            max_offset,
+            count: 0,
+            damaged: Vec::new(),
+            physical_offset: None,
+        }
     }
 
     /// Notes a damaged message.

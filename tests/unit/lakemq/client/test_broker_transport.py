@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -23,9 +24,12 @@ class Pair:
         self.raises: dict[str, LakeMQError | None] = {MASTER: None, SLAVE: None}
         self.slaves: tuple[str, ...] = (SLAVE,)
         self.parted: set[str] = set()
+        self.answers: dict[str, Answer] = {}
 
     def brokers(self, deadline: object = None) -> dict[str, BrokerRoute]:
-        return {"broker-a": BrokerRoute("broker-a", MASTER, self.slaves)}
+        return {
+            "broker-a": BrokerRoute("broker-a", MASTER, self.slaves, tuple(range(1, len(self.slaves) + 1)))
+        }
 
     def failed(self) -> None:
         pass
@@ -36,6 +40,8 @@ class Pair:
                 error = self.raises[address]
                 if error is not None:
                     raise error
+                if address in self.answers:
+                    return replace(self.answers[address], endpoint=address)
                 return Answer(200, {}, b"{}", address, log_parted=address in self.parted)
 
         return cast(Transport, To())
@@ -125,3 +131,35 @@ def test_what_a_slave_does_not_know_its_master_may_have(code: str) -> None:
     pair.raises[MASTER] = InvalidRequest(code, "t does not exist")
     with pytest.raises(InvalidRequest, match=code):
         pair.transport().call("GET", "/x")
+
+
+PULL = "/topics/t/queues/0/messages"
+SUGGESTED = "X-LakeMQ-Suggested-Broker-Id"
+FOUND = b'{"status":"FOUND","messages":[]}'
+
+
+def test_a_queue_is_read_at_the_slave_that_is_suggested_while_it_has_messages_of_it() -> None:
+    pair = Pair()
+    transport = pair.transport()
+    pair.answers = {MASTER: Answer(200, {SUGGESTED: "1"}, FOUND), SLAVE: Answer(200, {SUGGESTED: "1"}, FOUND)}
+    assert [transport.call("GET", PULL).endpoint for _ in range(3)] == [MASTER, SLAVE, SLAVE]
+    assert transport.call("GET", "/topics/t/queues/1/messages").endpoint == MASTER, "each queue by itself"
+    assert transport.call("PUT", PULL).endpoint == MASTER
+    pair.answers[SLAVE] = Answer(200, {}, b'{"status":"OFFSET_ILLEGAL"}')
+    assert transport.call("GET", PULL).endpoint == MASTER, (
+        "the slave's word for what it lacks is not the broker's"
+    )
+    pair.answers[SLAVE] = Answer(200, {"X-LakeMQ-Status": "FOUND"}, b"arrow")
+    assert [transport.call("GET", PULL).endpoint for _ in range(2)] == [SLAVE, MASTER], "it sends back"
+
+
+def test_a_suggested_slave_that_is_away_or_unknown_leaves_the_master() -> None:
+    pair = Pair()
+    transport = pair.transport()
+    pair.answers = {MASTER: Answer(200, {SUGGESTED: "1"}, FOUND)}
+    assert transport.call("GET", PULL).endpoint == MASTER
+    pair.raises[SLAVE] = Unavailable("SERVICE_NOT_AVAILABLE", "no connection")
+    assert [transport.call("GET", PULL).endpoint for _ in range(2)] == [MASTER, MASTER]
+    for said in ("7", "-1", "\u0661", "one", "99999999999999999999"):
+        pair.answers[MASTER] = Answer(200, {SUGGESTED: said}, FOUND)
+        assert [transport.call("GET", PULL).endpoint for _ in range(2)] == [MASTER, MASTER]

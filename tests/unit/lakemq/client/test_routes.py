@@ -21,7 +21,7 @@ def test_the_first_name_server_that_answers_is_believed_and_asked_again_after_30
 ) -> None:
     world.down = {ONE}
     routes = world.routes(ONE, TWO)
-    expected = {"a": BrokerRoute("a", A, (A_SLAVE,)), "b": BrokerRoute("b", B)}
+    expected = {"a": BrokerRoute("a", A, (A_SLAVE,), (1,)), "b": BrokerRoute("b", B)}
     assert routes.brokers() == expected
     assert {name: nums.writable for name, nums in routes.holders("orders").items()} == {"a": 2, "b": 2}
     world.asked.clear()
@@ -80,14 +80,14 @@ def test_after_a_failure_the_routes_are_asked_for_again_but_not_all_the_time(wor
 def test_brokers_given_by_address_stand_for_themselves(world: Endpoints) -> None:
     world.down = {B}
     routes = world.routes(A, A_SLAVE, B)
-    assert routes.brokers() == {"a": BrokerRoute("a", A, (A_SLAVE,))}
+    assert routes.brokers() == {"a": BrokerRoute("a", A, (A_SLAVE,), (1,))}
     assert routes.unknown() == [B], "nobody knows which broker that is"
     world.down = set()
     world.now += REFRESH_S
     assert routes.brokers()["b"] == BrokerRoute("b", B)
     world.down = {A}
     world.now += REFRESH_S
-    assert routes.brokers()["a"] == BrokerRoute("a", A, (A_SLAVE,)), "it is known, and does not answer"
+    assert routes.brokers()["a"] == BrokerRoute("a", A, (A_SLAVE,), (1,)), "it is known, and does not answer"
     assert set(routes.holders("orders")) == {"a", "b"}
     world.brokers[A_SLAVE] = ("a", 1, "async-master")
     world.epochs[A_SLAVE] = 65
@@ -165,7 +165,7 @@ def test_a_holder_that_is_unregistered_for_a_moment_keeps_the_topic(world: Endpo
     world.registered[ONE] = {"a": {"1": A_SLAVE}, "b": {"0": B}}  # a slave was quicker than its master
     world.now += REFRESH_S
     assert routes.holders("orders") == before
-    assert routes.brokers()["a"] == BrokerRoute("a", A, (A_SLAVE,))
+    assert routes.brokers()["a"] == BrokerRoute("a", A, (A_SLAVE,), (1,))
     world.registered[ONE] = {"b": {"0": B}}
     for _ in range(4):
         world.now += REFRESH_S
@@ -223,7 +223,7 @@ def test_two_masters_of_one_name_are_an_error_that_names_both(world: Endpoints) 
     world.store_ids.clear()
     world.epochs[copied] = 65
     assert world.routes(A, copied).brokers()["a"].master == copied, "an old master and the promoted one"
-    assert world.routes(A, A_SLAVE).brokers()["a"] == BrokerRoute("a", A, (A_SLAVE,))
+    assert world.routes(A, A_SLAVE).brokers()["a"] == BrokerRoute("a", A, (A_SLAVE,), (1,))
 
 
 def test_whoever_is_asked_has_a_part_of_the_calls_time(world: Endpoints) -> None:
