@@ -64,7 +64,7 @@ help:
 	@echo "make check-spark-versions   the path on PySpark 4.0 and 4.1, in environments of their own"
 	@echo "make check-lowest-versions   the lowest versions that pyproject.toml allows, in environments of their own"
 	@echo "make bench        the measurements of docs/performance.md [ONLY=P7] (Maven)"
-	@echo "make chaos        kill -9 under load; rolls of the log    [ONLY=R1 ROUNDS=100 SEED=1] [ONLY=R2 ROUNDS=100 BROKERS=3 MIN_IN_SYNC=2] [ONLY=DRIVER ROUNDS=20] [ONLY=ROLL ROLLS=100000] [ONLY=POWER SEEDS=300] [ONLY=SIMULATION SEEDS=10000] [ONLY=CRASHES SEEDS=4 CHANCE=10: of a hundred calls to cut; all take hours] [ONLY=ERRORS SEEDS=2 CHANCE=100] [ONLY=ORDERS] [ONLY=THREADS] [ONLY=MIRI]"
+	@echo "make chaos        kill -9 under load; rolls of the log    [ONLY=R1 ROUNDS=100 SEED=1] [ONLY=R2 ROUNDS=100 BROKERS=3 MIN_IN_SYNC=2] [ONLY=R3 ROUNDS=100] [ONLY=DRIVER ROUNDS=20] [ONLY=ROLL ROLLS=100000] [ONLY=POWER SEEDS=300] [ONLY=SIMULATION SEEDS=10000] [ONLY=CRASHES SEEDS=4 CHANCE=10: of a hundred calls to cut; all take hours] [ONLY=ERRORS SEEDS=2 CHANCE=100] [ONLY=ORDERS] [ONLY=THREADS] [ONLY=MIRI]"
 	@echo "make fuzz         bytes of chance against whatever reads bytes [ONLY=record SECONDS=600] (cargo-fuzz, nightly Rust)"
 	@echo "make mutants      changes in the code that hurt, one at a time, against their tests [ONLY=path/of/a/file] [EVERY=10: of Python's a sample]"
 	@echo "make wheel        dist/lakemq-*.whl"
@@ -139,13 +139,16 @@ bench: $(VENV)/.built
 	$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY))
 
 chaos: $(VENV)/.built
-	@[[ " R1 R2 DRIVER ROLL POWER SIMULATION CRASHES ERRORS ORDERS THREADS MIRI " = *" $(or $(ONLY),R1) "* ]] || { echo "no chaos scenario $(ONLY); there are R1, R2, DRIVER, ROLL, POWER, SIMULATION, CRASHES, ERRORS, ORDERS, THREADS and MIRI"; exit 2; }
+	@[[ " R1 R2 R3 DRIVER ROLL POWER SIMULATION CRASHES ERRORS ORDERS THREADS MIRI " = *" $(or $(ONLY),R1) "* ]] || { echo "no chaos scenario $(ONLY); there are R1, R2, R3, DRIVER, ROLL, POWER, SIMULATION, CRASHES, ERRORS, ORDERS, THREADS and MIRI"; exit 2; }
 ifneq ($(filter R1,$(or $(ONLY),R1)),)
 	$(BIN)/python -m tests.cluster.chaos.r1 --rounds $(ROUNDS) --seed $(SEED)
 endif
 ifneq ($(filter R2,$(or $(ONLY),R2)),)
 	$(BIN)/python -m tests.cluster.chaos.r2 --rounds $(ROUNDS) --seed $(SEED) \
 	    --brokers $(or $(BROKERS),2) --min-in-sync $(or $(MIN_IN_SYNC),1)
+endif
+ifneq ($(filter R3,$(or $(ONLY),R3)),)
+	$(BIN)/python -m tests.cluster.chaos.r3 --rounds $(ROUNDS) --seed $(SEED)
 endif
 ifneq ($(filter DRIVER,$(or $(ONLY),DRIVER)),)
 	LAKEMQ_KILL_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -o long_timeout=7200 tests/cluster/test_driver_killed.py

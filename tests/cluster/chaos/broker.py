@@ -36,6 +36,7 @@ class ChaosBroker:
 
     Attributes:
         arguments: more arguments of `lakemq serve`, for the next start.
+        limits: more settings of `[limits]`, for the next start.
     """
 
     def __init__(self, directory: Path, flush: str, port: int | None = None) -> None:
@@ -45,6 +46,7 @@ class ChaosBroker:
         self._fixed_port = port or 0
         self._flush = flush
         self.arguments: tuple[str, ...] = ()
+        self.limits: dict[str, float] = {}
         self._run: BrokerProcess | None = None
         directory.mkdir(parents=True, exist_ok=True)
 
@@ -90,6 +92,7 @@ class ChaosBroker:
             f"port = {self._fixed_port}",
             "[limits]",
             f"max_message_bytes = {LARGEST_MESSAGE}",
+            *(f"{name} = {value}" for name, value in self.limits.items()),
             "[store]",
         ]
         lines += [f"{name} = {_toml(value)}" for name, value in values.items()]
