@@ -2,8 +2,9 @@
 
 A round: load the master, kill one or more brokers, go on with the old master or with a slave promoted in its
 place, at times killed again before anybody follows it, wait until all follow, check everything that was
-acknowledged so far. What anybody has read from any of them is there for good, and so is every committed
-offset; a key is one request, a delayed message comes once and not early, a lease has one holder.
+acknowledged so far. A query of Spark's source reads meanwhile. What anybody has read from any of them is
+there for good, and so is every committed offset; a key is one request, a delayed message comes once and not
+early, a lease has one holder.
 
     python -m tests.cluster.chaos.r2 --rounds 200 --seed 7
     python -m tests.cluster.chaos.r2 --rounds 200 --brokers 3 --min-in-sync 2 --load leases
@@ -33,13 +34,14 @@ from tests.cluster.chaos.delayed import DelayedMessages
 from tests.cluster.chaos.groups import Groups
 from tests.cluster.chaos.load import Load
 from tests.cluster.chaos.node import Node
+from tests.cluster.chaos.queries import Query
 from tests.cluster.chaos.r1 import ChaosFailure
 from tests.cluster.chaos.sends import Sends
 from tests.support.plain_log import queue_problems, read_log
 from tests.support.waiting import wait_until
 
 STORE_ROUNDS: Final = 10
-LOADS: Final = ("delays", "offsets", "leases")
+LOADS: Final = ("delays", "offsets", "leases", "query")
 """Beside the sends, which are always there."""
 KILLS: Final = ("master", "master", "slave", "all")
 KILLS_OF_THREE: Final = (*KILLS, "master and slave")
@@ -81,6 +83,8 @@ class ChaosBrokers:
             self._loads.append(DelayedMessages(seed))
         if {"offsets", "leases"} & set(shape.loads):
             self._loads.append(Groups(seed, shape.loads))
+        if "query" in shape.loads:
+            self._loads.append(Query())
         self._epoch = 0
 
     @property
