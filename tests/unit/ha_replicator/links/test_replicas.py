@@ -12,15 +12,17 @@ from ha_replicator.master.replicas import Replicas
 class Slave:
     """What the master knows of one that follows."""
 
-    broker_id: int
+    broker_id: int | None
     acked: int
     acked_at: float = 0.0
     counts: bool = True
     bootstraps: bool = False
     superseded: bool = False
+    following: bool = True
+    behind: int = 0
 
     def lag(self) -> int:
-        return 0
+        return self.behind
 
 
 class Log:
@@ -61,3 +63,18 @@ def test_a_slave_that_reported_lately_is_in_reach_however_long_the_master_runs()
     replicas, _ = replicas_of(1, Slave(1, 0, acked_at=1_000.0))
     assert replicas.in_reach(1_019.0)
     assert not replicas.in_reach(1_020.0)
+
+
+def test_readers_are_sent_to_the_first_slave_that_has_all_but_the_newest() -> None:
+    far = Slave(1, 0, behind=(256 << 20) + 1)
+    silent, new, joining = (
+        Slave(2, 0, acked_at=-20.0),
+        Slave(3, 0, bootstraps=True),
+        Slave(4, 0, following=False),
+    )
+    nameless, near, other = Slave(None, 0), Slave(6, 0, behind=256 << 20), Slave(5, 0)
+    replicas, _ = replicas_of(0, far, silent, new, joining, nameless)
+    assert replicas.to_read_from(0.0) is None
+    for slave, chosen in ((near, 6), (other, 5)):
+        replicas.joined(cast(Any, slave))
+        assert replicas.to_read_from(0.0) == chosen

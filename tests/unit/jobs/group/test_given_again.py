@@ -44,11 +44,19 @@ def test_what_epochs_give_again_side_by_side_is_one_part_each() -> None:
     ]
 
 
+def test_names_of_before_an_epoch_are_without_it() -> None:
+    names = LedgerNames((GivenAgain(Q, 2, 5, 65), GivenAgain(Q, 3, 4, 66)))
+    assert names.before(66) == NAMES
+    assert names.before(65) == LedgerNames()
+
+
 def test_messages_are_renamed_by_their_offsets() -> None:
     batch = pa.RecordBatch.from_pydict({"broker_name": ["broker-a"] * 4, "queue_offset": [1, 2, 4, 6]})
     named = NAMES.of(Q, batch)
     assert named.column("broker_name").to_pylist() == ["broker-a", "broker-a@65", "broker-a@65", "broker-a"]
     assert named.schema == batch.schema
+    dense = batch.cast(pa.schema([("broker_name", pa.large_string()), ("queue_offset", pa.int64())]))
+    assert NAMES.of(Q, dense).schema == dense.schema
     assert NAMES.of(OTHER, batch) is batch
     behind = batch.slice(3)
     assert NAMES.of(Q, behind) is behind
@@ -71,8 +79,14 @@ def test_how_far_a_group_is_follows_from_the_ledgers_rows(handled: dict[MessageQ
     assert NAMES.reached({**handled, OTHER: 7}) == {Q: at, OTHER: 7}
 
 
+def test_of_two_ranges_of_one_epoch_the_first_is_where_it_went_on() -> None:
+    names = LedgerNames((GivenAgain(Q, 4, 7, 65), GivenAgain(Q, 2, 5, 65)))
+    assert names.reached({Q: 7}) == {Q: 2}
+
+
 def test_positions_are_those_of_the_brokers_queues() -> None:
     assert at_brokers([(Q, 5), (AGAIN, 3), (OTHER, 4)]) == {Q: 3, OTHER: 4}
+    assert at_brokers([(AGAIN, 3), (Q, 5)]) == {Q: 3}
     assert broker_of("broker-a@65") == broker_of("broker-a") == "broker-a"
     assert is_renamed(AGAIN)
     assert not is_renamed(Q)

@@ -13,8 +13,10 @@ from structured_streaming.source.data_loss import (
     Loss,
     cut_off,
     damaged,
+    past_common,
     reconcile,
     report,
+    say_unknown_epoch,
     truncated_before,
     truncated_plan,
 )
@@ -291,3 +293,34 @@ def test_five_losses_are_shown_and_the_others_counted(count: int, shown: int, mo
     )
     assert f"{end}. Set failOnDataLoss=false" in text
     assert (text.count("are damaged"), "and 1 more" in text, " more." in text) == (shown, more, more)
+
+
+def test_a_lost_range_begins_where_it_is_asked_from_or_at_the_common_point() -> None:
+    held = held_since((1, 0), (65, 2))
+    for begin, from_offset in ((0, 2), (2, 2), (4, 4)):
+        loss = past_common(Q0, 5, 1, held, begin)
+        assert loss is not None
+        assert (loss.queue, loss.start, loss.end, loss.epochs) == (Q0, from_offset, 5, (1, 65))
+        assert "which the master of epoch 65 lacks" in loss.what
+    assert past_common(Q0, 2, 1, held) is None
+    bound = past_common(Q0, 5, 1, held_since((1, 0), (65, 7, True), low=7))
+    assert bound is not None
+    assert (bound.queue, bound.start, bound.end, bound.epochs) == (Q0, 5, 5, None)
+
+
+def test_positions_of_an_unknown_epoch_are_named_once_five_of_them_at_most(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    queues = [MessageQueue("orders", "broker-a", number) for number in range(7)]
+    held = metadata({queue: held_since((1, 0), (65, 2)) for queue in queues}, epoch=65)
+    say_unknown_epoch(start(dict.fromkeys(queues, 2)), held)
+    say_unknown_epoch(start(dict.fromkeys(queues, 9)), metadata(dict.fromkeys(queues, Bounds(0, 9))))
+    assert not caplog.records
+    for count, more in ((5, ""), (6, "; and 1 more"), (7, "; and 2 more")):
+        caplog.clear()
+        say_unknown_epoch(start({**dict.fromkeys(queues, 2), **dict.fromkeys(queues[:count], 3)}), held)
+        (record,) = caplog.records
+        named = "; ".join(
+            f"{queue} is at 3, and offsets from 2 on are of later epochs" for queue in queues[:5]
+        )
+        assert record.getMessage().endswith(f"going on: {named}{more}")
