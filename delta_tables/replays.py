@@ -35,6 +35,9 @@ REPLAYS = Table(
             ("replayed_at", TIMESTAMP, "when it was sent, or discarded"),
             ("action", pa.string(), "REPLAY or DISCARD; null in rows of older releases, which are replays"),
             ("reason", pa.string(), "why, of DISCARD"),
+            ("old_body_sha256", pa.string(), "of the dead letter's body; null where it was sent as it was"),
+            ("new_body_sha256", pa.string(), "of the other body that it was sent with"),
         ]
     ),
+    version=(1, 1),
 )

@@ -93,7 +93,7 @@ SELECT
   queue_offset,
   attempts AS attempt,
   nullif(message_id, message_id) AS verdict,
-  reason,
+  coalesce(reason, 'another body, sha256 ' || new_body_sha256) AS reason,
   nullif(message_id, message_id) AS error_type,
   nullif(message_id, message_id) AS error_text,
   nullif(replayed_at, replayed_at) AS started_at,

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from delta_tables.replays import REPLAYS
 from jobs.dlq.choice import KEY, DeadLetterChoice
+from jobs.dlq.edited_bodies import Edit
 from jobs.operator import operator_name
 
 _ONCE = ("consumer_group", *KEY, "action")
@@ -52,10 +53,17 @@ class Audit:
         with self._choice.ledger.only_writer(REPLAYS):
             yield
 
-    def row(self, letter: Mapping[str, Any]) -> dict[str, Any]:
-        """The row of one dead letter that was dealt with just now."""
-        named = {name: letter[name] for name in (*KEY, "message_id")}
-        return {**self._said, **named, "replayed_at": datetime.now(UTC)}
+    def row(self, letter: Mapping[str, Any], edit: Edit | None = None) -> dict[str, Any]:
+        """The row of one dead letter that was dealt with just now.
+
+        Args:
+            letter: The dead letter.
+            edit: The other body that it was sent with.
+        """
+        row = {**self._said, **{name: letter[name] for name in (*KEY, "message_id")}}
+        if edit is not None:
+            row |= {"old_body_sha256": edit.old_sha256, "new_body_sha256": edit.sha256}
+        return row | {"replayed_at": datetime.now(UTC)}
 
     def write(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Writes rows as one commit; the same ones again after one that failed, which may be in."""

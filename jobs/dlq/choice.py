@@ -71,7 +71,8 @@ _OF_ATTEMPT = (
 )
 _DONE = (
     "sent.replayed_at AS replayed_at, discarded.replayed_at AS discarded_at, "
-    "discarded.reason AS discard_reason, coalesce(sent.operator, discarded.operator) AS operator"
+    "discarded.reason AS discard_reason, coalesce(sent.operator, discarded.operator) AS operator, "
+    "sent.new_body_sha256 AS replayed_body_sha256"
 )
 
 
@@ -123,17 +124,25 @@ class DeadLetterChoice:
         """The keys of these deaths, by position; a message that is given up anew has another."""
         return self.rows(KEY)
 
-    def rows(self, columns: Sequence[str] | None = None, *, with_audit: bool = False) -> pa.Table:
+    def rows(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        with_audit: bool = False,
+        state: State | None = None,
+    ) -> pa.Table:
         """The dead letters as they are now, by position.
 
         Args:
             columns: Columns of `dead_letters`; None for all.
-            with_audit: When they were replayed or discarded, by whom and why, as further columns.
+            with_audit: When they were replayed or discarded, by whom, why and with which other body, as
+                further columns.
+            state: In the place of the choice's own.
 
         Raises:
             InvalidRequest: ARGUMENT_ILLEGAL when the predicate is no SQL, or finds a row twice.
         """
-        return self._rows(self._reader, columns, with_audit=with_audit)
+        return self._rows(self._reader, columns, with_audit=with_audit, state=state)
 
     def named(self, keys: pa.Table) -> pa.Table:
         """The dead letters of these keys, of which there is one at least, whole and by position."""
@@ -172,6 +181,7 @@ class DeadLetterChoice:
         columns: Sequence[str] | None,
         *,
         with_audit: bool = False,
+        state: State | None = None,
     ) -> pa.Table:
         chosen = "chosen.*" if columns is None else ", ".join(f"chosen.{name}" for name in columns)
         found = ledger.sql(
@@ -182,7 +192,7 @@ class DeadLetterChoice:
                 sent=_same("sent"),
                 discarded=_same("discarded"),
                 discard=DISCARD,
-                state=_STATES[self.state],
+                state=_STATES[state or self.state],
                 columns=f"{chosen}, {_DONE}" if with_audit else chosen,
                 order=_BY_POSITION,
             )

@@ -62,7 +62,7 @@ def as_object(letter: dict[str, Any]) -> dict[str, Any]:
 def _write_lines(batches: Iterable[pa.Table], out: IO[bytes]) -> int:
     count = 0
     for letters in batches:
-        for letter in _of_table(letters).to_pylist():
+        for letter in of_table(letters).to_pylist():
             out.write(encode_json(as_object(letter)) + b"\n")
         count += letters.num_rows
     return count
@@ -81,7 +81,7 @@ def _gathered(batches: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """Puts tables together until a row group is worth writing; there is none without rows."""
     waiting: list[pa.Table] = []
     for letters in batches:
-        waiting.append(_of_table(letters))
+        waiting.append(of_table(letters))
         if sum(each.nbytes for each in waiting) >= _ROW_GROUP_BYTES:
             yield pa.concat_tables(waiting)
             waiting = []
@@ -89,7 +89,8 @@ def _gathered(batches: Iterable[pa.Table]) -> Iterator[pa.Table]:
         yield pa.concat_tables(waiting)
 
 
-def _of_table(letters: pa.Table) -> pa.Table:
+def of_table(letters: pa.Table) -> pa.Table:
+    """Dead letters with the columns and types of the table, whatever engine has read them."""
     return letters.select(DEAD_LETTERS.column_names).cast(DEAD_LETTERS.arrow_schema)
 
 

@@ -18,7 +18,7 @@ _OF_CARD = (
     *("message_id", "topic", "broker_name", "queue_id", "queue_offset", "keys", "tags", "properties"),
     *("reason", "attempts", "first_attempt_at", "last_attempt_at", "error_type", "error_text"),
 )
-_OF_AUDIT = ("replayed_at", "discarded_at", "discard_reason", "operator")
+_OF_AUDIT = ("replayed_at", "discarded_at", "discard_reason", "operator", "replayed_body_sha256")
 _OF_ATTEMPT = ("attempt", "verdict", "started_at", "finished_at", "next_attempt_at", "reason", "error_text")
 
 

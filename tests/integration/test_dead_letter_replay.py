@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,9 @@ def relent(message):
     assert message.properties.get("colour") == "blue", message.properties
     if message.json()["amount"] == -2:
         raise ValueError("still no")
+
+def take(message):
+    assert message.json()["amount"] == 2
 """
 STILL_DEAD = "amount -2 is given up a second time, after as many retries as a first delivery has"
 
@@ -176,3 +180,57 @@ def test_a_replay_that_breaks_off_and_is_run_again_sends_each_dead_letter_once(
     assert rows(settings, "SELECT count(*) FROM deliveries WHERE attempt = 2") == [(5,)]
     assert rows(settings, "SELECT * FROM duplicate_deliveries") == []
     assert queue.max_offset == 5
+
+
+def test_an_edited_body_is_handled_in_the_place_of_the_one_that_was_given_up(
+    spark: SparkSession,
+    shared_broker: BrokerProcess,
+    settings: ConsumeSettings,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    consume(settings, lambda: spark)
+    of_group = ["--group", settings.group, "--ledger", str(settings.ledger)]
+    file = tmp_path / "letters.ndjson"
+    negative = ["--where", "reason = 'negative amount'"]
+    assert main(["dlq", "export", *of_group, *negative, "--to", str(file)]) == 0
+    letters = [json.loads(line) for line in file.read_text().splitlines()]
+    for letter in letters:
+        letter["body"] = letter["body"].replace("-", "")
+    file.write_text("\n".join(map(json.dumps, letters)))
+    replay = ["dlq", "replay", *of_group, "--endpoint", shared_broker.endpoint, "--bodies", str(file)]
+    capsys.readouterr()
+    assert main(replay) == 0
+    assert "would be handled again, 3 of them with another body; --execute" in capsys.readouterr().out
+    assert main([*replay, "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "group": settings.group,
+        "would_replay": 3,
+        "with_another_body": 3,
+        "sent_before": 0,
+        "executed": False,
+    }
+    assert rows(settings, "SELECT count(*) FROM replays") == [(0,)]
+    assert main([*replay, "--execute"]) == 0
+    assert f"3 dead letters of group {settings.group} are sent again" in capsys.readouterr().out
+    assert main([*replay, "--execute"]) == 0, "the same command goes on with what is left"
+    assert f"0 dead letters of group {settings.group} are sent again" in capsys.readouterr().out
+
+    target = HandlerTarget("replay_handlers:take", "auto", (str(tmp_path),))
+    consume(ConsumeSettings(**{**vars(settings), "handler": target, "max_reconsume_times": 0}), lambda: spark)
+    place = "topic, broker_name, queue_id, queue_offset"
+    given_up = f"SELECT {place} FROM dead_letters WHERE reason = 'negative amount' ORDER BY 1, 2, 3, 4"
+    handled = f"SELECT {place} FROM deliveries WHERE attempt = 2 ORDER BY 1, 2, 3, 4"
+    assert rows(settings, handled) == rows(settings, given_up), "at the position of the dead letter"
+    assert rows(
+        settings, "SELECT body FROM deliveries WHERE attempt = 2 AND verdict <> 'ACK' ORDER BY 1"
+    ) == [
+        (b'{"amount": 1}',),
+        (b'{"amount": 3}',),
+    ], "what the handler got"
+    traced = rows(settings, "SELECT reason FROM message_trace WHERE event = 'REPLAY' ORDER BY 1")
+    assert traced == sorted(
+        (f"another body, sha256 {hashlib.sha256(letter['body'].encode()).hexdigest()}",) for letter in letters
+    )
+    for view in ("duplicate_deliveries", "delivery_gaps", "pending_retries", "pending_dead_letters"):
+        assert rows(settings, f"SELECT * FROM {view}") == [], view

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +26,10 @@ from lakemq.terminal.progress_bar import Progress
 from store_native.errors import InvalidRequest, LakeMQError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from jobs.dlq.choice import DeadLetterChoice, State
-    from jobs.dlq.replay import Replayed
+    from jobs.dlq.replay import Replay, Replayed
 
 _FIRST = 10
 _ALL = "true"
@@ -70,14 +73,21 @@ def register(subparsers: Subparsers) -> None:
         default=1_000,
         help="messages a second at most (default: %(default)s)",
     )
+    replay.add_argument(
+        "--bodies",
+        type=Path,
+        metavar="FILE",
+        help="other bodies: lines of JSON such as those that export writes, with message_id or topic, "
+        "broker_name, queue_id, queue_offset and attempts, and body or body_base64; without --where the dead "
+        "letters of the file alone are sent",
+    )
     for verb in (listed, show, export, discard, replay):
         verb.add_argument("--group", required=True, help="the consumer group")
         verb.add_argument(
             "--where",
             metavar="SQL",
-            default=_ALL,
             help="over the columns of dead_letters: \"reason LIKE '%%timeout%%' AND topic = 'orders'\" "
-            "(default: %(default)s, all)",
+            f"(default: {_ALL}, all)",
         )
         add_ledger(verb)
     for verb in (listed, export, replay):
@@ -95,7 +105,8 @@ def _chosen(
 
     named: State = "discarded" if getattr(args, "discarded", False) else "open"
     spark = ledger_session(args)
-    choice = DeadLetterChoice(args.ledger, args.group, args.where, state or named, spark=spark)
+    where = _ALL if args.where is None else args.where
+    choice = DeadLetterChoice(args.ledger, args.group, where, state or named, spark=spark)
     try:
         check_group(choice.ledger.location, choice.group, spark)
     except InvalidRequest:
@@ -124,7 +135,7 @@ def _show(args: argparse.Namespace) -> None:
     from jobs.dlq.choice import with_id
     from jobs.dlq.export import as_object
 
-    if (args.message_id is None) == (args.where == _ALL):
+    if (args.message_id is None) == (args.where is None):
         raise WrongUsage("dlq show takes a message's ID, or --where")
     if args.message_id is not None:
         args.where = with_id(args.message_id)
@@ -158,7 +169,7 @@ def _discard(args: argparse.Namespace) -> None:
     check_reason(args.reason)
     choice = _chosen(args)
     if not args.execute:
-        _preview(args, choice, "would_discard", "would be discarded; --execute does it")
+        _preview(args, choice.summaries(), "would_discard", "would be discarded; --execute does it")
         return
     discard_id, count = discard(choice, args.reason)
     if args.format == "json":
@@ -168,10 +179,16 @@ def _discard(args: argparse.Namespace) -> None:
         print(f"{count:,} dead letters of group {args.group} are discarded (discard {discard_id})")
 
 
-def _preview(args: argparse.Namespace, choice: DeadLetterChoice, name: str, would: str) -> None:
-    letters = choice.summaries()
+def _preview(
+    args: argparse.Namespace,
+    letters: pa.Table,
+    name: str,
+    would: str,
+    more: Mapping[str, Any] | None = None,
+) -> None:
     if args.format == "json":
-        print(output.as_json({"group": args.group, name: letters.num_rows, "executed": False}))
+        said = {"group": args.group, name: letters.num_rows, **(more or {}), "executed": False}
+        print(output.as_json(said))
         return
     if letters.num_rows:
         print(dead_letter_cards.table(letters, _FIRST))
@@ -179,13 +196,15 @@ def _preview(args: argparse.Namespace, choice: DeadLetterChoice, name: str, woul
 
 
 def _replay(client: Client, args: argparse.Namespace) -> None:
+    from jobs.dlq.edited_bodies import EditedBodies
     from jobs.dlq.replay import Replay
 
-    choice = _chosen(args, client=client)
+    bodies = None if args.bodies is None else EditedBodies(args.bodies)
+    replay = Replay(_chosen(args, client=client), bodies, only_named=args.where is None)
     if not args.execute:
-        _preview(args, choice, "would_replay", "would be handled again; --execute sends them")
+        replay.check_sizes(client)
+        _preview_replay(args, replay)
         return
-    replay = Replay(choice)
     try:
         with Progress("sent", replay.letters.num_rows) as progress:
             replayed = replay.send(client, rate=args.rate, sent=progress.add)
@@ -203,6 +222,16 @@ def _replay(client: Client, args: argparse.Namespace) -> None:
     if replayed.refused:
         at, why = replayed.refused[0]
         raise CommandFailed(f"{len(replayed.refused):,} were refused; the first is {at}: {why}")
+
+
+def _preview_replay(args: argparse.Namespace, replay: Replay) -> None:
+    would, more = "would be handled again", {}
+    if replay.edits is not None:
+        changed, before = len(replay.edits.changed), replay.edits.sent_before
+        more = {"with_another_body": changed, "sent_before": before}
+        would += f", {changed:,} of them with another body"
+        would += f" ({before:,} more of the file were sent before)" if before else ""
+    _preview(args, replay.letters, "would_replay", f"{would}; --execute sends them", more)
 
 
 def _interrupted(group: str, replayed: Replayed) -> str:

@@ -66,6 +66,15 @@ def test_a_trace_has_the_events_of_a_message_over_retries_death_and_replay(ledge
     ]
 
 
+def test_a_trace_says_which_replay_had_another_body(ledger: PathLedger) -> None:
+    append(ledger, REPLAYS, [replayed(7, 1), replayed(8, 1, old_body_sha256="0f", new_body_sha256="1e")])
+    found = query(ledger, f"SELECT message_id, event, reason FROM message_trace {IN_ORDER}")
+    assert [tuple(row.values()) for row in found] == [
+        ("ID7", "REPLAY", None),
+        ("ID8", "REPLAY", "another body, sha256 1e"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("condition", "events"),
     [

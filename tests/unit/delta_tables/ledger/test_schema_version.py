@@ -29,7 +29,7 @@ COLUMNS = {
     "dead_letters 1.0": "dc3a8155e94f",
     "consumer_offsets 1.0": "48c50dcabc6e",
     "data_losses 1.0": "6012d3361517",
-    "replays 1.0": "0e647ea3c4d0",
+    "replays 1.1": "322b77a0f3b4",
     "sent_messages 1.0": "f56ee06807e3",
     "written_rows 1.0": "2e94467c6b96",
     "refused_sends 1.1": "83c613f8bb0b",
