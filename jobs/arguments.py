@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING
 from jobs.redelivery.backoff import Backoff
 from lakemq.argument_types import DURATION_HELP, between, duration_ms, lasting, memory_bytes, positive, whole
 from lakemq.client.endpoint import add_endpoint, chosen_endpoints
+from lakemq.client.transport import normal_endpoint
 from lakemq.duration import parse_ms
 from store_native.errors import InvalidRequest
 
 if TYPE_CHECKING:
+    from delta_tables.ledger.location import LedgerLocation
     from delta_tables.user_tables.location import UserTable
     from jobs.archive import ArchiveSettings
     from jobs.frames.frame_handler import FrameHandler
@@ -256,16 +258,15 @@ def consume_settings(args: argparse.Namespace, function: FrameHandler | None = N
     Raises:
         InvalidRequest: an option is wrong.
     """
-    from delta_tables.ledger import ledger_at
     from jobs.handler.invocation import DEFAULT_HOST
     from jobs.settings import ConsumeSettings
 
-    _check_path(args)
+    _check_places(args)
     return ConsumeSettings(
         group=args.group,
         topics=tuple(dict.fromkeys(args.topics)),
         handler=_handler(args) if function is None else function,
-        ledger=ledger_at(args.ledger),
+        ledger=_ledger(args.ledger),
         checkpoint=None if args.checkpoint is None else args.checkpoint.absolute(),
         endpoint=args.endpoint,
         path=None if args.path is None else str(Path(args.path).absolute()),
@@ -298,12 +299,25 @@ def _tables(given: Sequence[tuple[str, str]]) -> tuple[UserTable, ...]:
     )
 
 
+def _ledger(text: str) -> LedgerLocation:
+    from delta_tables.ledger import ledger_at
+
+    try:
+        return ledger_at(text)
+    except InvalidRequest as error:
+        raise InvalidRequest(error.code, f"--ledger: {error.detail}") from error
+
+
 def _handler(args: argparse.Namespace) -> HandlerTarget | FrameHandler:
     from jobs.frames.frame_handler import sql_handler
     from jobs.handler.loader import HandlerTarget
 
     if args.sql is not None:
+        if not args.sql.is_file():
+            raise InvalidRequest("ARGUMENT_ILLEGAL", f"--sql: there is no file {args.sql}")
         return sql_handler(args.sql)
+    if not all(args.handler.partition(":")):
+        raise InvalidRequest("ARGUMENT_ILLEGAL", f"--handler is MODULE:FUNCTION, not {args.handler!r}")
     return HandlerTarget(args.handler, args.vectorised, (str(Path.cwd()),))
 
 
@@ -320,13 +334,15 @@ def _host(args: argparse.Namespace) -> HandlerHost:
 
 def archive_settings(args: argparse.Namespace) -> ArchiveSettings:
     """Reads the arguments of the archive."""
-    from delta_tables.ledger import ledger_at
     from jobs.archive import ArchiveSettings
+    from jobs.settings import check_topic
 
-    _check_path(args)
+    _check_places(args)
+    for topic in args.topics:
+        check_topic(topic)
     return ArchiveSettings(
         topics=tuple(dict.fromkeys(args.topics)),
-        ledger=ledger_at(args.ledger),
+        ledger=_ledger(args.ledger),
         checkpoint=None if args.checkpoint is None else args.checkpoint.absolute(),
         endpoint=args.endpoint,
         path=None if args.path is None else str(Path(args.path).absolute()),
@@ -334,12 +350,19 @@ def archive_settings(args: argparse.Namespace) -> ArchiveSettings:
     )
 
 
-def _check_path(args: argparse.Namespace) -> None:
-    """Refuses what the source refuses, before there is a Spark.
+def _check_places(args: argparse.Namespace) -> None:
+    """Refuses what the client and the source refuse, before there is a Spark.
 
     Raises:
         InvalidRequest: ARGUMENT_ILLEGAL.
     """
+    for endpoint in chosen_endpoints(args.endpoint) if args.endpoint else ():
+        try:
+            normal_endpoint(endpoint)
+        except InvalidRequest as error:
+            raise InvalidRequest(error.code, f"--endpoint: {error.detail}") from error
+    if args.path is not None and not Path(args.path).is_dir():
+        raise InvalidRequest("ARGUMENT_ILLEGAL", f"--path: there is no store at {args.path}")
     if args.path is not None and len(chosen_endpoints(args.endpoint)) > 1:
         raise InvalidRequest(
             "ARGUMENT_ILLEGAL",

@@ -8,6 +8,7 @@ Invariants: frozen values, checked once when they are made.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -17,8 +18,8 @@ from delta_tables.user_tables.location import MOST_TABLES, UserTable
 from jobs.frames.frame_handler import FrameHandler
 from jobs.handler.invocation import DEFAULT_HOST, HandlerHost
 from jobs.handler.loader import HandlerTarget
-from store_native import validate_group, validate_topic
-from store_native.errors import from_code
+from store_native import validate_group, validate_tags, validate_topic
+from store_native.errors import InvalidRequest, from_code
 from store_native.names import dlq_topic, is_group_topic, is_system_prefixed, retry_topic
 from structured_streaming.subscription import Subscription
 
@@ -95,7 +96,10 @@ class ConsumeSettings:
 
     def __post_init__(self) -> None:
         """Checks what can be checked without a broker; raises InvalidRequest."""
-        validate_group(self.group)
+        _named("--group", validate_group, self.group)
+        for topic in self.topics:
+            check_topic(topic)
+        _named("--tags", validate_tags, self.tags)
         if self.mode == "orderly":
             self._check_orderly()
         if self.topic_pattern is not None:
@@ -109,7 +113,7 @@ class ConsumeSettings:
         if self.mode == "broadcast" and isinstance(self.handler, FrameHandler):
             raise from_code(
                 "ARGUMENT_ILLEGAL",
-                "a function of DataFrames has its failures retried: broadcast mode has no retries",
+                "--mode broadcast has no retries, and a function of DataFrames has its failures retried",
             )
         if self.send_to:
             self._check_sends()
@@ -126,15 +130,18 @@ class ConsumeSettings:
             re.compile(_of_users(pattern))
         except re.error as error:
             raise from_code(
-                "ARGUMENT_ILLEGAL", f"the pattern of topics is no regular expression of Python: {error}"
+                "ARGUMENT_ILLEGAL", f"--topic-pattern is no regular expression of Python: {error}"
             ) from error
 
     def _check_orderly(self) -> None:
         if isinstance(self.handler, FrameHandler):
             raise from_code(
                 "ARGUMENT_ILLEGAL",
-                "a function of DataFrames has a batch at once: orderly mode takes a handler of messages",
+                "--mode orderly: a function of DataFrames has a batch at once; "
+                "orderly mode takes a handler of messages",
             )
+        if isinstance(self.handler, HandlerTarget) and self.handler.vectorised == "yes":
+            raise from_code("ARGUMENT_ILLEGAL", "--vectorised yes: orderly mode calls with one message")
         if self.send_to:
             raise from_code("ARGUMENT_ILLEGAL", "--send-to: verdicts send nothing in orderly mode yet")
         if self.write_to:
@@ -144,7 +151,7 @@ class ConsumeSettings:
 
     def _check_sends(self) -> None:
         for topic in self.send_to:
-            validate_topic(topic)
+            _named("--send-to", validate_topic, topic)
             if is_group_topic(topic) or is_system_prefixed(topic):
                 raise from_code("ARGUMENT_ILLEGAL", f"--send-to: {topic} is no topic of yours")
         if self.mode == "broadcast":
@@ -193,6 +200,18 @@ class ConsumeSettings:
         own = self.ledger.checkpoints_of(self.group)
         assert own is not None, "a catalog's ledger needs a checkpoint of its own"
         return own / stream
+
+
+def check_topic(topic: str) -> None:
+    """Refuses what is no name of a topic; raises InvalidRequest."""
+    _named("--topic", validate_topic, topic)
+
+
+def _named(option: str, check: Callable[[str], None], value: str) -> None:
+    try:
+        check(value)
+    except InvalidRequest as error:
+        raise InvalidRequest(error.code, f"{option}: {error.detail}") from error
 
 
 def _of_users(pattern: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import re
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -19,6 +20,7 @@ USAGE = 2
 """The exit code."""
 
 _MISSING = "the following arguments are required: "
+_MISSING_ANY = re.compile(rf"{_MISSING}|one of the arguments .* is required")
 _NEAR = 0.75
 """How like another one an option is that may be meant."""
 
@@ -41,7 +43,7 @@ class Parser(argparse.ArgumentParser):
         if message == f"{_MISSING}verb":
             choices = [action.choices for action in self._actions if isinstance(action.choices, dict)]
             message = f"a verb is missing: {', '.join(verb for verbs in choices for verb in verbs)}"
-        elif message.startswith(_MISSING) and (unknown := self._unknown()):
+        elif _MISSING_ANY.match(message) and (unknown := self._unknown()):
             message = f"{_listed(unknown)}; {message}{self._guess(unknown[0], message)}"
         self.exit(USAGE, f"{self.prog}: error: {one_line(message)}\nSee '{self.prog} --help' for usage.\n")
 
@@ -62,14 +64,15 @@ class Parser(argparse.ArgumentParser):
 
     def _unknown(self) -> Sequence[str]:
         """What of the given arguments is none; argparse does not look for it where others are missing."""
-        needed = [action for action in self._actions if action.required]
-        for action in needed:
-            action.required = False
+        all_of_them: list[Any] = [*self._actions, *self._mutually_exclusive_groups]
+        needed = [each for each in all_of_them if each.required]
+        for each in needed:
+            each.required = False
         try:
             return super().parse_known_args(self._given, argparse.Namespace())[1]
         finally:
-            for action in needed:
-                action.required = True
+            for each in needed:
+                each.required = True
 
 
 def _listed(unknown: Sequence[str]) -> str:

@@ -6,7 +6,10 @@ codes.
 
 from __future__ import annotations
 
-from store_native.errors import LakeMQError
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from store_native.errors import InvalidRequest, LakeMQError
 
 
 class CommandFailed(Exception):
@@ -15,6 +18,19 @@ class CommandFailed(Exception):
 
 class WrongUsage(Exception):
     """The arguments do not fit together in a way argparse cannot see; exit code 2."""
+
+
+@contextmanager
+def of_usage() -> Iterator[None]:
+    """What is refused within is what was typed: nothing outside was asked.
+
+    Raises:
+        WrongUsage: In the place of InvalidRequest.
+    """
+    try:
+        yield
+    except InvalidRequest as error:
+        raise WrongUsage(described(error)) from error
 
 
 def described(error: Exception) -> str:

@@ -87,7 +87,7 @@ def test_topics_that_come_are_read_from_their_first_message(
     ("options", "said"),
     [
         (["--topic-pattern", "orders-.*", "--tags", "A | B"], "--tags: "),
-        (["--topic-pattern", "orders(.*"], "the pattern of topics is no regular expression of Python"),
+        (["--topic-pattern", "orders(.*"], "--topic-pattern is no regular expression of Python"),
         (["--topic-pattern", "orders-.*", "--topic", "orders"], "not allowed with argument"),
         ([], "one of the arguments --topic --topic-pattern is required"),
     ],
@@ -104,9 +104,5 @@ def test_what_cannot_be_read_is_refused_before_a_session_starts(
     Path("pattern_refusals.py").write_text(HANDLERS)
     where = ["--endpoint", shared_broker.endpoint, "--ledger", str(tmp_path / "ledger")]
     given = ["consume", "--group", "refused", "--handler", "pattern_refusals:handle", *where, *options]
-    try:
-        code = main(given)
-    except SystemExit as end:
-        code = int(end.code or 0)
-    assert code in (1, 2)
+    assert main(given) == 2
     assert said in capsys.readouterr().err

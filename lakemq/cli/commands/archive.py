@@ -12,14 +12,13 @@ import shlex
 from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.arguments import add_archive_arguments, archive_settings
 from lakemq.cli import spark_log
 from lakemq.cli.spark_options import add_spark_options, spark_options
 from lakemq.cli.subparsers import Subparsers
-from lakemq.terminal.failure import CommandFailed
+from lakemq.terminal.failure import CommandFailed, of_usage
 from store_native.errors import InternalError
 
 if TYPE_CHECKING:
@@ -45,10 +44,9 @@ def run(args: argparse.Namespace) -> int:
     from jobs.archive import archive
 
     logging.basicConfig(format="%(levelname)s %(message)s", level=logging.WARNING)
-    if args.path is not None and not Path(args.path).is_dir():
-        raise CommandFailed(f"--path: there is no store at {args.path}")
-    settings = archive_settings(args)
-    options = spark_options(args, settings.checkpoint_directory / spark_log.NAME)
+    with of_usage():
+        settings = archive_settings(args)
+        options = spark_options(args, settings.checkpoint_directory / spark_log.NAME)
     with ExitStack() as stack:
 
         def make_session() -> SparkSession:

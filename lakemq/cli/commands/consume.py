@@ -19,7 +19,7 @@ from lakemq.cli import spark_log
 from lakemq.cli.consume_progress import ConsumeProgress
 from lakemq.cli.spark_options import add_spark_options, spark_options
 from lakemq.cli.subparsers import Subparsers
-from lakemq.terminal.failure import CommandFailed
+from lakemq.terminal.failure import CommandFailed, of_usage
 from lakemq.terminal.living_line import LivingLine
 from store_native.errors import InternalError, LakeMQError
 
@@ -46,15 +46,20 @@ def register(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the group until it is stopped or idle, or has handled what was there."""
+    """Runs the group until it is stopped or idle, or has handled what was there.
+
+    Raises:
+        WrongUsage: The arguments are wrong, whatever the broker and the ledger have.
+        CommandFailed: The group ended with an error.
+        LakeMQError: The broker, the ledger or the handler's module refuses.
+    """
     from jobs.consume import consume
 
     logging.basicConfig(format="%(levelname)s %(message)s", level=logging.WARNING)
     logging.getLogger("jobs.group.start").setLevel(logging.INFO)  # where a new group begins
-    if args.path is not None and not Path(args.path).is_dir():
-        raise CommandFailed(f"--path: there is no store at {args.path}")
-    settings = consume_settings(args)
-    options = spark_options(args, settings.checkpoint_of("group").parent / spark_log.NAME)
+    with of_usage():
+        settings = consume_settings(args)
+        options = spark_options(args, settings.checkpoint_of("group").parent / spark_log.NAME)
     options.make_importable()
     with ExitStack() as stack, LivingLine() as line:
         progress = ConsumeProgress(line.show)

@@ -51,7 +51,7 @@ def test_a_pattern_takes_whole_names_of_users_topics_and_the_groups_own_retry_to
 
 @pytest.mark.parametrize("pattern", ["orders(", "*", "(?i)orders", "a)|(b"])
 def test_a_pattern_that_is_none_is_refused(pattern: str) -> None:
-    with pytest.raises(InvalidRequest, match="the pattern of topics is no regular expression"):
+    with pytest.raises(InvalidRequest, match="--topic-pattern is no regular expression"):
         patterned(pattern)
 
 

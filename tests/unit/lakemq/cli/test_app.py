@@ -85,6 +85,16 @@ def test_wrong_usage_is_code_2_an_error_and_where_to_look(
             "--to, --group; did you mean --group g?",
         ),
         (
+            ["consume", "--grou", "g"],
+            "lakemq consume: error: unrecognized arguments: --grou g; the following arguments are required: "
+            "--group; did you mean --group?",
+        ),
+        (
+            ["consume", "--group", "g", "--topc", "t"],
+            "lakemq consume: error: unrecognized arguments: --topc t; one of the arguments --handler --sql "
+            "is required; did you mean --topic?",
+        ),
+        (
             ["topic", "list", "--colour\nred"],
             "lakemq topic list: error: unrecognized arguments: --colour\\nred",
         ),
@@ -116,8 +126,8 @@ def test_a_store_that_is_not_there_is_said_before_spark_starts(
     job: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = str(tmp_path / "none")
-    assert app.main([*job, "--topic", "t", "--path", path]) == 1
-    assert capsys.readouterr().err == f"lakemq: --path: there is no store at {path}\n"
+    assert app.main([*job, "--topic", "t", "--path", path]) == 2
+    assert capsys.readouterr().err == f"lakemq: ARGUMENT_ILLEGAL: --path: there is no store at {path}\n"
 
 
 @pytest.mark.parametrize("job", [["consume", "--group", "g", "--handler", "m:f"], ["archive", "--once"]])
@@ -125,7 +135,7 @@ def test_a_path_does_not_go_with_several_brokers(
     job: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = [*job, "--topic", "t", "--path", str(tmp_path), "--endpoint", "127.0.0.1:1,127.0.0.1:2"]
-    assert app.main(words) == 1
+    assert app.main(words) == 2
     assert "ARGUMENT_ILLEGAL: --path is one broker's store" in capsys.readouterr().err
 
 
