@@ -22,6 +22,7 @@ from structured_streaming.offsets import illegal
 from structured_streaming.option_names import with_environment
 from structured_streaming.sink import columns as sink_columns
 from structured_streaming.sink.fixed_brokers import with_brokers
+from structured_streaming.sink.refusal import Refused, check_refused, sent_or_refused
 from structured_streaming.sink.sender import TaskResult, send_all
 from structured_streaming.sink.stream_writer import stream_ids, task_context
 
@@ -36,17 +37,23 @@ class LakeMQBatchWriter(DataSourceArrowWriter):
         sink_columns.check(schema, self._options.topic)
         self._job_id = uuid.uuid4().hex
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskResult:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskResult | Refused:
         """Sends one task's rows; runs on an executor, once per attempt."""
         context = task_context()
         job = self._job_id
         if self._options.name is not None:
             batch_id, _ = stream_ids(context)
             job = f"{self._options.name}/{batch_id or 'job'}"
-        return send_all(self._options, f"spark/{job}/{context.partitionId()}", iterator)
+        prefix = f"spark/{job}/{context.partitionId()}"
+        return sent_or_refused(lambda: send_all(self._options, prefix, iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Has nothing to do: what tasks sent is stored and visible already."""
+        """Says what was refused; what tasks sent is stored and visible already.
+
+        Raises:
+            InvalidRequest: A task was refused; the job fails.
+        """
+        check_refused(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Has nothing to take back: messages already sent stay."""

@@ -24,6 +24,7 @@ from structured_streaming.offsets import illegal
 from structured_streaming.option_names import with_environment
 from structured_streaming.sink import columns as sink_columns
 from structured_streaming.sink.fixed_brokers import with_brokers
+from structured_streaming.sink.refusal import Refused, check_refused, sent_or_refused
 from structured_streaming.sink.sender import TaskResult, send_all
 from structured_streaming.spark_versions import DataSourceStreamArrowWriter, as_arrow
 
@@ -47,7 +48,7 @@ class LakeMQStreamWriter(DataSourceStreamArrowWriter):
         sink_columns.check(schema, self._options.topic)
         self._schema = schema
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskResult:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskResult | Refused:
         """Sends one task's rows; runs on an executor, once per attempt. Spark 4.0 hands over rows."""
         context = task_context()
         batch_id, query_id = stream_ids(context)
@@ -55,10 +56,16 @@ class LakeMQStreamWriter(DataSourceStreamArrowWriter):
             raise InternalError("SYSTEM_ERROR", "Spark gave the task no query id and batch id")
         name = self._options.name or query_id
         prefix = f"spark/{name}/{batch_id}/{context.partitionId()}"
-        return send_all(self._options, prefix, as_arrow(iterator, self._schema))
+        rows = as_arrow(iterator, self._schema)
+        return sent_or_refused(lambda: send_all(self._options, prefix, rows))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Has nothing to do: what tasks sent is stored and visible already."""
+        """Says what was refused; what tasks sent is stored and visible already.
+
+        Raises:
+            InvalidRequest: A task was refused; the query ends, and the batch is open.
+        """
+        check_refused(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Has nothing to take back: when the batch runs again, its keys are known."""
