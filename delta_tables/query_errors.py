@@ -26,6 +26,7 @@ _NO_COMPARISON = re.compile(
     r"Cannot infer common argument type for comparison operation (.+)"
     r"|There isn't a common type to coerce (.+?) in (?:I?LIKE) expression"
 )
+_NO_NUMBER = re.compile(r"Cannot cast string '(.*?)' to value of (\w+) type", re.DOTALL)
 _AROUND = re.compile(
     r"\s*(?:(?:Optimizer rule '[^']*' failed|type_coercion)\s+caused by\s+"
     r"|(?:Error during planning|(?:External|Arrow|Execution|Schema|SQL|Internal|Cast) error): )"
@@ -127,6 +128,12 @@ _KNOWN: tuple[tuple[re.Pattern[str], Callable[[re.Match[str], str], str]], ...] 
     (_AMBIGUOUS, lambda found, text: f"several tables here have a column {found[1]}: write TABLE.{found[1]}"),
     (_NO_SIGNATURE, lambda found, text: f"no function takes these values: {found[1]}"),
     (_NO_COMPARISON, _no_comparison),
+    (
+        _NO_NUMBER,
+        lambda found, text: (
+            f"{found[1]!r} is a text and no {found[2]}: a text is compared with one, as in key = '77'"
+        ),
+    ),
     (re.compile("only supports a single SQL statement"), lambda found, text: "one statement at a time"),
 )
 """What the engine's errors say, and who says it better; the first that is found counts."""

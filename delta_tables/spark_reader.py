@@ -34,6 +34,7 @@ _SETTINGS = {
 _SAYS_ONLY = re.compile(r"[\s(]*(?:explain|describe|desc)\b", re.IGNORECASE)
 _CALLS_JAVA = re.compile(r"\b(reflect|try_reflect|java_method)\b", re.IGNORECASE)
 _CONDITION = re.compile(r"^\[[A-Z0-9_.]+\] ")
+_NO_CATALOG = re.compile(r"requires a single-part namespace, but got identifier `(.+?)`\.")
 _STATE = re.compile(r" SQLSTATE: \w+.*", re.DOTALL)
 
 
@@ -166,6 +167,9 @@ def _explained(about: str = "") -> Iterator[None]:
     except PySparkException as error:
         said = str(error).strip()
         first = _STATE.sub("", said.splitlines()[0] if said else type(error).__name__)
+        if unknown := _NO_CATALOG.search(first):  # of a name that is no catalog's Spark takes the first part
+            name = unknown[1]
+            first = f"the session knows no catalog {name}: --conf spark.sql.catalog.{name}=CLASS"
         raise from_code("ARGUMENT_ILLEGAL", about + _CONDITION.sub("", first)) from error
     finally:
         printing.disabled = before

@@ -3,12 +3,14 @@
 Owns the options, and the session.
 
 Invariants: a ledger on a path starts no JVM unless it was asked for; nothing but the command's own result is
-on standard output.
+on standard output, and no file is left behind.
 """
 
 from __future__ import annotations
 
 import argparse
+import atexit
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -66,5 +68,9 @@ def ledger_session(args: argparse.Namespace, *, wanted: bool = False) -> SparkSe
     if (active := spark.active()) is not None:
         return active
     print("lakemq: Spark starts, for the ledger", file=sys.stderr, flush=True)
-    with tempfile.TemporaryDirectory(prefix="lakemq-spark-") as scratch:
-        return spark.session("lakemq", starts_into=Path(scratch) / "spark.log", **dict(args.conf))
+    # Spark makes its warehouse where it has none, and the command's directory is not the place.
+    scratch = Path(tempfile.mkdtemp(prefix="lakemq-spark-"))
+    atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+    return spark.session(
+        "lakemq", scratch / "warehouse", starts_into=scratch / "spark.log", **dict(args.conf)
+    )

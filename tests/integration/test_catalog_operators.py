@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -178,7 +180,9 @@ def test_a_catalog_that_is_not_known_is_named(
     spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["sql", "SELECT 1 AS n", "--ledger", "nowhere.lakemq"]) == 1
-    assert "nowhere.lakemq" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "nowhere.lakemq cannot be read" in said
+    assert "the session knows no catalog nowhere: --conf spark.sql.catalog.nowhere=CLASS" in said
     assert main(["sql", "SELECT 1 AS n", "--ledger", "spark_catalog.nothing"]) == 1
     assert "no ledger at spark_catalog.nothing: a group's first run makes it" in capsys.readouterr().err
 
@@ -302,3 +306,21 @@ def _rows(table: pa.Table) -> list[str]:
 
 def _count(spark: SparkSession, ledger: CatalogLedger, table: Table) -> int:
     return spark.sql(f"SELECT * FROM {ledger.qualified(table)}").count()
+
+
+def test_a_command_that_starts_spark_leaves_nothing_behind(tmp_path: Path) -> None:
+    here, scratch = tmp_path / "here", tmp_path / "scratch"
+    here.mkdir()
+    scratch.mkdir()
+    ended = subprocess.run(
+        [sys.executable, "-m", "lakemq.cli", "sql", "SELECT 1", "--ledger", "spark_catalog.nothing"],
+        cwd=here,
+        env={**os.environ, "TMPDIR": str(scratch)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert (ended.returncode, ended.stdout) == (1, ""), ended.stderr
+    assert "no ledger at spark_catalog.nothing" in ended.stderr
+    assert [*here.iterdir()] == []
+    assert [found.name for found in scratch.glob("lakemq-*")] == []

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from delta_tables.deliveries import DELIVERIES
 from delta_tables.ledger_reader import LedgerReader
 from delta_tables.query_errors import explained
 from delta_tables.views import TABLES, VIEWS
 from store_native.errors import InvalidRequest
-from tests.support.ledger_rows import path_ledger
+from tests.support.ledger_rows import append, delivery, path_ledger
 
 ENGINES_WORDS = re.compile(
     r"datafusion|Schema error|planning|ParserError|Tokenizer|External|Arrow error|Optimizer|coercion"
@@ -95,7 +96,7 @@ def test_a_statement_that_begins_with_no_known_word_is_shown_it(reader: LedgerRe
             "several tables here have a column topic: write TABLE.topic",
         ),
         ("SELECT sum(topic) FROM deliveries", "no function takes these values: sum(STRING)"),
-        ("SELECT CAST('x' AS BIGINT)", "Cannot cast string 'x' to value of BIGINT type"),
+        ("SELECT CAST('x' AS BIGINT)", "'x' is a text and no BIGINT: a text is compared with one"),
         ("SELECT 1/0", "Divide by zero error"),
         ("SELECT * FROM deliveries LIMIT -1", "LIMIT must be >= 0, '-1' was provided"),
         ("SELECT 1; SELECT 2", "one statement at a time"),
@@ -141,3 +142,18 @@ def test_values_that_are_not_compared_are_named_by_their_types(reader: LedgerRea
     said = refused(reader, "SELECT 1 FROM deliveries WHERE finished_at = ARRAY[1]")
     assert "coercion" not in said
     assert len(said) > 20
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "SELECT * FROM deliveries_by_key WHERE key = 77",
+        "SELECT * FROM deliveries_by_key WHERE key IN (77, 78)",
+        "SELECT * FROM deliveries WHERE message_id = 77",
+        "SELECT * FROM deliveries WHERE array_contains(keys, 77)",
+    ],
+)
+def test_a_number_in_the_place_of_a_text_is_said(tmp_path: Path, condition: str) -> None:
+    append(path_ledger(tmp_path), DELIVERIES, [delivery(0, keys=["ID0"])])
+    said = refused(LedgerReader(str(tmp_path)), condition)
+    assert said == "'ID0' is a text and no BIGINT: a text is compared with one, as in key = '77'"
