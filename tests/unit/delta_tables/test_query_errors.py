@@ -96,7 +96,10 @@ def test_a_statement_that_begins_with_no_known_word_is_shown_it(reader: LedgerRe
             "several tables here have a column topic: write TABLE.topic",
         ),
         ("SELECT sum(topic) FROM deliveries", "no function takes these values: sum(STRING)"),
-        ("SELECT CAST('x' AS BIGINT)", "'x' is a text and no BIGINT: a text is compared with one"),
+        (
+            "SELECT CAST('x' AS BIGINT)",
+            "'x' is a text and no BIGINT: a text is compared with one, as in key = '77'",
+        ),
         ("SELECT 1/0", "Divide by zero error"),
         ("SELECT * FROM deliveries LIMIT -1", "LIMIT must be >= 0, '-1' was provided"),
         ("SELECT 1; SELECT 2", "one statement at a time"),
