@@ -11,6 +11,7 @@
     consume_progress.py how a group goes, and what it came to
     topic_order.py      the list of brokers of an ordered topic
     group_skip.py       a message that an operator gives up for a group
+    group_reset.py      committed offsets that are moved, and groups that are not
     group_status.py     how a group fares now
     group_clone.py      a group that begins where another one stands
     consumer_lag.py     how far it is behind, queue by queue

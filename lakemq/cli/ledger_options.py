@@ -31,6 +31,11 @@ def add_ledger(parser: argparse.ArgumentParser) -> None:
         metavar="LEDGER",
         help="the ledger: a directory, or catalog.schema, which Spark is started for (default: %(default)s)",
     )
+    add_conf(parser)
+
+
+def add_conf(parser: argparse.ArgumentParser) -> None:
+    """Adds ``--conf``."""
     parser.add_argument(
         "--conf",
         action="append",

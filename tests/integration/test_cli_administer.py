@@ -5,15 +5,18 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
+from delta_tables.deliveries import DELIVERIES
 from lakemq import Message
 from lakemq.cli import app
 from tests.support.broker_process import BrokerProcess
 from tests.support.dispatch_barrier import await_dispatch
+from tests.support.ledger_rows import append, delivery, path_ledger
 
 Lakemq = Callable[..., tuple[int, str, str]]
 
@@ -114,6 +117,64 @@ def test_offsets_that_may_mean_two_things_are_refused(
     code, _, err = lakemq("group", "reset", name, "--topic", name, *given, "--execute")
     assert code == 2
     assert said in err
+
+
+def test_a_group_that_goes_on_where_its_ledger_has_it_is_not_said_to_be_moved(
+    lakemq: Lakemq, name: str, shared_broker: BrokerProcess, tmp_path: Path
+) -> None:
+    client = shared_broker.client()
+    client.put_topic(name, read_queue_nums=1, write_queue_nums=1)
+    client.send_many(name, [Message(str(i)) for i in range(10)])
+    await_dispatch(client)
+    client.put_group(name)
+    client.put_topic(f"%RETRY%{name}", read_queue_nums=1, write_queue_nums=1)
+    client.commit_offsets(name, {(name, 0): 8, (f"%RETRY%{name}", 0): 0})
+    broker_name = str(client.cluster()["broker_name"])
+    at: dict[str, Any] = {"topic": name, "consumer_group": name, "broker_name": broker_name}
+    ledger = path_ledger(tmp_path / "ledger")
+    append(ledger, DELIVERIES, [delivery(n, verdict="DEAD" if n == 3 else "ACK", **at) for n in range(8)])
+
+    reset = ("group", "reset", name, "--topic", name, "--to", "earliest")
+    with_ledger = (*reset, "--ledger", str(tmp_path / "ledger"))
+    code, out, err = lakemq(*with_ledger)
+    assert (code, err) == (0, "")
+    assert "from there 8 messages that the ledger has come again, 7 of which went well; 0 that the" in out
+    how = f"lakemq group clone {name} NEW --execute; lakemq group reset NEW --topic {name} --to earliest"
+    assert how in out
+    code, _, err = lakemq(*with_ledger, "--execute")
+    assert (code, err.count("\n")) == (1, 1)
+    assert f"nothing was moved: group {name} goes on where the ledger {tmp_path}/ledger has it" in err
+    assert how in err
+    assert client.group_offsets(name)[name, 0] == 8
+
+    words = ("group", "reset", name, "--topic", name, "--offset", "0=9", "--ledger", str(tmp_path / "ledger"))
+    ahead = as_json(lakemq, *words)
+    assert (ahead["executed"], f"--topic {name} --offset 0=9 --execute" in ahead["not_moved"]) == (
+        False,
+        True,
+    )
+    place = {"broker_name": broker_name, "topic": name, "queue_id": 0, "to_offset": 9}
+    counted = {"reached": 8, "handled": 0, "acknowledged": 0, "given_up": 0, "unread": 1}
+    assert ahead["queues"] == [{**place, **counted}]
+
+    code, out, _ = lakemq(*reset, "--execute")
+    assert code == 0
+    assert f"lakemq consume has run group {name}: it goes on where its checkpoint and its ledger say" in out
+    assert how in out
+    assert client.group_offsets(name)[name, 0] == 0, "a ledger that is lost is made again so"
+
+
+def test_a_ledger_that_does_not_know_the_group_and_settings_without_a_ledger_are_refused(
+    lakemq: Lakemq, name: str, tmp_path: Path
+) -> None:
+    lakemq("topic", "create", name)
+    lakemq("group", "create", name)
+    append(path_ledger(tmp_path / "ledger"), DELIVERIES, [delivery(0, consumer_group=f"{name}s")])
+    reset = ("group", "reset", name, "--topic", name, "--to", "earliest")
+    code, _, err = lakemq(*reset, "--ledger", str(tmp_path / "ledger"), "--execute")
+    assert (code, f"there is no group {name}: did you mean {name}s?" in err) == (1, True)
+    assert lakemq(*reset, "--ledger", str(tmp_path / "none"))[0] == 1
+    assert lakemq(*reset, "--conf", "spark.x=y")[0] == 2
 
 
 def test_group_is_moved_only_with_execute(lakemq: Lakemq, name: str, shared_broker: BrokerProcess) -> None:

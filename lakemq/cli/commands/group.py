@@ -1,7 +1,7 @@
 """``lakemq group``: consumer groups, their committed offsets, and how to move them, over the HTTP API.
 
 Owns the arguments and how groups, lags and the plans of a reset and of a clone are shown; group_status.py
-words a status, group_clone.py clones, group_skip.py gives a message up.
+words a status, group_reset.py moves offsets, group_clone.py clones, group_skip.py gives a message up.
 
 Invariants: a reset, a clone and a skip change nothing without ``--execute``.
 """
@@ -15,14 +15,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lakemq.argument_types import between
-from lakemq.cli import group_clone, group_skip, group_status, options
+from lakemq.cli import group_clone, group_reset, group_skip, group_status, options
 from lakemq.cli.consumer_lag import consumer_lag, lag_and_away
-from lakemq.cli.ledger_options import add_ledger, ledger_session
-from lakemq.cli.missing_brokers import missing_of
+from lakemq.cli.group_reset import NOT_MOVED
+from lakemq.cli.ledger_options import add_conf, add_ledger, ledger_session
 from lakemq.cli.subparsers import Subparsers
 from lakemq.cli.verbs import add_broker_verb
 from lakemq.cli.verbs import run as run
-from lakemq.client import Client, GroupConfig, InvalidRequest, LakeMQError, OffsetReset, Unavailable
+from lakemq.client import Client, GroupConfig, InvalidRequest, Unavailable
 from lakemq.terminal import output
 from lakemq.terminal.failure import WrongUsage
 from store_native.names import retry_topic
@@ -30,10 +30,6 @@ from store_native.names import retry_topic
 MOST_RETRIES = 1_000
 """A broker takes no more."""
 _LEFT_OUT = "Ends with 1 when a broker is left out."
-_NOT_MOVED = (
-    "A group that lakemq consume has run goes on where its checkpoint and its ledger say: it is not moved "
-    "by this."
-)
 
 
 def register(subparsers: Subparsers) -> None:
@@ -87,7 +83,7 @@ def _register_clone(verbs: Subparsers) -> None:
         "clone",
         _clone,
         "make a group that begins where another one stands; without --execute only say what would happen. "
-        f"{_NOT_MOVED}",
+        f"{NOT_MOVED}",
     )
     clone.add_argument("source", metavar="FROM", help="the group that is copied")
     clone.add_argument("group", metavar="TO", help="the new group")
@@ -99,9 +95,9 @@ def _register_reset(verbs: Subparsers) -> argparse.ArgumentParser:
     reset = add_broker_verb(
         verbs,
         "reset",
-        _reset,
+        group_reset.reset,
         "move a group's committed offsets on a topic; without --execute only say what would happen. "
-        f"{_NOT_MOVED}",
+        f"{NOT_MOVED}",
     )
     reset.add_argument("--topic", required=True, help="the topic on which it is moved")
     target = reset.add_mutually_exclusive_group(required=True)
@@ -119,6 +115,13 @@ def _register_reset(verbs: Subparsers) -> argparse.ArgumentParser:
     reset.add_argument(
         "--broker", metavar="NAME", help="only the queues of this broker, of several (default: all)"
     )
+    reset.add_argument(
+        "--ledger",
+        metavar="LEDGER",
+        help="the ledger of a group that lakemq consume has run: say what of it would come again or be "
+        "skipped, and how; such a group is not moved, and --execute is refused",
+    )
+    add_conf(reset)
     reset.add_argument("--execute", action="store_true", help="do it")
     return reset
 
@@ -239,65 +242,6 @@ def _behind(client: Client, group: str, now_ms: int, *, in_ledger: bool) -> dict
         return {"lag": None, "lag_s": None}
 
 
-def _reset(client: Client, args: argparse.Namespace) -> None:
-    target: dict[str, Any]
-    if args.offset is not None:
-        target = {"offsets": _queue_offsets(args.offset)}
-    elif isinstance(args.to, int):
-        target = {"timestamp": args.to}
-    else:
-        target = {"to": args.to}
-    moves: list[dict[str, Any]] = []
-    brokers = _brokers(client, args)
-
-    def reset(broker: Client, *, dry_run: bool) -> list[OffsetReset]:
-        epoch = args.lease_epoch
-        return broker.reset_offsets(args.group, args.topic, dry_run=dry_run, lease_epoch=epoch, **target)
-
-    if args.execute and len(brokers) > 1:
-        for broker in brokers.values():
-            reset(broker, dry_run=True)  # where one is away, none is moved
-    for name, broker in brokers.items():
-        try:
-            moved = reset(broker, dry_run=not args.execute)
-        except LakeMQError as error:
-            done = sorted({move["broker_name"] for move in moves})
-            if not args.execute or not done:
-                raise
-            what = f"{error.detail}; done on {', '.join(done)}"
-            raise type(error)(error.code, what, **error.context) from error
-        moves += [{**_of(name), **asdict(move)} for move in moved]
-    if args.format == "json":
-        answer = {"executed": args.execute, "moves": "offsets at the broker", "not_moved": _NOT_MOVED}
-        print(output.as_json({**answer, "queues": moves}))
-        return
-    columns = [
-        *_of_several(client),
-        "topic",
-        "queue_id",
-        "from_offset",
-        "to_offset",
-        "redelivered",
-        "skipped",
-    ]
-    print(output.table(columns, [[move[name] for name in columns] for move in moves]))
-    again, skipped = sum(move["redelivered"] for move in moves), sum(move["skipped"] for move in moves)
-    if args.execute:
-        print(
-            f"\ndone: the broker's offsets are moved; from them {again} messages come again, "
-            f"{skipped} are skipped"
-        )
-    else:
-        print(
-            f"\npreview: from the broker's offsets {again} messages would come again, {skipped} be skipped; "
-            "--execute moves them"
-        )
-    if unread := sum(move["from_offset"] is None for move in moves):
-        has, begins = ("had", "begins") if args.execute else ("has", "would begin")
-        print(f"on {unread} of these queues the group {has} no offset: a group that never ran {begins} there")
-    print(_NOT_MOVED)
-
-
 def _clone(client: Client, args: argparse.Namespace) -> None:
     plan = group_clone.planned(client, args.source, args.group, overwrite=args.overwrite)
     kept_aside = group_clone.execute(client, plan) if args.execute else []
@@ -313,9 +257,9 @@ def _clone(client: Client, args: argparse.Namespace) -> None:
             "source": args.source,
             "created": plan.is_new,
         }
-        print(output.as_json({**answer, "not_moved": _NOT_MOVED, "queues": plan.queues}))
+        print(output.as_json({**answer, "not_moved": NOT_MOVED, "queues": plan.queues}))
         return
-    columns = [*_of_several(client), "topic", "queue_id", "from_offset", "to_offset", "lag"]
+    columns = [*group_reset.of_several(client), "topic", "queue_id", "from_offset", "to_offset", "lag"]
     print(output.table(columns, [[row[name] for name in columns] for row in plan.queues]))
     lag = sum(row["lag"] for row in plan.queues)
     if args.execute:
@@ -325,49 +269,11 @@ def _clone(client: Client, args: argparse.Namespace) -> None:
             f"\npreview: group {args.group} would begin where {args.source} stands, and {lag} messages "
             "come to it; --execute does it"
         )
-    print(_NOT_MOVED)
+    print(NOT_MOVED)
 
 
 def _skip(client: Client, args: argparse.Namespace) -> None:
     print(group_skip.skip(client, args))
-
-
-def _brokers(client: Client, args: argparse.Namespace) -> dict[str, Client]:
-    """The brokers whose offsets are moved, by name; "" for the only one.
-
-    Raises:
-        Unavailable: The list of an ordered topic names one that no route has.
-        WrongUsage: Several brokers have the topic, and the queues are not said to be of one of them.
-    """
-    if not client.is_cluster():
-        return {"": client if args.broker is None else client.broker(args.broker)}
-    client.group(args.group)
-    brokers = client.brokers(args.topic)
-    if args.broker is not None:
-        return {args.broker: client.broker(args.broker)}
-    if missing := missing_of(client, [args.topic], {*client.brokers(), *brokers}):
-        what = f"{'; '.join(missing)}. Nothing was moved; --broker NAME moves one broker's queues"
-        raise Unavailable("SERVICE_NOT_AVAILABLE", what)
-    if len(brokers) > 1 and (args.offset is not None or args.lease_epoch is not None):
-        raise WrongUsage(f"several brokers have {args.topic}: say whose queues, --broker {min(brokers)}")
-    return brokers
-
-
-def _of(broker_name: str) -> dict[str, Any]:
-    return {"broker_name": broker_name} if broker_name else {}
-
-
-def _of_several(client: Client) -> list[str]:
-    return ["broker_name"] if client.is_routed else []
-
-
-def _queue_offsets(pairs: list[tuple[str, str]]) -> dict[int, int]:
-    if not all(number.isascii() and number.isdigit() for pair in pairs for number in pair):
-        raise WrongUsage("--offset takes QUEUE=OFFSET, both whole numbers")
-    targets = {int(queue): int(offset) for queue, offset in pairs}
-    if len(targets) < len(pairs):
-        raise WrongUsage("--offset names a queue twice")
-    return targets
 
 
 def _print(group: GroupConfig, rows: list[dict[str, Any]], args: argparse.Namespace) -> None:
