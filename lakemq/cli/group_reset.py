@@ -1,6 +1,6 @@
 """Committed offsets that are moved: what would happen, doing it, and for whom it comes to nothing.
 
-Owns the words. The ledger is read by delta_tables, imported where it is named, because it needs an extra.
+Owns the words. What reads a ledger is imported where one is named, because it needs an extra.
 
 Invariants: nothing is moved without ``--execute``, or while a broker of the topic is away. A group is never
 said to be moved that goes on where its ledger has it.
