@@ -189,6 +189,8 @@ def _body(line: _Line, name: str, value: Any) -> bytes:
         raise line.refusal("body cannot be written in UTF-8") from None
     except (binascii.Error, ValueError) as error:
         raise line.refusal(f"body_base64 is none: {error}") from None
+    if not body:
+        raise line.refusal(f"{name} is empty, which no broker takes")
     return body
 
 

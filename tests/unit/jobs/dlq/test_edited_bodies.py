@@ -131,6 +131,8 @@ def test_an_exported_file_with_edited_bodies_is_taken(ledger: PathLedger, file: 
         ({"message_id": "M0", "body": "a", "body_base64": "YQ=="}, "it takes one of body"),
         ({"message_id": "M0", "body": {"a": 1}}, "body is a text, JSON too: not dict"),
         ({"message_id": "M0", "body": None}, "body is a text"),
+        ({"message_id": "M0", "body": ""}, "body is empty, which no broker takes"),
+        ({"message_id": "M0", "body_base64": ""}, "body_base64 is empty"),
         ({"message_id": "M0", "body": "\ud800"}, "body cannot be written in UTF-8"),
         ({"message_id": "M0", "body_base64": "a"}, "body_base64 is none"),
         ({"message_id": "M0", "body_base64": "YQ==\n"}, "body_base64 is none"),
