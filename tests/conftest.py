@@ -17,6 +17,7 @@ from hypothesis import settings
 
 from tests.support.broker_process import BrokerProcess
 from tests.support.examples import examples
+from tests.support.peer_brokers import JAVA_OPTIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,6 +41,8 @@ _ARCHIVE = Path(sys.prefix) / "spark-classes.jsa"
 _ARCHIVED = f" -XX:SharedArchiveFile={_ARCHIVE} -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", _FOR_MINUTES)
 os.environ.setdefault("SPARK_SUBMIT_OPTS", _FOR_MINUTES + (_ARCHIVED if _ARCHIVE.exists() else ""))
+# RocketMQ's JVMs live for seconds.
+os.environ.setdefault(JAVA_OPTIONS, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 # A run in the background has SIGINT ignored, and what it starts would have so too.

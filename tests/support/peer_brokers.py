@@ -26,6 +26,7 @@ ROCKETMQ_TOOL: Final = Path(__file__).parent / "java" / "RocketTool.java"
 KAFKA_LOAD: Final = POMS / "kafka" / "src" / "KafkaLoad.java"
 START_TIMEOUT_S: Final = 90.0
 TOOL_TIMEOUT_S: Final = 300.0
+JAVA_OPTIONS: Final = "LAKEMQ_PEER_JAVA_OPTIONS"
 _REGISTER_BROKER: Final = 103
 _CLUSTER_INFO: Final = 106
 
@@ -49,7 +50,7 @@ def run_java(class_path: str, main: str, *arguments: str, heap: str = "512m", ho
     Raises:
         ToolFailed: its exit code was not 0.
     """
-    command = ["java", f"-Xmx{heap}", f"-Duser.home={home}", "-cp", class_path, main, *arguments]
+    command = ["java", *_options(), f"-Xmx{heap}", f"-Duser.home={home}", "-cp", class_path, main, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TOOL_TIMEOUT_S, check=False)
     if done.returncode != 0:
         raise ToolFailed(f"{main} {' '.join(arguments[:1])}: {(done.stdout + done.stderr)[-3000:]}")
@@ -215,6 +216,7 @@ class RocketMQ:
     def _java(self, name: str, main: str, configuration: Path, heap: str) -> ServerProcess:
         command = [
             "java",
+            *_options(),
             f"-Xms{heap}",
             f"-Xmx{heap}",
             f"-Duser.home={self.directory}",
@@ -227,6 +229,11 @@ class RocketMQ:
             str(configuration),
         ]
         return ServerProcess(command, self.directory / f"{name}.log", {"ROCKETMQ_HOME": str(self.directory)})
+
+
+def _options() -> list[str]:
+    """Options of the JVM that the environment gives: those of tests, which live for seconds."""
+    return os.environ.get(JAVA_OPTIONS, "").split()
 
 
 def _remoting_frame(code: int, fields: Mapping[str, object]) -> bytes:
@@ -296,6 +303,7 @@ class Kafka:
             run_java(path, "kafka.tools.StorageTool", *arguments, home=self.directory)
         command = [
             "java",
+            *_options(),
             f"-Xms{self._heap}",
             f"-Xmx{self._heap}",
             "-cp",
