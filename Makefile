@@ -33,7 +33,8 @@ NOT_FAST := test_a_disk_that_lies_about_one_kind_of_sync_is_noticed \
 	test_whichever_sync_fails_what_it_was_about_is_written_again \
 	test_whichever_call_of_the_disk_fails_nothing_acknowledged_is_lost_and_all_heals
 
-# Modules of tests beside each other, the longest first; WORKERS= is one after another.
+# Modules of tests beside each other, the longest first; WORKERS= is one after another. Of three workers two have Spark.
+SESSIONS := -p tests.support.session_schedule
 WORKERS := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 CARGO_TEST := cargo test --locked --no-default-features --manifest-path store_native/Cargo.toml
 NIGHTLY_TEST := $(patsubst cargo,cargo +nightly,$(CARGO_TEST))
@@ -95,10 +96,10 @@ quickstart: $(VENV)/.built
 # With Maven installed, the tests against RocketMQ's own broker run too.
 test test-all: export PYTEST_XDIST_AUTO_NUM_WORKERS = $(HALF_MORE)
 test: $(VENV)/.built $(VENV)/spark-classes.jsa
-	$(call BESIDE,-m "not nightly",)
+	$(call BESIDE,$(SESSIONS) -m "not nightly",)
 
 test-all: $(VENV)/.built $(VENV)/spark-classes.jsa
-	$(call BESIDE,,)
+	$(call BESIDE,$(SESSIONS),)
 
 # Unit and Rust tests, with a part of their examples and seeds, and one integration test of each package: for every save.
 # Meant to stay under 2 minutes on two quiet cores: 1 min 42 s there on 2026-11-27, compiled before (2 min 5 s on another machine).

@@ -21,9 +21,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @cache
-def takes_the_session(module: str) -> bool:
+def takes_the_session(module: str, root: Path = ROOT) -> bool:
     """Looks whether tests of a module, by its path from the root, ask for the shared Spark session."""
-    return "spark: SparkSession" in (ROOT / module).read_text(encoding="utf-8")
+    return "spark: SparkSession" in (root / module).read_text(encoding="utf-8")
 
 
 def unit_of(test: str) -> str:

@@ -33,26 +33,58 @@ def workers_of_the_makefile() -> list[str]:
     return line[1].split()
 
 
-@pytest.mark.long
-def test_the_workers_of_make_test_take_whole_modules(tmp_path: Path) -> None:
-    for name in ("test_a.py", "test_b.py", "test_c.py"):
-        (tmp_path / name).write_text(_MODULE)
+def run_modules(directory: Path, workers: int, *options: str) -> dict[str, str]:
+    """Runs a directory's modules of six tests each, and returns at which worker each was."""
+    modules = [path.name for path in directory.glob("test_*.py")]
     environment = {name: value for name, value in os.environ.items() if "XDIST" not in name}
-    command = [sys.executable, "-m", "pytest", "-q", *workers_of_the_makefile(), "--rootdir", ".", "."]
+    root = os.pathsep.join(filter(None, (str(ROOT), environment.get("PYTHONPATH"))))
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        *workers_of_the_makefile(),
+        *options,
+        "--rootdir",
+        ".",
+        ".",
+    ]
     done = subprocess.run(
         command,
-        cwd=tmp_path,
-        env={**environment, "PYTEST_XDIST_AUTO_NUM_WORKERS": "2"},
+        cwd=directory,
+        env={**environment, "PYTEST_XDIST_AUTO_NUM_WORKERS": str(workers), "PYTHONPATH": root},
         capture_output=True,
         text=True,
         timeout=100,
         check=False,
     )
-    assert "18 passed" in done.stdout, done.stdout + done.stderr
-    ran = (tmp_path / "ran").read_text().splitlines()
-    assert len(ran) == 18
-    assert len(set(ran)) == 3, "each module at one worker"
-    assert len({line.split()[1] for line in ran}) == 2, "both workers have some"
+    assert f"{6 * len(modules)} passed" in done.stdout, done.stdout + done.stderr
+    ran = (directory / "ran").read_text().splitlines()
+    assert len(ran) == 6 * len(modules)
+    at = dict(line.split() for line in ran)
+    assert {f"{module} {at[module]}" for module in modules} == set(ran), "each module at one worker"
+    return at
+
+
+@pytest.mark.long
+def test_the_workers_of_make_test_take_whole_modules(tmp_path: Path) -> None:
+    for name in ("test_a.py", "test_b.py", "test_c.py"):
+        (tmp_path / name).write_text(_MODULE)
+    assert len(set(run_modules(tmp_path, 2).values())) == 2, "both workers have some"
+
+
+@pytest.mark.long
+def test_of_three_workers_two_have_modules_with_spark_and_all_have_others(tmp_path: Path) -> None:
+    for number in range(6):
+        (tmp_path / f"test_spark_{number}.py").write_text(f"{_MODULE}\n# spark: SparkSession\n")
+    (tmp_path / "test_without.py").write_text(_MODULE)
+    at = run_modules(tmp_path, 3, "-p", "tests.support.session_schedule")
+    with_spark = {worker for module, worker in at.items() if "spark" in module}
+    assert len(with_spark) == 2
+    assert at["test_without.py"] not in with_spark
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert "SESSIONS := -p tests.support.session_schedule" in makefile
+    assert makefile.count("$(call BESIDE,$(SESSIONS)") == 2
 
 
 def test_modules_with_spark_are_one_unit_of_the_fast_tests_and_each_other_is_its_own() -> None:
