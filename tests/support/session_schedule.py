@@ -41,10 +41,11 @@ class FewSessions(LoadFileScheduling):  # type: ignore[misc]  # it has no types
 
     def _next(self, node: WorkerController) -> str | None:
         """Which module a worker is to have next: one with Spark where it may."""
-        with_spark = [module for module in self.workqueue if self._takes_the_session(module)]
+        with_spark = [str(module) for module in self.workqueue if self._takes_the_session(module)]
         if with_spark and self._may_have_a_session(node):
             return with_spark[0]
-        return next((module for module in self.workqueue if module not in with_spark), None)
+        others = [str(module) for module in self.workqueue if module not in with_spark]
+        return others[0] if others else None
 
     def _may_have_a_session(self, node: WorkerController) -> bool:
         have = {
