@@ -6,7 +6,7 @@
 //!
 //! The calls of a run are counted. Then each fails in a run of its own, once with each error; one that writes also
 //! with half of its bytes, and with all of them, in the file; one that reads also with half of what is there. The same
-//! dice do the same again: a case that fails says what replays it. `LAKEMQ_ERROR_CHANCE` is the chance in a hundred of each case to be tried (default 5; 100 takes
+//! dice do the same again: a case that fails says what replays it. `LAKEMQ_ERROR_CHANCE` is the chance in a hundred of each case to be tried (default 3; 100 takes
 //! all), `LAKEMQ_ERROR_SEEDS` sets the number of seeds (default 2), `LAKEMQ_ERROR_SEED` runs one alone and
 //! `LAKEMQ_ERROR_CASE` one case of it.
 
@@ -319,7 +319,7 @@ fn each_call_fails(seed: u64, chance: u64) -> usize {
 
 fn chance() -> u64 {
     let text = std::env::var("LAKEMQ_ERROR_CHANCE").ok();
-    text.and_then(|text| text.parse().ok()).unwrap_or(5)
+    text.and_then(|text| text.parse().ok()).unwrap_or(3)
 }
 
 #[test]
