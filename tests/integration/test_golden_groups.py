@@ -46,7 +46,7 @@ def give_back_lease(client: Client, group: str) -> None:
         client.release_lease(group, "nobody")
 
 
-@pytest.mark.parametrize("checkpoint", ["kept", "lost"])
+@pytest.mark.parametrize("checkpoint", ["kept", pytest.param("lost", marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_group_of_an_earlier_version_goes_on_where_it_was(
     spark: SparkSession,

@@ -94,7 +94,7 @@ def test_a_restart_with_another_policy_decides_about_later_failures_only(
 @pytest.mark.parametrize(
     ("size", "limits"),
     [
-        (2_000, "max_message_bytes = 1000\n"),
+        pytest.param(2_000, "max_message_bytes = 1000\n", marks=pytest.mark.nightly),
         (200_000, "max_message_bytes = 1000\nmax_request_bytes = 1000\n"),
     ],
 )

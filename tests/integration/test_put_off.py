@@ -62,7 +62,7 @@ def settings_for(
     )
 
 
-@pytest.mark.parametrize("mode", ["concurrent", "orderly"])
+@pytest.mark.parametrize("mode", ["concurrent", pytest.param("orderly", marks=pytest.mark.nightly)])
 def test_a_slow_handler_holds_nothing_back_and_each_message_is_handled_once(
     spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path, mode: Mode
 ) -> None:
