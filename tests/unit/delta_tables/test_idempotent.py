@@ -15,9 +15,8 @@ from tests.support.ledger_rows import START, append, delivery, path_ledger
 def test_an_arrow_append_of_a_known_version_adds_nothing(tmp_path: Path) -> None:
     ledger = path_ledger(tmp_path)
     ledger.create(CONSUMER_OFFSETS)
-    progress = [QueueProgress("t", "b", 0, 0, 5, None), QueueProgress("t", "b", 1, 5, 5, 9)]
+    progress = [QueueProgress("t", "b", 0, 0, 5, None)]
     table = rows(progress, consumer_group="g", subscription="*", query_id="q", batch_id=1, recorded_at=START)
-    assert table.num_rows == 1, "a queue that did not move has no row"
     done = [
         append_arrow_once(table, ledger, CONSUMER_OFFSETS, app_id=app, version=version)
         for app, version in [("a", 1), ("a", 1), ("a", 0), ("b", 1), ("a", 2)]

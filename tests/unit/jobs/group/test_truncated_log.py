@@ -141,6 +141,11 @@ NAMES = LedgerNames((GivenAgain(Q, 2, 5, 65),))
 _QUEUE = attrgetter("topic", "broker_name", "queue_id")
 
 
+def test_a_queue_of_which_a_batch_covers_nothing_is_not_told() -> None:
+    assert not QueueProgress("orders", "broker-a", 0, 5, 5, 9).has_moved
+    assert QueueProgress("orders", "broker-a", 0, 5, 6, 9).has_moved
+
+
 @pytest.mark.parametrize(
     ("begin", "upto", "told"),
     [
