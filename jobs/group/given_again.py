@@ -107,6 +107,10 @@ class LedgerNames:
             found[queue] = at
         return found
 
+    def epochs(self) -> dict[MessageQueue, int]:
+        """Returns, of queues with such ranges, in which epoch at least the group came to where it is."""
+        return {queue: max(held.epoch for held in ranges) for queue, ranges in self._by_queue.items()}
+
     def before(self, epoch: int) -> LedgerNames:
         """Returns the names as they were before an epoch gave offsets again."""
         return LedgerNames(tuple(held for held in self.ranges if held.epoch < epoch))

@@ -24,6 +24,7 @@ from delta_tables.ledger.location import LedgerLocation
 from delta_tables.ledger.spans import Span
 from jobs.group.given_again import NO_OTHER_NAMES, LedgerNames
 from store_native.errors import from_code
+from store_native.names import is_retry_topic
 from structured_streaming.offsets import MessageQueue, Offsets, same_topic
 from structured_streaming.source.data_loss import Loss
 
@@ -117,11 +118,18 @@ def _delivered(
 def refuse_other_losses(begin: Offsets, end: Offsets) -> None:
     """Refuses to go on where positions no longer mean the same messages.
 
+    A retry topic that was made again is begun anew: its rows are keyed by the positions of the original
+    messages.
+
     Raises:
         LakeMQError: OFFSET_ILLEGAL, naming the topic or queue.
     """
+    anew: set[str] = set()
     for topic, topic_id in end.topic_ids.items():
         if not same_topic(begin.topic_ids.get(topic), topic_id):
+            if is_retry_topic(topic):
+                anew.add(topic)
+                continue
             raise from_code(
                 "OFFSET_ILLEGAL",
                 f"topic {topic} was deleted and created again: its positions are in the ledger already. "
@@ -136,7 +144,7 @@ def refuse_other_losses(begin: Offsets, end: Offsets) -> None:
                 "the checkpoint and leave the topic out; use another group or ledger when it is made again",
             )
     for queue, position in end.queues.items():
-        if end.epoch < begin.epoch or position < begin.position(queue):
+        if end.epoch < begin.epoch or (position < begin.position(queue) and queue.topic not in anew):
             raise from_code(
                 "OFFSET_ILLEGAL",
                 f"{queue}: the group is at {begin.position(queue)} but the store was put back to "

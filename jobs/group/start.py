@@ -72,7 +72,10 @@ def starting_offsets(
                 "messages. Use another group or ledger for it",
             )
         handled.pop(queue, None)  # of the retry topic rows are keyed by original positions
-    handled |= _common_ends(handled, _epochs(settings.ledger, spark, settings.group), queues, truncated)
+    epochs = _epochs(settings.ledger, spark, settings.group)
+    for queue, epoch in truncated.names.epochs().items():  # a batch that is in the ledger may not be reported
+        epochs[queue] = max(epoch, epochs.get(queue, epoch))
+    handled |= _common_ends(handled, epochs, queues, truncated)
     start = _of_those_there(settings, brokers, handled, reported, queues)
     for queue, at in handled.items() if brokers.several else ():
         if queue.topic in start and queue.broker_name not in there:

@@ -63,3 +63,12 @@ def test_a_position_that_has_a_delivery_is_never_lost() -> None:
         LostRange("t", "b", 0, 6, 8, "expired"),
     ]
     assert without(lost, [("other", "b", 0, 4)]) == lost
+
+
+def test_a_retry_topic_that_was_made_again_is_begun_anew() -> None:
+    """So it is after an unclean promotion of a slave that lacked it."""
+    queue = MessageQueue("%RETRY%g", "broker-a", 0)
+    begin = Offsets(1, {"%RETRY%g": "a"}, {queue: 5})
+    refuse_other_losses(begin, Offsets(65, {"%RETRY%g": "b"}, {queue: 2}))
+    with pytest.raises(InvalidRequest, match="put back"):
+        refuse_other_losses(begin, Offsets(65, {"%RETRY%g": "a"}, {queue: 2}))

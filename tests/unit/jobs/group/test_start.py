@@ -10,6 +10,8 @@ import pytest
 
 from delta_tables.deliveries import DELIVERIES
 from delta_tables.ledger.path_ledger import PathLedger
+from delta_tables.ledger_reader import LedgerReader
+from delta_tables.truncated_ranges import TRUNCATED_RANGES
 from jobs.group.start import choose, starting_offsets
 from jobs.group.truncated_log import TruncatedLog
 from jobs.handler.loader import HandlerTarget
@@ -146,3 +148,23 @@ def test_a_retry_topic_whose_offsets_are_given_again_is_read_from_the_common_poi
     cluster = ModelCluster("broker-a", topics=("orders", RETRIES), several=False)
     cluster.epochs = ((1, 0), (65, 5))
     assert started(cluster, ledger)[RETRIES] == {"broker-a/0": 5}
+
+
+def test_a_batch_behind_a_truncated_log_that_was_not_reported_is_known_to_be_of_the_later_epoch(
+    tmp_path: Path,
+) -> None:
+    """The driver ended between the outcomes and the report, and the checkpoint is lost."""
+    ledger = path_ledger(tmp_path)
+    report(ledger, 0, 5, epoch=1)
+    again = {"consumer_group": "g", "topic": "orders", "broker_name": "broker-a", "queue_id": 0}
+    again |= {"from_offset": 2, "to_offset": 4, "epoch_before": 1, "epoch": 65, "named": "broker-a@65"}
+    append(ledger, TRUNCATED_RANGES, [again])
+    cluster = ModelCluster("broker-a", topics=("orders", RETRIES), several=False)
+    cluster.epochs = ((1, 0), (65, 2))
+    assert started(cluster, ledger)["orders"] == {"broker-a/0": 2}, "nothing of it was handled"
+    renamed: dict[str, Any] = {"broker_name": "broker-a@65", "source_broker_name": "broker-a@65"}
+    append(ledger, DELIVERIES, [delivery(offset, **renamed) for offset in (2, 3)])
+    assert started(cluster, ledger)["orders"] == {"broker-a/0": 4}
+    append(ledger, DELIVERIES, [delivery(4, **renamed), delivery(5), delivery(6)])
+    assert started(cluster, ledger)["orders"] == {"broker-a/0": 7}
+    assert len(LedgerReader(tmp_path).sql("SELECT * FROM truncated_ranges").to_pylist()) == 1
