@@ -204,11 +204,11 @@ class DeadLetterChoice:
         return found
 
     def attempts(self, letter: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The attempts behind a dead letter, in order, from `deliveries`."""
+        """The attempts at a dead letter's message, those after a replay too, in order, from `deliveries`."""
         at = " AND ".join(f"{name} = {literal(letter[name])}" for name in KEY[:4])
         rows = self._reader.sql(
             f"SELECT {', '.join(_OF_ATTEMPT)} FROM deliveries WHERE consumer_group = '{self.group}' "
-            f"AND {at} AND attempt <= {int(letter['attempts'])} AND verdict <> 'PARKED' ORDER BY attempt"
+            f"AND {at} AND verdict <> 'PARKED' ORDER BY attempt"
         )
         found: list[dict[str, Any]] = rows.to_pylist()
         return found

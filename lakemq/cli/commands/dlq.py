@@ -218,6 +218,8 @@ def _replay(client: Client, args: argparse.Namespace) -> None:
         print(output.as_json({**said, "refused": refused, "executed": True}))
     else:
         named = f"(replay {replayed.replay_id})"
+        before = 0 if replay.edits is None else replay.edits.sent_before
+        named += f"; {before:,} more of the file were sent before" if before else ""
         print(f"{replayed.sent:,} dead letters of group {args.group} are sent again {named}")
     if replayed.refused:
         at, why = replayed.refused[0]

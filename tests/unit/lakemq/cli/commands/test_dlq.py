@@ -32,7 +32,7 @@ def test_a_card_has_fields_attempts_traceback_and_body(
         assert part in shown, shown
     assert main(["dlq", "show", "M0", *named, "--format", "json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)
-    assert [each["attempt"] for each in found["history"]] == [1, 2], "what a replay made is not behind it"
+    assert [each["attempt"] for each in found["history"]] == [1, 2, 3], "the last is what a replay came to"
 
 
 def test_show_asks_for_one_choice_and_says_when_nothing_fits(
