@@ -111,6 +111,11 @@ class LedgerNames:
         """Returns, of queues with such ranges, in which epoch at least the group came to where it is."""
         return {queue: max(held.epoch for held in ranges) for queue, ranges in self._by_queue.items()}
 
+    def as_of(self, epochs: Mapping[str, int]) -> LedgerNames:
+        """Returns the names in what was planned in some epochs, by broker: later ones gave nothing of it."""
+        held = (part for part in self.ranges if part.epoch <= epochs.get(part.queue.broker_name, part.epoch))
+        return LedgerNames(tuple(held))
+
     def before(self, epoch: int) -> LedgerNames:
         """Returns the names as they were before an epoch gave offsets again."""
         return LedgerNames(tuple(held for held in self.ranges if held.epoch < epoch))

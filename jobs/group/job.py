@@ -27,6 +27,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
+from delta_tables.data_losses import LostRange
 from delta_tables.deliveries import DEAD, DELIVERIES, DROPPED
 from jobs.frames.frame_handler import FrameHandler
 from jobs.group.addressing import Acceptance
@@ -37,6 +38,7 @@ from jobs.group.batch_size import MOST_ROWS_OF_A_TASK, Handled
 from jobs.group.carried import Carriers
 from jobs.group.fence import GroupFence
 from jobs.group.frame_decisions import FrameDecisions
+from jobs.group.given_again import LedgerNames
 from jobs.group.learned_of_handler import LearnedOfHandler
 from jobs.group.loss_record import LossRecord
 from jobs.group.named_batch import NamedBatch
@@ -241,11 +243,14 @@ class GroupJob:
         batch = NamedBatch(self._settings.group, query_id, batch_id)
         covered = self._range(batch_id)
         lost: LossRecord | None = None
+        gone: list[LostRange] = []
         if self._settings.on_data_loss == "record":
             gone = self._truncated.go_on(covered.truncated)
             covered.refuse_other_losses()
-            lost = LossRecord(self._spark, self._truncated.names, gone)
-        reader = replace(self._reader, on_loss=lost, names=self._truncated.names)
+        names = self._names_in(covered)
+        if self._settings.on_data_loss == "record":
+            lost = LossRecord(self._spark, names, gone)
+        reader = replace(self._reader, on_loss=lost, names=names)
         if batch_id > self._newest_in_ledger(batch_id, query_id, covered):
             handled = self._outcomes.write(batch, covered.slices(self._store_id), reader, lost)
             self._last_in_ledger = batch_id
@@ -261,7 +266,7 @@ class GroupJob:
             lost.write(*at, self._spark)
         if self._lease is not None:
             self._lease.check()
-        behind = self._progress.report(batch, covered, self._truncated.names)
+        behind = self._progress.report(batch, covered, names)
         self._reach(covered.end.queues)
         self._checkpoint.reach(batch_id, covered.end)
         took = time.monotonic() - began
@@ -287,6 +292,10 @@ class GroupJob:
             read = ReadTask(replace(self._reader, schema=light, on_loss=lost), bins)
             per_bin(self._spark, len(bins), read, light.toDDL()).count()
 
+    def _names_in(self, covered: BatchRange) -> LedgerNames:
+        """What a batch's messages are called: one planned before a promotion has none of the later ones."""
+        return self._truncated.names.as_of({name: at.epoch for name, at in covered.end.brokers.items()})
+
     def _find_own_batches(self) -> None:
         """Before Spark plans: behind a plan, a checkpoint that lost a batch looks as if it never had."""
         self._planned = self._checkpoint.last_planned()
@@ -306,7 +315,7 @@ class GroupJob:
                 reached = covered.end.queues
                 if batch_id > newest:
                     reached = {queue: covered.begin_of(queue) for queue in reached}
-                names = self._truncated.names
+                names = self._names_in(covered)
                 refuse_overtaken(
                     checkpoint, ledger, self._settings.group, query_id, reached, self._spark, names
                 )

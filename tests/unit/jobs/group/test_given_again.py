@@ -50,6 +50,13 @@ def test_names_of_before_an_epoch_are_without_it() -> None:
     assert names.before(65) == LedgerNames()
 
 
+def test_what_was_planned_before_an_epoch_has_none_of_its_names() -> None:
+    """A batch of the earlier epoch that is run again is reported as of the messages that are gone."""
+    assert NAMES.as_of({"broker-a": 1}) == LedgerNames()
+    assert NAMES.as_of({"broker-a": 65}) == NAMES.as_of({"broker-a": 66}) == NAMES
+    assert NAMES.as_of({"broker-b": 1}) == NAMES
+
+
 def test_messages_are_renamed_by_their_offsets() -> None:
     batch = pa.RecordBatch.from_pydict({"broker_name": ["broker-a"] * 4, "queue_offset": [1, 2, 4, 6]})
     named = NAMES.of(Q, batch)
