@@ -387,5 +387,5 @@ def test_a_handler_of_batches_is_refused_before_spark_starts(
     chosen = settings("refused", "takes_batches")
     module = f"orderly_{tmp_path.name}"
     batches = HandlerTarget(f"{module}:takes_batches", "yes", (str(tmp_path),))
-    with pytest.raises(LakeMQError, match="the handler takes batches"):
+    with pytest.raises(LakeMQError, match="orderly mode calls with one message"):
         consume(replace(chosen, handler=batches), lambda: pytest.fail("a session was made"))
