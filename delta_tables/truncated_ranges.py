@@ -26,7 +26,7 @@ TRUNCATED_RANGES = Table(
             ("from_offset", pa.int64(), "first offset that the promoted slave lacked"),
             ("to_offset", pa.int64(), "last offset that the group had come to"),
             ("epoch_before", pa.int64(), "epoch of the messages that are gone"),
-            ("epoch", pa.int64(), "epoch of the log as the group found it"),
+            ("epoch", pa.int64(), "first epoch of the log that gave the offsets again"),
             ("named", pa.string(), "broker_name, in this ledger, of the messages that have the offsets now"),
             ("recorded_at", TIMESTAMP, "when the row was written"),
         ]
