@@ -12,7 +12,7 @@ from delta_tables.dead_letters import FIRST_ATTEMPT_PROPERTY
 from jobs.redelivery.original_position import ORIGIN, ORIGIN_MESSAGE_ID, RETRY_TOPIC
 from jobs.redelivery.row_messages import POSITION_SQL, carried_properties, messages_for
 from store_native.names import retry_topic
-from structured_streaming.sink.remaining_delay import DUE_AT
+from structured_streaming.sink.columns import DUE_AT
 
 _ADDED = {
     RETRY_TOPIC: "topic",

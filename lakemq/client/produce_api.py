@@ -195,7 +195,8 @@ class ProduceApi(Scoped):
         Args:
             topic: The topic.
             data: A table or batch with the column ``body`` and optionally keys, tags, properties,
-                sharding_key, queue_id, delay_level; or the bytes of an Arrow IPC stream.
+                sharding_key, queue_id, delay_level, due_at (until when it waits, at most for its
+                level); or the bytes of an Arrow IPC stream.
             idempotency_key: As for :meth:`send`.
             retry_until: As for :meth:`send`.
             order_version: To one broker: the version of the ordered topic's list by which the rows are its.

@@ -3,9 +3,9 @@
 Owns what makes the sink exactly-once besides the broker's memory of keys: the borders of the chunks, and a
 digest of each one's content in its idempotence key. Pure.
 
-Invariants: the same rows in the same order give the same chunks and keys. A task whose rows came out
-otherwise when Spark ran it again (a shuffle in another order) can store a message twice, but never lose one
-behind an old key.
+Invariants: the same rows in the same order give the same chunks and keys, whenever their delays end. A task
+whose rows came out otherwise when Spark ran it again (a shuffle in another order) can store a message twice,
+but never lose one behind an old key.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from store_native.sharding import of_sharding_key
 from structured_streaming.offsets import illegal
-from structured_streaming.sink.remaining_delay import content
+from structured_streaming.sink.columns import DUE_AT
 
 MAX_CHUNK_BYTES = 16 << 20  # of all columns' values; the broker takes requests of 64 MiB by default
 
@@ -137,7 +137,7 @@ def halves(chunk: RowChunk) -> tuple[RowChunk, RowChunk]:
 
 def _small_enough(rows: pa.Table) -> Iterator[pa.Table]:
     """Halves rows until they fit one request; depends on nothing but the rows' values."""
-    size = sum(value_bytes(part) for column in content(rows).columns for part in column.chunks)
+    size = sum(value_bytes(part) for column in _content(rows).columns for part in column.chunks)
     if size <= MAX_CHUNK_BYTES or rows.num_rows <= 1:
         yield rows
         return
@@ -160,10 +160,15 @@ def value_bytes(values: pa.Array) -> int:
     return 4 * len(values) + int(pc.sum(pc.binary_length(values)).as_py() or 0)
 
 
+def _content(rows: pa.Table) -> pa.Table:
+    """The rows without the time at which they are due: with less of its delay left a row is the same one."""
+    return rows.drop_columns([DUE_AT]) if DUE_AT in rows.column_names else rows
+
+
 def digest(rows: pa.Table) -> str:
     """Returns a digest of the rows' values, whatever Arrow's layout of them in memory."""
     state = hashlib.blake2b(digest_size=8)
-    held = content(rows)
+    held = _content(rows)
     for name, column in zip(held.column_names, held.columns, strict=True):
         state.update(name.encode())
         for part in column.chunks:

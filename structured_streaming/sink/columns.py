@@ -12,8 +12,9 @@ from pyspark.sql.types import StructType
 
 from store_native.errors import from_code
 from structured_streaming.offsets import illegal
-from structured_streaming.sink.remaining_delay import DUE_AT
 
+DUE_AT = "due_at"
+"""The column that says until when a row waits, at most for its delay_level."""
 _WHOLE = ("int", "bigint", "smallint", "tinyint")
 COLUMNS = {
     "topic": ("string",),
@@ -28,8 +29,8 @@ COLUMNS = {
     "message_id": ("string",),
     "reconsume_times": _WHOLE,
     "born_timestamp": ("timestamp", "bigint"),
+    DUE_AT: ("timestamp", "bigint"),
 }
-_OF_OUR_OWN = {DUE_AT: ("timestamp",)}
 _TIMERS = ("deliver_at", "delay_ms")
 
 
@@ -49,7 +50,7 @@ def check(schema: StructType, topic: str | None) -> None:
                 "NOT_IMPLEMENTED",
                 f"the column {field.name} comes with a later release: use delay_level until then",
             )
-        taken = _OF_OUR_OWN.get(field.name) or COLUMNS.get(field.name)
+        taken = COLUMNS.get(field.name)
         if taken is None:
             near = difflib.get_close_matches(field.name, COLUMNS, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(COLUMNS)}"
@@ -62,5 +63,9 @@ def check(schema: StructType, topic: str | None) -> None:
     names = schema.fieldNames()
     if "body" not in names:
         raise illegal("the sink needs a column body (binary or string): select what to send AS body")
+    if DUE_AT in names and "delay_level" not in names:
+        raise illegal(
+            f"the column {DUE_AT} needs the column delay_level, the longest that a row waits", column=DUE_AT
+        )
     if topic is None and "topic" not in names:
         raise illegal("the sink needs the option topic or a column topic")

@@ -13,7 +13,6 @@ Processes: executors; a task has a sender and a client of its own.
 from __future__ import annotations
 
 import hashlib
-import time
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -30,7 +29,6 @@ from structured_streaming.offsets import illegal
 from structured_streaming.options import WriteOptions
 from structured_streaming.retry_timeout import retry_until
 from structured_streaming.sink.chunks import RowChunk, TopicChunks, by_broker, halves, has_sharding_keys
-from structured_streaming.sink.remaining_delay import as_sent, content, counts_down
 
 ELSEWHERE_S = 5.0
 """How long a broker that is away is waited for where others will do."""
@@ -253,10 +251,7 @@ def _send(
     client: Client, chunk: RowChunk, key: str, retry_timeout_s: float, order_version: int | None = None
 ) -> BatchResult:
     def once() -> BatchResult:
-        rows = content(chunk.rows)
-        if counts_down(chunk.rows):
-            rows = as_sent(chunk.rows, client.cluster()["delay_levels_ms"], round(time.time() * 1_000))
-        result = client.send_arrow(chunk.topic, rows, idempotency_key=key, order_version=order_version)
+        result = client.send_arrow(chunk.topic, chunk.rows, idempotency_key=key, order_version=order_version)
         if result.status != "SEND_OK":
             # Stored, but not as safe as asked: the checkpoint must not count on it. Asking again waits again.
             raise Unavailable("SYSTEM_BUSY", f"the broker stored it, {result.status}")

@@ -393,7 +393,6 @@ def test_a_worker_of_the_reactions_that_is_killed_ends_no_group_unless_it_is_kil
 def test_retries_that_are_due_when_their_batch_is_repeated_have_the_keys_they_had(
     spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path
 ) -> None:
-    """Open: in a whole run of 2026-11-28 the repeat had IDEMPOTENCY_KEY_REUSED; alone it has not."""
     ledger = ledger_at(str(tmp_path / "ledger"))
     ledger.create(*TABLES)
     group = Group(spark, shared_broker, ledger, tmp_path, "concurrent", retry_delays="10s")

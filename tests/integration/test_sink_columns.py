@@ -110,6 +110,8 @@ def test_rows_of_one_sharding_key_go_to_one_queue(
         ("SELECT 'x' AS value", {"topic": "t"}, "no column 'value'"),
         ("SELECT 'x' AS body, 1.5 AS tags", {"topic": "t"}, "'tags' must be string"),
         ("SELECT 'x' AS body", {"topic": "t", "rowPerRequest": 5}, "did you mean rowsPerRequest"),
+        ("SELECT 'x' AS body, now() AS due_at", {"topic": "t"}, "needs the column delay_level"),
+        ("SELECT 'x' AS body, 1 AS delay_level, -1L AS due_at", {"topic": "t"}, "an integer between 0"),
         ("SELECT '' AS body", {"topic": "t"}, "MESSAGE_ILLEGAL"),
         ("SELECT 'x' AS body", {"topic": "no/such topic"}, "TOPIC_ILLEGAL"),
     ],

@@ -181,6 +181,18 @@ def test_a_job_run_again_stores_again_unless_it_has_a_name(
     assert bodies(client, "named-out") == once(20)
 
 
+def test_rows_that_are_sent_again_with_less_or_more_of_their_delay_left_are_the_same_rows(
+    spark: SparkSession, client: Client, shared_broker: BrokerProcess
+) -> None:
+    client.put_topic("late-out")
+    for due_at in ("now() - INTERVAL 1 HOUR", "now() + INTERVAL 1 HOUR", "now() + INTERVAL 1 MINUTE"):
+        rows = numbered(spark, 20).selectExpr("body", "18 AS delay_level", f"{due_at} AS due_at")
+        rows.write.format("lakemq").mode("append").options(
+            endpoint=shared_broker.endpoint, topic="late-out", name="late"
+        ).save()
+    assert bodies(client, "late-out") == once(20)
+
+
 def test_named_writes_inside_foreach_batch_are_exactly_once(
     spark: SparkSession, client: Client, shared_broker: BrokerProcess, tmp_path: Path
 ) -> None:

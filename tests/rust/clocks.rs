@@ -74,6 +74,75 @@ fn test_a_delay_lasts_as_long_as_it_should_after_the_clock_was_ahead_for_a_momen
 }
 
 #[test]
+fn test_a_message_that_is_due_at_a_time_waits_the_shortest_level_that_is_as_long_as_what_is_left() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let clock = JumpingClock::at(1_000 * HOUR);
+    let store = open_at(dir.path(), &clock);
+    let now = 1_000 * HOUR;
+    let waits = |level: u32, due_at: i64| {
+        let late = NewMessage {
+            due_at: Some(due_at),
+            ..delayed("late", level)
+        };
+        let placed = &store
+            .append(&request("late"), &[late])
+            .expect("stored")
+            .placed[0];
+        if placed.scheduled {
+            placed.queue_id + 1
+        } else {
+            0
+        }
+    };
+    for (left_ms, level) in [
+        (10_001, 4),
+        (29_999, 4),
+        (10_000, 3),
+        (9_999, 3),
+        (1_000, 1),
+        (1, 1),
+        (0, 0),
+        (-1, 0),
+    ] {
+        assert_eq!(waits(4, now + left_ms), level, "{left_ms} ms are left");
+    }
+    assert_eq!(waits(4, now + HOUR), 4, "no longer than its level");
+    assert_eq!(waits(99, now + 7_100_000), 18, "the last level");
+    assert_eq!(waits(99, i64::MAX), 18);
+    assert_eq!(waits(99, 0), 0);
+    assert_eq!(waits(0, now + HOUR), 0, "without a level it does not wait");
+}
+
+#[test]
+fn test_a_delay_of_which_less_is_left_is_the_same_request() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let clock = JumpingClock::at(1_000 * HOUR);
+    let store = open_at(dir.path(), &clock);
+    let due_at = 1_000 * HOUR + 10_000;
+    let send = |level: u32, due_at: Option<i64>| {
+        let late = NewMessage {
+            due_at,
+            ..delayed("late", level)
+        };
+        store.append(&keyed("t", "k"), &[late])
+    };
+    let first = send(3, Some(due_at)).expect("stored");
+    assert!(first.placed[0].scheduled);
+    clock.pass(8_000);
+    for again in [Some(due_at), Some(due_at + 1), None] {
+        let known = send(3, again).expect("the same request");
+        assert!(known.duplicate);
+        assert_eq!(known.placed, first.placed);
+    }
+    clock.pass(8_000);
+    assert!(send(3, Some(due_at)).expect("the same request").duplicate);
+    assert!(
+        send(1, Some(due_at)).is_err(),
+        "another level is another request"
+    );
+}
+
+#[test]
 fn test_store_timestamps_follow_a_clock_that_is_set_back_by_more_than_a_minute() {
     let dir = tempfile::tempdir().expect("a directory");
     let clock = JumpingClock::at(1_000 * HOUR);

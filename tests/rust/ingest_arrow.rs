@@ -107,6 +107,14 @@ fn test_arrow_reads_every_column_over_several_batches() {
             ])),
         ),
         (
+            "due_at",
+            Arc::new(TimestampMicrosecondArray::from(vec![
+                Some(8_999),
+                None,
+                None,
+            ])),
+        ),
+        (
             "message_id",
             Arc::new(StringArray::from(vec![Some("id"), None, None])),
         ),
@@ -129,8 +137,8 @@ fn test_arrow_reads_every_column_over_several_batches() {
         (Some("s"), Some("id"))
     );
     assert_eq!(
-        (m.queue_id, m.delay_level, m.born_timestamp),
-        (Some(2), 3, Some(7))
+        (m.queue_id, m.delay_level, m.born_timestamp, m.due_at),
+        (Some(2), 3, Some(7), Some(8))
     );
     assert!(matches!(messages[1].keys, Some(Cow::Borrowed("k3"))));
     let plain = &messages[5];
@@ -138,6 +146,7 @@ fn test_arrow_reads_every_column_over_several_batches() {
         plain.tags.is_none()
             && plain.keys.is_none()
             && plain.queue_id.is_none()
+            && plain.due_at.is_none()
             && plain.wait_store_ok
     );
 }
@@ -173,6 +182,10 @@ fn test_arrow_refusals_name_the_row_and_the_column() {
     assert_eq!(
         arrow_refused(vec![("body", bodies(2)), ("queue_id", numbers.clone())]),
         illegal(Some(1), "/queue_id")
+    );
+    assert_eq!(
+        arrow_refused(vec![("body", bodies(2)), ("due_at", numbers.clone())]),
+        illegal(Some(1), "/due_at")
     );
     let late = arrow_refused(vec![("body", bodies(2)), ("deliver_at", numbers)]);
     assert_eq!(

@@ -18,6 +18,7 @@ from delta_tables.deliveries import DELIVERIES, DELIVERY_KEY, RETRY
 from delta_tables.ledger.location import LedgerLocation
 from delta_tables.ledger_query import select
 from jobs.redelivery.retried_messages import retried_messages
+from structured_streaming.sink.columns import DUE_AT
 
 _log = logging.getLogger(__name__)
 
@@ -55,7 +56,8 @@ def send_lost_again(
     _log.warning("%s retries of group %s did not come back in time: they are sent again", len(late), group)
     chosen = F.broadcast(spark.createDataFrame(late, _TYPES))
     failed = ledger.read(spark, DELIVERIES).where(f"consumer_group = '{group}' AND verdict = '{RETRY}'")
-    messages = retried_messages(failed.join(chosen, [*columns], "left_semi"), group).drop("delay_level")
+    retried = retried_messages(failed.join(chosen, [*columns], "left_semi"), group)
+    messages = retried.drop("delay_level", DUE_AT)
     messages.write.format("lakemq").mode("append").option("endpoint", endpoint).option(
         "brokerAway", "elsewhere"
     ).save()

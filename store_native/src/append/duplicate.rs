@@ -20,8 +20,8 @@ use crate::state::names;
 const OF_THE_ATTEMPT: [&str; 2] = ["traceparent", "tracestate"];
 
 /// The digest of what a request asks for, 32 hex digits: bodies, keys, tags, properties and targets of its
-/// messages, in order. Ids and times that a sender may make anew for each attempt are not part of it. It
-/// stands in the log: how it is made never changes.
+/// messages, in order. Ids and times that a sender may make anew for each attempt are not part of it, nor is when
+/// a delay ends: with less of it left it is the same request. It stands in the log: how it is made never changes.
 pub(super) fn request_digest(messages: &[NewMessage<'_>]) -> String {
     let mut sum = XxHash3_128::new();
     let text = |sum: &mut XxHash3_128, text: Option<&str>| match text {

@@ -2,7 +2,7 @@
 //!
 //! `Appender` owns the append lock and what it guards: the end of the log, the topics and groups as they will be
 //! when all of it is dispatched, and the idempotence keys. `records.rs` lays records behind the end, `topics.rs` changes
-//! topics, `groups.rs` groups, `duplicate.rs` answers a request sent again. `roles.rs` says who may append,
+//! topics, `groups.rs` groups, `delay.rs` says how long a message waits, `duplicate.rs` answers a request sent again. `roles.rs` says who may append,
 //! `replicated.rs` appends a master's bytes, `cut.rs` cuts what is not a master's.
 //! Invariants: under the lock a request gets its queue offsets and a contiguous place, and is written there: the
 //! log never has a hole, so `appended` means what it says. What can be done before the lock (properties, checksums
@@ -10,6 +10,7 @@
 //! Threads: every one that appends, the scheduler among them.
 
 mod cut;
+mod delay;
 mod duplicate;
 mod groups;
 mod records;
@@ -49,6 +50,7 @@ use crate::options::{Flush, Options, Role};
 use crate::paths::StorePaths;
 use crate::state::{Op, names};
 use crate::watermarks::Watermarks;
+use delay::level_now;
 use duplicate::request_digest;
 use records::{Put, Target};
 use request::at_message;
@@ -283,10 +285,11 @@ impl Appender {
     /// Chooses every message's queue, and sends delayed ones to the schedule topic.
     fn choose_queues<'t>(&self, state: &mut TopicState, batch: &mut Batch<'t>) -> Result<Vec<Target<'t>>> {
         let topic = batch.topic;
+        let now_ms = self.environment.clock.now_ms();
         let mut out = Vec::with_capacity(batch.messages.len());
         for (at, message) in batch.messages.iter().enumerate() {
             let queue_id = state.choose(topic, message).map_err(|e| at_message(e, at))?;
-            let level = message.delay_level.min(self.options.delay_levels_ms.len() as u32);
+            let level = level_now(message, &self.options.delay_levels_ms, now_ms);
             if level > 0 {
                 batch.delay(at, level, topic, queue_id as i32);
                 out.push(Target { topic: names::SCHEDULE_TOPIC, queue_id: level - 1 });

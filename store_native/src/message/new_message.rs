@@ -16,6 +16,9 @@ pub struct NewMessage<'a> {
     pub flag: i32,
     /// 0 = deliver at once; above the last level = the last level.
     pub delay_level: u32,
+    /// Epoch milliseconds until which a delayed message waits, at most for its level; then it waits the shortest
+    /// level that is as long as what is left.
+    pub due_at: Option<i64>,
     /// The client's id (`UNIQ_KEY`); the store makes one where it is missing.
     pub message_id: Option<Cow<'a, str>>,
     /// How often the message was consumed before (retry topics only).

@@ -111,7 +111,7 @@ impl<'a> Columns<'a> {
             "sharding_key" => self.sharding_key = Texts::of(column)?,
             "message_id" => self.message_id = Texts::of(column)?,
             "wait_store_ok" => self.wait_store_ok = booleans(column)?,
-            "born_timestamp" => self.integers.extend(times(column)?.map(|values| (name, values))),
+            "born_timestamp" | "due_at" => self.integers.extend(times(column)?.map(|values| (name, values))),
             "queue_id" | "flag" | "delay_level" | "reconsume_times" => {
                 self.integers.extend(integers(column)?.map(|values| (name, values)));
             }

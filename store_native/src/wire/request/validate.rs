@@ -109,6 +109,7 @@ pub(crate) fn set_integer(message: &mut NewMessage<'_>, name: &str, value: i64) 
         "flag" => message.flag = ranged(value, i64::from(i32::MIN), MAX_I32)?,
         "delay_level" => message.delay_level = ranged(value, 0, MAX_I32)?,
         "reconsume_times" => message.reconsume_times = ranged(value, 0, MAX_I32)?,
+        "due_at" => message.due_at = Some(ranged(value, 0, i64::MAX)?),
         "born_timestamp" => message.born_timestamp = Some(ranged(value, 0, i64::MAX)?),
         _ => return Ok(false),
     }

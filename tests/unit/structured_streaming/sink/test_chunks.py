@@ -124,3 +124,12 @@ def test_halves_of_equal_rows_have_keys_of_their_own() -> None:
     parts = [part for half in chunks.halves(chunk) for part in chunks.halves(half)]
     assert [part.rows.num_rows for part in parts] == [2, 2, 2, 2]
     assert len({(part.sequence, part.part) for part in parts}) == 4
+
+
+def test_when_a_row_is_due_is_no_part_of_its_content() -> None:
+    def rows(*due_at: int) -> pa.Table:
+        return pa.table({"body": ["a", "b"], "delay_level": [3, 4], "due_at": [*due_at]})
+
+    assert digest(rows(1, 2)) == digest(rows(3, 4)) == digest(rows(1, 2).drop_columns(["due_at"]))
+    (chunk,) = TopicChunks("t", 10).cut(rows(1, 2).to_batches())
+    assert chunk.rows.column("due_at").to_pylist() == [1, 2]
