@@ -198,7 +198,8 @@ def _run(
         watch = None
         if settings.until_idle_s is not None:
             watch = IdleWatch(
-                *(spark, client, settings.ledger, settings.group, settings.subscription, group.reached),
+                *(spark, client, settings.ledger, settings.group, settings.subscription),
+                *(group.reached, group.epochs),
                 hold_ups=[s.hold_up for s in ledger_streams if isinstance(s, (OutboxJob, TableRowsJob))],
             )
         # Last: whatever fails before leaves no stream.

@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
@@ -68,8 +68,6 @@ from structured_streaming.offsets import MessageQueue, Offsets
 from structured_streaming.source import batch_bound, batch_plan
 
 _log = logging.getLogger(__name__)
-
-Positions = Mapping[MessageQueue, int]
 
 
 class GroupJob:
@@ -155,6 +153,7 @@ class GroupJob:
         self._newest_of_its_own: int | None = None
         self._last_in_ledger: int | None = None
         self.reached: dict[MessageQueue, int] = {}
+        self.epochs: dict[str, int] = {}
 
     @property
     def checkpoint(self) -> StreamCheckpoint:
@@ -193,10 +192,10 @@ class GroupJob:
             refuse_parked(settings.ledger, settings.group, self._spark)
             batch_bound.read_up_to(self._checkpoint.bound_file, {})
         self._start = self._brokers.positions(begin)
-        self._reach(self._start)
+        self.reached.update(self._start)
         committed = self._checkpoint.reached()
         if committed is not None:
-            self._reach(committed.queues)
+            self._reach(committed)
         if self._lanes is not None:
             self._lanes.begin(self.reached)
         self._learned.begin()
@@ -267,7 +266,7 @@ class GroupJob:
         if self._lease is not None:
             self._lease.check()
         behind = self._progress.report(batch, covered, names)
-        self._reach(covered.end.queues)
+        self._reach(covered.end)
         self._checkpoint.reach(batch_id, covered.end)
         took = time.monotonic() - began
         report = BatchReport(handled.rows, handled.retried, handled.given_up, took, behind, handled.put_off)
@@ -276,8 +275,9 @@ class GroupJob:
         self._on_batch(report)
         return report
 
-    def _reach(self, end: Positions) -> None:
-        self.reached.update(end)
+    def _reach(self, end: ClusterOffsets) -> None:
+        self.reached.update(end.queues)
+        self.epochs.update({name: at.epoch for name, at in end.brokers.items() if at.says_epoch})
 
     def _read_again(self, covered: BatchRange, lost: LossRecord) -> None:
         """Finds anew what a batch could not read, when the driver may have ended before it was written.

@@ -24,10 +24,11 @@ from delta_tables.sent_messages import SENT_MESSAGES
 from delta_tables.written_rows import WRITTEN_ROWS
 from jobs.runtime.group_brokers import GroupBrokers
 from jobs.runtime.hold_up import HoldUp
-from lakemq.client import Client
+from lakemq.client import Client, QueueBounds
 from lakemq.client.errors import may_pass
 from store_native.errors import LakeMQError
 from structured_streaming.offsets import MessageQueue
+from structured_streaming.readers.http import held_in
 from structured_streaming.subscription import Subscription
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class IdleWatch:
         group: str,
         subscription: Subscription,
         reached: Mapping[MessageQueue, int],
+        epochs: Mapping[str, int],
         *,
         hold_ups: Sequence[HoldUp] = (),
         clock: Callable[[], float] = time.monotonic,
@@ -76,6 +78,7 @@ class IdleWatch:
             group: the group.
             subscription: the topics its query reads.
             reached: the offset the group job has reached in each queue, as it moves on.
+            epochs: in which epoch of its broker's log, by broker; of one that is missing it is the log's own.
             hold_ups: what holds up the messages that its verdicts send, and the rows that they write.
             clock: monotonic seconds.
         """
@@ -92,6 +95,7 @@ class IdleWatch:
         self._group = group
         self._subscription = subscription
         self._reached = reached
+        self._epochs = epochs
 
     def is_idle(self) -> bool:
         """Checks once; what is cheap first.
@@ -157,9 +161,15 @@ class IdleWatch:
 
     def _is_read(self, name: str) -> bool:
         return all(
-            bounds.max_offset <= self._reached.get(queue, bounds.min_offset)
+            self._is_at_end(queue, bounds)
             for queue, bounds in self._brokers.held_at(name, self._subscription).items()
         )
+
+    def _is_at_end(self, queue: MessageQueue, bounds: QueueBounds) -> bool:
+        at, epoch = self._reached.get(queue, bounds.min_offset), self._epochs.get(queue.broker_name)
+        # What a later epoch gave again before that the query has not seen.
+        is_common = epoch is None or held_in(bounds).past(at, epoch) is None
+        return is_common and bounds.max_offset <= at
 
     def _note(self, away: Iterable[str]) -> None:
         now = self._clock()

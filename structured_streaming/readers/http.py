@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lakemq.client import Client
+from lakemq.client import Client, QueueBounds
 from store_native.errors import LakeMQError, Unavailable
 from structured_streaming.offsets import Bounds, EpochOffset
 from structured_streaming.readers.base import Chunk
@@ -57,12 +57,7 @@ class HttpReader:
             raise
 
     def bounds(self, topic: str) -> dict[int, Bounds]:
-        return {
-            queue.queue_id: Bounds(
-                queue.min_offset, queue.confirmed_offset, tuple(EpochOffset(*at) for at in queue.epochs)
-            )
-            for queue in self._client.queues(topic)
-        }
+        return {queue.queue_id: held_in(queue) for queue in self._client.queues(topic)}
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
         return self._client.offset_by_time(topic, queue_id, timestamp)
@@ -97,6 +92,12 @@ class HttpReader:
             pull.damaged,
             pull.epoch,
         )
+
+
+def held_in(queue: QueueBounds) -> Bounds:
+    """Returns what a broker says of a queue as a source compares it."""
+    epochs = tuple(EpochOffset(*at) for at in queue.epochs)
+    return Bounds(queue.min_offset, queue.confirmed_offset, epochs)
 
 
 def shared_client(endpoint: str, ca_file: str | None) -> Client:

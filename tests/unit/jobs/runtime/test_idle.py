@@ -33,10 +33,12 @@ class Group:
     def __init__(self, ledger: PathLedger, cluster: ModelCluster) -> None:
         self.now = 0.0
         self.reached: dict[MessageQueue, int] = {}
+        self.epochs: dict[str, int] = {}
         session = cast(Any, None)
         self.hold_up = HoldUp("g", clock=lambda: self.now)
         self.watch = IdleWatch(
-            *(session, cluster.client(), ledger, "g", Subscription(frozenset({"t"})), self.reached),
+            *(session, cluster.client(), ledger, "g", Subscription(frozenset({"t"}))),
+            *(self.reached, self.epochs),
             hold_ups=[self.hold_up],
             clock=lambda: self.now,
         )
@@ -60,6 +62,23 @@ def test_a_group_is_idle_when_every_broker_is_read(ledger: PathLedger) -> None:
     group.read("broker-b", 10)
     assert group.watch.is_idle()
     assert group.watch.left_out == []
+
+
+def test_what_a_later_epoch_gave_again_is_not_read(ledger: PathLedger) -> None:
+    cluster = ModelCluster("broker-a", several=False)
+    group = Group(ledger, cluster)
+    group.read("broker-a", 10)
+    group.epochs["broker-a"] = 1
+    cluster.epochs = ((1, 0), (65, 10))
+    assert group.watch.is_idle(), "the promoted slave had all"
+    for end in (9, 10, 8):
+        cluster.epochs, cluster.ends["broker-a"] = ((1, 0), (65, 8)), end
+        assert not group.watch.is_idle(), "what it lacked is other messages now"
+    group.read("broker-a", 8)
+    group.epochs["broker-a"] = 65
+    assert group.watch.is_idle()
+    del group.epochs["broker-a"]
+    assert group.watch.is_idle(), "one that is not known is the log's"
 
 
 def test_a_broker_that_does_not_answer_is_left_out_after_a_while_and_named(
