@@ -120,11 +120,10 @@ def add_group_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--max-parked",
-        default=10_000,
         type=positive,
         metavar="N",
         help="orderly mode: so many messages of a queue wait in the ledger for a failed one before the queue "
-        "is read no further (default: %(default)s)",
+        "is read no further (default: 10000)",
     )
     parser.add_argument(
         "--from",
@@ -208,8 +207,9 @@ def add_archive_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = DURATION_HELP
     _add_topics(parser, required=True)
     _add_places(parser)
-    _add_trigger(parser, "10s")
-    parser.add_argument("--once", action="store_true", help="land what is there now, then end")
+    pace = parser.add_mutually_exclusive_group()
+    _add_trigger(pace, "10s")
+    pace.add_argument("--once", action="store_true", help="land what is there now, then end")
 
 
 def _add_topics(parser: argparse._ActionsContainer, *, required: bool = False) -> None:
@@ -238,7 +238,7 @@ def _add_places(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_trigger(parser: argparse.ArgumentParser, default: str) -> None:
+def _add_trigger(parser: argparse._ActionsContainer, default: str) -> None:
     parser.add_argument(
         "--trigger",
         default=default,
@@ -259,9 +259,11 @@ def consume_settings(args: argparse.Namespace, function: FrameHandler | None = N
         InvalidRequest: an option is wrong.
     """
     from jobs.handler.invocation import DEFAULT_HOST
-    from jobs.settings import ConsumeSettings
+    from jobs.settings import MAX_PARKED, ConsumeSettings
 
     _check_places(args)
+    if args.max_parked is not None and args.mode != "orderly":
+        raise InvalidRequest("ARGUMENT_ILLEGAL", f"--max-parked: nothing is parked in {args.mode} mode")
     return ConsumeSettings(
         group=args.group,
         topics=tuple(dict.fromkeys(args.topics)),
@@ -281,7 +283,7 @@ def consume_settings(args: argparse.Namespace, function: FrameHandler | None = N
         trigger=f"{args.trigger} milliseconds",
         max_messages_per_batch=args.max_batch,
         mode=args.mode,
-        max_parked=args.max_parked,
+        max_parked=MAX_PARKED if args.max_parked is None else args.max_parked,
         available_now=args.available_now,
         on_data_loss=args.on_data_loss,
         until_idle_s=None if args.until_idle is None else args.until_idle / 1000,
@@ -361,6 +363,12 @@ def _check_places(args: argparse.Namespace) -> None:
             normal_endpoint(endpoint)
         except InvalidRequest as error:
             raise InvalidRequest(error.code, f"--endpoint: {error.detail}") from error
+    if Path(args.ledger).is_file():
+        raise InvalidRequest("ARGUMENT_ILLEGAL", f"--ledger: {args.ledger} is a file, not a directory")
+    if args.checkpoint is not None and args.checkpoint.is_file():
+        raise InvalidRequest(
+            "ARGUMENT_ILLEGAL", f"--checkpoint: {args.checkpoint} is a file, not a directory"
+        )
     if args.path is not None and not Path(args.path).is_dir():
         raise InvalidRequest("ARGUMENT_ILLEGAL", f"--path: there is no store at {args.path}")
     if args.path is not None and len(chosen_endpoints(args.endpoint)) > 1:

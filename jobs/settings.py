@@ -97,6 +97,11 @@ class ConsumeSettings:
     def __post_init__(self) -> None:
         """Checks what can be checked without a broker; raises InvalidRequest."""
         _named("--group", validate_group, self.group)
+        if is_group_topic(self.group):
+            raise from_code(
+                "ARGUMENT_ILLEGAL",
+                f"--group: {self.group} is a topic that a group has; give the group's name",
+            )
         for topic in self.topics:
             check_topic(topic)
         _named("--tags", validate_tags, self.tags)
@@ -110,11 +115,8 @@ class ConsumeSettings:
             raise from_code(
                 "ARGUMENT_ILLEGAL", "a ledger in a catalog needs --checkpoint (a mounted directory)"
             )
-        if self.mode == "broadcast" and isinstance(self.handler, FrameHandler):
-            raise from_code(
-                "ARGUMENT_ILLEGAL",
-                "--mode broadcast has no retries, and a function of DataFrames has its failures retried",
-            )
+        if self.mode == "broadcast":
+            self._check_broadcast()
         if self.send_to:
             self._check_sends()
         if self.write_to:
@@ -148,6 +150,20 @@ class ConsumeSettings:
             raise from_code("ARGUMENT_ILLEGAL", "--write-to: verdicts write nothing in orderly mode yet")
         if self.max_parked < 1:
             raise from_code("ARGUMENT_ILLEGAL", "--max-parked is 1 or more")
+
+    def _check_broadcast(self) -> None:
+        if isinstance(self.handler, FrameHandler):
+            raise from_code(
+                "ARGUMENT_ILLEGAL",
+                "--mode broadcast has no retries, and a function of DataFrames has its failures retried",
+            )
+        for option, given in (
+            ("--max-reconsume-times", self.max_reconsume_times),
+            ("--retry-delays", self.retry_delays),
+            ("--retry-backoff", self.retry_backoff),
+        ):
+            if given is not None:
+                raise from_code("ARGUMENT_ILLEGAL", f"{option}: --mode broadcast has no retries")
 
     def _check_sends(self) -> None:
         for topic in self.send_to:

@@ -6,6 +6,7 @@ Owns the options of the session. Its log is spark_log.py's.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import zipfile
 from collections.abc import Mapping
@@ -30,6 +31,8 @@ _OWN = {
     "spark.submit.pyFiles": "--py-files",
     "spark.driver.memory": "--driver-memory",
 }
+_MASTER = re.compile(r"local(\[.+\]|-cluster\[.+\])?|yarn|[a-z][a-z0-9]*://.+")
+"""The forms that Spark and its cluster managers know; which address, they say."""
 _PACKED = (".zip", ".egg", ".whl")
 _COMPILED = (".so", ".pyd", ".dylib")
 
@@ -134,6 +137,11 @@ def spark_options(args: argparse.Namespace, default_log: Path) -> SparkOptions:
     _check_conf(conf)
     if not args.master.strip():
         raise _illegal("--master: it is empty; without the option tasks run on this machine")
+    if not _MASTER.fullmatch(args.master.strip()):
+        raise _illegal(
+            f"--master: {args.master!r} is none of Spark's: local[N], local[*], spark://HOST:PORT, yarn, "
+            "k8s://URL"
+        )
     py_files = _py_files(args.py_files)
     if args.path is not None and not is_local(args.master):
         raise _illegal(
@@ -142,6 +150,8 @@ def spark_options(args: argparse.Namespace, default_log: Path) -> SparkOptions:
     if args.spark_ui and conf.get("spark.ui.enabled", "true") != "true":
         raise _illegal("--spark-ui and --conf spark.ui.enabled: give one")
     log = args.spark_log or default_log
+    if log.is_dir():
+        raise _illegal(f"--spark-log: {log} is a directory, not a file")
     return SparkOptions(args.master, args.driver_memory, conf, py_files, log, ui=args.spark_ui)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 
 import pytest
@@ -11,14 +12,37 @@ from delta_tables.user_tables.location import UserTable
 from jobs.arguments import add_consume_arguments, consume_settings
 from jobs.entry_points import archive_task, maintenance_task
 from jobs.handler.invocation import HandlerHost
+from jobs.settings import MAX_PARKED, ConsumeSettings
 from store_native.errors import InvalidRequest
 
 
-def host(*options: str) -> HandlerHost:
+def settings(*options: str) -> ConsumeSettings:
     parser = argparse.ArgumentParser()
     add_consume_arguments(parser)
     given = ("--group", "g", "--topic", "t", "--handler", "m:f", *options)
-    return consume_settings(parser.parse_args(given)).host
+    return consume_settings(parser.parse_args(given))
+
+
+def host(*options: str) -> HandlerHost:
+    return settings(*options).host
+
+
+def test_places_that_are_files_and_options_of_another_mode_are_refused_by_name(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    for options, said in (
+        (["--ledger", str(file)], f"--ledger: {file} is a file"),
+        (["--checkpoint", str(file)], f"--checkpoint: {file} is a file"),
+        (["--max-parked", "3"], "--max-parked: nothing is parked in concurrent mode"),
+        (["--max-parked", "3", "--mode", "broadcast"], "--max-parked: nothing is parked in broadcast mode"),
+        (["--endpoint", "ftp://h"], "--endpoint: 'ftp://h' is not an endpoint"),
+    ):
+        with pytest.raises(InvalidRequest, match=re.escape(said)):
+            settings(*options)
+    assert settings("--max-parked", "3", "--mode", "orderly").max_parked == 3
+    assert settings("--mode", "orderly").max_parked == MAX_PARKED
 
 
 def test_a_bound_of_the_handlers_memory_means_a_process_of_its_own() -> None:

@@ -84,6 +84,28 @@ def test_the_orderly_mode_takes_messages_one_by_one(
         ConsumeSettings("g", ("t",), **(given | changes), mode="orderly")
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"handler": FrameHandler("f", lambda frame: frame)}, "--mode broadcast has no retries"),
+        ({"max_reconsume_times": 0}, "--max-reconsume-times: --mode broadcast has no retries"),
+        ({"retry_delays": "1s"}, "--retry-delays: --mode broadcast has no retries"),
+        ({"retry_backoff": "1s..5s"}, "--retry-backoff: --mode broadcast has no retries"),
+    ],
+)
+def test_the_broadcast_mode_has_no_retries(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    given: dict[str, Any] = {"handler": HandlerTarget("m:f"), "ledger": ledger_at(str(tmp_path))}
+    assert ConsumeSettings("g", ("t",), **given, mode="broadcast").subscription.topics == {"t"}
+    with pytest.raises(InvalidRequest, match=said):
+        ConsumeSettings("g", ("t",), **(given | changes), mode="broadcast")
+
+
+@pytest.mark.parametrize("name", ["%RETRY%g", "%DLQ%g"])
+def test_a_topic_of_a_group_is_no_group(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"--group: {name} is a topic that a group has"):
+        ConsumeSettings(name, ("t",), HandlerTarget("m:f"), ledger_at(str(tmp_path)))
+
+
 def test_a_ledger_in_a_catalog_needs_a_checkpoint() -> None:
     with pytest.raises(InvalidRequest, match="checkpoint"):
         ConsumeSettings("g", ("t",), HandlerTarget("m:f"), ledger_at("main.lmq"))

@@ -51,6 +51,21 @@ def test_settings_and_files_are_read(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "master", ["local", "local[4]", "local[*,4]", "local-cluster[2,1,1024]", "yarn", "k8s://https://h:6443"]
+)
+def test_masters_that_spark_knows(master: str) -> None:
+    assert options_of("--master", master).master == master
+
+
+def test_a_master_that_is_none_and_a_log_that_is_a_directory_are_refused(tmp_path: Path) -> None:
+    for master in ("foo", "local[", "local[]", "spark:/h:7077", "h:7077"):
+        with pytest.raises(InvalidRequest, match="--master: .* is none of Spark's"):
+            options_of("--master", master)
+    with pytest.raises(InvalidRequest, match=f"--spark-log: {tmp_path} is a directory"):
+        options_of("--spark-log", str(tmp_path))
+
+
 def test_what_is_sent_can_be_imported_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = str(Path.cwd())
     module, packed = tmp_path / "billing.py", tmp_path / "more.zip"
