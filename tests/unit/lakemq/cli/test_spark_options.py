@@ -60,7 +60,7 @@ def test_masters_that_spark_knows(master: str) -> None:
 
 def test_a_master_that_is_none_and_a_log_that_is_a_directory_are_refused(tmp_path: Path) -> None:
     for master in ("foo", "local[", "local[]", "spark:/h:7077", "h:7077"):
-        with pytest.raises(InvalidRequest, match="--master: .* is none of Spark's"):
+        with pytest.raises(InvalidRequest, match=r"--master: .* is none of Spark's"):
             options_of("--master", master)
     with pytest.raises(InvalidRequest, match=f"--spark-log: {tmp_path} is a directory"):
         options_of("--spark-log", str(tmp_path))
