@@ -56,7 +56,7 @@ def test_a_batch_of_retries_lands_beside_other_groups_and_optimize(
 
     def send_back(name: str) -> None:
         failed = ledger.read(spark, DELIVERIES).where("verdict = 'RETRY'")
-        messages = retried_messages(failed, "g").drop("delay_level")
+        messages = retried_messages(failed, "g").drop("delay_level", "due_at")
         messages.write.format("lakemq").mode("append").options(
             endpoint=shared_broker.endpoint, name=name
         ).save()

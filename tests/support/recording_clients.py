@@ -178,7 +178,12 @@ class RecordingClients:
     @contextlib.contextmanager
     def _broker(self) -> Iterator[Client]:
         with self._client() as client:
-            yield client.broker(self._broker_name)
+            try:
+                broker = client.broker(self._broker_name)
+            except LakeMQError:  # a thread that began late meets the broker's death
+                self.restarted.wait()
+                broker = client.broker(self._broker_name)
+            yield broker
 
 
 def _pauses() -> Iterator[float]:
