@@ -15,7 +15,7 @@ from delta_tables.table import TIMESTAMP, Table, columns
 TRUNCATED_RANGES = Table(
     name="truncated_ranges",
     comment="One row per range of offsets that a promoted slave gave again and that a group went on behind",
-    key=("consumer_group", "topic", "broker_name", "queue_id", "epoch"),
+    key=("consumer_group", "topic", "broker_name", "queue_id", "epoch", "to_offset"),
     skipping=("consumer_group", "topic", "queue_id", "epoch", "recorded_at"),
     columns=columns(
         [

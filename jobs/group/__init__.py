@@ -21,6 +21,7 @@ parted_batch.py     a batch that ends workers all the same, part by part; task_p
                     task_attempt.py says how often Spark has started a task
 known_attempts.py   retried messages that the ledger has are not handled again
 retry_shares.py     which task handles which of the others
+lost_retries.py     what did not come back is sent again
 orderly/            messages that are handled one after the other
 skips/              messages that an operator gave up
 loss_record.py      what could not be read; truncated_log.py goes on where offsets were given again,

@@ -22,6 +22,8 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -41,6 +43,7 @@ from jobs.group.frame_decisions import FrameDecisions
 from jobs.group.given_again import LedgerNames
 from jobs.group.learned_of_handler import LearnedOfHandler
 from jobs.group.loss_record import LossRecord
+from jobs.group.lost_retries import LostRetries, send_again
 from jobs.group.named_batch import NamedBatch
 from jobs.group.older_checkpoint import newest_of_its_own, refuse_overtaken
 from jobs.group.orderly.ledger_lanes import refuse_parked
@@ -87,6 +90,7 @@ class GroupJob:
         after_ledger_commit: Callable[[int], None] = lambda batch_id: None,
         on_batch: Callable[[BatchReport], None] = lambda report: None,
         clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """Puts the job together without starting it.
 
@@ -104,6 +108,7 @@ class GroupJob:
                 tests kill the process there.
             on_batch: called with each batch that is handled and reported.
             clock: of the tasks, see `OutcomeTask`; travels to the executors.
+            now: what tells which retries are late.
         """
         # A session of its own: nobody else's commits are taken for the ledger's, see append_once.
         self._spark = spark.newSession()
@@ -154,6 +159,12 @@ class GroupJob:
         self._last_in_ledger: int | None = None
         self.reached: dict[MessageQueue, int] = {}
         self.epochs: dict[str, int] = {}
+        self.lost_retries = LostRetries(
+            *(settings.ledger, settings.group, self._brokers, self.reached),
+            partial(send_again, self._spark, settings.ledger, settings.group, client.endpoint),
+            self._spark,
+            now=now,
+        )
 
     @property
     def checkpoint(self) -> StreamCheckpoint:
@@ -196,6 +207,8 @@ class GroupJob:
         committed = self._checkpoint.reached()
         if committed is not None:
             self._reach(committed)
+        if self._lease is not None:
+            self.lost_retries.look()
         if self._lanes is not None:
             self._lanes.begin(self.reached)
         self._learned.begin()
@@ -268,6 +281,8 @@ class GroupJob:
         behind = self._progress.report(batch, covered, names)
         self._reach(covered.end)
         self._checkpoint.reach(batch_id, covered.end)
+        if self._lease is not None:
+            self.lost_retries.look()
         took = time.monotonic() - began
         report = BatchReport(handled.rows, handled.retried, handled.given_up, took, behind, handled.put_off)
         given_up_as = DEAD if self._lease is not None else DROPPED

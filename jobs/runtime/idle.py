@@ -67,6 +67,7 @@ class IdleWatch:
         epochs: Mapping[str, int],
         *,
         hold_ups: Sequence[HoldUp] = (),
+        while_waiting: Callable[[], object] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Looks at one group.
@@ -79,11 +80,13 @@ class IdleWatch:
             subscription: the topics its query reads.
             reached: the offset the group job has reached in each queue, as it moves on.
             epochs: in which epoch of its broker's log, by broker; of one that is missing it is the log's own.
+            while_waiting: called where nothing is left to read, and something to be done.
             hold_ups: what holds up the messages that its verdicts send, and the rows that they write.
             clock: monotonic seconds.
         """
         self._clock = clock
         self._hold_ups = hold_ups
+        self._while_waiting = while_waiting
         self._answer: tuple[tuple[int, ...], int, int] = ((), 0, 0)
         self._away_since: dict[str, float] = {}
         self._said: set[str] = set()
@@ -109,6 +112,8 @@ class IdleWatch:
             return False
         self._delayed_since = None
         unfinished, unsent = self._unfinished()
+        if unfinished:
+            self._while_waiting()
         return unfinished == 0 and (unsent == 0 or self.left_unsent is not None)
 
     @property

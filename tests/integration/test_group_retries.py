@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -12,13 +14,16 @@ from pyspark.sql import SparkSession
 
 from delta_tables.ledger import ledger_at
 from delta_tables.ledger_reader import LedgerReader
+from delta_tables.views import TABLES
 from jobs.consume import consume, retry_policy
+from jobs.group.lost_retries import LATE
 from jobs.handler.loader import HandlerTarget
 from jobs.settings import ConsumeSettings
-from lakemq.client import Client, InvalidRequest, Unavailable
+from lakemq.client import Client, InvalidRequest, Message, Unavailable
 from tests.support.available_runs import available_now
 from tests.support.broker_process import BrokerProcess
 from tests.support.dispatch_barrier import await_dispatch
+from tests.support.two_drivers import Driver
 
 
 def settings(group: str, tmp_path: Path, most: int | None = None) -> ConsumeSettings:
@@ -123,3 +128,43 @@ def test_a_message_of_before_limits_were_lowered_comes_back_and_becomes_a_dead_l
     assert dead.body == b"x" * size
     found = LedgerReader(tmp_path / "ledger").sql("SELECT verdict FROM deliveries ORDER BY attempt")
     assert found.column("verdict").to_pylist() == ["RETRY", "DEAD"]
+
+
+STUMBLES = """
+def handle(message):
+    if message.attempt == 1:
+        raise ValueError("at first")
+"""
+
+
+def test_a_retry_that_never_came_back_is_sent_again_once_it_is_late(
+    spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path
+) -> None:
+    """No reactions run here: the ledger has the failed attempt, and no broker its retry."""
+    (tmp_path / "stumbling_handlers.py").write_text(STUMBLES)
+    group = f"lost-{uuid4().hex[:12]}"
+    more: dict[str, Any] = {"available_now": False, "trigger": "100 milliseconds"}
+    chosen = available_now(group, "stumbling_handlers:handle", tmp_path, **more)
+    chosen.ledger.create(*TABLES)
+    reader = LedgerReader(tmp_path / "ledger")
+
+    def attempts() -> list[tuple[int, int, str]]:
+        text = "SELECT queue_offset, attempt, verdict FROM deliveries ORDER BY 1, 2"
+        return [tuple(row.values()) for row in reader.sql(text).to_pylist()]
+
+    with shared_broker.client() as client:
+        client.put_topic(group, read_queue_nums=1, write_queue_nums=1)
+        client.put_group(group)
+        client.send_many(group, [Message("a"), Message("b")])
+        await_dispatch(client)
+        failed = [(0, 1, "RETRY"), (1, 1, "RETRY")]
+        soon = LATE - timedelta(minutes=1)
+        driver = Driver(spark, client, chosen, tmp_path / "c", now=lambda: datetime.now(UTC) + soon)
+        driver.wait_for(lambda: attempts() == failed)
+        driver.stop()
+        (again,) = client.queues(f"%RETRY%{group}")
+        assert again.max_offset == 0, "it may still come"
+        driver = Driver(spark, client, chosen, tmp_path / "c", now=lambda: datetime.now(UTC) + 2 * LATE)
+        done = [(0, 1, "RETRY"), (0, 2, "ACK"), (1, 1, "RETRY"), (1, 2, "ACK")]
+        driver.wait_for(lambda: attempts() == done)
+        driver.stop()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from delta_tables.ledger import ledger_at
 from delta_tables.ledger_reader import LedgerReader
 from jobs.consume import consume
 from jobs.group.batch_report import BatchReport
-from jobs.group.orderly.lost_retries import send_lost_again
+from jobs.group.lost_retries import send_again
 from jobs.group.waiting_retries import WaitingRetries
 from jobs.handler.loader import HandlerTarget
 from jobs.settings import ConsumeSettings
@@ -234,8 +233,8 @@ def test_runs_follow_each_other_and_another_mode_is_refused_while_messages_are_p
     with pytest.raises(LakeMQError, match="3 messages of group group-of-runs are parked"):
         consume(replace(chosen, mode="concurrent"), lambda: spark)
     assert client.pull("%RETRY%group-of-runs", 0, 0, wait_ms=30_000).messages
-    lost = datetime.now(UTC) + timedelta(hours=1)
-    assert send_lost_again(spark, chosen.ledger, chosen.group, shared_broker.endpoint, lost) == 1
+    late = query(chosen, "SELECT topic, broker_name, queue_id, queue_offset, attempt FROM pending_retries")
+    send_again(spark, chosen.ledger, chosen.group, shared_broker.endpoint, late)
     post(client, "runs", ["a/4/0"])
     consume(chosen, lambda: spark, on_end=left.append)
     assert [(run.messages, run.parked) for run in left[1:]] == [(0, 0)]

@@ -9,6 +9,7 @@ texts: SQLite answers them over the columns that it has types for.
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -23,6 +24,7 @@ from delta_tables.ledger.stored_columns import StoredColumn
 from delta_tables.ledger.writer_lock import WriterLock
 from delta_tables.table import Column, Table
 
+_ENTRY_OF_A_MAP = re.compile(r"\b(\w+\.)?properties\['\w+'\]")
 _SCALARS = (str, int, float, datetime, type(None))
 
 Moment = Callable[[str, Table], None]
@@ -91,7 +93,7 @@ class ModelLedger(LedgerLocation):
 
     def sql(self, text: str) -> pa.Table:
         """Answers a SELECT."""
-        found = self._sql.execute(text)
+        found = self._sql.execute(_ENTRY_OF_A_MAP.sub("NULL", text))
         names = [column[0] for column in found.description]
         rows = [dict(zip(names, row, strict=True)) for row in found]
         return pa.Table.from_pylist(rows, pa.schema([])) if not rows else pa.Table.from_pylist(rows)

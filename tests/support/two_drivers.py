@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -35,7 +36,7 @@ class Driver:
         client: the broker.
         settings: the group's settings; the checkpoint is the driver's own.
         checkpoint: the driver's checkpoints.
-        before_ledger_commit: see GroupJob.
+        before_ledger_commit, now: see GroupJob.
         ttl_ms, outage_timeout_s: of the driver's lease.
     """
 
@@ -47,6 +48,7 @@ class Driver:
         checkpoint: Path,
         before_ledger_commit: Callable[[int], None] = lambda batch_id: None,
         *,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
         ttl_ms: int = _TTL_MS,
         outage_timeout_s: float = 5.0,
     ) -> None:
@@ -66,6 +68,7 @@ class Driver:
             self.lease,
             before_ledger_commit=before_ledger_commit,
             after_ledger_commit=lambda batch_id: self.committed.set(),
+            now=now,
         )
         try:
             self.stream = StartedStream(self.job.start)

@@ -5,5 +5,4 @@ waiting.py       what the lanes of a group wait for; ledger_lanes.py reads it fr
 lane_gate.py     which messages of a task may be handled
 lane_tasks.py    which task has which lanes, and in which order it reads them
 orderly_group.py the lanes from batch to batch; wake_ups.py asks for a batch, rounds.py for another start
-lost_retries.py  what did not come back is sent again
 """

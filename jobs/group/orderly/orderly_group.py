@@ -5,7 +5,7 @@ has committed.
 
 Invariants: nothing is taken for done or parked that the ledger does not say; after any failure it is read
 from there anew. A lane whose parked messages wait for nothing gets a batch; what a lane waits for and is lost
-is sent again at the next start.
+is sent again (lost_retries.py).
 
 Threads: the group job's: its start, then Spark's callback thread; between two starts and at the end the main
 thread.
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -25,7 +25,6 @@ from jobs.group.given_again import at_brokers, broker_of
 from jobs.group.orderly.lane_gate import LaneRules
 from jobs.group.orderly.lane_tasks import lane_tasks
 from jobs.group.orderly.ledger_lanes import rows_of_batch, waiting_rows
-from jobs.group.orderly.lost_retries import send_lost_again
 from jobs.group.orderly.waiting import WaitingLanes
 from jobs.group.orderly.wake_ups import WakeUps
 from jobs.settings import ConsumeSettings
@@ -79,9 +78,6 @@ class OrderlyGroup:
             reached: the offset the group job has reached in each queue.
         """
         settings = self._settings
-        send_lost_again(
-            self._spark, settings.ledger, settings.group, self._client.endpoint, datetime.now(UTC)
-        )
         self._wake_ups.begin(reached)
         self._waiting = WaitingLanes()
         self._waiting.add(waiting_rows(settings.ledger, settings.group, self._spark))
