@@ -3,8 +3,9 @@
 Owns which they are, when that is looked for, and that they are sent again.
 
 Invariants: an attempt that comes back twice is made once, so that sending one again that is only late does no
-harm; what waits unread on the retry topic is not sent again. Without it an attempt that an unclean promotion
-or the retention of the retry topic took would never be made, and its lane would wait for ever.
+harm; what waits unread on the retry topic is not sent again; what cannot be sent ends no group. Without it an
+attempt that an unclean promotion or the retention of the retry topic took would never be made, and its lane
+would wait for ever.
 
 Threads: the group job's start, then Spark's callback thread and the one that asks whether the group is idle;
 one of them looks at a time.
@@ -19,6 +20,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from delta_tables.deliveries import DELIVERIES, DELIVERY_KEY, RETRY
@@ -105,7 +108,10 @@ class LostRetries:
                     "%s retries of group %s did not come back in time: they are sent again",
                     *(len(late), self._group),
                 )
-                self._send(late)
+                try:
+                    self._send(late)
+                except (PySparkException, Py4JError) as error:
+                    _log.warning("they could not be sent, and are looked for again later: %s", error)
             return len(late)
         finally:
             self._looks.release()

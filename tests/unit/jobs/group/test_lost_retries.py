@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from pyspark.errors import PySparkException
 
 from delta_tables.deliveries import DELIVERIES
 from delta_tables.ledger.path_ledger import PathLedger
@@ -28,14 +30,20 @@ class Group:
         self.cluster.ends = dict.fromkeys(names, 0)
         self.reached: dict[MessageQueue, int] = {}
         self.sent: list[list[Attempt]] = []
+        self.refused = False
         self.passed = 0.0
         self.now = DUE + LATE + timedelta(seconds=1)
         self.lost = LostRetries(
             *(ledger, "g", GroupBrokers(self.cluster.client()), self.reached),
-            lambda late: self.sent.append(list(late)),
+            self._send,
             clock=lambda: self.passed,
             now=lambda: self.now,
         )
+
+    def _send(self, late: Sequence[Attempt]) -> None:
+        if self.refused:
+            raise PySparkException("no")
+        self.sent.append(list(late))
 
 
 @pytest.fixture
@@ -82,3 +90,13 @@ def test_a_group_without_a_retry_topic_has_lost_none(ledger: PathLedger) -> None
     group.cluster.topics = ()
     assert group.lost.look() == 0
     assert group.sent == []
+
+
+def test_what_cannot_be_sent_ends_no_group(ledger: PathLedger, caplog: pytest.LogCaptureFixture) -> None:
+    group = Group(ledger, "broker-a")
+    group.refused = True
+    assert group.lost.look() == 1
+    assert "looked for again later: no" in caplog.text
+    group.refused, group.passed = False, LOOK_AGAIN_S
+    assert group.lost.look() == 1
+    assert len(group.sent) == 1
