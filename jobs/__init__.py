@@ -12,7 +12,8 @@
     redelivery/      what a message that comes back carries, and when it comes
     tracing/         spans of batches and calls, for OpenTelemetry
     runtime/         what every job runs on: its stream's start and end, its checkpoint, its lease
-    arguments.py     the command line of the jobs; entry_points.py for a cluster's tasks
+    arguments.py     the command line of the jobs, handler_arguments.py its part of the handler;
+                     entry_points.py is for a cluster's tasks
     resources/       the cluster's jobs
 
 Users write handlers with `lakemq.handler`.

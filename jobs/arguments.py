@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jobs.handler_arguments import add_handler_options, handler_of, host_of
 from jobs.redelivery.backoff import Backoff
-from lakemq.argument_types import DURATION_HELP, between, duration_ms, lasting, memory_bytes, positive, whole
+from lakemq.argument_types import DURATION_HELP, duration_ms, lasting, positive, whole
 from lakemq.client.endpoint import add_endpoint, chosen_endpoints
 from lakemq.client.transport import normal_endpoint
 from lakemq.duration import parse_ms
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from delta_tables.user_tables.location import UserTable
     from jobs.archive import ArchiveSettings
     from jobs.frames.frame_handler import FrameHandler
-    from jobs.handler.invocation import HandlerHost
-    from jobs.handler.loader import HandlerTarget
     from jobs.settings import ConsumeSettings
 
 
@@ -31,7 +30,7 @@ def add_consume_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of a consumer group and of its handler."""
     parser.epilog = DURATION_HELP
     parser.add_argument("--group", required=True, help="the consumer group")
-    _add_handler(parser)
+    add_handler_options(parser)
     add_group_options(parser)
 
 
@@ -154,54 +153,6 @@ def add_group_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_handler(parser: argparse.ArgumentParser) -> None:
-    handler = parser.add_mutually_exclusive_group(required=True)
-    handler.add_argument(
-        "--handler", metavar="MODULE:FUNCTION", help="called with each message, or with batches"
-    )
-    handler.add_argument(
-        "--sql",
-        type=Path,
-        metavar="FILE",
-        help="a SELECT in a file: its rows are those of the view `batch`, with a column verdict",
-    )
-    parser.add_argument(
-        "--concurrency",
-        default=20,
-        type=between(1, 1024),
-        metavar="N",
-        help="calls at a time on each core, for handlers of single messages, 1 to 1024 "
-        "(default: %(default)s)",
-    )
-    parser.add_argument(
-        "--consume-timeout",
-        default="15m",
-        type=lasting(1_000, 86_400_000),
-        metavar="DURATION",
-        help="a call that takes longer is given up, its message comes again; 1s to 24h "
-        "(default: %(default)s)",
-    )
-    parser.add_argument(
-        "--isolation",
-        choices=("thread", "process"),
-        help="where the handler is called: in Spark's worker, or in a process that may hang and die, which "
-        "is chosen by itself after a worker died (default: thread; with --handler-memory process)",
-    )
-    parser.add_argument(
-        "--handler-memory",
-        type=memory_bytes,
-        metavar="SIZE",
-        help="what that process may have in memory, such as 512m or 2g, 128m at the least: it is killed "
-        "above, and the message that needs it is found (default: any)",
-    )
-    parser.add_argument(
-        "--vectorised",
-        choices=("auto", "yes", "no"),
-        default="auto",
-        help="whether the handler takes batches; auto: as it says itself (default: %(default)s)",
-    )
-
-
 def add_archive_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of the archive."""
     parser.epilog = DURATION_HELP
@@ -267,7 +218,7 @@ def consume_settings(args: argparse.Namespace, function: FrameHandler | None = N
     return ConsumeSettings(
         group=args.group,
         topics=tuple(dict.fromkeys(args.topics)),
-        handler=_handler(args) if function is None else function,
+        handler=handler_of(args) if function is None else function,
         ledger=_ledger(args.ledger),
         checkpoint=None if args.checkpoint is None else args.checkpoint.absolute(),
         endpoint=args.endpoint,
@@ -287,7 +238,7 @@ def consume_settings(args: argparse.Namespace, function: FrameHandler | None = N
         available_now=args.available_now,
         on_data_loss=args.on_data_loss,
         until_idle_s=None if args.until_idle is None else args.until_idle / 1000,
-        host=_host(args) if function is None else DEFAULT_HOST,
+        host=host_of(args) if function is None else DEFAULT_HOST,
         batch_time_s=args.batch_time / 1000,
         stop_timeout_s=args.stop_timeout / 1000,
     )
@@ -308,30 +259,6 @@ def _ledger(text: str) -> LedgerLocation:
         return ledger_at(text)
     except InvalidRequest as error:
         raise InvalidRequest(error.code, f"--ledger: {error.detail}") from error
-
-
-def _handler(args: argparse.Namespace) -> HandlerTarget | FrameHandler:
-    from jobs.frames.frame_handler import sql_handler
-    from jobs.handler.loader import HandlerTarget
-
-    if args.sql is not None:
-        if not args.sql.is_file():
-            raise InvalidRequest("ARGUMENT_ILLEGAL", f"--sql: there is no file {args.sql}")
-        return sql_handler(args.sql)
-    if not all(args.handler.partition(":")):
-        raise InvalidRequest("ARGUMENT_ILLEGAL", f"--handler is MODULE:FUNCTION, not {args.handler!r}")
-    return HandlerTarget(args.handler, args.vectorised, (str(Path.cwd()),))
-
-
-def _host(args: argparse.Namespace) -> HandlerHost:
-    from jobs.handler.invocation import HandlerHost, Isolation
-
-    if args.isolation == "thread" and args.handler_memory is not None:
-        raise InvalidRequest(
-            "ARGUMENT_ILLEGAL", "--handler-memory bounds a process of the handler's own: --isolation process"
-        )
-    isolation: Isolation = args.isolation or ("thread" if args.handler_memory is None else "process")
-    return HandlerHost(args.concurrency, args.consume_timeout / 1000, isolation, args.handler_memory)
 
 
 def archive_settings(args: argparse.Namespace) -> ArchiveSettings:
