@@ -252,7 +252,8 @@ def test_broadcast_mode_records_failures_and_sends_nothing(
     client = shared_broker.client()
     client.put_topic("news", read_queue_nums=1, write_queue_nums=1)
     post(client, "news", range(99, 102))
-    chosen = settings("news", "hundredths", mode="broadcast")
+    no_retries: dict[str, Any] = {"max_reconsume_times": None, "retry_delays": None}
+    chosen = settings("news", "hundredths", mode="broadcast", **no_retries)
     consume(chosen, lambda: spark)
     rows = query(chosen, "SELECT verdict FROM deliveries ORDER BY queue_offset")
     assert [row["verdict"] for row in rows] == ["ACK", "DROPPED", "ACK"]

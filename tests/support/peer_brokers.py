@@ -101,7 +101,9 @@ class RocketMQ:
         self._broker: ServerProcess | None = None
         self.name_server_port = 0
         self.ha_port = 0
-        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "conf").mkdir(parents=True, exist_ok=True)
+        for part in ("namesrv", "broker"):  # RocketMQ 4 does not start without
+            (directory / "conf" / f"logback_{part}.xml").write_text("<configuration/>\n")
 
     @property
     def name_server(self) -> str:

@@ -1,7 +1,8 @@
 """Fetches the JARs of RocketMQ, Kafka and Spark's Kafka source, and compiles the Java tools beside them.
 
 Owns the git-ignored folder `.peers/` (another place: LAKEMQ_PEERS): one folder of JARs per POM in
-benchmarks/peers/, one folder of classes per Java source. Never downloads or compiles twice: a stamp holds
+benchmarks/peers/, one folder of classes per Java source. Another RocketMQ than the POM's is asked for with
+LAKEMQ_ROCKETMQ_VERSION, and has folders of its own. Never downloads or compiles twice: a stamp holds
 the digest of what a folder was made from, and a file lock keeps two test processes from filling it at once.
 """
 
@@ -30,6 +31,11 @@ def peers_home() -> Path:
     return Path(os.environ.get("LAKEMQ_PEERS", REPOSITORY / ".peers"))
 
 
+def rocketmq_version() -> str | None:
+    """Returns which RocketMQ was asked for; None is the POM's."""
+    return os.environ.get("LAKEMQ_ROCKETMQ_VERSION") or None
+
+
 def jars(peer: str) -> Path:
     """Returns the folder of a peer's JARs, fetched with Maven the first time.
 
@@ -40,7 +46,8 @@ def jars(peer: str) -> Path:
         PeerMissing: Maven is not installed or failed.
     """
     pom = POMS / peer / "pom.xml"
-    folder = peers_home() / peer
+    version = rocketmq_version() if peer == "rocketmq" else None
+    folder = peers_home() / (peer if version is None else f"{peer}-{version}")
     with _filled_once(folder, pom.read_bytes()) as must_fill:
         if must_fill:
             _require("mvn", "maven")
@@ -53,6 +60,7 @@ def jars(peer: str) -> Path:
                 "dependency:copy-dependencies",
                 "-DincludeScope=runtime",
                 f"-DoutputDirectory={folder}",
+                *([] if version is None else [f"-Drocketmq.version={version}"]),
             ]
             _run(command, f"Maven could not fetch {peer}")
     return folder
@@ -74,7 +82,8 @@ def classes(source: Path, peer: str | None = None) -> str:
         PeerMissing: there is no Java compiler, or it refuses the source.
     """
     path = str(jars(peer) / "*") if peer else ""
-    folder = peers_home() / "classes" / source.stem
+    version = rocketmq_version() if peer == "rocketmq" else None
+    folder = peers_home() / "classes" / (source.stem if version is None else f"{source.stem}-{version}")
     with _filled_once(folder, source.read_bytes() + path.encode()) as must_fill:
         if must_fill:
             _require("javac", "default-jdk-headless")
