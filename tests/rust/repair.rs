@@ -5,11 +5,13 @@
 use std::fs;
 use std::path::Path;
 
+use lakemq_store::reader::Reader;
 use lakemq_store::store::{Options, Store};
 
 use super::{HOURS_100, crash};
 use crate::support::{
-    FindJson, SOON, bodies, bulk, copy, environment, image, open, options, patch_snapshot, send,
+    FindJson, SOON, bodies, bulk, copy, environment, everything, image, open, options,
+    patch_snapshot, send,
 };
 
 #[test]
@@ -397,6 +399,52 @@ fn test_a_lost_sector_of_a_queue_is_noticed_where_its_newest_file_is_lost_too() 
     let store = open(crashed.path());
     assert_eq!(store.bounds("t", 0).expect("bounds").min, 0);
     assert_eq!(bodies(&store, "t"), sent);
+}
+
+#[test]
+fn test_places_before_a_queues_minimum_that_a_power_cut_took_hide_nothing_from_who_reads_beside_it()
+{
+    let dir = tempfile::tempdir().expect("a directory");
+    let store = open(dir.path());
+    bulk(&store, "other", 20);
+    let sent = bulk(&store, "t", 250);
+    store
+        .expire(store.now_ms() + HOURS_100, true)
+        .expect("expired");
+    let bounds = store.bounds("t", 0).expect("bounds");
+    let place = (bounds.min % 50 * 20) as usize;
+    assert!(place > 0, "the queue begins within a file: {bounds:?}");
+    let name = format!("consumequeue/t/0/{:020}", bounds.min / 50 * 1000);
+    let losses: [&dyn Fn(&Path); 3] = [
+        // What was written to it; its length too; what stands before the first entry.
+        &|file| fs::write(file, [0; 1000]).expect("written"),
+        &|file| fs::write(file, []).expect("written"),
+        &|file| {
+            let mut bytes = fs::read(file).expect("a file");
+            bytes[..place].fill(0);
+            fs::write(file, bytes).expect("written");
+        },
+    ];
+    for (at, lose) in losses.iter().enumerate() {
+        let crashed = crash(dir.path());
+        patch_snapshot(crashed.path(), |snapshot| {
+            snapshot["queues_durable_offset"] = 0.into();
+        });
+        lose(&crashed.path().join(&name));
+        let store = open(crashed.path());
+        let left = &sent[bounds.min as usize..];
+        assert_eq!(bodies(&store, "t"), left, "loss {at}");
+        let reader = Reader::open(crashed.path()).expect("a reader");
+        assert_eq!(reader.bounds("t", 0).expect("bounds"), bounds, "loss {at}");
+        let mut read = Vec::new();
+        reader
+            .read("t", 0, &everything(bounds.min), |record, _| {
+                read.push(String::from_utf8_lossy(record.body).into_owned());
+                Ok(())
+            })
+            .expect("readable");
+        assert_eq!(read, left, "loss {at}");
+    }
 }
 
 /// Entries 102, 230, ... have their log offset in the last eight bytes of a sector, size and tags in the next one.

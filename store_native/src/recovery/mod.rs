@@ -167,7 +167,7 @@ impl Parts<'_> {
         }
         // After a clean stop all of it was on the disk.
         let durable = if self.clean { snapshot.applied_offset } else { snapshot.queues_durable_offset };
-        let mut repair = Repair::of_queues(self.queues, snapshot, durable, self.log)?;
+        let mut repair = Repair::of_queues(self.queues, snapshot, durable, self.clean, self.log)?;
         let lost = self.index.restore(&snapshot.index, self.clean, log_min, &*self.environment.disk)?;
         // A start before this one may have ended while it was built again.
         for from in [lost, snapshot.index_from.map(|from| from.max(log_min))].into_iter().flatten() {

@@ -38,7 +38,8 @@ impl Repair {
         Self { from: i64::MAX, ..Self::default() }
     }
 
-    /// Looks at every queue of the snapshot, which stands in `queues` already.
+    /// Looks at every queue of the snapshot, which stands in `queues` already. After a clean stop all of them is on the
+    /// disk.
     ///
     /// # Errors
     /// Any I/O error.
@@ -46,6 +47,7 @@ impl Repair {
         queues: &QueueTable,
         snapshot: &Snapshot,
         durable: i64,
+        clean: bool,
         log: &CommitLog,
     ) -> Result<Self> {
         let mut repair = Self::none();
@@ -61,6 +63,8 @@ impl Repair {
                 repair.floors.insert((Arc::clone(queue.topic()), queue.queue_id()), (min, max));
                 repair.from = repair.from.min(log_offset.max(log_min));
                 queue.set_bounds(min, offset);
+            } else if !clean && queue.front_may_be_lost(durable)? {
+                queue.blank_front()?;
             }
             queue.raise_min(log_min)?;
         }
@@ -137,6 +141,7 @@ impl Repair {
         }
         for queue in self.broken(queues) {
             queue.truncate(queue.max_offset())?;
+            queue.blank_front()?;
         }
         Ok(())
     }

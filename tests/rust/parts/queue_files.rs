@@ -117,6 +117,40 @@ fn test_a_queue_that_begins_late_has_blanks_before_its_first_entry_in_that_file_
 }
 
 #[test]
+fn test_places_before_the_first_entry_that_were_lost_are_blank_again() {
+    let bench = Bench::new();
+    put(&bench.queue, 14..25);
+    let whole = bench.stored(10);
+    let mut bytes = fs::read(bench.file(10)).expect("a file");
+    bytes[ENTRY_BYTES..3 * ENTRY_BYTES].fill(0);
+    fs::write(bench.file(10), bytes).expect("written");
+    bench.queue.blank_front().expect("mended");
+    assert_eq!(bench.stored(10), whole);
+    bench.queue.blank_front().expect("whole");
+    assert_eq!(bench.stored(10), whole);
+    let queue = Bench::new().queue;
+    queue.set_bounds(14, 14);
+    queue.blank_front().expect("nothing is stored");
+}
+
+#[test]
+fn test_places_before_the_minimum_may_be_lost_unless_what_came_behind_them_is_on_the_disk() {
+    let bench = Bench::new();
+    let queue = &bench.queue;
+    assert!(!queue.front_may_be_lost(0).expect("there is none"));
+    put(queue, 14..25);
+    assert!(!queue.front_may_be_lost(14 * SIZE + 1).expect("read"));
+    assert!(queue.front_may_be_lost(14 * SIZE).expect("read"));
+    queue.set_bounds(25, 25);
+    assert!(!queue.front_may_be_lost(24 * SIZE + 1).expect("read"));
+    assert!(queue.front_may_be_lost(24 * SIZE).expect("read"));
+    queue.set_bounds(14, 14);
+    assert!(queue.front_may_be_lost(25 * SIZE).expect("a blank"));
+    queue.set_bounds(30, 30);
+    assert!(queue.front_may_be_lost(25 * SIZE).expect("nothing there"));
+}
+
+#[test]
 fn test_bounds_count_blanks_as_places_and_nothing_behind_the_limit_or_before_the_log() {
     let bench = Bench::new();
     put(&bench.queue, 3..25);
