@@ -6,6 +6,7 @@ Owns their names, defaults and how they become settings.
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -254,11 +255,15 @@ def _tables(given: Sequence[tuple[str, str]]) -> tuple[UserTable, ...]:
 
 def _ledger(text: str) -> LedgerLocation:
     from delta_tables.ledger import ledger_at
+    from delta_tables.ledger.path_ledger import PathLedger
 
     try:
-        return ledger_at(text)
+        ledger = ledger_at(text)
     except InvalidRequest as error:
         raise InvalidRequest(error.code, f"--ledger: {error.detail}") from error
+    if isinstance(ledger, PathLedger) and os.path.isfile(ledger.directory):  # noqa: PTH113  # it raises nothing
+        raise InvalidRequest("ARGUMENT_ILLEGAL", f"--ledger: {text} is a file, not a directory")
+    return ledger
 
 
 def archive_settings(args: argparse.Namespace) -> ArchiveSettings:
@@ -290,9 +295,7 @@ def _check_places(args: argparse.Namespace) -> None:
             normal_endpoint(endpoint)
         except InvalidRequest as error:
             raise InvalidRequest(error.code, f"--endpoint: {error.detail}") from error
-    if Path(args.ledger).is_file():
-        raise InvalidRequest("ARGUMENT_ILLEGAL", f"--ledger: {args.ledger} is a file, not a directory")
-    if args.checkpoint is not None and args.checkpoint.is_file():
+    if args.checkpoint is not None and os.path.isfile(args.checkpoint):  # noqa: PTH113  # it raises nothing
         raise InvalidRequest(
             "ARGUMENT_ILLEGAL", f"--checkpoint: {args.checkpoint} is a file, not a directory"
         )

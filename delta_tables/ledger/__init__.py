@@ -28,6 +28,8 @@ _CATALOG_NAME = re.compile(r"[A-Za-z_]\w*\.[A-Za-z_]\w*")
 def ledger_at(text: str) -> LedgerLocation:
     """Reads `--ledger`: two plain names with a dot are catalog.schema, anything else is a path.
 
+    So are they where there is a directory of that name.
+
     Raises:
         InvalidRequest: ARGUMENT_ILLEGAL for an empty text, which would be the working directory, and for an
             address (`s3://...`), which would be a directory of that name.
@@ -40,6 +42,6 @@ def ledger_at(text: str) -> LedgerLocation:
             f"{text} is an address: a ledger is a directory of this machine, or catalog.schema, whose "
             "tables may be anywhere",
         )
-    if _CATALOG_NAME.fullmatch(text) and not Path(text).exists():
+    if _CATALOG_NAME.fullmatch(text) and not Path(text).is_dir():
         return CatalogLedger(text)
     return PathLedger(Path(text).absolute())

@@ -106,6 +106,12 @@ impl Simulation<'_> {
             Err(error) => assert!(self.disk.failures() > failures, "unreadable: {error:?}"),
         }
         let reader = self.reader.as_ref().expect("one beside it");
+        let beside = reader.bounds(topic, queue).expect("readable");
+        assert_eq!(
+            usize::try_from(beside.max).expect("not negative"),
+            of(least),
+            "beside it, {topic} {queue} ends there"
+        );
         let shown = read(|out| {
             reader.read(topic, queue, &request, |record, _| {
                 out.push(String::from_utf8_lossy(record.body).into_owned());

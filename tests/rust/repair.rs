@@ -48,6 +48,14 @@ fn test_an_offset_is_never_given_twice_when_a_quiet_queue_is_lost() {
                 (3, 3),
                 "{lost} lost, rebuild {rebuild}"
             );
+            if rebuild {
+                let reader = Reader::open(copied.path()).expect("a reader");
+                assert_eq!(
+                    reader.bounds("quiet", 0).expect("bounds"),
+                    bounds,
+                    "beside it, {lost} lost"
+                );
+            }
         }
         let store = open(copied.path());
         send(&store, "quiet", &["d"]);

@@ -28,7 +28,8 @@ START_TIMEOUT_S: Final = 90.0
 TOOL_TIMEOUT_S: Final = 300.0
 JAVA_OPTIONS: Final = "LAKEMQ_PEER_JAVA_OPTIONS"
 _OPENS: Final = tuple(
-    f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in ("java.nio", "sun.nio.ch", "jdk.internal.ref")
+    f"--add-opens=java.base/{package}=ALL-UNNAMED"
+    for package in ("java.nio", "sun.nio.ch", "jdk.internal.ref")
 )
 """What RocketMQ 4 reaches into to unmap a file: without it a stop breaks off on a Java of today."""
 _REGISTER_BROKER: Final = 103

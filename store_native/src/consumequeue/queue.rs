@@ -408,6 +408,15 @@ impl Queue {
         Ok(())
     }
 
+    /// Has a queue without an entry say in a file where it ends (recovery only): whoever asks no owner finds it there.
+    ///
+    /// # Errors
+    /// `DISK_FULL` or any I/O error.
+    pub fn show_end(&self) -> Result<()> {
+        let end = self.max_offset();
+        self.store.reserve(&self.key, end, end + 1)
+    }
+
     /// Clears every place from `offset` on (recovery only).
     ///
     /// # Errors

@@ -223,7 +223,10 @@ impl Repair {
                         let to = if to == i64::MAX { from + 1 } else { to };
                         queue.fill(floor_max, from, to)?;
                     }
-                    None => queue.set_bounds(floor_max, floor_max),
+                    None => {
+                        queue.set_bounds(floor_max, floor_max);
+                        queue.show_end()?;
+                    }
                 }
             }
             let (min, max) = (queue.min_offset(), queue.max_offset());

@@ -9,7 +9,12 @@ from pathlib import Path
 import pytest
 
 from delta_tables.user_tables.location import UserTable
-from jobs.arguments import add_consume_arguments, consume_settings
+from jobs.arguments import (
+    add_archive_arguments,
+    add_consume_arguments,
+    archive_settings,
+    consume_settings,
+)
 from jobs.entry_points import archive_task, maintenance_task
 from jobs.handler.invocation import HandlerHost
 from jobs.settings import MAX_PARKED, ConsumeSettings
@@ -21,6 +26,22 @@ def settings(*options: str) -> ConsumeSettings:
     add_consume_arguments(parser)
     given = ("--group", "g", "--topic", "t", "--handler", "m:f", *options)
     return consume_settings(parser.parse_args(given))
+
+
+def archive_arguments(*options: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    add_archive_arguments(parser)
+    return parser.parse_args(("--topic", "t", *options))
+
+
+def test_a_catalogs_schema_may_have_the_name_of_a_file_and_what_no_file_can_have_is_left_to_the_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "main.lmq").touch()
+    assert str(settings("--ledger", "main.lmq", "--checkpoint", "c").ledger) == "main.lmq"
+    long = "x" * 5_000
+    assert settings("--ledger", long, "--checkpoint", long).checkpoint == tmp_path / long
 
 
 def host(*options: str) -> HandlerHost:
@@ -41,6 +62,8 @@ def test_places_that_are_files_and_options_of_another_mode_are_refused_by_name(
     ):
         with pytest.raises(InvalidRequest, match=re.escape(said)):
             settings(*options)
+    with pytest.raises(InvalidRequest, match=r"--ledger: .* is a file"):
+        archive_settings(archive_arguments("--ledger", str(file)))
     assert settings("--max-parked", "3", "--mode", "orderly").max_parked == 3
     assert settings("--mode", "orderly").max_parked == MAX_PARKED
 
