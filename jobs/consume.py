@@ -200,7 +200,7 @@ def _run(
             watch = IdleWatch(
                 *(spark, client, settings.ledger, settings.group, settings.subscription),
                 *(group.reached, group.epochs),
-                while_waiting=group.lost_retries.look,
+                while_waiting=group.look_for_lost_retries,
                 hold_ups=[s.hold_up for s in ledger_streams if isinstance(s, (OutboxJob, TableRowsJob))],
             )
         # Last: whatever fails before leaves no stream.

@@ -159,12 +159,14 @@ class GroupJob:
         self._last_in_ledger: int | None = None
         self.reached: dict[MessageQueue, int] = {}
         self.epochs: dict[str, int] = {}
-        self.lost_retries = LostRetries(
-            *(settings.ledger, settings.group, self._brokers, self.reached),
-            partial(send_again, self._spark, settings.ledger, settings.group, client.endpoint),
-            self._spark,
-            now=now,
-        )
+        self._lost_retries: LostRetries | None = None
+        if lease is not None:
+            self._lost_retries = LostRetries(
+                *(settings.ledger, settings.group, self._brokers, self.reached),
+                partial(send_again, self._spark, settings.ledger, settings.group, client.endpoint),
+                self._spark,
+                now=now,
+            )
 
     @property
     def checkpoint(self) -> StreamCheckpoint:
@@ -180,6 +182,10 @@ class GroupJob:
     def paused(self) -> list[MessageQueue]:
         """Queues of which so many messages are parked that they are read no further."""
         return [] if self._lanes is None else self._lanes.paused
+
+    def look_for_lost_retries(self) -> int:
+        """Sends again what did not come back, but in broadcast mode; returns how many messages."""
+        return 0 if self._lost_retries is None else self._lost_retries.look()
 
     def close(self) -> None:
         """Ends what goes on beside the query, which has ended."""
@@ -207,8 +213,7 @@ class GroupJob:
         committed = self._checkpoint.reached()
         if committed is not None:
             self._reach(committed)
-        if self._lease is not None:
-            self.lost_retries.look()
+        self.look_for_lost_retries()
         if self._lanes is not None:
             self._lanes.begin(self.reached)
         self._learned.begin()
@@ -281,8 +286,7 @@ class GroupJob:
         behind = self._progress.report(batch, covered, names)
         self._reach(covered.end)
         self._checkpoint.reach(batch_id, covered.end)
-        if self._lease is not None:
-            self.lost_retries.look()
+        self.look_for_lost_retries()
         took = time.monotonic() - began
         report = BatchReport(handled.rows, handled.retried, handled.given_up, took, behind, handled.put_off)
         given_up_as = DEAD if self._lease is not None else DROPPED

@@ -16,8 +16,10 @@ from delta_tables.ledger import ledger_at
 from delta_tables.ledger_reader import LedgerReader
 from delta_tables.views import TABLES
 from jobs.consume import consume, retry_policy
+from jobs.group.job import GroupJob
 from jobs.group.lost_retries import LATE
 from jobs.handler.loader import HandlerTarget
+from jobs.runtime.batch_gate import BatchGate
 from jobs.settings import ConsumeSettings
 from lakemq.client import Client, InvalidRequest, Message, Unavailable
 from tests.support.available_runs import available_now
@@ -164,7 +166,13 @@ def test_a_retry_that_never_came_back_is_sent_again_once_it_is_late(
         driver.stop()
         (again,) = client.queues(f"%RETRY%{group}")
         assert again.max_offset == 0, "it may still come"
-        driver = Driver(spark, client, chosen, tmp_path / "c", now=lambda: datetime.now(UTC) + 2 * LATE)
+        now: Callable[[], datetime] = lambda: datetime.now(UTC) + 2 * LATE  # noqa: E731
+        to_all = replace(chosen, mode="broadcast", checkpoint=tmp_path / "b")
+        policy = retry_policy(client, to_all)
+        broadcast = GroupJob(spark, to_all, policy, client, BatchGate(), None, now=now)
+        assert broadcast.look_for_lost_retries() == 0, "there are no retries in that mode"
+        assert client.queues(f"%RETRY%{group}") == [again]
+        driver = Driver(spark, client, chosen, tmp_path / "c", now=now)
         done = [(0, 1, "RETRY"), (0, 2, "ACK"), (1, 1, "RETRY"), (1, 2, "ACK")]
         driver.wait_for(lambda: attempts() == done)
         driver.stop()
