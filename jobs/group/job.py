@@ -256,6 +256,7 @@ class GroupJob:
 
     def _run(self, batch_id: int, query_id: str) -> BatchReport:
         began = time.monotonic()
+        self.look_for_lost_retries()  # what this batch fails is not even sent
         handled = Handled()
         batch = NamedBatch(self._settings.group, query_id, batch_id)
         covered = self._range(batch_id)
@@ -286,7 +287,6 @@ class GroupJob:
         behind = self._progress.report(batch, covered, names)
         self._reach(covered.end)
         self._checkpoint.reach(batch_id, covered.end)
-        self.look_for_lost_retries()
         took = time.monotonic() - began
         report = BatchReport(handled.rows, handled.retried, handled.given_up, took, behind, handled.put_off)
         given_up_as = DEAD if self._lease is not None else DROPPED

@@ -48,6 +48,8 @@ LOOK_AGAIN_S = 600.0
 Attempt = tuple[str, str, int, int, int]
 """Original position of a message, and the failed attempt at it."""
 
+_TRY_FOR_MS = 2_000
+"""A broker that takes nothing now is asked again by a later look: the group waits for this one."""
 _TYPES = "topic STRING, broker_name STRING, queue_id INT, queue_offset BIGINT, attempt INT"
 
 
@@ -154,6 +156,6 @@ def send_again(
     failed = ledger.read(spark, DELIVERIES).where(f"consumer_group = '{group}' AND verdict = '{RETRY}'")
     retried = retried_messages(failed.join(chosen, [*DELIVERY_KEY[1:]], "left_semi"), group)
     messages = retried.drop("delay_level", DUE_AT)
-    messages.write.format("lakemq").mode("append").option("endpoint", endpoint).option(
-        "brokerAway", "elsewhere"
+    messages.write.format("lakemq").mode("append").options(
+        endpoint=endpoint, brokerAway="elsewhere", retryTimeoutMs=_TRY_FOR_MS
     ).save()

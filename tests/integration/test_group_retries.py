@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -10,14 +11,16 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from delta_tables.deliveries import DELIVERIES
 from delta_tables.ledger import ledger_at
 from delta_tables.ledger_reader import LedgerReader
 from delta_tables.views import TABLES
 from jobs.consume import consume, retry_policy
 from jobs.group.job import GroupJob
-from jobs.group.lost_retries import LATE
+from jobs.group.lost_retries import LATE, send_again
 from jobs.handler.loader import HandlerTarget
 from jobs.runtime.batch_gate import BatchGate
 from jobs.settings import ConsumeSettings
@@ -25,6 +28,7 @@ from lakemq.client import Client, InvalidRequest, Message, Unavailable
 from tests.support.available_runs import available_now
 from tests.support.broker_process import BrokerProcess
 from tests.support.dispatch_barrier import await_dispatch
+from tests.support.ledger_rows import append, delivery, path_ledger
 from tests.support.two_drivers import Driver
 
 
@@ -176,3 +180,15 @@ def test_a_retry_that_never_came_back_is_sent_again_once_it_is_late(
         done = [(0, 1, "RETRY"), (0, 2, "ACK"), (1, 1, "RETRY"), (1, 2, "ACK")]
         driver.wait_for(lambda: attempts() == done)
         driver.stop()
+
+
+def test_a_broker_that_takes_nothing_holds_up_no_start_for_lost_retries(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    ledger = path_ledger(tmp_path)
+    ledger.create(*TABLES)
+    append(ledger, DELIVERIES, [delivery(0, verdict="RETRY", body=b"x", properties=[])])
+    began = time.monotonic()
+    with pytest.raises(PySparkException, match="no connection"):
+        send_again(spark, ledger, "g", "http://127.0.0.1:1", [("orders", "broker-a", 0, 0, 1)])
+    assert time.monotonic() - began < 60, "two minutes a try, where nobody says otherwise"

@@ -9,14 +9,33 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 
+from delta_tables.consumer_offsets import CONSUMER_OFFSETS
+from delta_tables.dead_letters import DEAD_LETTERS
 from delta_tables.deliveries import DELIVERIES
 from delta_tables.ledger.path_ledger import PathLedger
+from delta_tables.skipped_messages import SKIPPED_MESSAGES
 from delta_tables.views import TABLES
 from jobs.group.lost_retries import LATE, LOOK_AGAIN_S, Attempt, LostRetries
+from jobs.handler.loader import LoadedHandler
+from jobs.redelivery.retry_policy import RetryPolicy
 from jobs.runtime.group_brokers import GroupBrokers
+from lakemq.handler import Verdict
 from structured_streaming.offsets import MessageQueue
 from tests.support.ledger_rows import append, delivery, path_ledger
+from tests.support.model_broker import ModelBroker
+from tests.support.model_ledger import ModelLedger
+from tests.unit.jobs.group.model_driver import Driver, Run, Surroundings
 from tests.unit.jobs.model_cluster import ModelCluster
+
+
+class Failing:
+    """What a model's settings take for a handler."""
+
+    target = "model:handle"
+
+    def load(self) -> LoadedHandler:
+        return LoadedHandler(lambda message: Verdict.retry(), vectorised=False)
+
 
 DUE = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
 AGAIN = "%RETRY%g"
@@ -100,3 +119,18 @@ def test_what_cannot_be_sent_ends_no_group(ledger: PathLedger, caplog: pytest.Lo
     group.refused, group.passed = False, LOOK_AGAIN_S
     assert group.lost.look() == 1
     assert len(group.sent) == 1
+
+
+def test_a_batch_looks_before_it_fails_anything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it fails is sent behind its commit: a call that failed long before that would count as lost."""
+    model = ModelLedger([DELIVERIES, CONSUMER_OFFSETS, DEAD_LETTERS, SKIPPED_MESSAGES])
+    policy = RetryPolicy.of("10s", [1_000, 10_000], 3)
+    broker = ModelBroker({"t": 1, AGAIN: 1})
+    around = Surroundings(broker, model, policy, Failing(), 2, [], lambda run: None)
+    driver = Driver(around, tmp_path)
+    broker.send("t", 0, {"message_id": "id", "body": b"x"})
+    done: list[str] = []
+    monkeypatch.setattr(driver.job, "look_for_lost_retries", lambda: done.append("look"))
+    assert driver.run(1, Run(frozenset(), 0), beside=lambda moment, table: done.append(f"{moment} {table}"))
+    assert done[:2] == ["look", "before deliveries"]
+    assert done.count("look") == 1
