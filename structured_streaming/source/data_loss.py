@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from store_native.errors import LakeMQError, from_code
+from store_native.names import is_retry_topic
 from structured_streaming.offsets import (
     Bounds,
     MessageQueue,
@@ -35,6 +36,8 @@ _GROUP_ENDS = (
     "for its ledger has the old positions: use another group or ledger for what is there now"
 )
 
+RETRY_TOPIC_ANEW = "retry topic made again"
+"""The reason where a group's retry topic is another one: its rows are keyed by the original messages."""
 TRUNCATED_LOG = "truncated log"
 """The reason where a broker gave queue offsets a second time."""
 
@@ -59,6 +62,11 @@ class Loss:
     end: int = 0
     reason: str = ""
     epochs: tuple[int, int] | None = None
+
+    @property
+    def lets_a_group_go_on(self) -> bool:
+        """Whether a group may go on behind it: its ledger's keys stay those of one message each."""
+        return self.is_range or self.epochs is not None or self.reason == RETRY_TOPIC_ANEW
 
     @property
     def is_range(self) -> bool:
@@ -214,7 +222,7 @@ def _restarted(start: Offsets, metadata: TopicMetadata) -> tuple[list[Loss], set
                 f"topic {topic} was deleted and created again (id {before} became {topic_id}): "
                 "the positions of the checkpoint belong to the old topic"
             )
-            losses.append(Loss(what))
+            losses.append(Loss(what, reason=RETRY_TOPIC_ANEW if is_retry_topic(topic) else ""))
             restarted.add(topic)
     return losses, restarted
 
@@ -294,5 +302,5 @@ def report(losses: Iterable[Loss], fail: bool) -> int:
 def _error(losses: list[Loss], lost: int) -> LakeMQError:
     shown = "; ".join(loss.what for loss in losses[:5])
     more = f"; and {len(losses) - 5} more" if len(losses) > 5 else ""
-    advice = _GO_ON if all(loss.is_range or loss.epochs for loss in losses) else _GROUP_ENDS
+    advice = _GO_ON if all(loss.lets_a_group_go_on for loss in losses) else _GROUP_ENDS
     return from_code("OFFSET_ILLEGAL", f"messages are lost to this query: {shown}{more}. {advice}", lost=lost)
