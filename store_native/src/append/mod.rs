@@ -2,8 +2,8 @@
 //!
 //! `Appender` owns the append lock and what it guards: the end of the log, the topics and groups as they will be
 //! when all of it is dispatched, and the idempotence keys. `records.rs` lays records behind the end, `topics.rs` changes
-//! topics, `groups.rs` groups, `delay.rs` says how long a message waits, `duplicate.rs` answers a request sent again. `roles.rs` says who may append,
-//! `replicated.rs` appends a master's bytes, `cut.rs` cuts what is not a master's.
+//! topics, `groups.rs` groups, `delay.rs` says how long a message waits, `duplicate.rs` answers a request sent
+//! again. `roles.rs` says who may append, `replicated.rs` appends a master's bytes, `cut.rs` cuts what is not a master's.
 //! Invariants: under the lock a request gets its queue offsets and a contiguous place, and is written there: the
 //! log never has a hole, so `appended` means what it says. What can be done before the lock (properties, checksums
 //! of bodies) or behind it is.

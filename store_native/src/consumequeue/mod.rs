@@ -4,6 +4,7 @@
 
 pub mod entry;
 pub mod files;
+mod front;
 mod handles;
 pub mod queue;
 pub mod store;

@@ -16,7 +16,7 @@ use crate::error::Result;
 
 /// Entries read at a time, at first and at most.
 const FIRST_CHUNK: usize = 64;
-const LAST_CHUNK: usize = 4096;
+pub(super) const LAST_CHUNK: usize = 4096;
 /// The fixed part of a record: no two records lie closer together.
 const LEAST_RECORD_BYTES: i64 = 91;
 /// Tombstones written for one gap at a time.
@@ -358,63 +358,6 @@ impl Queue {
     /// Any I/O error.
     pub fn drop_expired(&self) -> Result<usize> {
         self.store.expire(&self.key, self.min_offset().min(self.max_offset() - 1).max(0))
-    }
-
-    /// Whether a power cut may have taken places before the minimum: what stands at it, or last before it where the queue
-    /// is empty, was not written before `durable`, and so need not be on the disk.
-    ///
-    /// # Errors
-    /// Any I/O error.
-    pub fn front_may_be_lost(&self, durable: i64) -> Result<bool> {
-        let min = self.min_offset();
-        if min == 0 {
-            return Ok(false);
-        }
-        let near = if min < self.max_offset() { min } else { min - 1 };
-        Ok(self.entry(near)?.is_none_or(|entry| entry.is_blank() || entry.physical_offset >= durable))
-    }
-
-    /// Marks the places before the minimum blank in which nothing stands any more (recovery only): a power cut may have
-    /// taken what was never synced of them, and whoever looks for the queue's end begins there.
-    ///
-    /// # Errors
-    /// `DISK_FULL` or any I/O error.
-    pub fn blank_front(&self) -> Result<()> {
-        let Some((first, behind)) = self.store.extent(&self.key)? else { return Ok(()) };
-        let end = self.min_offset().min(behind);
-        let blank = Entry::BLANK.encode();
-        let mut chunk = vec![0; LAST_CHUNK * ENTRY_BYTES];
-        let mut at = first;
-        while at < end {
-            let wanted = chunk.len().min((end - at) as usize * ENTRY_BYTES);
-            let count = match chunk.get_mut(..wanted) {
-                Some(out) => self.store.read(&self.key, at, out)?,
-                None => 0,
-            };
-            if count == 0 {
-                break;
-            }
-            let places = chunk.chunks_exact_mut(ENTRY_BYTES).take(count);
-            let lost = places
-                .filter(|place| Entry::decode(place).is_none())
-                .map(|place| place.copy_from_slice(&blank));
-            if lost.count() > 0
-                && let Some(mended) = chunk.get(..count * ENTRY_BYTES)
-            {
-                self.store.write(&self.key, at, mended)?;
-            }
-            at += count as i64;
-        }
-        Ok(())
-    }
-
-    /// Has a queue without an entry say in a file where it ends (recovery only): whoever asks no owner finds it there.
-    ///
-    /// # Errors
-    /// `DISK_FULL` or any I/O error.
-    pub fn show_end(&self) -> Result<()> {
-        let end = self.max_offset();
-        self.store.reserve(&self.key, end, end + 1)
     }
 
     /// Clears every place from `offset` on (recovery only).
