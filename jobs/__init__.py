@@ -11,6 +11,7 @@
     handler/         a user's handler: found, called, narrowed down where it fails
     redelivery/      what a message that comes back carries, and when it comes
     tracing/         spans of batches and calls, for OpenTelemetry
+    lineage/         what jobs read and write, for OpenLineage
     runtime/         what every job runs on: its stream's start and end, its checkpoint, its lease
     arguments.py     the command line of the jobs, handler_arguments.py its part of the handler;
                      entry_points.py is for a cluster's tasks

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
 from pathlib import Path
 
@@ -21,6 +21,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from delta_tables.ledger.location import LedgerLocation
 from delta_tables.messages import MESSAGES
 from jobs.consume import name_jvm, sole_writer
+from jobs.lineage.datasets import ledger_dataset, topic_dataset
+from jobs.lineage.job_run import job_run
 from jobs.runtime.batch_gate import BatchGate
 from jobs.runtime.checkpoint import StreamCheckpoint
 from jobs.runtime.group_brokers import GroupBrokers, awaited
@@ -94,14 +96,18 @@ def archive(
         loop = RunLoop(spark, BatchGate())
         with loop.stopped_by_signals():
             before = StreamCheckpoint(directory).reached()
-            loop.run([StartedStream(lambda: start_archive(spark, settings, client))])
+            settings.ledger.create_for((MESSAGES,), (), spark)
+            name, is_streaming = f"archive.{settings.ledger}", settings.trigger != "availableNow"
+            topics = [topic_dataset(client.endpoint, topic) for topic in settings.topics]
+            table = partial(ledger_dataset, settings.ledger, MESSAGES, spark)
+            with job_run("ARCHIVE", name, is_streaming, topics, lambda: [table()], spark):
+                loop.run([StartedStream(lambda: start_archive(spark, settings, client))])
         if on_end is not None:
             on_end(_rows_since(spark, settings, before))
 
 
 def start_archive(spark: SparkSession, settings: ArchiveSettings, client: Client) -> StreamingQuery:
-    """Starts the archive stream."""
-    settings.ledger.create_for((MESSAGES,), (), spark)
+    """Starts the archive stream; its table is there."""
     checkpoint = StreamCheckpoint(settings.checkpoint_directory)
     brokers = GroupBrokers(client)
     start = start_of(checkpoint, brokers, lambda: _after_the_last_row(spark, settings, brokers))

@@ -32,6 +32,7 @@ from jobs.group.orderly.rounds import check_done, further_starts
 from jobs.group.registration import Registration
 from jobs.group.waiting_retries import WaitingRetries, waiting_retries
 from jobs.handler.loader import HandlerTarget, LoadedHandler
+from jobs.lineage.group_run import group_run
 from jobs.redelivery.original_position import LAST_ATTEMPT
 from jobs.redelivery.retry_policy import DEFAULT_MAX_RECONSUME_TIMES, RetryPolicy
 from jobs.runtime.available import AvailableMessages
@@ -108,7 +109,13 @@ def consume(
         spark = make_session()
         name_jvm(locks, spark)
         settings.ledger.create_for(WRITTEN, TABLES, spark)
-        _run(spark, settings, policy, client, lease, registration, after_ledger_commit, started, on_batch)
+        with group_run(spark, settings, client.endpoint) as tell:
+
+            def report(batch: BatchReport) -> None:
+                tell(batch)
+                on_batch(batch)
+
+            _run(spark, settings, policy, client, lease, registration, after_ledger_commit, started, report)
         if settings.available_now and settings.mode != "broadcast":
             on_end(waiting_retries(settings.ledger, settings.group, spark))
 

@@ -19,6 +19,7 @@ class BatchReport:
         seconds: from its plan to its report.
         behind: messages of the subscription not read yet, as the broker last said; None when it did not.
         put_off: not handled, since the batch took too long: they come again.
+        topics: what the group reads by now, its retry topic among them.
     """
 
     messages: int
@@ -27,6 +28,7 @@ class BatchReport:
     seconds: float
     behind: int | None
     put_off: int = 0
+    topics: frozenset[str] = frozenset()
 
     @property
     def acknowledged(self) -> int:

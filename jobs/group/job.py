@@ -288,7 +288,9 @@ class GroupJob:
         self._reach(covered.end)
         self._checkpoint.reach(batch_id, covered.end)
         took = time.monotonic() - began
-        report = BatchReport(handled.rows, handled.retried, handled.given_up, took, behind, handled.put_off)
+        topics = frozenset(queue.topic for queue in covered.end.queues)
+        came_to = (handled.rows, handled.retried, handled.given_up)
+        report = BatchReport(*came_to, took, behind, handled.put_off, topics)
         given_up_as = DEAD if self._lease is not None else DROPPED
         self._told_batches.tell(f"{query_id}.{batch_id}", report, given_up_as)
         self._on_batch(report)

@@ -6,10 +6,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from tests.support.post_receiver import post_receiver
 
 
 @dataclass
@@ -56,30 +57,5 @@ def otlp_receiver(*, answers: bool = True) -> Iterator[OtlpReceiver]:
     if answers:
         receiver.answers.set()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            receiver.asked.set()
-            receiver.answers.wait()
-            receiver.take(body)
-            self.send_response(200)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    class Server(ThreadingHTTPServer):
-        def handle_error(self, request: object, client_address: object) -> None:
-            """Says nothing of a client that has hung up."""
-
-    with Server(("127.0.0.1", 0), Handler) as server:
-        receiver.endpoint = f"http://127.0.0.1:{server.server_address[1]}"
-        serving = threading.Thread(target=server.serve_forever)
-        serving.start()
-        try:
-            yield receiver
-        finally:
-            receiver.answers.set()
-            server.shutdown()
-            serving.join()
+    with post_receiver(receiver.take, receiver.asked, receiver.answers) as receiver.endpoint:
+        yield receiver
