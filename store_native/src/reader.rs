@@ -24,7 +24,7 @@ use crate::index::{Index, Shape};
 use crate::message::RecordView;
 use crate::paths::StorePaths;
 use crate::read::{Bounds, EpochMemory, QueueEpochs, QueueReader, ShownEpochs, SliceMeta, SliceRequest};
-use crate::state::{PERM_READ, TopicConfig};
+use crate::state::{PERM_READ, TopicConfig, names};
 use crate::topic_view::TopicView;
 use crate::watermarks::Watermarks;
 
@@ -136,13 +136,14 @@ impl Reader {
                     fresh.follow(&self.queue_reader, self.log_min(), self.readable())?;
                 }
             }
-            // One that is new to this view, too: its queues were there before it, perhaps, and another topic's.
-            for topic in known.topics.keys().chain(fresh.topics.keys()) {
+            // What both views know by one id has its files still. Queues of any other were there before it was in a
+            // view, perhaps, and are another topic's.
+            let kept = |topic: &str| {
                 let id = |view: &TopicView| view.topics.get(topic).map(|config| config.topic_id.clone());
-                if id(&known) != id(&fresh) {
-                    self.queue_reader.queues().forget_topic(topic);
-                }
-            }
+                let is_known = names::is_system(topic) || changes < 0 || known.topics.contains_key(topic);
+                is_known && id(&known) == id(&fresh)
+            };
+            self.queue_reader.queues().forget_topics_but(kept);
             *known = fresh;
         }
         Ok(known)
@@ -172,7 +173,7 @@ impl Reader {
     /// # Errors
     /// `TOPIC_NOT_EXIST`; any I/O error.
     pub fn queues(&self, topic: &str) -> Result<Vec<(u32, Bounds)>> {
-        crate::state::names::validate_topic(topic)?;
+        names::validate_topic(topic)?;
         loop {
             let recovery = self.settled_recovery()?;
             let generation = self.refresh_log()?;
@@ -291,7 +292,7 @@ impl Reader {
     }
 
     fn queue(&self, topic: &str, queue_id: u32) -> Result<Option<Arc<Queue>>> {
-        crate::state::names::validate_topic(topic)?;
+        names::validate_topic(topic)?;
         if self.marks.is_some() {
             drop(self.refreshed_topics()?);
         }

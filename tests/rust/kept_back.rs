@@ -26,10 +26,9 @@ fn at_rest(path: &Path) -> (Store, Arc<FlakyDisk>) {
     (store.expect("a store"), disk)
 }
 
-/// A reader that looks between the queues and the mark, which says that there is something in them.
-#[test]
-fn test_a_reader_that_looked_at_a_topic_too_early_sees_the_one_that_is_made_again() {
-    let dir = tempfile::tempdir().expect("a directory");
+/// A store at rest with a message in the topic `t`, and a reader that looked at the topic between the queues and the
+/// mark, which says that there is something in them.
+fn looked_at_too_early(path: &Path) -> (Store, Arc<OnceLock<Reader>>) {
     let reader: Arc<OnceLock<Reader>> = Arc::default();
     let look = {
         let (reader, looked) = (Arc::clone(&reader), AtomicBool::new(false));
@@ -45,21 +44,37 @@ fn test_a_reader_that_looked_at_a_topic_too_early_sees_the_one_that_is_made_agai
         faults: Arc::new(FaultPoints::hooked(look)),
         ..environment()
     };
-    let store = Store::open_at_rest(dir.path(), options(), environment).expect("a store");
-    let opened = Reader::open(dir.path()).expect("a reader");
+    let store = Store::open_at_rest(path, options(), environment).expect("a store");
+    let opened = Reader::open(path).expect("a reader");
     reader.set(opened).expect("the first");
-    let append = |body| {
-        store
-            .append(&request("t"), &[message(body)])
-            .expect("stored");
-    };
-    append("old");
+    store
+        .append(&request("t"), &[message("old")])
+        .expect("stored");
     store.work(Work::Flush).expect("flushed");
+    (store, reader)
+}
+
+#[test]
+fn test_a_reader_that_looked_at_a_topic_too_early_sees_the_one_that_is_made_again() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (store, reader) = looked_at_too_early(dir.path());
     store.delete_topic("t").expect("deleted");
-    append("new");
+    store
+        .append(&request("t"), &[message("new")])
+        .expect("stored");
     store.work(Work::Flush).expect("flushed");
     let reader = reader.get().expect("open");
     assert_eq!(read_beside(reader, "t", 0), ["new"]);
+}
+
+#[test]
+fn test_a_reader_that_looked_at_a_topic_too_early_sees_nothing_of_it_once_it_is_deleted() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (store, reader) = looked_at_too_early(dir.path());
+    store.delete_topic("t").expect("deleted");
+    store.work(Work::Flush).expect("flushed");
+    let bounds = reader.get().expect("open").bounds("t", 0).expect("a look");
+    assert_eq!((bounds.min, bounds.max), (0, 0));
 }
 
 #[test]

@@ -107,6 +107,11 @@ impl QueueTable {
         self.topics.write().unwrap_or_else(PoisonError::into_inner).remove(topic);
     }
 
+    /// Forgets the queues of topics that are not to be kept (readers).
+    pub fn forget_topics_but(&self, kept: impl Fn(&str) -> bool) {
+        self.topics.write().unwrap_or_else(PoisonError::into_inner).retain(|topic, _| kept(topic));
+    }
+
     /// Forgets all queues and what is held open of them: they may be others now (readers).
     pub fn forget_all(&self) {
         self.topics.write().unwrap_or_else(PoisonError::into_inner).clear();
