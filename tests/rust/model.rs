@@ -246,18 +246,11 @@ impl Model {
         levels
     }
 
-    /// A start, with a log that ends at `end`, in files of `file_size`: forgets what that does not hold. Of a delivery
-    /// of several, as many count as `delivered` says, by level. Delays from before it go by the clock, and last no
-    /// longer than their level from now on.
-    pub fn start(
-        &mut self,
-        (end, file_size): (i64, i64),
-        delivered: &BTreeMap<u32, i64>,
-        (day, passed): (i64, i64),
-    ) {
-        // A log that ends where a file does was closed there, and holds nothing behind.
-        let stored = |doubt: &Noted| end > doubt.end && end % file_size != 0;
-        if let Some(doubt) = self.uncertain.take().filter(stored) {
+    /// A start, with a log whose last record ends at `end`: forgets what that does not hold. Of a delivery of several,
+    /// as many count as `delivered` says, by level. Delays from before it go by the clock, and last no longer than their
+    /// level from now on.
+    pub fn start(&mut self, end: i64, delivered: &BTreeMap<u32, i64>, (day, passed): (i64, i64)) {
+        if let Some(doubt) = self.uncertain.take().filter(|doubt| end > doubt.end) {
             self.events.push(Noted { end, ..doubt });
         }
         self.cut(end, delivered);

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use lakemq_store::environment::{Clock, Environment};
 use lakemq_store::error::StoreError;
+use lakemq_store::message::record::MAGIC_BLANK;
 use lakemq_store::reader::Reader;
 use lakemq_store::store::{Flush, Options, Store, Work};
 
@@ -299,6 +300,24 @@ impl<'h> Simulation<'h> {
         self.clock.boot();
     }
 
+    /// Where the last record of a log ends: a file that was closed there may have had others in the place of its blank,
+    /// which a power cut took back.
+    fn end_of_records(&self, end: i64) -> i64 {
+        let file_size = self.store().options().commitlog_file_size as i64;
+        let base = (end - 1).max(0) / file_size * file_size;
+        let Ok(log) = std::fs::read(self.root.join(format!("commitlog/{base:020}"))) else {
+            return end; // nothing lies before the last file any more
+        };
+        let mut at = 0;
+        while let Some(head) = log.get(at..at + 8)
+            && base + (at as i64) < end
+            && head[4..] != MAGIC_BLANK.to_be_bytes()
+        {
+            at += u32::from_be_bytes(head[..4].try_into().expect("four bytes")) as usize;
+        }
+        base + at as i64
+    }
+
     /// Takes up what the start found.
     fn started(&mut self, least: i64) {
         let report = self.store().report();
@@ -312,8 +331,7 @@ impl<'h> Simulation<'h> {
             .map(|(level, next, _)| (level, next))
             .collect();
         let now = (self.clock.now_ms(), self.clock.monotonic_ms());
-        let file_size = self.store().options().commitlog_file_size as i64;
-        self.model.start((end, file_size), &delivered, now);
+        self.model.start(self.end_of_records(end), &delivered, now);
         self.held = self.model.all().lease.map(|(owner, epoch)| Held {
             owner,
             epoch,
@@ -407,9 +425,14 @@ fn shortest(mut actions: Vec<Action>, flush: Flush) -> Vec<Action> {
     actions
 }
 
+/// Seeds that failed once, when they were as many as a night has.
+const FOUND: [u64; 6] = [228_564, 287_670, 388_159, 388_617, 404_908, 413_412];
+
 #[test]
 fn test_whatever_is_asked_in_whatever_order_the_store_shows_what_the_model_does() {
-    for seed in seeds("LAKEMQ_SIMULATION_SEEDS", "LAKEMQ_SIMULATION_SEED", 150) {
+    let seeds = seeds("LAKEMQ_SIMULATION_SEEDS", "LAKEMQ_SIMULATION_SEED", 150);
+    let found: &[u64] = if seeds.len() > 1 { &FOUND } else { &[] };
+    for &seed in found.iter().chain(&seeds) {
         let (flush, actions) = run(&mut Dice(seed));
         if let Some(failure) = fails(&actions, flush) {
             let short = shortest(actions, flush);

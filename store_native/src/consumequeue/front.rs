@@ -29,6 +29,7 @@ impl Queue {
     /// # Errors
     /// `DISK_FULL` or any I/O error.
     pub fn blank_front(&self) -> Result<()> {
+        self.show_end()?;
         let Some((first, behind)) = self.store().extent(self.key())? else { return Ok(()) };
         let end = self.min_offset().min(behind);
         let blank = Entry::BLANK.encode();
@@ -63,6 +64,10 @@ impl Queue {
     /// `DISK_FULL` or any I/O error.
     pub fn show_end(&self) -> Result<()> {
         let end = self.max_offset();
-        self.store().reserve(self.key(), end, end + 1)
+        if end == 0 || self.min_offset() < end || self.entry(end - 1)?.is_some() {
+            return Ok(());
+        }
+        self.truncate(end)?; // gives a file that is too short its length
+        self.store().write(self.key(), end - 1, &Entry::BLANK.encode())
     }
 }

@@ -223,14 +223,12 @@ impl Repair {
                         let to = if to == i64::MAX { from + 1 } else { to };
                         queue.fill(floor_max, from, to)?;
                     }
-                    None => {
-                        queue.set_bounds(floor_max, floor_max);
-                        queue.show_end()?;
-                    }
+                    None => queue.set_bounds(floor_max, floor_max),
                 }
             }
             let (min, max) = (queue.min_offset(), queue.max_offset());
             queue.set_bounds(min.max(floor_min).min(max), max);
+            queue.show_end()?;
             if queue.dirty_from().is_none_or(|dirty| dirty > self.from) {
                 queue.note_dirty(min, self.from);
             }

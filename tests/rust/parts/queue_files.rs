@@ -128,9 +128,26 @@ fn test_places_before_the_first_entry_that_were_lost_are_blank_again() {
     assert_eq!(bench.stored(10), whole);
     bench.queue.blank_front().expect("whole");
     assert_eq!(bench.stored(10), whole);
-    let queue = Bench::new().queue;
-    queue.set_bounds(14, 14);
-    queue.blank_front().expect("nothing is stored");
+}
+
+#[test]
+fn test_a_queue_without_an_entry_has_its_end_in_a_file_again_whatever_was_lost_of_it() {
+    for end in [14, 20, 21] {
+        let bench = Bench::new();
+        bench.queue.set_bounds(end, end);
+        let file = bench.file((end - 1) / 10 * 10);
+        for lost in ["the file", "its length", "what was in it"] {
+            if lost == "its length" {
+                fs::write(&file, []).expect("written");
+            } else if lost == "what was in it" {
+                fs::write(&file, [0; BYTES as usize]).expect("written");
+            }
+            bench.queue.blank_front().expect("mended");
+            let found = bench.reader().bounds_on_disk(0, i64::MAX);
+            assert_eq!(found.expect("readable").1, end, "{lost}");
+            assert_eq!(fs::metadata(&file).expect("a file").len(), BYTES, "{lost}");
+        }
+    }
 }
 
 #[test]
