@@ -6,10 +6,11 @@ whoever else reports it.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from pathlib import Path
+from posixpath import normpath
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from delta_tables.ledger.path_ledger import PathLedger
 
@@ -35,6 +36,9 @@ class Dataset:
     table: str | None = None
 
 
+_URL = re.compile(
+    r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?://(?P<authority>[^/]*))?(?P<path>(?:/.*)?)", re.DOTALL
+)
 _AS_S3 = ("s3a", "s3n")
 _BUCKETS = ("s3", "gs", "abfs", "abfss", "wasb", "wasbs")
 
@@ -56,15 +60,16 @@ def location_dataset(location: str, table: str | None = None) -> Dataset:
         location: an absolute path, or a URL as Delta says it.
         table: its name in a catalog.
     """
-    if "://" not in location and not location.startswith("file:"):
-        return Dataset("file", str(Path(location)), table)
-    parts = urlsplit(location)
-    path = parts.path.rstrip("/")
-    if parts.scheme == "file":
-        return Dataset("file", path, table)
-    scheme = "s3" if parts.scheme in _AS_S3 else parts.scheme
+    url = _URL.fullmatch(location)
+    if url is None:
+        return Dataset("file", normpath(location), table)
+    scheme, authority, path = url["scheme"].lower(), url["authority"], url["path"].rstrip("/")
+    if scheme == "file":
+        # Delta's own `file:/...` is as it is on the disk, a URL with an authority is not.
+        return Dataset("file", normpath(path if authority is None else unquote(path)), table)
+    scheme = "s3" if scheme in _AS_S3 else scheme
     name = path.lstrip("/") if scheme in _BUCKETS else path
-    return Dataset(f"{scheme}://{parts.netloc}", name or "/", table)
+    return Dataset(f"{scheme}://{authority}" if authority else scheme, name or "/", table)
 
 
 def ledger_dataset(ledger: LedgerLocation, table: Table, spark: SparkSession) -> Dataset:

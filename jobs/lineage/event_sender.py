@@ -3,48 +3,60 @@
 Owns the thread that sends them, one after the other.
 
 Invariants: whoever has an event sent does not wait, and no failure reaches him; MOST_WAITING events wait at
-most, what comes then is dropped. `close` waits for the last ones for LAST_S at most.
+most, what comes then is dropped. `close` waits for the last ones for LAST_S at most. What is logged of a
+failure has no address and no header of the receiver's: they may hold secrets.
 
-Threads: one daemon, which is the only one that touches OpenLineage's client. What urllib3 says there of each
-try is not logged: what comes of it is.
+Threads: one daemon, which is the only one that touches OpenLineage's client.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol
 
 from jobs.lineage.event import RunState, as_event
 
 if TYPE_CHECKING:
     from openlineage.client.event_v2 import RunEvent
 
-Emit: TypeAlias = "Callable[[RunEvent], object]"
-
 _log = logging.getLogger(__name__)
 
 _NAME = "lineage-sender"
 _TRIES = logging.getLogger("urllib3.connectionpool")
+
+_OWN = "OPENLINEAGE__"
+_RAISE = ("composite", "console", "file", "http", "noop")
+"""Transports whose failures are raised; others send in a thread of their own."""
 
 MOST_WAITING = 100
 LAST_S = 2.0
 """What the end of a job waits for its last events to be taken."""
 
 
+class LineageClient(Protocol):
+    """What of OpenLineage's client is used."""
+
+    def emit(self, event: RunEvent) -> object:
+        """Sends an event, or hands it to a thread of its own; raises what goes wrong at once."""
+
+    def close(self, timeout: float) -> bool:
+        """Waits so many seconds at most for its own threads; whether they sent all."""
+
+
 class EventSender:
     """The thread that sends events.
 
     Args:
-        open_client: makes what sends an event and raises what goes wrong, in the thread: to import it takes a
-            third of a second.
+        open_client: makes the client, in the thread: to import it takes a third of a second.
     """
 
-    def __init__(self, open_client: Callable[[], Emit]) -> None:
+    def __init__(self, open_client: Callable[[], LineageClient]) -> None:
         self._open_client = open_client
-        self._emit: Emit | None = None
+        self._client: LineageClient | None = None
         self._waiting: queue.Queue[RunState | None] = queue.Queue(MOST_WAITING)
         self._warned = False
         _TRIES.addFilter(_is_not_the_senders)
@@ -66,19 +78,28 @@ class EventSender:
             return
         self._thread.join(timeout_s)
         if self._thread.is_alive():
-            self._warn(f"the last events were not taken within {timeout_s:g} s")
+            self._warn(_not_taken(timeout_s))
 
     def _run(self) -> None:
         while (run := self._waiting.get()) is not None:
             try:
-                if self._emit is None:
-                    self._emit = self._open_client()
-                self._emit(as_event(run))
+                if self._client is None:
+                    self._client = self._open_client()
+                self._client.emit(as_event(run))
                 self._warned = False
-            except ImportError as error:
-                self._warn(f"it needs: pip install 'lakemq[openlineage]' ({error})")
             except Exception as error:  # noqa: BLE001 - the client and its transports are foreign code
-                self._warn(f"{type(error).__name__}: {error}")
+                self._warn(_reason(error))
+        if self._client is not None:
+            self._close(self._client)
+
+    def _close(self, client: LineageClient) -> None:
+        try:
+            taken = client.close(LAST_S)
+        except Exception as error:  # noqa: BLE001 - foreign code
+            self._warn(_reason(error))
+        else:
+            if not taken:
+                self._warn(_not_taken(LAST_S))
 
     def _warn(self, why: str) -> None:
         """Once until an event is taken again."""
@@ -87,12 +108,60 @@ class EventSender:
         self._warned = True
 
 
-def _is_not_the_senders(record: logging.LogRecord) -> bool:
-    return record.threadName != _NAME
+def open_client() -> LineageClient:
+    """OpenLineage's own client, as its variables and files say.
 
-
-def open_client() -> Emit:
-    """What OpenLineage's own client sends with, as its variables and files say."""
+    Raises:
+        ValueError: they do not say where events go.
+    """
     from openlineage.client import OpenLineageClient
 
-    return OpenLineageClient().emit
+    own_log = logging.getLogger("openlineage.client")
+    was = own_log.level
+    if was == logging.NOTSET:
+        own_log.setLevel(
+            logging.CRITICAL
+        )  # it logs each event's failure, with its stack and what it was given
+    before = set(os.environ)
+    try:
+        client = OpenLineageClient()
+    finally:
+        for name in set(os.environ) - before:
+            if name.startswith(_OWN):
+                del os.environ[name]  # a later client, and every process, would take it for the user's
+    if client.transport.kind not in _RAISE and own_log.level == logging.CRITICAL:
+        own_log.setLevel(was)  # nobody else says what becomes of an event
+    if client.transport.kind == "console":
+        if not (client.config.transport or {}).get("type"):
+            raise ValueError("what asks for it names no transport, or cannot be read")
+        logging.getLogger("openlineage.client.transport.console").setLevel(logging.INFO)
+    return client
+
+
+def _reason(error: Exception) -> str:
+    """What went wrong: its kind, what the receiver answered or the system said."""
+    if isinstance(error, ImportError):
+        missing = error.name or ""
+        needed = "'lakemq[openlineage]'" if missing.partition(".")[0] == "openlineage" else missing
+        return f"it needs: pip install {needed}"
+    if type(error) is ValueError:
+        return str(error)
+    said = type(error).__name__
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if status is not None:
+        return f"{said}: {status}"
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            return f"{said}: {cause.strerror}"
+        cause = cause.__cause__ or cause.__context__
+    return said
+
+
+def _not_taken(timeout_s: float) -> str:
+    return f"the last events were not taken within {timeout_s:g} s"
+
+
+def _is_not_the_senders(record: logging.LogRecord) -> bool:
+    """Keeps what urllib3 says of each try out of the log."""
+    return record.threadName != _NAME

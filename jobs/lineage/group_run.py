@@ -13,7 +13,7 @@ from delta_tables.dead_letters import DEAD_LETTERS
 from delta_tables.deliveries import DELIVERIES
 from jobs.lineage.datasets import Dataset, ledger_dataset, location_dataset, topic_dataset
 from jobs.lineage.job_run import job_run
-from store_native.names import is_group_topic
+from store_native.names import retry_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,7 +38,7 @@ def group_run(
     """
 
     def datasets(topics: Iterable[str]) -> list[Dataset]:
-        return [topic_dataset(endpoint, topic) for topic in sorted(topics) if not is_group_topic(topic)]
+        return [topic_dataset(endpoint, topic) for topic in sorted(topics)]
 
     def outputs() -> list[Dataset]:
         written = [DELIVERIES] if settings.mode == "broadcast" else [DELIVERIES, DEAD_LETTERS]
@@ -51,7 +51,7 @@ def group_run(
 
     def tell(batch: BatchReport) -> None:
         if run is not None:
-            run.handled(datasets(batch.topics), batch.messages)
+            run.handled(datasets(batch.topics - {retry_topic(settings.group)}), batch.messages)
 
     # A pattern's topics are known with the first batch.
     topics = datasets(settings.topics)

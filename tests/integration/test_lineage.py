@@ -82,6 +82,19 @@ def test_a_run_of_a_group_says_what_it_read_and_wrote_and_how_it_ended(
     assert receiver.events[-1]["run"]["runId"] != end["run"]["runId"]
 
 
+def test_a_group_of_dead_letters_reads_a_topic_like_any(
+    spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path, receiver: LineageReceiver
+) -> None:
+    client = shared_broker.client()
+    for topic in ("%DLQ%told-dead", "told-invoices"):
+        client.put_topic(topic, read_queue_nums=1, write_queue_nums=1)
+    client.send("%DLQ%told-dead", "one")
+    named = {"topics": ("%DLQ%told-dead",), "send_to": ("told-invoices",)}
+    consume(settings_of(shared_broker, tmp_path, str(tmp_path / "ledger"), **named), lambda: spark)
+    at = f"lakemq://{shared_broker.endpoint.removeprefix('http://')}"
+    assert [datasets(event, "inputs") for event in receiver.events] == [[(at, "%DLQ%told-dead")]] * 3
+
+
 @pytest.mark.nightly
 def test_a_table_of_a_catalog_is_told_by_its_place_and_its_name(
     spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path, receiver: LineageReceiver

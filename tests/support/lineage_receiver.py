@@ -44,10 +44,10 @@ def datasets(event: dict[str, Any], side: str) -> list[tuple[str, str]]:
 
 
 @contextmanager
-def lineage_receiver(*, answers: bool = True) -> Iterator[LineageReceiver]:
+def lineage_receiver(*, answers: bool = True, status: int = 200) -> Iterator[LineageReceiver]:
     """Runs a receiver; without `answers` it leaves requests unanswered until the block ends."""
     receiver = LineageReceiver()
     if answers:
         receiver.answers.set()
-    with post_receiver(receiver.take, receiver.asked, receiver.answers) as receiver.endpoint:
+    with post_receiver(receiver.take, receiver.asked, receiver.answers, status) as receiver.endpoint:
         yield receiver

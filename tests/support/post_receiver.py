@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @contextmanager
 def post_receiver(
-    take: Callable[[bytes], None], asked: threading.Event, answers: threading.Event
+    take: Callable[[bytes], None], asked: threading.Event, answers: threading.Event, status: int = 200
 ) -> Iterator[str]:
     """Runs a receiver.
 
@@ -21,6 +21,7 @@ def post_receiver(
         take: called with each body.
         asked: set when a request has come.
         answers: while it is not set, requests are neither taken nor answered; it is set at the end.
+        status: what is answered.
 
     Yields:
         Its endpoint.
@@ -32,7 +33,7 @@ def post_receiver(
             asked.set()
             answers.wait()
             take(body)
-            self.send_response(200)
+            self.send_response(status)
             self.send_header("Content-Length", "0")
             self.end_headers()
 

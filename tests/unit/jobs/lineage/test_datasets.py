@@ -42,6 +42,11 @@ def test_a_topic_is_one_of_the_first_endpoint(endpoint: str, namespace: str) -> 
             "abfss://data@account.dfs.core.windows.net",
             "lake/t",
         ),
+        ("/data/../lake/t", "file", "/lake/t"),
+        ("file:///data/a%20b", "file", "/data/a b"),
+        ("file:/data/a%20b", "file", "/data/a%20b"),
+        ("dbfs:/user/hive/l.db/deliveries", "dbfs", "/user/hive/l.db/deliveries"),
+        ("s3://bucket/dt=1#2/x?y", "s3://bucket", "dt=1#2/x?y"),
         ("hdfs://name:8020/lake/t", "hdfs://name:8020", "/lake/t"),
     ],
 )

@@ -8,6 +8,7 @@ for the job, and is said once.
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -84,6 +85,14 @@ def test_a_run_is_told_from_its_start_to_its_end(receiver: LineageReceiver) -> N
         assert event["eventTime"] <= datetime.now(UTC).isoformat()
 
 
+def test_the_environment_stays_as_it_was(receiver: LineageReceiver) -> None:
+    before = dict(os.environ)
+    with group({}):
+        pass
+    assert receiver.states == ["START", "COMPLETE"]
+    assert dict(os.environ) == before
+
+
 def test_running_is_told_once_a_minute_at_most(receiver: LineageReceiver) -> None:
     times = iter((0.0, 1.0, RUNNING_S - 0.1, RUNNING_S, RUNNING_S + 1, 2 * RUNNING_S))
     sender = EventSender(open_client)
@@ -152,16 +161,27 @@ STATE = RunState(
 )
 
 
+class Client:
+    """One whose events are what a test does with them."""
+
+    def emit(self, event: object) -> None:
+        raise NotImplementedError
+
+    def close(self, timeout: float) -> bool:
+        return True
+
+
 def test_only_so_many_events_wait_and_it_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     entered, go_on = Event(), Event()
     taken: list[object] = []
 
-    def emit(event: object) -> None:
-        entered.set()
-        assert go_on.wait(30)
-        taken.append(event)
+    class Held(Client):
+        def emit(self, event: object) -> None:
+            entered.set()
+            assert go_on.wait(30)
+            taken.append(event)
 
-    sender = EventSender(lambda: emit)
+    sender = EventSender(Held)
     sender.send(STATE)
     assert entered.wait(30)
     for _ in range(MOST_WAITING + 50):
@@ -176,13 +196,14 @@ def test_only_so_many_events_wait_and_it_is_said_once(caplog: pytest.LogCaptureF
 
 
 def test_failures_are_said_once_until_an_event_is_taken(caplog: pytest.LogCaptureFixture) -> None:
-    outcomes = iter([OSError("away"), OSError("away"), None, OSError("away again")])
+    outcomes = iter([OSError(5, "away"), OSError(5, "away"), None, OSError(5, "away again")])
 
-    def emit(event: object) -> None:
-        if (outcome := next(outcomes)) is not None:
-            raise outcome
+    class Failing(Client):
+        def emit(self, event: object) -> None:
+            if (outcome := next(outcomes)) is not None:
+                raise outcome
 
-    sender = EventSender(lambda: emit)
+    sender = EventSender(Failing)
     for _ in range(4):
         sender.send(STATE)
     with caplog.at_level(logging.WARNING):
@@ -191,19 +212,75 @@ def test_failures_are_said_once_until_an_event_is_taken(caplog: pytest.LogCaptur
     assert [entry.getMessage() for entry in caplog.records] == [f"{said}away", f"{said}away again"]
 
 
-def test_of_a_receiver_that_is_away_no_try_is_logged(
+SECRET = "s3cret"
+NOWHERE = "lineage is asked for, and an event is lost: "
+
+
+def test_a_receiver_that_is_away_is_said_once_without_its_address(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with lineage_receiver() as gone:
         monkeypatch.setenv("OPENLINEAGE__TRANSPORT__TYPE", "http")
-        monkeypatch.setenv("OPENLINEAGE__TRANSPORT__URL", gone.endpoint)
+        url = gone.endpoint.replace("http://", f"http://user:{SECRET}@")
+        monkeypatch.setenv("OPENLINEAGE__TRANSPORT__URL", url)
         monkeypatch.setenv("OPENLINEAGE__TRANSPORT__RETRY", '{"total": 2}')
+    sender = EventSender(open_client)
+    for _ in range(2):
+        sender.send(STATE)
+    sender.close(30)
+    said = [entry.getMessage() for entry in caplog.records if entry.levelno >= logging.WARNING]
+    assert said == [f"{NOWHERE}ConnectionError: Connection refused"]
+
+
+def test_an_answer_that_refuses_is_said_by_its_status_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with lineage_receiver(status=403) as refusing:
+        monkeypatch.setenv("OPENLINEAGE_URL", refusing.endpoint.replace("http://", f"http://user:{SECRET}@"))
+        sender = EventSender(open_client)
+        sender.send(STATE)
+        sender.close(30)
+    assert [entry.getMessage() for entry in caplog.records if entry.levelno >= logging.WARNING] == [
+        f"{NOWHERE}HTTPError: 403"
+    ]
+
+
+@pytest.mark.parametrize("written", [": : [", "", "- a"])
+def test_a_file_that_names_no_transport_is_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture, written: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "openlineage.yml").write_text(written)
+    sender = EventSender(open_client)
+    for _ in range(2):
+        sender.send(STATE)
+    sender.close(30)
+    (said,) = [entry.getMessage() for entry in caplog.records if entry.levelno >= logging.WARNING]
+    assert said.startswith(NOWHERE)
+
+
+def test_a_transport_with_a_thread_of_its_own_sends_the_end_too(
+    receiver: LineageReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENLINEAGE__TRANSPORT__TYPE", "async_http")
+    monkeypatch.setenv("OPENLINEAGE__TRANSPORT__URL", receiver.endpoint)
+    with group({}):
+        pass
+    assert receiver.states == ["START", "COMPLETE"]
+
+
+def test_a_package_that_a_transport_needs_is_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("OPENLINEAGE__TRANSPORT__TYPE", "kafka")
+    monkeypatch.setenv("OPENLINEAGE__TRANSPORT__TOPIC", "lineage")
+    monkeypatch.setenv("OPENLINEAGE__TRANSPORT__CONFIG", '{"bootstrap.servers": "127.0.0.1:1"}')
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     sender = EventSender(open_client)
     sender.send(STATE)
     sender.close(30)
     (said,) = [entry.getMessage() for entry in caplog.records if entry.levelno >= logging.WARNING]
-    assert said.startswith("lineage is asked for, and an event is lost: ConnectionError: ")
-    assert "Connection refused" in said
+    assert said == f"{NOWHERE}it needs: pip install confluent_kafka"
 
 
 def test_without_the_extra_it_is_said_once_what_it_takes(tmp_path: Path) -> None:
