@@ -118,8 +118,8 @@ def _delivered(
 def refuse_other_losses(begin: Offsets, end: Offsets) -> None:
     """Refuses to go on where positions no longer mean the same messages.
 
-    A retry topic that was made again is begun anew: its rows are keyed by the positions of the original
-    messages.
+    A retry topic that was made again is begun anew, and one that is gone is no longer read: its rows are
+    keyed by the positions of the original messages.
 
     Raises:
         LakeMQError: OFFSET_ILLEGAL, naming the topic or queue.
@@ -136,7 +136,7 @@ def refuse_other_losses(begin: Offsets, end: Offsets) -> None:
                 "Use another group or ledger for it",
             )
     for queue, position in begin.queues.items():
-        if queue not in end.queues:
+        if queue not in end.queues and not is_retry_topic(queue.topic):
             raise from_code(
                 "OFFSET_ILLEGAL",
                 f"{queue}: the group is at {position} but the queue no longer exists; what it still held "

@@ -71,6 +71,9 @@ class OffsetReport:
         try:
             self._commit_at(name, own)
         except InvalidRequest as refused:
+            if refused.code == "TOPIC_NOT_EXIST":
+                _log.warning("%s; the next batch says what becomes of the group", refused)
+                return
             if not isinstance(self._lease, GroupLeases) or refused.code != "LEASE_CONFLICT":
                 raise
             self._lease.confirm()  # says whether the group is lost, or at this broker for a moment only

@@ -36,8 +36,8 @@ _GROUP_ENDS = (
     "for its ledger has the old positions: use another group or ledger for what is there now"
 )
 
-RETRY_TOPIC_ANEW = "retry topic made again"
-"""The reason where a group's retry topic is another one: its rows are keyed by the original messages."""
+RETRY_TOPIC_LOST = "retry topic gone or made again"
+"""Why a group goes on where its retry topic is another one, or none: its rows are of original positions."""
 TRUNCATED_LOG = "truncated log"
 """The reason where a broker gave queue offsets a second time."""
 
@@ -66,7 +66,7 @@ class Loss:
     @property
     def lets_a_group_go_on(self) -> bool:
         """Whether a group may go on behind it: its ledger's keys stay those of one message each."""
-        return self.is_range or self.epochs is not None or self.reason == RETRY_TOPIC_ANEW
+        return self.is_range or self.epochs is not None or self.reason == RETRY_TOPIC_LOST
 
     @property
     def is_range(self) -> bool:
@@ -195,11 +195,17 @@ def reconcile(
     gone = {queue for queue in start.queues if queue not in metadata.bounds and subscribed(queue)}
     gone_topics = {queue.topic for queue in gone if queue.topic not in metadata.topic_ids}
     for topic in sorted(gone_topics):
-        losses.append(Loss(f"topic {topic} no longer exists; what it still held is not known"))
+        what = f"topic {topic} no longer exists; what it still held is not known"
+        losses.append(Loss(what, reason=_reason_of(topic)))
     for queue in sorted(gone):
         if queue.topic not in gone_topics and queue.topic not in restarted:
-            losses.append(Loss(f"{queue}: the queue no longer exists; what it still held is not known"))
+            what = f"{queue}: the queue no longer exists; what it still held is not known"
+            losses.append(Loss(what, reason=_reason_of(queue.topic)))
     return Reconciled(starts, losses, gone)
+
+
+def _reason_of(topic: str) -> str:
+    return RETRY_TOPIC_LOST if is_retry_topic(topic) else ""
 
 
 def _restarted(start: Offsets, metadata: TopicMetadata) -> tuple[list[Loss], set[str]]:
@@ -222,7 +228,7 @@ def _restarted(start: Offsets, metadata: TopicMetadata) -> tuple[list[Loss], set
                 f"topic {topic} was deleted and created again (id {before} became {topic_id}): "
                 "the positions of the checkpoint belong to the old topic"
             )
-            losses.append(Loss(what, reason=RETRY_TOPIC_ANEW if is_retry_topic(topic) else ""))
+            losses.append(Loss(what, reason=_reason_of(topic)))
             restarted.add(topic)
     return losses, restarted
 

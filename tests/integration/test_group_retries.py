@@ -182,6 +182,39 @@ def test_a_retry_that_never_came_back_is_sent_again_once_it_is_late(
         driver.stop()
 
 
+def test_a_group_goes_on_without_a_retry_topic_that_is_deleted_while_it_runs(
+    spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path
+) -> None:
+    """With --on-data-loss record: nobody can leave that topic out, and its retries are in the ledger."""
+    (tmp_path / "stumbling_handlers.py").write_text(STUMBLES)
+    group = f"gone-{uuid4().hex[:12]}"
+    more: dict[str, Any] = {"available_now": False, "trigger": "100 milliseconds", "on_data_loss": "record"}
+    chosen = available_now(group, "stumbling_handlers:handle", tmp_path, **more)
+    chosen.ledger.create(*TABLES)
+    reader = LedgerReader(tmp_path / "ledger")
+
+    def attempts() -> list[tuple[int, int, str]]:
+        text = "SELECT queue_offset, attempt, verdict FROM deliveries ORDER BY 1, 2"
+        return [tuple(row.values()) for row in reader.sql(text).to_pylist()]
+
+    with shared_broker.client() as client:
+        client.put_topic(group, read_queue_nums=1, write_queue_nums=1)
+        client.put_group(group)
+        client.send(group, "a")
+        await_dispatch(client)
+        driver = Driver(spark, client, chosen, tmp_path / "c")
+        driver.wait_for(lambda: attempts() == [(0, 1, "RETRY")])
+        client.delete_topic(f"%RETRY%{group}")
+        client.send(group, "b")
+        driver.wait_for(lambda: attempts() == [(0, 1, "RETRY"), (1, 1, "RETRY")])
+        driver.stop()
+        client.put_group(group)  # as each start does
+        driver = Driver(spark, client, chosen, tmp_path / "c", now=lambda: datetime.now(UTC) + 2 * LATE)
+        done = [(0, 1, "RETRY"), (0, 2, "ACK"), (1, 1, "RETRY"), (1, 2, "ACK")]
+        driver.wait_for(lambda: attempts() == done)
+        driver.stop()
+
+
 def test_a_broker_that_takes_nothing_holds_up_no_start_for_lost_retries(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -65,6 +65,14 @@ def test_a_position_that_has_a_delivery_is_never_lost() -> None:
     assert without(lost, [("other", "b", 0, 4)]) == lost
 
 
+def test_a_retry_topic_that_is_gone_is_no_longer_read_and_any_other_is_refused() -> None:
+    """Nobody can leave it out, and made again it gives no position of the ledger twice."""
+    again = MessageQueue("%RETRY%g", "broker-a", 0)
+    refuse_other_losses(Offsets(1, {"%RETRY%g": "a"}, {again: 5}), Offsets(1))
+    with pytest.raises(InvalidRequest, match="no longer exists"):
+        refuse_other_losses(Offsets(1, {"t": "a"}, {MessageQueue("t", "broker-a", 0): 5}), Offsets(1))
+
+
 def test_a_retry_topic_that_was_made_again_is_begun_anew() -> None:
     """So it is after an unclean promotion of a slave that lacked it."""
     queue = MessageQueue("%RETRY%g", "broker-a", 0)

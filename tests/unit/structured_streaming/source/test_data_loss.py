@@ -259,6 +259,13 @@ def test_a_group_is_advised_to_record_what_expired_or_is_damaged() -> None:
     assert said.endswith(f". Set failOnDataLoss=false to skip them and go on {GROUP_GOES_ON}")
 
 
+def test_so_it_is_where_its_retry_topic_is_gone() -> None:
+    again = MessageQueue("%RETRY%g", "broker-a", 0)
+    said = advice(reconcile(start({again: 5}), TopicMetadata(1, {}, {}), everything).losses)
+    assert "topic %RETRY%g no longer exists" in said
+    assert said.endswith(GROUP_GOES_ON)
+
+
 def test_so_it_is_where_its_retry_topic_was_made_again() -> None:
     again = MessageQueue("%RETRY%g", "broker-a", 0)
     sound = reconcile(start({again: 5}), metadata({again: Bounds(0, 2)}, topic_id="zz"), everything)
