@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial, reduce
 from operator import or_
 from pathlib import Path
+from posixpath import normpath
 
 from pyspark.sql import Column, SparkSession
 from pyspark.sql.functions import col
@@ -65,7 +66,9 @@ class ArchiveSettings:
             return self.checkpoint
         if self.ledger.checkpoints is None:
             raise from_code(
-                "ARGUMENT_ILLEGAL", "a ledger in a catalog needs --checkpoint (a mounted directory)"
+                "ARGUMENT_ILLEGAL",
+                f"the ledger {self.ledger} is in a catalog and needs --checkpoint (a mounted directory); a "
+                f"directory of that name is --ledger ./{self.ledger}",
             )
         return self.ledger.checkpoints / "archive"
 
@@ -97,7 +100,8 @@ def archive(
         with loop.stopped_by_signals():
             before = StreamCheckpoint(directory).reached()
             settings.ledger.create_for((MESSAGES,), (), spark)
-            name, is_streaming = f"archive.{settings.ledger}", settings.trigger != "availableNow"
+            name = f"archive.{normpath(str(settings.ledger))}"
+            is_streaming = settings.trigger != "availableNow"
             topics = [topic_dataset(client.endpoint, topic) for topic in settings.topics]
             table = partial(ledger_dataset, settings.ledger, MESSAGES, spark)
             with job_run("ARCHIVE", name, is_streaming, topics, lambda: [table()], spark):

@@ -16,6 +16,7 @@ import os
 import queue
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from jobs.lineage.event import RunState, as_event
@@ -52,6 +53,9 @@ class EventSender:
 
     Args:
         open_client: makes the client, in the thread: to import it takes a third of a second.
+
+    Attributes:
+        last_try: why the last try failed that was repeated.
     """
 
     def __init__(self, open_client: Callable[[], LineageClient]) -> None:
@@ -59,26 +63,37 @@ class EventSender:
         self._client: LineageClient | None = None
         self._waiting: queue.Queue[RunState | None] = queue.Queue(MOST_WAITING)
         self._warned = False
-        _TRIES.addFilter(_is_not_the_senders)
+        self.last_try = ""
         self._thread = threading.Thread(target=self._run, name=_NAME, daemon=True)
+        _TRIES.addFilter(self._is_anothers)
         self._thread.start()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the thread runs still."""
+        return self._thread.is_alive()
 
     def send(self, run: RunState) -> None:
         """Has an event sent, and does not wait."""
-        try:
-            self._waiting.put_nowait(run)
-        except queue.Full:
-            self._warn(f"{MOST_WAITING} events wait already")
+        self._put(run)
 
     def close(self, timeout_s: float = LAST_S) -> None:
         """Ends the thread when all is sent, and waits so long at most for it."""
-        try:
-            self._waiting.put_nowait(None)
-        except queue.Full:
-            return
+        self._put(None)
         self._thread.join(timeout_s)
         if self._thread.is_alive():
-            self._warn(_not_taken(timeout_s))
+            self._warn(self._not_taken(timeout_s))
+
+    def _put(self, run: RunState | None) -> None:
+        """The newest says most: the oldest makes room."""
+        while True:
+            try:
+                self._waiting.put_nowait(run)
+                return
+            except queue.Full:
+                self._warn(f"{MOST_WAITING} events wait already")
+                with suppress(queue.Empty):
+                    self._waiting.get_nowait()
 
     def _run(self) -> None:
         while (run := self._waiting.get()) is not None:
@@ -87,10 +102,11 @@ class EventSender:
                     self._client = self._open_client()
                 self._client.emit(as_event(run))
                 self._warned = False
-            except Exception as error:  # noqa: BLE001 - the client and its transports are foreign code
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - the client and its transports are foreign code
                 self._warn(_reason(error))
         if self._client is not None:
             self._close(self._client)
+        _TRIES.removeFilter(self._is_anothers)
 
     def _close(self, client: LineageClient) -> None:
         try:
@@ -99,7 +115,19 @@ class EventSender:
             self._warn(_reason(error))
         else:
             if not taken:
-                self._warn(_not_taken(LAST_S))
+                self._warn(self._not_taken(LAST_S))
+
+    def _not_taken(self, timeout_s: float) -> str:
+        return f"the last events were not taken within {timeout_s:g} s{self.last_try}"
+
+    def _is_anothers(self, record: logging.LogRecord) -> bool:
+        """Keeps what urllib3 says of each try out of the log, and knows of the last one why it failed."""
+        if record.thread != self._thread.ident:
+            return True
+        said = record.args if isinstance(record.args, tuple) else ()
+        failures = [_reason(each) for each in said if isinstance(each, Exception)]
+        self.last_try = f" ({failures[-1]})" if failures else self.last_try
+        return False
 
     def _warn(self, why: str) -> None:
         """Once until an event is taken again."""
@@ -138,7 +166,7 @@ def open_client() -> LineageClient:
     return client
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     """What went wrong: its kind, what the receiver answered or the system said."""
     if isinstance(error, ImportError):
         missing = error.name or ""
@@ -156,12 +184,3 @@ def _reason(error: Exception) -> str:
             return f"{said}: {cause.strerror}"
         cause = cause.__cause__ or cause.__context__
     return said
-
-
-def _not_taken(timeout_s: float) -> str:
-    return f"the last events were not taken within {timeout_s:g} s"
-
-
-def _is_not_the_senders(record: logging.LogRecord) -> bool:
-    """Keeps what urllib3 says of each try out of the log."""
-    return record.threadName != _NAME

@@ -186,10 +186,10 @@ def test_only_so_many_events_wait_and_it_is_said_once(caplog: pytest.LogCaptureF
     assert entered.wait(30)
     for _ in range(MOST_WAITING + 50):
         sender.send(STATE)
+    sender.close(0)
     go_on.set()
-    wait_until(lambda: len(taken) == 1 + MOST_WAITING)
-    sender.close(30)
-    assert len(taken) == 1 + MOST_WAITING
+    wait_until(lambda: not sender.is_running)
+    assert len(taken) == MOST_WAITING, "the one under way, and those that the end left room for"
     assert [entry.getMessage() for entry in caplog.records] == [
         "lineage is asked for, and an event is lost: 100 events wait already"
     ]
@@ -230,6 +230,24 @@ def test_a_receiver_that_is_away_is_said_once_without_its_address(
     sender.close(30)
     said = [entry.getMessage() for entry in caplog.records if entry.levelno >= logging.WARNING]
     assert said == [f"{NOWHERE}ConnectionError: Connection refused"]
+
+
+def test_an_end_that_is_not_taken_says_what_the_last_try_met(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with lineage_receiver() as gone:
+        monkeypatch.setenv("OPENLINEAGE__TRANSPORT__TYPE", "http")
+        monkeypatch.setenv("OPENLINEAGE__TRANSPORT__URL", gone.endpoint)
+        monkeypatch.setenv("OPENLINEAGE__TRANSPORT__RETRY", '{"total": 2, "backoff_factor": 1}')
+    sender = EventSender(open_client)
+    sender.send(STATE)
+    wait_until(lambda: "NewConnectionError" in sender.last_try)
+    sender.close(0)
+    (said,) = [entry.getMessage() for entry in caplog.records if entry.levelno >= logging.WARNING]
+    assert (
+        said == f"{NOWHERE}the last events were not taken within 0 s (NewConnectionError: Connection refused)"
+    )
+    wait_until(lambda: not sender.is_running)
 
 
 def test_an_answer_that_refuses_is_said_by_its_status_alone(
