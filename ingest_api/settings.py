@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 from typing import Annotated, Any
 
 from annotated_types import Interval
@@ -24,6 +25,7 @@ from ingest_api.process_settings import ORIGIN, SECTION, ProcessSettings, Sectio
 from ingest_api.setting_errors import illegal
 from ingest_api.setting_fields import SettingField, setting_fields
 from lakemq.duration import format_ms, parse_ms
+from store_native.places import why_no_directory
 
 MAX_INDEX_FILE_BYTES = (1 << 31) - 1
 """RocketMQ maps an index file with a 32-bit length: a header of 40 bytes, 4 a slot, 20 an entry."""
@@ -49,6 +51,8 @@ class _Store(Section, StoreSettings):
     def _is_named(cls, path: str) -> str:
         if not path:
             raise ValueError("is empty")
+        if why := why_no_directory(Path(path)):
+            raise ValueError(f"is no place for a store: {why}")
         return path
 
     @field_validator("delay_levels")

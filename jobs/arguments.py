@@ -6,7 +6,6 @@ Owns their names, defaults and how they become settings.
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from lakemq.client.endpoint import add_endpoint, chosen_endpoints
 from lakemq.client.transport import normal_endpoint
 from lakemq.duration import parse_ms
 from store_native.errors import InvalidRequest
+from store_native.places import why_no_directory
 
 if TYPE_CHECKING:
     from delta_tables.ledger.location import LedgerLocation
@@ -255,15 +255,11 @@ def _tables(given: Sequence[tuple[str, str]]) -> tuple[UserTable, ...]:
 
 def _ledger(text: str) -> LedgerLocation:
     from delta_tables.ledger import ledger_at
-    from delta_tables.ledger.path_ledger import PathLedger
 
     try:
-        ledger = ledger_at(text)
+        return ledger_at(text)
     except InvalidRequest as error:
         raise InvalidRequest(error.code, f"--ledger: {error.detail}") from error
-    if isinstance(ledger, PathLedger) and os.path.isfile(ledger.directory):  # noqa: PTH113  # it raises nothing
-        raise InvalidRequest("ARGUMENT_ILLEGAL", f"--ledger: {text} is a file, not a directory")
-    return ledger
 
 
 def archive_settings(args: argparse.Namespace) -> ArchiveSettings:
@@ -295,10 +291,8 @@ def _check_places(args: argparse.Namespace) -> None:
             normal_endpoint(endpoint)
         except InvalidRequest as error:
             raise InvalidRequest(error.code, f"--endpoint: {error.detail}") from error
-    if args.checkpoint is not None and os.path.isfile(args.checkpoint):  # noqa: PTH113  # it raises nothing
-        raise InvalidRequest(
-            "ARGUMENT_ILLEGAL", f"--checkpoint: {args.checkpoint} is a file, not a directory"
-        )
+    if args.checkpoint is not None and (why := why_no_directory(args.checkpoint)):
+        raise InvalidRequest("ARGUMENT_ILLEGAL", f"--checkpoint: {why}")
     if args.path is not None and not Path(args.path).is_dir():
         raise InvalidRequest("ARGUMENT_ILLEGAL", f"--path: there is no store at {args.path}")
     if args.path is not None and len(chosen_endpoints(args.endpoint)) > 1:

@@ -193,6 +193,8 @@ def _run(
                 for starts in _stages(group, ledger_streams, there)
             )
             whole = loop.run_through(stages, is_away=is_away, give_up=give_up)
+            if not whole:
+                _log.warning("stopped before its end: the next run handles what is left")
             if paused := group.paused:
                 _log.warning(
                     "%s of a queue are parked: what is behind them waits for a later run", settings.max_parked

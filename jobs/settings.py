@@ -113,7 +113,9 @@ class ConsumeSettings:
             raise from_code("ARGUMENT_ILLEGAL", "a group reads at least one topic")
         if self.checkpoint is None and self.ledger.checkpoints is None:
             raise from_code(
-                "ARGUMENT_ILLEGAL", "a ledger in a catalog needs --checkpoint (a mounted directory)"
+                "ARGUMENT_ILLEGAL",
+                f"the ledger {self.ledger} is in a catalog and needs --checkpoint (a mounted directory); a "
+                f"directory of that name is --ledger ./{self.ledger}",
             )
         if self.mode == "broadcast":
             self._check_broadcast()

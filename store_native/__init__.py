@@ -3,7 +3,7 @@
 `Store` owns a store directory, `Reader` reads one beside its owner; errors.py has their errors, names.py the
 names of system topics and the bits of a permission, order_conf.py the list of brokers of an ordered topic,
 sharding.py whose a sharding key is, epoch_file.py which epoch a store at rest is the master of,
-durable_files.py how small files beside it are written for good.
+durable_files.py how small files beside it are written for good, places.py where no directory can be.
 The native module is loaded when the first of its names is asked for: the client and the command line
 over HTTP work where there is none.
 """

@@ -21,6 +21,7 @@ from delta_tables.ledger.catalog_ledger import CatalogLedger
 from delta_tables.ledger.location import LedgerLocation
 from delta_tables.ledger.path_ledger import PathLedger
 from store_native.errors import from_code
+from store_native.places import why_no_directory
 
 _CATALOG_NAME = re.compile(r"[A-Za-z_]\w*\.[A-Za-z_]\w*")
 
@@ -31,8 +32,8 @@ def ledger_at(text: str) -> LedgerLocation:
     So are they where there is a directory of that name.
 
     Raises:
-        InvalidRequest: ARGUMENT_ILLEGAL for an empty text, which would be the working directory, and for an
-            address (`s3://...`), which would be a directory of that name.
+        InvalidRequest: ARGUMENT_ILLEGAL for an empty text, which would be the working directory, for an
+            address (`s3://...`), which would be a directory of that name, and for a file.
     """
     if not text.strip():
         raise from_code("ARGUMENT_ILLEGAL", "the ledger's name is empty: give a directory, or catalog.schema")
@@ -44,4 +45,6 @@ def ledger_at(text: str) -> LedgerLocation:
         )
     if _CATALOG_NAME.fullmatch(text) and not Path(text).is_dir():
         return CatalogLedger(text)
+    if why := why_no_directory(Path(text)):
+        raise from_code("ARGUMENT_ILLEGAL", why)
     return PathLedger(Path(text).absolute())

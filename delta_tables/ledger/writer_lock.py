@@ -90,8 +90,9 @@ class WriterLock:
             file.close()
             raise from_code(
                 "STORE_LOCKED",
-                f"another process writes {self._table} of this ledger (process {holder.get('pid', '?')}); "
-                "one process writes a table, so give each group's process its own --ledger",
+                f"another process writes {self._table} of this ledger (process {holder.get('pid', '?')}): "
+                "one process writes a table, so this one has to wait for its end; another group takes a "
+                "--ledger of its own",
                 path=str(self._path),
             ) from None
         self._file = file

@@ -175,6 +175,7 @@ def test_a_run_that_is_stopped_ends_behind_its_batch_and_the_next_one_goes_on(
         consumer.terminate()
         handler.go_on.touch()
         assert consumer.wait() == 0, consumer.log()
+        assert "stopped before its end: the next run handles what is left" in consumer.log()
     ledger = tmp_path / "ledger"
     assert rows(ledger, "SELECT count(*) FROM deliveries") == [(2,)]
     with ConsumerProcess(tmp_path, *arguments) as consumer:

@@ -21,6 +21,7 @@ from lakemq.local_cluster import MOST_MASTERS, MOST_SLAVES, LocalCluster
 from lakemq.terminal import output
 from lakemq.terminal.failure import WrongUsage
 from store_native.errors import Unavailable
+from store_native.places import why_no_directory
 
 _LOOK_EVERY_S = 1.0
 
@@ -70,6 +71,8 @@ def register(subparsers: Subparsers) -> None:
 def _up(args: argparse.Namespace) -> int:
     if args.sync and not args.slaves:
         raise WrongUsage("--sync needs slaves: what none has is not acknowledged")
+    if why := why_no_directory(args.directory):
+        raise WrongUsage(f"--directory: {why}")
     stop = threading.Event()
     home = args.directory.absolute()
     cluster = LocalCluster(home, args.masters, args.slaves, sync=args.sync, port=args.port)

@@ -36,6 +36,13 @@ value, which becomes the body; blank lines are passed over. A batch is stored wh
 """
 
 
+_MEANS = {
+    "SLAVE_NOT_AVAILABLE": ": no slave has them, and nobody reads them before one has",
+    "FLUSH_SLAVE_TIMEOUT": ": no slave had them in time, and nobody reads them before one has",
+}
+"""Statuses of what is stored, where it matters to who sends."""
+
+
 def register(subparsers: Subparsers) -> None:
     """Adds the command to the parser."""
     parser = subparsers.add_parser(
@@ -199,4 +206,7 @@ def _print(args: argparse.Namespace, posted: bulk.Posted) -> None:
         print(", ".join(f"{count:,} at {name}" for name, count in sorted(posted.brokers.items())))
     for status, count in posted.statuses.items():
         if status != "SEND_OK":
-            print(f"{count} requests are stored, but the broker says {status}", file=sys.stderr)
+            print(
+                f"{count} requests are stored, but the broker says {status}{_MEANS.get(status, '')}",
+                file=sys.stderr,
+            )

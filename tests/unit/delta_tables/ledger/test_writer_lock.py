@@ -120,7 +120,7 @@ def test_a_refusal_names_the_table_the_process_and_the_file(tmp_path: Path, hold
         opened = [str(entry.readlink()) for entry in Path("/proc/self/fd").iterdir() if entry.is_symlink()]
         assert opened.count(str(file_of(tmp_path))) == 1, "the refused one's is left open"
     assert refused.value.code == "STORE_LOCKED"
-    assert f"writes deliveries of this ledger (process {named});" in refused.value.detail
+    assert f"writes deliveries of this ledger (process {named}):" in refused.value.detail
     assert refused.value.context["path"] == str(file_of(tmp_path))
     assert refused.value.__suppress_context__
 

@@ -59,7 +59,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ([*ALL, "--max-batch", "0"], "--max-batch: '0' is not a whole number above 0"),
         ([*ALL, "--isolation", "thread", "--handler-memory", "512m"], "--handler-memory bounds a process"),
         ([*ALL, "--ledger", "s3://b/l"], "--ledger: s3://b/l is an address"),
-        ([*ALL, "--ledger", "main.lakemq"], "a ledger in a catalog needs --checkpoint"),
+        ([*ALL, "--ledger", "main.lakemq"], "the ledger main.lakemq is in a catalog and needs --checkpoint"),
         ([*ALL, "--conf", "foo=bar"], "--conf foo: names of Spark's settings"),
         ([*ALL, "--py-files", "none.py"], "--py-files: there is no file none.py"),
         ([*ALL, "--path", "/nowhere"], "--path: there is no store at /nowhere"),
