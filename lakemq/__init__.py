@@ -12,7 +12,7 @@ this import stays small and quick: commands such as ``lakemq sql`` need no HTTP 
     upload/            sends files and streams
     handler.py         what a consumer's handler sees and says
     spark.py           a local Spark session, groups of DataFrames; java.py, jvm_output.py, spark_daemon.py,
-                       own_packages.py, sent_files.py and worker_site/ are what it needs
+                       interrupted_child.py, own_packages.py, sent_files.py and worker_site/ are what it needs
     cli/               the ``lakemq`` command; __main__.py is ``python -m lakemq``
     terminal/          what a person sees of it
     quickstart/        the whole path once

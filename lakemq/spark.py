@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from xml.sax.saxutils import quoteattr
 
 from lakemq import sent_files
+from lakemq.interrupted_child import killed_when_interrupted
 from lakemq.java import require_java
 from lakemq.jvm_output import JvmOutput
 from store_native.errors import from_code
@@ -226,7 +227,8 @@ def _start_jvm(settings: dict[str, str], how: dict[str, int]) -> None:
 
     if SparkContext._gateway is None:
         conf = SparkConf().setAll(list(settings.items()))
-        gateway = launch_gateway(conf, {"start_new_session": True, **how})  # type: ignore[no-untyped-call]
+        with killed_when_interrupted():
+            gateway = launch_gateway(conf, {"start_new_session": True, **how})  # type: ignore[no-untyped-call]
         SparkContext._ensure_initialized(gateway=gateway)
 
 

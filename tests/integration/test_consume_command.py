@@ -84,6 +84,20 @@ def test_ctrl_c_while_spark_starts_ends_without_a_stack(
     assert consumer.log() == ""
 
 
+def test_ctrl_c_before_the_jvm_has_answered_leaves_no_jvm(
+    shared_broker: BrokerProcess, tmp_path: Path
+) -> None:
+    topic_with(shared_broker, "earlier", 1)
+    (tmp_path / "none.py").write_text("def handle(message): pass\n")
+    arguments = ("--group", "e2", "--topic", "earlier", "--handler", "none:handle")
+    with ConsumerProcess(tmp_path, *arguments, "--endpoint", shared_broker.endpoint) as consumer:
+        consumer.wait_for(lambda: bool(consumer.processes()))
+        started = consumer.processes()
+        consumer.process.send_signal(signal.SIGINT)
+        assert consumer.wait() == 130, consumer.log()
+        wait_until(lambda: not any(runs(pid) for pid in started))
+
+
 def test_the_jvm_and_the_workers_of_a_command_that_is_killed_end_too(
     shared_broker: BrokerProcess, tmp_path: Path
 ) -> None:
