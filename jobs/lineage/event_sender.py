@@ -136,20 +136,23 @@ class EventSender:
         self._warned = True
 
 
+class NoTransport(Exception):
+    """Nothing says where events go."""
+
+
 def open_client() -> LineageClient:
     """OpenLineage's own client, as its variables and files say.
 
     Raises:
-        ValueError: they do not say where events go.
+        NoTransport: they do not say where events go.
     """
     from openlineage.client import OpenLineageClient
 
     own_log = logging.getLogger("openlineage.client")
     was = own_log.level
     if was == logging.NOTSET:
-        own_log.setLevel(
-            logging.CRITICAL
-        )  # it logs each event's failure, with its stack and what it was given
+        # It logs each event's failure, with its stack and what it was given.
+        own_log.setLevel(logging.CRITICAL)
     before = set(os.environ)
     try:
         client = OpenLineageClient()
@@ -161,7 +164,7 @@ def open_client() -> LineageClient:
         own_log.setLevel(was)  # nobody else says what becomes of an event
     if client.transport.kind == "console":
         if not (client.config.transport or {}).get("type"):
-            raise ValueError("what asks for it names no transport, or cannot be read")
+            raise NoTransport("what asks for it names no transport, or cannot be read")
         logging.getLogger("openlineage.client.transport.console").setLevel(logging.INFO)
     return client
 
@@ -172,7 +175,7 @@ def _reason(error: BaseException) -> str:
         missing = error.name or ""
         needed = "'lakemq[openlineage]'" if missing.partition(".")[0] == "openlineage" else missing
         return f"it needs: pip install {needed}"
-    if type(error) is ValueError:
+    if isinstance(error, NoTransport):
         return str(error)
     said = type(error).__name__
     status = getattr(getattr(error, "response", None), "status_code", None)
