@@ -29,7 +29,6 @@ impl Queue {
     /// # Errors
     /// `DISK_FULL` or any I/O error.
     pub fn blank_front(&self) -> Result<()> {
-        self.show_end()?;
         let Some((first, behind)) = self.store().extent(self.key())? else { return Ok(()) };
         let end = self.min_offset().min(behind);
         let blank = Entry::BLANK.encode();
@@ -59,15 +58,17 @@ impl Queue {
     }
 
     /// Has a queue without an entry say in a file where it ends (recovery only): whoever asks no owner finds it there.
+    /// Whether that was to be written, up to a file of blanks.
     ///
     /// # Errors
     /// `DISK_FULL` or any I/O error.
-    pub fn show_end(&self) -> Result<()> {
+    pub fn show_end(&self) -> Result<bool> {
         let end = self.max_offset();
         if end == 0 || self.min_offset() < end || self.entry(end - 1)?.is_some() {
-            return Ok(());
+            return Ok(false);
         }
         self.truncate(end)?; // gives a file that is too short its length
-        self.store().write(self.key(), end - 1, &Entry::BLANK.encode())
+        self.store().write(self.key(), end - 1, &Entry::BLANK.encode())?;
+        Ok(true)
     }
 }

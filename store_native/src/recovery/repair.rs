@@ -15,6 +15,10 @@ use crate::message::RecordView;
 use crate::snapshot::Snapshot;
 use crate::state::{Op, names};
 
+/// Of so many queues without an entry a start behind a crash writes the end again, up to a file of blanks (6 MB) each:
+/// a store that was made from its master's may have thousands that never had a file.
+const MOST_ENDS: usize = 64;
+
 /// A queue's name: topic and queue id.
 type Name = (Arc<str>, u32);
 
@@ -51,6 +55,7 @@ impl Repair {
         log: &CommitLog,
     ) -> Result<Self> {
         let mut repair = Self::none();
+        let mut ends = 0;
         let log_min = log.min_offset();
         for queue in queues.all() {
             let (min, max) = (queue.min_offset(), queue.max_offset());
@@ -64,6 +69,9 @@ impl Repair {
                 repair.from = repair.from.min(log_offset.max(log_min));
                 queue.set_bounds(min, offset);
             } else if !clean && queue.front_may_be_lost(durable)? {
+                if ends < MOST_ENDS && queue.show_end()? {
+                    ends += 1;
+                }
                 queue.blank_front()?;
             }
             queue.raise_min(log_min)?;

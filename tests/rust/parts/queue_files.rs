@@ -142,7 +142,9 @@ fn test_a_queue_without_an_entry_has_its_end_in_a_file_again_whatever_was_lost_o
             } else if lost == "what was in it" {
                 fs::write(&file, [0; BYTES as usize]).expect("written");
             }
+            assert!(bench.queue.show_end().expect("mended"), "{lost}");
             bench.queue.blank_front().expect("mended");
+            assert!(!bench.queue.show_end().expect("shown"), "{lost}");
             let found = bench.reader().bounds_on_disk(0, i64::MAX);
             assert_eq!(found.expect("readable").1, end, "{lost}");
             assert_eq!(fs::metadata(&file).expect("a file").len(), BYTES, "{lost}");
