@@ -1,6 +1,7 @@
 """A process that a library starts for us, and does not end when its start is interrupted.
 
-Owns what is found of it then: the children of this thread that were not there before.
+Owns what is found of it then: a child of this thread that leads a session of its own, and that this process
+did not have before.
 """
 
 from __future__ import annotations
@@ -20,19 +21,24 @@ def killed_when_interrupted() -> Iterator[None]:
     PySpark waits for its JVM to write its port into a directory, and takes that away when it is interrupted:
     the JVM cannot write it then, and lives on for ever.
     """
-    before = _children()
+    before = _children("*")
     try:
         yield
     except (KeyboardInterrupt, SystemExit):
-        for child in _children() - before:
-            with suppress(ProcessLookupError):
-                os.kill(child, signal.SIGKILL)
+        now = _children(str(threading.get_native_id()))
+        for child in now - before if now is not None and before is not None else ():
+            with suppress(OSError):
+                if os.getsid(child) == child:  # as PySpark's JVM is started
+                    os.kill(child, signal.SIGKILL)
         raise
 
 
-def _children() -> set[int]:
-    thread = Path(f"/proc/self/task/{threading.get_native_id()}/children")
+def _children(thread: str) -> set[int] | None:
+    """Those of a thread, or of all by `*`: one that ends leaves them to another. None: it cannot be told."""
+    found: set[int] = set()
     try:
-        return set(map(int, thread.read_text().split()))
-    except OSError:  # a kernel that does not say
-        return set()
+        for each in Path("/proc/self/task").glob(f"{thread}/children"):
+            found.update(map(int, each.read_text().split()))
+    except OSError:
+        return None
+    return found
