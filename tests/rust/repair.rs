@@ -492,3 +492,49 @@ fn test_an_entry_of_which_a_power_cut_took_the_log_offset_alone_is_built_again()
         );
     }
 }
+
+/// A queue lost entries whose records have expired since: the places stay, and a reader beside the store finds its way.
+#[test]
+fn test_places_that_were_cut_and_whose_records_expired_hide_nothing_from_who_reads_beside_it() {
+    for empty in [false, true] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let store = open(dir.path());
+        send(&store, "quiet", &["a", "b", "c"]);
+        if empty {
+            send(&store, "quiet", &["d", "e"]);
+        }
+        bulk(&store, "busy", 400);
+        let base = store.watermarks().0 / 65_536 * 65_536;
+        if !empty {
+            send(&store, "quiet", &["d", "e"]);
+        }
+        bulk(&store, "busy", 4);
+        store.checkpoint().expect("checkpoint");
+        let crashed = crash(dir.path());
+        for file in fs::read_dir(crashed.path().join("commitlog")).expect("files") {
+            let file = file.expect("a file");
+            let at: i64 = file
+                .file_name()
+                .to_string_lossy()
+                .parse()
+                .expect("a number");
+            if at < base {
+                fs::remove_file(file.path()).expect("removed");
+            }
+        }
+        let file = crashed
+            .path()
+            .join("consumequeue/quiet/0/00000000000000000000");
+        let mut bytes = fs::read(&file).expect("a file");
+        bytes[20..].fill(0);
+        fs::write(&file, bytes).expect("written");
+        let store = open(crashed.path());
+        let bounds = store.bounds("quiet", 0).expect("bounds");
+        assert_eq!((bounds.min, bounds.max), (if empty { 5 } else { 3 }, 5));
+        let reader = Reader::open(crashed.path()).expect("a reader");
+        assert_eq!(reader.bounds("quiet", 0).expect("bounds"), bounds);
+        send(&store, "quiet", &["f"]);
+        let reader = Reader::open(crashed.path()).expect("a reader");
+        assert_eq!(reader.bounds("quiet", 0).expect("bounds").max, 6);
+    }
+}

@@ -237,6 +237,7 @@ impl Repair {
             let (min, max) = (queue.min_offset(), queue.max_offset());
             queue.set_bounds(min.max(floor_min).min(max), max);
             queue.show_end()?;
+            queue.blank_front()?; // records of places behind the cut may have expired
             if queue.dirty_from().is_none_or(|dirty| dirty > self.from) {
                 queue.note_dirty(min, self.from);
             }
