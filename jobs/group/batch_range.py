@@ -39,11 +39,11 @@ class BatchRange:
         """Where the batch begins on a queue."""
         return start_in(self._begin_at(queue.broker_name), self.end.brokers[queue.broker_name], queue)
 
-    def refuse_other_losses(self) -> None:
+    def refuse_other_losses(self, group: str) -> None:
         """Refuses to go on where positions of a broker no longer mean the same messages; see loss_record."""
         for name in self.begin.brokers:
             begin = self._begin_at(name)
-            refuse_other_losses(begin, self.end.brokers.get(name, Offsets(begin.epoch)))
+            refuse_other_losses(begin, self.end.brokers.get(name, Offsets(begin.epoch)), group)
 
     def _begin_at(self, broker_name: str) -> Offsets:
         begin = self.begin.brokers.get(broker_name)

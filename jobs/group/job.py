@@ -264,7 +264,7 @@ class GroupJob:
         gone: list[LostRange] = []
         if self._settings.on_data_loss == "record":
             gone = self._truncated.go_on(covered.truncated)
-            covered.refuse_other_losses()
+            covered.refuse_other_losses(self._settings.group)
         names = self._names_in(covered)
         if self._settings.on_data_loss == "record":
             lost = LossRecord(self._spark, names, gone)

@@ -24,7 +24,7 @@ from delta_tables.ledger.location import LedgerLocation
 from delta_tables.ledger.spans import Span
 from jobs.group.given_again import NO_OTHER_NAMES, LedgerNames
 from store_native.errors import from_code
-from store_native.names import is_retry_topic
+from store_native.names import retry_topic
 from structured_streaming.offsets import MessageQueue, Offsets, same_topic
 from structured_streaming.source.data_loss import Loss
 
@@ -115,11 +115,11 @@ def _delivered(
     return rows_within(spark, ledger, DELIVERIES, group, asked, _POSITION)
 
 
-def refuse_other_losses(begin: Offsets, end: Offsets) -> None:
+def refuse_other_losses(begin: Offsets, end: Offsets, group: str) -> None:
     """Refuses to go on where positions no longer mean the same messages.
 
-    A retry topic that was made again is begun anew, and one that is gone is no longer read: its rows are
-    keyed by the positions of the original messages.
+    The group's own retry topic is begun anew where it was made again, and no longer read where it is gone:
+    its rows are keyed by the positions of the original messages.
 
     Raises:
         LakeMQError: OFFSET_ILLEGAL, naming the topic or queue.
@@ -127,7 +127,7 @@ def refuse_other_losses(begin: Offsets, end: Offsets) -> None:
     anew: set[str] = set()
     for topic, topic_id in end.topic_ids.items():
         if not same_topic(begin.topic_ids.get(topic), topic_id):
-            if is_retry_topic(topic):
+            if topic == retry_topic(group):
                 anew.add(topic)
                 continue
             raise from_code(
@@ -136,7 +136,7 @@ def refuse_other_losses(begin: Offsets, end: Offsets) -> None:
                 "Use another group or ledger for it",
             )
     for queue, position in begin.queues.items():
-        if queue not in end.queues and not is_retry_topic(queue.topic):
+        if queue not in end.queues and queue.topic != retry_topic(group):
             raise from_code(
                 "OFFSET_ILLEGAL",
                 f"{queue}: the group is at {position} but the queue no longer exists; what it still held "

@@ -16,7 +16,7 @@ BEGIN = Offsets(2, {"orders": "a"}, {Q: 5})
 
 @pytest.mark.parametrize("end", [Offsets(2, {"orders": "a"}, {Q: 9}), Offsets(3, {"orders": ""}, {Q: 5})])
 def test_positions_that_moved_on_are_good(end: Offsets) -> None:
-    refuse_other_losses(BEGIN, end)
+    refuse_other_losses(BEGIN, end, "g")
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_positions_that_moved_on_are_good(end: Offsets) -> None:
 )
 def test_positions_that_would_be_given_twice_are_refused(end: Offsets, why: str) -> None:
     with pytest.raises(InvalidRequest, match=why):
-        refuse_other_losses(BEGIN, end)
+        refuse_other_losses(BEGIN, end, "g")
 
 
 def test_a_topic_that_is_gone_is_refused_before_it_can_come_back_unseen() -> None:
@@ -39,17 +39,19 @@ def test_a_topic_that_is_gone_is_refused_before_it_can_come_back_unseen() -> Non
     found = reconcile(begin, metadata, lambda queue: True)
     end = advance(begin, metadata, {other: 6}, found.gone)
     with pytest.raises(InvalidRequest, match=r"topic orders, broker broker-a, queue 0.*no longer"):
-        refuse_other_losses(begin, end)
+        refuse_other_losses(begin, end, "g")
 
 
 def test_a_queue_that_is_gone_is_refused_and_a_topic_no_longer_subscribed_is_not() -> None:
     more = MessageQueue("orders", "broker-a", 1)
     begin = Offsets(2, {"orders": "a"}, {Q: 5, more: 0})
     with pytest.raises(InvalidRequest, match=r"queue 1.*no longer"):
-        refuse_other_losses(begin, Offsets(2, {"orders": "a"}, {Q: 5}))
+        refuse_other_losses(begin, Offsets(2, {"orders": "a"}, {Q: 5}), "g")
     metadata = TopicMetadata(2, {"new": "n"}, {MessageQueue("new", "broker-a", 0): Bounds(0, 3)})
     found = reconcile(begin, metadata, lambda queue: queue.topic == "new")
-    refuse_other_losses(begin, advance(begin, metadata, {MessageQueue("new", "broker-a", 0): 3}, found.gone))
+    refuse_other_losses(
+        begin, advance(begin, metadata, {MessageQueue("new", "broker-a", 0): 3}, found.gone), "g"
+    )
 
 
 def test_a_position_that_has_a_delivery_is_never_lost() -> None:
@@ -68,15 +70,17 @@ def test_a_position_that_has_a_delivery_is_never_lost() -> None:
 def test_a_retry_topic_that_is_gone_is_no_longer_read_and_any_other_is_refused() -> None:
     """Nobody can leave it out, and made again it gives no position of the ledger twice."""
     again = MessageQueue("%RETRY%g", "broker-a", 0)
-    refuse_other_losses(Offsets(1, {"%RETRY%g": "a"}, {again: 5}), Offsets(1))
+    refuse_other_losses(Offsets(1, {"%RETRY%g": "a"}, {again: 5}), Offsets(1), "g")
+    with pytest.raises(InvalidRequest, match="no longer exists"):  # another group's is a topic like any
+        refuse_other_losses(Offsets(1, {"%RETRY%g": "a"}, {again: 5}), Offsets(1), "another")
     with pytest.raises(InvalidRequest, match="no longer exists"):
-        refuse_other_losses(Offsets(1, {"t": "a"}, {MessageQueue("t", "broker-a", 0): 5}), Offsets(1))
+        refuse_other_losses(Offsets(1, {"t": "a"}, {MessageQueue("t", "broker-a", 0): 5}), Offsets(1), "g")
 
 
 def test_a_retry_topic_that_was_made_again_is_begun_anew() -> None:
     """So it is after an unclean promotion of a slave that lacked it."""
     queue = MessageQueue("%RETRY%g", "broker-a", 0)
     begin = Offsets(1, {"%RETRY%g": "a"}, {queue: 5})
-    refuse_other_losses(begin, Offsets(65, {"%RETRY%g": "b"}, {queue: 2}))
+    refuse_other_losses(begin, Offsets(65, {"%RETRY%g": "b"}, {queue: 2}), "g")
     with pytest.raises(InvalidRequest, match="put back"):
-        refuse_other_losses(begin, Offsets(65, {"%RETRY%g": "a"}, {queue: 2}))
+        refuse_other_losses(begin, Offsets(65, {"%RETRY%g": "a"}, {queue: 2}), "g")
