@@ -313,7 +313,9 @@ impl<'h> Simulation<'h> {
             && base + (at as i64) < end
             && head[4..] != MAGIC_BLANK.to_be_bytes()
         {
-            at += u32::from_be_bytes(head[..4].try_into().expect("four bytes")) as usize;
+            let size = u32::from_be_bytes(head[..4].try_into().expect("four bytes")) as usize;
+            assert!(size > 0, "no record begins at {}", base + at as i64);
+            at += size;
         }
         base + at as i64
     }

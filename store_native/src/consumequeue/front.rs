@@ -24,11 +24,13 @@ impl Queue {
     }
 
     /// Marks the places before the minimum blank in which nothing stands any more (recovery only): a power cut may have
-    /// taken what was never synced of them, and whoever looks for the queue's end begins there.
+    /// taken what was never synced of them, and whoever looks for the queue's end begins there. What was written counts
+    /// as dirty, with what has to be read of the log from `durable` on.
     ///
     /// # Errors
     /// `DISK_FULL` or any I/O error.
-    pub fn blank_front(&self) -> Result<()> {
+    pub fn blank_front(&self, durable: i64) -> Result<()> {
+        self.drop_expired()?; // a file that a power cut brought back may be the first, with none behind it
         let Some((first, behind)) = self.store().extent(self.key())? else { return Ok(()) };
         let end = self.min_offset().min(behind);
         let blank = Entry::BLANK.encode();
@@ -51,6 +53,7 @@ impl Queue {
                 && let Some(mended) = chunk.get(..count * ENTRY_BYTES)
             {
                 self.store().write(self.key(), at, mended)?;
+                self.note_dirty(at, durable);
             }
             at += count as i64;
         }
@@ -58,17 +61,18 @@ impl Queue {
     }
 
     /// Has a queue without an entry say in a file where it ends (recovery only): whoever asks no owner finds it there.
-    /// Whether that was to be written, up to a file of blanks.
+    /// Whether that was to be written, up to a file of blanks; it then counts as dirty, from `durable` on.
     ///
     /// # Errors
     /// `DISK_FULL` or any I/O error.
-    pub fn show_end(&self) -> Result<bool> {
+    pub fn show_end(&self, durable: i64) -> Result<bool> {
         let end = self.max_offset();
         if end == 0 || self.min_offset() < end || self.entry(end - 1)?.is_some() {
             return Ok(false);
         }
         self.truncate(end)?; // gives a file that is too short its length
         self.store().write(self.key(), end - 1, &Entry::BLANK.encode())?;
+        self.note_dirty(end - 1, durable);
         Ok(true)
     }
 }

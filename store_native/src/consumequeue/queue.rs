@@ -235,9 +235,12 @@ impl Queue {
         self.tail().dirty.map(|(_, physical_offset)| physical_offset)
     }
 
-    /// Says that entries from `offset` on, of records from `physical_offset` on, may not be on the disk.
+    /// Says that places from `offset` on, of records from `physical_offset` on, may not be on the disk, beside those of
+    /// which that is known.
     pub fn note_dirty(&self, offset: i64, physical_offset: i64) {
-        self.tail().dirty = Some((offset, physical_offset));
+        let dirty = &mut self.tail().dirty;
+        let (first, lowest) = dirty.unwrap_or((offset, physical_offset));
+        *dirty = Some((offset.min(first), physical_offset.min(lowest)));
     }
 
     /// Says that all entries are on the disk.

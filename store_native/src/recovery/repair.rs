@@ -69,10 +69,10 @@ impl Repair {
                 repair.from = repair.from.min(log_offset.max(log_min));
                 queue.set_bounds(min, offset);
             } else if !clean && queue.front_may_be_lost(durable)? {
-                if ends < MOST_ENDS && queue.show_end()? {
+                if ends < MOST_ENDS && queue.show_end(durable)? {
                     ends += 1;
                 }
-                queue.blank_front()?;
+                queue.blank_front(durable)?;
             }
             queue.raise_min(log_min)?;
         }
@@ -149,7 +149,7 @@ impl Repair {
         }
         for queue in self.broken(queues) {
             queue.truncate(queue.max_offset())?;
-            queue.blank_front()?;
+            queue.blank_front(self.from)?;
         }
         Ok(())
     }
@@ -236,11 +236,9 @@ impl Repair {
             }
             let (min, max) = (queue.min_offset(), queue.max_offset());
             queue.set_bounds(min.max(floor_min).min(max), max);
-            queue.show_end()?;
-            queue.blank_front()?; // records of places behind the cut may have expired
-            if queue.dirty_from().is_none_or(|dirty| dirty > self.from) {
-                queue.note_dirty(min, self.from);
-            }
+            queue.show_end(self.from)?;
+            queue.blank_front(self.from)?; // records of places behind the cut may have expired
+            queue.note_dirty(min, self.from);
         }
         Ok(())
     }

@@ -124,10 +124,32 @@ fn test_places_before_the_first_entry_that_were_lost_are_blank_again() {
     let mut bytes = fs::read(bench.file(10)).expect("a file");
     bytes[ENTRY_BYTES..3 * ENTRY_BYTES].fill(0);
     fs::write(bench.file(10), bytes).expect("written");
-    bench.queue.blank_front().expect("mended");
+    bench.queue.sync().expect("synced");
+    let before = bench.disk.syncs();
+    bench.queue.blank_front(9).expect("mended");
     assert_eq!(bench.stored(10), whole);
-    bench.queue.blank_front().expect("whole");
+    assert_eq!(bench.queue.dirty_from(), Some(9));
+    bench.queue.sync().expect("synced");
+    assert!(bench.disk.syncs() > before, "they are on the disk");
+    bench.queue.blank_front(9).expect("whole");
     assert_eq!(bench.stored(10), whole);
+    assert_eq!(bench.queue.dirty_from(), None, "nothing was written");
+}
+
+#[test]
+fn test_an_expired_file_that_came_back_does_not_hide_places_behind_a_gap() {
+    let bench = Bench::new();
+    put(&bench.queue, 34..36);
+    let whole = bench.stored(30);
+    fs::write(bench.file(0), vec![0; BYTES as usize]).expect("written");
+    let mut bytes = fs::read(bench.file(30)).expect("a file");
+    bytes[..3 * ENTRY_BYTES].fill(0);
+    fs::write(bench.file(30), bytes).expect("written");
+    bench.queue.blank_front(0).expect("mended");
+    assert!(!bench.file(0).exists(), "it had expired");
+    assert_eq!(bench.stored(30), whole);
+    let found = bench.reader().bounds_on_disk(0, i64::MAX);
+    assert_eq!(found.expect("readable"), (34, 36));
 }
 
 #[test]
@@ -142,9 +164,17 @@ fn test_a_queue_without_an_entry_has_its_end_in_a_file_again_whatever_was_lost_o
             } else if lost == "what was in it" {
                 fs::write(&file, [0; BYTES as usize]).expect("written");
             }
-            assert!(bench.queue.show_end().expect("mended"), "{lost}");
-            bench.queue.blank_front().expect("mended");
-            assert!(!bench.queue.show_end().expect("shown"), "{lost}");
+            assert!(bench.queue.show_end(0).expect("mended"), "{lost}");
+            assert!(bench.queue.dirty_from().is_some(), "{lost}");
+            let before = bench.disk.syncs();
+            bench.queue.sync().expect("synced");
+            assert_eq!(
+                bench.disk.syncs(),
+                before + 1,
+                "{lost}: its end is on the disk"
+            );
+            bench.queue.blank_front(0).expect("mended");
+            assert!(!bench.queue.show_end(0).expect("shown"), "{lost}");
             let found = bench.reader().bounds_on_disk(0, i64::MAX);
             assert_eq!(found.expect("readable").1, end, "{lost}");
             assert_eq!(fs::metadata(&file).expect("a file").len(), BYTES, "{lost}");
