@@ -72,7 +72,8 @@ class OffsetReport:
             self._commit_at(name, own)
         except InvalidRequest as refused:
             if refused.code == "TOPIC_NOT_EXIST":
-                _log.warning("%s; the next batch says what becomes of the group", refused)
+                _log.warning("the offsets of what is left are reported without it: %s", refused)
+                self._tell_what_is_left(name, own)
                 return
             if not isinstance(self._lease, GroupLeases) or refused.code != "LEASE_CONFLICT":
                 raise
@@ -84,6 +85,18 @@ class OffsetReport:
                 self._silent_until[name] = self._clock() + SILENT_S
         else:
             self._told[name] = own
+
+    def _tell_what_is_left(self, name: str, own: Mapping[tuple[str, int], int]) -> None:
+        """Reports again, without the topics that are gone: the broker takes all offsets or none."""
+        try:
+            topics = {topic for topic, _ in own}
+            gone = {topic for topic in topics if not self._brokers.has_topic(name, topic)}
+        except LakeMQError as error:
+            _log.warning("the broker did not take the offsets, a later batch reports again: %s", error)
+            return
+        left = {queue: at for queue, at in own.items() if queue[0] not in gone}
+        if gone and left:
+            self._tell(name, left)
 
     def _commit_at(self, name: str, offsets: Mapping[tuple[str, int], int]) -> None:
         broker, epoch = self._brokers.broker(name), self._lease.epoch_at(name)

@@ -91,6 +91,20 @@ class GroupBrokers:
         """A broker's id of a topic, which changes when it is deleted and made again; "" where it has none."""
         return self.broker(name).topic(topic).topic_id
 
+    def has_topic(self, name: str, topic: str) -> bool:
+        """Whether a broker has a topic.
+
+        Raises:
+            Unavailable: The broker does not answer.
+        """
+        try:
+            self.broker(name).topic(topic)
+        except InvalidRequest as error:
+            if error.code != "TOPIC_NOT_EXIST":
+                raise
+            return False
+        return True
+
     def held(self, subscription: Subscription) -> dict[str, dict[MessageQueue, QueueBounds]]:
         """What each queue of each topic of a subscription holds, on every broker.
 

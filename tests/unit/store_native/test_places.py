@@ -19,3 +19,11 @@ def test_it_may_not_be_where_a_file_is_or_below_one(tmp_path: Path) -> None:
     assert why_no_directory(file) == f"{file} is a file, not a directory"
     below = file / "below" / "it"
     assert why_no_directory(below) == f"{file} is a file, so that there is no {below}"
+
+
+def test_a_link_to_a_place_that_is_not_there_is_said_to_be_one(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "unmounted")
+    said = f"{link} is a link to {tmp_path / 'unmounted'}, which is not there"
+    assert why_no_directory(link) == said
+    assert why_no_directory(link / "below") == said
