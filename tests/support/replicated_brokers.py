@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import json
 import urllib.request
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from store_native.errors import InvalidRequest
 from tests.support.broker_process import BrokerProcess
 from tests.support.waiting import wait_until
 
+T = TypeVar("T")
 SECRET = {"LAKEMQ_CLUSTER_SECRET": "sixteen bytes at least"}
 NO_WAIT = "[limits]\nsync_flush_timeout_s = 1.0\n"
 
@@ -47,6 +50,16 @@ def status(broker: BrokerProcess) -> dict[str, Any]:
 
 def wait_following(master: BrokerProcess, slaves: int = 1) -> None:
     wait_until(lambda: len(status(master)["slaves"]) == slaves, otherwise="the slaves follow")
+
+
+def there(look: Callable[[], T]) -> T | None:
+    """What a broker answers; None while it has not got the topic or group: a slave may lag behind."""
+    try:
+        return look()
+    except InvalidRequest as error:
+        if error.code not in ("TOPIC_NOT_EXIST", "GROUP_NOT_EXIST"):
+            raise
+        return None
 
 
 def bodies(broker: BrokerProcess, topic: str = "t") -> list[str]:
