@@ -191,7 +191,10 @@ def change(*names: str, programs: list[str]) -> None:
     forget_callers()
     add_programs(programs)
     if not names:
-        leave_out(int(os.environ.get("LAKEMQ_MUTANTS_EVERY", "1")))
+        every = os.environ.get("LAKEMQ_MUTANTS_EVERY", "1")
+        if not every.isdecimal() or not int(every):
+            sys.exit(f"EVERY={every}: one change of how many is tried, a number from 1 on")
+        leave_out(int(every))
     if not sys.stdout.isatty():
         mutmut.print_stats = lambda *_, **__: None
     # Nothing is made smaller that failed: that it failed is all one wants to know.

@@ -65,4 +65,6 @@ class NamedFields:
         name = next(iter(self._unseen))
         near = difflib.get_close_matches(name, self._others, n=1)
         guess = f"; did you mean {near[0]}?" if near else ""
+        if not self._others:
+            guess = ": none is a JSON object"
         raise CommandFailed(f"{lines} has a field {name} in its body{guess}")

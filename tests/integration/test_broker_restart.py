@@ -23,7 +23,7 @@ from jobs.runtime.started_stream import StartedStream
 from jobs.settings import ConsumeSettings
 from lakemq.client import Client
 from tests.support.broker_process import BrokerProcess
-from tests.support.spark_streams import Batches, source, start
+from tests.support.spark_streams import TRIGGER, Batches, source, start
 from tests.support.two_drivers import Driver
 from tests.support.waiting import wait_until
 
@@ -48,7 +48,7 @@ def test_a_query_and_a_group_go_on_over_restarts_of_their_broker(
         ledger_at(str(tmp_path / "ledger")),
         endpoint=broker.endpoint,
         start="earliest",
-        trigger="100 milliseconds",
+        trigger=TRIGGER,
     )
     settings.ledger.create(*TABLES)
     send(client, 0)

@@ -22,6 +22,7 @@ from lakemq.client import Client
 from lakemq.client.errors import OutcomeUnknown
 from store_native.errors import InvalidRequest
 from tests.support.broker_process import BrokerProcess
+from tests.support.spark_streams import TRIGGER
 
 HANDLERS = """
 from lakemq.handler import Verdict
@@ -70,7 +71,7 @@ def settings(tmp_path: Path, shared_broker: BrokerProcess) -> ConsumeSettings:
         start="earliest",
         max_reconsume_times=1,
         retry_delays="1s",
-        trigger="100 milliseconds",
+        trigger=TRIGGER,
         until_idle_s=0.5,
     )
 

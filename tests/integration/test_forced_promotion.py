@@ -32,6 +32,7 @@ from structured_streaming.source.query_run import QueryRun
 from structured_streaming.source.slice_reader import SliceReader
 from tests.support.broker_process import BrokerProcess
 from tests.support.forced_promotion import TOPIC, ForcedPromotion, send
+from tests.support.spark_streams import TRIGGER
 
 SCHEMA = StructType([StructField("body", StringType())])
 
@@ -161,7 +162,7 @@ def test_a_group_past_the_common_point_ends_with_the_range_or_goes_on_and_one_th
             "ledger": ledger_at(str(place)),
             "endpoint": broker.endpoint,
             "start": "earliest",
-            "trigger": "100 milliseconds",
+            "trigger": TRIGGER,
             "retry_delays": "1s",
             "mode": mode,
             "until_idle_s": 0.5,

@@ -26,6 +26,7 @@ from jobs.settings import ConsumeSettings
 from tests.support.broker_process import BrokerProcess
 from tests.support.held_handler import HeldHandler
 from tests.support.ledger_rows import delivery
+from tests.support.spark_streams import TRIGGER
 from tests.support.two_drivers import Driver
 
 
@@ -69,7 +70,7 @@ def test_a_batch_of_retries_lands_beside_other_groups_and_optimize(
         ledger,
         checkpoint=tmp_path,
         endpoint=shared_broker.endpoint,
-        trigger="100 milliseconds",
+        trigger=TRIGGER,
     )
     driver = Driver(spark, client, settings, tmp_path / "checkpoint")
     try:
@@ -111,7 +112,7 @@ def test_a_conflict_does_not_call_the_handlers_again(
         checkpoint=tmp_path,
         endpoint=shared_broker.endpoint,
         start="earliest",
-        trigger="100 milliseconds",
+        trigger=TRIGGER,
     )
     driver = Driver(spark, client, settings, tmp_path / "checkpoint")
     try:

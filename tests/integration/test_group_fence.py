@@ -26,6 +26,7 @@ from jobs.handler.loader import HandlerTarget
 from jobs.settings import ConsumeSettings
 from tests.support.broker_process import BrokerProcess
 from tests.support.held_handler import HeldHandler
+from tests.support.spark_streams import TRIGGER
 from tests.support.two_drivers import WAIT_S, Driver
 
 ROUNDS = int(os.environ.get("LAKEMQ_FENCE_ROUNDS", "2"))
@@ -66,7 +67,7 @@ def test_a_driver_that_lost_its_lease_between_check_and_commit_adds_no_row(
             checkpoint=tmp_path,
             endpoint=shared_broker.endpoint,
             start="earliest",
-            trigger="100 milliseconds",
+            trigger=TRIGGER,
         )
 
     for number in range(ROUNDS):

@@ -29,6 +29,7 @@ from tests.support.available_runs import available_now
 from tests.support.broker_process import BrokerProcess
 from tests.support.dispatch_barrier import await_dispatch
 from tests.support.ledger_rows import append, delivery, path_ledger
+from tests.support.spark_streams import TRIGGER
 from tests.support.two_drivers import Driver
 
 
@@ -149,7 +150,7 @@ def test_a_retry_that_never_came_back_is_sent_again_once_it_is_late(
     """No reactions run here: the ledger has the failed attempt, and no broker its retry."""
     (tmp_path / "stumbling_handlers.py").write_text(STUMBLES)
     group = f"lost-{uuid4().hex[:12]}"
-    more: dict[str, Any] = {"available_now": False, "trigger": "100 milliseconds"}
+    more: dict[str, Any] = {"available_now": False, "trigger": TRIGGER}
     chosen = available_now(group, "stumbling_handlers:handle", tmp_path, **more)
     chosen.ledger.create(*TABLES)
     reader = LedgerReader(tmp_path / "ledger")
@@ -188,7 +189,7 @@ def test_a_group_goes_on_without_a_retry_topic_that_is_deleted_while_it_runs(
     """With --on-data-loss record: nobody can leave that topic out, and its retries are in the ledger."""
     (tmp_path / "stumbling_handlers.py").write_text(STUMBLES)
     group = f"gone-{uuid4().hex[:12]}"
-    more: dict[str, Any] = {"available_now": False, "trigger": "100 milliseconds", "on_data_loss": "record"}
+    more: dict[str, Any] = {"available_now": False, "trigger": TRIGGER, "on_data_loss": "record"}
     chosen = available_now(group, "stumbling_handlers:handle", tmp_path, **more)
     chosen.ledger.create(*TABLES)
     reader = LedgerReader(tmp_path / "ledger")

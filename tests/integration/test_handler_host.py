@@ -19,6 +19,7 @@ from jobs.settings import ConsumeSettings
 from tests.support.broker_process import BrokerProcess
 from tests.support.consumer_process import ConsumerProcess
 from tests.support.held_handler import HeldHandler
+from tests.support.spark_streams import TRIGGER
 from tests.support.waiting import wait_until
 
 HANDLERS = """
@@ -74,7 +75,7 @@ def test_a_handler_that_ends_or_hangs_costs_its_own_message_only(
         endpoint=shared_broker.endpoint,
         start="earliest",
         max_reconsume_times=0,
-        trigger="100 milliseconds",
+        trigger=TRIGGER,
         until_idle_s=0.5,
         host=HandlerHost(concurrency=4, timeout_s=5.0),
     )

@@ -14,6 +14,7 @@ from jobs.consume import consume
 from jobs.handler.loader import HandlerTarget
 from jobs.settings import ConsumeSettings
 from tests.support.broker_process import BrokerProcess
+from tests.support.spark_streams import TRIGGER
 
 HANDLER = """
 def handle(message):
@@ -41,7 +42,7 @@ def test_a_group_runs_and_goes_on_with_its_ledger_in_a_catalog(
         start="earliest",
         max_reconsume_times=1,
         retry_delays="1s",
-        trigger="100 milliseconds",
+        trigger=TRIGGER,
         until_idle_s=0.5,
     )
     try:

@@ -22,7 +22,7 @@ from lakemq.client import Client
 from store_native.errors import InvalidRequest, LakeMQError
 from tests.support.broker_process import BrokerProcess
 from tests.support.metrics import Samples
-from tests.support.spark_streams import forget_last_commit
+from tests.support.spark_streams import TRIGGER, forget_last_commit
 
 HANDLERS = """
 import pyarrow as pa
@@ -63,7 +63,7 @@ def settings(tmp_path: Path, shared_broker: BrokerProcess) -> Settings:
             "start": "earliest",
             "max_reconsume_times": 1,
             "retry_delays": "1s",
-            "trigger": "100 milliseconds",
+            "trigger": TRIGGER,
             "until_idle_s": 0.5,
         }
         return ConsumeSettings(**(values | changes))

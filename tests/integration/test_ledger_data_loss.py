@@ -21,6 +21,7 @@ from jobs.settings import ConsumeSettings
 from store_native.errors import LakeMQError
 from tests.support.broker_process import BrokerProcess
 from tests.support.faulty_ledger import CommitFaults, with_faults
+from tests.support.spark_streams import TRIGGER
 from tests.support.stores import open_store
 
 FILE_BYTES = 64 << 20
@@ -68,7 +69,7 @@ def test_what_expired_or_is_damaged_is_recorded_and_shown_as_such(
             "ledger": ledger_at(str(tmp_path / "ledger")),
             "endpoint": broker.endpoint,
             "start": "earliest",
-            "trigger": "100 milliseconds",
+            "trigger": TRIGGER,
             "until_idle_s": 0.5,
         }
         return ConsumeSettings(**(values | changes))

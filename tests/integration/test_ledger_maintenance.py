@@ -33,6 +33,7 @@ from tests.support.catalog_files import files_of
 from tests.support.held_handler import HeldHandler
 from tests.support.ledger_rows import append, delivery
 from tests.support.measured_handler import as_measured
+from tests.support.spark_streams import TRIGGER
 from tests.support.waiting import wait_until
 
 WAIT_S = 240.0
@@ -152,7 +153,7 @@ def test_maintenance_while_a_batch_is_under_way(
         start="earliest",
         max_reconsume_times=1,
         retry_delays="1s",
-        trigger="100 milliseconds",
+        trigger=TRIGGER,
         until_idle_s=0.2,
     )
     texts = ["fine", "fails", "fine", "fails"]

@@ -13,6 +13,7 @@ from jobs.consume import consume
 from jobs.handler.loader import HandlerTarget
 from jobs.settings import ConsumeSettings
 from tests.support.broker_process import BrokerProcess
+from tests.support.spark_streams import TRIGGER
 
 FORMAT = "spark.sql.streaming.offsetLog.formatVersion"
 
@@ -32,7 +33,7 @@ def test_a_group_runs_and_goes_on_whatever_the_offset_logs_format(
         ledger=ledger_at(str(tmp_path / "ledger")),
         endpoint=shared_broker.endpoint,
         start="earliest",
-        trigger="100 milliseconds",
+        trigger=TRIGGER,
         max_messages_per_batch=4,
         until_idle_s=0.5,
     )

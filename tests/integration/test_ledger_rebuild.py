@@ -24,6 +24,7 @@ from jobs.handler.loader import HandlerTarget
 from jobs.settings import ConsumeSettings
 from lakemq.cli.app import main
 from tests.support.broker_process import BrokerProcess
+from tests.support.spark_streams import TRIGGER
 
 HANDLER = """
 from lakemq.handler import Outgoing, Verdict
@@ -92,7 +93,7 @@ def test_a_ledger_that_was_lost_is_made_again_out_of_the_log(
         start="earliest",
         max_reconsume_times=1,
         retry_delays="1s",
-        trigger="100 milliseconds",
+        trigger=TRIGGER,
         until_idle_s=0.5,
         send_to=("parcels",),
     )

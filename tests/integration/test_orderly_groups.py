@@ -27,6 +27,7 @@ from store_native.names import PERM_READ, PERM_WRITE, retry_topic
 from tests.support.broker_process import BrokerProcess
 from tests.support.consume_steps import consume_while
 from tests.support.dispatch_barrier import await_dispatch
+from tests.support.spark_streams import TRIGGER
 from tests.support.waiting import wait_until
 
 HANDLERS = """
@@ -72,7 +73,7 @@ def settings(tmp_path: Path, shared_broker: BrokerProcess) -> Settings:
             "endpoint": shared_broker.endpoint,
             "start": "earliest",
             "mode": "orderly",
-            "trigger": "100 milliseconds",
+            "trigger": TRIGGER,
             "until_idle_s": 0.5,
         }
         return ConsumeSettings(**(values | changes))

@@ -37,6 +37,7 @@ from tests.support.broker_process import BrokerProcess
 from tests.support.consume_steps import consume_while
 from tests.support.dispatch_barrier import await_dispatch
 from tests.support.faulty_ledger import CommitFaults, When, with_faults
+from tests.support.spark_streams import TRIGGER
 from tests.support.waiting import wait_until
 
 HANDLER = """
@@ -108,7 +109,7 @@ class Group:
             "endpoint": broker.endpoint,
             "start": "earliest",
             "retry_delays": "1s",
-            "trigger": "100 milliseconds",
+            "trigger": TRIGGER,
             "send_to": (self.invoices, f"{self.invoices}-audit"),
             "until_idle_s": 0.2,
         }

@@ -25,6 +25,7 @@ from store_native.errors import LakeMQError
 from tests.support.available_runs import available_now
 from tests.support.consume_steps import consume_while
 from tests.support.name_servers import BrokersOfCluster
+from tests.support.spark_streams import TRIGGER
 from tests.support.waiting import wait_until
 
 BOTH = ("broker-a", "broker-b")
@@ -77,7 +78,7 @@ def test_what_verdicts_send_waits_for_a_broker_that_is_away_and_the_group_goes_o
         ledger=ledger_at(str(tmp_path / "ledger")),
         endpoint=cluster.endpoint,
         start="earliest",
-        trigger="100 milliseconds",
+        trigger=TRIGGER,
         send_to=("invoices",),
     )
     reader = tmp_path / "ledger"
@@ -142,7 +143,7 @@ def test_a_first_run_that_sends_goes_on_while_a_broker_of_the_cluster_is_away(
         ledger=ledger_at(str(tmp_path / "ledger")),
         endpoint=cluster.endpoint,
         start="earliest",
-        trigger="100 milliseconds",
+        trigger=TRIGGER,
         send_to=("invoices",),
     )
     # The group begins where both brokers say; what it sends has not been asked for by then.

@@ -19,6 +19,7 @@ from store_native.errors import LakeMQError
 from tests.integration.test_handler_host import post, rows
 from tests.support.broker_process import BrokerProcess
 from tests.support.faulty_ledger import CommitFaults, with_faults
+from tests.support.spark_streams import TRIGGER
 
 HANDLER = """
 import os, pathlib, signal, threading
@@ -46,7 +47,7 @@ def settings(broker: BrokerProcess, directory: Path, topic: str, **options: Any)
         handler=HandlerTarget(f"{module}:handle", "auto", (str(directory),)),
         endpoint=broker.endpoint,
         start="earliest",
-        trigger="100 milliseconds",
+        trigger=TRIGGER,
         until_idle_s=0.5,
         **defaults | options,
     )

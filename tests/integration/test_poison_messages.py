@@ -20,6 +20,7 @@ from lakemq import Message
 from tests.integration.test_handler_host import rows
 from tests.support.broker_process import BrokerProcess
 from tests.support.measured_handler import as_measured
+from tests.support.spark_streams import TRIGGER
 
 HEALTHY = 200
 MANY = {f"p{n}": "x" * 890 for n in range(10)}
@@ -54,7 +55,7 @@ def test_each_is_one_dead_letter_and_holds_up_no_other(
         start="earliest",
         max_reconsume_times=1,
         retry_delays="1s",
-        trigger="100 milliseconds",
+        trigger=TRIGGER,
         until_idle_s=0.5,
     )
     # One batch is meant to have them all: the first of a handler that nobody measured has few.

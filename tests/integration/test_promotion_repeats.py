@@ -24,6 +24,7 @@ from store_native.errors import LakeMQError
 from tests.support.broker_process import BrokerProcess
 from tests.support.faulty_ledger import CommitFaults, InjectedError, with_faults
 from tests.support.forced_promotion import TOPIC, ForcedPromotion, send
+from tests.support.spark_streams import TRIGGER
 
 HANDLER = """
 def handle(message):
@@ -59,7 +60,7 @@ class Group:
             "checkpoint": self._directory / checkpoint,
             "endpoint": broker.endpoint,
             "start": "earliest",
-            "trigger": "100 milliseconds",
+            "trigger": TRIGGER,
             "mode": self._mode,
             "until_idle_s": 0.2,
         }

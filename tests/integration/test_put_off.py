@@ -21,6 +21,7 @@ from jobs.settings import ConsumeSettings, Mode
 from lakemq import Message
 from tests.support.broker_process import BrokerProcess
 from tests.support.dispatch_barrier import await_dispatch
+from tests.support.spark_streams import TRIGGER
 
 MESSAGES = 6
 # One call takes longer than a batch may: of each task the first message is handled.
@@ -55,7 +56,7 @@ def settings_for(
         start="earliest",
         mode=mode,
         max_reconsume_times=0,  # being put off is no attempt: nothing is DEAD
-        trigger="100 milliseconds",
+        trigger=TRIGGER,
         batch_time_s=0.05,
         host=HandlerHost(concurrency=1, isolation="process" if mode == "orderly" else "thread"),
         **more,

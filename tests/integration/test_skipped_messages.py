@@ -32,6 +32,7 @@ from tests.support.broker_process import BrokerProcess
 from tests.support.consume_steps import consume_while
 from tests.support.dispatch_barrier import await_dispatch
 from tests.support.ledger_rows import path_ledger, report
+from tests.support.spark_streams import TRIGGER
 from tests.support.waiting import wait_until
 
 HANDLERS = """
@@ -71,7 +72,7 @@ class Group:
             "ledger": ledger_at(str(self.ledger)),
             "endpoint": broker.endpoint,
             "start": "earliest",
-            "trigger": "100 milliseconds",
+            "trigger": TRIGGER,
         }
         self.settings = ConsumeSettings(**(given | changes))
         with broker.client() as client:

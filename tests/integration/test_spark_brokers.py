@@ -35,6 +35,7 @@ from structured_streaming.source.stream_reader import LakeMQStreamReader
 from tests.support.name_servers import BrokersOfCluster
 from tests.support.processes import free_ports
 from tests.support.spark_streams import (
+    TRIGGER,
     Batches,
     forget_last_commit,
     run_available,
@@ -290,7 +291,7 @@ def settings_of(cluster: BrokersOfCluster, tmp_path: Path, topic: str, **changes
         "endpoint": cluster.endpoint,
         "start": "earliest",
         "retry_delays": "1s",
-        "trigger": "100 milliseconds",
+        "trigger": TRIGGER,
     }
     return ConsumeSettings(**(values | changes))
 

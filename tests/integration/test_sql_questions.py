@@ -34,6 +34,7 @@ from jobs.settings import ConsumeSettings
 from lakemq import Message
 from tests.support.broker_process import BrokerProcess
 from tests.support.dispatch_barrier import await_dispatch
+from tests.support.spark_streams import TRIGGER
 from tests.support.stores import open_store
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "sql.md"
@@ -159,7 +160,7 @@ def lived_through(spark: SparkSession, broker: BrokerProcess, home: Path) -> Led
         client.send_many("orders", [order(number) for number in range(FIRST, LATER[0])])
         await_dispatch(client)
         began = datetime.now(UTC)
-        until_idle = {"available_now": False, "until_idle_s": 0.5, "trigger": "100 milliseconds"}
+        until_idle = {"available_now": False, "until_idle_s": 0.5, "trigger": TRIGGER}
         consume(settings("billing", "charge", retry_delays="1s", **until_idle), lambda: spark)
         ended = datetime.now(UTC)
         consume(settings("shipping", "ship", send_to=("parcels",)), lambda: spark)

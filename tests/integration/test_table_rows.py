@@ -35,6 +35,7 @@ from tests.support.broker_process import BrokerProcess
 from tests.support.consume_steps import consume_while
 from tests.support.dispatch_barrier import await_dispatch
 from tests.support.faulty_ledger import CommitFaults, When, with_faults
+from tests.support.spark_streams import TRIGGER
 from tests.support.waiting import wait_until
 
 HANDLER = """
@@ -86,7 +87,7 @@ class Group:
             "start": "earliest",
             "retry_delays": "1s",
             "max_reconsume_times": 1,
-            "trigger": "100 milliseconds",
+            "trigger": TRIGGER,
             "write_to": tuple(UserTable(each, str(self.tables / each)) for each in self.names),
             "until_idle_s": 0.2,
         }

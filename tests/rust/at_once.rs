@@ -10,6 +10,7 @@ use lakemq_store::message::NewMessage;
 use lakemq_store::reader::Reader;
 use lakemq_store::store::{Options, Store};
 
+use crate::numbers::count_in;
 use crate::support::{FindJson, SOON, environment, everything, message, options, request};
 
 /// Few, so that most keys share one.
@@ -55,8 +56,7 @@ impl Run<'_> {
 
 #[test]
 fn test_what_can_be_read_is_read_and_found_whatever_else_goes_on() {
-    let count = std::env::var("LAKEMQ_AT_ONCE").ok();
-    let count = count.and_then(|count| count.parse().ok()).unwrap_or(300);
+    let count = count_in("LAKEMQ_AT_ONCE").unwrap_or(300) as usize;
     let dir = tempfile::tempdir().expect("a directory");
     let options = Options {
         index_slots: SLOTS,

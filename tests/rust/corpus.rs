@@ -6,6 +6,7 @@
 
 mod any_bytes;
 mod dice;
+mod numbers;
 mod peak_memory;
 mod seed_files;
 
@@ -15,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 use any_bytes::TARGETS;
 use dice::Dice;
+use numbers::{count_in, number_in};
 
 /// A body that a RocketMQ client compressed may expand to 64 MiB, in a buffer that doubles as it grows.
 const MOST_MEMORY: usize = 200 << 20;
@@ -38,11 +40,6 @@ fn entries(target: &str) -> Vec<(String, Vec<u8>)> {
         .collect();
     out.sort();
     out
-}
-
-fn number(variable: &str) -> Option<u64> {
-    let text = std::env::var(variable).ok()?;
-    Some(text.parse().expect("a number"))
 }
 
 /// Runs a target over bytes; the bytes are in the message when something does not hold.
@@ -88,9 +85,9 @@ fn test_the_corpus_holds() {
 
 #[test]
 fn test_changes_of_the_corpus_hold() {
-    let seeds = match number("LAKEMQ_CHANGE") {
+    let seeds = match number_in("LAKEMQ_CHANGE") {
         Some(seed) => seed..seed + 1,
-        None => 0..number("LAKEMQ_CHANGES").unwrap_or(1000),
+        None => 0..count_in("LAKEMQ_CHANGES").unwrap_or(1000),
     };
     for (target, holds) in TARGETS {
         let entries: Vec<Vec<u8>> = entries(target)

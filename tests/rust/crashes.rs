@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::actions::UNSYNCED;
 use crate::dice::Dice;
+use crate::numbers::count_in;
 use crate::power::{open_at_rest_on, run};
 use crate::power_disk::{Ailment, Durable, PowerDisk, Unsynced};
 use crate::support::copy;
@@ -55,12 +56,8 @@ pub fn cut_the_recovery(
 
 #[test]
 fn test_a_recovery_that_is_cut_twice_at_any_call_loses_nothing_and_invents_nothing() {
-    let number = |name, default| {
-        let text = std::env::var(name).ok();
-        text.and_then(|text| text.parse().ok()).unwrap_or(default)
-    };
-    let chance = number("LAKEMQ_CRASH_CHANCE", 5);
-    let steps = number("LAKEMQ_CRASH_STEPS", 20) as usize;
+    let chance = count_in("LAKEMQ_CRASH_CHANCE").unwrap_or(5);
+    let steps = count_in("LAKEMQ_CRASH_STEPS").unwrap_or(20) as usize;
     let mut count = 0;
     for seed in seeds("LAKEMQ_CRASH_SEEDS", "LAKEMQ_CRASH_SEED", 4) {
         let mut dice = Dice(seed);

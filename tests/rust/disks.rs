@@ -10,6 +10,7 @@ mod jumping_clock;
 mod looks;
 mod machine;
 mod model;
+mod numbers;
 mod pair;
 mod power;
 mod power_disk;

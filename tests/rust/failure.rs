@@ -8,6 +8,7 @@ mod durable;
 mod expiry;
 mod kept_back;
 mod kill_9;
+mod numbers;
 mod panics;
 mod restart;
 mod rolls;

@@ -21,6 +21,7 @@ use lakemq_store::store::{Store, Work};
 
 use crate::actions::UNSYNCED;
 use crate::dice::Dice;
+use crate::numbers::count_in;
 use crate::power::open_at_rest_on;
 use crate::power_disk::{Ailment, Call, FailingRead, Failure, PowerDisk, Synced, Unsynced};
 use crate::support::{SOON, environment};
@@ -318,8 +319,7 @@ fn each_call_fails(seed: u64, chance: u64) -> usize {
 }
 
 fn chance() -> u64 {
-    let text = std::env::var("LAKEMQ_ERROR_CHANCE").ok();
-    text.and_then(|text| text.parse().ok()).unwrap_or(3)
+    count_in("LAKEMQ_ERROR_CHANCE").unwrap_or(3)
 }
 
 #[test]

@@ -13,6 +13,7 @@ use lakemq_store::faults::{FaultPoints, Point};
 use lakemq_store::message::NewMessage;
 use lakemq_store::store::{Flush, Options, Store};
 
+use crate::numbers::count_in;
 use crate::support::{SOON, bodies, environment, message, open_on_flaky_disk, options, request};
 
 /// Few: a file that was given to two is deleted at the stop only if it is the last one.
@@ -123,10 +124,7 @@ fn names(directory: &Path) -> Vec<String> {
 
 #[test]
 fn test_a_clean_stop_keeps_every_file_however_rolls_and_making_ahead_interleave() {
-    let wanted: usize = std::env::var("LAKEMQ_TEST_ROLLS")
-        .ok()
-        .and_then(|count| count.parse().ok())
-        .unwrap_or(300);
+    let wanted = count_in("LAKEMQ_TEST_ROLLS").unwrap_or(300) as usize;
     let (mut rolls, mut seed) = (0, 1);
     while rolls < wanted {
         let dir = tempfile::tempdir().expect("a directory");

@@ -13,6 +13,7 @@ use lakemq_store::store::{AppendRequest, Options, Store, Work};
 
 use crate::derived::check_derived;
 use crate::dice::Dice;
+use crate::numbers::{count_in, number_in};
 use crate::support::{SOON, bodies, copy, environment, message, options, send};
 
 const TOPICS: [&str; 2] = ["t", "u"];
@@ -411,16 +412,11 @@ pub fn kill(store: Store, root: &Path, scratch: &Path) {
 
 /// The seeds to run: `many` (`..._SEEDS`) sets how many, `..._FIRST` the first of them, `one` one alone.
 pub fn seeds(many: &str, one: &str, default: u64) -> Vec<u64> {
-    let number = |name: &str| {
-        std::env::var(name)
-            .ok()
-            .and_then(|text| text.parse::<u64>().ok())
-    };
-    match number(one) {
+    match number_in(one) {
         Some(seed) => vec![seed],
         None => {
-            let first = number(&many.replace("_SEEDS", "_FIRST")).unwrap_or(0);
-            (first..first + number(many).unwrap_or(default)).collect()
+            let first = number_in(&many.replace("_SEEDS", "_FIRST")).unwrap_or(0);
+            (first..first + count_in(many).unwrap_or(default)).collect()
         }
     }
 }

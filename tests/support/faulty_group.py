@@ -37,7 +37,7 @@ from lakemq.client import Client
 from store_native.errors import LakeMQError
 from tests.support.broker_process import BrokerProcess
 from tests.support.faulty_ledger import CommitFaults, InjectedError, When, with_faults
-from tests.support.spark_streams import forget_last_commit
+from tests.support.spark_streams import TRIGGER, forget_last_commit
 from tests.support.two_drivers import WAIT_S, Driver
 from tests.support.waiting import wait_until
 
@@ -134,7 +134,7 @@ class Group:
             start="earliest",
             max_reconsume_times=None if mode == "broadcast" else 1,
             retry_delays=None if mode == "broadcast" else retry_delays,
-            trigger="100 milliseconds",
+            trigger=TRIGGER,
             mode=mode,
             until_idle_s=0.2,
         )

@@ -13,6 +13,7 @@ from delta_tables.ledger_reader import LedgerReader
 from jobs.handler.loader import HandlerTarget
 from jobs.settings import ConsumeSettings
 from lakemq.client import Client
+from tests.support.spark_streams import TRIGGER
 
 TOPIC: Final = "orders"
 GROUP: Final = "shop"
@@ -56,7 +57,7 @@ def group_settings(directory: Path, endpoint: str) -> ConsumeSettings:
         start="earliest",
         max_reconsume_times=1,
         retry_delays="1s",
-        trigger="100 milliseconds",
+        trigger=TRIGGER,
         until_idle_s=0.5,
     )
 

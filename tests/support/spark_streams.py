@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+
+TRIGGER: Final = "300 milliseconds"
+"""Of groups that tests run: each of a group's queries asks its broker so often, whatever there is to do."""
 
 
 @dataclass

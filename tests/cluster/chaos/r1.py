@@ -26,6 +26,7 @@ from typing import Final
 
 from lakemq.broker_process import NotReady
 from tests.cluster.chaos.broker import ChaosBroker
+from tests.cluster.chaos.rounds import add_rounds
 from tests.cluster.chaos.writers import TOPICS, Writer
 from tests.support.checker import Report, check, read_http, read_plain
 from tests.support.journal import read_journals
@@ -196,8 +197,7 @@ def run(rounds: int, seed: int, directory: Path, report: bool = True) -> int:
 def main(arguments: list[str] | None = None) -> int:
     """Parses the command line and runs."""
     parser = argparse.ArgumentParser(prog="python -m tests.cluster.chaos.r1", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--seed", type=int, default=None, help="repeat a run's choices; timing still differs")
+    add_rounds(parser)
     parser.add_argument(
         "--directory", type=Path, default=None, help="where stores are kept (default: a new one)"
     )

@@ -36,6 +36,7 @@ from tests.cluster.chaos.load import Load
 from tests.cluster.chaos.node import Node
 from tests.cluster.chaos.queries import Query
 from tests.cluster.chaos.r1 import ChaosFailure
+from tests.cluster.chaos.rounds import add_rounds
 from tests.cluster.chaos.sends import Sends
 from tests.support.plain_log import queue_problems, read_log
 from tests.support.waiting import wait_until
@@ -294,8 +295,7 @@ def run(rounds: int, seed: int, directory: Path, shape: Shape | None = None, *, 
 def main(arguments: list[str] | None = None) -> int:
     """Parses the command line and runs."""
     parser = argparse.ArgumentParser(prog="python -m tests.cluster.chaos.r2", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--seed", type=int, default=None, help="repeat a run's choices; timing still differs")
+    add_rounds(parser)
     parser.add_argument("--brokers", type=int, choices=range(2, 9), default=2)
     parser.add_argument("--min-in-sync", type=int, default=1, help="slaves that must have a message")
     parser.add_argument(

@@ -26,6 +26,7 @@ from typing import Final
 
 from tests.cluster.chaos.node import Node
 from tests.cluster.chaos.r1 import ChaosFailure
+from tests.cluster.chaos.rounds import add_rounds
 from tests.cluster.chaos.sends import Sends
 from tests.support.checker import identity
 from tests.support.journal import Sent, read_journals
@@ -188,8 +189,7 @@ def run(rounds: int, seed: int, directory: Path, *, report: bool = True) -> int:
 def main(arguments: list[str] | None = None) -> int:
     """Parses the command line and runs."""
     parser = argparse.ArgumentParser(prog="python -m tests.cluster.chaos.r3", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--seed", type=int, default=None, help="repeat a run's choices; timing still differs")
+    add_rounds(parser)
     options = parser.parse_args(arguments)
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 30)
     directory = Path(tempfile.mkdtemp(prefix="lakemq-r3-"))

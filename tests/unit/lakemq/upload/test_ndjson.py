@@ -223,7 +223,7 @@ def test_a_field_that_some_line_has_is_taken() -> None:
 
 def test_bodies_of_other_shapes_and_message_objects_have_no_field() -> None:
     for line in (b"[1]", b"17", b'{"body": "x", "id": 1}'):
-        with pytest.raises(CommandFailed, match="no line has a field id in its body"):
+        with pytest.raises(CommandFailed, match="no line has a field id in its body: none is a JSON object"):
             cut(line + b"\n" + line, LineRule(key_fields=("id",)))
 
 
