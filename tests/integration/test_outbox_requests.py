@@ -173,6 +173,21 @@ def test_halves_of_a_request_that_is_too_large_are_kept_where_one_of_them_was_se
     assert lane.bodies("a") == bodies[:3]
 
 
+def test_a_half_that_was_stored_and_not_recorded_is_asked_for_under_its_own_key_again(
+    start_broker: Callable[..., BrokerProcess],
+) -> None:
+    broker = start_broker("halves", config="[limits]\nmax_message_bytes = 4000\nmax_request_bytes = 10000\n")
+    lane = Lane(broker, rows_per_request=4)
+    with broker.client() as client:
+        make(client, "a")
+    bodies = [b"%d" % n + b"x" * 3000 for n in range(4)]
+    lane.rows = [[("a", body)] for body in bodies]
+    assert lane.run() == ([(n, 1) for n in range(4)], [])
+    lane.sent = {(0, 1), (1, 1)}  # the task ended before what it said of the second half was kept
+    assert lane.run() == ([(2, 1), (3, 1)], [])
+    assert lane.bodies("a") == bodies
+
+
 def test_a_broker_that_is_away_is_no_refusal(broker: BrokerProcess) -> None:
     lane = Lane(broker)
     lane.rows = [[("a", b"0")]]

@@ -13,7 +13,7 @@ import pytest
 from jobs.runtime.job_lease import job_lease
 from jobs.runtime.lease_owner import LeaseOwner
 from lakemq.client import Lease
-from lakemq.client.group_lease import GroupLease
+from lakemq.client.group_lease import KEPT_FOR_S, GroupLease
 from store_native.errors import InvalidRequest, LakeMQError, Unavailable
 
 TTL_MS = 3_600_000  # the renewing thread never wakes up within a test
@@ -246,3 +246,20 @@ def test_an_answer_that_came_too_late_is_no_loss(me: LeaseOwner) -> None:
     lease.confirm()
     assert (lease.check(), broker.asked) == (1, 3)
     lease.release()
+
+
+def test_a_lease_is_sure_from_when_it_was_asked_for_and_not_from_the_answer(me: LeaseOwner) -> None:
+    clock = Clock()
+
+    class Slow(Broker):
+        def acquire_lease(self, group: str, owner: str, ttl_ms: int) -> Lease:
+            lease = super().acquire_lease(group, owner, ttl_ms)
+            clock.now += 9.0  # the answer's way
+            return lease
+
+    lease = lease_of(Slow(), me, clock)
+    lease.renew()
+    clock.now += KEPT_FOR_S - 9.0 - 0.1
+    assert lease.is_valid()
+    clock.now += 0.2
+    assert not lease.is_valid(), "another driver may have had the group since"

@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from lakemq.client import BatchResult, Closed, InvalidRequest, OutcomeUnknown, SendResult, Unavailable
+from lakemq.client import (
+    BatchResult,
+    Closed,
+    InvalidRequest,
+    OutcomeUnknown,
+    SendResult,
+    Unavailable,
+)
 from lakemq.client.cluster import Cluster
 from lakemq.client.deadline import Deadline
 from tests.support.scripted_endpoints import ONE, TWO, A, B, Endpoints
@@ -148,3 +155,18 @@ def test_a_send_whose_name_servers_never_answer_ends_in_its_time(world: Endpoint
             )
         assert len(paused) == repeats
     cluster.close()
+
+
+def test_a_send_without_a_key_that_got_no_answer_goes_to_no_other_broker(cluster: Cluster[str]) -> None:
+    tried: list[str] = []
+
+    def on(name: str, _: float, version: int | None) -> SendResult:
+        tried.append(name)
+        if len(tried) == 1:
+            raise OutcomeUnknown.of("no answer", None)
+        return STORED
+
+    given: Any = {"sharding_keys": (), "idempotency_key": None, "in_turn": True, "deadline": Deadline(10)}
+    with pytest.raises(OutcomeUnknown, match="no answer"):
+        cluster.send("orders", on, **given)
+    assert len(tried) == 1, "it may have stored the message, and another could not tell"

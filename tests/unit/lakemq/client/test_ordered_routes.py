@@ -63,6 +63,28 @@ def test_a_list_is_forgotten_when_all_its_brokers_are_there_and_none_has_it(
     assert routes.order_conf("orders") is None
 
 
+def test_a_list_stays_as_long_as_its_only_broker_is_away(world: Endpoints) -> None:
+    world.order_confs, world.topics["orders"] = {"b": OLD}, ["b"]
+    routes = world.routes(ONE)
+    assert routes.order_conf("orders") == OLD
+    world.down, world.topics["orders"] = {B}, []
+    world.registered[ONE] = {"a": {"0": A}}
+    for _ in range(2 * int(MISSING_S / REFRESH_S)):
+        world.now += REFRESH_S
+        assert routes.order_conf("orders") == OLD, "its keys would go to other brokers"
+
+
+def test_a_list_that_a_broker_tells_counts_where_it_is_newer_alone(world: Endpoints) -> None:
+    world.order_confs = {"a": OLD, "b": OLD}
+    routes = world.routes(ONE)
+    assert routes.order_conf("orders") == OLD
+    assert not routes.learned("orders", OLD)
+    assert routes.learned("orders", NEW)
+    assert routes.order_conf("orders") == NEW
+    assert not routes.learned("orders", OLD)
+    assert routes.order_conf("orders") == NEW
+
+
 def test_two_lists_of_one_version_are_refused_and_both_are_named(world: Endpoints) -> None:
     world.order_confs = {"a": OrderConf.of(2, {"a": 2}), "b": OrderConf.of(2, {"b": 2})}
     routes = world.routes(ONE)

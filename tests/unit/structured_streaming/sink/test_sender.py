@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pyarrow as pa
 import pytest
 
 from lakemq.client import BatchResult, OutcomeUnknown
-from store_native.errors import Closed, InvalidRequest, LakeMQError, Unavailable
+from store_native.errors import Closed, InternalError, InvalidRequest, LakeMQError, Unavailable
 from structured_streaming.options import WriteOptions
 from structured_streaming.retry_timeout import LONGEST_PAUSE_S, retry_until
 from structured_streaming.sink.chunks import RowChunk
@@ -126,3 +129,31 @@ def test_a_request_the_broker_calls_too_large_goes_in_halves() -> None:
 def test_one_row_that_is_too_large_is_an_error() -> None:
     with pytest.raises(InvalidRequest, match="REQUEST_TOO_LARGE"):
         send_equal_rows(SmallBroker(most_rows=0), 4)
+
+
+@pytest.mark.parametrize("status", ["FLUSH_DISK_TIMEOUT", "FLUSH_SLAVE_TIMEOUT", "SLAVE_NOT_AVAILABLE"])
+def test_rows_that_are_stored_less_safely_than_asked_are_sent_again_until_they_are(status: str) -> None:
+    class Slow(SmallBroker):
+        def __init__(self, most_rows: int) -> None:
+            super().__init__(most_rows)
+            self.statuses: list[str] = []
+
+        def send_arrow(self, topic: str, rows: pa.Table, **named: Any) -> BatchResult:
+            result = super().send_arrow(topic, rows, **named)
+            self.statuses.append(status if not self.statuses else result.status)
+            return replace(result, status=self.statuses[-1])
+
+    broker = Slow(most_rows=10)
+    assert send_equal_rows(broker, 4) == 4
+    assert broker.statuses == [status, "SEND_OK"]
+    assert len(broker.stored) == 1, "under the same key"
+
+
+@pytest.mark.parametrize("count", [3, 5])
+def test_a_broker_that_has_another_number_of_rows_under_a_key_is_an_error(count: int) -> None:
+    class Other(SmallBroker):
+        def send_arrow(self, topic: str, rows: pa.Table, **named: Any) -> BatchResult:
+            return replace(super().send_arrow(topic, rows, **named), count=count)
+
+    with pytest.raises(InternalError, match=rf"sent 4 rows under the key \S+ the broker has {count}"):
+        send_equal_rows(Other(most_rows=10), 4)

@@ -95,3 +95,33 @@ def test_a_master_that_does_not_answer_leaves_them_kept(
         assert len(caplog.records) == 1
 
     asyncio.run(give())
+
+
+@pytest.mark.parametrize(("last", "for_good"), [(200, False), (409, True)])
+def test_what_a_master_refuses_for_now_is_offered_again(
+    tmp_path: Path, disk: ReadPool, caplog: pytest.LogCaptureFixture, last: int, for_good: bool
+) -> None:
+    async def give() -> None:
+        left, asked = [503, 429, 408, 500, last], []
+        aside = OffsetsAside(tmp_path, disk)
+
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            head = await reader.readuntil(b"\r\n\r\n")
+            asked.append((head.split()[1].decode(), aside.of("g")))
+            body = b'{"code": "ANY", "detail": "as the test says"}'
+            status = left.pop(0)
+            writer.write(b"HTTP/1.1 %d X\r\nContent-Length: %d\r\n\r\n%b" % (status, len(body), body))
+            writer.close()
+
+        await aside.keep("g", [kept()])
+        async with await asyncio.start_server(answer, "127.0.0.1") as server:
+            endpoint = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            handover = OffsetsHandover(aside, Master().take, lambda: endpoint, Trust(), pause_s=0.01)
+            handover.start()
+            await wait_until_async(lambda: not aside.groups())
+            await handover.stop()
+        assert asked == [("/api/v1/groups/g/offsets/offer", [kept()])] * 5, "kept until it is decided"
+        given_up = [record for record in caplog.records if "given up" in record.message]
+        assert bool(given_up) == for_good
+
+    asyncio.run(give())
