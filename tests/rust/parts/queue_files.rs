@@ -137,6 +137,28 @@ fn test_places_before_the_first_entry_that_were_lost_are_blank_again() {
 }
 
 #[test]
+fn test_lost_places_are_blank_again_however_many_they_are() {
+    const PLACES: i64 = 10_000;
+    let dir = tempfile::tempdir().expect("a directory");
+    let (directory, trash) = (dir.path().join("consumequeue"), dir.path().join("trash"));
+    let bytes = PLACES * ENTRY_BYTES as i64;
+    let disk = Arc::new(CountingDisk::default());
+    let files = QueueFiles::owned(&directory, bytes as u64, &trash, disk);
+    let queue = Queue::new(key(), Arc::new(files));
+    put(&queue, PLACES - 2..PLACES);
+    let path = directory.join("t/0").join(format!("{:020}", 0));
+    let whole = fs::read(&path).expect("a file");
+    let mut lost = vec![0; whole.len() - 2 * ENTRY_BYTES];
+    lost.extend_from_slice(&whole[whole.len() - 2 * ENTRY_BYTES..]);
+    fs::write(&path, lost).expect("written");
+    queue.blank_front(0).expect("mended");
+    assert!(
+        fs::read(&path).expect("a file") == whole,
+        "each of {PLACES} places"
+    );
+}
+
+#[test]
 fn test_an_expired_file_that_came_back_does_not_hide_places_behind_a_gap() {
     let bench = Bench::new();
     put(&bench.queue, 34..36);

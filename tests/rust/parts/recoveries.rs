@@ -10,7 +10,9 @@ use lakemq_store::store::{AppendRequest, Options, Store, Work};
 use tempfile::TempDir;
 
 use crate::jumping_clock::{HOUR, JumpingClock};
-use crate::support::{bodies, bulk, copy, environment, message, open, options, request, send};
+use crate::support::{
+    FindJson, SOON, bodies, bulk, copy, environment, message, open, options, request, send,
+};
 
 const DAY: i64 = 1_700_000_000_000;
 
@@ -347,4 +349,26 @@ fn test_a_start_of_a_new_directory_says_nothing_of_a_rebuild() {
     let report = store.report();
     assert_eq!((report.from_offset, report.end_offset), (0, 0));
     assert!(!report.rebuilt && report.elapsed_ms == 0, "{report:?}");
+}
+
+#[test]
+fn test_an_index_that_was_lost_is_built_whole_although_a_topic_is_deleted_behind_the_snapshot() {
+    let dir = scratch();
+    let store = open(dir.path());
+    send(&store, "gone", &["a"]);
+    let busy = bulk(&store, "busy", 150);
+    store.checkpoint().expect("taken");
+    let end = store.delete_topic("gone").expect("deleted");
+    assert!(store.wait_dispatched(end, SOON));
+    let copied = killed(dir.path());
+    closed(store);
+    fs::remove_dir_all(copied.path().join("index")).expect("removed");
+    let store = at_rest(copied.path());
+    for number in [0, 75, 149] {
+        let key = format!("key-{}", busy[number]);
+        let found = store
+            .messages_json("busy", &key, (0, i64::MAX), 10)
+            .expect("searched");
+        assert_eq!(found.len(), 1, "{key}");
+    }
 }
