@@ -185,6 +185,7 @@ class GroupModel(RuleBasedStateMachine):
         first = self.running()
         others: list[Driver] = []
         rows: list[Row] = []
+        offsets: list[Row] = []
 
         def take() -> None:
             around, self.ledger.around = self.ledger.around, lambda moment, table: None
@@ -197,6 +198,7 @@ class GroupModel(RuleBasedStateMachine):
             for _ in range(batches):
                 self.batch(others[0], most)
             rows.extend(self.ledger.rows(DELIVERIES))
+            offsets.extend(self.ledger.rows(CONSUMER_OFFSETS))
             self.ledger.around = around
 
         def beside(moment: str, table: str) -> None:
@@ -213,6 +215,8 @@ class GroupModel(RuleBasedStateMachine):
         first.checked = lambda: None
         if others:
             assert self.ledger.rows(DELIVERIES) == rows, "a driver wrote whose group is another's"
+            if sees:
+                assert self.ledger.rows(CONSUMER_OFFSETS) == offsets, "and nothing of how far it would be"
             self.driver = others[0]
 
     @rule(stream=st.sampled_from(["group", "retry", "dead", "outbox"]))
