@@ -42,6 +42,7 @@ _TYPES = {
 }
 _TYPE = re.compile(rf"\b(?:{'|'.join(_TYPES)})\b")
 _FUNCTIONS = ("count", "sum", "min", "max", "avg", "coalesce", "lower", "upper", "length", "substr", "now")
+_NOTHING_NEAR = ";"
 _NEAR = 30
 """So many characters of the statement show where it is wrong."""
 
@@ -91,6 +92,8 @@ def _no_column(found: re.Match[str], text: str) -> str:
         columns = [column.rpartition(".")[2] for column in columns]
     asked = found[1].replace('"', "").rpartition(".")[2]
     near = _nearest(asked, [column.rpartition(".")[2] for column in columns])
+    if near == _NOTHING_NEAR and (others := [table.name for table in TABLES if asked in table.column_names]):
+        near = f"; {', '.join(others)} {'has' if len(others) == 1 else 'have'} one;"
     there = f" columns here: {', '.join(columns)}" if columns else ""
     return f"there is no column {found[1]}{near}{there}"
 
@@ -112,7 +115,7 @@ def _no_function(found: re.Match[str], text: str) -> str:
 def _nearest(name: str, names: list[str] | tuple[str, ...]) -> str:
     """Asks about the name that is written most alike, or nothing where none is."""
     near = difflib.get_close_matches(name.lower(), names, n=1)
-    return f"; did you mean {near[0]}?" if near else ";"
+    return f"; did you mean {near[0]}?" if near else _NOTHING_NEAR
 
 
 def _plain_types(text: str) -> str:

@@ -59,6 +59,13 @@ def test_an_unknown_column_names_those_there_are_and_the_nearest(reader: LedgerR
     assert said.count("d.topic,") == 1
 
 
+def test_a_column_that_other_tables_have_names_them(reader: LedgerReader) -> None:
+    said = refused(reader, "SELECT * FROM message_trace WHERE keys = 'k'")
+    assert said.startswith(
+        "there is no column keys; messages, deliveries, dead_letters have one; columns here: message_id"
+    ), said
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
