@@ -32,3 +32,12 @@ def test_a_slave_that_has_all_that_its_master_said_may_not_have_begun_its_epoch(
     heard = HeardMaster()
     heard.note(500, 1.0)
     heard.refuse_loss(0, 500, 65, 1)
+
+
+def test_what_the_master_said_last_counts_also_where_its_log_is_shorter() -> None:
+    """A master of a new epoch, whose log begins where its predecessor's was cut."""
+    heard = HeardMaster()
+    heard.note(500, 1.0)
+    heard.note(300, 2.0)
+    heard.refuse_loss(0, 300, 65, 65)
+    assert heard.promotion(66, 300, 2.5).lacks_bytes == 0
