@@ -1,17 +1,20 @@
 //! Recovery as a property: whatever sizes were appended and wherever the tail tears, what comes back is the
 //! requests that were whole before the tear, in order, and nothing else.
 
+mod support;
+
 use std::borrow::Cow;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use lakemq_store::environment::Environment;
 use lakemq_store::filter::Filter;
 use lakemq_store::message::NewMessage;
 use lakemq_store::read::SliceRequest;
 use lakemq_store::store::{AppendRequest, Options, Store};
 use proptest::prelude::*;
+
+use support::environment;
 
 const FILE_BYTES: u64 = 64 * 1024;
 
@@ -30,7 +33,7 @@ fn try_open(path: &Path) -> lakemq_store::error::Result<Store> {
         checkpoint_interval_ms: 3_600_000,
         ..Options::default()
     };
-    Store::open(path, options, Environment::real("").expect("randomness"))
+    Store::open(path, options, environment())
 }
 
 /// Appends one request of bodies `first`, `first + 1`, ... with the given sizes; returns its end.

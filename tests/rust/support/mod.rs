@@ -18,6 +18,8 @@ use lakemq_store::reader::Reader;
 use lakemq_store::store::{AppendRequest, Appended, Options, Store};
 use lakemq_store::wire::answer::{FoundJson, write_message};
 
+/// Of a disk, so much is used.
+pub const ROOMY: f64 = 0.1;
 pub const SOON: Duration = Duration::from_secs(10);
 
 pub fn options() -> Options {
@@ -78,10 +80,38 @@ impl Disk for FlakyDisk {
         }
         RealDisk.sync(file)
     }
+
+    fn used_ratio(&self, _path: &Path) -> io::Result<f64> {
+        Ok(ROOMY)
+    }
+}
+
+/// The disk as it is, but with room: what a test keeps does not go because others have filled it.
+pub struct RoomyDisk;
+
+impl Disk for RoomyDisk {
+    fn allocate(&self, file: &File, offset: u64, length: u64) -> io::Result<()> {
+        RealDisk.allocate(file, offset, length)
+    }
+
+    fn write(&self, file: &File, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        RealDisk.write(file, offset, bytes)
+    }
+
+    fn sync(&self, file: &File) -> io::Result<()> {
+        RealDisk.sync(file)
+    }
+
+    fn used_ratio(&self, _path: &Path) -> io::Result<f64> {
+        Ok(ROOMY)
+    }
 }
 
 pub fn environment() -> Environment {
-    Environment::real("").expect("randomness")
+    Environment {
+        disk: Arc::new(RoomyDisk),
+        ..Environment::real("").expect("randomness")
+    }
 }
 
 pub fn open(path: &Path) -> Store {
