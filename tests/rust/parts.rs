@@ -23,6 +23,8 @@ mod long_recoveries;
 mod queue_edges;
 #[path = "parts/queue_files.rs"]
 mod queue_files;
+#[path = "parts/queue_fronts.rs"]
+mod queue_fronts;
 #[path = "parts/records.rs"]
 mod records;
 #[path = "parts/recoveries.rs"]

@@ -86,30 +86,10 @@ impl Disk for FlakyDisk {
     }
 }
 
-/// The disk as it is, but with room: what a test keeps does not go because others have filled it.
-pub struct RoomyDisk;
-
-impl Disk for RoomyDisk {
-    fn allocate(&self, file: &File, offset: u64, length: u64) -> io::Result<()> {
-        RealDisk.allocate(file, offset, length)
-    }
-
-    fn write(&self, file: &File, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        RealDisk.write(file, offset, bytes)
-    }
-
-    fn sync(&self, file: &File) -> io::Result<()> {
-        RealDisk.sync(file)
-    }
-
-    fn used_ratio(&self, _path: &Path) -> io::Result<f64> {
-        Ok(ROOMY)
-    }
-}
-
+/// The machine's disk, but with room: what a test keeps does not go because others have filled it.
 pub fn environment() -> Environment {
     Environment {
-        disk: Arc::new(RoomyDisk),
+        disk: Arc::new(FlakyDisk::default()),
         ..Environment::real("").expect("randomness")
     }
 }
