@@ -8,12 +8,14 @@ Invariants: one row per stored message; a lost checkpoint begins where the table
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial, reduce
 from operator import or_
 from pathlib import Path
 from posixpath import normpath
+from typing import Literal, NamedTuple
 
 from pyspark.sql import Column, SparkSession
 from pyspark.sql.functions import col
@@ -49,6 +51,7 @@ class ArchiveSettings:
         path: a local store to read from by mapping its files.
         trigger: interval of the micro-batches, or `availableNow`: land what is there and end.
         max_messages_per_batch: bound of one micro-batch.
+        on_data_loss: what expired or is damaged ends the job, or is passed over.
     """
 
     topics: tuple[str, ...]
@@ -58,6 +61,7 @@ class ArchiveSettings:
     path: str | None = None
     trigger: str = "10 seconds"
     max_messages_per_batch: int = 200_000
+    on_data_loss: Literal["fail", "skip"] = "fail"
 
     @property
     def checkpoint_directory(self) -> Path:
@@ -73,18 +77,30 @@ class ArchiveSettings:
         return self.ledger.checkpoints / "archive"
 
 
+class Landed(NamedTuple):
+    """What of a topic a run has landed.
+
+    Attributes:
+        rows: messages that came.
+        missing: messages that it passed over, since they were gone.
+    """
+
+    rows: int
+    missing: int
+
+
 def archive(
     settings: ArchiveSettings,
     make_session: Callable[[], SparkSession],
     *,
-    on_end: Callable[[Mapping[str, int]], None] | None = None,
+    on_end: Callable[[Mapping[str, Landed]], None] | None = None,
 ) -> None:
     """Lands topics until stopped, or with the trigger `availableNow` until all that is there has landed.
 
     Args:
         settings: the archive's settings.
         make_session: makes the Spark session.
-        on_end: called at the end with how many rows of each topic have come; without it nobody counts them.
+        on_end: called at the end with what of each topic has come; without it nobody counts.
 
     Raises:
         LakeMQError: wrong settings, another writer of `messages`, or a stream that failed.
@@ -107,7 +123,7 @@ def archive(
             with job_run("ARCHIVE", name, is_streaming, topics, lambda: [table()], spark):
                 loop.run([StartedStream(lambda: start_archive(spark, settings, client))])
         if on_end is not None:
-            on_end(_rows_since(spark, settings, before))
+            on_end(_landed_since(spark, settings, before))
 
 
 def start_archive(spark: SparkSession, settings: ArchiveSettings, client: Client) -> StreamingQuery:
@@ -124,6 +140,9 @@ def start_archive(spark: SparkSession, settings: ArchiveSettings, client: Client
         .option("brokersJoin", "true")
         .option("retryTimeoutMs", str(brokers.retry_timeout_ms))
         .option("maxOffsetsPerTrigger", str(settings.max_messages_per_batch))
+        .option("failOnDataLoss", str(settings.on_data_loss == "fail").lower())
+        # The table's key is the position: one that means another message now is never passed over.
+        .option("failOnReusedOffsets", "true")
     )
     if settings.path is not None:
         source = source.option("path", settings.path)
@@ -140,16 +159,15 @@ def start_archive(spark: SparkSession, settings: ArchiveSettings, client: Client
     )
 
 
-def _rows_since(
+def _landed_since(
     spark: SparkSession, settings: ArchiveSettings, before: ClusterOffsets | None
-) -> dict[str, int]:
-    """How many rows of each topic are in the table behind where a run began."""
+) -> dict[str, Landed]:
+    """What of each topic is in the table behind where a run began."""
     checkpoint = StreamCheckpoint(settings.checkpoint_directory)
     begin: Mapping[MessageQueue, int]
     if before is not None:
         begin = before.queues
     else:
-        # Of one broker a start names the queues alone.
         offsets = checkpoint.start(dict)["offsets"]
         begin = {
             MessageQueue(topic, key.rpartition("/")[0], int(key.rpartition("/")[2])): at
@@ -160,14 +178,33 @@ def _rows_since(
     come = [
         _behind(queue, at)
         for queue in (begin if after is None else after.queues)
-        for at in [begin.get(queue, begin.get(queue._replace(broker_name=""), 0))]
+        for at in [_at(begin, queue) or 0]
         if after is None or at < after.queues[queue]
     ]
-    counted = dict.fromkeys(settings.topics, 0)
+    counted: Counter[MessageQueue] = Counter()
     if come:
         rows = settings.ledger.read(spark, MESSAGES).where(reduce(or_, come))
-        counted |= {row["topic"]: row["count"] for row in rows.groupBy("topic").count().collect()}
-    return counted
+        by_queue = rows.groupBy("topic", "broker_name", "queue_id").count().collect()
+        counted.update({MessageQueue(*row[:3]): row[3] for row in by_queue})
+    # A queue that came meanwhile began at its oldest message.
+    missing = {
+        queue: end - at - counted[queue]
+        for queue, end in ({} if after is None else after.queues).items()
+        for at in [_at(begin, queue)]
+        if at is not None
+    }
+    return {
+        topic: Landed(
+            sum(rows for queue, rows in counted.items() if queue.topic == topic),
+            max(0, sum(gone for queue, gone in missing.items() if queue.topic == topic)),
+        )
+        for topic in settings.topics
+    }
+
+
+def _at(begin: Mapping[MessageQueue, int], queue: MessageQueue) -> int | None:
+    """Where a run began on a queue; of one broker a start names the queues alone."""
+    return begin.get(queue, begin.get(queue._replace(broker_name="")))
 
 
 def _behind(queue: MessageQueue, at: int) -> Column:

@@ -162,6 +162,13 @@ def add_archive_arguments(parser: argparse.ArgumentParser) -> None:
     pace = parser.add_mutually_exclusive_group()
     _add_trigger(pace, "10s")
     pace.add_argument("--once", action="store_true", help="land what is there now, then end")
+    parser.add_argument(
+        "--on-data-loss",
+        choices=("fail", "skip"),
+        default="fail",
+        help="what expired or is damaged: end with an error, or pass over it, which leaves a gap in the "
+        "offsets of its queue (default: %(default)s)",
+    )
 
 
 def _add_topics(parser: argparse._ActionsContainer, *, required: bool = False) -> None:
@@ -277,6 +284,7 @@ def archive_settings(args: argparse.Namespace) -> ArchiveSettings:
         endpoint=args.endpoint,
         path=None if args.path is None else str(Path(args.path).absolute()),
         trigger="availableNow" if args.once else f"{args.trigger} milliseconds",
+        on_data_loss=args.on_data_loss,
     )
 
 

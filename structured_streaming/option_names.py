@@ -35,6 +35,7 @@ SOURCE_OPTIONS = (
     "minPartitions",
     "maxRecordsPerPartition",
     "failOnDataLoss",
+    "failOnReusedOffsets",
     "layout",
     "includeProperties",
     "includeHeaders",

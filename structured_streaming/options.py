@@ -51,6 +51,7 @@ class ReadOptions:
         max_offsets_per_trigger: At most so many messages in one micro-batch.
         min_partitions, max_records_per_partition: How a batch is cut into tasks.
         fail_on_data_loss: Messages that are gone fail the query; else they are skipped and counted.
+        fail_on_reused_offsets: So does, all the same, what gives offsets of the query to other messages.
         layout: ``lakemq`` or ``kafka`` columns.
         include_properties, include_headers: The further columns of each layout.
         tags: ``*`` or ``A || B``, filtered in the store.
@@ -75,6 +76,7 @@ class ReadOptions:
     min_partitions: int | None
     max_records_per_partition: int | None
     fail_on_data_loss: bool
+    fail_on_reused_offsets: bool
     layout: Literal["lakemq", "kafka"]
     include_properties: bool
     include_headers: bool
@@ -154,6 +156,7 @@ def parse_read(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         min_partitions=given.positive("minPartitions"),
         max_records_per_partition=given.positive("maxRecordsPerPartition"),
         fail_on_data_loss=given.flag("failOnDataLoss", True),
+        fail_on_reused_offsets=given.flag("failOnReusedOffsets", False),
         layout="kafka" if layout == "kafka" else "lakemq",
         include_properties=given.flag("includeProperties", False),
         include_headers=given.flag("includeHeaders", False),

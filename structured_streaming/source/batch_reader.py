@@ -43,16 +43,7 @@ class LakeMQBatchReader(DataSourceReader):
     def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
         self._options = options.parse_read(with_environment(given), streaming=False)
         columns.check_chosen(self._options.layout, schema)
-        chosen = self._options
-        self._slices = SliceReader(
-            chosen.path,
-            chosen.endpoint,
-            schema,
-            chosen.tags,
-            chosen.fail_on_data_loss,
-            retry_timeout_s=chosen.retry_timeout_ms / 1000,
-            ca_file=chosen.ca_file,
-        )
+        self._slices = SliceReader.of(self._options, schema)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Fixes start and end and cuts the read into tasks; called once, on the driver."""

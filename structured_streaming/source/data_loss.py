@@ -30,10 +30,20 @@ from structured_streaming.offsets import (
 
 log = logging.getLogger("lakemq.spark")
 
-_GO_ON = "Set failOnDataLoss=false to skip them and go on (lakemq consume: --on-data-loss record)"
+_SKIP = "Set failOnDataLoss=false to skip them and go on"
+_GO_ON = f"{_SKIP} (lakemq consume: --on-data-loss record; lakemq archive: --on-data-loss skip)"
+_GROUP_GOES_ON = (
+    f"{_SKIP} (lakemq consume: --on-data-loss record); lakemq archive ends here whatever --on-data-loss "
+    "says, for its table has the old positions: use another ledger for what is there now"
+)
 _GROUP_ENDS = (
-    "A Spark query goes on with failOnDataLoss=false; lakemq consume ends here whatever --on-data-loss says, "
-    "for its ledger has the old positions: use another group or ledger for what is there now"
+    "A Spark query goes on with failOnDataLoss=false; lakemq consume and lakemq archive end here whatever "
+    "--on-data-loss says, for their ledger has the old positions: use another group or ledger for what is "
+    "there now"
+)
+_REUSED = (
+    "Its table has these offsets as other messages' (failOnReusedOffsets; lakemq archive): use another "
+    "table or ledger for what is there now"
 )
 
 RETRY_TOPIC_LOST = "retry topic gone or made again"
@@ -281,12 +291,14 @@ def truncated_plan(start: Offsets, end: Offsets, metadata: TopicMetadata) -> lis
     return losses
 
 
-def report(losses: Iterable[Loss], fail: bool) -> int:
+def report(losses: Iterable[Loss], fail: bool, fail_on_reused: bool = False) -> int:
     """Raises for the losses, or logs them.
 
     Args:
         losses: What is gone.
         fail: The option failOnDataLoss.
+        fail_on_reused: The option failOnReusedOffsets: raises for those that a query cannot pass over with
+            its positions as good as they were, whatever `fail` says.
 
     Returns:
         How many messages are surely lost.
@@ -299,14 +311,22 @@ def report(losses: Iterable[Loss], fail: bool) -> int:
         return 0
     lost = sum(loss.messages or 0 for loss in found)
     if fail:
-        raise _error(found, lost)
+        raise _error(found, lost, _advice(found))
+    reused = [loss for loss in found if not loss.is_range]
+    if fail_on_reused and reused:
+        raise _error(reused, sum(loss.messages or 0 for loss in reused), _REUSED)
     for loss in found:
         log.warning("data loss, going on because failOnDataLoss=false: %s", loss.what)
     return lost
 
 
-def _error(losses: list[Loss], lost: int) -> LakeMQError:
+def _advice(losses: list[Loss]) -> str:
+    if all(loss.is_range for loss in losses):
+        return _GO_ON
+    return _GROUP_GOES_ON if all(loss.lets_a_group_go_on for loss in losses) else _GROUP_ENDS
+
+
+def _error(losses: list[Loss], lost: int, advice: str) -> LakeMQError:
     shown = "; ".join(loss.what for loss in losses[:5])
     more = f"; and {len(losses) - 5} more" if len(losses) > 5 else ""
-    advice = _GO_ON if all(loss.lets_a_group_go_on for loss in losses) else _GROUP_ENDS
     return from_code("OFFSET_ILLEGAL", f"messages are lost to this query: {shown}{more}. {advice}", lost=lost)

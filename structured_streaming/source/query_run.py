@@ -10,7 +10,7 @@ Processes: the driver's; one object for a query's run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -227,7 +227,7 @@ class QueryRun:
                     metadata, position, lambda queue: queue in left_out or self._covers(queue)
                 )
             self._check(begin, metadata, also=left_out)
-            data_loss.report(data_loss.truncated_plan(start, end, metadata), self.options.fail_on_data_loss)
+            self._report(data_loss.truncated_plan(start, end, metadata))
         follows = data_loss.truncated_before(start, end, metadata)
         at = {loss.queue: loss.start for loss in follows if loss.queue is not None}
         self.planned_from = replace(start, queues={**start.queues, **at}) if at else start
@@ -301,7 +301,7 @@ class QueryRun:
             )
         found = data_loss.reconcile(start, there, lambda queue: False)
         cut = [loss for loss in found.losses if loss.reason == data_loss.TRUNCATED_LOG]
-        data_loss.report(cut, fail=False)
+        data_loss.report(cut, False, self.options.fail_on_reused_offsets)
         moved = {loss.queue: loss.start for loss in cut if loss.queue is not None}
         return replace(start, queues={**start.queues, **moved})
 
@@ -317,9 +317,13 @@ class QueryRun:
         also: Set[MessageQueue] = frozenset(),
     ) -> data_loss.Reconciled:
         sound = data_loss.reconcile(start, metadata, lambda q: q in also or self._covers(q))
-        data_loss.report(sound.losses, self.options.fail_on_data_loss)
+        self._report(sound.losses)
         self._checked = start
         return sound
+
+    def _report(self, losses: Iterable[data_loss.Loss]) -> None:
+        chosen = self.options
+        data_loss.report(losses, chosen.fail_on_data_loss, chosen.fail_on_reused_offsets)
 
     def _check_exists(self, metadata: TopicMetadata) -> None:
         if self._must_exist:

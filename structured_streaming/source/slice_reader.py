@@ -16,11 +16,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Self
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from store_native.errors import InternalError, Unavailable
+from structured_streaming.options import ReadOptions
 from structured_streaming.readers import Chunk, StoreReader, open_reader
 from structured_streaming.retry_timeout import RETRY_TIMEOUT_MS, retry_until
 from structured_streaming.source import data_loss
@@ -36,7 +38,7 @@ class SliceReader:
         path, endpoint: Where the store is; see :func:`structured_streaming.readers.open_reader`.
         schema: The query's columns, in their order.
         tags: The tag filter.
-        fail_on_data_loss: Missing messages are an error.
+        fail_on_data_loss, fail_on_reused_offsets: Which missing messages are an error, see `ReadOptions`.
         on_loss: Receives what is missing while that is no error; pickled along.
         retry_timeout_s: How long a task waits for a broker that is away.
         unfiltered: Topics that are read whole, whatever the tags.
@@ -52,6 +54,21 @@ class SliceReader:
     retry_timeout_s: float = RETRY_TIMEOUT_MS / 1000
     unfiltered: frozenset[str] = frozenset()
     ca_file: str | None = None
+    fail_on_reused_offsets: bool = False
+
+    @classmethod
+    def of(cls, chosen: ReadOptions, schema: StructType) -> Self:
+        """Returns the reader of a query, by its options and columns."""
+        return cls(
+            chosen.path,
+            chosen.endpoint,
+            schema,
+            chosen.tags,
+            chosen.fail_on_data_loss,
+            retry_timeout_s=chosen.retry_timeout_ms / 1000,
+            ca_file=chosen.ca_file,
+            fail_on_reused_offsets=chosen.fail_on_reused_offsets,
+        )
 
     def read(self, piece: QueueSlice) -> Iterator[pa.RecordBatch]:
         """Yields the slice's rows in batches of about 10,000."""
@@ -151,7 +168,7 @@ class SliceReader:
         elif chunk.max_offset < piece.end:
             losses.append(data_loss.cut_off(queue, piece.end, chunk.max_offset))
             following = piece.end if chunk.status in ("OFFSET_ILLEGAL", "NO_NEW_MSG") else following
-        data_loss.report(losses, self.fail_on_data_loss)
+        data_loss.report(losses, self.fail_on_data_loss, self.fail_on_reused_offsets)
         if losses and self.on_loss is not None:
             self.on_loss(losses)
         if following <= offset:

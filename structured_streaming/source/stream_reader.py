@@ -129,16 +129,7 @@ class LakeMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return parsed
 
     def _slice_reader(self) -> SliceReader:
-        parsed = self._parsed()
-        return SliceReader(
-            parsed.path,
-            parsed.endpoint,
-            self._schema,
-            parsed.tags,
-            parsed.fail_on_data_loss,
-            retry_timeout_s=parsed.retry_timeout_ms / 1000,
-            ca_file=parsed.ca_file,
-        )
+        return SliceReader.of(self._parsed(), self._schema)
 
 
 def _started(chosen: options.ReadOptions) -> QueryRun | ClusterRun:

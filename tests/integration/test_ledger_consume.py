@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from delta_tables.ledger import ledger_at
 from delta_tables.ledger_reader import LedgerReader
-from jobs.archive import ArchiveSettings, archive
+from jobs.archive import ArchiveSettings, Landed, archive
 from jobs.consume import consume
 from jobs.handler.loader import HandlerTarget
 from jobs.settings import ConsumeSettings
@@ -298,7 +298,7 @@ def test_the_archive_lands_each_message_once_also_after_losing_its_checkpoint(
     location = ledger_at(str(tmp_path / "ledger"))
     chosen = ArchiveSettings(("kept",), location, endpoint=shared_broker.endpoint, trigger="availableNow")
     post(client, "kept", range(10))
-    landed: list[Mapping[str, int]] = []
+    landed: list[Mapping[str, Landed]] = []
     archive(chosen, lambda: spark, on_end=landed.append)
     shutil.rmtree(tmp_path / "ledger" / "_checkpoints")
     post(client, "kept", range(10, 15))
@@ -309,7 +309,7 @@ def test_the_archive_lands_each_message_once_also_after_losing_its_checkpoint(
     # The table's commit was in, Spark's own was not: the batch runs again.
     forget_last_commit(tmp_path / "ledger" / "_checkpoints" / "archive")
     archive(chosen, lambda: spark, on_end=landed.append)
-    assert landed == [{"kept": 10}, {"kept": 5}, {"kept": 0}, {"kept": 1}, {"kept": 1}]
+    assert landed == [{"kept": Landed(rows, missing=0)} for rows in (10, 5, 0, 1, 1)]
     bodies = LedgerReader(tmp_path / "ledger").sql("SELECT body, properties FROM messages").to_pylist()
     assert sorted(int(row["body"]) for row in bodies) == list(range(16))
     assert bodies[0]["properties"] == [("colour", "red")]

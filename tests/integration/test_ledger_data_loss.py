@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from delta_tables.data_losses import DATA_LOSSES
 from delta_tables.ledger import ledger_at
 from delta_tables.ledger_reader import LedgerReader
+from jobs.archive import ArchiveSettings, Landed, archive
 from jobs.consume import consume
 from jobs.handler.loader import HandlerTarget
 from jobs.settings import ConsumeSettings
@@ -75,6 +76,10 @@ def test_what_expired_or_is_damaged_is_recorded_and_shown_as_such(
         return ConsumeSettings(**(values | changes))
 
     consume(settings(), lambda: spark)
+    kept = ArchiveSettings(
+        ("slow", "late"), settings().ledger, endpoint=broker.endpoint, trigger="availableNow"
+    )
+    archive(kept, lambda: spark)
     for _ in range(0, ROWS, 260):
         client.send_ndjson("slow", b"\n".join([LINE] * 260))
     broker.stop()
@@ -85,6 +90,13 @@ def test_what_expired_or_is_damaged_is_recorded_and_shown_as_such(
 
     with pytest.raises(LakeMQError, match=rf"queue 0: offsets \[3, {low}\) expired.*--on-data-loss record"):
         consume(settings(), lambda: spark)
+    with pytest.raises(
+        LakeMQError, match=rf"queue 0: offsets \[3, {low}\) expired.*archive: --on-data-loss skip"
+    ):
+        archive(kept, lambda: spark)
+    landed: list[Mapping[str, Landed]] = []
+    archive(replace(kept, on_data_loss="skip"), lambda: spark, on_end=landed.append)
+    assert landed == [{"slow": Landed(ROWS + 3 - low - 1, missing=low - 3 + 1), "late": Landed(1, missing=0)}]
     recording = settings(topics=("slow", "late"), on_data_loss="record")
 
     faults = CommitFaults()
@@ -122,3 +134,12 @@ def test_what_expired_or_is_damaged_is_recorded_and_shown_as_such(
     assert ledger.sql("SELECT * FROM duplicate_deliveries").num_rows == 0
     (counted,) = ledger.sql("SELECT count(*) AS n FROM deliveries WHERE topic = 'slow'").to_pylist()
     assert counted["n"] == 3 + (ROWS + 3 - low) - 1
+
+    with broker.client() as again:
+        again.delete_topic("late")
+        again.put_topic("late", read_queue_nums=1, write_queue_nums=1)
+        again.send("late", "of another topic")
+    with pytest.raises(LakeMQError, match=r"topic late was deleted and created again.*as other messages'"):
+        archive(replace(kept, on_data_loss="skip"), lambda: spark)
+    (counted,) = ledger.sql("SELECT count(*) AS n FROM messages WHERE topic = 'late'").to_pylist()
+    assert counted["n"] == 4

@@ -24,7 +24,7 @@ from store_native.errors import InternalError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from jobs.archive import ArchiveSettings
+    from jobs.archive import ArchiveSettings, Landed
 
 
 def register(subparsers: Subparsers) -> None:
@@ -63,8 +63,9 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _say_landed(settings: ArchiveSettings, rows: Mapping[str, int]) -> None:
-    for topic, count in rows.items():
-        print(f"{topic}: {count:,} message{'s' * (count != 1)} landed in messages of {settings.ledger}")
+def _say_landed(settings: ArchiveSettings, landed: Mapping[str, Landed]) -> None:
+    for topic, (rows, missing) in landed.items():
+        gone = f"; {missing:,} had expired or are damaged, and were passed over" if missing else ""
+        print(f"{topic}: {rows:,} message{'s' * (rows != 1)} landed in messages of {settings.ledger}{gone}")
     query = "SELECT topic, count(*) FROM messages GROUP BY topic"
     print(f'lakemq sql "{query}" --ledger {shlex.quote(str(settings.ledger))} says what is there', flush=True)

@@ -41,6 +41,7 @@ def test_defaults() -> None:
         min_partitions=None,
         max_records_per_partition=None,
         fail_on_data_loss=True,
+        fail_on_reused_offsets=False,
         layout="lakemq",
         include_properties=False,
         include_headers=False,

@@ -243,8 +243,11 @@ def test_a_loss_of_unknown_size_fails_too() -> None:
     assert report([], fail=True) == 0
 
 
-GROUP_GOES_ON = "(lakemq consume: --on-data-loss record)"
-GROUP_ENDS = "lakemq consume ends here whatever --on-data-loss says"
+GO_ON = "(lakemq consume: --on-data-loss record; lakemq archive: --on-data-loss skip)"
+GROUP_GOES_ON = (
+    "(lakemq consume: --on-data-loss record); lakemq archive ends here whatever --on-data-loss says"
+)
+BOTH_END = "lakemq consume and lakemq archive end here whatever --on-data-loss says"
 
 
 def advice(losses: list[Loss]) -> str:
@@ -253,17 +256,17 @@ def advice(losses: list[Loss]) -> str:
     return caught.value.detail
 
 
-def test_a_group_is_advised_to_record_what_expired_or_is_damaged() -> None:
+def test_a_group_and_an_archive_are_advised_to_pass_over_what_expired_or_is_damaged() -> None:
     sound = reconcile(start({Q0: 5}), metadata({Q0: Bounds(8, 9)}), everything)
     said = advice([*sound.losses, damaged(Q0, 8, 9)])
-    assert said.endswith(f". Set failOnDataLoss=false to skip them and go on {GROUP_GOES_ON}")
+    assert said.endswith(f". Set failOnDataLoss=false to skip them and go on {GO_ON}")
 
 
-def test_so_it_is_where_its_retry_topic_is_gone() -> None:
+def test_a_group_alone_is_where_its_retry_topic_is_gone() -> None:
     again = MessageQueue("%RETRY%g", "broker-a", 0)
     said = advice(reconcile(start({again: 5}), TopicMetadata(1, {}, {}), everything).losses)
     assert "topic %RETRY%g no longer exists" in said
-    assert said.endswith(GROUP_GOES_ON)
+    assert GROUP_GOES_ON in said
 
 
 def test_so_it_is_where_its_retry_topic_was_made_again() -> None:
@@ -271,10 +274,10 @@ def test_so_it_is_where_its_retry_topic_was_made_again() -> None:
     sound = reconcile(start({again: 5}), metadata({again: Bounds(0, 2)}, topic_id="zz"), everything)
     said = advice(sound.losses)
     assert "topic %RETRY%g was deleted and created again" in said
-    assert said.endswith(GROUP_GOES_ON)
+    assert GROUP_GOES_ON in said
 
 
-@pytest.mark.parametrize(
+other_messages = pytest.mark.parametrize(
     ("before", "held"),
     [
         pytest.param(start({Q0: 5}), metadata({Q0: Bounds(0, 2)}, topic_id="zz"), id="topic made again"),
@@ -284,6 +287,29 @@ def test_so_it_is_where_its_retry_topic_was_made_again() -> None:
         pytest.param(start({Q0: 50}), metadata({Q0: Bounds(0, 9)}), id="shorter queue"),
     ],
 )
+
+
+@other_messages
+def test_where_positions_may_mean_other_messages_a_query_that_keeps_them_ends_all_the_same(
+    before: Offsets, held: TopicMetadata
+) -> None:
+    sound = reconcile(before, held, everything)
+    with pytest.raises(InvalidRequest, match="failOnReusedOffsets; lakemq archive") as caught:
+        report([damaged(Q0, 0, 1), *sound.losses], fail=False, fail_on_reused=True)
+    assert "damaged" not in caught.value.detail
+    assert report([damaged(Q0, 0, 1), *sound.losses], fail=False) == 1
+
+
+def test_what_expired_or_is_damaged_is_passed_over_by_a_query_that_keeps_positions(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    sound = reconcile(start({Q0: 5}), metadata({Q0: Bounds(8, 9)}), everything)
+    with caplog.at_level(logging.WARNING, logger="lakemq.spark"):
+        assert report([*sound.losses, damaged(Q0, 8, 9)], fail=False, fail_on_reused=True) == 4
+    assert len(caplog.records) == 2
+
+
+@other_messages
 def test_a_group_is_not_advised_to_record_what_ends_it_all_the_same(
     before: Offsets, held: TopicMetadata
 ) -> None:
@@ -291,7 +317,9 @@ def test_a_group_is_not_advised_to_record_what_ends_it_all_the_same(
     for losses in (sound.losses, [damaged(Q0, 0, 1), *sound.losses]):
         said = advice(losses)
         assert "A Spark query goes on with failOnDataLoss=false" in said
-        assert (GROUP_ENDS in said, GROUP_GOES_ON in said) == (True, False), said
+        assert BOTH_END in said
+        assert "record)" not in said
+        assert "skip)" not in said
 
 
 @pytest.mark.parametrize(("count", "shown", "more"), [(4, 4, False), (5, 5, False), (6, 5, True)])

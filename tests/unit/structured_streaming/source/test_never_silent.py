@@ -72,7 +72,7 @@ class QueryOverABroker(RuleBasedStateMachine):
         self.fell = False
         self.said = Said(self.broker)
         self.heard = 0
-        self.fail_on_data_loss = False
+        self.fails: dict[str, str] = {"failOnDataLoss": "false"}
         LOG.addHandler(self.said)
         LOG.propagate = False
 
@@ -209,13 +209,13 @@ class QueryOverABroker(RuleBasedStateMachine):
     def trigger_that_fails_on_data_loss(self, limit: int | None) -> None:
         """It ends at a loss with nothing committed; of one it passes over in silence `settle` knows."""
         committed, ended = self.committed, None
-        self.run, self.fail_on_data_loss = None, True
+        self.run, self.fails = None, {"failOnDataLoss": "true"}
         try:
             self.trigger(limit, None)
         except LakeMQError as error:
             ended = error
         finally:
-            self.run, self.fail_on_data_loss = None, False
+            self.run, self.fails = None, {"failOnDataLoss": "false"}
         if ended is not None:
             assert ended.code == "OFFSET_ILLEGAL"
             assert "messages are lost to this query" in ended.detail
@@ -223,6 +223,10 @@ class QueryOverABroker(RuleBasedStateMachine):
 
     @rule(limit=st.none() | st.integers(1, 7), crash=crashes)
     def trigger(self, limit: int | None, crash: str | None) -> None:
+        self.run_batch(limit, crash)
+
+    def run_batch(self, limit: int | None, crash: str | None = None) -> list[tuple[str, int, int]]:
+        """Returns the places of the messages that it committed."""
         run = self.started()
         if self.committed == len(self.offset_log):
             start = self.logged(-1) if self.offset_log else run.initial()
@@ -230,10 +234,10 @@ class QueryOverABroker(RuleBasedStateMachine):
             self.looked()
             if crash == "planned":
                 self.run = None
-                return
+                return []
             self.goes_on(run)
             if self.offset_log and end == start:
-                return
+                return []
             self.offset_log.append(json.dumps(end.to_json()))
             self.known.update(
                 queue.life
@@ -243,24 +247,28 @@ class QueryOverABroker(RuleBasedStateMachine):
             )
             if crash == "logged":
                 self.run = None
-                return
+                return []
         start = self.logged(-2) if len(self.offset_log) > 1 else run.initial()
-        reader = SliceReader(None, None, SCHEMA, "*", fail_on_data_loss=self.fail_on_data_loss)
-        rows: list[Message] = []
+        chosen = run.options
+        fails = (chosen.fail_on_data_loss, chosen.fail_on_reused_offsets)
+        reader = SliceReader(None, None, SCHEMA, "*", fails[0], fail_on_reused_offsets=fails[1])
+        places: list[tuple[str, int, int]] = []
         pieces = run.slices(start, self.logged(-1))
         self.listen()
         for piece in pieces:
             for batch in reader.read_from(self.broker, piece):
                 offsets = batch.column("queue_offset").to_pylist()
-                rows += [self.broker.message(piece.queue.topic, piece.queue.queue_id, at) for at in offsets]
+                places += [(piece.queue.topic, piece.queue.queue_id, at) for at in offsets]
+        rows = [self.broker.message(*place) for place in places]
         if crash == "read":
             self.run = None
-            return
+            return []
         self.committed += 1
         for message in rows:
             before = self.delivered.setdefault(message.life, [])
             assert not before or before[-1] < message.offset, f"{message} came after offset {before[-1]}"
             before.append(message.offset)
+        return places
 
     @rule(given=st.sampled_from(SUBSCRIPTIONS))
     def restart(self, given: dict[str, str]) -> None:
@@ -275,6 +283,9 @@ class QueryOverABroker(RuleBasedStateMachine):
                 queue.hidden = False
         for _ in range(4):
             self.trigger(None, None)
+        self.account()
+
+    def account(self) -> None:
         missing = {m for m in self.owed if m.offset not in self.delivered.get(m.life, ())}
         silent = {m for m in missing - self.excused if not self.is_said(m)}
         assert not silent, f"passed over in silence: {sorted(silent)}; said: {self.said.words}"
@@ -287,8 +298,7 @@ class QueryOverABroker(RuleBasedStateMachine):
 
     def started(self) -> QueryRun:
         if self.run is None:
-            fails = str(self.fail_on_data_loss).lower()
-            given = {"path": "/a", "startingOffsets": "earliest", "failOnDataLoss": fails} | self.given
+            given = {"path": "/a", "startingOffsets": "earliest"} | self.fails | self.given
             self.run = QueryRun(parse_read(given, streaming=True), self.broker)
         return self.run
 
@@ -382,10 +392,48 @@ def _covers(words: str, message: Message) -> bool:
     return False
 
 
-TestQueryOverABroker = QueryOverABroker.TestCase
-TestQueryOverABroker.settings = settings(
+class QueryThatKeepsPositions(QueryOverABroker):
+    """One whose sink has a row for each position (failOnReusedOffsets): it gives none twice, or ends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fails = {"failOnDataLoss": "false", "failOnReusedOffsets": "true"}
+        self.last: dict[tuple[str, int], int] = {}
+        self.has_ended = False
+
+    def trigger_that_fails_on_data_loss(self) -> None:
+        """No rule here."""
+
+    def run_batch(self, limit: int | None, crash: str | None = None) -> list[tuple[str, int, int]]:
+        if self.has_ended:
+            return []
+        committed, ended, places = self.committed, None, []
+        try:
+            places = super().run_batch(limit, crash)
+        except LakeMQError as error:
+            ended = error
+        if ended is not None:
+            assert ended.code == "OFFSET_ILLEGAL"
+            assert "has these offsets as other messages'" in ended.detail
+            assert self.committed == committed
+            self.has_ended = True
+        for topic, queue_id, offset in places:
+            assert offset > self.last.get((topic, queue_id), -1), (topic, queue_id, offset)
+            self.last[topic, queue_id] = offset
+        return places
+
+    def account(self) -> None:
+        if not self.has_ended:
+            super().account()
+
+
+_SETTINGS = settings(
     max_examples=examples(100),
     stateful_step_count=20,
     suppress_health_check=[HealthCheck.too_slow],
     phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
 )
+TestQueryOverABroker = QueryOverABroker.TestCase
+TestQueryOverABroker.settings = _SETTINGS
+TestQueryThatKeepsPositions = QueryThatKeepsPositions.TestCase
+TestQueryThatKeepsPositions.settings = _SETTINGS

@@ -93,11 +93,37 @@ def test_queues_that_the_query_has_no_more_are_carried_along_no_further_than_the
     done = both.latest(both.initial(), None)
     broker.promote_by_force({("t0", 0): 10, ("t1", 0): 4})
     broker.grow(15, "t1")
+    with pytest.raises(InvalidRequest, match=r"t1.* truncated log: offsets \[4, 10\).* as other messages'"):
+        run(broker, failOnReusedOffsets="true").latest(done, None)
     fewer = run(broker).latest(done, None)
     assert {queue.topic: position for queue, position in fewer.queues.items()} == {"t0": 10, "t1": 4}
     assert "topic t1, broker broker-a, queue 0: truncated log: offsets [4, 10)" in caplog.text
     again = run(broker, subscribe="t0,t1")
     assert [(p.start, p.end) for p in again.slices(fewer, again.latest(fewer, None))] == [(4, 15)]
+
+
+def test_a_query_that_keeps_positions_ends_wherever_it_meets_a_truncated_log() -> None:
+    broker = Broker("broker-a", 10)
+    keeps = {"failOnDataLoss": "false", "failOnReusedOffsets": "true"}
+    start = run(broker).latest(run(broker).initial(), 3)
+    planned = run(broker).latest(start, None)
+    (piece,) = run(broker).slices(start, planned)
+    broker.promote_by_force({("t0", 0): 6})
+    broker.grow(15)
+    of_reused = r"truncated log: offsets \[6, 10\).* as other messages'"
+    for use in (
+        lambda: run(broker, **keeps).slices(start, planned),
+        lambda: run(broker, **keeps).latest(planned, None),
+        lambda: offsets_of(keeping_reader().read_from(broker, piece)),
+    ):
+        with pytest.raises(InvalidRequest, match=of_reused):
+            use()
+    assert offsets_of(reader(fail=False).read_from(broker, piece)) == [3, 4, 5]
+
+
+def keeping_reader() -> SliceReader:
+    given = {"path": "/a", "subscribe": "t0", "failOnDataLoss": "false", "failOnReusedOffsets": "true"}
+    return SliceReader.of(parse_read(given, streaming=True), SCHEMA)
 
 
 def of_before_the_mark(position: Offsets) -> Offsets:
