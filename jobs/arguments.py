@@ -21,7 +21,7 @@ from store_native.places import why_no_directory
 
 if TYPE_CHECKING:
     from delta_tables.ledger.location import LedgerLocation
-    from delta_tables.user_tables.location import UserTable
+    from delta_tables.user_tables.user_table import UserTable
     from jobs.archive import ArchiveSettings
     from jobs.frames.frame_handler import FrameHandler
     from jobs.settings import ConsumeSettings
@@ -83,8 +83,9 @@ def add_group_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         type=_named_table,
-        metavar="NAME=PATH",
-        help="a Delta table that is there, and the name by which verdicts write rows to it (may be repeated)",
+        metavar="NAME=PLACE",
+        help="a Delta table that is there (a directory, a URL or catalog.schema.table), and the name by "
+        "which verdicts write rows to it (may be repeated)",
     )
     _add_trigger(parser, "1s")
     parser.add_argument(
@@ -253,11 +254,9 @@ def consume_settings(args: argparse.Namespace, function: FrameHandler | None = N
 
 
 def _tables(given: Sequence[tuple[str, str]]) -> tuple[UserTable, ...]:
-    from delta_tables.user_tables.location import UserTable
+    from delta_tables.user_tables import table_at
 
-    return tuple(
-        UserTable(name, path if "://" in path else str(Path(path).absolute())) for name, path in given
-    )
+    return tuple(table_at(name, place) for name, place in given)
 
 
 def _ledger(text: str) -> LedgerLocation:
@@ -322,10 +321,10 @@ def _delays(text: str) -> str:
 
 def _named_table(text: str) -> tuple[str, str]:
     """Checks the form of ``--write-to``."""
-    name, _, path = text.partition("=")
-    if not name or not path:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=PATH")
-    return name, path
+    name, _, place = text.partition("=")
+    if not name or not place:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=PLACE")
+    return name, place
 
 
 def _range_of_delays(text: str) -> str:

@@ -47,13 +47,12 @@ from jobs.settings import ConsumeSettings
 from lakemq.client import Client
 from lakemq.client.group_lease import GroupLease
 from lakemq.client.group_leases import GroupLeases
-from store_native.errors import InvalidRequest, Unavailable, from_code
+from store_native.errors import InvalidRequest, LakeMQError, Unavailable, from_code
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from delta_tables.user_tables.location import UserTable
     from jobs.group.job import GroupJob
     from jobs.group.ledger_consumer import LedgerConsumer
 
@@ -92,8 +91,7 @@ def consume(
     """
     if isinstance(settings.handler, HandlerTarget):
         _check_handler(settings.handler.load(), settings)
-    for table in settings.write_to:
-        _check_table(table)
+    _check_tables(settings, None)
     with ExitStack() as stack:
         client = stack.enter_context(Client(settings.endpoint))
         policy = retry_policy(client, settings)
@@ -108,6 +106,7 @@ def consume(
             stack.push(partial(registration.take_back, lease))
         spark = make_session()
         name_jvm(locks, spark)
+        _check_tables(settings, spark)
         settings.ledger.create_for(WRITTEN, TABLES, spark)
         with group_run(spark, settings, client.endpoint) as tell:
 
@@ -129,16 +128,19 @@ def _check_handler(handler: LoadedHandler, settings: ConsumeSettings) -> None:
         )
 
 
-def _check_table(table: UserTable) -> None:
-    """Looks for a table that verdicts may write rows to.
+def _check_tables(settings: ConsumeSettings, spark: SparkSession | None) -> None:
+    """Looks for the tables that verdicts may write rows to: those of catalogs with a session, others before.
 
     Raises:
         InvalidRequest: TABLE_NOT_EXIST, TABLE_REFUSED.
+        Unavailable: who keeps one does not answer.
     """
-    try:
-        table.columns()
-    except InvalidRequest as error:
-        raise InvalidRequest(error.code, f"--write-to {table.name}: {error.detail}") from error
+    for table in settings.write_to:
+        if table.needs_spark == (spark is not None):
+            try:
+                table.columns(spark)
+            except LakeMQError as error:
+                raise from_code(error.code, f"--write-to {table.name}: {error.detail}") from error
 
 
 def _run(

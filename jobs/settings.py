@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from delta_tables.ledger.location import LedgerLocation
-from delta_tables.user_tables.location import MOST_TABLES, UserTable
+from delta_tables.user_tables.user_table import MOST_TABLES, UserTable
 from jobs.frames.frame_handler import FrameHandler
 from jobs.handler.invocation import DEFAULT_HOST, HandlerHost
 from jobs.handler.loader import HandlerTarget

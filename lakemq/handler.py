@@ -96,7 +96,7 @@ class TableRow:
     """A row for a Delta table, which a verdict writes.
 
     Attributes:
-        table: One of the names that the group was started with (`--write-to NAME=PATH`).
+        table: One of the names that the group was started with (`--write-to NAME=PLACE`).
         values: By column; a column that is left out is null. Whole numbers for BYTE to BIGINT, numbers for
             FLOAT and DOUBLE, Decimal or whole numbers for DECIMAL, str, bool, bytes, date, datetime with a
             zone for TIMESTAMP and without one for TIMESTAMP_NTZ; mappings for structs and maps, lists for

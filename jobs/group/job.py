@@ -137,7 +137,7 @@ class GroupJob:
         largest_body = self._brokers.largest_body() if settings.send_to else None
         may_carry = Carriers(
             Acceptance(frozenset(settings.send_to), largest_body),
-            {table.name: table.columns() for table in settings.write_to},
+            {table.name: table.columns(self._spark) for table in settings.write_to},
         )
         self._learned = LearnedOfHandler(spark, settings, self._checkpoint)
         self._outcomes = BatchOutcomes(

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from delta_tables.ledger.location import LedgerLocation
     from delta_tables.table import Table
+    from delta_tables.user_tables.user_table import UserTable
 
 
 @dataclass(frozen=True)
@@ -80,3 +81,8 @@ def ledger_dataset(ledger: LedgerLocation, table: Table, spark: SparkSession) ->
     detail = spark.sql(f"DESCRIBE DETAIL {name}").head()
     assert detail is not None, f"Delta says nothing of {name}"
     return location_dataset(detail["location"], name)
+
+
+def user_dataset(table: UserTable, spark: SparkSession) -> Dataset:
+    """A user's table that is there."""
+    return location_dataset(table.location(spark), table.place if table.needs_spark else None)

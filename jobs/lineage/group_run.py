@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from delta_tables.dead_letters import DEAD_LETTERS
 from delta_tables.deliveries import DELIVERIES
-from jobs.lineage.datasets import Dataset, ledger_dataset, location_dataset, topic_dataset
+from jobs.lineage.datasets import Dataset, ledger_dataset, topic_dataset, user_dataset
 from jobs.lineage.job_run import job_run
 from store_native.names import retry_topic
 
@@ -45,7 +45,7 @@ def group_run(
         tables = [ledger_dataset(settings.ledger, table, spark) for table in written]
         return [
             *tables,
-            *(location_dataset(table.path) for table in settings.write_to),
+            *(user_dataset(table, spark) for table in settings.write_to),
             *datasets(settings.send_to),
         ]
 

@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 
 from delta_tables.ledger.conflicts import is_lost_commit
 from delta_tables.refused_sends import REFUSED_SENDS
-from delta_tables.user_tables.location import UserTable
+from delta_tables.user_tables.user_table import UserTable
 from delta_tables.written_rows import WRITTEN_ROWS
 from jobs.frames.spark_failure import failure_of
 from jobs.group.fence import GroupFence
@@ -102,7 +102,7 @@ class TableRowsJob(LedgerConsumer):
         Raises:
             InvalidRequest: ARGUMENT_ILLEGAL, it stood for another one; TABLE_NOT_EXIST.
         """
-        self._table_id = noted_table(self._checkpoint.directory, self._table)
+        self._table_id = noted_table(self._checkpoint.directory, self._table, self._spark)
         return super().decide_start()
 
     def process_batch(self, rows: DataFrame, batch_id: int) -> None:
@@ -162,7 +162,7 @@ class TableRowsJob(LedgerConsumer):
     def _write(self, rows: DataFrame, batch: GroupBatch) -> None:
         query, number = batch
         self._check_table()
-        columns = self._table.columns()
+        columns = self._table.columns(self._spark)
         count = rows.count()
         if not count:  # all given up
             return
@@ -171,11 +171,8 @@ class TableRowsJob(LedgerConsumer):
         made = map_in_arrow(rows.select("row_json"), task, schema)
         files = min(-(-count // _ROWS_OF_A_FILE), self._spark.sparkContext.defaultParallelism)
         # A repeat is left out by Delta; so is what an older driver writes behind this one.
-        application = self._application(query)
-        self._table.append(made.coalesce(files), app_id=application, version=number)
+        self._table.append(made.coalesce(files), app_id=self._application(query), version=number)
         self._check_table()  # of one that was moved away meanwhile Delta has made another at its place
-        if not self._table.knows(application, number):
-            raise from_code("SERVICE_NOT_AVAILABLE", f"the table {self._table.name} has lost a commit")
 
     def _check_table(self) -> None:
         """Looks whether the table is the one that its name stands for.
@@ -183,8 +180,8 @@ class TableRowsJob(LedgerConsumer):
         Raises:
             InvalidRequest: TABLE_NOT_EXIST, it is not.
         """
-        if self._table.table_id() != self._table_id:
-            place, name = self._table.path, self._table.name
+        if self._table.table_id(self._spark) != self._table_id:
+            place, name = self._table.place, self._table.name
             detail = f"the table at {place} is not {name}, whose id is {self._table_id}: it has been moved"
             raise from_code("TABLE_NOT_EXIST", detail)
 

@@ -44,7 +44,8 @@ def check_named(settings: ConsumeSettings, spark: SparkSession) -> None:
         raise from_code(
             "ARGUMENT_ILLEGAL",
             f"rows that verdicts of {settings.group} write wait for {', '.join(sorted(missing))}: name it "
-            f"with --write-to NAME=PATH, or give them up with lakemq outbox discard --group {settings.group}",
+            "with --write-to NAME=PLACE, or give them up with lakemq outbox discard --group "
+            f"{settings.group}",
         )
     for checkpoint in settings.checkpoint_of("group").parent.glob(f"{STREAM}*"):
         if checkpoint.name.removeprefix(STREAM) not in named:

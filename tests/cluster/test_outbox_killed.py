@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from delta_tables.ledger import ledger_at
 from delta_tables.ledger_reader import LedgerReader
-from delta_tables.user_tables.location import UserTable
+from delta_tables.user_tables.path_table import PathTable
 from jobs.consume import consume
 from jobs.handler.loader import HandlerTarget
 from jobs.settings import ConsumeSettings
@@ -105,7 +105,7 @@ def test_a_driver_killed_around_what_verdicts_send_and_write_does_each_once(
         retry_delays="1s",
         trigger="200 milliseconds",
         send_to=("invoices",),
-        write_to=(UserTable("billed", str(table)),),
+        write_to=(PathTable("billed", str(table)),),
         until_idle_s=0.5,
     )
 

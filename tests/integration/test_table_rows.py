@@ -22,7 +22,8 @@ from pyspark.sql import SparkSession
 from delta_tables.ledger import ledger_at
 from delta_tables.ledger_query import select
 from delta_tables.ledger_reader import LedgerReader
-from delta_tables.user_tables.location import UserTable
+from delta_tables.user_tables.catalog_table import CatalogTable
+from delta_tables.user_tables.path_table import PathTable
 from delta_tables.written_rows import WRITTEN_ROWS
 from jobs.consume import consume
 from jobs.handler.loader import HandlerTarget
@@ -88,7 +89,7 @@ class Group:
             "retry_delays": "1s",
             "max_reconsume_times": 1,
             "trigger": TRIGGER,
-            "write_to": tuple(UserTable(each, str(self.tables / each)) for each in self.names),
+            "write_to": tuple(PathTable(each, str(self.tables / each)) for each in self.names),
             "until_idle_s": 0.2,
         }
         self.settings = ConsumeSettings(**(given | changes))
@@ -130,6 +131,11 @@ def test_what_acknowledged_messages_write_is_in_the_table_once_and_a_bad_row_is_
     spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path
 ) -> None:
     group = Group(shared_broker, tmp_path, "writing")
+    audit = "spark_catalog.default.audit_of_writing"
+    spark.sql(f"CREATE TABLE {audit} USING delta LOCATION '{group.tables / 'audit'}'")
+    group.settings = replace(
+        group.settings, write_to=(group.settings.write_to[0], CatalogTable("audit", audit))
+    )
     group.post(20)
     consume(group.settings, lambda: spark)
     group.check_done()
@@ -142,6 +148,16 @@ def test_what_acknowledged_messages_write_is_in_the_table_once_and_a_bad_row_is_
     )
     said = "row 1, for invoices: amount: a number, not str"
     assert sorted(refused) == [("DEAD", said), ("RETRY", said)]
+    spark.sql(f"DROP TABLE {audit}")
+    spark.sql(f"CREATE TABLE {audit} (said STRING) USING delta")
+    try:
+        another = rf"write-to audit: the table at {audit} is not the one that the group has written to"
+        with pytest.raises(InvalidRequest, match=another):
+            consume(group.settings, lambda: spark)
+    finally:
+        spark.sql(f"DROP TABLE {audit}")
+    with pytest.raises(InvalidRequest, match=rf"--write-to audit: there is no Delta table {audit}"):
+        consume(group.settings, lambda: spark)
 
 
 @pytest.mark.nightly
@@ -212,7 +228,7 @@ def test_a_start_is_refused_that_names_no_table_or_leaves_out_one_that_rows_wait
     def never() -> SparkSession:
         raise AssertionError("Spark was started")
 
-    nowhere = replace(group.settings, write_to=(UserTable("invoices", str(tmp_path / "nowhere")),))
+    nowhere = replace(group.settings, write_to=(PathTable("invoices", str(tmp_path / "nowhere")),))
     with pytest.raises(
         InvalidRequest, match=r"TABLE_NOT_EXIST: --write-to invoices: there is no Delta table"
     ):

@@ -18,8 +18,8 @@ import pytest
 from deltalake import DeltaTable
 
 from delta_tables.user_tables.columns import TableColumns
-from delta_tables.user_tables.location import UserTable
-from store_native.errors import InvalidRequest
+from delta_tables.user_tables.path_table import PathTable
+from store_native.errors import InvalidRequest, Unavailable
 
 LINE = {
     "type": "struct",
@@ -169,17 +169,28 @@ def test_a_row_that_was_kept_before_a_column_was_dropped_or_changed_no_longer_fi
 def test_a_table_is_looked_at_and_never_made(tmp_path: Path) -> None:
     path = tmp_path / "invoices"
     with pytest.raises(InvalidRequest, match=r"TABLE_NOT_EXIST: there is no Delta table at .*invoices"):
-        UserTable("invoices", str(path)).columns()
+        PathTable("invoices", str(path)).columns()
     assert not path.exists()
     DeltaTable.create(str(path), schema=pa.schema([pa.field("order", pa.int64(), nullable=False)]))
-    (order,) = UserTable("invoices", str(path)).columns().fields
+    (order,) = PathTable("invoices", str(path)).columns().fields
     assert (order.name, order.nullable, order.type.arrow) == ("order", False, pa.int64())
+
+
+def test_what_cannot_be_read_and_a_place_that_does_not_answer_are_told_apart(tmp_path: Path) -> None:
+    path = tmp_path / "invoices"
+    DeltaTable.create(str(path), schema=pa.schema([pa.field("order", pa.int64())]))
+    (log,) = (path / "_delta_log").glob("*.json")
+    log.write_text(log.read_text()[:50])
+    with pytest.raises(InvalidRequest, match=r"TABLE_REFUSED: what is at .*invoices cannot be read"):
+        PathTable("invoices", str(path)).columns()
+    with pytest.raises(Unavailable, match=r"where hdfs://.* is does not answer, or .*: .*Hdfs"):
+        PathTable("invoices", "hdfs://nobody/invoices").table_id()
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "x" * 65, "ä"])
 def test_a_name_that_is_no_files_name_is_refused(name: str) -> None:
     with pytest.raises(InvalidRequest, match=r"--write-to: .* is no name of a table"):
-        UserTable(name, "/t")
+        PathTable(name, "/t")
 
 
 def test_a_whole_number_that_a_float_does_not_hold_is_refused() -> None:

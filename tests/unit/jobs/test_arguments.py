@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from delta_tables.user_tables.location import UserTable
+from delta_tables.user_tables.catalog_table import CatalogTable
+from delta_tables.user_tables.path_table import PathTable
 from jobs.arguments import (
     add_archive_arguments,
     add_consume_arguments,
@@ -90,15 +91,25 @@ def test_a_task_takes_an_option_by_its_whole_name_only(capsys: pytest.CaptureFix
         assert "error: " in capsys.readouterr().err
 
 
-def test_a_table_is_a_name_and_an_absolute_path_or_a_url(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_is_a_name_and_an_absolute_path_a_url_or_a_name_in_a_catalog(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     parser = argparse.ArgumentParser()
     add_consume_arguments(parser)
     given = ("--group", "g", "--topic", "t", "--handler", "m:f", "--write-to")
     tables = consume_settings(
         parser.parse_args([*given, "a=./x=y", "--write-to", "b=s3://bucket/b"])
     ).write_to
-    assert tables == (UserTable("a", str(Path("x=y").absolute())), UserTable("b", "s3://bucket/b"))
+    assert tables == (PathTable("a", str(Path("x=y").absolute())), PathTable("b", "s3://bucket/b"))
+    (tmp_path / "main.sales.is_there").mkdir()
+    places = ["main.sales.invoices", "main.sales.is_there", "sales.invoices", "./main.sales.invoices"]
+    named = [word for n, place in enumerate(places) for word in ("--write-to", f"t{n}={place}")]
+    assert consume_settings(parser.parse_args([*given[:-1], *named])).write_to == (
+        CatalogTable("t0", "main.sales.invoices"),
+        *(PathTable(f"t{n}", str(Path(places[n]).absolute())) for n in (1, 2, 3)),
+    )
     for wrong in ("a", "=x", "a="):
         with pytest.raises(SystemExit):
             parser.parse_args([*given, wrong])
-        assert f"argument --write-to: {wrong!r} is not NAME=PATH" in capsys.readouterr().err
+        assert f"argument --write-to: {wrong!r} is not NAME=PLACE" in capsys.readouterr().err

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from delta_tables.ledger import ledger_at
-from delta_tables.user_tables.location import UserTable
+from delta_tables.user_tables.path_table import PathTable
 from jobs.frames.frame_handler import FrameHandler
 from jobs.handler.loader import HandlerTarget
 from jobs.settings import ConsumeSettings
 from store_native.errors import InvalidRequest
 from structured_streaming.subscription import Subscription
 
-U = UserTable("u", "/u")
+U = PathTable("u", "/u")
 
 
 @pytest.mark.parametrize("group", ["", "a/b", "..", "a b", "x" * 121])
@@ -127,8 +127,8 @@ def test_a_ledger_in_a_catalog_needs_a_checkpoint() -> None:
             {"write_to": (U,), "handler": FrameHandler("f", lambda frame: frame)},
             "DataFrames write nothing yet",
         ),
-        ({"write_to": (U, UserTable("u", "/v"))}, "--write-to: several tables are called u"),
-        ({"write_to": tuple(UserTable(f"u{n}", "/u") for n in range(9))}, "--write-to: 8 tables at most"),
+        ({"write_to": (U, PathTable("u", "/v"))}, "--write-to: several tables are called u"),
+        ({"write_to": tuple(PathTable(f"u{n}", "/u") for n in range(9))}, "--write-to: 8 tables at most"),
     ],
 )
 def test_verdicts_send_to_topics_of_the_users_where_there_is_an_outbox(

@@ -40,7 +40,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ([*GROUP, *HANDLER, "--topic", "a b"], "TOPIC_ILLEGAL: --topic: the topic's name has characters"),
         ([*GROUP, *HANDLER, "--topic-pattern", "("], "--topic-pattern is no regular expression of Python"),
         ([*ALL, "--tags", "A | B"], "--tags: "),
-        ([*ALL, "--write-to", "rows"], "--write-to: 'rows' is not NAME=PATH"),
+        ([*ALL, "--write-to", "rows"], "--write-to: 'rows' is not NAME=PLACE"),
         ([*ALL, "--write-to", "a b=/x"], "--write-to: 'a b' is no name of a table"),
         ([*ALL, "--write-to", "a=/x", "--write-to", "a=/y"], "--write-to: several tables are called a"),
         ([*ALL, "--write-to", "a=/x", "--mode", "broadcast"], "--write-to: verdicts write nothing in broad"),

@@ -1,4 +1,4 @@
-"""Where a user's table is, and how rows are appended to it.
+"""A Delta table of a user's, wherever it is.
 
 Owns what is looked at of such a table, and the append.
 
@@ -9,16 +9,16 @@ of Delta's with the application and the version it is given, and is there once.
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from delta_tables.idempotent import commit_once
 from delta_tables.user_tables.columns import TableColumns
 from store_native.errors import from_code
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 MOST_TABLES = 8
@@ -26,16 +26,16 @@ MOST_TABLES = 8
 
 
 @dataclass(frozen=True)
-class UserTable:
-    """A Delta table of a user's, in a directory.
+class UserTable(ABC):
+    """A table; those of a catalog are asked through Spark.
 
     Attributes:
         name: by which rows name it.
-        path: of the directory, absolute, or a URL.
+        needs_spark: whether it is looked at with a session only.
     """
 
     name: str
-    path: str
+    needs_spark: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Checks the name; raises InvalidRequest."""
@@ -45,55 +45,62 @@ class UserTable:
                 f"--write-to: {self.name!r} is no name of a table: 1 to 64 letters, digits, _ and -",
             )
 
-    def table_id(self) -> str:
+    @property
+    @abstractmethod
+    def place(self) -> str:
+        """Where it is, as its user says it."""
+
+    @property
+    @abstractmethod
+    def identifier(self) -> str:
+        """Its name in Spark SQL."""
+
+    @abstractmethod
+    def location(self, spark: SparkSession) -> str:
+        """Returns the directory or URL of its files; errors as of `table_id`."""
+
+    @abstractmethod
+    def table_id(self, spark: SparkSession | None = None) -> str:
         """Delta's id of the table, which another one at its place has not.
 
         Raises:
-            InvalidRequest: TABLE_NOT_EXIST.
+            InvalidRequest: TABLE_NOT_EXIST; TABLE_REFUSED where there is something else.
+            Unavailable: who keeps it does not answer.
         """
-        return str(self._open().metadata().id)
 
-    def knows(self, app_id: str, version: int) -> bool:
-        """Whether the table has the transaction (app_id, version), or a later one."""
-        known = self._open().transaction_version(app_id)
-        return known is not None and known >= version
-
-    def columns(self) -> TableColumns:
+    def columns(self, spark: SparkSession | None = None) -> TableColumns:
         """Looks at the table as it is now.
 
         Raises:
-            InvalidRequest: TABLE_NOT_EXIST; TABLE_REFUSED where rows cannot be written to it.
+            InvalidRequest: TABLE_REFUSED where rows cannot be written to it; and as of `table_id`.
+            Unavailable: as of `table_id`.
         """
-        schema = str(self._open().schema().to_json())
+        schema = self._schema(spark)
         try:
             return TableColumns.of(schema)
         except ValueError as error:
-            raise from_code("TABLE_REFUSED", f"rows cannot be written to {self.path}: {error}") from error
-
-    def _open(self) -> DeltaTable:
-        from deltalake import DeltaTable
-        from deltalake.exceptions import DeltaError
-
-        try:
-            return DeltaTable(self.path)
-        except (DeltaError, OSError) as error:
-            said = str(error).partition("\n")[0]
-            raise from_code("TABLE_NOT_EXIST", f"there is no Delta table at {self.path}: {said}") from error
+            raise from_code("TABLE_REFUSED", f"rows cannot be written to {self.place}: {error}") from error
 
     def append(self, rows: DataFrame, *, app_id: str, version: int) -> bool:
         """Appends a frame as the transaction (app_id, version); see `append_once`.
 
         Returns:
             Whether the rows are in by this call; False when the table had this version, or a later one.
+
+        Raises:
+            Unavailable: the table has lost the commit.
         """
-        quoted = self.path.replace("`", "``")
 
         def commit() -> None:
             (
-                rows.writeTo(f"delta.`{quoted}`")  # a writer that ends in save() would make a missing table
+                rows.writeTo(self.identifier)  # a writer that ends in save() would make a missing table
                 .option("txnAppId", app_id)
                 .option("txnVersion", str(version))
                 .append()
             )
 
         return commit_once(rows.sparkSession, commit)
+
+    @abstractmethod
+    def _schema(self, spark: SparkSession | None) -> str:
+        """The schema in Delta's JSON; errors as of `columns`."""
