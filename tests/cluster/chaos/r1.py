@@ -17,7 +17,6 @@ import random
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from typing import Final
 
 from lakemq.broker_process import NotReady
 from tests.cluster.chaos.broker import ChaosBroker
-from tests.cluster.chaos.rounds import add_rounds
+from tests.cluster.chaos.rounds import ChaosFailure, add_rounds, run_from_command_line
 from tests.cluster.chaos.writers import TOPICS, Writer
 from tests.support.checker import Report, check, read_http, read_plain
 from tests.support.journal import read_journals
@@ -48,10 +47,6 @@ POINTS: Final[dict[str, int]] = {
     "dispatch.mid": 150,
     "snapshot.mid": 4,
 }
-
-
-class ChaosFailure(AssertionError):
-    """A rule was broken; the text says which, in which round, and where the files are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,20 +197,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--directory", type=Path, default=None, help="where stores are kept (default: a new one)"
     )
     options = parser.parse_args(arguments)
-    seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 30)
-    directory = options.directory or Path(tempfile.mkdtemp(prefix="lakemq-r1-"))
-    print(f"R1 rounds={options.rounds} seed={seed} directory={directory}", flush=True)
-    begun = time.monotonic()
-    try:
-        checked = run(options.rounds, seed, directory)
-    except ChaosFailure as failure:
-        print(f"R1 failed: {failure}", file=sys.stderr)
-        return 1
-    seconds = time.monotonic() - begun
-    print(f"R1 rounds={options.rounds} acknowledged={checked} lost=0 phantom=0 seconds={seconds:.0f} held")
-    if options.directory is None:
-        shutil.rmtree(directory)
-    return 0
+    return run_from_command_line("R1", options, run, directory=options.directory)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ import contextlib
 import random
 import shutil
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -35,8 +34,7 @@ from tests.cluster.chaos.groups import Groups
 from tests.cluster.chaos.load import Load
 from tests.cluster.chaos.node import Node
 from tests.cluster.chaos.queries import Query
-from tests.cluster.chaos.r1 import ChaosFailure
-from tests.cluster.chaos.rounds import add_rounds
+from tests.cluster.chaos.rounds import ChaosFailure, add_rounds, run_from_command_line
 from tests.cluster.chaos.sends import Sends
 from tests.support.plain_log import queue_problems, read_log
 from tests.support.waiting import wait_until
@@ -304,20 +302,13 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if not 1 <= options.min_in_sync < options.brokers:
         parser.error("--min-in-sync: at least 1 slave, and as many as there are at most")
-    seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 30)
     shape = Shape(options.brokers, options.min_in_sync, tuple(options.load or LOADS))
-    directory = Path(tempfile.mkdtemp(prefix="lakemq-r2-"))
-    print(f"R2 rounds={options.rounds} seed={seed} {shape} directory={directory}", flush=True)
-    begun = time.monotonic()
-    try:
-        checked = run(options.rounds, seed, directory, shape)
-    except ChaosFailure as failure:
-        print(f"R2 failed: {failure}", file=sys.stderr)
-        return 1
-    seconds = time.monotonic() - begun
-    print(f"R2 rounds={options.rounds} acknowledged={checked} lost=0 phantom=0 seconds={seconds:.0f} held")
-    shutil.rmtree(directory)
-    return 0
+    return run_from_command_line(
+        "R2",
+        options,
+        lambda rounds, seed, directory: run(rounds, seed, directory, shape),
+        shape=str(shape),
+    )
 
 
 if __name__ == "__main__":

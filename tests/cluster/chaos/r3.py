@@ -16,7 +16,6 @@ import argparse
 import random
 import shutil
 import sys
-import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -25,8 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.cluster.chaos.node import Node
-from tests.cluster.chaos.r1 import ChaosFailure
-from tests.cluster.chaos.rounds import add_rounds
+from tests.cluster.chaos.rounds import ChaosFailure, add_rounds, run_from_command_line
 from tests.cluster.chaos.sends import Sends
 from tests.support.checker import identity
 from tests.support.journal import Sent, read_journals
@@ -190,20 +188,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Parses the command line and runs."""
     parser = argparse.ArgumentParser(prog="python -m tests.cluster.chaos.r3", description=__doc__)
     add_rounds(parser)
-    options = parser.parse_args(arguments)
-    seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 30)
-    directory = Path(tempfile.mkdtemp(prefix="lakemq-r3-"))
-    print(f"R3 rounds={options.rounds} seed={seed} directory={directory}", flush=True)
-    begun = time.monotonic()
-    try:
-        checked = run(options.rounds, seed, directory)
-    except ChaosFailure as failure:
-        print(f"R3 failed: {failure}", file=sys.stderr)
-        return 1
-    seconds = time.monotonic() - begun
-    print(f"R3 rounds={options.rounds} acknowledged={checked} lost=0 phantom=0 seconds={seconds:.0f} held")
-    shutil.rmtree(directory)
-    return 0
+    return run_from_command_line("R3", parser.parse_args(arguments), run)
 
 
 if __name__ == "__main__":
