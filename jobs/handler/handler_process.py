@@ -25,6 +25,7 @@ from jobs.handler.batch_calls import call_batch
 from jobs.handler.deadline import Deadline
 from jobs.handler.opened_handler import OpenedHandler
 from jobs.handler.row_calls import RowCalls
+from jobs.handler.slow_calls import SlowCalls
 from jobs.handler.verdicts import Outcome
 from jobs.handler.watchdog import Watchdog
 from jobs.redelivery.retry_policy import RetryPolicy
@@ -77,7 +78,8 @@ def _answer(
 ) -> None:
     batch = pa.ipc.open_stream(question[1]).read_next_batch()
     if question[0] == "batch":
-        with Watchdog(timeout_s + _ALONE_S) as watch, question[2].calls() as spans:
+        slow = SlowCalls(lambda _: batch, timeout_s)
+        with Watchdog(timeout_s + _ALONE_S, on_look=slow.look) as watch, question[2].calls() as spans:
             watch.begin(0)
             made = call_batch(handler.call, batch, policy, spans)
             watch.end(0)
@@ -90,8 +92,9 @@ def _answer(
         with one_at_a_time, contextlib.suppress(OSError):
             pipe.send(what)
 
+    slow = SlowCalls(lambda row: batch.slice(row, 1), timeout_s)
     # When the worker is gone the watch would end a call that hangs.
-    with Watchdog(timeout_s + _ALONE_S) as watch, question[2].calls() as spans:
+    with Watchdog(timeout_s + _ALONE_S, on_look=slow.look) as watch, question[2].calls() as spans:
 
         def began(row: int) -> None:
             watch.begin(row)

@@ -25,6 +25,7 @@ from jobs.handler.narrowing import Call
 from jobs.handler.opened_handler import OpenedHandler, opened
 from jobs.handler.results import HandlerResults, of_calls
 from jobs.handler.row_calls import RowCalls
+from jobs.handler.slow_calls import SlowCalls
 from jobs.handler.verdicts import PUT_OFF
 from jobs.handler.watchdog import Watchdog
 from jobs.redelivery.retry_policy import RetryPolicy
@@ -115,8 +116,11 @@ def invoke_here(
     """Has a batch handled in this process; see `invoke`."""
     # A coroutine is cancelled first; only one that holds the loop is late for the watch.
     grace_s = _CANCEL_S if handler.loop is not None else 0.0
-    with Watchdog(host.timeout_s + grace_s) as watch, traced.calls() as spans:
-        if not handler.vectorised:
+    pieces: dict[int, pa.RecordBatch] = {}
+    one = not handler.vectorised
+    slow = SlowCalls(lambda call: batch.slice(call, 1) if one else pieces.get(call), host.timeout_s)
+    with Watchdog(host.timeout_s + grace_s, on_look=slow.look) as watch, traced.calls() as spans:
+        if one:
             calls = RowCalls(
                 handler,
                 policy,
@@ -132,10 +136,12 @@ def invoke_here(
 
         def call(piece: pa.RecordBatch) -> Call[Made]:
             number = next(numbers)
+            pieces[number] = piece
             watch.begin(number)
             try:
                 return call_batch(handler.call, piece, policy, spans)
             finally:
                 watch.end(number)
+                del pieces[number]
 
         return handle_batch(batch, call, before or Before.nothing(batch.num_rows))

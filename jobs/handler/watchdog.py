@@ -17,7 +17,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Self
 
 EXIT_STATUS = 70
@@ -33,6 +33,7 @@ class Watchdog:
     Args:
         timeout_s: How long a call may take.
         on_late: Called on the watch's thread when one takes longer; by default it ends this process.
+        on_look: Called on it at each look, with since when which call is under way, and the time.
         clock: Seconds that never go back.
     """
 
@@ -41,10 +42,12 @@ class Watchdog:
         timeout_s: float,
         *,
         on_late: Callable[[float], None] | None = None,
+        on_look: Callable[[Mapping[int, float], float], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._timeout_s = timeout_s
         self._on_late = on_late or _end_process
+        self._on_look = on_look
         self._ends_process = on_late is None
         self._clock = clock
         self._under_way: dict[int, float] = {}
@@ -77,10 +80,13 @@ class Watchdog:
             if self._over.wait(pause):
                 return
             # One step of the interpreter, so that no call comes or goes in the middle of it.
-            oldest = min(self._under_way.copy().values(), default=None)
-            if oldest is not None and self._clock() - oldest > self._timeout_s:
+            under_way = self._under_way.copy()
+            now = self._clock()
+            if now - min(under_way.values(), default=now) > self._timeout_s:
                 self._on_late(self._timeout_s)
                 return
+            if self._on_look is not None:
+                self._on_look(under_way, now)
 
 
 def _end_process(timeout_s: float) -> None:
