@@ -1,7 +1,7 @@
 """Delivery: consumer groups, retries, dead letters and the archive as Spark streaming jobs.
 
     consume.py       a group's application, put together; settings.py what it is given
-    archive.py       topics into a table
+    archive.py       topics into a table; archive_start.py is where that begins
     reactions.py     what failed goes back to the broker: retry.py, dead_letter.py
     outbox/          what verdicts send; table_rows/ what they write to users' tables
     dlq/             what an operator does with dead letters; operator.py who he is

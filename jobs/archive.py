@@ -17,24 +17,24 @@ from pathlib import Path
 from posixpath import normpath
 from typing import Literal, NamedTuple
 
-from pyspark.sql import Column, SparkSession
-from pyspark.sql.functions import col
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from delta_tables.ledger.location import LedgerLocation
 from delta_tables.messages import MESSAGES
+from jobs.archive_start import after_the_last_row, behind, refuse_rows_behind
 from jobs.consume import name_jvm, sole_writer
 from jobs.lineage.datasets import ledger_dataset, topic_dataset
 from jobs.lineage.job_run import job_run
 from jobs.runtime.batch_gate import BatchGate
 from jobs.runtime.checkpoint import StreamCheckpoint
-from jobs.runtime.group_brokers import GroupBrokers, awaited
+from jobs.runtime.group_brokers import GroupBrokers
 from jobs.runtime.query_start import start_of
 from jobs.runtime.run_loop import RunLoop
 from jobs.runtime.started_stream import StartedStream
 from lakemq.client import Client
-from lakemq.client.errors import may_pass
-from store_native.errors import LakeMQError, from_code
+from store_native.errors import from_code
 from structured_streaming.cluster_offsets import ClusterOffsets
 from structured_streaming.offsets import MessageQueue
 
@@ -130,7 +130,10 @@ def start_archive(spark: SparkSession, settings: ArchiveSettings, client: Client
     """Starts the archive stream; its table is there."""
     checkpoint = StreamCheckpoint(settings.checkpoint_directory)
     brokers = GroupBrokers(client)
-    start = start_of(checkpoint, brokers, lambda: _after_the_last_row(spark, settings, brokers))
+    refuse_rows_behind(spark, settings.ledger, settings.topics, checkpoint, brokers)
+    start = start_of(
+        checkpoint, brokers, lambda: after_the_last_row(spark, settings.ledger, settings.topics, brokers)
+    )
     source = (
         spark.readStream.format("lakemq")
         .schema(MESSAGES.ddl)
@@ -176,23 +179,29 @@ def _landed_since(
         }
     after = checkpoint.reached()
     come = [
-        _behind(queue, at)
+        behind(queue, at)
         for queue in (begin if after is None else after.queues)
         for at in [_at(begin, queue) or 0]
         if after is None or at < after.queues[queue]
     ]
     counted: Counter[MessageQueue] = Counter()
+    first: dict[MessageQueue, int] = {}
     if come:
         rows = settings.ledger.read(spark, MESSAGES).where(reduce(or_, come))
-        by_queue = rows.groupBy("topic", "broker_name", "queue_id").count().collect()
-        counted.update({MessageQueue(*row[:3]): row[3] for row in by_queue})
-    # A queue that came meanwhile began at its oldest message.
-    missing = {
-        queue: end - at - counted[queue]
-        for queue, end in ({} if after is None else after.queues).items()
-        for at in [_at(begin, queue)]
-        if at is not None
-    }
+        by_queue = rows.groupBy("topic", "broker_name", "queue_id")
+        for row in by_queue.agg(F.count("*"), F.min("queue_offset")).collect():
+            counted[MessageQueue(*row[:3])], first[MessageQueue(*row[:3])] = row[3:]
+    known = {queue.broker_name for queue in begin}
+
+    def began(queue: MessageQueue) -> int:
+        """A queue that came meanwhile began at its first message; on a broker that did, at its oldest."""
+        at = _at(begin, queue)
+        if at is None:
+            at = 0 if queue.broker_name in known or known == {""} else first.get(queue, end_of[queue])
+        return at
+
+    end_of = {} if after is None else after.queues
+    missing = {queue: end - began(queue) - counted[queue] for queue, end in end_of.items()}
     return {
         topic: Landed(
             sum(rows for queue, rows in counted.items() if queue.topic == topic),
@@ -205,37 +214,3 @@ def _landed_since(
 def _at(begin: Mapping[MessageQueue, int], queue: MessageQueue) -> int | None:
     """Where a run began on a queue; of one broker a start names the queues alone."""
     return begin.get(queue, begin.get(queue._replace(broker_name="")))
-
-
-def _behind(queue: MessageQueue, at: int) -> Column:
-    place = (col("topic") == queue.topic) & (col("queue_id") == queue.queue_id)
-    if queue.broker_name:
-        place &= col("broker_name") == queue.broker_name
-    return place & (col("queue_offset") >= at)
-
-
-def _after_the_last_row(
-    spark: SparkSession, settings: ArchiveSettings, brokers: GroupBrokers
-) -> dict[str, dict[str, int]]:
-    landed = {
-        MessageQueue(row[0], row[1], row[2]): row[3] + 1
-        for row in settings.ledger.read(spark, MESSAGES)
-        .groupBy("topic", "broker_name", "queue_id")
-        .agg({"queue_offset": "max"})
-        .collect()
-    }
-    there = brokers.all_for_a_start()
-    try:
-        queues = {topic: brokers.queues(topic) for topic in settings.topics}
-    except LakeMQError as error:
-        if not may_pass(error):
-            raise
-        raise awaited(error) from error
-    start = {
-        topic: {brokers.key(queue): landed.get(queue, bounds.min_offset) for queue, bounds in held.items()}
-        for topic, held in queues.items()
-    }
-    for queue, at in landed.items() if brokers.several else ():
-        if queue.topic in start and queue.broker_name not in there:
-            start[queue.topic][brokers.key(queue)] = at
-    return start

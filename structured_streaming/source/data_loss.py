@@ -42,8 +42,8 @@ _GROUP_ENDS = (
     "there now"
 )
 _REUSED = (
-    "Its table has these offsets as other messages' (failOnReusedOffsets; lakemq archive): use another "
-    "table or ledger for what is there now"
+    "Its table has, or may have, these offsets as other messages' (failOnReusedOffsets; lakemq archive): "
+    "leave a topic out that is gone, and use another table or ledger for what is there now"
 )
 
 RETRY_TOPIC_LOST = "retry topic gone or made again"

@@ -301,7 +301,9 @@ class QueryRun:
             )
         found = data_loss.reconcile(start, there, lambda queue: False)
         cut = [loss for loss in found.losses if loss.reason == data_loss.TRUNCATED_LOG]
-        data_loss.report(cut, False, self.options.fail_on_reused_offsets)
+        # Named again, a queue is read anew from the common point; from where it is not known, that is all.
+        exact = any(loss.epochs is not None for loss in cut)
+        data_loss.report(cut, False, exact and self.options.fail_on_reused_offsets)
         moved = {loss.queue: loss.start for loss in cut if loss.queue is not None}
         return replace(start, queues={**start.queues, **moved})
 

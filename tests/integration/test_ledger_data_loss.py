@@ -21,11 +21,11 @@ from jobs.handler.loader import HandlerTarget
 from jobs.settings import ConsumeSettings
 from store_native.errors import LakeMQError
 from tests.support.broker_process import BrokerProcess
+from tests.support.damaged_record import FILE_BYTES, damage
 from tests.support.faulty_ledger import CommitFaults, with_faults
 from tests.support.spark_streams import TRIGGER
 from tests.support.stores import open_store
 
-FILE_BYTES = 64 << 20
 HOUR_MS = 3_600_000
 ROWS = 1_300
 LINE = json.dumps({"body": "x" * 60_000}).encode()
@@ -37,15 +37,6 @@ def expire_first_file(store_path: Path, topic: str) -> int:
         last = json.loads(store.read_json(topic, 0, ROWS - 1, max_messages=1).messages)[0]
         assert store.expire(last["store_timestamp"] + 100 * HOUR_MS) > 0
         return int(store.queue_bounds(topic, 0)[0])
-
-
-def damage(store_path: Path, topic: str, offset: int) -> None:
-    """Overwrites bytes of one message's body."""
-    with contextlib.closing(opened(store_path)) as store:
-        where = json.loads(store.read_json(topic, 0, offset, max_messages=1).messages)[0]["physical_offset"]
-    with (store_path / "commitlog" / f"{where - where % FILE_BYTES:020d}").open("r+b") as file:
-        file.seek(where % FILE_BYTES + 5_000)
-        file.write(b"damage")
 
 
 def opened(store_path: Path) -> Any:

@@ -6,7 +6,6 @@ out. What is expected is worked out in Python, from the tables' rows.
 
 from __future__ import annotations
 
-import contextlib
 import getpass
 import json
 import re
@@ -33,16 +32,15 @@ from jobs.handler.loader import HandlerTarget
 from jobs.settings import ConsumeSettings
 from lakemq import Message
 from tests.support.broker_process import BrokerProcess
+from tests.support.damaged_record import damage
 from tests.support.dispatch_barrier import await_dispatch
 from tests.support.spark_streams import TRIGGER
-from tests.support.stores import open_store
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "sql.md"
 QUESTION = re.compile(r"^### (\d+)\. ([^\n]+)\n\n```sql\n(.*?)```\n(?=\S)", re.MULTILINE | re.DOTALL)
 BEGIN, THEN = "2026-11-21 14:00:00Z", "2026-11-21 14:03:00Z"
 """The document's times; the ledger's own take their place."""
 
-FILE_BYTES = 64 << 20
 FIRST, LAST, LOST = 10, 26, 24
 """Orders: the first, the last, and the one that the store damages; order n is at offset n - FIRST."""
 LATER = range(22, LAST + 1)
@@ -175,7 +173,7 @@ def lived_through(spark: SparkSession, broker: BrokerProcess, home: Path) -> Led
         await_dispatch(client)
 
     broker.stop()
-    damage(broker.store_path, LOST - FIRST)
+    damage(broker.store_path, "orders", LOST - FIRST)
     broker.start()
     kept = ArchiveSettings(
         ("orders",), location, endpoint=broker.endpoint, trigger="availableNow", on_data_loss="skip"
@@ -189,18 +187,6 @@ def lived_through(spark: SparkSession, broker: BrokerProcess, home: Path) -> Led
 def order(number: int) -> Message:
     body = {"id": number, "note": "x" * 200}
     return Message(body, tags="created", keys=[str(number)], message_id=message_id(number))
-
-
-def damage(store_path: Path, offset: int) -> None:
-    """Overwrites bytes of one message's body."""
-    with contextlib.closing(
-        open_store(store_path, commitlog_file_size=FILE_BYTES, consumequeue_file_entries=30_000)
-    ) as store:
-        (found,) = json.loads(store.read_json("orders", 0, offset, max_messages=1).messages)
-    where = found["physical_offset"]
-    with (store_path / "commitlog" / f"{where - where % FILE_BYTES:020d}").open("r+b") as file:
-        file.seek(where % FILE_BYTES + 120)
-        file.write(b"damage")
 
 
 def why(row: Row) -> Any:

@@ -414,7 +414,7 @@ class QueryThatKeepsPositions(QueryOverABroker):
             ended = error
         if ended is not None:
             assert ended.code == "OFFSET_ILLEGAL"
-            assert "has these offsets as other messages'" in ended.detail
+            assert "these offsets as other messages'" in ended.detail
             assert self.committed == committed
             self.has_ended = True
         for topic, queue_id, offset in places:

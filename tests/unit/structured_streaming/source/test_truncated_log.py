@@ -102,6 +102,25 @@ def test_queues_that_the_query_has_no_more_are_carried_along_no_further_than_the
     assert [(p.start, p.end) for p in again.slices(fewer, again.latest(fewer, None))] == [(4, 15)]
 
 
+def test_what_such_a_queue_may_have_lost_where_retention_has_taken_the_common_point_ends_no_query(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    broker = Broker("broker-a", 10)
+    broker.create("t1", 1)
+    broker.grow(10, "t1")
+    both = run(broker, subscribe="t0,t1")
+    done = both.latest(both.initial(), None)
+    broker.promote_by_force({("t0", 0): 10, ("t1", 0): 10})
+    broker.grow(12)
+    broker.grow(12, "t1")
+    broker.held["t1"].queues[0].low = 12
+    broker.held["t1"].queues[0].forget()
+    keeps = {"failOnDataLoss": "false", "failOnReusedOffsets": "true"}
+    end = run(broker, **keeps).latest(done, None)
+    assert end.queues[A0] == 12
+    assert "retention has taken where" in caplog.text
+
+
 def test_a_query_that_keeps_positions_ends_wherever_it_meets_a_truncated_log() -> None:
     broker = Broker("broker-a", 10)
     keeps = {"failOnDataLoss": "false", "failOnReusedOffsets": "true"}
