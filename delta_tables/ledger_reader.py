@@ -90,14 +90,16 @@ class LedgerReader:
         session = QueryBuilder()
         opened: dict[str, DeltaTable] = {}
         for table in TABLES:
-            # A missing table reads as an empty one: an archive that never ran, say.
-            self._location.create(table)
-            opened[table.name] = self._location.open(table)
-            _register(session, table, opened[table.name])
+            if self._location.exists(table):
+                opened[table.name] = self._location.open(table)
+                _register(session, table, opened[table.name])
+            else:
+                _register_empty(session, table)
         for name in VIEWS:
             if name != BY_KEY:
                 session.execute(f"CREATE VIEW {name} AS {view_sql(name)}").read_all()
-        return LedgerSnapshot(session, lambda: make_view(session, self._location, opened[DELIVERIES.name]))
+        deliveries = opened.get(DELIVERIES.name)
+        return LedgerSnapshot(session, lambda: make_view(session, self._location, deliveries))
 
 
 class LedgerSnapshot:
@@ -198,6 +200,13 @@ def _register(session: QueryBuilder, table: Table, stored: DeltaTable) -> None:
         for column, text in zip(lacking, texts, strict=False)
     )
     session.execute(f"CREATE VIEW {table.name} AS SELECT *, {nulls} FROM {table.name}_as_stored").read_all()
+
+
+def _register_empty(session: QueryBuilder, table: Table) -> None:
+    """Makes a table known that is not there: an archive that never ran, say, reads as an empty one."""
+    nothing = "CAST(NULL AS STRING)"
+    columns = ", ".join(f"{_NULL[c.ddl].format(null=nothing)} AS {c.name}" for c in table.columns)
+    session.execute(f"CREATE VIEW {table.name} AS SELECT {columns} WHERE false").read_all()
 
 
 def _null_of(text: str) -> str:

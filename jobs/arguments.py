@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from jobs.handler_arguments import add_handler_options, handler_of, host_of
 from jobs.redelivery.backoff import Backoff
-from lakemq.argument_types import DURATION_HELP, duration_ms, lasting, positive, whole
+from lakemq.argument_types import DURATION_HELP, between, duration_ms, lasting, positive
 from lakemq.client.endpoint import add_endpoint, chosen_endpoints
 from lakemq.client.transport import normal_endpoint
 from lakemq.duration import parse_ms
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from jobs.archive import ArchiveSettings
     from jobs.frames.frame_handler import FrameHandler
     from jobs.settings import ConsumeSettings
+
+
+MOST_RECONSUME_TIMES = 2**31 - 1
+"""Attempts have 32 bits, in the ledger as in the log."""
 
 
 def add_consume_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +52,7 @@ def add_group_options(parser: argparse.ArgumentParser) -> None:
     _add_places(parser)
     parser.add_argument(
         "--max-reconsume-times",
-        type=whole,
+        type=between(0, MOST_RECONSUME_TIMES),
         metavar="N",
         help="retries before a message is given up (default: as the group was created; 16 for a new one; in "
         "orderly mode none is given up)",

@@ -38,6 +38,7 @@ from jobs.redelivery.retry_policy import DEFAULT_MAX_RECONSUME_TIMES, RetryPolic
 from jobs.runtime.available import AvailableMessages
 from jobs.runtime.batch_gate import BatchGate
 from jobs.runtime.checkpoint import StreamCheckpoint
+from jobs.runtime.checkpoint_owner import note, refuse_anothers
 from jobs.runtime.group_brokers import GroupBrokers
 from jobs.runtime.idle import IdleWatch
 from jobs.runtime.job_lease import OUTAGE_TIMEOUT_S, job_lease
@@ -92,6 +93,7 @@ def consume(
     if isinstance(settings.handler, HandlerTarget):
         _check_handler(settings.handler.load(), settings)
     _check_tables(settings, None)
+    refuse_anothers(settings)
     with ExitStack() as stack:
         client = stack.enter_context(Client(settings.endpoint))
         policy = retry_policy(client, settings)
@@ -182,6 +184,7 @@ def _run(
             for stream in ledger_streams:
                 stream.decide_start()
         registration.keep()
+        note(settings)
 
         def is_away() -> bool:
             return not brokers.are_all_ready()

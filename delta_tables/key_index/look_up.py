@@ -36,20 +36,21 @@ MOST_FILES = 200
 """Files that one statement reads beside each other: the engine's stack grows with each of them."""
 
 
-def make_view(session: QueryBuilder, ledger: PathLedger, deliveries: DeltaTable) -> None:
+def make_view(session: QueryBuilder, ledger: PathLedger, deliveries: DeltaTable | None) -> None:
     """Makes the view.
 
     Args:
         session: It knows `deliveries`.
         ledger: Where the tables are.
-        deliveries: The table as the session knows it. The index may be of any other moment.
+        deliveries: The table as the session knows it; None where it is not there. The index may be of any
+            other moment.
     """
     session.execute(f"CREATE VIEW {BY_KEY} AS {_text(session, ledger, deliveries)}").read_all()
 
 
-def _text(session: QueryBuilder, ledger: PathLedger, deliveries: DeltaTable) -> str:
+def _text(session: QueryBuilder, ledger: PathLedger, deliveries: DeltaTable | None) -> str:
     every_row = f"SELECT key, {_AS_KEPT} FROM ({_each_key(DELIVERIES.name)}) AS each"
-    files = files_of(deliveries, ledger.path(DELIVERIES))
+    files = None if deliveries is None else files_of(deliveries, ledger.path(DELIVERIES))
     index = None if files is None else whole_index(ledger)
     if files is None or index is None:
         return every_row

@@ -23,6 +23,7 @@ from delta_tables.ledger.path_ledger import PathLedger
 from store_native.errors import from_code
 from store_native.places import why_no_directory
 
+_TAKEN_FOR_ANOTHER = re.compile(r"%[0-9A-Fa-f]{2}|[][\\\x00-\x1f]")
 _CATALOG_NAME = re.compile(r"[A-Za-z_]\w*\.[A-Za-z_]\w*")
 
 
@@ -45,6 +46,13 @@ def ledger_at(text: str) -> LedgerLocation:
         )
     if _CATALOG_NAME.fullmatch(text) and not Path(text).is_dir():
         return CatalogLedger(text)
+    path = str(Path(text).absolute())
+    if strange := sorted(set(_TAKEN_FOR_ANOTHER.findall(path))):
+        raise from_code(
+            "ARGUMENT_ILLEGAL",
+            f"a ledger's directory has {' and '.join(map(ascii, strange))} in its name ({path!a}), which "
+            "Delta takes for another place",
+        )
     if why := why_no_directory(Path(text)):
         raise from_code("ARGUMENT_ILLEGAL", why)
     return PathLedger(Path(text).absolute())

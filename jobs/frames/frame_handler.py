@@ -83,7 +83,7 @@ class FrameHandler:
         """
         try:
             self.verdict_rows(nothing)
-        except Exception as error:  # foreign code
+        except (Exception, SystemExit) as error:  # foreign code
             from jobs.frames.spark_failure import described
 
             raise from_code("ARGUMENT_ILLEGAL", f"{self.target}: {described(error)}") from error

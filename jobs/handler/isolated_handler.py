@@ -274,7 +274,9 @@ class IsolatedHandler:
         try:
             ours.send([entry or str(Path.cwd()) for entry in sys.path])
             ours.send((self._target, self._policy, self._timeout_s))
-            said = ours.recv() if ours.poll(_READY_S) else ("failed", f"not ready within {_READY_S:g} s")
+            # Its open() has as long as a call.
+            ready_s = max(_READY_S, self._timeout_s)
+            said = ours.recv() if ours.poll(ready_s) else ("failed", f"not ready within {ready_s:g} s")
         except (EOFError, OSError):
             said = ("failed", self._end_of_process().reason)
         if said[0] != "ready":

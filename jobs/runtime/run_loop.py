@@ -319,10 +319,12 @@ def _reason(failed: StreamingQueryException) -> str:
             "the ledger was made anew since this checkpoint was: delete the checkpoint, and the group "
             "goes on where ledger and broker say"
         )
-    lines = [line.strip() for line in str(failed).splitlines() if line.strip()]
+    lines = _lines(failed)
     named = [at for at, line in enumerate(lines) if _names_an_error(line)]
     if not named:
-        return lines[0]
+        # Where a write of Spark's own failed, only its cause says why.
+        causes = [line for line in _lines(_stack_of_its_cause(failed)) if _names_an_error(line)]
+        return causes[-1] if causes else lines[0]
     said = lines[named[-1]]
     if not said.startswith(_OF_THE_JVM):
         return said
@@ -333,11 +335,21 @@ def _reason(failed: StreamingQueryException) -> str:
     return causes[-1] if causes else said
 
 
+def _stack_of_its_cause(failed: StreamingQueryException) -> str:
+    """What the JVM has of the causes; PySpark shows it only where that is set."""
+    cause = getattr(failed, "_cause", None)
+    return str(getattr(cause, "_stackTrace", ""))
+
+
+def _lines(said: object) -> list[str]:
+    return [line.strip() for line in str(said).splitlines() if line.strip()]
+
+
 def _names_an_error(line: str) -> bool:
+    """Whether a line is `module.Class: text`, or a class without a module that is named as errors are."""
     head, colon, _ = line.partition(": ")
-    last = head.rpartition(".")[2]
-    return (
-        bool(colon)
-        and last.isidentifier()
-        and last.endswith(("Error", "Exception", "Request", "Unavailable"))
-    )
+    *modules, last = head.split(".")
+    if not colon or not all(part.isidentifier() for part in (*modules, last)):
+        return False
+    named_so = last.endswith(("Error", "Exception", "Request", "Unavailable"))
+    return named_so or (bool(modules) and last[:1].isupper())

@@ -25,7 +25,7 @@ from lakemq import own_packages
 from lakemq.cli.parser import USAGE, Parser
 from lakemq.cli.subparsers import Subparsers
 from lakemq.terminal import guard, interrupts
-from lakemq.terminal.failure import CommandFailed, WrongUsage, described
+from lakemq.terminal.failure import CommandFailed, WrongUsage, described, is_of_delta
 from store_native.errors import LakeMQError
 
 FAILED = 1
@@ -100,6 +100,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _complain(missing_extra_text(name, error), FAILED)
     except OSError as error:
         return _complain(_os_error(error), FAILED)
+    except Exception as error:
+        if not is_of_delta(error):
+            raise
+        return _complain(described(error), FAILED)
     except UnicodeEncodeError as error:  # an argument that is no text, or text a terminal's encoding lacks
         what = ascii(error.object[error.start : error.end])
         return _complain(f"{what} cannot be written in {error.encoding}: {error.reason}", FAILED)

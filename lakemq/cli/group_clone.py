@@ -48,6 +48,8 @@ def planned(client: Client, source: str, group: str, *, overwrite: bool) -> Clon
             new group has offsets already.
         Unavailable: A broker does not answer.
     """
+    if is_group_topic(group):
+        raise InvalidRequest("ARGUMENT_ILLEGAL", f"{group} is a topic that a group has, and no name of one")
     if source == group:
         raise InvalidRequest("ARGUMENT_ILLEGAL", f"{group} is the same group")
     config = client.group(source)

@@ -6,10 +6,13 @@ codes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from store_native.errors import InvalidRequest, LakeMQError
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class CommandFailed(Exception):
@@ -35,7 +38,7 @@ def of_usage() -> Iterator[None]:
 
 def described(error: Exception) -> str:
     """Returns an error as one line, with the place in the input it is about."""
-    text = " ".join(str(error).split())
+    text = " ".join(_COLOUR.sub("", str(error)).split())
     if isinstance(error, LakeMQError):
         pointer = error.context.get("pointer")
         if pointer and str(pointer) not in text:
@@ -43,3 +46,8 @@ def described(error: Exception) -> str:
         if error.context.get("sent") is False:
             text += " (start a broker with lakemq serve, or name one with --endpoint)"
     return text
+
+
+def is_of_delta(error: Exception) -> bool:
+    """Says whether it comes from the engine that reads and writes Delta without Spark."""
+    return type(error).__module__.partition(".")[0] in ("_internal", "deltalake")

@@ -279,6 +279,8 @@ def test_a_clone_begins_where_the_other_group_stands(
     assert code == 0
     assert f"preview: group {clone} would begin where {name} stands, and 2 messages come to it" in out
     assert clone not in {group.group for group in client.groups()}, "a preview changes nothing"
+    code, _, err = lakemq("group", "clone", name, f"%RETRY%{name}", "--execute")
+    assert (code, "is a topic that a group has, and no name of one" in err) == (1, True)
 
     done = as_json(lakemq, "group", "clone", name, clone, "--execute")
     assert (done["executed"], done["created"]) == (True, True)

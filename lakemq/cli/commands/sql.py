@@ -10,6 +10,7 @@ import argparse
 import base64
 import csv
 import io
+import math
 import sys
 from datetime import date, datetime, timedelta
 from pathlib import Path
@@ -125,6 +126,8 @@ def _plain(value: Any) -> Any:
             return base64.b64encode(value).decode("ascii")
     if isinstance(value, (datetime, date)):
         return value.isoformat()
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else f"{'-' * (value < 0)}Infinity"
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, dict):

@@ -9,6 +9,8 @@ import pytest
 from delta_tables.deliveries import DELIVERIES
 from delta_tables.ledger.path_ledger import PathLedger
 from delta_tables.ledger_reader import LedgerReader
+from delta_tables.messages import MESSAGES
+from delta_tables.views import TABLES, VIEWS
 from store_native.errors import InvalidRequest
 from tests.support.ledger_rows import append, delivery
 
@@ -95,3 +97,22 @@ def test_two_columns_of_one_name_are_refused(ledger: PathLedger) -> None:
 def test_a_directory_without_a_ledger_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="no ledger"):
         LedgerReader(tmp_path)
+
+
+def test_a_table_that_is_not_there_reads_as_an_empty_one_and_is_not_made(tmp_path: Path) -> None:
+    """An archive's ledger, or one of an earlier release: who may only read it reads it."""
+    ledger = PathLedger(tmp_path)
+    ledger.create(MESSAGES)
+    reader = LedgerReader(str(tmp_path))
+    for name in (*(table.name for table in TABLES), *VIEWS):
+        assert reader.sql(f"SELECT * FROM {name}").num_rows == 0, name
+    for table in TABLES:
+        schema = reader.sql(f"SELECT * FROM {table.name}").schema
+        assert schema == LedgerReader(str(made_whole(tmp_path))).sql(f"SELECT * FROM {table.name}").schema
+    assert [path.name for path in tmp_path.iterdir() if path.name != "whole"] == ["messages"]
+
+
+def made_whole(root: Path) -> Path:
+    """A ledger with all of its tables, empty."""
+    PathLedger(root / "whole").create(*TABLES)
+    return root / "whole"

@@ -49,6 +49,13 @@ def test_two_plain_names_with_a_dot_are_a_catalogs_schema(text: str, schema: str
     assert location.qualified(DELIVERIES).startswith("main.lmq." if schema else "delta.`/")
 
 
+@pytest.mark.parametrize("text", ["a[1]", "a%20b", "a\\b", "a\nb", "in/a%41/ledger"])
+def test_a_name_that_delta_takes_for_another_place_is_no_ledger(text: str) -> None:
+    with pytest.raises(InvalidRequest, match=r"in its name .*, which Delta takes for another place"):
+        ledger_at(text)
+    assert ledger_at("a {b} 100% c#d*é?~'`") == PathLedger(Path("a {b} 100% c#d*é?~'`").absolute())
+
+
 def test_an_empty_name_is_no_ledger() -> None:
     with pytest.raises(InvalidRequest, match="empty"):
         ledger_at(" ")

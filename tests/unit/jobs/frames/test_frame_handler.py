@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
-from jobs.frames.frame_handler import sql_handler
+from jobs.frames.frame_handler import FrameHandler, sql_handler
 from jobs.frames.spark_failure import described, failure_of, raised_in_worker
 from store_native.errors import InvalidRequest
 
@@ -65,3 +67,11 @@ def test_a_text_without_a_python_error_is_taken_as_it_is(text: str) -> None:
 def test_an_error_is_described_in_one_line() -> None:
     assert described(ValueError("its frame\nhas no column")) == "its frame has no column"
     assert described(OSError("gone\n\nJVM stacktrace:\n\tat x")) == "OSError: gone"
+
+
+def test_a_function_that_ends_the_program_where_it_is_applied_is_refused() -> None:
+    def exits(messages: Any) -> Any:
+        sys.exit("no config")
+
+    with pytest.raises(InvalidRequest, match=r"shop:exits: .*no config"):
+        FrameHandler("shop:exits", exits).check(cast(Any, None))

@@ -134,6 +134,17 @@ class Opened:
             file.write(what + "\n")
 
 
+class OpensSlowly:
+    """Takes a second until it is ready."""
+
+    def open(self) -> None:
+        """Before the first message."""
+        threading.Event().wait(1.0)
+
+    def __call__(self, message: Any) -> None:
+        """A message."""
+
+
 class NeverClosed(Opened):
     """Hangs at the end."""
 

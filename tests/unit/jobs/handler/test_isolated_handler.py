@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -204,3 +205,14 @@ def test_a_lane_goes_on_behind_what_is_given_up(handler: IsolatedHandler) -> Non
     order = CallOrder(((0, 1), (2, 3)), frozenset({0, 2}))
     results = handler.call_rows(batch([b"exit", b"a", b"raise", b"b"]), order)
     assert [verdict for verdict, _ in said(results)] == ["RETRY", "ACK", "RETRY", "ACK"]
+
+
+def test_a_handler_may_take_as_long_to_open_as_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jobs.handler.isolated_handler._READY_S", 0.1)
+    with closing(isolated("OpensSlowly", timeout_s=60.0)) as handler:
+        assert handler.call_rows(batch([b"a"])).verdict is None
+    with (
+        closing(isolated("OpensSlowly", timeout_s=0.2)) as handler,
+        pytest.raises(InvalidRequest, match=r"did not get ready: not ready within 0\.2 s"),
+    ):
+        handler.call_rows(batch([b"a"]))

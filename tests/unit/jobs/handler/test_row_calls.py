@@ -305,3 +305,27 @@ def test_a_class_is_made_and_opened_once_and_closed_once(
 def test_a_class_without_call_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="is a class without __call__"):
         HandlerTarget(f"{HANDLERS}:WithoutCall").load()
+
+
+def test_where_the_system_has_no_more_threads_those_that_run_make_all_calls(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start = threading.Thread.start
+    started: list[str] = []
+
+    def start_some(thread: threading.Thread) -> None:
+        if thread.name.startswith("handler-") and thread.name != "handler-watch":
+            if len(started) == 3:
+                raise RuntimeError("can't start new thread")
+            started.append(thread.name)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_some)
+    called: list[bytes] = []
+
+    def handle(message: Any) -> None:
+        threading.Event().wait(0.01)
+        called.append(message.body)
+
+    assert handled(LoadedHandler(handle, False), 12, concurrency=20).verdict is None
+    assert (len(started), sorted(called)) == (3, sorted(b"%d" % row for row in range(12)))

@@ -80,6 +80,16 @@ class FailedStream:
             f"{IN_THE_JVM}\n\tat x.y",
             "py4j.protocol.Py4JJavaError: An error occurred while calling o1.save.",
         ),
+        (
+            "PythonException: Traceback (most recent call last):\n  File x\nlakemq.client.errors.Closed: "
+            "STORE_POISONED: the store is read-only\n\tat x.y",
+            "lakemq.client.errors.Closed: STORE_POISONED: the store is read-only",
+        ),
+        ("[X]\nshop.stock.NotReady: no stock: wait\n\tat x.y", "shop.stock.NotReady: no stock: wait"),
+        (
+            "[X]\nValueError: the shop said\nnote: its hours\nshop.hours: 9 to 5\nSee Also: nothing",
+            "ValueError: the shop said",
+        ),
         ("[STREAM_FAILED] nothing that names an error", "[STREAM_FAILED] nothing that names an error"),
     ],
 )

@@ -56,6 +56,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             [*GROUP, *TOPIC, "--handler", "usage_handlers"],
             "--handler is MODULE:FUNCTION, not 'usage_handlers'",
         ),
+        ([*ALL, "--max-reconsume-times", "9" * 20], "is not a whole number from 0 to 2147483647"),
         ([*ALL, "--max-batch", "0"], "--max-batch: '0' is not a whole number above 0"),
         ([*ALL, "--isolation", "thread", "--handler-memory", "512m"], "--handler-memory bounds a process"),
         ([*ALL, "--ledger", "s3://b/l"], "--ledger: s3://b/l is an address"),

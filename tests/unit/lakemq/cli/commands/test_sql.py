@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from delta_tables.deliveries import DELIVERIES
 from lakemq.cli import app
 from lakemq.cli.commands import sql
+from tests.support.ledger_rows import append, delivery, path_ledger
 
 LONG = "x" * 61
 
@@ -52,3 +55,26 @@ def test_no_ledger_here_says_what_makes_one_and_where_the_quick_starts_is(
     )
     assert app.main(["sql", "SELECT 1", "--ledger", ".quickstart/ledger"]) == 1
     assert "the quick start's" not in capsys.readouterr().err
+
+
+def test_numbers_that_json_has_no_word_for_are_texts() -> None:
+    result = pa.table({"n": [float("nan"), float("inf"), float("-inf"), 1.5]})
+    assert json.loads(sql.as_json(result), parse_constant=pytest.fail) == [
+        {"n": "NaN"},
+        {"n": "Infinity"},
+        {"n": "-Infinity"},
+        {"n": 1.5},
+    ]
+    assert sql.as_csv(result).splitlines() == ["n", "NaN", "Infinity", "-Infinity", "1.5"]
+
+
+def test_an_error_of_the_engine_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    append(path_ledger(tmp_path / "ledger"), DELIVERIES, [delivery(0)])
+    (log,) = (tmp_path / "ledger/deliveries/_delta_log").glob("*0.json")
+    log.write_text(log.read_text()[:60])
+    assert app.main(["sql", "SELECT 1", "--ledger", str(tmp_path / "ledger")]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("lakemq: ")
+    assert "\x1b" not in line
