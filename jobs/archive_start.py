@@ -48,7 +48,7 @@ def after_the_last_row(
         .agg(F.max("queue_offset"), F.max_by("message_id", "queue_offset"))
         .collect()
     }
-    brokers.all_for_a_start()
+    there = brokers.all_for_a_start()
     start: dict[str, dict[str, int]] = {}
     for topic in topics:
         start[topic] = {}
@@ -65,6 +65,10 @@ def after_the_last_row(
             if not may_pass(error):
                 raise
             raise awaited(error) from error
+    # Of a broker that nobody knows of now the positions are kept for when it comes back.
+    for queue, (last, _) in landed.items() if brokers.several else ():
+        if queue.topic in start and queue.broker_name not in there:
+            start[queue.topic][brokers.key(queue)] = last + 1
     return start
 
 

@@ -6,18 +6,23 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from pyspark.sql import SparkSession
 
 from delta_tables.ledger import ledger_at
 from delta_tables.ledger_reader import LedgerReader
+from delta_tables.messages import MESSAGES
 from jobs.archive import ArchiveSettings, Landed, archive
+from jobs.archive_start import after_the_last_row
 from lakemq.client import Client
 from store_native.errors import LakeMQError
+from structured_streaming.offsets import Bounds, MessageQueue
 from tests.support.broker_process import BrokerProcess
 from tests.support.damaged_record import damage
 from tests.support.dispatch_barrier import await_dispatch
+from tests.support.ledger_rows import append, path_ledger
 
 
 class Archive:
@@ -106,3 +111,34 @@ def test_what_is_passed_over_in_a_queue_that_came_meanwhile_counts_and_a_damaged
     ):
         archive(fails, lambda: spark)
     assert archived.run("z", "late") == {"z": Landed(1, 1), "late": Landed(1, 1)}
+
+
+class KnownBrokers:
+    """What is known of a cluster of which a broker is gone from every route; its queue has four messages."""
+
+    several = True
+
+    def all_for_a_start(self) -> dict[str, Any]:
+        return {"broker-a": self}
+
+    def queues(self, topic: str) -> dict[MessageQueue, Bounds]:
+        return {MessageQueue(topic, "broker-a", queue): Bounds(9, 12) for queue in (0, 1)}
+
+    def key(self, queue: MessageQueue) -> str:
+        return f"{queue.broker_name}/{queue.queue_id}"
+
+
+def test_positions_of_a_broker_that_nobody_knows_of_are_kept_for_when_it_comes_back(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    ledger = path_ledger(tmp_path)
+    places = [
+        ("x", "broker-a", 0, 5),
+        ("x", "broker-b", 0, 2),
+        ("x", "broker-b", 0, 3),
+        ("y", "broker-b", 0, 7),
+    ]
+    names = ("topic", "broker_name", "queue_id", "queue_offset")
+    append(ledger, MESSAGES, [dict(zip(names, place, strict=True)) for place in places])
+    start = after_the_last_row(spark, ledger, ["x"], cast(Any, KnownBrokers()))
+    assert start == {"x": {"broker-a/0": 6, "broker-a/1": 9, "broker-b/0": 4}}
