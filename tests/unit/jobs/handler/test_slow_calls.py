@@ -95,7 +95,7 @@ def test_a_handler_that_takes_long_is_named_where_it_is_called(
     def handle(_: Any) -> None:
         assert heard.wait(DEADLINE_S)
 
-    monkeypatch.setattr(slow_calls, "SLOW_S", 0.0)
+    monkeypatch.setattr(slow_calls, "SLOW_S", 0.001)
     monkeypatch.setattr(slow_calls, "_on_stderr", hear)
     handler = OpenedHandler(LoadedHandler(handle, vectorised))
     results = invoke_here(
