@@ -27,10 +27,10 @@ def refuse_anothers(settings: ConsumeSettings) -> None:
         DataCorrupt: The note is not readable.
     """
     stream = StreamCheckpoint(settings.checkpoint_of("group"))
-    reached = stream.reached() or stream.planned_end()
     if stream.last_planned() == NO_BATCH:
         return
     owner = _noted(settings)
+    reached = stream.reached() or stream.planned_end()
     if owner is None and reached is not None:  # of a release that noted none
         own = retry_topic(settings.group)
         retries = {queue.topic for queue in reached.queues if is_retry_topic(queue.topic)} - {own}

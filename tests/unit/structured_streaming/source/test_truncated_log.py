@@ -83,15 +83,21 @@ def test_a_planned_batch_is_read_up_to_the_common_point() -> None:
     assert [(p.start, p.end) for p in going.slices(planned, following)] == [(6, 15)]
 
 
-def test_queues_that_the_query_has_no_more_are_carried_along_no_further_than_the_common_point(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def promoted_with_a_queue_left_out(common: int) -> tuple[Broker, Offsets]:
+    """A promotion behind a query's position of ten messages of each topic; of t1 both logs have so many."""
     broker = Broker("broker-a", 10)
     broker.create("t1", 1)
     broker.grow(10, "t1")
     both = run(broker, subscribe="t0,t1")
     done = both.latest(both.initial(), None)
-    broker.promote_by_force({("t0", 0): 10, ("t1", 0): 4})
+    broker.promote_by_force({("t0", 0): 10, ("t1", 0): common})
+    return broker, done
+
+
+def test_queues_that_the_query_has_no_more_are_carried_along_no_further_than_the_common_point(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    broker, done = promoted_with_a_queue_left_out(common=4)
     broker.grow(15, "t1")
     with pytest.raises(InvalidRequest, match=r"t1.* truncated log: offsets \[4, 10\).* as other messages'"):
         run(broker, failOnReusedOffsets="true").latest(done, None)
@@ -105,12 +111,7 @@ def test_queues_that_the_query_has_no_more_are_carried_along_no_further_than_the
 def test_what_such_a_queue_may_have_lost_where_retention_has_taken_the_common_point_ends_no_query(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    broker = Broker("broker-a", 10)
-    broker.create("t1", 1)
-    broker.grow(10, "t1")
-    both = run(broker, subscribe="t0,t1")
-    done = both.latest(both.initial(), None)
-    broker.promote_by_force({("t0", 0): 10, ("t1", 0): 10})
+    broker, done = promoted_with_a_queue_left_out(common=10)
     broker.grow(12)
     broker.grow(12, "t1")
     broker.held["t1"].queues[0].low = 12
