@@ -4,7 +4,9 @@ Owns the scheduler of `make test` and `make test-all`, which load it (``-p tests
 A session's start, and whatever its JVM does for the first time, costs more processor time than a worker gives
 back that has the last of these modules. As by xdist's ``--dist loadfile`` a worker takes whole modules.
 
-Invariants: a worker whose only modules left are others' is done.
+Invariants: a worker whose only modules left are others' is done; of a worker that died others take the tests
+that it had not begun, never that in which it died, and never a module that it had finished: who is given$
+such a one waits for ever for a test of it to end.
 """
 
 from __future__ import annotations
@@ -26,6 +28,22 @@ _SHARE = 2 / 3
 
 class FewSessions(LoadFileScheduling):  # type: ignore[misc]  # it has no types
     """Gives modules with Spark to workers that have had some, and to new ones as long as these are few."""
+
+    def remove_node(self, node: WorkerController) -> str | None:
+        """Returns the test in which a worker died, None if none was left; those after it go to others."""
+        modules = self.assigned_work[node]
+        died_in = next(
+            ((tests, test) for tests in modules.values() for test, ended in tests.items() if not ended), None
+        )
+        if died_in is None:
+            super().remove_node(node)
+            return None
+        tests, test = died_in
+        tests[test] = True
+        for module in [module for module, tests in modules.items() if all(tests.values())]:
+            del modules[module]
+        super().remove_node(node)
+        return str(test)
 
     def _reschedule(self, node: WorkerController) -> None:
         if self.workqueue and self._next(node) is None:

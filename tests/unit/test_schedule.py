@@ -33,9 +33,8 @@ def workers_of_the_makefile() -> list[str]:
     return line[1].split()
 
 
-def run_modules(directory: Path, workers: int, *options: str) -> dict[str, str]:
-    """Runs a directory's modules of six tests each, and returns at which worker each was."""
-    modules = [path.name for path in directory.glob("test_*.py")]
+def run_pytest(directory: Path, workers: int, *options: str) -> subprocess.CompletedProcess[str]:
+    """Runs a directory's modules with the workers of `make test`."""
     environment = {name: value for name, value in os.environ.items() if "XDIST" not in name}
     root = os.pathsep.join(filter(None, (str(ROOT), environment.get("PYTHONPATH"))))
     command = [
@@ -49,7 +48,7 @@ def run_modules(directory: Path, workers: int, *options: str) -> dict[str, str]:
         ".",
         ".",
     ]
-    done = subprocess.run(
+    return subprocess.run(
         command,
         cwd=directory,
         env={**environment, "PYTEST_XDIST_AUTO_NUM_WORKERS": str(workers), "PYTHONPATH": root},
@@ -58,6 +57,12 @@ def run_modules(directory: Path, workers: int, *options: str) -> dict[str, str]:
         timeout=100,
         check=False,
     )
+
+
+def run_modules(directory: Path, workers: int, *options: str) -> dict[str, str]:
+    """Runs a directory's modules of six tests each, and returns at which worker each was."""
+    modules = [path.name for path in directory.glob("test_*.py")]
+    done = run_pytest(directory, workers, *options)
     assert f"{6 * len(modules)} passed" in done.stdout, done.stdout + done.stderr
     ran = (directory / "ran").read_text().splitlines()
     assert len(ran) == 6 * len(modules)
@@ -85,6 +90,21 @@ def test_of_three_workers_two_have_modules_with_spark_and_all_have_others(tmp_pa
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert "SESSIONS := -p tests.support.session_schedule" in makefile
     assert makefile.count("$(call BESIDE,$(SESSIONS)") == 2
+
+
+@pytest.mark.long
+def test_a_worker_that_dies_fails_one_test_and_others_run_the_rest(tmp_path: Path) -> None:
+    for name in ("test_a.py", "test_b.py"):
+        (tmp_path / name).write_text(_MODULE)
+    (tmp_path / "test_c.py").write_text(f"{_MODULE}    assert number != 2 or os._exit(1)\n")
+    done = run_pytest(tmp_path, 1, "-p", "tests.support.session_schedule")
+    assert "1 failed, 17 passed" in done.stdout, done.stdout + done.stderr
+    assert "test_c.py::test_it[2]" in done.stdout
+    assert [line.split()[0] for line in (tmp_path / "ran").read_text().splitlines()] == [
+        *["test_a.py"] * 6,
+        *["test_b.py"] * 6,
+        *["test_c.py"] * 6,
+    ], "each once"
 
 
 def test_modules_with_spark_are_one_unit_of_the_fast_tests_and_each_other_is_its_own() -> None:
