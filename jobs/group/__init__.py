@@ -15,6 +15,7 @@ outcomes.py         from messages to rows of `deliveries`; carried.py: what thei
 batch_report.py     what a batch came to; told_batches.py tells a broker of it for its metrics
 progress_report.py  how far a batch brought the group; offset_report.py tells the brokers
 waiting_retries.py  what a run leaves for a later one
+long_calls.py       calls that a batch does not wait for
 batch_size.py       how many messages, by the time they take
 worker_death.py     a handler ended its worker; quarantine.py is what the group does about it
 parted_batch.py     a batch that ends workers all the same, part by part; task_part.py is such a part,

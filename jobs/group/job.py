@@ -42,6 +42,7 @@ from jobs.group.fence import GroupFence
 from jobs.group.frame_decisions import FrameDecisions
 from jobs.group.given_again import LedgerNames
 from jobs.group.learned_of_handler import LearnedOfHandler
+from jobs.group.long_calls import LongCalls
 from jobs.group.loss_record import LossRecord
 from jobs.group.lost_retries import LostRetries, send_again
 from jobs.group.named_batch import NamedBatch
@@ -142,7 +143,7 @@ class GroupJob:
         self._learned = LearnedOfHandler(spark, settings, self._checkpoint)
         self._outcomes = BatchOutcomes(
             self._spark,
-            OutcomeRules(settings, policy, may_carry, clock),
+            OutcomeRules(settings, policy, may_carry, LongCalls.of_group(spark, settings), clock),
             gate,
             OutcomeCommit(settings.ledger, lease, self._fence, before_ledger_commit),
             self._learned,

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from jobs.frames.decided_verdicts import DecidedVerdicts
 from jobs.group.batch_size import LONGEST_BATCH, Handled
 from jobs.group.carried import Carriers
+from jobs.group.long_calls import LongCalls
 from jobs.group.named_batch import NamedBatch
 from jobs.group.orderly.lane_gate import LaneRules
 from jobs.group.outcomes import OutcomeTask
@@ -32,12 +33,14 @@ class OutcomeRules:
         settings: the group's settings.
         policy: when failed messages come again.
         may_carry: the messages and rows that verdicts may carry.
+        long_calls: the calls that went on when their tasks had ended; None: each is waited for.
         clock: of the tasks, see `OutcomeTask`; travels to the executors.
     """
 
     settings: ConsumeSettings
     policy: RetryPolicy
     may_carry: Carriers
+    long_calls: LongCalls | None
     clock: Callable[[], float]
 
     def task(
@@ -66,5 +69,6 @@ class OutcomeRules:
             TracedBatch.here(settings.group),
             # What is put off would be left to a later run, and this one is asked for all that is there.
             limit_s=None if settings.available_now else LONGEST_BATCH * settings.batch_time_s,
+            long_calls=self.long_calls,
             clock=self.clock,
         )

@@ -6,7 +6,8 @@ Invariants: one row per message, keyed by its original position and attempt; a f
 while attempts are left and the broker can take it back, DEAD otherwise, DROPPED in broadcast mode; what a
 verdict sends and writes is in its own row. The handler is not called for a message that an operator gave up:
 it is DEAD. In an orderly group a message behind one that comes again is PARKED, by the same commit. What is
-put off when a task takes too long is RETRY, an attempt that does not count; PARKED in an orderly group.
+put off when a task takes too long is RETRY, an attempt that does not count; PARKED in an orderly group. So is
+what a task does not wait for: the row of a later attempt says what its call came to.
 
 Processes: made on the driver, pickled to executors.
 """
@@ -29,6 +30,7 @@ from jobs.frames.decided_verdicts import DecidedVerdicts
 from jobs.group.batch_size import Handled
 from jobs.group.carried import CARRIES_NOTHING, Carriers, carried
 from jobs.group.handled_messages import as_handled, without_repeats
+from jobs.group.long_calls import LongCalls
 from jobs.group.orderly.lane import lanes_of
 from jobs.group.orderly.lane_gate import LaneGate, LaneRules
 from jobs.group.skips.skipped_rows import NO_SKIPS, Skips, beside_skipped
@@ -39,8 +41,9 @@ from jobs.handler.call_order import CallOrder
 from jobs.handler.deadline import NEVER, Deadline
 from jobs.handler.invocation import DEFAULT_HOST, HandlerHost, invoke
 from jobs.handler.loader import HandlerTarget
-from jobs.handler.results import HandlerResults
-from jobs.handler.verdicts import CONSUME_TIMEOUT, WORKER_DIED
+from jobs.handler.long_call import Leave
+from jobs.handler.results import CallMade, HandlerResults, by_rows, of_calls
+from jobs.handler.verdicts import CONSUME_TIMEOUT, PUT_OFF, WORKER_DIED
 from jobs.redelivery.counted_attempts import AttemptCounts, attempt_counts, marked
 from jobs.redelivery.original_position import LAST_ATTEMPT, Positions, original_positions
 from jobs.redelivery.property_limit import PROPERTIES_TOO_LARGE, leaves_space_for_retry
@@ -76,6 +79,7 @@ class OutcomeTask:
         part: the messages of a task that are handled; None: all.
         limit_s: seconds from a task's first call in which calls are begun; None: any. Not for parts, and not
             in broadcast mode, where nothing comes again.
+        long_calls: the calls that went on when their tasks had ended; None: each is waited for.
         attempt_number: says how often Spark has started the task before.
         clock: seconds that never go back, for `limit_s` and the time that is reported.
     """
@@ -94,6 +98,7 @@ class OutcomeTask:
     traced: TracedBatch = NOT_TRACED
     part: TaskPart | None = None
     limit_s: float | None = None
+    long_calls: LongCalls | None = None
     attempt_number: Callable[[], int] = of_this_task
     clock: Callable[[], float] = time.monotonic
 
@@ -181,8 +186,20 @@ class OutcomeTask:
             return died_without_a_call(batch.num_rows, order)
         if isinstance(self.handler, DecidedVerdicts):
             return self.handler.of(messages)
+        leave: Leave | None = None
+        if self.long_calls is not None:
+
+            @cache
+            def cannot_return() -> list[bool]:
+                return list(_cannot_return(batch, positions).to_pylist())
+
+            made = self.long_calls.found(positions, counts.put_off, self.policy, cannot_return)
+            if made:
+                return self._beside(made, batch, positions, counts, deadline)
+            leave = self.long_calls.leaving(messages, positions, self.host.timeout_s, cannot_return)
         before = self._before(batch, positions, counts) if self.handler.load().vectorised else None
-        results = invoke(self.handler, messages, self.policy, before, self.host, order, self.traced, deadline)
+        call = (self.handler, messages, self.policy, before, self.host, order, self.traced, deadline, leave)
+        results = invoke(*call)
         if results.put_off is None:
             return results
         stuck = pc.indices_nonzero(pc.and_(results.put_off, _cannot_return(batch, positions)))
@@ -190,6 +207,24 @@ class OutcomeTask:
             return results
         some = batch.take(stuck), positions.take(stuck), counts.take(stuck)
         return results.replaced(stuck.to_pylist(), self._called(*some, NEVER, None))
+
+    def _beside(
+        self,
+        made: dict[int, CallMade],
+        batch: pa.RecordBatch,
+        positions: Positions,
+        counts: AttemptCounts,
+        deadline: Deadline,
+    ) -> HandlerResults:
+        """The results of all rows, where what is known of the calls of some is not asked again."""
+        rows = list(made)
+        known = of_calls(rows, made, PUT_OFF, time.time_ns() // 1_000)
+        others = [row for row in range(batch.num_rows) if row not in made]
+        if not others:
+            return by_rows([(rows, known)])
+        at = pa.array(others, pa.int64())
+        results = self._called(batch.take(at), positions.take(at), counts.take(at), deadline, None)
+        return by_rows([(rows, known), (others, results)])
 
     def _before(self, batch: pa.RecordBatch, positions: Positions, counts: AttemptCounts) -> Before:
         """What a failure would mean for each row; worked out when something fails."""

@@ -21,6 +21,7 @@ from jobs.handler.call_order import CallOrder
 from jobs.handler.deadline import NEVER, Deadline
 from jobs.handler.isolated_handler import isolated
 from jobs.handler.loader import HandlerTarget
+from jobs.handler.long_call import Leave
 from jobs.handler.narrowing import Call
 from jobs.handler.opened_handler import OpenedHandler, opened
 from jobs.handler.results import HandlerResults, of_calls
@@ -69,6 +70,7 @@ def invoke(
     order: CallOrder | None = None,
     traced: TracedBatch = NOT_TRACED,
     deadline: Deadline = NEVER,
+    leave: Leave | None = None,
 ) -> HandlerResults:
     """Has a batch handled.
 
@@ -81,6 +83,7 @@ def invoke(
         order: which calls of a handler of single messages follow each other; None: none does.
         traced: what the spans of its calls say of the batch.
         deadline: from when on what has not begun is put off; of a vectorised handler, the whole batch.
+        leave: has a call of a single message that is under way then go on; not in a process beside it.
 
     Returns:
         One verdict per row of the batch, in its order.
@@ -96,7 +99,7 @@ def invoke(
             watch.begin(0)
             handler = opened(target)
             watch.end(0)
-        return invoke_here(handler, batch, policy, before, host, order, traced, deadline)
+        return invoke_here(handler, batch, policy, before, host, order, traced, deadline, leave)
     process = isolated(target, policy, host.concurrency, host.timeout_s, host.memory)
     if vectorised and before is not None:
         return handle_batch(batch, lambda piece: process.call_batch(piece, traced), before)
@@ -112,6 +115,7 @@ def invoke_here(
     order: CallOrder | None = None,
     traced: TracedBatch = NOT_TRACED,
     deadline: Deadline = NEVER,
+    leave: Leave | None = None,
 ) -> HandlerResults:
     """Has a batch handled in this process; see `invoke`."""
     # A coroutine is cancelled first; only one that holds the loop is late for the watch.
@@ -130,6 +134,7 @@ def invoke_here(
                 ended=lambda row, *_: watch.end(row),
                 spans=spans,
                 deadline=deadline,
+                leave=leave,
             )
             return calls.run(batch, range(batch.num_rows), order)
         numbers = itertools.count()

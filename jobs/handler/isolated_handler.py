@@ -35,8 +35,8 @@ from jobs.handler.deadline import NEVER, Deadline
 from jobs.handler.loader import HandlerTarget
 from jobs.handler.narrowing import Call, Said, failures_allowed
 from jobs.handler.results import CallMade, HandlerResults, of_calls
-from jobs.handler.row_calls import TICK_S, timed_out
-from jobs.handler.verdicts import Outcome, worker_died
+from jobs.handler.row_calls import TICK_S
+from jobs.handler.verdicts import Outcome, timed_out, worker_died
 from jobs.redelivery.retry_policy import RetryPolicy
 from jobs.tracing.call_spans import NOT_TRACED, TracedBatch
 from store_native.errors import from_code

@@ -22,6 +22,7 @@ from types import FrameType, SimpleNamespace
 from typing import Any
 
 from jobs.handler.loader import HandlerTarget, LoadedHandler
+from jobs.handler.usual_time import UsualTime
 from jobs.tracing import provider
 
 _ENDS = (signal.SIGHUP, signal.SIGTERM)
@@ -38,6 +39,7 @@ class OpenedHandler:
         vectorised: Whether it takes batches.
         thread_safe: Whether several threads may call it at a time.
         loop: Where coroutines run; None for a plain function.
+        usual: How long its calls take in this process.
     """
 
     def __init__(self, loaded: LoadedHandler) -> None:
@@ -45,6 +47,7 @@ class OpenedHandler:
         self.thread_safe = loaded.thread_safe
         self.loop = asyncio.new_event_loop() if loaded.is_async else None
         self.call: Callable[..., Any] = loaded.function
+        self.usual = UsualTime()
         self._instance: Any = None
         if inspect.isclass(loaded.function):
             self._instance = loaded.function()

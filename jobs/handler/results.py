@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from delta_tables.deliveries import ACK
 from delta_tables.table import OUTBOX
-from jobs.handler.verdicts import PUT_OFF, Outcome
+from jobs.handler.verdicts import Outcome
 
 TIME = pa.timestamp("us", "UTC")
 Columns = dict[str, pa.Array | None]
@@ -28,8 +28,8 @@ class HandlerResults:
 
     `verdict` None means that every row is acknowledged, sends and writes nothing: the common case carries no
     column. `table_rows` is packed (table_rows.py).
-    `in_company` and `isolated` (None: nowhere) are those of `narrowing.Found`; `put_off` marks the rows of
-    `verdicts.PUT_OFF`.
+    `in_company` and `isolated` (None: nowhere) are those of `narrowing.Found`; `put_off` marks rows of which
+    nothing is said yet.
     """
 
     rows: int
@@ -85,8 +85,8 @@ def of_calls(
     results = with_outcomes(
         len(rows), [began for began, _, _ in found], [ended for _, ended, _ in found], others
     )
-    if otherwise is PUT_OFF and len(made) < len(rows):
-        results.put_off = pa.array([call is not_called for call in found])
+    if any(outcome.put_off for outcome in others.values()):
+        results.put_off = pa.array([row in others and others[row].put_off for row in range(len(rows))])
     return results
 
 
@@ -118,6 +118,13 @@ _VALUES = {
 }
 _MARKS = {name: (pa.bool_(), False) for name in ("in_company", "isolated", "put_off")}
 _CARRIED = {"outbox": (OUTBOX, None), "table_rows": (pa.binary(), None)}
+
+
+def by_rows(parts: Sequence[tuple[Sequence[int], HandlerResults]]) -> HandlerResults:
+    """Results of all rows of a batch, in its order, from those of some each."""
+    place_of = {row: place for place, row in enumerate(row for rows, _ in parts for row in rows)}
+    order = pa.array([place_of[row] for row in range(len(place_of))], pa.int64())
+    return concat([results for _, results in parts]).take(order)
 
 
 def concat(pieces: list[HandlerResults]) -> HandlerResults:

@@ -3,11 +3,11 @@
 Owns the threads and the turns of the event loop that make the calls.
 
 Invariants: one outcome per row that is called; what a call raises is a failure of its own row only; one that
-is not thread-safe runs on the task's own thread; no call is under way when `run` returns, and none is begun
-when it is late.
+is not thread-safe runs on the task's own thread; none is begun when it is late, and none is under way when
+`run` returns, but those that are left then: few, and longer under way than calls are by far.
 
-Threads: up to `concurrency` for the length of one `run`; they are daemons, so that a call that never returns
-ends with its process.
+Threads: up to `concurrency` for the length of one `run`, or of the calls that are left; they are daemons, so
+that a call that never returns ends with its process.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from delta_tables.deliveries import RETRY
 from jobs.handler.call_order import CallOrder, Turns
 from jobs.handler.deadline import NEVER, Deadline
+from jobs.handler.long_call import Leave, LongCall, long_calls_here
 from jobs.handler.opened_handler import OpenedHandler
 from jobs.handler.results import CallMade, HandlerResults, of_calls
-from jobs.handler.verdicts import CONSUME_TIMEOUT, Outcome, failure, outcome_of, tell
+from jobs.handler.verdicts import GOES_ON, Outcome, failure, outcome_of, tell, timed_out
 from jobs.redelivery.retry_policy import RetryPolicy
 from jobs.tracing.call_spans import NO_SPANS, CallSpans
 from lakemq.handler import BatchColumns, DeliveredMessage, Verdict
@@ -39,10 +39,10 @@ Began = Callable[[int], None]
 Ended = Callable[[int, int, int, Outcome | None], None]
 
 
-def timed_out(timeout_s: float) -> Outcome:
-    """The outcome of a call that was given up."""
-    text = f"the handler did not return within {timeout_s:g} s (consume timeout)"
-    return Outcome(RETRY, reason=text, error_type=CONSUME_TIMEOUT, error_text=text)
+class _UnderWay(NamedTuple):
+    thread: threading.Thread
+    started: int
+    since: float
 
 
 class RowCalls:
@@ -57,6 +57,8 @@ class RowCalls:
         ended: Called with a row, its start and end (epoch us) and outcome (None is ACK) after it.
         spans: Of the calls.
         deadline: From when on no call is begun.
+        leave: Has a call under way go on when the deadline has passed; None: each is waited for. Not for
+            coroutines, nor where one call is made at a time.
         tick: Called every TICK_S from where the calls run, as long as they let it: on the event loop, or on a
             thread that needs the interpreter as they do.
     """
@@ -72,6 +74,7 @@ class RowCalls:
         ended: Ended = lambda row, started, finished, outcome: None,
         spans: CallSpans = NO_SPANS,
         deadline: Deadline = NEVER,
+        leave: Leave | None = None,
         tick: Callable[[], None] | None = None,
     ) -> None:
         self._handler = handler
@@ -82,6 +85,10 @@ class RowCalls:
         self._ended = ended
         self._spans = spans
         self._deadline = deadline
+        several = self._concurrency > 1 and handler.loop is None
+        self._leave = leave if several else None
+        self._under_way: dict[int, _UnderWay] = {}
+        self._left: dict[int, LongCall] = {}
         self._tick = tick
         self._turns = Turns(CallOrder(()))
         self._outcomes: dict[int, CallMade] = {}
@@ -103,11 +110,13 @@ class RowCalls:
         self._turns, self._outcomes = Turns(order), {}
         columns = BatchColumns(batch)
         callers = min(self._concurrency, len(order.lanes))
+        if self._leave is not None:
+            callers = min(callers, max(1, self._concurrency - long_calls_here()))
         if self._handler.loop is not None:
             self._run_on(self._handler.loop, columns, callers)
         else:
             with self._ticking():
-                if callers <= 1:
+                if callers <= 1 and self._leave is None:
                     self._work(columns)
                 else:
                     self._on_threads(columns, callers)
@@ -124,14 +133,43 @@ class RowCalls:
             with suppress(RuntimeError):  # the system has no more: those that run make all calls
                 for thread in threads[1:]:
                     thread.start()
-        for thread in threads:
-            if thread.ident is not None:
-                thread.join()
+        waited_for = {thread for thread in threads if thread.ident is not None}
+        while waited_for := {thread for thread in waited_for if thread.is_alive()}:
+            next(iter(waited_for)).join(None if self._leave is None else TICK_S)
+            waited_for -= self._leave_long_calls()
+
+    def _leave_long_calls(self) -> set[threading.Thread]:
+        """Has all calls under way go on, where that is what the task waits for; returns their threads."""
+        if self._leave is None or not self._deadline.passed:
+            return set()
+        calls = self._under_way.copy()
+        now = time.monotonic()
+        few = len(calls) + long_calls_here() <= self._concurrency // 2
+        if not few or any(now - call.since < self._handler.usual.long_s for call in calls.values()):
+            return set()
+        threads = set()
+        for row, call in calls.items():
+            left = self._leave(row, call.started, call.since)
+            if left is None:
+                continue
+            self._left[row] = left
+            # Whoever takes it out has the call's end.
+            if self._under_way.pop(row, None) is None:
+                del self._left[row]
+                left.forget()
+                continue
+            self._ended(row, call.started, _now_us(), GOES_ON)
+            self._outcomes[row] = None, _now_us(), GOES_ON
+            threads.add(call.thread)
+        return threads
 
     def _work(self, columns: BatchColumns) -> None:
         call = self._call if self._spans is NO_SPANS else self._call_traced
+        thread = threading.current_thread()
         while (row := self._take()) is not None:
             started = _now_us()
+            if self._leave is not None:
+                self._under_way[row] = _UnderWay(thread, started, time.monotonic())
             outcome = call(DeliveredMessage(columns, row))
             self._end(row, started, outcome)
 
@@ -226,6 +264,11 @@ class RowCalls:
 
     def _end(self, row: int, started: int, outcome: Outcome | None) -> None:
         finished = _now_us()
+        if self._leave is not None:
+            self._handler.usual.add((finished - started) / 1_000_000)
+            if self._under_way.pop(row, None) is None:
+                self._left.pop(row).end((started, finished, outcome))
+                return
         if self._is_orderly and outcome is not None and outcome.carries:
             # Not behind the calls, where what follows it on its lane would be done already.
             outcome = failure(ValueError("in orderly mode a verdict sends and writes nothing"))

@@ -25,6 +25,7 @@ class SlowCalls:
         messages: Those of a call, by its number; None where it has ended meanwhile.
         timeout_s: How long a call may take.
         say: Gets a line; None: standard error.
+        follows: What the line says of the batch.
     """
 
     def __init__(
@@ -32,10 +33,13 @@ class SlowCalls:
         messages: Callable[[int], pa.RecordBatch | None],
         timeout_s: float,
         say: Callable[[str], None] | None = None,
+        *,
+        follows: str = "the outcomes of its batch wait for it",
     ) -> None:
         self._messages = messages
         self._timeout_s = timeout_s
         self._say = say or _on_stderr
+        self._follows = follows
         self._after_s = SLOW_S
 
     def look(self, began: Mapping[int, float], now: float) -> None:
@@ -55,7 +59,7 @@ class SlowCalls:
         more = f", and {others} other{'s' * (others > 1)} as long" if others else ""
         self._say(
             f"lakemq: a call of the handler has been under way for {now - began[oldest]:.0f} s: "
-            f"{_named(messages)}{more}; the outcomes of its batch wait for it "
+            f"{_named(messages)}{more}; {self._follows} "
             f"(--consume-timeout {self._timeout_s:g} s)"
         )
         while self._after_s <= now - began[oldest]:

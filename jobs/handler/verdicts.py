@@ -33,7 +33,7 @@ CONSUME_TIMEOUT = "ConsumeTimeout"
 class Outcome:
     """The verdict of one row that is not simply acknowledged; one that sends or writes may be.
 
-    `table_rows` is packed (table_rows.py).
+    `table_rows` is packed (table_rows.py). `put_off` where it says nothing of the row.
     """
 
     verdict: str
@@ -44,6 +44,7 @@ class Outcome:
     error_trace: str | None = None
     outbox: tuple[Plain, ...] | None = None
     table_rows: bytes | None = None
+    put_off: bool = False
 
     @property
     def carries(self) -> bool:
@@ -53,8 +54,10 @@ class Outcome:
 
 NOT_CALLED = Outcome(PARKED)
 """Of a row that waits for one before it."""
-PUT_OFF = Outcome(RETRY, reason="put off: its batch took too long, no call had begun")
-"""Of a row whose call had not begun when its task's time was up: that says nothing of it."""
+PUT_OFF = Outcome(RETRY, reason="put off: its batch took too long, no call had begun", put_off=True)
+"""Of a row whose call had not begun when its task's time was up."""
+GOES_ON = Outcome(RETRY, reason="put off: its batch took too long, its call goes on", put_off=True)
+"""Of a row whose call was still under way then: what it comes to is told by a later delivery."""
 
 
 def outcome_of(verdict: Any, policy: RetryPolicy) -> Outcome:
@@ -111,6 +114,12 @@ def worker_died(how: str | None = None) -> Outcome:
     """
     text = "worker died" if how is None else f"worker died ({how})"
     return Outcome(RETRY, reason=text, error_type=WORKER_DIED, error_text=text)
+
+
+def timed_out(timeout_s: float) -> Outcome:
+    """The outcome of a call that was given up."""
+    text = f"the handler did not return within {timeout_s:g} s (consume timeout)"
+    return Outcome(RETRY, reason=text, error_type=CONSUME_TIMEOUT, error_text=text)
 
 
 def tell(span: CurrentSpan, outcome: Outcome | None) -> None:

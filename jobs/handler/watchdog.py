@@ -34,6 +34,7 @@ class Watchdog:
         timeout_s: How long a call may take.
         on_late: Called on the watch's thread when one takes longer; by default it ends this process.
         on_look: Called on it at each look, with since when which call is under way, and the time.
+        last_words: Called on it before it ends this process; not where a call holds the interpreter.
         clock: Seconds that never go back.
     """
 
@@ -43,11 +44,13 @@ class Watchdog:
         *,
         on_late: Callable[[float], None] | None = None,
         on_look: Callable[[Mapping[int, float], float], None] | None = None,
+        last_words: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._timeout_s = timeout_s
         self._on_late = on_late or _end_process
         self._on_look = on_look
+        self._last_words = last_words
         self._ends_process = on_late is None
         self._clock = clock
         self._under_way: dict[int, float] = {}
@@ -63,9 +66,9 @@ class Watchdog:
         self._thread.join()
         faulthandler.cancel_dump_traceback_later()
 
-    def begin(self, call: int) -> None:
-        """Notes that a call begins."""
-        self._under_way[call] = self._clock()
+    def begin(self, call: int, since: float | None = None) -> None:
+        """Notes that a call begins, or has been under way since a time of the clock."""
+        self._under_way[call] = self._clock() if since is None else since
 
     def end(self, call: int) -> None:
         """Notes that it has returned."""
@@ -83,6 +86,8 @@ class Watchdog:
             under_way = self._under_way.copy()
             now = self._clock()
             if now - min(under_way.values(), default=now) > self._timeout_s:
+                if self._ends_process:
+                    self._last_words()
                 self._on_late(self._timeout_s)
                 return
             if self._on_look is not None:

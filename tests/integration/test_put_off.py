@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from jobs.consume import consume
 from jobs.group.batch_report import BatchReport
 from jobs.handler.invocation import HandlerHost
 from jobs.handler.loader import HandlerTarget
-from jobs.handler.verdicts import PUT_OFF
+from jobs.handler.verdicts import GOES_ON, PUT_OFF
 from jobs.settings import ConsumeSettings, Mode
 from lakemq import Message
 from tests.support.broker_process import BrokerProcess
@@ -90,6 +91,55 @@ def test_a_slow_handler_holds_nothing_back_and_each_message_is_handled_once(
     assert status.last_error is None
     assert sum(handling.attempts for handling in status.handling) == MESSAGES
     assert sum(handling.failed for handling in status.handling) == 0
+
+
+# The first message's call goes on until it is let go; the others take no time.
+LONG = """
+import threading
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+def long(message):
+    with (HERE / "calls").open("a") as calls:
+        calls.write(message.text + "\\n")
+    while message.text == "0" and not (HERE / "let-go").exists():
+        threading.Event().wait(0.02)
+"""
+
+
+def test_a_call_that_takes_long_holds_up_neither_its_batch_nor_the_next_one(
+    spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path
+) -> None:
+    topic, later = "long-call", 3
+    settings = settings_for(shared_broker, tmp_path, topic, "concurrent", until_idle_s=0.2)
+    (tmp_path / "long_call.py").write_text(LONG)
+    target = HandlerTarget("long_call:long", "auto", (str(tmp_path),))
+    settings = replace(settings, handler=target, host=HandlerHost(concurrency=4))
+
+    def rows(text: str) -> list[tuple[Any, ...]]:
+        return [tuple(row.values()) for row in LedgerReader(tmp_path / "ledger").sql(text).to_pylist()]
+
+    def on_batch(report: BatchReport) -> None:
+        done = rows("SELECT queue_offset FROM deliveries WHERE verdict = 'ACK'")
+        if report.put_off and len(done) == MESSAGES - 1:
+            with shared_broker.client() as client:
+                client.send_many(topic, [Message(f"later {number}") for number in range(later)])
+        if len(done) == MESSAGES - 1 + later:
+            (tmp_path / "let-go").touch()
+
+    consume(settings, lambda: spark, on_batch=on_batch)
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert sorted(calls) == sorted([*map(str, range(MESSAGES)), *(f"later {n}" for n in range(later))])
+    attempts = rows("SELECT verdict, reason FROM deliveries WHERE queue_offset = 0 ORDER BY attempt")
+    assert attempts == [("RETRY", GOES_ON.reason)] * (len(attempts) - 1) + [("ACK", None)]
+    assert len(attempts) > 1
+    assert rows("SELECT * FROM duplicate_deliveries") == rows("SELECT * FROM delivery_gaps") == []
+    (took,) = rows(
+        "SELECT min(finished_at) FILTER (WHERE verdict = 'RETRY')"
+        " BETWEEN min(started_at) AND max(finished_at) FROM deliveries WHERE queue_offset = 0"
+    )
+    assert took == (True,), "the outcome's row has the times of the call"
 
 
 def test_a_run_over_what_is_there_leaves_nothing_for_a_later_one(

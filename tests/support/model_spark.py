@@ -74,7 +74,10 @@ class ModelContext:
 
     Attributes:
         repeat_tasks: So many tasks from now on run twice.
+        master: Not of one machine.
     """
+
+    master = "model"
 
     def __init__(self, cores: int) -> None:
         self.defaultParallelism = cores

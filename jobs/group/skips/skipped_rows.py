@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from delta_tables.deliveries import DEAD, PARKED, RETRY
 from jobs.handler import reasons
 from jobs.handler.call_order import CallOrder
-from jobs.handler.results import HandlerResults, concat, with_outcomes
+from jobs.handler.results import HandlerResults, by_rows, with_outcomes
 from jobs.handler.verdicts import Outcome
 from jobs.redelivery.original_position import Positions
 
@@ -93,9 +93,8 @@ def beside_skipped(
     }
     began = [now if row in reached else None for row in skipped]
     own = with_outcomes(len(skipped), began, [now] * len(skipped), given_up)
-    parts = [own] if called is None else [called, own]
-    place_of = {row: place for place, row in enumerate((*rows, *skipped))}
-    return concat(parts).take(pa.array([place_of[row] for row in range(len(place_of))], pa.int64()))
+    beside = [] if called is None else [(rows, called)]
+    return by_rows([*beside, (list(skipped), own)])
 
 
 def _reached(
