@@ -8,7 +8,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -24,7 +24,9 @@ class ConsumerProcess:
         directory: working directory; the handler's module is beside it.
         arguments: the command's arguments.
         halt: halt after the ledger commit of the first batch handled, and say its number.
+        halts: something else makes it halt, and says so in the pipe `halted` of the directory.
         module: what is run in the place of the command line, with the same arguments.
+        environment: variables beside this process's own.
 
     Attributes:
         shown: what `await_started` has read of standard output.
@@ -35,17 +37,20 @@ class ConsumerProcess:
         directory: Path,
         *arguments: str,
         halt: bool = False,
+        halts: bool = False,
         module: Sequence[str] = ("lakemq.cli", "consume"),
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.shown = ""
         self._fifo = directory / "halted"
         self.log_path = directory / "consume.log"
         extra: list[str] = []
-        if halt:
+        if halt or halts:
             self._fifo.unlink(missing_ok=True)
             os.mkfifo(self._fifo)
             # Open before the writer exists, and for writing too: no end of file between writers.
             self._halted = os.open(self._fifo, os.O_RDWR | os.O_NONBLOCK)
+        if halt:
             extra = ["--halt-after-ledger-commit", str(self._fifo)]
         root = Path(__file__).resolve().parents[2]
         paths = [str(root), os.environ.get("PYTHONPATH", "")]
@@ -53,7 +58,7 @@ class ConsumerProcess:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", *module, *arguments, *extra],
                 cwd=directory,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+                env={**os.environ, **(environment or {}), "PYTHONPATH": os.pathsep.join(filter(None, paths))},
                 stdout=subprocess.PIPE,
                 stderr=log,
                 start_new_session=True,

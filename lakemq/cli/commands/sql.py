@@ -13,6 +13,7 @@ import io
 import math
 import sys
 from datetime import date, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -132,8 +133,17 @@ def _plain(value: Any) -> Any:
         return value.total_seconds()
     if isinstance(value, dict):
         return {name: _plain(inner) for name, inner in value.items()}
+    if type(value).__name__ == "MonthDayNano":  # without an import of Arrow at each start of the command line
+        return _duration(*value)
     if isinstance(value, (list, tuple)):
         if value and all(isinstance(pair, tuple) and len(pair) == 2 for pair in value):
             return {str(name): _plain(inner) for name, inner in value}
         return [_plain(inner) for inner in value]
     return value
+
+
+def _duration(months: int, days: int, nanoseconds: int) -> str:
+    """Writes an interval as ISO 8601 has it: ``P1M2DT3.5S``."""
+    date_part = "".join(f"{count}{unit}" for count, unit in ((months, "M"), (days, "D")) if count)
+    seconds = f"{Decimal(nanoseconds).scaleb(-9).normalize():f}"
+    return f"P{date_part}T{seconds}S" if nanoseconds or not date_part else f"P{date_part}"

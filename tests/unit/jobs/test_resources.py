@@ -11,7 +11,12 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from jobs.arguments import add_consume_arguments, consume_settings
+from jobs.arguments import (
+    add_archive_arguments,
+    add_consume_arguments,
+    archive_settings,
+    consume_settings,
+)
 from lakemq.cli import app
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -56,6 +61,23 @@ def test_a_groups_parameters_are_settings(name: str, runs_end: bool) -> None:
     settings = consume_settings(parser.parse_args(given))
     assert settings.available_now is runs_end
     assert str(settings.checkpoint_of("group")) == "/Volumes/x/group/group"
+
+
+@pytest.mark.parametrize("on_data_loss", ["fail", "skip"])
+def test_the_archives_parameters_are_settings(on_data_loss: str) -> None:
+    bundle = read(ROOT / "databricks.yml")["variables"]
+    assert bundle["archive_on_data_loss"]["default"] == "fail", "as the command's"
+    (job,) = jobs_of(ROOT / "jobs" / "resources" / "archive.job.yml").values()
+    values = {"catalog": "main", "schema": "lakemq", "checkpoints": "/Volumes/x"}
+    values["archive_on_data_loss"] = on_data_loss
+    given = [
+        re.sub(r"\$\{var\.(\w+)\}", lambda found: values.get(found[1], found[1]), parameter)
+        for parameter in job["tasks"][0]["python_wheel_task"]["parameters"]
+    ]
+    parser = argparse.ArgumentParser()
+    add_archive_arguments(parser)
+    settings = archive_settings(parser.parse_args(given))
+    assert (settings.on_data_loss, settings.topics) == (on_data_loss, ("topic",))
 
 
 def test_the_scheduled_group_waits_to_be_chosen_and_has_the_continuous_ones_checkpoint() -> None:

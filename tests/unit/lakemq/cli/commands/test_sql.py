@@ -68,6 +68,16 @@ def test_numbers_that_json_has_no_word_for_are_texts() -> None:
     assert sql.as_csv(result).splitlines() == ["n", "NaN", "Infinity", "-Infinity", "1.5"]
 
 
+def test_an_interval_is_text_as_iso_8601_has_it() -> None:
+    hours = -90 * 60 * 10**9
+    intervals = [(1, 2, 3_500_000_000), (0, 0, hours), (12, 0, 0), (0, -3, 0), (0, 0, 0), (0, 0, 1)]
+    found = [pa.table({"i": pa.array([pa.MonthDayNano(list(each))])}) for each in intervals]
+    written = [json.loads(sql.as_json(each))[0]["i"] for each in found]
+    assert written == ["P1M2DT3.5S", "PT-5400S", "P12M", "P-3D", "PT0S", "PT0.000000001S"]
+    assert sql.as_csv(found[1]) == "i\nPT-5400S"
+    assert "P12M" in sql.as_table(found[2])
+
+
 def test_an_error_of_the_engine_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,0 +1,70 @@
+"""The driver is killed (-9) at each file by which a batch becomes part of the ledger and of the checkpoint.
+
+Contract: that of `tests/support/killed_group.py`. The source's own commit does nothing for a group: the job
+reports offsets, to the ledger and the brokers, before Spark's commit. LAKEMQ_KILL_ROUNDS sets how often each
+file is met (default 1; `make chaos ONLY=DRIVER ROUNDS=5`). The run after the last kill is this process's own.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from jobs.consume import consume
+from tests.support.broker_process import BrokerProcess
+from tests.support.consumer_process import ConsumerProcess
+from tests.support.killed_group import KilledGroup
+
+ROUNDS = int(os.environ.get("LAKEMQ_KILL_ROUNDS", "1"))
+BATCH = 200
+LIBRARY = Path(__file__).parents[1] / "support" / "halting_disk.c"
+
+
+class Point(NamedTuple):
+    """Before or after the file of so many, from the process's start, whose path matches."""
+
+    side: str
+    number: int
+    pattern: str
+
+
+POINTS = {
+    "planned": Point("before", 1, "*/group/*plan*"),
+    "during the offset log": Point("before", 1, "*/group/offsets/[0-9]*"),
+    "before anything is written": Point("before", 1, "*/deliveries/*.parquet"),
+    "files written": Point("before", 2, "*/deliveries/_delta_log/*.json"),  # the first is the fence's
+    "outcomes committed": Point("after", 2, "*/deliveries/_delta_log/*.json"),
+    "offsets committed": Point("after", 1, "*/consumer_offsets/_delta_log/*.json"),
+    "before Spark's commit": Point("before", 1, "*/group/commits/[0-9]*"),
+    "after Spark's commit": Point("after", 1, "*/group/commits/[0-9]*"),
+    "during a Delta checkpoint": Point("before", 1, "*/deliveries/_delta_log/*.checkpoint*.parquet"),
+}
+
+
+@pytest.mark.nightly
+def test_a_driver_killed_at_any_file_of_a_batch_leaves_one_row_per_attempt(
+    spark: SparkSession, broker: BrokerProcess, tmp_path: Path
+) -> None:
+    group = KilledGroup(broker, tmp_path, "killed_anywhere", BATCH)
+    library, fifo = tmp_path / "halting_disk.so", tmp_path / "halted"
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, LIBRARY, "-ldl"], check=True)
+    for number in range(ROUNDS):
+        for name, point in POINTS.items():
+            group.post(BATCH)
+            halt = " ".join(map(str, (fifo, *point)))
+            preloaded = {"LD_PRELOAD": str(library), "LAKEMQ_TEST_HALT": halt}
+            with ConsumerProcess(tmp_path, *group.arguments, halts=True, environment=preloaded) as consumer:
+                consumer.halted_at()
+                consumer.kill()
+            print(f"round {number}: killed {name}", flush=True)
+            if group.posted == BATCH:  # the tables are made
+                deliveries = DeltaTable(str(tmp_path / "ledger" / "deliveries"))
+                deliveries.alter.set_table_properties({"delta.checkpointInterval": "2"})
+    consume(group.settings, lambda: spark)
+    group.check()
