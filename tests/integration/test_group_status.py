@@ -77,6 +77,13 @@ def test_status_is_the_brokers_and_the_ledgers(
     assert lines[0]["at"] < lines[1]["at"]
     assert watching.returncode == 130
 
+    with broker.client() as client:
+        client.delete_group("watched")
+    assert main(command) == 0
+    captured = capsys.readouterr()
+    assert "1 wait, 0 of them are due" in captured.out, "the ledger has it all the same"
+    assert "without the broker: GROUP_NOT_EXIST" in captured.err
+
     broker.kill()
     assert main(command) == 0
     captured = capsys.readouterr()

@@ -22,7 +22,7 @@ from lakemq.cli.ledger_options import add_conf, add_ledger, ledger_session
 from lakemq.cli.subparsers import Subparsers
 from lakemq.cli.verbs import add_broker_verb
 from lakemq.cli.verbs import run as run
-from lakemq.client import Client, GroupConfig, InvalidRequest, Unavailable
+from lakemq.client import Client, GroupConfig, InvalidRequest, LakeMQError, Unavailable
 from lakemq.terminal import output
 from lakemq.terminal.failure import WrongUsage
 from store_native.names import retry_topic
@@ -224,8 +224,7 @@ def _behind(client: Client, group: str, now_ms: int, *, in_ledger: bool) -> dict
     """How far behind a group is, where all brokers answer: the ledger has the rest all the same.
 
     Raises:
-        Unavailable: A broker does not answer, and the ledger has nothing of the group: whether there is such
-            a group is not known.
+        LakeMQError: A broker does not answer, or does not know the group, and the ledger has nothing of it.
     """
     try:
         rows, away = lag_and_away(client, group)
@@ -235,8 +234,8 @@ def _behind(client: Client, group: str, now_ms: int, *, in_ledger: bool) -> dict
             print(f"lakemq: group {group} has committed no offset yet", file=sys.stderr)
             return {"lag": None, "lag_s": None}
         return group_status.lag(client, rows, retry_topic(group), now_ms)
-    except Unavailable as error:
-        if not in_ledger:
+    except LakeMQError as error:
+        if not in_ledger or not (isinstance(error, Unavailable) or error.code == "GROUP_NOT_EXIST"):
             raise
         print(f"lakemq: without the broker: {error}", file=sys.stderr)
         return {"lag": None, "lag_s": None}
