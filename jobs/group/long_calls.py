@@ -27,6 +27,7 @@ from jobs.settings import ConsumeSettings
 _LONGEST_WAIT_MS = 30_000
 """Spark ends workers when none has had anything to do for a minute."""
 _DOUBLINGS = 5
+_WORKERS_STAY = ("spark.python.worker.reuse", "spark.python.use.daemon")
 
 
 @dataclass(frozen=True)
@@ -44,10 +45,15 @@ class LongCalls:
         """Those of a group, for as long as its Spark application lasts.
 
         None where each call is waited for: the next attempt may be on another machine, or nothing comes
-        again, or not in this run, or in its lane's order.
+        again, or not in this run, or in its lane's order; or Spark's workers end with their tasks.
         """
-        master = spark.sparkContext.master or ""
-        if not master.startswith("local") or settings.mode != "concurrent" or settings.available_now:
+        context = spark.sparkContext
+        if not (context.master or "").startswith("local"):
+            return None
+        if settings.mode != "concurrent" or settings.available_now:
+            return None
+        conf = context.getConf()
+        if any(conf.get(name, "true") == "false" for name in _WORKERS_STAY):
             return None
         name = _digest(str(settings.checkpoint_of("group")))
         return cls(Path(SparkFiles.getRootDirectory()) / f"lakemq-calls-{name}")
@@ -80,9 +86,8 @@ class LongCalls:
                 attempt = positions.attempt[row].as_py()
                 came = CallFile(self.directory / name).look(attempt, must_wait=cannot_return()[row])
                 if came == "goes on":
-                    wait_ms = min(1_000 << min(put_off[row].as_py(), _DOUBLINGS), _LONGEST_WAIT_MS)
-                    outcome = replace(GOES_ON, delay_level=policy.level_of_delay(wait_ms))
-                    made[row] = None, time.time_ns() // 1_000, outcome
+                    level = _level(policy, put_off[row].as_py())
+                    made[row] = None, time.time_ns() // 1_000, replace(GOES_ON, delay_level=level)
                 elif came is not None:
                     made[row] = came
         return made
@@ -91,17 +96,24 @@ class LongCalls:
         self,
         messages: pa.RecordBatch,
         positions: Positions,
+        policy: RetryPolicy,
         timeout_s: float,
         cannot_return: Callable[[], Sequence[bool]],
-    ) -> Leave:
+    ) -> Leave | None:
         """Has calls go on, but those whose message could not be put off.
 
         Args:
             messages: as the handler sees them.
             positions: theirs.
+            policy: the delays that there are.
             timeout_s: how long a call may take.
             cannot_return: of each, whether it could not be put off.
+
+        Returns:
+            None where no delay is short enough.
         """
+        if min(policy.level_ms) > _LONGEST_WAIT_MS:
+            return None
 
         def leave(row: int, started: int, since: float) -> LongCall | None:
             if cannot_return()[row]:
@@ -113,6 +125,13 @@ class LongCalls:
             )
 
         return leave
+
+
+def _level(policy: RetryPolicy, put_off: int) -> int:
+    """The delay until it is asked again: longer each time, never so long that Spark ends the worker."""
+    wanted = 1_000 << min(put_off, _DOUBLINGS)
+    short = [ms for ms in policy.level_ms if ms <= _LONGEST_WAIT_MS]
+    return policy.level_ms.index(min((ms for ms in short if ms >= wanted), default=max(short))) + 1
 
 
 def _names(positions: Positions) -> list[str]:

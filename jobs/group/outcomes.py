@@ -196,7 +196,9 @@ class OutcomeTask:
             made = self.long_calls.found(positions, counts.put_off, self.policy, cannot_return)
             if made:
                 return self._beside(made, batch, positions, counts, deadline)
-            leave = self.long_calls.leaving(messages, positions, self.host.timeout_s, cannot_return)
+            leave = self.long_calls.leaving(
+                messages, positions, self.policy, self.host.timeout_s, cannot_return
+            )
         before = self._before(batch, positions, counts) if self.handler.load().vectorised else None
         call = (self.handler, messages, self.policy, before, self.host, order, self.traced, deadline, leave)
         results = invoke(*call)

@@ -27,23 +27,23 @@ LIBRARY = Path(__file__).parents[1] / "support" / "halting_disk.c"
 
 
 class Point(NamedTuple):
-    """Before or after the file of so many, from the process's start, whose path matches."""
+    """Before or after the first file of a program whose path matches."""
 
+    program: str
     side: str
-    number: int
     pattern: str
 
 
 POINTS = {
-    "planned": Point("before", 1, "*/group/*plan*"),
-    "during the offset log": Point("before", 1, "*/group/offsets/[0-9]*"),
-    "before anything is written": Point("before", 1, "*/deliveries/*.parquet"),
-    "files written": Point("before", 2, "*/deliveries/_delta_log/*.json"),  # the first is the fence's
-    "outcomes committed": Point("after", 2, "*/deliveries/_delta_log/*.json"),
-    "offsets committed": Point("after", 1, "*/consumer_offsets/_delta_log/*.json"),
-    "before Spark's commit": Point("before", 1, "*/group/commits/[0-9]*"),
-    "after Spark's commit": Point("after", 1, "*/group/commits/[0-9]*"),
-    "during a Delta checkpoint": Point("before", 1, "*/deliveries/_delta_log/*.checkpoint*.parquet"),
+    "planned": Point("python", "before", "*/group/*plan*"),
+    "during the offset log": Point("java", "before", "*/group/offsets/[0-9]*"),
+    "before anything is written": Point("java", "before", "*/deliveries/*.parquet"),
+    "files written": Point("java", "before", "*/deliveries/_delta_log/*.json"),
+    "outcomes committed": Point("java", "after", "*/deliveries/_delta_log/*.json"),
+    "during a Delta checkpoint": Point("java", "before", "*/deliveries/_delta_log/*.checkpoint*.parquet"),
+    "offsets committed": Point("python", "after", "*/consumer_offsets/_delta_log/*.json"),
+    "before Spark's commit": Point("java", "before", "*/group/commits/[0-9]*"),
+    "after Spark's commit": Point("java", "after", "*/group/commits/[0-9]*"),
 }
 
 
@@ -57,7 +57,7 @@ def test_a_driver_killed_at_any_file_of_a_batch_leaves_one_row_per_attempt(
     for number in range(ROUNDS):
         for name, point in POINTS.items():
             group.post(BATCH)
-            halt = " ".join(map(str, (fifo, *point)))
+            halt = f"{fifo} {point.program} {point.side} 1 {point.pattern}"
             preloaded = {"LD_PRELOAD": str(library), "LAKEMQ_TEST_HALT": halt}
             with ConsumerProcess(tmp_path, *group.arguments, halts=True, environment=preloaded) as consumer:
                 consumer.halted_at()

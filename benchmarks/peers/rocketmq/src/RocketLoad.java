@@ -1,4 +1,4 @@
-// Load with RocketMQ's own client: synchronous sends, synchronous batches, pulls. Prints one JSON line with the rate.
+// Load with RocketMQ's own client: synchronous sends, synchronous batches, pulls, a push consumer. Prints one JSON line with the rate.
 
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
@@ -11,9 +11,13 @@ import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.concurrent.locks.LockSupport;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.PullResult;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendStatus;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageQueue;
 
@@ -27,6 +31,7 @@ public final class RocketLoad {
             switch (arguments[0]) {
                 case "send" -> send(options);
                 case "pull" -> pull(options);
+                case "push" -> push(options);
                 default -> throw new IllegalArgumentException(arguments[0]);
             }
             System.exit(0);
@@ -143,6 +148,35 @@ public final class RocketLoad {
             }
         }
         report(messages, System.nanoTime() - begin, latencies.stream().mapToLong(Long::longValue).toArray());
+        consumer.shutdown();
+    }
+
+    /** A new group with a push consumer's defaults; a call waits for so many ms. From the first call to the end of the last. */
+    private static void push(Map<String, String> options) throws Exception {
+        int count = number(options, "count", 10_000);
+        int wait = number(options, "wait", 100);
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer("load_push_" + System.currentTimeMillis());
+        consumer.setNamesrvAddr(options.get("namesrv"));
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.subscribe(options.get("topic"), "*");
+        AtomicLong begin = new AtomicLong();
+        AtomicLong calls = new AtomicLong();
+        long[] latencies = new long[count];
+        CountDownLatch done = new CountDownLatch(count);
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            long before = System.nanoTime();
+            begin.compareAndSet(0, before);
+            LockSupport.parkNanos(wait * 1_000_000L);
+            int call = (int) calls.getAndIncrement();
+            if (call < count) {
+                latencies[call] = (System.nanoTime() - before) / 1000;
+            }
+            done.countDown();
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+        done.await();
+        report(count, System.nanoTime() - begin.get(), latencies);
         consumer.shutdown();
     }
 

@@ -7,14 +7,18 @@ import multiprocessing
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark import SparkFiles
 
+from delta_tables.ledger import ledger_at
 from jobs.group.addressing import Acceptance
 from jobs.group.carried import Carriers
 from jobs.group.long_calls import LongCalls
@@ -26,8 +30,10 @@ from jobs.handler.long_call import long_calls_here
 from jobs.handler.verdicts import GOES_ON
 from jobs.handler.watchdog import EXIT_STATUS
 from jobs.redelivery.original_position import LAST_ATTEMPT
+from jobs.redelivery.retry_policy import RetryPolicy
+from jobs.settings import ConsumeSettings
 from lakemq.handler import DeliveredMessage, Outgoing, Verdict
-from tests.support.outcome_rows import POLICY, SCHEMA, message, retried
+from tests.support.outcome_rows import OBEY, POLICY, SCHEMA, message, retried
 
 DEADLINE_S = 30.0
 HOST = HandlerHost(concurrency=4)
@@ -87,10 +93,11 @@ def rows_of(
     *,
     host: HandlerHost = HOST,
     limit_s: float | None = 0.2,
+    policy: RetryPolicy = POLICY,
     **task: Any,
 ) -> list[dict[str, Any]]:
     handle = OutcomeTask(
-        *("g", handles, POLICY, "concurrent", "query-1", 5),
+        *("g", handles, policy, "concurrent", "query-1", 5),
         host=host,
         limit_s=limit_s,
         long_calls=LongCalls(directory),
@@ -183,7 +190,7 @@ def test_a_message_that_was_replayed_meanwhile_does_not_get_the_outcome_of_befor
         assert while_it_goes_on["verdict"] == behind_it["verdict"] == "ACK"
 
 
-WAITED_FOR = ["many", "unknown", "one at a time", "not thread-safe", "no limit", "no disk"]
+WAITED_FOR = ["many", "unknown", "one at a time", "not thread-safe", "no limit", "no disk", "long delays"]
 
 
 @pytest.mark.parametrize("why", WAITED_FOR)
@@ -191,6 +198,7 @@ def test_calls_are_waited_for(tmp_path: Path, why: str) -> None:
     """Where more than half take long, nothing is known of the others, or they cannot go on beside them."""
     host, directory, new = HOST, tmp_path / "calls", [message(1), slow()]
     limit_s: float | None = 0.2
+    policy = POLICY
     with calling(Handler()) as handles:
         if why == "many":
             new = [message(3), slow(0), slow(1), slow(2)]
@@ -202,11 +210,51 @@ def test_calls_are_waited_for(tmp_path: Path, why: str) -> None:
             handles.loaded = LoadedHandler(handles.handle, False, thread_safe=False)
         elif why == "no limit":
             limit_s = None
+        elif why == "long delays":
+            policy = RetryPolicy.of("1m", [60_000], 2)
         else:
             directory.symlink_to("nowhere")  # so that nothing can be written there
         threading.Timer(1.0, handles.go_on.set).start()
-        rows = rows_of(directory, handles, new, host=host, limit_s=limit_s)
+        rows = rows_of(directory, handles, new, host=host, limit_s=limit_s, policy=policy)
         assert [row["verdict"] for row in rows] == ["ACK"] * len(new)
+
+
+def test_the_delays_are_those_of_the_broker_that_are_not_too_long(tmp_path: Path) -> None:
+    policy = RetryPolicy.of("2m", [120_000, 5_000, 20_000], 2)
+    levels = []
+    with calling(Handler()) as handles:
+        row, _ = rows_of(tmp_path, handles, [slow(), message(1)], policy=policy)
+        for _ in range(6):
+            (row,) = rows_of(tmp_path, handles, [again(row)], policy=policy)
+            levels.append(row["delay_level"])
+    assert levels == [2, 2, 3, 3, 3, 3]
+
+
+def session(master: str, **conf: str) -> Any:
+    named = {name.replace("_", "."): value for name, value in conf.items()}
+    context = SimpleNamespace(master=master, getConf=lambda: named)
+    return SimpleNamespace(sparkContext=context)
+
+
+def test_calls_go_on_in_concurrent_mode_on_one_machine_whose_workers_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SparkFiles, "getRootDirectory", lambda: str(tmp_path))
+    settings = ConsumeSettings("g", ("orders",), OBEY, ledger_at(str(tmp_path / "ledger")))
+    found = LongCalls.of_group(session("local[2]"), settings)
+    assert found is not None
+    assert found.directory.parent == tmp_path
+    assert LongCalls.of_group(session("local[2]"), settings) == found, "also when the group starts again"
+    assert LongCalls.of_group(session("local[2]"), replace(settings, group="h")) != found
+    others = [
+        (session("spark://here:7077"), settings),
+        (session("local[2]", spark_python_worker_reuse="false"), settings),
+        (session("local[2]", spark_python_use_daemon="false"), settings),
+        (session("local[2]"), replace(settings, mode="orderly")),
+        (session("local[2]"), replace(settings, mode="broadcast")),
+        (session("local[2]"), replace(settings, available_now=True)),
+    ]
+    assert {LongCalls.of_group(*each) for each in others} == {None}
 
 
 def test_a_message_that_could_not_come_again_is_waited_for(tmp_path: Path) -> None:
