@@ -65,7 +65,7 @@ help:
 	@echo "make check-spark-versions   the path on PySpark 4.0 and 4.1, in environments of their own"
 	@echo "make check-lowest-versions   the lowest versions that pyproject.toml allows, in environments of their own"
 	@echo "make bench        the measurements of docs/performance.md [ONLY=P7] (Maven)"
-	@echo "make chaos        kill -9 under load; rolls of the log    [ONLY=R1 ROUNDS=100 SEED=1] [ONLY=R2 ROUNDS=100 BROKERS=3 MIN_IN_SYNC=2] [ONLY=R3 ROUNDS=100] [ONLY=DRIVER ROUNDS=20] [ONLY=ROLL ROLLS=100000] [ONLY=POWER SEEDS=300] [ONLY=SIMULATION SEEDS=10000] [ONLY=CRASHES SEEDS=4 CHANCE=10: of a hundred calls to cut; all take hours] [ONLY=ERRORS SEEDS=2 CHANCE=100] [ONLY=ORDERS] [ONLY=THREADS] [ONLY=MIRI]"
+	@echo "make chaos        kill -9 under load; rolls of the log    [ONLY=R1 ROUNDS=100 SEED=1] [ONLY=R2 ROUNDS=100 BROKERS=3 MIN_IN_SYNC=2] [ONLY=R3 ROUNDS=100] [ONLY=DRIVER ROUNDS=20] [ONLY=FILES ROUNDS=5] [ONLY=WORKERS ROUNDS=20] [ONLY=ROLL ROLLS=100000] [ONLY=POWER SEEDS=300] [ONLY=SIMULATION SEEDS=10000] [ONLY=CRASHES SEEDS=4 CHANCE=10: of a hundred calls to cut; all take hours] [ONLY=ERRORS SEEDS=2 CHANCE=100] [ONLY=ORDERS] [ONLY=THREADS] [ONLY=MIRI]"
 	@echo "make fuzz         bytes of chance against whatever reads bytes [ONLY=record SECONDS=600] (cargo-fuzz, nightly Rust)"
 	@echo "make mutants      changes in the code that hurt, one at a time, against their tests [ONLY=path/of/a/file] [EVERY=10: of Python's a sample]"
 	@echo "make wheel        dist/lakemq-*.whl"
@@ -140,7 +140,7 @@ bench: $(VENV)/.built
 	$(BIN)/python -m benchmarks $(if $(ONLY),--only $(ONLY))
 
 chaos: $(VENV)/.built
-	@[[ " R1 R2 R3 DRIVER ROLL POWER SIMULATION CRASHES ERRORS ORDERS THREADS MIRI " = *" $(or $(ONLY),R1) "* ]] || { echo "no chaos scenario $(ONLY); there are R1, R2, R3, DRIVER, ROLL, POWER, SIMULATION, CRASHES, ERRORS, ORDERS, THREADS and MIRI"; exit 2; }
+	@[[ " R1 R2 R3 DRIVER FILES WORKERS ROLL POWER SIMULATION CRASHES ERRORS ORDERS THREADS MIRI " = *" $(or $(ONLY),R1) "* ]] || { echo "no chaos scenario $(ONLY); there are R1, R2, R3, DRIVER, FILES, WORKERS, ROLL, POWER, SIMULATION, CRASHES, ERRORS, ORDERS, THREADS and MIRI"; exit 2; }
 ifneq ($(filter R1,$(or $(ONLY),R1)),)
 	$(BIN)/python -m tests.cluster.chaos.r1 --rounds $(ROUNDS) --seed $(SEED)
 endif
@@ -153,6 +153,12 @@ ifneq ($(filter R3,$(or $(ONLY),R3)),)
 endif
 ifneq ($(filter DRIVER,$(or $(ONLY),DRIVER)),)
 	LAKEMQ_KILL_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -o long_timeout=7200 tests/cluster/test_driver_killed.py
+endif
+ifneq ($(filter FILES,$(or $(ONLY),R1)),)
+	LAKEMQ_KILL_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -m "" -s -o long_timeout=7200 tests/cluster/test_driver_killed_anywhere.py
+endif
+ifneq ($(filter WORKERS,$(or $(ONLY),R1)),)
+	LAKEMQ_KILL_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -m "" -o long_timeout=7200 tests/cluster/test_workers_killed.py
 endif
 ifneq ($(filter ROLL,$(or $(ONLY),ROLL)),)
 	TMPDIR=$(or $(wildcard /dev/shm),/tmp) LAKEMQ_TEST_ROLLS=$(ROLLS) $(CARGO_TEST) --release --test failure rolls:: -- --nocapture

@@ -53,6 +53,7 @@ class Handled(NamedTuple):
         skipped: Messages among those given up that an operator gave up.
         ended: Messages whose call ended its own process, or was given up in it.
         put_off: Messages that were not handled, since their task's time was up.
+        found: Messages whose call an earlier task had made.
     """
 
     rows: int = 0
@@ -63,6 +64,7 @@ class Handled(NamedTuple):
     skipped: int = 0
     ended: int = 0
     put_off: int = 0
+    found: int = 0
 
 
 class _Sum(AccumulatorParam[Handled]):
@@ -79,6 +81,7 @@ class _Sum(AccumulatorParam[Handled]):
             value1.skipped + value2.skipped,
             value1.ended + value2.ended,
             value1.put_off + value2.put_off,
+            value1.found + value2.found,
         )
 
 
@@ -163,7 +166,7 @@ class BatchSize:
             before = batch_bound.read(self._file, self._handler)
             if before is not None and before < self._most:
                 self._write(min(2 * before, self._most))
-        called = handled.rows - handled.skipped
+        called = handled.rows - handled.skipped - handled.found
         if called <= 0 or handled.seconds <= 0:
             return
         # A batch of few messages leaves threads idle: it says how long a call takes, not how many fit.

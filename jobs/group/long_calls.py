@@ -8,6 +8,8 @@ Processes: made on the driver, pickled to Spark's Python workers of the same mac
 from __future__ import annotations
 
 import hashlib
+import math
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +19,7 @@ import pyarrow as pa
 from pyspark import SparkFiles
 from pyspark.sql import SparkSession
 
-from jobs.handler.long_call import CallFile, Leave, LongCall
+from jobs.handler.long_call import CallFile, Leave, LongCall, long_calls_here
 from jobs.handler.results import CallMade
 from jobs.handler.verdicts import GOES_ON
 from jobs.redelivery.original_position import Positions
@@ -26,8 +28,10 @@ from jobs.settings import ConsumeSettings
 
 _LONGEST_WAIT_MS = 30_000
 """Spark ends workers when none has had anything to do for a minute."""
+_LONGEST_TRIGGER_S = 15.0
 _DOUBLINGS = 5
 _WORKERS_STAY = ("spark.python.worker.reuse", "spark.python.use.daemon")
+_MOST_IDLE = "spark.python.factory.idleWorkerMaxPoolSize"
 
 
 @dataclass(frozen=True)
@@ -50,10 +54,10 @@ class LongCalls:
         context = spark.sparkContext
         if not (context.master or "").startswith("local"):
             return None
-        if settings.mode != "concurrent" or settings.available_now:
+        if settings.mode != "concurrent" or _seconds(settings.trigger) > _LONGEST_TRIGGER_S:
             return None
         conf = context.getConf()
-        if any(conf.get(name, "true") == "false" for name in _WORKERS_STAY):
+        if any(conf.get(name, "true") == "false" for name in _WORKERS_STAY) or conf.get(_MOST_IDLE):
             return None
         name = _digest(str(settings.checkpoint_of("group")))
         return cls(Path(SparkFiles.getRootDirectory()) / f"lakemq-calls-{name}")
@@ -63,7 +67,7 @@ class LongCalls:
         positions: Positions,
         put_off: pa.Array,
         policy: RetryPolicy,
-        cannot_return: Callable[[], Sequence[bool]],
+        must_wait: Callable[[], Sequence[bool]],
     ) -> dict[int, CallMade]:
         """What is known of calls that went on.
 
@@ -71,20 +75,20 @@ class LongCalls:
             positions: of the messages of a batch.
             put_off: how often each of them was put off before.
             policy: the delays that there are.
-            cannot_return: of each, whether it cannot be put off once more: its call is waited for.
+            must_wait: of each, whether it cannot be put off once more: its call is waited for.
 
         Returns:
             What the calls came to, or that they go on, by the row of their message.
         """
         try:
-            there = {file.name for file in self.directory.iterdir()}
+            there = {file.name for file in self.directory.iterdir() if not file.suffix}
         except FileNotFoundError:
             return {}
         made: dict[int, CallMade] = {}
         for row, name in enumerate(_names(positions)) if there else ():
             if name in there:
                 attempt = positions.attempt[row].as_py()
-                came = CallFile(self.directory / name).look(attempt, must_wait=cannot_return()[row])
+                came = CallFile(self.directory / name).look(attempt, must_wait=must_wait()[row])
                 if came == "goes on":
                     level = _level(policy, put_off[row].as_py())
                     made[row] = None, time.time_ns() // 1_000, replace(GOES_ON, delay_level=level)
@@ -115,16 +119,40 @@ class LongCalls:
         if min(policy.level_ms) > _LONGEST_WAIT_MS:
             return None
 
-        def leave(row: int, started: int, since: float) -> LongCall | None:
-            if cannot_return()[row]:
-                return None
-            (name,) = _names(positions.take(pa.array([row])))
-            file = CallFile(self.directory / name)
-            return file.leave(
-                positions.attempt[row].as_py(), started, since, timeout_s, messages.slice(row, 1)
-            )
+        return _Leaving(self.directory, messages, positions, timeout_s, cannot_return)
 
-        return leave
+
+@dataclass(frozen=True)
+class _Leaving:
+    directory: Path
+    messages: pa.RecordBatch
+    positions: Positions
+    timeout_s: float
+    cannot_return: Callable[[], Sequence[bool]]
+
+    @property
+    def under_way(self) -> int:
+        return long_calls_here(self.directory)
+
+    def __call__(self, row: int, started: int, since: float) -> LongCall | None:
+        if self.cannot_return()[row]:
+            return None
+        only = pa.array([row])
+        (name,) = _names(self.positions.take(only))
+        return CallFile(self.directory / name).leave(
+            self.positions.attempt[row].as_py(),
+            started,
+            since,
+            self.timeout_s,
+            self.messages.take(only),
+            self.messages.nbytes,
+        )
+
+
+def _seconds(interval: str) -> float:
+    """Of a trigger as Spark writes it; any number of those that are written otherwise."""
+    found = re.fullmatch(r"\s*(\d+)\s+(millisecond|second)s?\s*", interval.lower())
+    return math.inf if found is None else int(found[1]) * {"millisecond": 0.001, "second": 1.0}[found[2]]
 
 
 def _level(policy: RetryPolicy, put_off: int) -> int:

@@ -193,7 +193,10 @@ class OutcomeTask:
             def cannot_return() -> list[bool]:
                 return list(_cannot_return(batch, positions).to_pylist())
 
-            made = self.long_calls.found(positions, counts.put_off, self.policy, cannot_return)
+            def must_wait() -> list[bool]:
+                return [True] * batch.num_rows if self.limit_s is None else cannot_return()
+
+            made = self.long_calls.found(positions, counts.put_off, self.policy, must_wait)
             if made:
                 return self._beside(made, batch, positions, counts, deadline)
             leave = self.long_calls.leaving(
@@ -221,6 +224,8 @@ class OutcomeTask:
         """The results of all rows, where what is known of the calls of some is not asked again."""
         rows = list(made)
         known = of_calls(rows, made, PUT_OFF, time.time_ns() // 1_000)
+        came_to = [outcome is None or not outcome.put_off for _, _, outcome in made.values()]
+        known.found = pa.array(came_to, pa.bool_())
         others = [row for row in range(batch.num_rows) if row not in made]
         if not others:
             return by_rows([(rows, known)])
@@ -385,14 +390,15 @@ def _cannot_return(batch: pa.RecordBatch, positions: Positions) -> pa.Array:
 
 def _handled(rows: pa.RecordBatch, results: HandlerResults, took: float) -> Handled:
     """Counts what was handled among some rows; what was parked or put off was not."""
+    found = 0 if results.found is None else results.found.true_count
     if results.verdict is None:
-        return Handled(rows.num_rows, took)
+        return Handled(rows.num_rows, took, found=found)
     said = Counter(rows.column("verdict").to_pylist())
     parked = said[PARKED]
     put_off = 0 if results.put_off is None else results.put_off.true_count
     called = rows.num_rows - parked - put_off
     given_up = said[DEAD] + said[DROPPED]
-    return Handled(called, took, said[RETRY] - put_off, given_up, parked, put_off=put_off)
+    return Handled(called, took, said[RETRY] - put_off, given_up, parked, put_off=put_off, found=found)
 
 
 def _ended(results: HandlerResults) -> int:

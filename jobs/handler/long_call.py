@@ -4,8 +4,9 @@ Owns the file by which the workers of a machine know that it goes on, and what i
 
 Invariants: what it came to is taken once, by the delivery that follows those that were put off for it, or by
 the last of these where its batch is repeated. One whose process has ended is known as that, since the lock of
-its file goes with the process; its message is called anew and not left again, so that a call that ends its
-worker is found as any other.
+its file goes with the process, whatever it has forked; its message is called anew and not left again, so that
+a call that ends its worker is found as any other. What it says once its worker closes the handler is not
+believed: its message is called anew.
 
 Threads: the call's own, and a watch for each.
 Processes: Spark's Python workers of one machine.
@@ -17,30 +18,67 @@ import fcntl
 import logging
 import os
 import pickle
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 import pyarrow as pa
 
 from jobs.handler.results import CallMade
 from jobs.handler.slow_calls import SlowCalls
-from jobs.handler.verdicts import timed_out
+from jobs.handler.verdicts import failure, timed_out
 from jobs.handler.watchdog import Watchdog
 
 _log = logging.getLogger(__name__)
 
-Leave = Callable[[int, int, float], "LongCall | None"]
-"""Has a row's call go on that began then (epoch us, monotonic seconds); None: it is to be waited for."""
+MOST_HELD_BYTES = 128 << 20
+"""Of the batches that such calls hold in a process: each has all of its own."""
 _DIGITS = 20
-_under_way: set[LongCall] = set()
 
 
-def long_calls_here() -> int:
-    """How many calls go on in this process whose tasks have ended, or are about to."""
-    return len(_under_way)
+class Leave(Protocol):
+    """What `RowCalls` asks about calls that it need not wait for."""
+
+    @property
+    def under_way(self) -> int:
+        """How many of the group's calls go on in this process whose tasks have ended, or are about to."""
+
+    def __call__(self, row: int, started: int, since: float) -> LongCall | None:
+        """Has the call of a row go on, which began then (epoch us, monotonic seconds).
+
+        None: it is to be waited for.
+        """
+
+
+class _Here:
+    """The calls of this process that go on.
+
+    Attributes:
+        closes: Whether the handler is closed under them.
+    """
+
+    def __init__(self) -> None:
+        self.closes = False
+        self.calls: dict[Path, LongCall] = {}
+
+    def held_bytes(self) -> int:
+        """Of the batches that they hold."""
+        return sum(call.held_bytes for call in self.calls.copy().values())
+
+
+_here = _Here()
+
+
+def long_calls_here(directory: Path) -> int:
+    """How many calls with files in a directory go on in this process."""
+    return sum(path.parent == directory for path in _here.calls.copy())
+
+
+def close_under_way() -> None:
+    """Says that this process closes its handler next: what calls under way say then is not their own."""
+    _here.closes = True
 
 
 @dataclass(frozen=True)
@@ -48,7 +86,7 @@ class CallFile:
     """What the workers of a machine know of the call of one message.
 
     Attributes:
-        path: A file of the message's own.
+        path: A file of the message's own, its name without a dot.
     """
 
     path: Path
@@ -64,30 +102,37 @@ class CallFile:
         Returns:
             What it came to, which nobody is told again; None where the message has to be called.
         """
-        with self._opened(os.O_RDWR) as descriptor:
-            if descriptor is None:
-                return None
-            asked_by = int(os.pread(descriptor, _DIGITS, 0) or b"0")
-            goes_on = not _locked(descriptor, fcntl.LOCK_SH)
-            if attempt not in (asked_by, asked_by + 1):
-                if not goes_on:
-                    self.forget()
-                return None
-            if goes_on and not must_wait:
-                os.pwrite(descriptor, b"%*d" % (_DIGITS, attempt), 0)
-                return "goes on"
-            if goes_on:
-                fcntl.flock(descriptor, fcntl.LOCK_SH)
-            try:
-                came: CallMade | None = pickle.loads(self._came.read_bytes())
-            except FileNotFoundError:
-                came = None
+        own = _here.calls.get(self.path)
+        if own is not None and must_wait:
+            own.ended.wait()
+            own = None
+        goes_on = own is not None
+        try:
+            # Not one of this process: its lock would go with the descriptor.
+            asked_by = self._asked_by.read_bytes()
+            if own is None:
+                goes_on = self._is_locked(wait=must_wait)
+        except FileNotFoundError:
+            return None
+        if attempt not in (int(asked_by), int(asked_by) + 1):
+            if not goes_on:
+                self.forget()
+            return None
+        if goes_on:
+            self._ask(attempt)
+            return "goes on"
+        try:
+            came: CallMade = pickle.loads(self._came.read_bytes())
+        except FileNotFoundError:
+            with suppress(OSError):  # a full disk: it may be left again
                 self._waited_for.touch()
             self.forget()
-            return came
+            return None
+        self.forget()
+        return came
 
     def leave(
-        self, attempt: int, started: int, since: float, timeout_s: float, message: pa.RecordBatch
+        self, attempt: int, started: int, since: float, timeout_s: float, message: pa.RecordBatch, held: int
     ) -> LongCall | None:
         """Has the call of an attempt go on.
 
@@ -97,63 +142,77 @@ class CallFile:
             since: The same in seconds of the monotonic clock.
             timeout_s: How long it may take; then its process ends.
             message: The message.
+            held: Bytes of the batch that it holds.
 
         Returns:
-            The call; None where it has to be waited for, since an earlier one ended its process or the disk
-            is full.
+            The call; None where it has to be waited for: an earlier one ended its process, such calls hold
+            too much already, the disk is full, or the system has no further thread.
         """
-        if self._waited_for.exists():
+        if self._waited_for.exists() or _here.held_bytes() + held > MOST_HELD_BYTES:
             return None
+        descriptor = -1
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError as error:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._came.unlink(missing_ok=True)
+            self._ask(attempt)
+            return LongCall(self, descriptor, started, since, timeout_s, message, held)
+        except (OSError, RuntimeError) as error:
             _log.warning("a call of the handler cannot be left under way: %s", error)
+            if descriptor >= 0:
+                self.forget()
+                os.close(descriptor)
             return None
-        try:
-            if _locked(descriptor, fcntl.LOCK_EX):
-                self._came.unlink(missing_ok=True)
-                os.pwrite(descriptor, b"%*d" % (_DIGITS, attempt), 0)
-                return LongCall(self, descriptor, started, since, timeout_s, message)
-        except OSError as error:
-            _log.warning("a call of the handler cannot be left under way: %s", error)
-        os.close(descriptor)
-        return None
 
     def came_to(self, made: CallMade) -> None:
         """Notes what the call came to, before its lock is given up."""
-        draft = self.path.with_suffix(".draft")
-        draft.write_bytes(pickle.dumps(made))
-        draft.replace(self._came)
+        self._replace(self._came, pickle.dumps(made))
 
     def forget(self) -> None:
         """Makes it unknown."""
-        self._came.unlink(missing_ok=True)
-        self.path.unlink(missing_ok=True)
+        for file in (self._asked_by, self._came, self.path):
+            file.unlink(missing_ok=True)
 
     @property
     def _came(self) -> Path:
         return self.path.with_suffix(".came")
 
     @property
+    def _asked_by(self) -> Path:
+        return self.path.with_suffix(".asked-by")
+
+    @property
     def _waited_for(self) -> Path:
         return self.path.with_suffix(".waited-for")
 
-    @contextmanager
-    def _opened(self, flags: int) -> Iterator[int | None]:
+    def _ask(self, attempt: int) -> None:
+        self._replace(self._asked_by, str(attempt).encode())
+
+    @staticmethod
+    def _replace(file: Path, text: bytes) -> None:
+        draft = file.with_name(f"{file.name}.{os.getpid()}")
+        draft.write_bytes(text)
+        draft.replace(file)
+
+    def _is_locked(self, *, wait: bool) -> bool:
+        descriptor = os.open(self.path, os.O_RDWR)
         try:
-            descriptor = os.open(self.path, flags)
-        except FileNotFoundError:
-            yield None
-            return
-        try:
-            yield descriptor
+            fcntl.lockf(descriptor, fcntl.LOCK_SH | (0 if wait else fcntl.LOCK_NB))
+        except (BlockingIOError, PermissionError):  # as POSIX allows either
+            return True
         finally:
             os.close(descriptor)
+        return False
 
 
 class LongCall:
-    """A call under way that its task no longer waits for; made by `CallFile.leave`."""
+    """A call under way that its task no longer waits for; made by `CallFile.leave`.
+
+    Attributes:
+        held_bytes: Of the batch that it holds.
+        ended: Set when it has ended.
+    """
 
     def __init__(
         self,
@@ -163,23 +222,27 @@ class LongCall:
         since: float,
         timeout_s: float,
         message: pa.RecordBatch,
+        held_bytes: int,
     ) -> None:
+        self.held_bytes = held_bytes
+        self.ended = threading.Event()
         self._file = file
         self._descriptor = descriptor
+        self._one = threading.Lock()
+        self._is_noted = False
+        late = started, started + round(timeout_s * 1_000_000), timed_out(timeout_s)
         slow = SlowCalls(lambda _: message, timeout_s, follows="its batch does not wait for it")
-        self._watch = Watchdog(
-            timeout_s,
-            on_look=slow.look,
-            last_words=lambda: self._note((started, _us(started, timeout_s), timed_out(timeout_s))),
-        )
-        _under_way.add(self)
+        self._watch = Watchdog(timeout_s, on_look=slow.look, last_words=lambda: self._note(late))
         self._watch.begin(0, since)
         self._watch.__enter__()
+        _here.calls[file.path] = self
 
     def end(self, made: CallMade) -> None:
         """Notes what it came to."""
-        self._note(made)
-        self._close()
+        try:
+            self._note(made)
+        finally:
+            self._close()
 
     def forget(self) -> None:
         """It ended before its task did, which has its outcome: nobody else is to look for it."""
@@ -188,22 +251,18 @@ class LongCall:
 
     def _close(self) -> None:
         self._watch.__exit__()
-        _under_way.discard(self)
+        del _here.calls[self._file.path]
         os.close(self._descriptor)
+        self.ended.set()
 
     def _note(self, made: CallMade) -> None:
-        try:
-            self._file.came_to(made)
-        except OSError as error:  # its message is called anew
-            _log.warning("what a call of the handler came to cannot be noted: %s", error)
-
-
-def _locked(descriptor: int, kind: int) -> bool:
-    with suppress(BlockingIOError):
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-        return True
-    return False
-
-
-def _us(started: int, after_s: float) -> int:
-    return started + round(after_s * 1_000_000)
+        with self._one:
+            if self._is_noted or _here.closes:
+                return
+            self._is_noted = True
+            try:
+                self._file.came_to(made)
+            except OSError as error:  # its message is called anew
+                _log.warning("what a call of the handler came to cannot be noted: %s", error)
+            except Exception as error:  # noqa: BLE001 - what a handler returned is foreign
+                self._file.came_to((made[0], made[1], failure(error)))

@@ -22,6 +22,7 @@ from types import FrameType, SimpleNamespace
 from typing import Any
 
 from jobs.handler.loader import HandlerTarget, LoadedHandler
+from jobs.handler.long_call import close_under_way
 from jobs.handler.usual_time import UsualTime
 from jobs.tracing import provider
 
@@ -95,6 +96,7 @@ def _close_at_end(handler: OpenedHandler) -> None:
         return  # not Spark's worker but a test, or a program that calls the handler itself
 
     def leave(code: int) -> None:
+        close_under_way()
         for each in _ENDS:  # the daemon sends more than one, and the next must not cut the close short
             signal.signal(each, signal.SIG_IGN)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)

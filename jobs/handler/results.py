@@ -29,7 +29,7 @@ class HandlerResults:
     `verdict` None means that every row is acknowledged, sends and writes nothing: the common case carries no
     column. `table_rows` is packed (table_rows.py).
     `in_company` and `isolated` (None: nowhere) are those of `narrowing.Found`; `put_off` marks rows of which
-    nothing is said yet.
+    nothing is said yet, `found` those whose call was made by an earlier task.
     """
 
     rows: int
@@ -46,6 +46,7 @@ class HandlerResults:
     in_company: pa.Array | None = None
     isolated: pa.Array | None = None
     put_off: pa.Array | None = None
+    found: pa.Array | None = None
 
     def take(self, rows: pa.Array) -> HandlerResults:
         """The results of some rows, in their order."""
@@ -116,7 +117,7 @@ _VALUES = {
     "error_text": (pa.string(), None),
     "error_trace": (pa.string(), None),
 }
-_MARKS = {name: (pa.bool_(), False) for name in ("in_company", "isolated", "put_off")}
+_MARKS = {name: (pa.bool_(), False) for name in ("in_company", "isolated", "put_off", "found")}
 _CARRIED = {"outbox": (OUTBOX, None), "table_rows": (pa.binary(), None)}
 
 

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from jobs.handler.call_order import CallOrder, Turns
 from jobs.handler.deadline import NEVER, Deadline
-from jobs.handler.long_call import Leave, LongCall, long_calls_here
+from jobs.handler.long_call import Leave, LongCall
 from jobs.handler.opened_handler import OpenedHandler
 from jobs.handler.results import CallMade, HandlerResults, of_calls
 from jobs.handler.verdicts import GOES_ON, Outcome, failure, outcome_of, tell, timed_out
@@ -89,6 +89,7 @@ class RowCalls:
         self._leave = leave if several else None
         self._under_way: dict[int, _UnderWay] = {}
         self._left: dict[int, LongCall] = {}
+        self._all_stay = False
         self._tick = tick
         self._turns = Turns(CallOrder(()))
         self._outcomes: dict[int, CallMade] = {}
@@ -111,7 +112,7 @@ class RowCalls:
         columns = BatchColumns(batch)
         callers = min(self._concurrency, len(order.lanes))
         if self._leave is not None:
-            callers = min(callers, max(1, self._concurrency - long_calls_here()))
+            callers = min(callers, max(1, self._concurrency - self._leave.under_way))
         if self._handler.loop is not None:
             self._run_on(self._handler.loop, columns, callers)
         else:
@@ -120,6 +121,8 @@ class RowCalls:
                     self._work(columns)
                 else:
                     self._on_threads(columns, callers)
+        if self._leave is not None:
+            self._handler.usual.learn(self._took_us())
         return of_calls(rows, self._outcomes, order.otherwise, _now_us())
 
     def _on_threads(self, columns: BatchColumns, callers: int) -> None:
@@ -135,23 +138,27 @@ class RowCalls:
                     thread.start()
         waited_for = {thread for thread in threads if thread.ident is not None}
         while waited_for := {thread for thread in waited_for if thread.is_alive()}:
-            next(iter(waited_for)).join(None if self._leave is None else TICK_S)
-            waited_for -= self._leave_long_calls()
+            thread = next(iter(waited_for))
+            thread.join(None if self._leave is None else TICK_S)
+            if thread.is_alive():  # else others may be about to end
+                waited_for -= self._leave_long_calls()
 
     def _leave_long_calls(self) -> set[threading.Thread]:
         """Has all calls under way go on, where that is what the task waits for; returns their threads."""
-        if self._leave is None or not self._deadline.passed:
+        if self._leave is None or self._all_stay or not self._deadline.passed:
             return set()
         calls = self._under_way.copy()
-        now = time.monotonic()
-        few = len(calls) + long_calls_here() <= self._concurrency // 2
-        if not few or any(now - call.since < self._handler.usual.long_s for call in calls.values()):
+        if len(calls) + self._leave.under_way > self._concurrency // 2:
+            return set()
+        now, long_s = time.monotonic(), self._handler.usual.long_s(self._took_us())
+        if any(now - call.since < long_s for call in calls.values()):
             return set()
         threads = set()
         for row, call in calls.items():
             left = self._leave(row, call.started, call.since)
             if left is None:
-                continue
+                self._all_stay = True  # for one that is waited for, the task waits
+                break
             self._left[row] = left
             # Whoever takes it out has the call's end.
             if self._under_way.pop(row, None) is None:
@@ -162,6 +169,10 @@ class RowCalls:
             self._outcomes[row] = None, _now_us(), GOES_ON
             threads.add(call.thread)
         return threads
+
+    def _took_us(self) -> Iterator[int]:
+        made = self._outcomes.copy().values()
+        return (finished - started for started, finished, _ in made if started is not None)
 
     def _work(self, columns: BatchColumns) -> None:
         call = self._call if self._spans is NO_SPANS else self._call_traced
@@ -264,11 +275,9 @@ class RowCalls:
 
     def _end(self, row: int, started: int, outcome: Outcome | None) -> None:
         finished = _now_us()
-        if self._leave is not None:
-            self._handler.usual.add((finished - started) / 1_000_000)
-            if self._under_way.pop(row, None) is None:
-                self._left.pop(row).end((started, finished, outcome))
-                return
+        if self._leave is not None and self._under_way.pop(row, None) is None:
+            self._left.pop(row).end((started, finished, outcome))
+            return
         if self._is_orderly and outcome is not None and outcome.carries:
             # Not behind the calls, where what follows it on its lane would be done already.
             outcome = failure(ValueError("in orderly mode a verdict sends and writes nothing"))

@@ -1,6 +1,7 @@
 """How long calls of a handler usually take in this process.
 
-Owns the mean of the calls that ended, the last ones most.
+Owns the measure: the median of the calls of each batch, the last batches most. A step of the clock in the
+middle of a call does not count, and neither do the few that take long by far.
 
 Invariants: of a handler none of whose calls has ended none is known to take long.
 """
@@ -8,24 +9,37 @@ Invariants: of a handler none of whose calls has ended none is known to take lon
 from __future__ import annotations
 
 import math
+import statistics
+from collections.abc import Iterable
 
-_WEIGHT = 1 / 64
+_WEIGHT = 1 / 4
 _TIMES = 3
 SHORTEST_LONG_S = 1.0
 
 
 class UsualTime:
-    """Of one handler; added to by several threads, where one addition may get lost."""
+    """Of one handler."""
 
     def __init__(self) -> None:
-        self._mean_s: float | None = None
+        self._usual_s: float | None = None
 
-    def add(self, took_s: float) -> None:
-        """Adds a call that ended."""
-        mean_s = took_s if self._mean_s is None else self._mean_s
-        self._mean_s = mean_s + _WEIGHT * (took_s - mean_s)
+    def learn(self, took_us: Iterable[int]) -> None:
+        """Takes how long the calls of a batch took that have ended."""
+        of_the_batch = _median_s(took_us)
+        if of_the_batch is not None:
+            before = of_the_batch if self._usual_s is None else self._usual_s
+            self._usual_s = before + _WEIGHT * (of_the_batch - before)
 
-    @property
-    def long_s(self) -> float:
-        """From how many seconds on a call takes long: three times as long as usual, a second at least."""
-        return math.inf if self._mean_s is None else max(SHORTEST_LONG_S, _TIMES * self._mean_s)
+    def long_s(self, took_us: Iterable[int] = ()) -> float:
+        """From how many seconds on a call takes long: three times as long as usual, a second at least.
+
+        Args:
+            took_us: How long calls of the present batch took that have ended: what is usual there is.
+        """
+        known = [usual for usual in (self._usual_s, _median_s(took_us)) if usual is not None]
+        return max(SHORTEST_LONG_S, _TIMES * max(known)) if known else math.inf
+
+
+def _median_s(took_us: Iterable[int]) -> float | None:
+    took = list(took_us)
+    return statistics.median(took) / 1_000_000 if took else None

@@ -27,6 +27,38 @@ _LONGEST_PAUSE_S = 1.0
 _HELD_S = 1.0
 
 
+class _Backstop:
+    """Ends the process when a call holds the interpreter, so that no watch can look.
+
+    There is one timer in a process, and watches that come and go beside each other: it is the longest one's.
+    """
+
+    def __init__(self) -> None:
+        self._one = threading.Lock()
+        self._seconds: dict[Watchdog, float] = {}
+
+    def hold(self, watch: Watchdog, seconds: float) -> None:
+        """Has the process end then, unless this is said again before."""
+        with self._one:
+            self._seconds[watch] = seconds
+            self._begin()
+
+    def leave(self, watch: Watchdog) -> None:
+        """Forgets a watch that is over."""
+        with self._one:
+            self._seconds.pop(watch, None)
+            self._begin()
+
+    def _begin(self) -> None:
+        if self._seconds:
+            faulthandler.dump_traceback_later(max(self._seconds.values()), exit=True)
+        else:
+            faulthandler.cancel_dump_traceback_later()
+
+
+_backstop = _Backstop()
+
+
 class Watchdog:
     """Watches calls.
 
@@ -64,7 +96,7 @@ class Watchdog:
     def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
-        faulthandler.cancel_dump_traceback_later()
+        _backstop.leave(self)
 
     def begin(self, call: int, since: float | None = None) -> None:
         """Notes that a call begins, or has been under way since a time of the clock."""
@@ -78,8 +110,7 @@ class Watchdog:
         pause = min(_LONGEST_PAUSE_S, self._timeout_s / _LOOKS)
         while True:
             if self._ends_process:
-                # Unless this is said again in time, the process ends: a call holds the interpreter.
-                faulthandler.dump_traceback_later(self._timeout_s + 2 * pause + _HELD_S, exit=True)
+                _backstop.hold(self, self._timeout_s + 2 * pause + _HELD_S)
             if self._over.wait(pause):
                 return
             # One step of the interpreter, so that no call comes or goes in the middle of it.

@@ -2,7 +2,7 @@
 
 Contract: that of `tests/support/killed_group.py`. The source's own commit does nothing for a group: the job
 reports offsets, to the ledger and the brokers, before Spark's commit. LAKEMQ_KILL_ROUNDS sets how often each
-file is met (default 1; `make chaos ONLY=DRIVER ROUNDS=5`). The run after the last kill is this process's own.
+file is met (default 1; `make chaos ONLY=FILES ROUNDS=5`). The run after the last kill is this process's own.
 """
 
 from __future__ import annotations

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import multiprocessing
+import os
+import pickle
+import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -20,15 +25,16 @@ from pyspark import SparkFiles
 
 from delta_tables.ledger import ledger_at
 from jobs.group.addressing import Acceptance
+from jobs.group.batch_size import Handled
 from jobs.group.carried import Carriers
 from jobs.group.long_calls import LongCalls
 from jobs.group.outcomes import OutcomeTask
-from jobs.handler import slow_calls, usual_time
+from jobs.handler import long_call, slow_calls, usual_time
 from jobs.handler.invocation import HandlerHost
 from jobs.handler.loader import HandlerTarget, LoadedHandler
-from jobs.handler.long_call import long_calls_here
+from jobs.handler.long_call import CallFile, _here, close_under_way, long_calls_here
 from jobs.handler.verdicts import GOES_ON
-from jobs.handler.watchdog import EXIT_STATUS
+from jobs.handler.watchdog import EXIT_STATUS, Watchdog
 from jobs.redelivery.original_position import LAST_ATTEMPT
 from jobs.redelivery.retry_policy import RetryPolicy
 from jobs.settings import ConsumeSettings
@@ -70,7 +76,7 @@ class Handler:
         for thread in threading.enumerate():
             if thread.name.startswith("handler-"):
                 thread.join(DEADLINE_S)
-        assert long_calls_here() == 0
+        assert [call for call in _here.calls.values() if not call.ended.is_set()] == []
 
 
 @pytest.fixture(autouse=True)
@@ -252,7 +258,9 @@ def test_calls_go_on_in_concurrent_mode_on_one_machine_whose_workers_stay(
         (session("local[2]", spark_python_use_daemon="false"), settings),
         (session("local[2]"), replace(settings, mode="orderly")),
         (session("local[2]"), replace(settings, mode="broadcast")),
-        (session("local[2]"), replace(settings, available_now=True)),
+        (session("local[2]"), replace(settings, trigger="1 minute")),
+        (session("local[2]"), replace(settings, trigger="16000 milliseconds")),
+        (session("local[2]", spark_python_factory_idleWorkerMaxPoolSize="1"), settings),
     ]
     assert {LongCalls.of_group(*each) for each in others} == {None}
 
@@ -298,7 +306,7 @@ def test_it_is_named_on_standard_error_as_long_as_it_goes_on(
 def test_calls_that_go_on_count_among_those_at_a_time(tmp_path: Path) -> None:
     with calling(Handler()) as handles:
         rows_of(tmp_path, handles, [slow(0), slow(1), message(2)])
-        assert long_calls_here() == 2
+        assert long_calls_here(tmp_path) == 2
         guard, at_once, most = threading.Lock(), [0], [0]
 
         def count(delivered: DeliveredMessage) -> None:
@@ -375,3 +383,168 @@ async def coroutine(delivered: DeliveredMessage) -> None:
     """Takes long where the message says so."""
     if "slow" in delivered.text:
         await asyncio.sleep(0.6)
+
+
+def test_of_equally_long_calls_none_is_left_when_the_first_one_ends(tmp_path: Path) -> None:
+    """The others are about to end, too."""
+    guard, ended, third = threading.Lock(), [0], threading.Event()
+
+    def handle(delivered: DeliveredMessage) -> None:
+        if "slow" not in delivered.text:
+            return
+        with guard:
+            ended[0] += 1
+            if ended[0] == 3:
+                third.set()
+        assert third.wait(DEADLINE_S)
+        threading.Event().wait(0.8 + delivered.queue_offset / 50)
+
+    handles = Handler()
+    handles.loaded = LoadedHandler(handle, False)
+    rows = rows_of(tmp_path, handles, [message(3), slow(0), slow(1), slow(2)])
+    assert [row["verdict"] for row in rows] == ["ACK"] * 4
+
+
+def test_a_message_of_another_queue_or_group_does_not_get_the_outcome(tmp_path: Path) -> None:
+    with calling(Handler(Verdict.dead("not yours"))) as handles:
+        rows_of(tmp_path, handles, [slow(), message(1)])
+        handles.finish()
+        for elsewhere in ({"queue_id": 2}, {"broker_name": "broker-b"}, {"topic": "bills"}):
+            (row,) = rows_of(tmp_path, handles, [message(0) | elsewhere])
+            assert row["verdict"] == "ACK"
+        (own,) = rows_of(tmp_path, handles, [message(0)])
+        assert own["verdict"] == "DEAD"
+
+
+def test_at_least_one_call_is_made_beside_those_that_go_on(tmp_path: Path) -> None:
+    two = HandlerHost(concurrency=2)
+    with calling(Handler()) as handles:
+        rows_of(tmp_path, handles, [slow(0), message(1)], host=two)
+        one, other = rows_of(tmp_path, handles, [message(2), message(3)], host=two)
+        assert one["verdict"] == other["verdict"] == "ACK"
+        # Half of those at a time go on already: a further one is waited for.
+        threading.Timer(1.0, handles.go_on.set).start()
+        rows = rows_of(tmp_path, handles, [message(4), slow(5)], host=two)
+        assert [row["verdict"] for row in rows] == ["ACK", "ACK"]
+
+
+def test_calls_of_another_group_do_not_count(tmp_path: Path) -> None:
+    with calling(Handler()) as handles:
+        rows_of(tmp_path / "a", handles, [slow(0), slow(1), message(2)])
+        others = Handler()
+        with calling(others):
+            both = [slow(0), slow(1), message(2)]
+            rows = rows_of(tmp_path / "b", others, both)
+            assert [row["reason"] for row in rows[:2]] == [GOES_ON.reason] * 2
+
+
+def test_what_a_call_says_when_its_handler_is_closed_is_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark ends workers that have no task: the pool is closed under the call, which raises."""
+    with calling(Handler(RuntimeError("the pool is closed"))) as handles:
+        row, _ = rows_of(tmp_path, handles, [slow(), message(1)])
+        monkeypatch.setattr(_here, "closes", False)  # and set back behind the test
+        close_under_way()
+        handles.finish()
+    handles.verdict = None
+    (again_called,) = rows_of(tmp_path, handles, [again(row)], limit_s=None)
+    assert (again_called["verdict"], handles.calls.count(0)) == ("ACK", 2)
+
+
+def test_a_process_that_a_call_has_forked_does_not_keep_it_going(tmp_path: Path) -> None:
+    forked = []
+
+    class Forks(Handler):
+        def handle(self, delivered: DeliveredMessage) -> Verdict | None:
+            if "slow" in delivered.text:
+                assert self.go_on.wait(DEADLINE_S)
+                child = os.fork()
+                if child == 0:
+                    time.sleep(60)
+                    os._exit(0)
+                forked.append(child)
+            return None
+
+    with calling(Forks()) as handles:
+        row, _ = rows_of(tmp_path, handles, [slow(), message(1)])
+        handles.finish()
+        try:
+            (done,) = rows_of(tmp_path, handles, [again(row)])
+            assert done["verdict"] == "ACK"
+        finally:
+            os.kill(forked[0], signal.SIGKILL)
+            os.waitpid(forked[0], 0)
+
+
+def test_what_cannot_be_noted_is_a_failed_attempt_and_a_full_disk_calls_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(value: Any) -> bytes:
+        if value[2] is None:
+            raise TypeError("no such thing travels")
+        return real(value)
+
+    real = pickle.dumps
+    with calling(Handler()) as handles:
+        row, _ = rows_of(tmp_path, handles, [slow(), message(1)])
+        monkeypatch.setattr(pickle, "dumps", refuse)
+        handles.finish()
+        (failed,) = rows_of(tmp_path, handles, [again(row)])
+        assert (failed["verdict"], failed["error_text"]) == ("RETRY", "no such thing travels")
+    monkeypatch.undo()
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with calling(Handler()) as handles:
+        row, _ = rows_of(tmp_path, handles, [slow(7), message(1)], limit_s=0.2)
+        monkeypatch.setattr(CallFile, "_replace", staticmethod(full))
+        monkeypatch.setattr(Path, "touch", full)
+        handles.finish()
+        (done,) = rows_of(tmp_path, handles, [again(row)], limit_s=None)
+        assert (done["verdict"], handles.calls.count(7)) == ("ACK", 2)
+
+
+def test_a_system_without_a_further_thread_has_the_call_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(self: Any) -> Any:
+        raise RuntimeError("can't start new thread")
+
+    with calling(Handler()) as handles:
+        threading.Timer(1.0, handles.go_on.set).start()
+        monkeypatch.setattr(Watchdog, "__enter__", none)
+        handle = CallFile(tmp_path / "x").leave(1, 0, 0.0, 60.0, pa.record_batch({"a": [1]}), 0)
+        assert handle is None
+        assert list(tmp_path.iterdir()) == []
+        assert long_calls_here(tmp_path) == 0
+
+
+def test_calls_that_would_hold_too_much_are_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = pa.RecordBatch.from_pylist([slow(), message(1)], SCHEMA).nbytes
+    monkeypatch.setattr(long_call, "MOST_HELD_BYTES", size // 2)
+    with calling(Handler()) as handles:
+        threading.Timer(1.0, handles.go_on.set).start()
+        rows = rows_of(tmp_path, handles, [slow(), message(1)])
+        assert [row["verdict"] for row in rows] == ["ACK", "ACK"]
+
+
+def test_a_run_over_what_is_there_waits_for_a_call_that_goes_on(tmp_path: Path) -> None:
+    with calling(Handler()) as handles:
+        row, _ = rows_of(tmp_path, handles, [slow(), message(1)])
+        threading.Timer(0.5, handles.go_on.set).start()
+        (done,) = rows_of(tmp_path, handles, [again(row)], limit_s=None)
+        assert (done["verdict"], handles.calls.count(0)) == ("ACK", 1)
+
+
+def test_an_outcome_that_is_found_says_nothing_of_how_long_a_batch_takes(tmp_path: Path) -> None:
+    counted: list[Handled] = []
+    with calling(Handler()) as handles:
+        row, _ = rows_of(tmp_path, handles, [slow(), message(1)], handled=counted.append)
+        rows_of(tmp_path, handles, [again(row)], handled=counted.append)
+        handles.finish()
+        rows_of(tmp_path, handles, [again(row) | {"reconsume_times": 2}], handled=counted.append)
+    assert [(each.rows, each.put_off, each.found) for each in counted] == [(1, 1, 0), (0, 1, 0), (1, 0, 1)]

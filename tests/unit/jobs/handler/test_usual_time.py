@@ -8,30 +8,37 @@ import pytest
 
 from jobs.handler.usual_time import SHORTEST_LONG_S, UsualTime
 
+SECOND = 1_000_000
+
 
 def test_nothing_takes_long_before_a_call_has_ended() -> None:
-    assert UsualTime().long_s == math.inf
+    usual = UsualTime()
+    usual.learn([])
+    assert usual.long_s() == math.inf
 
 
-@pytest.mark.parametrize(
-    ("took_s", "long_s"), [(0.0, SHORTEST_LONG_S), (0.01, SHORTEST_LONG_S), (20.0, 60.0)]
-)
+@pytest.mark.parametrize(("took_s", "long_s"), [(0.0, SHORTEST_LONG_S), (0.01, SHORTEST_LONG_S), (20, 60.0)])
 def test_three_times_as_long_as_usual_is_long_and_a_second_at_least(took_s: float, long_s: float) -> None:
+    took_us = [round(took_s * SECOND)] * 3
     usual = UsualTime()
-    for _ in range(3):
-        usual.add(took_s)
-    assert usual.long_s == pytest.approx(long_s)
+    assert usual.long_s(took_us) == pytest.approx(long_s), "of the calls of this batch"
+    usual.learn(took_us)
+    assert usual.long_s() == pytest.approx(long_s)
 
 
-def test_the_last_calls_say_most() -> None:
+def test_few_calls_that_take_long_make_no_usual_and_neither_does_a_step_of_the_clock() -> None:
     usual = UsualTime()
-    for took_s in (0.01,) * 1_000:
-        usual.add(took_s)
-    usual.add(64.0)
-    assert usual.long_s == pytest.approx(3.0, rel=0.02), "one of some hundred seconds makes no usual"
-    for took_s in (64.0,) * 300:
-        usual.add(took_s)
-    assert usual.long_s > 180.0
-    for took_s in (0.01,) * 600:
-        usual.add(took_s)
-    assert usual.long_s == SHORTEST_LONG_S
+    usual.learn([10_000] * 6 + [300 * SECOND] * 2 + [3_600 * SECOND, -3_600 * SECOND])
+    assert usual.long_s() == SHORTEST_LONG_S
+
+
+def test_a_handler_that_becomes_slow_is_known_as_that_at_once_and_forgotten_over_some_batches() -> None:
+    usual = UsualTime()
+    usual.learn([10_000] * 100)
+    assert usual.long_s([64 * SECOND]) == pytest.approx(192.0)
+    for _ in range(20):
+        usual.learn([64 * SECOND])
+    assert usual.long_s([10_000]) == pytest.approx(192.0, rel=0.01)
+    for _ in range(30):
+        usual.learn([10_000])
+    assert usual.long_s() == SHORTEST_LONG_S
