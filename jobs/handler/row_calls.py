@@ -17,7 +17,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple
+from itertools import islice
+from typing import Any
 
 import pyarrow as pa
 
@@ -34,15 +35,11 @@ from lakemq.handler import BatchColumns, DeliveredMessage, Verdict
 # What one thread is done with in this time is not worth starting others for.
 _ALONE_S = 0.002
 TICK_S = 0.3
+_MEASURED = 1_000
+"""So many calls of a batch say how long one usually takes."""
 
 Began = Callable[[int], None]
 Ended = Callable[[int, int, int, Outcome | None], None]
-
-
-class _UnderWay(NamedTuple):
-    thread: threading.Thread
-    started: int
-    since: float
 
 
 class RowCalls:
@@ -87,7 +84,7 @@ class RowCalls:
         self._deadline = deadline
         several = self._concurrency > 1 and handler.loop is None
         self._leave = leave if several else None
-        self._under_way: dict[int, _UnderWay] = {}
+        self._under_way: dict[int, tuple[threading.Thread, int, float]] = {}
         self._left: dict[int, LongCall] = {}
         self._all_stay = False
         self._tick = tick
@@ -151,11 +148,11 @@ class RowCalls:
         if len(calls) + self._leave.under_way > self._concurrency // 2:
             return set()
         now, long_s = time.monotonic(), self._handler.usual.long_s(self._took_us())
-        if any(now - call.since < long_s for call in calls.values()):
+        if any(now - since < long_s for _, _, since in calls.values()):
             return set()
         threads = set()
-        for row, call in calls.items():
-            left = self._leave(row, call.started, call.since)
+        for row, (thread, started, since) in calls.items():
+            left = self._leave(row, started, since)
             if left is None:
                 self._all_stay = True  # for one that is waited for, the task waits
                 break
@@ -165,14 +162,14 @@ class RowCalls:
                 del self._left[row]
                 left.forget()
                 continue
-            self._ended(row, call.started, _now_us(), GOES_ON)
+            self._ended(row, started, _now_us(), GOES_ON)
             self._outcomes[row] = None, _now_us(), GOES_ON
-            threads.add(call.thread)
+            threads.add(thread)
         return threads
 
     def _took_us(self) -> Iterator[int]:
-        made = self._outcomes.copy().values()
-        return (finished - started for started, finished, _ in made if started is not None)
+        some = islice(self._outcomes.copy().values(), _MEASURED)
+        return (finished - started for started, finished, _ in some if started is not None)
 
     def _work(self, columns: BatchColumns) -> None:
         call = self._call if self._spans is NO_SPANS else self._call_traced
@@ -180,7 +177,7 @@ class RowCalls:
         while (row := self._take()) is not None:
             started = _now_us()
             if self._leave is not None:
-                self._under_way[row] = _UnderWay(thread, started, time.monotonic())
+                self._under_way[row] = thread, started, time.monotonic()
             outcome = call(DeliveredMessage(columns, row))
             self._end(row, started, outcome)
 

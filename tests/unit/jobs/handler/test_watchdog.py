@@ -52,6 +52,20 @@ def test_a_call_that_holds_the_interpreter_ends_its_process() -> None:
     assert "Timeout" in ended.stderr
 
 
+def test_a_watch_that_is_over_leaves_the_others_theirs() -> None:
+    """A process has one timer for all of them."""
+    holds = (
+        "from jobs.handler.watchdog import Watchdog; import ctypes, threading\n"
+        "with Watchdog(0.5) as watch:\n"
+        "    watch.begin(1)\n"
+        "    with Watchdog(0.3): threading.Event().wait(0.2)\n"
+        "    ctypes.PyDLL(None).sleep(600)"
+    )
+    ended = subprocess.run([sys.executable, "-c", holds], capture_output=True, text=True, timeout=DEADLINE_S)
+    assert ended.returncode != 0
+    assert "Timeout" in ended.stderr
+
+
 def test_a_watch_that_is_over_ends_nobody() -> None:
     quiet = (
         "from jobs.handler.watchdog import Watchdog; import threading\n"
