@@ -52,7 +52,7 @@ class Leave(Protocol):
         """
 
 
-class _Here:
+class CallsHere:
     """The calls of this process that go on.
 
     Attributes:
@@ -68,17 +68,17 @@ class _Here:
         return sum(call.held_bytes for call in self.calls.copy().values())
 
 
-_here = _Here()
+HERE = CallsHere()
 
 
 def long_calls_here(directory: Path) -> int:
     """How many calls with files in a directory go on in this process."""
-    return sum(path.parent == directory for path in _here.calls.copy())
+    return sum(path.parent == directory for path in HERE.calls.copy())
 
 
 def close_under_way() -> None:
     """Says that this process closes its handler next: what calls under way say then is not their own."""
-    _here.closes = True
+    HERE.closes = True
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class CallFile:
         Returns:
             What it came to, which nobody is told again; None where the message has to be called.
         """
-        own = _here.calls.get(self.path)
+        own = HERE.calls.get(self.path)
         if own is not None and must_wait:
             own.ended.wait()
             own = None
@@ -148,7 +148,7 @@ class CallFile:
             The call; None where it has to be waited for: an earlier one ended its process, such calls hold
             too much already, the disk is full, or the system has no further thread.
         """
-        if self._waited_for.exists() or _here.held_bytes() + held > MOST_HELD_BYTES:
+        if self._waited_for.exists() or HERE.held_bytes() + held > MOST_HELD_BYTES:
             return None
         descriptor = -1
         try:
@@ -235,7 +235,7 @@ class LongCall:
         self._watch = Watchdog(timeout_s, on_look=slow.look, last_words=lambda: self._note(late))
         self._watch.begin(0, since)
         self._watch.__enter__()
-        _here.calls[file.path] = self
+        HERE.calls[file.path] = self
 
     def end(self, made: CallMade) -> None:
         """Notes what it came to."""
@@ -251,13 +251,13 @@ class LongCall:
 
     def _close(self) -> None:
         self._watch.__exit__()
-        del _here.calls[self._file.path]
+        del HERE.calls[self._file.path]
         os.close(self._descriptor)
         self.ended.set()
 
     def _note(self, made: CallMade) -> None:
         with self._one:
-            if self._is_noted or _here.closes:
+            if self._is_noted or HERE.closes:
                 return
             self._is_noted = True
             try:
