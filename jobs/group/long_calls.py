@@ -57,7 +57,9 @@ class LongCalls:
         if settings.mode != "concurrent" or _seconds(settings.trigger) > _LONGEST_TRIGGER_S:
             return None
         conf = context.getConf()
-        if any(conf.get(name, "true") == "false" for name in _WORKERS_STAY) or conf.get(_MOST_IDLE):
+        if any((conf.get(name) or "").strip().lower() == "false" for name in _WORKERS_STAY) or conf.get(
+            _MOST_IDLE
+        ):
             return None
         name = _digest(str(settings.checkpoint_of("group")))
         return cls(Path(SparkFiles.getRootDirectory()) / f"lakemq-calls-{name}")

@@ -19,7 +19,7 @@ import logging
 import os
 import pickle
 import threading
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -35,7 +35,8 @@ _log = logging.getLogger(__name__)
 
 MOST_HELD_BYTES = 128 << 20
 """Of the batches that such calls hold in a process: each has all of its own."""
-_DIGITS = 20
+_LOOK_S = 0.1
+"""So often it is asked whether a call that is waited for goes on: who waits for a lock may be refused it."""
 
 
 class Leave(Protocol):
@@ -102,25 +103,24 @@ class CallFile:
         Returns:
             What it came to, which nobody is told again; None where the message has to be called.
         """
-        own = HERE.calls.get(self.path)
-        if own is not None and must_wait:
-            own.ended.wait()
-            own = None
-        goes_on = own is not None
         try:
-            # Not one of this process: its lock would go with the descriptor.
-            asked_by = self._asked_by.read_bytes()
-            if own is None:
-                goes_on = self._is_locked(wait=must_wait)
+            asked_by = int(self._asked_by.read_bytes())
+            goes_on = self._goes_on()
+            if attempt not in (asked_by, asked_by + 1):
+                if not goes_on:
+                    self.forget()
+                return None
+            if goes_on and not must_wait:
+                try:
+                    self._ask(attempt)
+                except OSError as error:  # a full disk: the next delivery would not be known as the next one
+                    _log.warning("a call of the handler is waited for: %s", error)
+                else:
+                    return "goes on"
+            while self._goes_on():
+                threading.Event().wait(_LOOK_S)
         except FileNotFoundError:
             return None
-        if attempt not in (int(asked_by), int(asked_by) + 1):
-            if not goes_on:
-                self.forget()
-            return None
-        if goes_on:
-            self._ask(attempt)
-            return "goes on"
         try:
             came: CallMade = pickle.loads(self._came.read_bytes())
         except FileNotFoundError:
@@ -148,22 +148,27 @@ class CallFile:
             The call; None where it has to be waited for: an earlier one ended its process, such calls hold
             too much already, the disk is full, or the system has no further thread.
         """
+        if self.path in HERE.calls:  # of an earlier delivery: nothing else is to open its file here
+            return None
         if self._waited_for.exists() or HERE.held_bytes() + held > MOST_HELD_BYTES:
             return None
-        descriptor = -1
-        try:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
-            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._came.unlink(missing_ok=True)
-            self._ask(attempt)
-            return LongCall(self, descriptor, started, since, timeout_s, message, held)
-        except (OSError, RuntimeError) as error:
-            _log.warning("a call of the handler cannot be left under way: %s", error)
-            if descriptor >= 0:
-                self.forget()
-                os.close(descriptor)
-            return None
+        with ExitStack() as undo:
+            try:
+                self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+                undo.callback(os.close, descriptor)
+                fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                undo.callback(self.forget)
+                self._came.unlink(missing_ok=True)
+                self._ask(attempt)
+                call = LongCall(self, descriptor, started, since, timeout_s, message, held)
+            except (BlockingIOError, PermissionError):  # one of an earlier delivery, in another process
+                return None
+            except (OSError, RuntimeError) as error:
+                _log.warning("a call of the handler cannot be left under way: %s", error)
+                return None
+            undo.pop_all()
+            return call
 
     def came_to(self, made: CallMade) -> None:
         """Notes what the call came to, before its lock is given up."""
@@ -195,10 +200,12 @@ class CallFile:
         draft.write_bytes(text)
         draft.replace(file)
 
-    def _is_locked(self, *, wait: bool) -> bool:
+    def _goes_on(self) -> bool:
+        if self.path in HERE.calls:  # its lock would go with a descriptor that is closed here
+            return True
         descriptor = os.open(self.path, os.O_RDWR)
         try:
-            fcntl.lockf(descriptor, fcntl.LOCK_SH | (0 if wait else fcntl.LOCK_NB))
+            fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):  # as POSIX allows either
             return True
         finally:
@@ -211,7 +218,6 @@ class LongCall:
 
     Attributes:
         held_bytes: Of the batch that it holds.
-        ended: Set when it has ended.
     """
 
     def __init__(
@@ -225,7 +231,6 @@ class LongCall:
         held_bytes: int,
     ) -> None:
         self.held_bytes = held_bytes
-        self.ended = threading.Event()
         self._file = file
         self._descriptor = descriptor
         self._one = threading.Lock()
@@ -253,7 +258,6 @@ class LongCall:
         self._watch.__exit__()
         del HERE.calls[self._file.path]
         os.close(self._descriptor)
-        self.ended.set()
 
     def _note(self, made: CallMade) -> None:
         with self._one:

@@ -127,7 +127,11 @@ class RowCalls:
             threading.Thread(target=self._work, args=(columns,), name=f"handler-{number}", daemon=True)
             for number in range(callers)
         ]
-        threads[0].start()
+        try:
+            threads[0].start()
+        except RuntimeError:  # the system has no more: all calls are made here
+            self._work(columns)
+            return
         threads[0].join(_ALONE_S)
         if self._turns:
             with suppress(RuntimeError):  # the system has no more: those that run make all calls

@@ -175,3 +175,106 @@ def test_calls_that_would_hold_too_much_are_waited_for(
         threading.Timer(1.0, handles.go_on.set).start()
         rows = rows_of(tmp_path, handles, [slow(), message(1)])
         assert [row["verdict"] for row in rows] == ["ACK", "ACK"]
+
+
+def test_of_a_message_that_was_replayed_while_its_call_goes_on_each_call_has_its_own_outcome(
+    tmp_path: Path,
+) -> None:
+    """The second one is slow, too, and waited for: the file is the first one's."""
+    with calling(SlowHandler(Verdict.dead("of the first call"))) as first:
+        row, _ = rows_of(tmp_path, first, [slow(), message(1)])
+        with calling(SlowHandler()) as second:
+            replayed = again(row) | {"reconsume_times": 1}
+            replayed["properties"] = [("RETRY_TOPIC", "orders"), ("LMQ_ORIGIN", "broker-a/1/0")]
+            third = replayed | {"reconsume_times": 2}
+            threading.Timer(1.0, second.go_on.set).start()
+            done, _ = rows_of(tmp_path, second, [third, message(2)])
+            assert (done["verdict"], done["attempt"]) == ("ACK", 3)
+            assert long_calls_here(tmp_path) == 1, "the first goes on"
+
+
+def _hold(pipe: Connection[Any, Any], file: Path) -> None:
+    call = CallFile(file).leave(1, 0, time.monotonic(), 60.0, pa.record_batch({"a": [1]}), 0)
+    assert call is not None
+    pipe.send("held")
+    pipe.recv()
+    call.end((0, 1, None))
+    pipe.send("ended")
+
+
+@pytest.mark.long
+def test_the_file_of_another_process_is_left_alone(tmp_path: Path) -> None:
+    start = multiprocessing.get_context("spawn")
+    ours, theirs = start.Pipe()
+    other = start.Process(target=_hold, args=(theirs, tmp_path / "x"), daemon=True)
+    other.start()
+    assert ours.poll(DEADLINE_S)
+    assert ours.recv() == "held"
+    file = CallFile(tmp_path / "x")
+    assert file.leave(9, 0, 0.0, 60.0, pa.record_batch({"a": [1]}), 0) is None
+    assert file.look(5, must_wait=False) is None, "another delivery's"
+    assert file.look(2, must_wait=False) == "goes on"
+    ours.send("end")
+    assert file.look(3, must_wait=True) == (0, 1, None)
+    assert list(tmp_path.iterdir()) == []
+    other.join(DEADLINE_S)
+
+
+def test_a_full_disk_has_a_call_that_goes_on_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with calling(SlowHandler()) as handles:
+        row, _ = rows_of(tmp_path, handles, [slow(), message(1)])
+        with monkeypatch.context() as disk:
+            disk.setattr(CallFile, "_ask", full)
+            threading.Timer(0.5, handles.go_on.set).start()
+            (done,) = rows_of(tmp_path, handles, [again(row)])
+        assert (done["verdict"], done["attempt"], handles.calls.count(0)) == ("ACK", 2, 1)
+
+
+def test_a_call_is_known_to_go_on_until_what_it_came_to_is_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, noted = CallFile(tmp_path / "x"), list[tuple[Any, bool]]()
+    real = CallFile.came_to
+
+    def note(self: CallFile, made: Any) -> None:
+        noted.append((made, long_calls_here(tmp_path) == 1))
+        real(self, made)
+
+    monkeypatch.setattr(CallFile, "came_to", note)
+    (tmp_path / "x.came").write_bytes(b"of an earlier call")
+    call = file.leave(1, 0, time.monotonic(), 60.0, pa.record_batch({"a": [1]}), 0)
+    assert call is not None
+    assert not (tmp_path / "x.came").exists()
+    call.end((0, 1, None))
+    call._note((0, 2, None))  # as the watch does when it is late as well  # noqa: SLF001
+    assert noted == [((0, 1, None), True)]
+    assert file.look(2, must_wait=False) == (0, 1, None)
+
+
+def test_a_call_that_ended_before_it_was_left_is_no_call_whose_worker_died(tmp_path: Path) -> None:
+    file = CallFile(tmp_path / "x")
+    call = file.leave(1, 0, time.monotonic(), 60.0, pa.record_batch({"a": [1]}), 0)
+    assert call is not None
+    call.forget()
+    assert file.look(2, must_wait=False) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_where_the_system_has_no_thread_at_all_calls_are_made_on_the_tasks_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = threading.Thread.start
+
+    def none(self: threading.Thread) -> None:
+        if self.name.startswith("handler-") and self.name[-1].isdigit():
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", none)
+    rows = rows_of(tmp_path, SlowHandler(), [message(at) for at in range(3)])
+    assert [row["verdict"] for row in rows] == ["ACK"] * 3

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import faulthandler
 import subprocess
 import sys
 import threading
 
+import pytest
+
 from jobs.handler.watchdog import EXIT_STATUS, Watchdog
+from tests.support.waiting import wait_until
 
 DEADLINE_S = 30.0
 
@@ -64,6 +68,18 @@ def test_a_watch_that_is_over_leaves_the_others_theirs() -> None:
     ended = subprocess.run([sys.executable, "-c", holds], capture_output=True, text=True, timeout=DEADLINE_S)
     assert ended.returncode != 0
     assert "Timeout" in ended.stderr
+
+
+def test_the_timer_behind_the_watches_is_the_longest_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[float | None] = []
+    monkeypatch.setattr(faulthandler, "dump_traceback_later", lambda seconds, exit: said.append(seconds))
+    monkeypatch.setattr(faulthandler, "cancel_dump_traceback_later", lambda: said.append(None))
+    with Watchdog(900.0):
+        wait_until(lambda: said == [903.0], DEADLINE_S)
+        with Watchdog(10.0):
+            wait_until(lambda: len(said) > 1, DEADLINE_S)
+    assert set(said[:-1]) == {903.0}
+    assert said[-1] is None
 
 
 def test_a_watch_that_is_over_ends_nobody() -> None:
