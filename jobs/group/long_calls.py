@@ -57,9 +57,8 @@ class LongCalls:
         if settings.mode != "concurrent" or _seconds(settings.trigger) > _LONGEST_TRIGGER_S:
             return None
         conf = context.getConf()
-        if any((conf.get(name) or "").strip().lower() == "false" for name in _WORKERS_STAY) or conf.get(
-            _MOST_IDLE
-        ):
+        said = [(conf.get(name) or "").strip().lower() for name in _WORKERS_STAY]
+        if "false" in said or conf.get(_MOST_IDLE):
             return None
         name = _digest(str(settings.checkpoint_of("group")))
         return cls(Path(SparkFiles.getRootDirectory()) / f"lakemq-calls-{name}")
@@ -120,7 +119,6 @@ class LongCalls:
         """
         if min(policy.level_ms) > _LONGEST_WAIT_MS:
             return None
-
         return _Leaving(self.directory, messages, positions, timeout_s, cannot_return)
 
 

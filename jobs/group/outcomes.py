@@ -36,6 +36,7 @@ from jobs.group.orderly.lane_gate import LaneGate, LaneRules
 from jobs.group.skips.skipped_rows import NO_SKIPS, Skips, beside_skipped
 from jobs.group.task_attempt import of_this_task
 from jobs.group.task_part import TaskPart, died_without_a_call
+from jobs.group.task_pieces import joined, small
 from jobs.handler.batch_calls import Before
 from jobs.handler.call_order import CallOrder
 from jobs.handler.deadline import NEVER, Deadline
@@ -52,12 +53,6 @@ from jobs.settings import Mode
 from jobs.tracing.call_spans import NOT_TRACED, TracedBatch
 
 IN_COMPANY = "failed only together with other messages: the attempt does not count"
-
-# Calls of single messages go on across pieces of so much: the last calls of a piece leave threads idle.
-_JOINED_ROWS = 10_000
-_JOINED_BYTES = 64 << 20
-# What their verdicts send and write is held until a piece is handled: 4 MiB of either for each at most.
-_SENDING_ROWS = 250
 
 
 def _not_counted(piece: Handled) -> None:
@@ -407,29 +402,6 @@ def _ended(results: HandlerResults) -> int:
         return 0
     said = Counter(results.error_type.to_pylist())
     return said[WORKER_DIED] + said[CONSUME_TIMEOUT]
-
-
-def joined(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Joins small batches of a task, so that concurrent calls need not wait at the border of each."""
-    held: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        held.append(batch)
-        rows += batch.num_rows
-        size += batch.nbytes
-        if rows >= _JOINED_ROWS or size >= _JOINED_BYTES:
-            yield held[0] if len(held) == 1 else pa.concat_batches(held)
-            held, rows, size = [], 0, 0
-    if held:
-        yield held[0] if len(held) == 1 else pa.concat_batches(held)
-
-
-def small(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Cuts batches of a task, so that what the verdicts of one send fits the memory."""
-    for batch in batches:
-        for start in range(0, batch.num_rows, _SENDING_ROWS):
-            end = min(start + _SENDING_ROWS, batch.num_rows)
-            yield batch if end - start == batch.num_rows else batch.take(pa.array(range(start, end)))
 
 
 def _constant(value: str | int | bool, kind: pa.DataType, rows: int) -> pa.Array:

@@ -5,7 +5,7 @@ A session's start, and whatever its JVM does for the first time, costs more proc
 back that has the last of these modules. As by xdist's ``--dist loadfile`` a worker takes whole modules.
 
 Invariants: a worker whose only modules left are others' is done; of a worker that died others take the tests
-that it had not begun, never that in which it died, and never a module that it had finished: who is given$
+that it had not begun, never that in which it died, and never a module that it had finished: who is given
 such a one waits for ever for a test of it to end.
 """
 
