@@ -1,6 +1,6 @@
 """What every job runs on.
 
-started_stream.py  its stream's start
+started_stream.py  its stream's start; stream_failure.py is why one ended
 run_loop.py        its streams until they stop; idle.py knows that nothing is left to do,
                    available.py what a run that ends by itself had to do
 batch_gate.py      where it can stop; hold_up.py says why what is sent has to wait

@@ -18,12 +18,12 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from jobs.runtime.batch_gate import BatchGate, JobStopped
 from jobs.runtime.started_stream import StartedStream
+from jobs.runtime.stream_failure import reason_of
 from store_native.errors import Closed, LakeMQError, Unavailable, from_code
 
 _log = logging.getLogger(__name__)
@@ -296,60 +296,9 @@ def _without_spark_log(spark: SparkSession) -> Iterator[None]:
         context.setLogLevel(level)
 
 
-_OF_THE_JVM = "py4j.protocol.Py4JJavaError: "
-_CAUSES = (": ", "Caused by: ")
-_OTHER_TABLE = "DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE"
-
-
 def _first_failure(streams: Sequence[StartedStream]) -> str | None:
     for stream in streams:
         failed = stream.failure()
         if failed is not None:
-            return f"the stream {stream.query.name!r} failed: {_reason(failed)}"
+            return f"the stream {stream.query.name!r} failed: {reason_of(failed)}"
     return None
-
-
-def _reason(failed: StreamingQueryException) -> str:
-    """The line that says why, out of Spark's stacks of stacks: the innermost Python error.
-
-    Where the JVM failed that says nothing but so: it is the innermost cause with a text then.
-    """
-    if _OTHER_TABLE in str(failed):
-        return (
-            "the ledger was made anew since this checkpoint was: delete the checkpoint, and the group "
-            "goes on where ledger and broker say"
-        )
-    lines = _lines(failed)
-    named = [at for at, line in enumerate(lines) if _names_an_error(line)]
-    if not named:
-        # Where a write of Spark's own failed, only its cause says why.
-        causes = [line for line in _lines(_stack_of_its_cause(failed)) if _names_an_error(line)]
-        return causes[-1] if causes else lines[0]
-    said = lines[named[-1]]
-    if not said.startswith(_OF_THE_JVM):
-        return said
-    begun = (
-        line.removeprefix(begin) for line in lines[named[-1] :] for begin in _CAUSES if line.startswith(begin)
-    )
-    causes = [cause for cause in begun if _names_an_error(cause)]
-    return causes[-1] if causes else said
-
-
-def _stack_of_its_cause(failed: StreamingQueryException) -> str:
-    """What the JVM has of the causes; PySpark shows it only where that is set."""
-    cause = getattr(failed, "_cause", None)
-    return str(getattr(cause, "_stackTrace", ""))
-
-
-def _lines(said: object) -> list[str]:
-    return [line.strip() for line in str(said).splitlines() if line.strip()]
-
-
-def _names_an_error(line: str) -> bool:
-    """Whether a line is `module.Class: text`, or a class without a module that is named as errors are."""
-    head, colon, _ = line.partition(": ")
-    *modules, last = head.split(".")
-    if not colon or not all(part.isidentifier() for part in (*modules, last)):
-        return False
-    named_so = last.endswith(("Error", "Exception", "Request", "Unavailable"))
-    return named_so or (bool(modules) and last[:1].isupper())

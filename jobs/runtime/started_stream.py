@@ -1,9 +1,10 @@
-"""A running stream, and how it is started again when only Spark's own start-up took too long.
+"""A running stream, and how it is started again when only its source's Python process was at fault.
 
-Owns the telling apart. Spark gives the Python process of a streaming source ten seconds to connect back,
-and has no setting for it: on a busy machine that is too short, and the query ends.
+Owns the starts. Spark gives the process in which a source plans ten seconds to connect back, and has no
+setting for it: on a busy machine that is too short, and the query ends. It ends too when that process does,
+which a system short of memory kills; then it goes on where its checkpoint says.
 
-Invariants: any other failure stays one, and the starts are bounded.
+Invariants: any other failure stays one, and the starts without a batch in between are bounded.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from collections.abc import Callable
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
+from jobs.runtime.stream_failure import is_planner_death, is_start_too_late
+
 _log = logging.getLogger(__name__)
 
 MOST_STARTS = 10
-_TOO_LATE = ("Python worker failed to connect back", "waiting for the Python worker to connect back")
 
 
 class StartedStream:
@@ -39,11 +41,15 @@ class StartedStream:
         return self._query
 
     def goes_on(self) -> bool:
-        """Says whether the stream runs, starting it again when its source's process came too late."""
+        """Says whether the stream runs; starts it again where its source's process was too late, or ended."""
         if self._query.isActive:
             return True
         failed = self._query.exception()
-        if failed is None or not self._may_start_again(failed):
+        if failed is None:
+            return False
+        if self._query.lastProgress is not None:
+            self._left = MOST_STARTS
+        if not self._may_start_again(failed):
             return False
         self._query = self._begin()
         return True
@@ -66,7 +72,13 @@ class StartedStream:
                     raise
 
     def _may_start_again(self, failed: Exception) -> bool:
-        if self._left <= 0 or not any(text in str(failed) for text in _TOO_LATE):
+        if is_start_too_late(failed):
+            why = "took too long to start"
+        elif is_planner_death(failed):
+            why = "ended"
+        else:
             return False
-        _log.warning("Spark's Python process took too long to start: the stream is started again")
+        if self._left <= 0:
+            return False
+        _log.warning("Spark's Python process %s: the stream is started again", why)
         return True
