@@ -305,6 +305,7 @@ class Store(_Reads):
         born_timestamp: int | None = None,
         born_host: tuple[str, int] | None = None,
         idempotency_key: str | None = None,
+        flush_later: bool = False,
     ) -> Appended: ...
     def append_json(
         self,
@@ -314,6 +315,7 @@ class Store(_Reads):
         born_host: tuple[str, int] | None = None,
         idempotency_key: str | None = None,
         full_results: bool = False,
+        flush_later: bool = False,
     ) -> Appended:
         """One message object, or ``{"messages": [...]}``; all are stored or none.
 
@@ -328,6 +330,7 @@ class Store(_Reads):
         born_host: tuple[str, int] | None = None,
         idempotency_key: str | None = None,
         full_results: bool = False,
+        flush_later: bool = False,
     ) -> Appended:
         """One message a line."""
     def append_arrow(
@@ -338,10 +341,16 @@ class Store(_Reads):
         born_host: tuple[str, int] | None = None,
         idempotency_key: str | None = None,
         full_results: bool = False,
+        flush_later: bool = False,
     ) -> Appended:
         """An Arrow IPC stream, one message a row."""
     def watermarks(self) -> tuple[int, int, int, int]:
         """appended, flushed, dispatched, confirmed."""
+    def flush_soon(self) -> None:
+        """Has what was appended with `flush_later` flushed, where appends are waited for.
+
+        Without it that is flushed with what comes after it, and in half a second at the latest.
+        """
     def progress_fd(self) -> int:
         """An eventfd that turns readable when a watermark moved; the store owns it."""
     def alarm_fd(self) -> int:

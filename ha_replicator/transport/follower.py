@@ -14,6 +14,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from ha_replicator.identity import LinkClosed
 from ha_replicator.link_place import LinkPlace
@@ -123,6 +124,12 @@ class Follower:
             wakeup.is_due = link.is_due
             peer.write(link.begin())
             reading = asyncio.create_task(self._read(peer, link, wakeup))
+
+            def report() -> bool:
+                peer.write(link.report(now()))
+                return not peer.is_full
+
+            wakeup.at_once = report
             while not reading.done():
                 peer.write(link.report(now()))
                 await peer.drained()
@@ -145,24 +152,34 @@ class Follower:
 
     async def _read(self, peer: Peer, link: LinkToMaster, wakeup: Wakeup) -> None:
         now = asyncio.get_running_loop().time
+        given = False
         try:
             while data := await peer.read():
                 following = link.following
-                try:
-                    peer.write(link.receive(data, now()))
-                    if link.cut_at is not None:
+                self._take(peer, link, data)
+                if link.cut_at is not None:
+                    try:
                         await asyncio.to_thread(self._log.truncate_to, link.cut_at)
                         peer.write(link.cut(now()))
-                except LakeMQError as error:
-                    raise LinkClosed(error.code, error.detail) from error
+                    except LakeMQError as error:
+                        raise LinkClosed(error.code, error.detail) from error
                 if link.following and not following:
                     self.last_failure = self.refusal = None
                     fields = {"master": peer.address, "epoch": link.epoch, "from": self._log.marks()[1]}
                     log.info("this slave follows its master", extra={"fields": fields})
                     wakeup.set()
-                self._on_change()
+                    self._on_change()
+                # Only its welcome has a link cut the log, which is over then.
+                given = given or (link.following and peer.give_to(partial(self._take, peer, link)))
         finally:
             wakeup.set()
+
+    def _take(self, peer: Peer, link: LinkToMaster, data: bytes) -> None:
+        try:
+            peer.write(link.receive(data, asyncio.get_running_loop().time()))
+        except LakeMQError as error:
+            raise LinkClosed(error.code, error.detail) from error
+        self._on_change()
 
 
 def _never() -> float:

@@ -14,11 +14,12 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Callable
+from functools import partial
 
 from ha_replicator.identity import LinkClosed
 from ha_replicator.links import LinkToSlave
 from ha_replicator.master.replicas import Replicas
-from ha_replicator.transport.peer import Peer
+from ha_replicator.transport.peer import Peer, PeerReader
 from ha_replicator.transport.tls_opening import SlaveOverTls, TlsOpenings
 from ha_replicator.transport.wakeups import Wakeup, Wakeups
 from store_native.errors import LakeMQError
@@ -70,19 +71,15 @@ class ReplicationListener:
         Raises:
             OSError: The port is taken, or the address is none of this machine.
         """
+        loop = asyncio.get_running_loop()
         openings = self._openings
-        if openings is None:
-            self._server = await asyncio.start_server(self._connected, host, port, limit=_READ_AHEAD_BYTES)
-        else:
-            loop = asyncio.get_running_loop()
 
-            def connection() -> SlaveOverTls:
-                reader = asyncio.StreamReader(limit=_READ_AHEAD_BYTES, loop=loop)
-                return SlaveOverTls(
-                    openings, asyncio.StreamReaderProtocol(reader, self._connected, loop=loop)
-                )
+        def connection() -> asyncio.Protocol:
+            reader = PeerReader(limit=_READ_AHEAD_BYTES, loop=loop)
+            protocol = asyncio.StreamReaderProtocol(reader, self._connected, loop=loop)
+            return protocol if openings is None else SlaveOverTls(openings, protocol)
 
-            self._server = await loop.create_server(connection, host, port)
+        self._server = await loop.create_server(connection, host, port)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
@@ -99,6 +96,7 @@ class ReplicationListener:
         task = asyncio.current_task()
         assert task is not None
         try:
+            assert isinstance(reader, PeerReader)
             peer = Peer(reader, writer)
         except OSError:
             return
@@ -128,6 +126,14 @@ class ReplicationListener:
         wakeup = self._wakeups.add(lambda: link.is_due(now()))
         said: LinkClosed | None = None
         reading = asyncio.create_task(self._read(peer, link, wakeup, task))
+
+        def pump() -> bool:
+            if peer.is_full or reading.done():
+                return False
+            peer.write(link.pump(now()))
+            return not link.is_due(now())
+
+        wakeup.at_once = pump
         try:
             while not reading.done():
                 try:
@@ -170,30 +176,39 @@ class ReplicationListener:
             link.check(now())
 
     async def _read(self, peer: Peer, link: LinkToSlave, wakeup: Wakeup, task: asyncio.Task[None]) -> None:
-        now = asyncio.get_running_loop().time
+        given = False
         try:
             while data := await peer.read():
-                following = link.following
-                try:
-                    peer.write(link.receive(data, now()))
-                except LakeMQError as error:
-                    raise LinkClosed(error.code, error.detail) from error
-                if link.following and not following:
-                    self._unproved.pop(task, None)
-                    self._replicas.joined(link)
-                    fields = {"slave": peer.address, "id": link.broker_id, "from": link.sent}
-                    log.info("a slave follows", extra={"fields": fields})
-                    wakeup.set()
-                elif link.following:
-                    self._replicas.reported()
-                self._on_change()
-                wakeup.look()
+                self._take(peer, link, wakeup, task, data)
+                given = given or (
+                    link.following and peer.give_to(partial(self._take, peer, link, wakeup, task))
+                )
+        finally:
+            wakeup.set()
+
+    def _take(
+        self, peer: Peer, link: LinkToSlave, wakeup: Wakeup, task: asyncio.Task[None], data: bytes
+    ) -> None:
+        now = asyncio.get_running_loop().time()
+        following = link.following
+        try:
+            peer.write(link.receive(data, now))
+        except LakeMQError as error:
+            raise LinkClosed(error.code, error.detail) from error
         except LinkClosed as closed:
             if closed.epoch:
                 self._on_epoch(closed.epoch)
             raise
-        finally:
+        if link.following and not following:
+            self._unproved.pop(task, None)
+            self._replicas.joined(link)
+            fields = {"slave": peer.address, "id": link.broker_id, "from": link.sent}
+            log.info("a slave follows", extra={"fields": fields})
             wakeup.set()
+        elif link.following:
+            self._replicas.reported()
+        self._on_change()
+        wakeup.look()
 
     def _notify(self, peer: Peer, link: LinkToSlave, said: LinkClosed | None) -> None:
         fields = {"slave": peer.address, "id": link.broker_id}

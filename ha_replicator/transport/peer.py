@@ -1,6 +1,7 @@
 """One replication connection's socket.
 
-Owns the pair of asyncio streams: what is sent, how it ends, whether the peer is on this machine.
+Owns the pair of asyncio streams: what is sent, who takes what arrives, how it ends, whether the peer is on
+this machine.
 
 Invariants: what waits to be sent is bounded (`WRITE_HIGH_BYTES`): a sender waits for its peer.
 """
@@ -11,7 +12,7 @@ import asyncio
 import contextlib
 import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ipaddress import IPv6Address, ip_address
 
 from ha_replicator.link_place import LinkPlace
@@ -22,6 +23,41 @@ WRITE_HIGH_BYTES = 4 << 20
 _FAREWELL_S = 1.0
 CONNECT_TIMEOUT_S = 3.0
 _READ_AHEAD_BYTES = 1 << 20
+
+
+class PeerReader(asyncio.StreamReader):
+    """What arrives: kept until it is read, or given to the link as it arrives.
+
+    Attributes:
+        failure: What the link raised; the reading ended by that.
+    """
+
+    _take: Callable[[bytes], None] | None = None
+    _kept_bytes = 0
+    failure: Exception | None = None
+
+    def feed_data(self, data: bytes) -> None:  # type: ignore[override]  # a protocol has bytes
+        """See the base class; the connection's protocol calls it."""
+        if self._take is None:
+            self._kept_bytes += len(data)
+            super().feed_data(data)
+            return
+        try:
+            self._take(data)
+        except Exception as error:  # noqa: BLE001 - who reads the connection has it raised there
+            # The writer would raise what is set as the reader's exception, and send no farewell.
+            self._take, self.failure = _ignore, error
+            self.feed_eof()
+
+    def give_to(self, take: Callable[[bytes], None], read_bytes: int) -> bool:
+        """Calls ``take`` with what arrives from now on, if all that was kept, ``read_bytes``, was read."""
+        if self._kept_bytes == read_bytes:
+            self._take = take
+        return self._take is take
+
+
+def _ignore(_data: bytes) -> None:
+    """What arrives behind an error."""
 
 
 class Peer:
@@ -35,8 +71,9 @@ class Peer:
         ConnectionResetError: It is gone already.
     """
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, reader: PeerReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
+        self._read_bytes = 0
         self._writer = writer
         name = writer.get_extra_info("peername")
         if name is None or writer.transport.is_closing():
@@ -50,8 +87,27 @@ class Peer:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
     async def read(self) -> bytes:
-        """Returns what arrived; empty at the end of the stream."""
-        return await self._reader.read(READ_BYTES)
+        """Returns what arrived; empty at the end of the stream.
+
+        Raises:
+            Exception: What the taker of :meth:`give_to` raised.
+        """
+        data = await self._reader.read(READ_BYTES)
+        self._read_bytes += len(data)
+        if not data and self._reader.failure is not None:
+            raise self._reader.failure
+        return data
+
+    def give_to(self, take: Callable[[bytes], None]) -> bool:
+        """Has ``take`` called with what arrives from now on, without a task in between.
+
+        :meth:`read` then returns at the end of the stream only, or raises what ``take`` raised, which is not
+        called again.
+
+        Returns:
+            False when something is left to be read: nothing has changed.
+        """
+        return self._reader.give_to(take, self._read_bytes)
 
     def write(self, pieces: Sequence[bytes]) -> None:
         """Sends, without waiting.
@@ -93,12 +149,15 @@ async def connected(place: LinkPlace) -> Peer:
         TimeoutError: It took longer than `CONNECT_TIMEOUT_S`.
     """
     host, port, tls = place
+    loop = asyncio.get_running_loop()
+    reader = PeerReader(limit=_READ_AHEAD_BYTES, loop=loop)
+    protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            reader, writer = await asyncio.open_connection(host, port, limit=_READ_AHEAD_BYTES, ssl=tls)
+            transport, _ = await loop.create_connection(lambda: protocol, host, port, ssl=tls)
     except (ssl.SSLError, ConnectionResetError) as error:
         raise ConnectionError(f"{host} port {port}: {in_words(error)}") from error
-    return Peer(reader, writer)
+    return Peer(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
 
 
 def is_loopback(host: str) -> bool:

@@ -4,7 +4,8 @@ Owns the drivers' waiting: each for what its link waits for, and for its link's 
 
 Invariants: no move is lost: what comes while a driver does something else is kept until it waits. A driver
 whose link has nothing to do is not woken, and its one timer is set anew only when it has run out: most moves
-of the log, and most of what arrives, leave a link nothing to say.
+of the log, and most of what arrives, leave a link nothing to say. What a link has to say is said at once
+where that is all there is to do: waking a task takes longer than that.
 
 Threads: the event loop.
 """
@@ -20,6 +21,10 @@ class Wakeup:
 
     Args:
         is_due: Says at each move whether the driver has something to do before its deadline.
+
+    Attributes:
+        at_once: Does it in the driver's place, while that waits; says whether nothing is left to do. What it
+            raises is the driver's to come to as well.
     """
 
     def __init__(self, is_due: Callable[[], bool]) -> None:
@@ -30,6 +35,7 @@ class Wakeup:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
         self.is_due = is_due
+        self.at_once: Callable[[], bool] = lambda: False
 
     def set(self) -> None:
         """Wakes the driver, or has it not wait the next time."""
@@ -41,10 +47,16 @@ class Wakeup:
         """Something moved: wakes the driver if that leaves it something to do."""
         if self._is_set:
             return
-        if self._waiter is None or self.is_due():
+        if self._waiter is None or (self.is_due() and not self._do_at_once()):
             self.set()
         else:
             self._arm()
+
+    def _do_at_once(self) -> bool:
+        try:
+            return self.at_once()
+        except Exception:  # noqa: BLE001 - the driver comes to the same, and ends its connection
+            return False
 
     async def wait(self, deadline: Callable[[], float]) -> None:
         """Waits until there is something to do.

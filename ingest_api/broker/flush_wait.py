@@ -69,6 +69,7 @@ class FlushWaiter:
         self._sends: deque[_Waiter] = deque()
         self._changes: deque[_Waiter] = deque()
         self._armed = False
+        self._flush_asked = False
         self._poisoned: str | None = None
         self.sync_flush = sync_flush
         self.in_reach: Callable[[], bool] | None = None
@@ -127,6 +128,12 @@ class FlushWaiter:
             return None
         return self._future(self._changes, end_offset)
 
+    def flush_soon(self) -> None:
+        """Has what is appended flushed when this pass of the event loop ends: once for all of it."""
+        if not self._flush_asked and (self.sync_flush or self.in_reach is not None):
+            self._flush_asked = True
+            self._loop.call_soon(self._ask_for_flush)
+
     def close(self) -> None:
         """Fails what still waits; called after the last request was answered."""
         self._fail(Closed("STORE_CLOSED", "the broker stopped; the message may or may not be flushed"))
@@ -163,6 +170,10 @@ class FlushWaiter:
             self._poisoned = reason
             self._fail(_poisoned(reason))
         return bool(self._sends or self._changes)
+
+    def _ask_for_flush(self) -> None:
+        self._flush_asked = False
+        self._store.flush_soon()
 
     def _look(self) -> None:
         _, self.flushed, dispatched, self.confirmed = self._store.watermarks()

@@ -149,7 +149,7 @@ class SendService:
         return SendResult(self._status(appended, durable), appended)
 
     def append(self, request: SendRequest, payload: bytes) -> Appended:
-        """Stores a payload on this thread, without waiting for its flush.
+        """Stores a payload on this thread, the event loop's, without waiting for its flush.
 
         It takes no place of admission: who calls it has looked at :attr:`is_open`, and :meth:`on_durable`
         takes one while the send waits.
@@ -157,16 +157,8 @@ class SendService:
         Raises:
             InvalidRequest, Unavailable, Closed: As :meth:`send`.
         """
-        self._ordered.check(request, payload)
-        if request.kind is PayloadKind.RAW:
-            return self._append_raw(request, payload)
-        return self._append_kind[request.kind](
-            request.topic,
-            payload,
-            born_host=request.client,
-            idempotency_key=request.idempotency_key,
-            full_results=request.full_results,
-        )
+        self._flush_waiter.flush_soon()
+        return self._append(request, payload, flush_later=True)
 
     def append_plain(
         self, kind: PayloadKind, topic: str, payload: bytes, client: tuple[str, int] | None
@@ -174,7 +166,8 @@ class SendService:
         """Stores a payload that nothing belongs to but its topic: :meth:`append` in the fewest steps."""
         if b"sharding_key" in payload:
             self._ordered.check(SendRequest(topic, kind, client), payload)
-        return self._append_kind[kind](topic, payload, born_host=client)
+        self._flush_waiter.flush_soon()
+        return self._append_kind[kind](topic, payload, born_host=client, flush_later=True)
 
     def on_durable(self, appended: Appended, notify: Callable[[SendStatus | Closed], None]) -> bool:
         """Has ``notify`` called when an append is as safe as asked; until then it is in flight.
@@ -214,9 +207,22 @@ class SendService:
 
     def _append_large(self, request: SendRequest, payload: Payload) -> Appended:
         """Runs on a worker thread."""
-        return self.append(request, payload if isinstance(payload, bytes) else payload())
+        return self._append(request, payload if isinstance(payload, bytes) else payload(), flush_later=False)
 
-    def _append_raw(self, request: SendRequest, payload: bytes) -> Appended:
+    def _append(self, request: SendRequest, payload: bytes, *, flush_later: bool) -> Appended:
+        self._ordered.check(request, payload)
+        if request.kind is PayloadKind.RAW:
+            return self._append_raw(request, payload, flush_later=flush_later)
+        return self._append_kind[request.kind](
+            request.topic,
+            payload,
+            born_host=request.client,
+            idempotency_key=request.idempotency_key,
+            full_results=request.full_results,
+            flush_later=flush_later,
+        )
+
+    def _append_raw(self, request: SendRequest, payload: bytes, *, flush_later: bool) -> Appended:
         self.check_size(request.topic, len(payload))
         fields = request.fields or MessageFields()
         return self._append_message(
@@ -232,4 +238,5 @@ class SendService:
             message_id=fields.message_id,
             born_host=request.client,
             idempotency_key=request.idempotency_key,
+            flush_later=flush_later,
         )

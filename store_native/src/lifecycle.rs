@@ -37,6 +37,8 @@ pub struct Lifecycle {
     flush_at_once: AtomicBool,
     /// Something was appended that somebody waits for.
     pub flush_wanted: Signal,
+    /// Something is confirmed that nobody has dispatched.
+    pub dispatch_wanted: Signal,
     /// Delayed messages were stored or expired.
     pub schedule_changed: Signal,
     /// The next log file is wanted, topics changed, or dispatching failed.
@@ -58,6 +60,7 @@ impl Lifecycle {
             progress: Progress::new()?,
             flush_at_once: AtomicBool::new(false),
             flush_wanted: Signal::default(),
+            dispatch_wanted: Signal::default(),
             schedule_changed: Signal::default(),
             maintenance_wanted: Signal::default(),
         })
@@ -74,6 +77,7 @@ impl Lifecycle {
         self.schedule_changed.set();
         self.maintenance_wanted.set();
         self.flush_wanted.set();
+        self.dispatch_wanted.set();
         self.progress.moved();
     }
 
@@ -97,6 +101,7 @@ impl Lifecycle {
             self.events.error(text);
             self.alarm.signal();
         }
+        self.dispatch_wanted.set();
         self.progress.moved();
     }
 

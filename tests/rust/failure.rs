@@ -6,6 +6,7 @@
 mod at_once;
 mod durable;
 mod expiry;
+mod gathering;
 mod kept_back;
 mod kill_9;
 mod numbers;

@@ -37,6 +37,11 @@ class HeldFlush:
         self.future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self.notify: Callable[[Outcome], None] | None = None
         self.ends: list[int] = []  # what it was asked about
+        self.soon = 0  # how often it was to come soon
+
+    def flush_soon(self) -> None:
+        """Counts."""
+        self.soon += 1
 
     def wait_send(self, end_offset: int) -> asyncio.Future[bool]:
         """Says that somebody waits."""

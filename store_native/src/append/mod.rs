@@ -167,6 +167,22 @@ impl Appender {
     /// stored then. A failed write to the log is final, as a failed flush is: whether the request was stored shows
     /// when the store is opened again.
     pub fn append(&self, request: &AppendRequest<'_>, messages: &[NewMessage<'_>]) -> Result<Appended> {
+        let appended = self.append_unflushed(request, messages)?;
+        if !appended.duplicate {
+            self.wake_flusher();
+        }
+        Ok(appended)
+    }
+
+    /// As [`Appender::append`]; the caller has the flusher woken by [`Appender::flush_soon`], once for many.
+    ///
+    /// # Errors
+    /// As [`Appender::append`].
+    pub fn append_unflushed(
+        &self,
+        request: &AppendRequest<'_>,
+        messages: &[NewMessage<'_>],
+    ) -> Result<Appended> {
         request.check(messages)?;
         let digest = request.idempotency_key.map(|_| request_digest(messages));
         let facts = RequestFacts {
@@ -187,7 +203,6 @@ impl Appender {
         let end_offset = end.writer.end();
         drop(end);
         self.environment.faults.pass(Point::AppendAfter);
-        self.wake_flusher();
         self.counters.messages.fetch_add(messages.len() as u64, Ordering::Relaxed);
         self.counters.requests.fetch_add(1, Ordering::Relaxed);
         let placed = puts.iter().enumerate().map(|(at, put)| put.placed(&batch, at)).collect();
@@ -233,7 +248,8 @@ impl Appender {
         Ok(())
     }
 
-    fn wake_flusher(&self) {
+    /// Wakes the flusher, where an append is waited for.
+    pub fn wake_flusher(&self) {
         if self.options.flush == Flush::Sync || self.lifecycle.flushes_at_once() {
             self.lifecycle.flush_wanted.set();
         }

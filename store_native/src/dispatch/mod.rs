@@ -105,11 +105,11 @@ impl Dispatch {
 
     /// Dispatches what is confirmed until the store stops and all is dispatched.
     pub fn run(&self) {
-        let (marks, progress) = (&self.marks, &self.lifecycle.progress);
+        let marks = &self.marks;
         // A confirmed mark inside a record, up to which nothing more can be dispatched.
         let stalled = Cell::new(i64::MIN);
         let behind = || marks.dispatched() < marks.confirmed() && stalled.get() != marks.confirmed();
-        // The flusher's last round may be under way: its progress wakes this thread.
+        // The flusher's last round may be under way: it wakes this thread.
         let over = || {
             self.lifecycle.poisoned().is_some()
                 || self.lifecycle.stopping() && marks.flushed() >= marks.appended() && !behind()
@@ -119,7 +119,7 @@ impl Dispatch {
                 if over() {
                     return;
                 }
-                progress.wait_until(IDLE, || behind() || over());
+                self.lifecycle.dispatch_wanted.wait(IDLE);
                 continue;
             }
             let (before, confirmed) = (marks.dispatched(), marks.confirmed());
@@ -134,7 +134,7 @@ impl Dispatch {
                     return;
                 }
                 self.lifecycle.maintenance_wanted.set();
-                progress.wait_until(IDLE, || self.lifecycle.stopping());
+                self.lifecycle.progress.wait_until(IDLE, || self.lifecycle.stopping());
             }
         }
     }
@@ -153,12 +153,25 @@ impl Dispatch {
     }
 
     /// Dispatches a small flush on the caller's thread: who waits for it is then woken once, and can read what it
-    /// wrote. What is left (a large one, an error, a dispatcher at work) is the thread's.
-    pub fn dispatch_small(&self) {
-        if self.marks.confirmed() - self.marks.dispatched() <= SMALL_BYTES
+    /// wrote. What is left (a large one, an error, a dispatcher at work) is the thread's. Returns whether there was
+    /// something and all of it is dispatched, so that everybody was woken.
+    pub fn dispatch_small(&self) -> bool {
+        let confirmed = self.marks.confirmed();
+        let behind = confirmed - self.marks.dispatched();
+        if behind > 0
+            && behind <= SMALL_BYTES
             && let Ok(turn) = self.turn.try_lock()
         {
             let _ = self.round(&turn);
+        }
+        self.wake();
+        behind > 0 && self.marks.dispatched() >= confirmed
+    }
+
+    /// Wakes the thread if something is confirmed that is not dispatched, or if it may have to end.
+    pub fn wake(&self) {
+        if self.marks.dispatched() < self.marks.confirmed() || self.lifecycle.stopping() {
+            self.lifecycle.dispatch_wanted.set();
         }
     }
 

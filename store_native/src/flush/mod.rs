@@ -35,7 +35,6 @@ pub struct FlushCounters {
 
 /// Owns the flushed mark; see the module.
 pub struct Flusher {
-    flush: Flush,
     pause: Duration,
     environment: Environment,
     log: Arc<CommitLog>,
@@ -67,7 +66,6 @@ impl Flusher {
             Flush::Async => Duration::from_millis(options.flush_interval_ms),
         };
         Self {
-            flush: options.flush,
             pause,
             environment,
             log,
@@ -86,7 +84,6 @@ impl Flusher {
             let stopping = self.lifecycle.stopping();
             match self.flush_if_behind() {
                 Err(_) => return,
-                Ok(true) if self.flush == Flush::Sync => continue,
                 Ok(false) if stopping => return,
                 Ok(_) => {}
             }
@@ -134,8 +131,9 @@ impl Flusher {
         self.marks.set_flushed(to);
         drop(flushing);
         self.confirmation.advance();
-        self.dispatch.dispatch_small();
-        self.lifecycle.progress.moved();
+        if !self.dispatch.dispatch_small() {
+            self.lifecycle.progress.moved();
+        }
         Ok(())
     }
 

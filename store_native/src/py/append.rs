@@ -12,6 +12,7 @@ use super::appended::PyAppended;
 use super::convert::{HostPair, host_or_none};
 use super::errors::raise;
 use crate::error::Result;
+use crate::message::NewMessage;
 use crate::state::names::is_group_topic;
 use crate::store::{AppendRequest, Appended, Store};
 use crate::wire::request::{ArrowMessages, Limits, SingleMessage, parse_json, parse_ndjson};
@@ -24,13 +25,15 @@ pub(super) struct Append<'a> {
     pub born_host: Option<HostPair>,
     pub idempotency_key: Option<&'a str>,
     pub full_results: bool,
+    /// Whether the caller asks for the flush, with `Store.flush_soon`.
+    pub flush_later: bool,
 }
 
 impl Append<'_> {
     pub fn message(&self, py: Python<'_>, message: &SingleMessage<'_>) -> PyResult<PyAppended> {
         self.run(py, |store, request| {
             let message = message.check(&limits(store, request.topic, message.body.len()))?;
-            Ok((store.append(request, std::slice::from_ref(&message))?, false))
+            Ok((self.append(store, request, std::slice::from_ref(&message))?, false))
         })
     }
 
@@ -38,14 +41,14 @@ impl Append<'_> {
     pub fn json(&self, py: Python<'_>, data: &[u8]) -> PyResult<PyAppended> {
         self.run(py, |store, request| {
             let parsed = parse_json(data, &limits(store, request.topic, data.len()))?;
-            Ok((store.append(request, &parsed.messages)?, parsed.many))
+            Ok((self.append(store, request, &parsed.messages)?, parsed.many))
         })
     }
 
     pub fn ndjson(&self, py: Python<'_>, data: &[u8]) -> PyResult<PyAppended> {
         self.run(py, |store, request| {
             let limits = limits(store, request.topic, data.len());
-            Ok((store.append(request, &parse_ndjson(data, &limits)?)?, true))
+            Ok((self.append(store, request, &parse_ndjson(data, &limits)?)?, true))
         })
     }
 
@@ -53,8 +56,20 @@ impl Append<'_> {
         self.run(py, |store, request| {
             let stream = ArrowMessages::read(arrow_buffer::Buffer::from(data))?;
             let limits = limits(store, request.topic, data.len());
-            Ok((store.append(request, &stream.messages(&limits)?)?, true))
+            Ok((self.append(store, request, &stream.messages(&limits)?)?, true))
         })
+    }
+
+    fn append(
+        &self,
+        store: &Store,
+        request: &AppendRequest<'_>,
+        messages: &[NewMessage<'_>],
+    ) -> Result<Appended> {
+        match self.flush_later {
+            true => store.append_unflushed(request, messages),
+            false => store.append(request, messages),
+        }
     }
 
     /// `work` says, beside the result, whether the request is answered by queue.

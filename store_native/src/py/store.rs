@@ -43,9 +43,10 @@ impl PyStore {
         born_host: Option<HostPair>,
         idempotency_key: Option<&'a str>,
         full_results: bool,
+        flush_later: bool,
     ) -> Append<'a> {
         let Self { store, broker_name } = self;
-        Append { store, broker_name, topic, born_host, idempotency_key, full_results }
+        Append { store, broker_name, topic, born_host, idempotency_key, full_results, flush_later }
     }
 }
 
@@ -121,7 +122,7 @@ impl PyStore {
 
     #[pyo3(signature = (topic, body, *, tags=None, keys=None, properties=None, sharding_key=None,
         queue_id=None, flag=0, delay_level=0, message_id=None, born_timestamp=None, born_host=None,
-        idempotency_key=None))]
+        idempotency_key=None, flush_later=false))]
     #[allow(clippy::too_many_arguments)]
     fn append_message(
         &self,
@@ -139,6 +140,7 @@ impl PyStore {
         born_timestamp: Option<i64>,
         born_host: Option<HostPair>,
         idempotency_key: Option<&str>,
+        flush_later: bool,
     ) -> PyResult<PyAppended> {
         let (keys, properties) = (keys.unwrap_or_default(), properties.unwrap_or_default());
         let message = SingleMessage {
@@ -153,10 +155,12 @@ impl PyStore {
             message_id,
             born_timestamp,
         };
-        self.append(topic, born_host, idempotency_key, false).message(py, &message)
+        self.append(topic, born_host, idempotency_key, false, flush_later).message(py, &message)
     }
 
-    #[pyo3(signature = (topic, data, *, born_host=None, idempotency_key=None, full_results=false))]
+    #[pyo3(signature = (topic, data, *, born_host=None, idempotency_key=None, full_results=false,
+        flush_later=false))]
+    #[allow(clippy::too_many_arguments)]
     fn append_json(
         &self,
         py: Python<'_>,
@@ -165,11 +169,14 @@ impl PyStore {
         born_host: Option<HostPair>,
         idempotency_key: Option<&str>,
         full_results: bool,
+        flush_later: bool,
     ) -> PyResult<PyAppended> {
-        self.append(topic, born_host, idempotency_key, full_results).json(py, data)
+        self.append(topic, born_host, idempotency_key, full_results, flush_later).json(py, data)
     }
 
-    #[pyo3(signature = (topic, data, *, born_host=None, idempotency_key=None, full_results=false))]
+    #[pyo3(signature = (topic, data, *, born_host=None, idempotency_key=None, full_results=false,
+        flush_later=false))]
+    #[allow(clippy::too_many_arguments)]
     fn append_ndjson(
         &self,
         py: Python<'_>,
@@ -178,11 +185,14 @@ impl PyStore {
         born_host: Option<HostPair>,
         idempotency_key: Option<&str>,
         full_results: bool,
+        flush_later: bool,
     ) -> PyResult<PyAppended> {
-        self.append(topic, born_host, idempotency_key, full_results).ndjson(py, data)
+        self.append(topic, born_host, idempotency_key, full_results, flush_later).ndjson(py, data)
     }
 
-    #[pyo3(signature = (topic, data, *, born_host=None, idempotency_key=None, full_results=false))]
+    #[pyo3(signature = (topic, data, *, born_host=None, idempotency_key=None, full_results=false,
+        flush_later=false))]
+    #[allow(clippy::too_many_arguments)]
     fn append_arrow(
         &self,
         py: Python<'_>,
@@ -191,12 +201,17 @@ impl PyStore {
         born_host: Option<HostPair>,
         idempotency_key: Option<&str>,
         full_results: bool,
+        flush_later: bool,
     ) -> PyResult<PyAppended> {
-        self.append(topic, born_host, idempotency_key, full_results).arrow(py, data)
+        self.append(topic, born_host, idempotency_key, full_results, flush_later).arrow(py, data)
     }
 
     fn watermarks(&self) -> (i64, i64, i64, i64) {
         self.store.watermarks()
+    }
+
+    fn flush_soon(&self) {
+        self.store.flush_soon();
     }
 
     fn progress_fd(&self) -> i32 {

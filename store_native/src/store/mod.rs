@@ -138,6 +138,23 @@ impl Store {
         self.appender.append(request, messages)
     }
 
+    /// As [`Store::append`], but for the flush, which [`Store::flush_soon`] asks for: once for what came together.
+    ///
+    /// # Errors
+    /// As [`Appender::append`].
+    pub fn append_unflushed(
+        &self,
+        request: &AppendRequest<'_>,
+        messages: &[NewMessage<'_>],
+    ) -> Result<Appended> {
+        self.appender.append_unflushed(request, messages)
+    }
+
+    /// Has what is appended flushed now, where appends are waited for.
+    pub fn flush_soon(&self) {
+        self.appender.wake_flusher();
+    }
+
     /// Creates or changes a topic. Returns the offset to wait for.
     ///
     /// # Errors

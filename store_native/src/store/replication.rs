@@ -28,11 +28,16 @@ impl Store {
     /// The replicas that are asked hold the log up to `offset`, the end of a request. On a slave, its master says so;
     /// it counts as far as the slave's log is known to be the master's.
     pub fn replicated(&self, offset: i64) {
-        self.wake_if(self.confirmation.replicated(offset.min(self.appender.agreed())));
+        if self.confirmation.replicated(offset.min(self.appender.agreed())) {
+            // The event loop is woken when it is dispatched: nobody there waits for less.
+            self.dispatch.wake();
+            self.lifecycle.progress.moved_quietly();
+        }
     }
 
     fn wake_if(&self, moved: bool) {
         if moved {
+            self.dispatch.wake();
             self.lifecycle.progress.moved();
         }
     }

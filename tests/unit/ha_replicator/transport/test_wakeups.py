@@ -46,6 +46,50 @@ def test_only_a_move_that_leaves_something_to_do_wakes() -> None:
     run(scenario)
 
 
+def test_what_is_done_at_once_wakes_nobody() -> None:
+    async def scenario() -> None:
+        wakeups = Wakeups(lambda: None)
+        wakeup = wakeups.add(lambda: True)
+        said: list[str] = []
+
+        def say(whole: bool) -> bool:
+            said.append("at once")
+            return whole
+
+        wakeup.at_once = lambda: say(whole=True)
+        driver = await waiting(wakeup, never)
+        for _ in range(3):
+            wakeups.wake()
+            await asyncio.sleep(0)
+            assert not driver.done()
+        assert said == ["at once"] * 3
+        wakeup.at_once = lambda: say(whole=False)  # something is left to be done
+        wakeups.wake()
+        await driver
+        wakeups.wake()
+        assert len(said) == 4, "a driver that is at work has its turn"
+
+    run(scenario)
+
+
+def test_what_fails_at_once_is_left_to_the_driver_and_the_others_are_asked() -> None:
+    async def scenario() -> None:
+        wakeups = Wakeups(lambda: None)
+        drivers = []
+        for _ in range(2):
+            wakeup = wakeups.add(lambda: True)
+
+            def fail() -> bool:
+                raise RuntimeError("a defect")
+
+            wakeup.at_once = fail
+            drivers.append(await waiting(wakeup, never))
+        wakeups.wake()
+        await asyncio.gather(*drivers)
+
+    run(scenario)
+
+
 def test_a_move_that_comes_before_the_driver_waits_is_kept() -> None:
     async def scenario() -> None:
         wakeups = Wakeups(lambda: None)

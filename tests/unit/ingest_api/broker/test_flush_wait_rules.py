@@ -42,6 +42,7 @@ class ScriptedStore:
     def __init__(self) -> None:
         self.appended = self.flushed = self.dispatched = 0
         self.poisoned: str | None = None
+        self.asked = 0
         self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     def progress_fd(self) -> int:
@@ -49,6 +50,9 @@ class ScriptedStore:
 
     def watermarks(self) -> tuple[int, int, int, int]:
         return self.appended, self.flushed, self.dispatched, self.flushed
+
+    def flush_soon(self) -> None:
+        self.asked += 1
 
     def say(self) -> None:
         os.eventfd_write(self._fd, 1)
@@ -315,6 +319,32 @@ def waits() -> FlushWaits:
     broker.open(sync_flush=True, before=False)
     broker.store.appended = 3
     return broker
+
+
+def test_a_pass_of_the_loop_asks_for_one_flush_of_all_it_appended() -> None:
+    broker = waits()
+    asked = []
+    for _ in range(2):
+        for _ in range(3):
+            broker.waiter.flush_soon()
+        asked.append(broker.store.asked)
+        broker.loop.call_soon(broker.loop.stop)
+        broker.loop.run_forever()
+    assert asked == [0, 1], "not before the pass is over, and once a pass"
+    assert broker.store.asked == 2
+    broker.teardown()
+
+
+@pytest.mark.parametrize("asks_replicas", [False, True])
+def test_with_asynchronous_flush_one_is_asked_for_only_where_replicas_wait(asks_replicas: bool) -> None:
+    broker = FlushWaits()
+    broker.open(sync_flush=False, before=False)
+    broker.waiter.in_reach = (lambda: True) if asks_replicas else None
+    broker.waiter.flush_soon()
+    broker.loop.call_soon(broker.loop.stop)
+    broker.loop.run_forever()
+    assert broker.store.asked == asks_replicas
+    broker.teardown()
 
 
 def test_an_append_that_comes_back_late_is_notified_before_the_ones_behind_it() -> None:

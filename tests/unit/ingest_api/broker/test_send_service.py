@@ -65,6 +65,35 @@ def test_a_flush_that_takes_too_long_is_counted_once_on_either_path(tmp_path: Pa
     run(tmp_path, scenario)
 
 
+def test_what_is_appended_on_the_loop_is_flushed_when_its_pass_ends(tmp_path: Path) -> None:
+    """A large one is appended on a thread of the pool: the store hears of it at once."""
+
+    async def scenario(sends: HeldSends) -> None:
+        sends.flush.future.set_result(True)
+        later: list[bool] = []
+        append = sends.service._append  # noqa: SLF001 - what the store is told shows nowhere else
+
+        def noted(*given: Any, flush_later: bool) -> Any:
+            later.append(flush_later)
+            return append(*given, flush_later=flush_later)
+
+        sends.service._append = noted  # type: ignore[method-assign, assignment]  # noqa: SLF001
+        for kind, body in [
+            (PayloadKind.JSON, MESSAGE),
+            (PayloadKind.NDJSON, MESSAGE),
+            (PayloadKind.RAW, b"x"),
+        ]:
+            await sends.service.send(SendRequest("t", kind), body, len(body), wait=False)
+        assert (later, sends.flush.soon) == ([True] * 3, 3)
+        sends.service.append_plain(PayloadKind.JSON, "t", MESSAGE, None)
+        assert sends.flush.soon == 4
+        large = b'{"body":"%s"}' % (b"x" * 5_000)
+        await sends.service.send(REQUEST, large, len(large))
+        assert (later[3:], sends.flush.soon) == ([False], 4)
+
+    run(tmp_path, scenario)
+
+
 def test_a_send_that_need_not_wait_does_not(tmp_path: Path) -> None:
     async def scenario(sends: HeldSends) -> None:
         assert (await sends.service.send(REQUEST, MESSAGE, len(MESSAGE), wait=False)).status == "SEND_OK"
