@@ -126,11 +126,13 @@ class Follower:
             reading = asyncio.create_task(self._read(peer, link, wakeup))
 
             def report() -> bool:
+                if peer.is_over:
+                    return False
                 peer.write(link.report(now()))
                 return not peer.is_full
 
             wakeup.at_once = report
-            while not reading.done():
+            while not (reading.done() or peer.is_over):
                 peer.write(link.report(now()))
                 await peer.drained()
                 await wakeup.wait(link.next_deadline)

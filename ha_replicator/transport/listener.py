@@ -128,14 +128,14 @@ class ReplicationListener:
         reading = asyncio.create_task(self._read(peer, link, wakeup, task))
 
         def pump() -> bool:
-            if peer.is_full or reading.done():
+            if peer.is_full or peer.is_over:
                 return False
             peer.write(link.pump(now()))
             return not link.is_due(now())
 
         wakeup.at_once = pump
         try:
-            while not reading.done():
+            while not (reading.done() or peer.is_over):
                 try:
                     pieces = link.pump(now())
                 except LakeMQError as error:
@@ -208,7 +208,7 @@ class ReplicationListener:
         elif link.following:
             self._replicas.reported()
         self._on_change()
-        wakeup.look()
+        self._wakeups.wake()  # what this slave confirms the others hear
 
     def _notify(self, peer: Peer, link: LinkToSlave, said: LinkClosed | None) -> None:
         fields = {"slave": peer.address, "id": link.broker_id}

@@ -121,6 +121,11 @@ class Peer:
             self._writer.writelines(pieces)
 
     @property
+    def is_over(self) -> bool:
+        """Whether the taker raised something: :meth:`read` is about to raise it, and nothing else is said."""
+        return self._reader.failure is not None
+
+    @property
     def is_full(self) -> bool:
         """Whether so much waits to be sent that a sender has to wait."""
         return self._writer.transport.get_write_buffer_size() > WRITE_HIGH_BYTES

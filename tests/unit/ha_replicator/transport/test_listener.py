@@ -14,17 +14,20 @@ import uvloop
 
 from ha_replicator.http_question import TIMEOUT_S
 from ha_replicator.identity import LinkClosed
+from ha_replicator.link_limits import LinkLimits
 from ha_replicator.master.link import MasterLink
 from ha_replicator.master.replicas import Replicas
 from ha_replicator.master_address import MasterAddress
+from ha_replicator.slave.link import SlaveLink
 from ha_replicator.transport.listener import MAX_UNPROVED, ReplicationListener
 from ha_replicator.transport.wakeups import Wakeups
-from ha_replicator.wire.frames import Frame, FrameKind
+from ha_replicator.wire.frames import Frame, FrameKind, FrameReader
+from ha_replicator.wire.handshake import Refusal, decode
 from lakemq.tls.files import serving_context
 from lakemq.tls.trust import Trust
 from store_native.errors import Unavailable
 from tests.support.certificates import Authority
-from tests.support.linked_brokers import identity, master_link, open_store, slave_link
+from tests.support.linked_brokers import identity, master_link, open_store, opening
 from tests.support.waiting import wait_until_async
 
 
@@ -44,9 +47,15 @@ class Listening:
             self.replicas,
             self.wakeups,
             on_change=lambda: None,
-            on_epoch=self.epochs.append,
+            on_epoch=self._hear,
             tls=tls,
         )
+
+    def _hear(self, epoch: int) -> None:
+        """As the broker: it is the master no more, and all its links are told."""
+        self.epochs.append(epoch)
+        self.log.become_slave(epoch)
+        self.wakeups.wake_all()
 
     def _link(self, local_peer: bool, now: float) -> MasterLink:
         link = master_link(self.log, now, local_peer=local_peer)
@@ -59,10 +68,11 @@ class Listening:
         link.pump = counted  # type: ignore[method-assign]  # counts what the driver asks for
         return link
 
-    async def follow(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def follow(self, broker_id: int = 1) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Connects and shakes hands; returns the connection of a slave that follows."""
+        before = len(self.replicas.links)
         reader, writer = await asyncio.open_connection("127.0.0.1", self.listener.port)
-        link = slave_link(self.slave.replicated_log())
+        link = SlaveLink(opening(broker_id, 0.0), self.slave.replicated_log())
         writer.writelines(link.begin())
         while not link.following:
             data = await reader.read(1 << 16)
@@ -72,7 +82,7 @@ class Listening:
             if link.cut_at is not None:
                 self.slave.replicated_log().truncate_to(link.cut_at)
                 writer.writelines(link.cut(0.0))
-        await wait_until_async(lambda: len(self.replicas.links) == 1)
+        await wait_until_async(lambda: len(self.replicas.links) == before + 1)
         return reader, writer
 
 
@@ -124,6 +134,48 @@ def test_epoch_of_a_slave_that_does_not_read_is_heard_at_once(tmp_path: Path) ->
         writer.writelines(Frame(FrameKind.REPORT, 0, 0, 1, 65).pieces())
         await wait_until_async(lambda: listening.epochs == [65])
         writer.transport.abort()
+
+    run(tmp_path, scenario)
+
+
+def test_a_slave_that_heard_of_a_higher_epoch_is_told_so_and_not_what_came_of_it(tmp_path: Path) -> None:
+    async def scenario(listening: Listening) -> None:
+        reader, writer = await listening.follow()
+        at = listening.store.watermarks()[1]
+        writer.writelines(Frame(FrameKind.REPORT, at, at, 1, 2).pieces())
+        frames = FrameReader(1 << 20)
+        while data := await reader.read(1 << 16):
+            frames.feed(data)
+        said = [frame for frame in iter(frames.next, None) if frame.kind is FrameKind.REFUSAL]
+        refusals = [decode(Refusal, frame) for frame in said]
+        assert [(refusal.code, refusal.epoch) for refusal in refusals] == [("EPOCH_OVER", 2)]
+        assert listening.epochs == [2]
+        writer.transport.abort()
+
+    run(tmp_path, scenario)
+
+
+def test_what_one_slave_confirms_the_others_hear_though_nothing_else_moves(tmp_path: Path) -> None:
+    """Whoever cannot dispatch wakes nobody."""
+
+    async def scenario(listening: Listening) -> None:
+        (reader, writer), (_, other) = await listening.follow(1), await listening.follow(2)
+        end = listening.store.append_message("t", b"one").end_offset
+        assert listening.store.wait_flushed(end, 30_000)
+        listening.wakeups.wake()
+        await wait_until_async(lambda: {link.sent for link in listening.replicas.links} == {end})
+        began = asyncio.get_running_loop().time()
+        other.writelines(Frame(FrameKind.REPORT, end, end, 1, 1).pieces())
+        frames = FrameReader(1 << 20)
+        confirmed = -1
+        while confirmed < end:
+            data = await reader.read(1 << 16)
+            assert data, "the master closed it"
+            frames.feed(data)
+            confirmed = max([confirmed, *(frame.confirmed for frame in iter(frames.next, None))])
+        assert asyncio.get_running_loop().time() - began < LinkLimits().heartbeat_s / 2
+        for each in (writer, other):
+            each.transport.abort()
 
     run(tmp_path, scenario)
 
