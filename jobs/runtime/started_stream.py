@@ -55,8 +55,12 @@ class StartedStream:
         return True
 
     def failure(self) -> StreamingQueryException | None:
-        """Why the stream ended by itself."""
-        return None if self._query.isActive else self._query.exception()
+        """Why the stream ended by itself; None where it would be started again."""
+        failed = None if self._query.isActive else self._query.exception()
+        if failed is None:
+            return None
+        starts_again = self._left > 0 or self._query.lastProgress is not None
+        return None if starts_again and _why_again(failed) else failed
 
     def stop(self) -> None:
         """Stops the query."""
@@ -72,13 +76,14 @@ class StartedStream:
                     raise
 
     def _may_start_again(self, failed: Exception) -> bool:
-        if is_start_too_late(failed):
-            why = "took too long to start"
-        elif is_planner_death(failed):
-            why = "ended"
-        else:
-            return False
-        if self._left <= 0:
+        why = _why_again(failed)
+        if why is None or self._left <= 0:
             return False
         _log.warning("Spark's Python process %s: the stream is started again", why)
         return True
+
+
+def _why_again(failed: Exception) -> str | None:
+    if is_start_too_late(failed):
+        return "took too long to start"
+    return "ended" if is_planner_death(failed) else None

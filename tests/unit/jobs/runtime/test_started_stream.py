@@ -6,12 +6,16 @@ says; starts without a batch in between are bounded, and the last failure is sai
 
 from __future__ import annotations
 
+import types
 from typing import Any, cast
 
 import pytest
 
+from jobs.runtime.batch_gate import BatchGate
+from jobs.runtime.run_loop import RunLoop
 from jobs.runtime.started_stream import MOST_STARTS, StartedStream
 from jobs.runtime.stream_failure import is_planner_death, is_start_too_late, reason_of
+from store_native.errors import LakeMQError
 
 IN_THE_RUNNER = (
     "\tat java.base/java.io.DataOutputStream.flush(DataOutputStream.java:128)\n"
@@ -62,6 +66,9 @@ class Query:
         """Why."""
         return self._failed
 
+    def stop(self) -> None:
+        """It has ended."""
+
 
 @pytest.mark.parametrize("stack", DEATHS)
 def test_the_end_of_the_process_that_plans_is_known(stack: str) -> None:
@@ -99,6 +106,23 @@ def test_a_process_that_ends_now_and_then_is_no_reason_to_give_up() -> None:
         pass
     assert not left
     assert stream.failure() is None
+
+
+@pytest.mark.parametrize("progress", [False, True])
+def test_a_stop_that_comes_before_the_next_start_is_no_failure(progress: bool) -> None:
+    stream, left = started([Query(Failed(DEATHS[0]), progress=progress)])
+    loop = RunLoop(cast(Any, types.SimpleNamespace()), BatchGate())
+    loop.stop()
+    assert not loop.run([stream])
+    assert not left, "nothing is started behind a stop"
+
+
+def test_another_failure_is_one_behind_a_stop_too() -> None:
+    stream, _ = started([Query(Failed(OTHERS[0]), progress=True)])
+    loop = RunLoop(cast(Any, types.SimpleNamespace()), BatchGate())
+    loop.stop()
+    with pytest.raises(LakeMQError, match="No space left"):
+        loop.run([stream])
 
 
 def test_another_failure_ends_the_stream() -> None:
