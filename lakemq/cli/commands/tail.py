@@ -22,7 +22,7 @@ from itertools import islice
 from lakemq.cli import options
 from lakemq.cli.missing_brokers import missing_brokers
 from lakemq.cli.subparsers import Subparsers
-from lakemq.client import Client, PullResult, QueueBounds, ReceivedMessage, Unavailable
+from lakemq.client import Client, InvalidRequest, PullResult, QueueBounds, ReceivedMessage, Unavailable
 from lakemq.client.endpoint import add_endpoint
 from lakemq.client.tag_expression import refuse_illegal_tags
 from lakemq.terminal import output
@@ -121,15 +121,20 @@ def _queues(client: Client, topic: str) -> _Queues:
     if not brokers and missing:
         raise Unavailable("SERVICE_NOT_AVAILABLE", "; ".join(missing))
     client.topic(topic)
+    # Name servers may not have heard of a topic that was made a moment ago: whoever has it says so.
+    asked = brokers or client.brokers()
     queues = _Queues([])
     for what in missing:
         print(f"lakemq: left out: {what}", file=sys.stderr)
         queues.left_out += 1
-    for name, broker in brokers.items():
+    for name, broker in asked.items():
         try:
             queues.found += [(name, queue) for queue in broker.queues(topic)]
+        except InvalidRequest as error:
+            if brokers or error.code != "TOPIC_NOT_EXIST":
+                raise
         except Unavailable as error:
-            if queues.left_out + 1 == len(brokers) + len(missing):
+            if queues.left_out + 1 == len(asked) + len(missing):
                 raise
             print(f"lakemq: left out: {error}", file=sys.stderr)
             queues.left_out += 1

@@ -141,6 +141,20 @@ def test_a_line_of_text_names_the_broker_of_a_message(
     assert dict(zip(columns, found, strict=True))["broker_name"] == name
 
 
+def test_a_topic_is_shown_before_name_servers_have_heard_of_it(
+    cluster: BrokersOfCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What was acknowledged is there at once, at the one broker that has it so far."""
+    endpoint = ("--endpoint", cluster.endpoint)
+    for number in range(3):
+        assert main(["produce", f"fresh-{number}", "--body", "x", *endpoint]) == 0
+        capsys.readouterr()
+        assert main(["tail", f"fresh-{number}", *endpoint]) == 0
+        shown = capsys.readouterr()
+        assert shown.out.split()[-1:] == ["x"], number
+        assert not shown.err
+
+
 def test_a_topic_that_a_broker_lacks_is_told_of_and_made_there(
     cluster: BrokersOfCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
