@@ -85,5 +85,5 @@ class StartedStream:
 
 def _why_again(failed: Exception) -> str | None:
     if is_start_too_late(failed):
-        return "took too long to start"
+        return "did not start in time"
     return "ended" if is_planner_death(failed) else None

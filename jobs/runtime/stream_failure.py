@@ -29,9 +29,11 @@ def reason_of(failed: StreamingQueryException) -> str:
             "the ledger was made anew since this checkpoint was: delete the checkpoint, and the group "
             "goes on where ledger and broker say"
         )
-    if is_planner_death(failed):
-        return f"the process in which its source plans ended again and again: {_lines(failed)[0]}"
     lines = _lines(failed)
+    if is_planner_death(failed):
+        return f"the process in which its source plans ended again and again: {lines[0]}"
+    if is_start_too_late(failed):
+        return f"the process in which its source plans did not start in time, again and again: {lines[0]}"
     named = [at for at, line in enumerate(lines) if _names_an_error(line)]
     if not named:
         # Where a write of Spark's own failed, only its cause says why.

@@ -78,6 +78,18 @@ def test_the_end_of_the_process_that_plans_is_known(stack: str) -> None:
     assert said == "the process in which its source plans ended again and again: [STREAM_FAILED] Broken pipe"
 
 
+def test_starts_that_came_too_late_are_said_to_be_that() -> None:
+    failed = Failed(
+        "org.apache.spark.SparkException: x\n", "[STREAM_FAILED] Python worker failed to connect back."
+    )
+    assert is_start_too_late(failed)
+    assert not is_planner_death(failed)
+    said = (
+        "the process in which its source plans did not start in time, again and again: [STREAM_FAILED] Python"
+    )
+    assert reason_of(cast(Any, failed)).startswith(said)
+
+
 @pytest.mark.parametrize("stack", OTHERS)
 def test_other_failures_are_not_taken_for_it(stack: str) -> None:
     assert not is_planner_death(Failed(stack))
