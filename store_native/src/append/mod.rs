@@ -174,7 +174,7 @@ impl Appender {
         Ok(appended)
     }
 
-    /// As [`Appender::append`]; the caller has the flusher woken by [`Appender::flush_soon`], once for many.
+    /// As [`Appender::append`]; the caller wakes the flusher ([`Appender::wake_flusher`]), once for many.
     ///
     /// # Errors
     /// As [`Appender::append`].
